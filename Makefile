@@ -1,0 +1,47 @@
+# `make run` and `make test` need nothing but Python 3.11+ and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check format bench soak clean
+
+help: ## Show what can be made
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+run: $(VENV)/run.stamp ## Start teamcli here
+	@$(BIN)/teamcli
+
+test: $(VENV)/dev.stamp ## Run the tests
+	$(BIN)/python -m pytest -n auto
+
+check: $(VENV)/dev.stamp ## Formatter, linter, strict types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/dev.stamp ## Put the code into shape
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/dev.stamp ## Measure, against the floor and the naive loops
+	$(BIN)/python -m bench.run
+
+soak: $(VENV)/dev.stamp ## The long crash and load tests, at full count
+	TEAMCLI_SOAK=1 $(BIN)/python -m pytest -n auto -m soak --timeout 3600
+
+clean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/run.stamp: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "teamcli needs Python 3.11 or newer; name one with: make PYTHON=python3.12" >&2; exit 1; }
+	@echo "Setting up teamcli in $(VENV) (once) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/run.stamp
+	@echo "Installing what the tests need (once) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@

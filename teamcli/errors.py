@@ -1,0 +1,123 @@
+"""Every error that teamcli raises on purpose, in one tree.
+
+TeamcliError
+├── UsageError          the command line is wrong                  → one line on stderr, exit 2
+├── ConfigError         a setting, a key, an endpoint, a directory → one line on stderr, exit 2
+│   └── StateError      a file under .team/ cannot be used
+├── ModelError          a model call failed for good
+│   ├── AuthError           the credential was refused             → exit 2
+│   ├── ModelNotFound       the endpoint does not know the model   → exit 2
+│   ├── ContextTooLong      the conversation does not fit the model
+│   ├── RequestRejected     the endpoint calls the request invalid
+│   └── TransientError      worth another try; final only when all tries are used up
+│       ├── RateLimited
+│       ├── Overloaded
+│       ├── ServerFault
+│       └── ConnectionLost
+├── ToolError           the *model* can act on it                  → an error result, never leaves the tool pipeline
+└── TurnStopped         control flow: the turn ends early, with a valid history
+    ├── Cancelled           by the user, or because the program leaves
+    ├── StreamInterrupted   the same, in the middle of an answer; carries what had arrived
+    └── LimitReached        turns or money are used up
+
+Each message says what happened, to what, and what to do next, in one sentence for the person who reads it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from teamcli.llm.types import Reply
+
+
+class TeamcliError(Exception):
+    """The root: anything that teamcli knows how to explain."""
+
+
+class UsageError(TeamcliError):
+    """Raised when the command line cannot be understood."""
+
+
+class ConfigError(TeamcliError):
+    """Raised when something the user configured is missing or wrong."""
+
+
+class StateError(ConfigError):
+    """Raised when a file under `.team/` cannot be read or written."""
+
+
+class ModelError(TeamcliError):
+    """Raised when a model call failed and will not be tried again."""
+
+
+class AuthError(ModelError):
+    """Raised when the endpoint refuses the credential."""
+
+
+class ModelNotFound(ModelError):
+    """Raised when the endpoint does not know the model."""
+
+
+class ContextTooLong(ModelError):
+    """Raised when the conversation is longer than the model's context."""
+
+
+class RequestRejected(ModelError):
+    """Raised when the endpoint answers that the request is invalid."""
+
+
+class TransientError(ModelError):
+    """Raised when another try may succeed."""
+
+    def __init__(self, message: str, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class RateLimited(TransientError):
+    """Raised on 429: the account sends too much."""
+
+
+class Overloaded(TransientError):
+    """Raised on 529 and on `overloaded_error`: the service has too much to do."""
+
+
+class ServerFault(TransientError):
+    """Raised on other 5xx answers, and on answers that make no sense."""
+
+
+class ConnectionLost(TransientError):
+    """Raised when the endpoint cannot be reached, or the stream is cut or stalls."""
+
+
+class ToolError(TeamcliError):
+    """Raised by a tool for what the model can mend: it becomes an error result."""
+
+
+class TurnStopped(TeamcliError):
+    """Control flow: the turn ends here, and the history stays valid."""
+
+
+class Cancelled(TurnStopped):
+    """Raised where a cancelled scope is noticed; `output` is what a stopped tool had to show so far."""
+
+    def __init__(self, reason: str = "cancelled", output: str = "") -> None:
+        super().__init__(reason)
+        self.output = output
+
+
+class StreamInterrupted(Cancelled):
+    """Raised when a stream is cancelled; `partial` holds what may be kept of the answer."""
+
+    def __init__(self, reason: str, partial: Reply | None) -> None:
+        super().__init__(reason)
+        self.partial = partial
+
+
+class LimitReached(TurnStopped):
+    """Raised before a model call that would exceed a limit; `limit` is `max_turns` or `max_budget`."""
+
+    def __init__(self, message: str, limit: str) -> None:
+        super().__init__(message)
+        self.limit = limit

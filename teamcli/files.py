@@ -1,0 +1,194 @@
+"""How teamcli writes files: whole lines appended under a lock, whole documents replaced atomically.
+
+A crash leaves either the old or the new state, never half a line that a later reader would take for a message: what a
+killed process left unfinished at the end of a log is cut off (and handed back) before anything is appended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from teamcli.errors import StateError
+
+Json = dict[str, Any]
+
+PRIVATE_FILE = 0o600
+PRIVATE_DIR = 0o700
+_TAIL_CHUNK = 64 * 1024
+
+
+def encode_line(value: Json) -> bytes:
+    """One JSON object as one UTF-8 line. Lone surrogates (broken input) become '?': a log must always be writable."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
+
+
+def write_atomic(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
+    """Replace `path` by `data` in one step, durably.
+
+    Raises: StateError
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as e:
+        raise StateError(cannot("write", path, e)) from e
+    try:
+        with os.fdopen(fd, "wb") as file:
+            os.fchmod(fd, mode)
+            file.write(data)
+            file.flush()
+            os.fsync(fd)
+        Path(temporary).replace(path)
+    except OSError as e:
+        Path(temporary).unlink(missing_ok=True)
+        raise StateError(cannot("write", path, e)) from e
+    _sync_directory(path.parent)
+
+
+def write_json(path: Path, value: Json) -> None:
+    write_atomic(path, json.dumps(value, ensure_ascii=False, indent=2).encode() + b"\n")
+
+
+def _sync_directory(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class AppendLog:
+    """An append-only file of JSON lines with one descriptor kept open. Safe for threads and for several processes."""
+
+    def __init__(self, path: Path, durable: bool = True) -> None:
+        """Open or create `path`; what a crash left unfinished at its end is cut off and kept in `torn`.
+
+        Raises: StateError
+        """
+        self.path = path
+        self.torn = b""
+        self._durable = durable
+        self._lock = threading.Lock()  # flock does not keep threads apart that share one descriptor
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
+            self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+        except OSError as e:
+            raise StateError(cannot("open", path, e)) from e
+        with self._locked():
+            self.torn = cut_torn_tail(self._fd)
+
+    def append(self, *values: Json) -> None:
+        """Write all `values` in one step; either every line is in the file afterwards or none is.
+
+        Raises: StateError
+        """
+        data = b"".join(map(encode_line, values))
+        try:
+            with self._locked():
+                write_whole(self._fd, data)
+                if self._durable:
+                    os.fsync(self._fd)
+        except OSError as e:
+            raise StateError(cannot("write", self.path, e)) from e
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._lock:
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+
+def write_whole(fd: int, data: bytes) -> None:
+    """Append `data` entirely, or (disk full) leave the file as it was and raise OSError. The caller holds the lock."""
+    size = os.fstat(fd).st_size
+    view = memoryview(data)
+    try:
+        while view:
+            view = view[os.write(fd, view) :]
+    except OSError:
+        os.ftruncate(fd, size)
+        raise
+
+
+def cut_torn_tail(fd: int) -> bytes:
+    """Cut what follows the last newline, and return it. The caller holds the lock."""
+    size = os.fstat(fd).st_size
+    tail = b""
+    position = size
+    while position > 0:
+        step = min(_TAIL_CHUNK, position)
+        position -= step
+        chunk = os.pread(fd, step, position)
+        newline = chunk.rfind(b"\n")
+        if newline >= 0:
+            tail = chunk[newline + 1 :] + tail
+            break
+        tail = chunk + tail
+    if tail:
+        os.ftruncate(fd, size - len(tail))
+    return tail
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, Json | None]]:
+    """Every finished line of a log as `(offset, object)`; `None` stands for a line that is no JSON object.
+
+    Raises: StateError
+    """
+    try:
+        with path.open("rb") as file:
+            offset = 0
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                yield offset, decode_line(line)
+                offset += len(line)
+    except FileNotFoundError:
+        return
+    except OSError as e:
+        raise StateError(cannot("read", path, e)) from e
+
+
+def decode_line(line: bytes) -> Json | None:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def read_json(path: Path) -> Json | None:
+    """A whole JSON document, or None where there is no such file.
+
+    Raises: StateError
+    """
+    try:
+        value = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as e:
+        raise StateError(cannot("read", path, e)) from e
+    except (ValueError, RecursionError) as e:
+        raise StateError(f"{path} is not valid JSON ({e}); mend or remove it") from e
+    if not isinstance(value, dict):
+        raise StateError(f"{path} must hold a JSON object, not a {type(value).__name__}; mend or remove it")
+    return value
+
+
+def cannot(verb: str, path: Path, error: OSError) -> str:
+    return f"cannot {verb} {path}: {error.strerror or error}"

@@ -1,0 +1,61 @@
+"""The ground rules of every test: no real credentials, no proxies, no home of the user's, no network but loopback."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.program import Program
+
+_LOOPBACK = ("127.", "::1", "localhost")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The soak counts run only when asked for."""
+    if os.environ.get("TEAMCLI_SOAK"):
+        return
+    skip = pytest.mark.skip(reason="runs in `make soak`")
+    for item in items:
+        if "soak" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty home, and none of the variables that would reach a real endpoint."""
+    home = tmp_path_factory.mktemp("home")
+    for name in list(os.environ):
+        if (
+            name.startswith(("ANTHROPIC_", "CLAUDE_CODE_", "AWS_"))
+            or name.lower().endswith("_proxy")
+            or name == "MODEL_ID"
+        ):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+    yield home
+
+
+@pytest.fixture(autouse=True)
+def only_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that would leave the machine fails instead."""
+    connect = socket.socket.connect
+
+    def guarded(self: socket.socket, address: object) -> None:
+        if self.family in (socket.AF_INET, socket.AF_INET6):
+            host = str(address[0]) if isinstance(address, tuple) else str(address)
+            assert host.startswith(_LOOPBACK), f"a test tried to reach {host}"
+        connect(self, address)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket.socket, "connect", guarded)
+
+
+@pytest.fixture
+def program(tmp_path: Path, clean_environment: Path) -> Program:
+    directory = tmp_path / "work"
+    directory.mkdir()
+    return Program(directory, clean_environment)
