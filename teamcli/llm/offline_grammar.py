@@ -1,0 +1,201 @@
+"""The plain imperatives that the embedded model follows: which there are, and how a text is taken apart into them.
+
+A text splits at line ends, and inside a line at ` then ` and `. ` where another imperative follows; never inside double
+quotes or back-ticks. Quotes around the whole of an argument hold it together and are no part of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Imperative:
+    """Something to do with one tool call."""
+
+    text: str
+    """As it was asked for."""
+    tool: str
+    input: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class HelpAsked:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotUnderstood:
+    text: str
+    usage: str = ""
+    """How to say it, where it begins like something known."""
+
+
+Item = Imperative | HelpAsked | NotUnderstood
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    usage: str
+    hint: str
+    """An example, or what it does."""
+    tool: str
+    pattern: re.Pattern[str]
+    """Matches a whole imperative; its groups are the fields of the tool's input."""
+
+    @property
+    def word(self) -> str:
+        return re.split(r"\W", self.usage, maxsplit=1)[0]
+
+
+def _verb(usage: str, hint: str, tool: str, pattern: str) -> Verb:
+    return Verb(usage, hint, tool, re.compile(pattern, re.IGNORECASE | re.DOTALL))
+
+
+_NAME = r"[^\s:]+"
+_NEW_FILE = r"\"[^\"]+\"|`[^`]+`|[^\s:]+"  # unquoted without spaces: "write a poem about rain: …" must not make a file
+
+VERBS = (
+    _verb("run CMD", "such as: run git status", "bash", r"run(?::\s*|\s+)(?P<command>\S.*)"),
+    _verb("read FILE", "such as: read README.md", "read_file", r"read(?::\s*|\s+)(?P<path>\S.*)"),
+    _verb(
+        "write FILE: TEXT",
+        "such as: write notes.txt: buy milk",
+        "write_file",
+        rf"write\s+(?P<path>{_NEW_FILE})\s*:\s*(?P<content>\S.*)",
+    ),
+    _verb(
+        "spawn NAME as ROLE: TASK",
+        "such as: spawn alice as coder: run ls then tell lead: done",
+        "spawn_teammate",
+        rf"spawn\s+(?P<name>{_NAME})\s+as\s+(?:an?\s+)?(?P<role>[^:]*[^:\s])\s*:\s*(?P<prompt>\S.*)",
+    ),
+    _verb(
+        "tell NAME: TEXT",
+        "such as: tell alice: read notes.txt",
+        "send_message",
+        rf"tell\s+@?(?P<to>{_NAME})\s*:\s*(?P<content>\S.*)",
+    ),
+    _verb("broadcast: TEXT", "such as: broadcast: run git status", "broadcast", r"broadcast\s*:\s*(?P<content>\S.*)"),
+    _verb("wait", "until a message comes", "wait_for_message", r"wait(?:\s+for\s+(?=[a-z])[\w\s,'-]+)?\s*[.!]?"),
+    _verb("list", "who is in the team", "list_teammates", r"list(?:\s+(?:the\s+|all\s+)?(?:team|teammates))?\s*[.!]?"),
+)
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_BULLET = re.compile(r"\s*(?:[-*•]|\d+[.)])\s+")
+_LEAD_IN = re.compile(r"\s*(?:(?:and\s+)?then[\s,]+)?(?:please[\s,]+)?", re.IGNORECASE)
+_SPAWN = re.compile(rf"{_LEAD_IN.pattern}spawn\s+{_NAME}\s+as\s+[^:]+:", re.IGNORECASE)
+_SENTENCE_END = r"(?<=[^\s./])"  # the dots of `cp a . then …` and `ls .. then …` are arguments, no full stops
+_SEPARATOR = re.compile(
+    rf"(?:{_SENTENCE_END}[.,]+)?(?<!\s)\s+(?:and\s+)?then\s+|{_SENTENCE_END}\.+\s+",
+    re.IGNORECASE,
+)
+_HELP = re.compile(r"(?:help|\?+)\s*[.!]?", re.IGNORECASE)
+
+# A quote reaches over a line end only where both its ends look like ends, so that a stray one (5" wide) joins nothing.
+_QUOTED = re.compile(
+    r"""
+      (?<!`)(?P<fence>`{3,}+) .*? (?<!`)(?P=fence)(?!`)
+    | `[^`\n]+`
+    | (?<!\\)"(?:\\.|[^"\\\n])*+"
+    | (?<![^\s:=(])"(?:\\.|[^"\\])*+"(?![^\s.,;)])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_FENCED = re.compile(r"(?P<fence>`{3,}+)(?:[\w+-]*\r?\n)?(?P<body>.*?)(?<!`)(?P=fence)", re.DOTALL)
+_TICKED = re.compile(r"`(?P<body>[^`]+)`")
+_IN_QUOTES = re.compile(r'"(?P<body>(?:\\.|[^"\\])*)"', re.DOTALL)
+_SENTENCE_STOP = re.compile(r"(?<=[\w\"`])\.$")
+
+
+def parse(text: str) -> tuple[Item, ...]:
+    """Everything that `text` asks for, in order. Never fails: what is no imperative comes back as `NotUnderstood`."""
+    return tuple(item for line in _lines(text) for item in _parse_line(line))
+
+
+def _lines(text: str) -> Iterator[str]:
+    for line in _cut(text, _LINE_END):
+        line = line[match.end() :] if (match := _BULLET.match(line)) else line
+        if line.strip():
+            yield line.strip()
+
+
+def _cut(text: str, separator: re.Pattern[str]) -> Iterator[str]:
+    start = 0
+    for match in _outside_quotes(text, separator):
+        yield text[start : match.start()]
+        start = match.end()
+    yield text[start:]
+
+
+def _outside_quotes(text: str, separator: re.Pattern[str]) -> Iterator[re.Match[str]]:
+    quotes = _QUOTED.finditer(text)
+    quote = next(quotes, None)
+    for match in separator.finditer(text):
+        while quote and quote.end() <= match.start():
+            quote = next(quotes, None)
+        if not (quote and quote.start() < match.end()):
+            yield match
+
+
+def _parse_line(line: str) -> Iterator[Item]:
+    separators = list(_outside_quotes(line, _SEPARATOR))
+    ends = [separator.start() for separator in separators[1:]] + [len(line)]
+    start = 0
+    task_follows = _SPAWN.match(line)
+    for separator, end in zip(separators, ends, strict=False):
+        if task_follows:
+            break
+        if _imperative(_without_lead_in(line[separator.end() : end])):
+            yield from _parse_piece(line[start : separator.start()])
+            start = separator.end()
+            task_follows = _SPAWN.match(line, start)
+    yield from _parse_piece(line[start:])
+
+
+def _parse_piece(piece: str) -> Iterator[Item]:
+    piece = _without_lead_in(piece)
+    if not piece:
+        return
+    if _HELP.fullmatch(piece):
+        yield HelpAsked(piece)
+    else:
+        yield _imperative(piece) or NotUnderstood(piece, _usage_of(piece))
+
+
+def _without_lead_in(piece: str) -> str:
+    match = _LEAD_IN.match(piece)
+    return (piece[match.end() :] if match else piece).strip()
+
+
+def _imperative(piece: str) -> Imperative | None:
+    for verb in VERBS:
+        if match := verb.pattern.fullmatch(piece):
+            return Imperative(
+                piece, verb.tool, {field: _argument(field, raw) for field, raw in match.groupdict().items()}
+            )
+    return None
+
+
+def _usage_of(piece: str) -> str:
+    word = re.split(r"\W", piece, maxsplit=1)[0].lower()
+    return next((verb.usage for verb in VERBS if verb.word == word), "")
+
+
+def _argument(field: str, raw: str) -> str:
+    raw = raw.strip()
+    if field == "path" or (field == "command" and (not re.search(r"\s", raw) or _unquoted(raw[:-1]) is not None)):
+        raw = _SENTENCE_STOP.sub("", raw)
+    body = _unquoted(raw)
+    return raw if body is None else body
+
+
+def _unquoted(raw: str) -> str | None:
+    """What stands between the quotes, where they enclose the whole of `raw`."""
+    for pattern in (_FENCED, _TICKED, _IN_QUOTES):
+        if match := pattern.fullmatch(raw):
+            body = match["body"]
+            return body.replace('\\"', '"') if pattern is _IN_QUOTES else body
+    return None

@@ -1,0 +1,241 @@
+"""What the embedded model still has to do, worked out from the conversation.
+
+The history is played through from the last finished answer on: texts and mail add tasks, calls are matched with the
+task they were made for, results settle them. A call that was made is never made again, whatever became of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from teamcli.llm.offline_grammar import HelpAsked, Imperative, Item, NotUnderstood, parse
+from teamcli.llm.types import Block, Message
+
+OWN_CALL = "toolu_embedded_"
+"""How the ids of the embedded model's calls begin."""
+
+MAIL_TOOLS = ("read_inbox", "wait_for_message")
+_OBEYED_TYPES = ("message", "broadcast")
+_MAX_PREVIEW = 160
+
+_MAIL = re.compile(r'<message(?P<attributes>(?:\s+[\w-]+="[^"]*")*)\s*>(?P<text>.*?)</message>', re.DOTALL)
+_ATTRIBUTE = re.compile(r'([\w-]+)="([^"]*)"')
+_HARNESS_TAG = re.compile(r"<(?:environment|project-instructions|team|note|stdin)[\s>]")
+_HARNESS_FRAME = re.compile(r"<([a-z][a-z_-]*)(?:\s[^>]*)?>.*</\1>", re.DOTALL)
+_INTERRUPTED = re.compile(r"\b(?:interrupted|cancelled)\b", re.IGNORECASE)
+_MUST_READ_FIRST = re.compile(r"\bread\b(?!-only)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    tool: str
+    input: dict[str, object]
+
+
+@dataclass(slots=True)
+class MadeCall:
+    """A call in the history, and its result once that has come."""
+
+    id: str
+    output: str = ""
+    is_error: bool = False
+
+
+@dataclass(slots=True)
+class Task:
+    text: str
+    call: Call
+    is_possible: bool
+    can_read: bool
+    made: list[MadeCall] = field(default_factory=list)
+
+    def next_call(self) -> Call | None:
+        if not self.is_possible:
+            return None
+        if not self.made:
+            return self.call
+        if len(self.made) == 1 and self._must_read_first():
+            return Call("read_file", {"path": self.call.input["path"]})
+        if len(self.made) == 2 and not self.made[1].is_error:
+            return self.call
+        return None
+
+    def _must_read_first(self) -> bool:
+        """Nobody may overwrite what they have not read; who says `write` does want to."""
+        refused = self.made[0]
+        return (
+            self.can_read
+            and self.call.tool == "write_file"
+            and refused.is_error
+            and not _INTERRUPTED.search(refused.output)
+            and bool(_MUST_READ_FIRST.search(refused.output))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    sender: str
+    type: str
+    request_id: str
+    text: str
+
+
+@dataclass(slots=True)
+class Todo:
+    tools: frozenset[str]
+    tasks: list[Task] = field(default_factory=list)
+    misunderstood: list[NotUnderstood] = field(default_factory=list)
+    noted: list[str] = field(default_factory=list)
+    """Mail that asks for nothing the model could do."""
+    help_asked: bool = False
+    _is_interrupted: bool = False
+    _inbox_calls: set[str] = field(default_factory=set)
+
+    @property
+    def understood_nothing(self) -> bool:
+        return bool(self.misunderstood) and not self.tasks and not self.help_asked
+
+    def next_call(self) -> Call | None:
+        task = self._current()
+        return task.next_call() if task else None
+
+    def _current(self) -> Task | None:
+        return next((task for task in self.tasks if task.next_call()), None)
+
+    def see_answer(self, content: Sequence[Block]) -> None:
+        self._is_interrupted = False
+        for block in content:
+            if block.get("type") == "tool_use":
+                self._see_call(block)
+
+    def _see_call(self, block: Block) -> None:
+        if block.get("name") in MAIL_TOOLS:
+            self._inbox_calls.add(block.get("id", ""))
+        task = self._current()
+        expected = task.next_call() if task else None
+        if task is None or expected is None or block.get("name") != expected.tool:
+            return
+        if str(block.get("id")).startswith(OWN_CALL) or block.get("input") == expected.input:
+            task.made.append(MadeCall(block.get("id", "")))
+
+    def see_user(self, content: Sequence[Block]) -> None:
+        for block in content:
+            if block.get("type") == "tool_result":
+                self._see_result(block)
+            elif block.get("type") == "text":
+                self._see_text(str(block.get("text", "")).strip())
+
+    def _see_result(self, block: Block) -> None:
+        output, is_error = _text_of(block.get("content")), bool(block.get("is_error"))
+        call_id = block.get("tool_use_id")
+        for made in (made for task in self.tasks for made in task.made if made.id == call_id):
+            made.output, made.is_error = output, is_error
+        self._is_interrupted |= is_error and bool(_INTERRUPTED.search(output[:200]))
+        if call_id in self._inbox_calls:
+            for mail in mails_in(output):
+                self._see_mail(mail, is_quoted=True)
+
+    def _see_text(self, text: str) -> None:
+        if mails := list(mails_in(text)) if text.startswith("<message") else []:
+            for mail in mails:
+                self._see_mail(mail)
+        elif _HARNESS_TAG.match(text) or _HARNESS_FRAME.fullmatch(text):
+            self._is_interrupted |= text.startswith("<note") and bool(_INTERRUPTED.search(text))
+        else:
+            self._hear_user(parse(text))
+
+    def _hear_user(self, items: Sequence[Item]) -> None:
+        """New words after an interruption replace what was under way; without one they add to it."""
+        if self._is_interrupted:
+            self.tasks, self.misunderstood, self.help_asked = [], [], False
+            self._is_interrupted = False
+        self._add(items)
+
+    def _see_mail(self, mail: Mail, is_quoted: bool = False) -> None:
+        items = parse(mail.text) if mail.type in _OBEYED_TYPES else ()
+        if mail.sender == "user" and items:
+            self._hear_user(items)
+        elif any(not isinstance(item, NotUnderstood) for item in items):
+            self._add(items)
+        elif mail.type == "shutdown_request" and mail.request_id and "shutdown_response" in self.tools:
+            self._approve_shutdown(mail)
+        elif not is_quoted:
+            self.noted.append(f"{mail.type} from {mail.sender}: {shorten(mail.text, _MAX_PREVIEW)}".rstrip(": "))
+
+    def _add(self, items: Sequence[Item]) -> None:
+        for item in items:
+            match item:
+                case Imperative():
+                    self.tasks.append(self._task(item.text, Call(item.tool, dict(item.input))))
+                case HelpAsked():
+                    self.help_asked = True
+                case NotUnderstood():
+                    self.misunderstood.append(item)
+
+    def _approve_shutdown(self, mail: Mail) -> None:
+        call = Call("shutdown_response", {"request_id": mail.request_id, "approve": True})
+        place = next((i for i, task in enumerate(self.tasks) if task.next_call()), len(self.tasks))
+        self.tasks.insert(place, self._task(f"shutdown request from {mail.sender}", call))
+
+    def _task(self, text: str, call: Call) -> Task:
+        return Task(text, call, is_possible=call.tool in self.tools, can_read="read_file" in self.tools)
+
+
+def from_history(messages: Sequence[Message], tools: frozenset[str]) -> Todo:
+    """What the present turn asked for, what of it was done, and what is left."""
+    todo = Todo(tools)
+    for message in messages[_start_of_turn(messages) :]:
+        if message.role == "assistant":
+            todo.see_answer(message.content)
+        else:
+            todo.see_user(message.content)
+    return todo
+
+
+def _start_of_turn(messages: Sequence[Message]) -> int:
+    """An answer without a call was a last word: what came before it is settled."""
+    for index in range(len(messages) - 1, -1, -1):
+        message = messages[index]
+        if message.role == "assistant" and not any(block.get("type") == "tool_use" for block in message.content):
+            return index + 1
+    return 0
+
+
+def mails_in(text: str) -> Iterator[Mail]:
+    for match in _MAIL.finditer(text):
+        attributes = {name: _unescape(value) for name, value in _ATTRIBUTE.findall(match["attributes"])}
+        yield Mail(
+            attributes.get("from", "somebody"),
+            attributes.get("type", "message"),
+            attributes.get("request_id", ""),
+            _unescape(match["text"]).strip(),
+        )
+
+
+def show_mail(text: str) -> str:
+    """The same text with each framed message as a person would write it."""
+
+    def show(match: re.Match[str]) -> str:
+        (mail,) = mails_in(match[0])
+        return f"{mail.sender} ({mail.type}): {mail.text}"
+
+    return _MAIL.sub(show, text)
+
+
+def shorten(text: str, limit: int) -> str:
+    """On one line, and no longer than `limit`."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def _unescape(text: str) -> str:
+    return text.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", '"').replace("&amp;", "&")
+
+
+def _text_of(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list | tuple) else ()
+    return "\n".join(str(block.get("text", "")) for block in blocks if isinstance(block, dict) and "text" in block)

@@ -1,0 +1,187 @@
+"""What passes between an agent and a model: requests, replies, and what is seen while a reply streams in.
+
+Content blocks stay plain dictionaries, exactly as they travel on the wire: a block that came from the model (a signed
+thinking block, say) must go back unchanged, whether or not this version knows its kind.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, Literal, Protocol
+
+from teamcli.cancel import CancelScope
+
+Block = dict[str, Any]
+"""One content block on the wire: `{"type": "text", "text": …}`, `{"type": "tool_use", …}`, …"""
+
+
+def encode(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+@dataclass(frozen=True)
+class Message:
+    role: Literal["user", "assistant"]
+    content: tuple[Block, ...]
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """Its bytes on the wire: made once, so that a long conversation costs no more to send than its new part."""
+        return encode(self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"role": self.role, "content": list(self.content)}
+
+
+@dataclass(frozen=True)
+class ToolSpec:
+    """A tool as the model sees it."""
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "description": self.description, "input_schema": self.input_schema}
+
+
+@dataclass(frozen=True)
+class Preamble:
+    """The part of a request that is the same in every call of an agent: model, limits, tools, system prompt."""
+
+    model: str
+    system: str
+    tools: tuple[ToolSpec, ...]
+    max_tokens: int
+    caching: bool = True
+    """Ask for prompt caching: a mark at the end of the system prompt, and the automatic one at the request's end."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Further top-level fields, such as `thinking`, sent as they are."""
+
+    @cached_property
+    def body(self) -> dict[str, Any]:
+        """The request body without its messages."""
+        mark: dict[str, Any] = {"cache_control": {"type": "ephemeral"}} if self.caching else {}
+        body: dict[str, Any] = {"model": self.model, "max_tokens": self.max_tokens, **self.extra, **mark}
+        if self.system:
+            body["system"] = [{"type": "text", "text": self.system, **mark}]
+        if self.tools:
+            body["tools"] = [tool.to_dict() for tool in self.tools]
+        return body
+
+    @cached_property
+    def encoded(self) -> bytes:
+        return encode({**self.body, "stream": True})
+
+
+@dataclass(frozen=True)
+class Request:
+    preamble: Preamble
+    messages: tuple[Message, ...]
+
+    @property
+    def encoded(self) -> bytes:
+        """The whole streaming request as it goes over the wire."""
+        messages = b",".join(message.encoded for message in self.messages)
+        return b'%s,"messages":[%s]}' % (self.preamble.encoded[:-1], messages)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.preamble.body, "messages": [message.to_dict() for message in self.messages]}
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_creation_input_tokens: int = 0
+    cache_read_input_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Usage)))
+
+    @property
+    def context_tokens(self) -> int:
+        """How much of the context window this call filled."""
+        return self.input_tokens + self.cache_creation_input_tokens + self.cache_read_input_tokens + self.output_tokens
+
+    def to_dict(self) -> dict[str, int]:
+        return {f.name: getattr(self, f.name) for f in fields(Usage)}
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any]) -> Usage:
+        """Tolerant: absent, null and unknown fields are all fine."""
+        return cls(*(raw[f.name] if isinstance(raw.get(f.name), int) else 0 for f in fields(cls)))
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A model's answer, complete or as far as it came."""
+
+    content: tuple[Block, ...]
+    stop_reason: str
+    usage: Usage
+    model: str = ""
+    cut_calls: frozenset[str] = frozenset()
+    """Ids of tool calls whose input did not arrive whole or is no JSON object; their `input` in `content` is `{}`."""
+
+    @property
+    def text(self) -> str:
+        return "\n".join(block["text"] for block in self.content if block.get("type") == "text")
+
+    @property
+    def tool_calls(self) -> tuple[Block, ...]:
+        return tuple(block for block in self.content if block.get("type") == "tool_use")
+
+
+@dataclass(frozen=True, slots=True)
+class TextArrived:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingArrived:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallStarted:
+    """The model has begun to write a tool call."""
+
+    tool: str
+
+
+@dataclass(frozen=True, slots=True)
+class RetryScheduled:
+    """The call failed and will be tried again from its start; what had streamed of the answer is void.
+
+    `attempt` 0: nothing has failed, but the first try waits because another agent was told to slow down.
+    """
+
+    delay_seconds: float
+    attempt: int
+    of: int
+    reason: str
+
+
+StreamEvent = TextArrived | ThinkingArrived | CallStarted | RetryScheduled
+OnEvent = Callable[[StreamEvent], None]
+
+
+class LLM(Protocol):
+    """A language model, as one agent uses it: one call at a time, with connections of its own."""
+
+    def stream(self, request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+        """Answer `request`, telling `on_event` (in the calling thread) what arrives.
+
+        Raises:
+            StreamInterrupted: `cancel` was cancelled; takes effect within 100 ms wherever the call stood.
+            ModelError: the call failed for good, or all retries are used up.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give up the connections. A call under way fails."""
+        ...
