@@ -179,6 +179,7 @@ class LLM(Protocol):
         Raises:
             StreamInterrupted: `cancel` was cancelled; takes effect within 100 ms wherever the call stood.
             ModelError: the call failed for good, or all retries are used up.
+            ConfigError: a proxy or certificate variable cannot be used.
         """
         ...
 

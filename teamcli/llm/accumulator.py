@@ -1,0 +1,199 @@
+"""The events of one stream → one `Reply`, and what is to be seen of it on the way.
+
+Pieces are kept in lists and joined once, and a tool input is parsed once, when its block ends: a large file written
+through a tool costs no more per byte than a small one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from teamcli.errors import ServerFault
+from teamcli.llm.types import Block, CallStarted, Reply, StreamEvent, TextArrived, ThinkingArrived, Usage
+
+_THINKING = ("thinking", "redacted_thinking")
+_SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
+_CALLS = ("tool_use", *_SERVER_CALLS)
+_INPUT = "input"
+
+_STRING_DELTAS = {
+    "text_delta": ("text", "text"),
+    "thinking_delta": ("thinking", "thinking"),
+    "signature_delta": ("signature", "signature"),
+    "input_json_delta": ("partial_json", _INPUT),
+}
+"""Kind of delta → its field, and the field of the block that it adds to."""
+
+
+@dataclass(slots=True)
+class _OpenBlock:
+    start: Block
+    pieces: dict[str, list[str]] = field(default_factory=dict)
+    is_complete: bool = False
+    has_bad_input: bool = False
+
+    def finished(self) -> Block:
+        """The block as it would have come without streaming."""
+        block = dict(self.start)
+        for name, pieces in self.pieces.items():
+            text = "".join(pieces)
+            if name == _INPUT:
+                block[name] = _parsed_input(text)
+            else:
+                known = block.get(name)
+                block[name] = known + text if isinstance(known, str) else text
+        if block["type"] in _CALLS and not isinstance(block.get(_INPUT), dict):
+            block[_INPUT], self.has_bad_input = {}, True
+        return block
+
+
+def _parsed_input(text: str) -> object:
+    try:
+        return json.loads(text, parse_constant=_refuse_constant) if text.strip() else {}
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON and could not be sent back")
+
+
+class Accumulator:
+    """Takes the raw events of one answer. Unknown events are ignored, unknown blocks are kept as they came."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, _OpenBlock] = {}
+        self._usage = Usage()
+        self._model = ""
+        self._stop_reason = ""
+        self._has_ended = False
+        self._handlers: dict[str, Callable[[dict[str, Any]], StreamEvent | None]] = {
+            "content_block_delta": self._delta,
+            "content_block_start": self._block_start,
+            "content_block_stop": self._block_stop,
+            "message_start": self._message_start,
+            "message_delta": self._message_delta,
+            "message_stop": self._message_stop,
+        }
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the answer came whole. Some gateways forget `message_stop`: a stop reason is enough."""
+        return self._has_ended or bool(self._stop_reason)
+
+    def feed(self, event: dict[str, Any]) -> StreamEvent | None:
+        """Take one event; returns what there is to see of it.
+
+        Raises: ServerFault, when the event makes no sense.
+        """
+        try:
+            handler = self._handlers.get(event.get("type", ""))
+            return handler(event) if handler is not None else None
+        except (KeyError, TypeError, AttributeError) as e:
+            raise ServerFault(f"The endpoint sent a malformed event ({event.get('type')}).") from e
+
+    def reply(self) -> Reply:
+        """The whole answer."""
+        finished = [(block, block.finished()) for block in self._blocks.values()]
+        cut = {content["id"] for block, content in finished if block.has_bad_input and content["type"] == "tool_use"}
+        content = _sendable([content for _, content in finished])
+        return Reply(content, self._stop_reason or _implied_stop(content), self._usage, self._model, frozenset(cut))
+
+    def partial(self) -> Reply | None:
+        """What may be kept of an answer that was broken off: whole blocks, and text as far as it came."""
+        kept = [whole for block in self._blocks.values() if (whole := _kept_when_cut(block)) is not None]
+        content = _sendable(_without_unanswered_server_calls(kept))
+        return Reply(content, "interrupted", self._usage, self._model) if content else None
+
+    def _message_start(self, event: dict[str, Any]) -> None:
+        message = event["message"]
+        self._model = message.get("model") or ""
+        self._add_usage(message.get("usage"))
+
+    def _message_delta(self, event: dict[str, Any]) -> None:
+        self._stop_reason = event["delta"].get("stop_reason") or self._stop_reason
+        self._add_usage(event.get("usage"))
+
+    def _message_stop(self, _event: dict[str, Any]) -> None:
+        self._has_ended = True
+
+    def _add_usage(self, raw: dict[str, Any] | None) -> None:
+        # The counts of a stream are totals so far, and some endpoints repeat only a few of them at the end.
+        new = Usage.from_dict(raw or {})
+        self._usage = Usage(*(max(getattr(self._usage, f.name), getattr(new, f.name)) for f in fields(Usage)))
+
+    def _block_start(self, event: dict[str, Any]) -> StreamEvent | None:
+        start = event["content_block"]
+        kind = start["type"]
+        self._blocks[event["index"]] = _OpenBlock(start)
+        if kind == "tool_use":
+            _string(start, "id")
+            return CallStarted(_string(start, "name"))
+        if kind == "text" and _string(start, "text"):
+            return TextArrived(start["text"])
+        return None
+
+    def _delta(self, event: dict[str, Any]) -> StreamEvent | None:
+        block, delta = self._blocks[event["index"]], event["delta"]
+        kind = delta["type"]
+        if kind not in _STRING_DELTAS:
+            _merge_unknown(block.start, delta)
+            return None
+        source, target = _STRING_DELTAS[kind]
+        piece = _string(delta, source)
+        block.pieces.setdefault(target, []).append(piece)
+        if kind == "text_delta":
+            return TextArrived(piece)
+        return ThinkingArrived(piece) if kind == "thinking_delta" else None
+
+    def _block_stop(self, event: dict[str, Any]) -> None:
+        self._blocks[event["index"]].is_complete = True
+
+
+def _string(raw: dict[str, Any], name: str) -> str:
+    value = raw[name]
+    if not isinstance(value, str):
+        raise TypeError(name)
+    return value
+
+
+def _merge_unknown(block: Block, delta: dict[str, Any]) -> None:
+    """Citations, and deltas that this version does not know: lists and texts grow, anything else is set."""
+    if delta["type"] == "citations_delta":
+        block["citations"] = [*(block.get("citations") or []), delta["citation"]]
+        return
+    for name, value in delta.items():
+        known = block.get(name)
+        if name != "type":
+            block[name] = known + value if isinstance(known, str) and isinstance(value, str) else value
+
+
+def _kept_when_cut(block: _OpenBlock) -> Block | None:
+    content = block.finished()
+    kind = content["type"]
+    if kind == "text":
+        return content
+    if not block.is_complete or block.has_bad_input or (kind == "thinking" and not content.get("signature")):
+        return None
+    return content
+
+
+def _without_unanswered_server_calls(content: list[Block]) -> list[Block]:
+    """A tool that the endpoint itself runs must stand beside its result, or the request is refused."""
+    answered = {block.get("tool_use_id") for block in content}
+    return [b for b in content if b["type"] not in _SERVER_CALLS or b.get("id") in answered]
+
+
+def _sendable(content: list[Block]) -> tuple[Block, ...]:
+    """What the API takes back: no blank text, and no thinking at the very end, where the answer was cut in it."""
+    kept = [block for block in content if block["type"] != "text" or block.get("text", "").strip()]
+    while kept and kept[-1]["type"] in _THINKING:
+        kept.pop()
+    return tuple(kept)
+
+
+def _implied_stop(content: tuple[Block, ...]) -> str:
+    return "tool_use" if any(block["type"] == "tool_use" for block in content) else "end_turn"

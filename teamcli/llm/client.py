@@ -1,0 +1,170 @@
+"""A language model behind an endpoint: opens, reads, retries, and stops at once when told to.
+
+Looking a name up and connecting cannot be broken off, so that runs in a thread that can be left behind. On a connection
+that stands, all happens in the calling thread, and a cancel breaks its socket off.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import CancelledError, Future, InvalidStateError
+from contextlib import closing, suppress
+
+from teamcli.cancel import CancelScope
+from teamcli.errors import (
+    Cancelled,
+    ConnectionLost,
+    ModelError,
+    Overloaded,
+    RateLimited,
+    StreamInterrupted,
+    TransientError,
+)
+from teamcli.llm.accumulator import Accumulator
+from teamcli.llm.backoff import Backoff
+from teamcli.llm.connection import Timeouts
+from teamcli.llm.credentials import Endpoint
+from teamcli.llm.direct import DirectTransport
+from teamcli.llm.sdk import SdkTransport
+from teamcli.llm.transport import EventStream, Transport
+from teamcli.llm.types import OnEvent, Reply, Request, RetryScheduled
+
+DEFAULT_RETRIES = 5
+NOTICEABLE_SECONDS = 0.5
+LINGER_SECONDS = 0.5
+"""How long a connection may stay open after the end of an answer; some gateways never close theirs."""
+PATIENT_READ_SECONDS = 600.0
+"""For endpoints without pings: a model on a laptop can take minutes to read a long prompt."""
+
+
+class Client:
+    """An `LLM` for one agent. All agents of a program share one `Backoff`."""
+
+    def __init__(self, transport: Transport, backoff: Backoff, retries: int = DEFAULT_RETRIES) -> None:
+        self._transport = transport
+        self._backoff = backoff
+        self._retries = retries
+
+    def stream(self, request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+        self._tell_of_pause(on_event)
+        attempt = 0
+        while True:
+            attempt += 1
+            accumulator = Accumulator()
+            try:
+                with self._backoff.turn(cancel):
+                    return self._read(accumulator, request, on_event, cancel)
+            except Cancelled as e:
+                raise StreamInterrupted(cancel.reason, accumulator.partial()) from e
+            except TransientError as e:
+                self._wait_to_retry(e, attempt, on_event, cancel)
+
+    def warm_up(self) -> None:
+        """Load what the first call needs; meant for a thread of its own while the user still types.
+
+        Raises: ModelError, ConfigError
+        """
+        self._transport.warm_up()
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def _read(self, accumulator: Accumulator, request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+        try:
+            with closing(self._open(request, cancel)) as stream, cancel.on_cancel(stream.interrupt):
+                for event in stream.events:
+                    cancel.check()
+                    seen = accumulator.feed(event)
+                    if seen is not None:
+                        on_event(seen)
+                    if accumulator.is_complete:
+                        _read_out(stream)
+        except ModelError:
+            cancel.check()  # the cancel itself broke it off
+            if not accumulator.is_complete:
+                raise
+        cancel.check()
+        if not accumulator.is_complete:
+            raise ConnectionLost("The endpoint broke off in the middle of its answer")
+        return accumulator.reply()
+
+    def _open(self, request: Request, cancel: CancelScope) -> EventStream:
+        return self._transport.reopen(request, cancel) or self._open_in_thread(request, cancel)
+
+    def _open_in_thread(self, request: Request, cancel: CancelScope) -> EventStream:
+        opening: Future[EventStream] = Future()
+        # Daemon: a name lookup or connect that nobody waits for any more must not hold up the program's end.
+        threading.Thread(target=_open_into, args=(opening, self._transport, request, cancel), daemon=True).start()
+        with cancel.on_cancel(opening.cancel):
+            try:
+                return opening.result()
+            except CancelledError as e:
+                raise Cancelled(cancel.reason) from e
+            except KeyboardInterrupt:
+                opening.cancel()
+                raise
+
+    def _wait_to_retry(self, error: TransientError, attempt: int, on_event: OnEvent, cancel: CancelScope) -> None:
+        if attempt > self._retries:
+            raise _given_up(error, attempt) from error
+        delay = self._backoff.delay_seconds(attempt, error.retry_after_seconds)
+        if delay is None:
+            raise _asked_too_much(error) from error
+        if isinstance(error, RateLimited | Overloaded):
+            self._backoff.slow_down(delay)
+        on_event(RetryScheduled(delay, attempt, self._retries, _open_sentence(error)))
+        if cancel.wait(delay):
+            raise StreamInterrupted(cancel.reason, None)
+
+    def _tell_of_pause(self, on_event: OnEvent) -> None:
+        pause = self._backoff.pause_seconds
+        if pause > NOTICEABLE_SECONDS:
+            on_event(RetryScheduled(pause, 0, self._retries, "another agent was told to slow down"))
+
+
+def connect(
+    endpoint: Endpoint, backoff: Backoff, retries: int = DEFAULT_RETRIES, timeouts: Timeouts | None = None
+) -> Client:
+    """The client that `endpoint` asks for. Nothing heavy is loaded, and nothing sent, before the first request."""
+    transport = DirectTransport if endpoint.client == "direct" else SdkTransport
+    chosen = timeouts or (Timeouts() if endpoint.sends_pings else Timeouts(read_seconds=PATIENT_READ_SECONDS))
+    return Client(transport(endpoint, chosen), backoff, retries)
+
+
+def _open_into(opening: Future[EventStream], transport: Transport, request: Request, cancel: CancelScope) -> None:
+    try:
+        stream = transport.open(request, cancel)
+    except BaseException as e:  # noqa: BLE001 - handed over to the thread that waits, which raises it
+        with suppress(InvalidStateError):  # nobody waits for it any more
+            opening.set_exception(e)
+        return
+    try:
+        opening.set_result(stream)
+    except InvalidStateError:
+        stream.close()
+
+
+def _read_out(stream: EventStream) -> None:
+    """Read to the end of a whole answer, so that its connection serves the next call; but not for long."""
+    timer = threading.Timer(LINGER_SECONDS, stream.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        for _ in stream.events:
+            pass
+    finally:
+        timer.cancel()
+
+
+def _given_up(error: TransientError, tries: int) -> TransientError:
+    return type(error)(f"{_open_sentence(error)}; gave up after {tries} tries" if tries > 1 else str(error))
+
+
+def _asked_too_much(error: TransientError) -> TransientError:
+    seconds = error.retry_after_seconds or 0
+    wait = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    return type(error)(f"{_open_sentence(error)}; it asks to wait {wait}: try again then", error.retry_after_seconds)
+
+
+def _open_sentence(error: TransientError) -> str:
+    return str(error).removesuffix(".")

@@ -1,0 +1,249 @@
+"""What went wrong with a model call → one error of `teamcli.errors`, with one sentence for the person who reads it.
+
+Whatever text the endpoint sent is shortened, kept to one line and cleared of secrets before it is repeated.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import re
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from teamcli.errors import (
+    AuthError,
+    ConnectionLost,
+    ContextTooLong,
+    ModelError,
+    ModelNotFound,
+    Overloaded,
+    RateLimited,
+    RequestRejected,
+    ServerFault,
+)
+from teamcli.llm.credentials import BASE_URL, Endpoint
+
+if TYPE_CHECKING:
+    import httpx2
+
+LONGEST_DETAIL = 300
+LONGEST_BODY = 65_536
+
+_STATUS_OF_TYPE = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+_TOO_LONG = re.compile(
+    r"prompt is too long|context[ _](window|length|limit|size)|maximum context|too many (input |prompt )?tokens", re.I
+)
+_MODEL_UNKNOWN = re.compile(
+    r"^model: |model\b.*\b(not found|not exist|not supported|unknown|not available)|(invalid|unknown) model"
+    r"|no such model|not a valid model",
+    re.I,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Explains the failures of calls to one endpoint."""
+
+    endpoint: Endpoint
+
+    def from_answer(self, status: int, headers: Mapping[str, str], body: str, model: str) -> ModelError:
+        """An answer that is no stream of events, whatever its status."""
+        kind, detail = _kind_and_detail(body)
+        if kind and 200 <= status < 300:
+            status = _STATUS_OF_TYPE.get(kind, 500)
+        elif kind == "overloaded_error":
+            status = 529
+        return self._from_status(status, headers, self.clean(detail), kind, model)
+
+    def from_event(self, event: Mapping[str, object], model: str) -> ModelError:
+        """An `error` event in the middle of a stream."""
+        return self.from_answer(200, {}, json.dumps({"type": "error", **event}), model)
+
+    def from_http_error(self, error: BaseException) -> ModelError:
+        """An exception of the HTTP layer: the endpoint was not reached, or the connection was lost."""
+        import httpx2
+
+        host = self.endpoint.host
+        if isinstance(error, httpx2.ProxyError):
+            return ConnectionLost(
+                f"The proxy refuses the connection to {host} ({self._words(error)}): check HTTPS_PROXY"
+            )
+        if isinstance(error, httpx2.ConnectTimeout):
+            return ConnectionLost(f"{host} does not answer: check the network{self._or_base_url}")
+        if isinstance(error, httpx2.TimeoutException):
+            return ConnectionLost(f"{host} has sent nothing for too long")
+        if isinstance(error, httpx2.ConnectError):
+            return self._from_connect_error(error)
+        if isinstance(error, httpx2.TransportError):
+            return ConnectionLost(f"The connection to {host} broke off ({self._words(error)})")
+        return ServerFault(f"The answer of {host} makes no sense ({self._words(error)})")
+
+    def clean(self, text: str) -> str:
+        """One short line without control characters and secrets."""
+        for secret in (self.endpoint.secret, *(value for _, value in self.endpoint.headers)):
+            if len(secret) >= 8:
+                text = text.replace(secret, "***")
+        line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+        return line if len(line) <= LONGEST_DETAIL else line[: LONGEST_DETAIL - 1] + "…"
+
+    def _from_status(self, status: int, headers: Mapping[str, str], detail: str, kind: str, model: str) -> ModelError:
+        endpoint, host, said = self.endpoint, self.endpoint.host, f": {detail}" if detail else ""
+        if status == 401:
+            return AuthError(f"{host} refuses the credential: check {endpoint.source}{_in_brackets(detail)}")
+        if status == 403:
+            return AuthError(f"{host} does not allow this: check what {endpoint.source} may do{_in_brackets(detail)}")
+        if status in (400, 404, 422) and _names_unknown_model(status, kind, detail, model):
+            return ModelNotFound(
+                f"{host} does not know the model {self.clean(model)}: name another by --model or MODEL_ID"
+            )
+        if status == 413 or (status < 500 and _TOO_LONG.search(detail)):
+            return ContextTooLong(
+                f"The conversation is too long for {self.clean(model)}: shorten it with /compact, or begin a new one"
+                f"{_in_brackets(detail)}"
+            )
+        if status == 404:
+            return RequestRejected(
+                f"There is no Messages API at {host} (404){self._check_base_url}{_in_brackets(detail)}"
+            )
+        if status < 400:
+            return self._no_stream(status, headers)
+        return _by_status_class(status, host, said, retry_after_seconds(headers))
+
+    def _no_stream(self, status: int, headers: Mapping[str, str]) -> ModelError:
+        host = self.endpoint.host
+        if status >= 300:
+            target = self.clean(headers.get("location", "elsewhere"))
+            return RequestRejected(f"{host} redirects to {target}: set {BASE_URL} to where the API really is")
+        kind = self.clean(headers.get("content-type", "")) or "something else"
+        return RequestRejected(f"{host} answers with {kind}, not with an event stream{self._check_base_url}")
+
+    @property
+    def _check_base_url(self) -> str:
+        return "" if self.endpoint.is_official else f": {BASE_URL} looks wrong (it ends before /v1/messages)"
+
+    @property
+    def _or_base_url(self) -> str:
+        return "" if self.endpoint.is_official else f" and {BASE_URL}"
+
+    def _from_connect_error(self, error: BaseException) -> ModelError:
+        host = self.endpoint.host
+        for cause in _causes(error):
+            if isinstance(cause, ssl.SSLCertVerificationError):
+                return ModelError(
+                    f"The certificate of {host} is not trusted ({self.clean(cause.verify_message)}):"
+                    " name the CA bundle to use in SSL_CERT_FILE"
+                )
+            if isinstance(cause, socket.gaierror):
+                return ConnectionLost(f"The name {host} cannot be resolved: check the network{self._or_base_url}")
+            if isinstance(cause, ConnectionRefusedError):
+                return ConnectionLost(f"Nothing listens at {host} (connection refused){self._or_check}")
+        return ConnectionLost(f"{host} cannot be reached ({self._words(error)})")
+
+    @property
+    def _or_check(self) -> str:
+        return "" if self.endpoint.is_official else f": start it, or check {BASE_URL}"
+
+    def _words(self, error: BaseException) -> str:
+        return self.clean(str(error)) or type(error).__name__
+
+
+def refuse_unless_stream(response: httpx2.Response, faults: Faults, model: str) -> None:
+    """Raises: ModelError, for an answer whose body is no stream of events. Reads and closes it then."""
+    kind = response.headers.get("content-type", "")
+    if response.status_code == 200 and ("event" in kind or not kind):
+        return
+    raise faults.from_answer(response.status_code, response.headers, _beginning(response), model)
+
+
+def _beginning(response: httpx2.Response) -> str:
+    pieces: list[bytes] = []
+    try:
+        for piece in response.iter_bytes():
+            pieces.append(piece)
+            if sum(map(len, pieces)) > LONGEST_BODY:
+                break
+    finally:
+        response.close()
+    return b"".join(pieces).decode("utf-8", "replace")
+
+
+def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
+    """How long the endpoint asks to wait; None where it does not say, or nothing sensible."""
+    try:
+        if milliseconds := headers.get("retry-after-ms"):
+            seconds = float(milliseconds) / 1000
+        else:
+            seconds = _seconds(headers.get("retry-after", ""))
+    except ValueError:
+        return None
+    return seconds if 0 < seconds < float("inf") else None
+
+
+def _seconds(value: str) -> float:
+    if re.fullmatch(r"[\d.]+", value):
+        return float(value)
+    return email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+
+
+def _by_status_class(status: int, host: str, said: str, retry_after: float | None) -> ModelError:
+    if status == 429:
+        return RateLimited(f"{host} limits the rate (429){said}", retry_after)
+    if status == 529:
+        return Overloaded(f"{host} is overloaded (529){said}", retry_after)
+    if status >= 500 or status in (408, 409):
+        return ServerFault(f"{host} has a fault ({status}){said}", retry_after)
+    return RequestRejected(f"{host} rejects the request ({status}){said}")
+
+
+def _kind_and_detail(body: str) -> tuple[str, str]:
+    """The error's type and message; of anything but an API error, a readable remainder as message."""
+    try:
+        raw = json.loads(body)
+    except ValueError:
+        return "", _without_markup(body)
+    error = raw.get("error", raw) if isinstance(raw, dict) else raw
+    if not isinstance(error, dict):
+        return "", str(error)
+    kind = error.get("type") if isinstance(raw.get("error"), dict) else ""
+    detail = error.get("message") or error.get("detail") or ("" if kind else body)
+    return str(kind or ""), str(detail)
+
+
+def _without_markup(body: str) -> str:
+    title = re.search(r"<title[^>]*>(.*?)</title>", body, re.I | re.S)
+    return title.group(1) if title else re.sub(r"<[^>]*>", " ", body)
+
+
+def _names_unknown_model(status: int, kind: str, detail: str, model: str) -> bool:
+    if _MODEL_UNKNOWN.search(detail):
+        return True
+    return status == 404 and kind == "not_found_error" and (model in detail or "model" in detail.lower())
+
+
+def _in_brackets(detail: str) -> str:
+    return f" ({detail})" if detail else ""
+
+
+def _causes(error: BaseException | None) -> list[BaseException]:
+    # The connection pool cuts `__cause__`, so the original is found through `__context__`.
+    chain: list[BaseException] = []
+    while error is not None and error not in chain:
+        chain.append(error)
+        error = error.__cause__ or error.__context__
+    return chain

@@ -1,0 +1,93 @@
+"""What models cost and how much they can read, as far as is publicly known. An unknown model has no price."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from teamcli.llm.types import Usage
+
+DEFAULT_MODEL = "claude-opus-5-5"
+DEFAULT_CONTEXT_TOKENS = 200_000
+PRICES_AS_OF = "2026-11-15"
+
+
+CACHE_WRITE = 1.25
+CACHE_READ = 0.1
+"""What a token costs that goes into the prompt cache or comes out of it, as a share of the input price."""
+
+
+class AnyPrice(Protocol):
+    """Dollars per million tokens."""
+
+    @property
+    def input(self) -> float: ...
+
+    @property
+    def output(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    input: float
+    output: float
+
+
+PRICES: Mapping[str, Price] = {
+    "claude-fable-5-1": Price(10, 50),
+    "claude-fable-5": Price(10, 50),
+    "claude-opus-5-5": Price(4, 20),
+    "claude-opus-5": Price(5, 25),
+    "claude-opus-4-8": Price(5, 25),
+    "claude-opus-4-7": Price(5, 25),
+    "claude-opus-4-6": Price(5, 25),
+    "claude-opus-4-5": Price(5, 25),
+    "claude-sonnet-5-5": Price(2, 10),
+    "claude-sonnet-5": Price(2, 10),
+    "claude-sonnet-4-6": Price(3, 15),
+    "claude-sonnet-4-5": Price(3, 15),
+    "claude-haiku-4-5": Price(1, 5),
+}
+
+_MILLION_TOKEN_MODELS = frozenset(
+    {
+        "claude-fable-5-1",
+        "claude-fable-5",
+        "claude-opus-5-5",
+        "claude-opus-5",
+        "claude-opus-4-8",
+        "claude-opus-4-7",
+        "claude-opus-4-6",
+        "claude-sonnet-5-5",
+        "claude-sonnet-5",
+        "claude-haiku-5-5",
+    }
+)
+
+
+def family(model: str) -> str:
+    """The name without date and platform: `us.anthropic.claude-opus-4-5-20251101-v1:0` → `claude-opus-4-5`."""
+    name = re.sub(r"^.*(?=claude-)", "", model)
+    return re.sub(r"([-@]\d{8})?(-v\d+(:\d+)?)?$", "", name)
+
+
+def context_tokens(model: str) -> int:
+    """How many tokens the model can read; a cautious guess for models that are not known."""
+    return 1_000_000 if family(model) in _MILLION_TOKEN_MODELS else DEFAULT_CONTEXT_TOKENS
+
+
+def price_of(model: str, prices: Mapping[str, AnyPrice] | None = None) -> AnyPrice | None:
+    """`prices` are the user's own, by exact name; they win over the built-in list."""
+    own = prices or {}
+    return own.get(model) or own.get(family(model)) or PRICES.get(family(model))
+
+
+def cost(usage: Usage, model: str, prices: Mapping[str, AnyPrice] | None = None) -> float | None:
+    """Dollars; None for a model whose price is not known."""
+    price = price_of(model, prices)
+    if price is None:
+        return None
+    cached = usage.cache_creation_input_tokens * CACHE_WRITE + usage.cache_read_input_tokens * CACHE_READ
+    return ((usage.input_tokens + cached) * price.input + usage.output_tokens * price.output) / 1_000_000

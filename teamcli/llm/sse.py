@@ -1,0 +1,59 @@
+"""Server-sent events: bytes as they come off a socket → the JSON objects they carry.
+
+Where the bytes are cut makes no difference. Comments, empty events and fields that nobody uses are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from teamcli.errors import ServerFault
+
+END_OF_EVENT = b"\n\n"
+"""Fed after the last chunk, it ends an event whose closing empty line was forgotten."""
+
+
+class EventParser:
+    """Feed it chunks; each call yields the events that are complete."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._name = ""
+        self._data: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> Iterator[dict[str, Any]]:
+        for line in self._lines(self._rest + chunk):
+            if line.startswith(b"data:"):
+                self._data.append(line[5:].removeprefix(b" "))
+            elif line.startswith(b"event:"):
+                self._name = line[6:].decode("utf-8", "replace").strip()
+            elif not line and (self._data or self._name):
+                yield from self._event()
+
+    def _lines(self, data: bytes) -> list[bytes]:
+        # A carriage return at the very end may be one half of CRLF: it waits for what follows.
+        whole = max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1
+        self._rest = data[whole:]
+        return data[:whole].splitlines()
+
+    def _event(self) -> Iterator[dict[str, Any]]:
+        name, data = self._name, b"\n".join(self._data)
+        self._name, self._data = "", []
+        if not data or name == "ping":
+            return
+        event = _parsed(data)
+        if isinstance(event, dict):
+            event.setdefault("type", name)
+            yield event
+        elif name:
+            raise ServerFault(f"The endpoint sent a malformed event ({name}).")
+        # Without a name it is some gateway's end mark, such as `[DONE]`.
+
+
+def _parsed(data: bytes) -> object:
+    try:
+        return json.loads(data.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,597 @@
+"""What every client of the Messages API must do, over real sockets against the strict fake."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from teamcli.cancel import CancelScope
+from teamcli.errors import (
+    AuthError,
+    ConfigError,
+    ConnectionLost,
+    ContextTooLong,
+    ModelError,
+    ModelNotFound,
+    Overloaded,
+    RateLimited,
+    RequestRejected,
+    ServerFault,
+    StreamInterrupted,
+    TransientError,
+)
+from teamcli.llm.backoff import Backoff
+from teamcli.llm.connection import Timeouts
+from teamcli.llm.types import (
+    CallStarted,
+    Message,
+    Preamble,
+    RetryScheduled,
+    StreamEvent,
+    TextArrived,
+    ThinkingArrived,
+    Usage,
+)
+from tests.llm.calls import BASH, PREAMBLE, RunningCall, ask, asking, results_for, user, wait_until
+from tests.llm.conftest import KEY, MakeClient
+from tests.llm.wires import (
+    Proxy,
+    TlsFront,
+    address_that_never_answers,
+    free_port,
+    is_connecting_to,
+    make_certificate,
+)
+from tests.support.fake_api import (
+    AT_THE_END,
+    FakeAPI,
+    Status,
+    answer,
+    comment,
+    cut_after,
+    cut_before_headers,
+    drip,
+    error_event,
+    malformed_event,
+    not_json,
+    other_block,
+    ping,
+    redacted_thinking,
+    stall_after,
+    stall_before_headers,
+    status,
+    text,
+    thinking,
+    tool,
+    tool_json,
+    unknown_event,
+)
+
+SOON_SECONDS = 3.0
+"""Far more than the 100 ms that a cancel may take, far less than any time-out: a busy machine must not fail a test."""
+
+
+# Answers
+
+
+def test_text_arrives_in_pieces_and_as_a_whole(make_client: MakeClient) -> None:
+    events: list[StreamEvent] = []
+    with FakeAPI([text("Grüße, 世界 🌍", pieces=4)]) as api:
+        reply = ask(make_client(api.url), events=events)
+    assert reply.content == ({"type": "text", "text": "Grüße, 世界 🌍"},)
+    assert (reply.stop_reason, reply.model) == ("end_turn", "claude-opus-5-5")
+    pieces = [event.text for event in events if isinstance(event, TextArrived)]
+    assert len(pieces) == len(events) == 4 and "".join(pieces) == reply.text
+
+
+def test_several_tool_calls_come_with_their_inputs_in_order(make_client: MakeClient) -> None:
+    events: list[StreamEvent] = []
+    calls = [tool("bash", command='echo "ä\n"'), tool("read_file", path="a.py", offset=3), tool("list_teammates")]
+    with FakeAPI([answer("Let me look.", *calls)]) as api:
+        reply = ask(make_client(api.url), events=events)
+    assert [call["input"] for call in reply.tool_calls] == [
+        {"command": 'echo "ä\n"'},
+        {"path": "a.py", "offset": 3},
+        {},
+    ]
+    assert len({call["id"] for call in reply.tool_calls}) == 3
+    assert (reply.stop_reason, reply.cut_calls) == ("tool_use", frozenset())
+    started = [event.tool for event in events if isinstance(event, CallStarted)]
+    assert started == ["bash", "read_file", "list_teammates"]
+
+
+def test_thinking_goes_back_unchanged(make_client: MakeClient) -> None:
+    events: list[StreamEvent] = []
+    thoughts = (thinking("First, I look."), redacted_thinking("b3BhcXVl"), thinking("Then I act."))
+    with FakeAPI([answer(*thoughts, tool("bash", command="ls")), text("done")]) as api:
+        client = make_client(api.url)
+        first = ask(client, events=events)
+        history = (user("Hello"), Message("assistant", first.content), results_for(first))
+        assert ask(client, asking(*history)).text == "done"
+    seen = "".join(event.text for event in events if isinstance(event, ThinkingArrived))
+    assert seen == "First, I look.Then I act."
+    assert [block["type"] for block in first.content] == ["thinking", "redacted_thinking", "thinking", "tool_use"]
+
+
+def test_a_block_of_an_unknown_kind_is_kept_as_it_came(make_client: MakeClient) -> None:
+    strange = {"type": "hologram", "beams": [1, {"deep": None}], "note": "ü"}
+    with FakeAPI([answer(other_block(strange), "hi"), "again"]) as api:
+        client = make_client(api.url)
+        reply = ask(client)
+        ask(client, asking(user("Hello"), Message("assistant", reply.content), user("Go on")))
+    assert reply.content[0] == strange
+
+
+def test_usage_is_put_together_from_start_and_end(make_client: MakeClient) -> None:
+    counts = {
+        "input_tokens": 7,
+        "output_tokens": 1234,
+        "cache_creation_input_tokens": 50,
+        "cache_read_input_tokens": 900,
+    }
+    with FakeAPI([answer("hi", usage=counts)]) as api:
+        assert ask(make_client(api.url)).usage == Usage(7, 1234, 50, 900)
+
+
+def test_pings_comments_and_unknown_events_make_no_difference(make_client: MakeClient) -> None:
+    noise = [make(after=at) for at in range(7) for make in (ping, comment, unknown_event)]
+    with FakeAPI([answer("hello there", *noise, ping(AT_THE_END))]) as api:
+        assert ask(make_client(api.url)).text == "hello there"
+
+
+def test_an_answer_that_drips_in_byte_by_byte_is_the_same(make_client: MakeClient) -> None:
+    with FakeAPI([answer("Grüße 🌍", tool("bash", command="ls"), drip(size=1))]) as api:
+        reply = ask(make_client(api.url))
+    assert reply.text == "Grüße 🌍" and reply.tool_calls[0]["input"] == {"command": "ls"}
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        *("end_turn", "max_tokens", "stop_sequence", "tool_use", "pause_turn", "refusal"),
+        *("model_context_window_exceeded", "something_new"),
+    ],
+)
+def test_every_stop_reason_is_passed_on(make_client: MakeClient, reason: str) -> None:
+    with FakeAPI([answer("hm", stop_reason=reason)]) as api:
+        assert ask(make_client(api.url)).stop_reason == reason
+
+
+@pytest.mark.parametrize("broken", ['{"command": "l', '["ls"]', "nonsense", '"ls"', "null"])
+def test_a_call_whose_input_is_cut_or_no_object_is_marked(make_client: MakeClient, broken: str) -> None:
+    calls = (tool("bash", command="ls"), tool_json("bash", broken, tool_use_id="toolu_cut"))
+    with FakeAPI([answer("Now:", *calls, stop_reason="max_tokens")]) as api:
+        reply = ask(make_client(api.url))
+    assert reply.cut_calls == {"toolu_cut"}
+    assert [call["input"] for call in reply.tool_calls] == [{"command": "ls"}, {}]
+
+
+def test_an_answer_without_content_is_an_empty_reply(make_client: MakeClient) -> None:
+    with FakeAPI([answer()]) as api:
+        reply = ask(make_client(api.url))
+    assert (reply.content, reply.stop_reason) == ((), "end_turn")
+
+
+def test_blank_text_and_thinking_that_was_cut_are_not_kept(make_client: MakeClient) -> None:
+    with FakeAPI([answer(text(" \n"), "word", thinking("and th", signature=None), stop_reason="max_tokens")]) as api:
+        assert ask(make_client(api.url)).content == ({"type": "text", "text": "word"},)
+
+
+# Requests
+
+
+def test_the_body_on_the_wire_is_the_request(make_client: MakeClient) -> None:
+    preamble = Preamble("m", "System ü", (BASH,), 77, extra={"thinking": {"type": "adaptive"}, "metadata": {"a": 1}})
+    request = asking(user("Hallo, 世界 🌍 \u2028"), preamble=preamble)
+    with FakeAPI(["hi"]) as api:
+        ask(make_client(api.url), request)
+        sent = api.requests[0]
+    assert sent == {**request.to_dict(), "stream": True} == json.loads(request.encoded)
+    assert sent["cache_control"] == sent["system"][-1]["cache_control"] == {"type": "ephemeral"}
+
+
+def test_the_prefix_never_changes(make_client: MakeClient) -> None:
+    with FakeAPI([tool("bash", command="ls"), tool("bash", command="pwd"), text("done")]) as api:
+        client = make_client(api.url)
+        messages = [user("Go")]
+        while (reply := ask(client, asking(*messages))).tool_calls:
+            messages += [Message("assistant", reply.content), results_for(reply)]
+        api.assert_prefix_stable()
+    assert len(api.requests) == 3
+
+
+def test_the_head_names_version_and_program(make_client: MakeClient) -> None:
+    with FakeAPI(["hi"]) as api:
+        ask(make_client(api.url))
+    assert api.headers[0]["anthropic-version"] == "2026-10-21"
+    assert api.headers[0]["user-agent"].startswith("teamcli/")
+
+
+@pytest.mark.parametrize("path", ["/", "/gateway/anthropic", "/gateway/anthropic/", "/gateway/v1", "/v1/"])
+def test_the_base_url_may_carry_a_path(make_client: MakeClient, path: str) -> None:
+    with FakeAPI(["hi"]) as api:
+        ask(make_client(api.url + path))
+    assert api.exchanges[0].path == path.rstrip("/").removesuffix("/v1") + "/v1/messages"
+
+
+@pytest.mark.parametrize(
+    ("auth_header", "bearer", "x_api_key"),
+    [("auto", True, True), ("bearer", True, False), ("x-api-key", False, True), ("both", True, True)],
+)
+def test_the_key_goes_where_the_gateway_reads_it(
+    make_client: MakeClient, auth_header: str, bearer: bool, x_api_key: bool
+) -> None:
+    with FakeAPI(["hi"], key=KEY) as api:
+        ask(make_client(api.url, auth_header=auth_header))
+    assert api.headers[0].get("authorization") == (f"Bearer {KEY}" if bearer else None)
+    assert api.headers[0].get("x-api-key") == (KEY if x_api_key else None)
+
+
+def test_a_token_goes_as_bearer_only(make_client: MakeClient) -> None:
+    with FakeAPI(["hi"], key="tok-1") as api:
+        ask(make_client(api.url, ANTHROPIC_AUTH_TOKEN="tok-1"))
+    assert "x-api-key" not in api.headers[0]
+
+
+def test_custom_headers_are_sent(make_client: MakeClient) -> None:
+    with FakeAPI(["hi"]) as api:
+        ask(make_client(api.url, ANTHROPIC_CUSTOM_HEADERS="X-Team: blue\nAnthropic-Version: 2023-06-01"))
+    assert (api.headers[0]["x-team"], api.headers[0]["anthropic-version"]) == ("blue", "2023-06-01")
+
+
+# Connections
+
+
+def test_a_connection_is_kept_for_the_next_turns(make_client: MakeClient) -> None:
+    with FakeAPI([text("a"), status(529), text("b"), text("c")]) as api:
+        client = make_client(api.url)
+        assert [ask(client).text for _ in range(3)] == ["a", "b", "c"]
+    assert api.connections == 1
+
+
+def test_a_kept_connection_that_the_endpoint_has_closed_is_replaced_unseen(make_client: MakeClient) -> None:
+    events: list[StreamEvent] = []
+    with FakeAPI(["before"]) as api:
+        client = make_client(api.url)
+        ask(client)
+    with FakeAPI(["after"], port=api.port):
+        assert ask(client, events=events).text == "after"
+    assert not any(isinstance(event, RetryScheduled) for event in events)
+
+
+def test_each_agent_has_a_connection_of_its_own(make_client: MakeClient) -> None:
+    with FakeAPI(default=text("hi")) as api:
+        clients = [make_client(api.url) for _ in range(3)]
+        for client in clients + clients:
+            ask(client)
+    assert [exchange.connection for exchange in api.exchanges] == [1, 2, 3, 1, 2, 3]
+
+
+def test_a_proxy_of_the_environment_is_used(make_client: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_PROXY")
+    with Proxy() as proxy, FakeAPI(["through the proxy", "direct"]) as api:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        monkeypatch.setenv("http_proxy", proxy.url)
+        assert ask(make_client(api.url)).text == "through the proxy"
+        assert proxy.seen == [f"{api.url}/v1/messages"]
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        assert ask(make_client(api.url)).text == "direct"
+        assert len(proxy.seen) == 1
+
+
+def test_a_proxy_that_cannot_be_used_is_a_configuration_error(
+    make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_PROXY")
+    monkeypatch.setenv("http_proxy", "ftp://127.0.0.1:1")
+    with pytest.raises(ConfigError, match="HTTP_PROXY"):
+        ask(make_client("http://127.0.0.1:9"))
+
+
+def test_a_private_certificate_works_once_it_is_named(
+    make_client: MakeClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    certificate, key = make_certificate(tmp_path)
+    with FakeAPI([text("over TLS"), stall_after(3)]) as api, TlsFront(certificate, key, api.port) as front:
+        with pytest.raises(ModelError, match=r"not trusted.*SSL_CERT_FILE") as refused:
+            ask(make_client(front.url))
+        assert not isinstance(refused.value, TransientError)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        client = make_client(front.url)
+        assert ask(client).text == "over TLS"
+        call = RunningCall(client)
+        api.wait_for_stall()
+        assert call.cancel() < SOON_SECONDS
+        assert isinstance(call.error, StreamInterrupted)
+        client.close()
+
+
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"])
+def test_certificates_that_are_missing_are_a_configuration_error(
+    make_client: MakeClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str
+) -> None:
+    monkeypatch.setenv(variable, str(tmp_path / "missing.pem"))
+    with pytest.raises(ConfigError, match=variable):
+        ask(make_client("https://127.0.0.1:9"))
+
+
+# Faults
+
+LASTING_FAULTS = [
+    (status(401, message=f"invalid x-api-key {KEY}"), AuthError, "check ANTHROPIC_API_KEY"),
+    (status(403, message="no access"), AuthError, "ANTHROPIC_API_KEY may do"),
+    (status(404, message="model: claude-opus-5-5"), ModelNotFound, "claude-opus-5-5.*--model or MODEL_ID"),
+    (status(400, message="Invalid model name passed"), ModelNotFound, "claude-opus-5-5"),
+    (status(404, body="<html><title>404 Not Found</title>"), RequestRejected, "ANTHROPIC_BASE_URL looks wrong"),
+    (status(404, message="no such path"), RequestRejected, "ANTHROPIC_BASE_URL looks wrong"),
+    (status(400, message="prompt is too long: 210000 tokens > 200000 maximum"), ContextTooLong, "too long"),
+    (status(413), ContextTooLong, "too long for claude-opus-5-5"),
+    (status(400, message="messages.0: what is this?"), RequestRejected, "400.*what is this"),
+    (status(422, body={"detail": "field required"}), RequestRejected, "field required"),
+    (status(307, body="moved", headers={"location": "https://elsewhere.example/"}), RequestRejected, "elsewhere"),
+    (not_json(), RequestRejected, "text/html.*ANTHROPIC_BASE_URL looks wrong"),
+    (status(200, body={"object": "list"}), RequestRejected, "application/json"),
+]
+
+
+@pytest.mark.parametrize(("fault", "error", "words"), LASTING_FAULTS)
+def test_a_lasting_fault_is_told_at_once(
+    make_client: MakeClient, fault: Status, error: type[ModelError], words: str
+) -> None:
+    events: list[StreamEvent] = []
+    with FakeAPI([fault]) as api, pytest.raises(error, match=words) as caught:
+        ask(make_client(api.url), events=events)
+    assert type(caught.value) is error
+    assert events == [] and len(api.requests) == 1
+    _assert_presentable(caught.value)
+
+
+PASSING_FAULTS = [
+    (status(429), RateLimited, "limits the rate"),
+    (status(500), ServerFault, "500"),
+    (status(502, body="<html><title>Bad gateway</title>"), ServerFault, "502.*Bad gateway"),
+    (status(408), ServerFault, "408"),
+    (status(409), ServerFault, "409"),
+    (status(529), Overloaded, "overloaded"),
+    (error_event("overloaded_error"), Overloaded, "overloaded.*Overloaded"),
+    (error_event("api_error", "Internal"), ServerFault, "Internal"),
+    (error_event("rate_limit_error"), RateLimited, "limits"),
+    (cut_after(4), ConnectionLost, "broke off"),
+    (cut_before_headers(), ConnectionLost, "broke off"),
+    (malformed_event(), ServerFault, "malformed"),
+]
+
+
+@pytest.mark.parametrize(("fault", "error", "words"), PASSING_FAULTS)
+def test_a_passing_fault_is_tried_again_visibly(
+    make_client: MakeClient, fault: Status, error: type[TransientError], words: str
+) -> None:
+    events: list[StreamEvent] = []
+    with FakeAPI([fault, fault, text("at last")]) as api:
+        assert ask(make_client(api.url, retries=2), events=events).text == "at last"
+    retries = [event for event in events if isinstance(event, RetryScheduled)]
+    assert [(event.attempt, event.of) for event in retries] == [(1, 2), (2, 2)]
+    assert all(0 < event.delay_seconds < 1 for event in retries)
+    after_last = events[events.index(retries[-1]) + 1 :]
+    assert "".join(event.text for event in after_last if isinstance(event, TextArrived)) == "at last"
+
+
+@pytest.mark.parametrize(("fault", "error", "words"), PASSING_FAULTS)
+def test_a_fault_that_does_not_pass_is_told_with_the_number_of_tries(
+    make_client: MakeClient, fault: Status, error: type[TransientError], words: str
+) -> None:
+    with FakeAPI([fault, fault]) as api, pytest.raises(error, match=f"(?s){words}.*after 2 tries") as caught:
+        ask(make_client(api.url, retries=1))
+    assert type(caught.value) is error
+    _assert_presentable(caught.value)
+
+
+def test_a_stream_that_falls_silent_is_tried_again(make_client: MakeClient) -> None:
+    events: list[StreamEvent] = []
+    with FakeAPI([stall_after(3), text("awake")]) as api:
+        client = make_client(api.url, timeouts=Timeouts(read_seconds=0.2))
+        assert ask(client, events=events).text == "awake"
+    assert any(isinstance(event, RetryScheduled) and "nothing" in event.reason for event in events)
+
+
+def test_an_answer_that_is_whole_counts_even_if_the_connection_breaks_then(make_client: MakeClient) -> None:
+    with FakeAPI([answer("whole", cut_after(8))]) as api:
+        assert ask(make_client(api.url)).text == "whole"
+
+
+def test_an_endpoint_that_never_ends_a_whole_answer_is_not_waited_for(make_client: MakeClient) -> None:
+    with FakeAPI([answer("whole", stall_after(8)), text("next")]) as api:
+        client = make_client(api.url)
+        assert ask(client).text == "whole"
+        assert ask(client).text == "next"
+
+
+def test_a_refused_connection_names_the_address(make_client: MakeClient) -> None:
+    port = free_port()
+    with pytest.raises(ConnectionLost, match=f"127.0.0.1:{port}.*refused.*after 2 tries") as caught:
+        ask(make_client(f"http://127.0.0.1:{port}", retries=1))
+    _assert_presentable(caught.value)
+
+
+def test_an_unknown_host_is_named(make_client: MakeClient) -> None:
+    with pytest.raises(ConnectionLost, match=r"no-such-host.invalid.*resolved.*ANTHROPIC_BASE_URL"):
+        ask(make_client("http://no-such-host.invalid", retries=0))
+
+
+def test_what_the_endpoint_says_is_made_presentable(make_client: MakeClient) -> None:
+    words = f"\x1b[31mred\x07\n\nkey {KEY} " + "very long " * 500
+    with FakeAPI([status(400, message=words)]) as api, pytest.raises(RequestRejected, match="red key") as caught:
+        ask(make_client(api.url))
+    _assert_presentable(caught.value)
+
+
+def _assert_presentable(error: Exception) -> None:
+    sentence = str(error)
+    assert sentence.isprintable() and len(sentence) < 500 and KEY not in sentence
+    cause: BaseException | None = error
+    while cause is not None:
+        assert KEY not in repr(cause)
+        cause = cause.__cause__
+
+
+# Waiting
+
+
+@pytest.mark.parametrize("headers", [{"retry-after": "0.05"}, {"retry-after-ms": "50"}])
+def test_the_wait_that_the_endpoint_asks_for_is_kept(make_client: MakeClient, headers: dict[str, str]) -> None:
+    events: list[StreamEvent] = []
+    with FakeAPI([status(429, headers=headers), text("hi")]) as api:
+        ask(make_client(api.url), events=events)
+    assert isinstance(events[0], RetryScheduled) and events[0].delay_seconds == 0.05
+    assert api.exchanges[1].arrived - api.exchanges[0].arrived >= 0.05
+
+
+def test_too_long_a_wait_fails_at_once_and_says_how_long(make_client: MakeClient) -> None:
+    with FakeAPI([status(429, retry_after=3600)]) as api, pytest.raises(RateLimited, match="wait 60 min") as caught:
+        ask(make_client(api.url))
+    assert caught.value.retry_after_seconds == 3600
+
+
+def test_one_agent_told_to_slow_down_holds_the_others_back_too(make_client: MakeClient) -> None:
+    shared = Backoff(base_seconds=0.001)
+    with FakeAPI(lambda _request, n: status(429, retry_after=1) if n == 0 else text("hi")) as api:
+        first, second = make_client(api.url, backoff=shared), make_client(api.url, backoff=shared)
+        slow = RunningCall(first)
+        wait_until(lambda: slow.events, "the first agent is told to slow down")
+        events: list[StreamEvent] = []
+        ask(second, events=events)
+        slow.join()
+    refused, *later = [exchange.arrived for exchange in api.exchanges]
+    assert len(later) == 2 and all(arrived - refused >= 1 for arrived in later)
+    assert isinstance(events[0], RetryScheduled) and "another agent" in events[0].reason
+
+
+def test_only_so_many_calls_run_at_once(make_client: MakeClient) -> None:
+    shared = Backoff(max_calls=2)
+    with FakeAPI(default=answer("hi", stall_before_headers())) as api:
+        calls = [RunningCall(make_client(api.url, backoff=shared)) for _ in range(3)]
+        api.wait_for_stall(2)
+        waiting = RunningCall(make_client(api.url, backoff=shared))
+        assert waiting.cancel() < SOON_SECONDS and isinstance(waiting.error, StreamInterrupted)
+        assert len(api.requests) == 2
+        api.release()
+        api.wait_for_stall(3)
+        api.release()
+        for call in calls:
+            call.join()
+    assert [call.reply.text for call in calls if call.reply] == ["hi"] * 3
+
+
+# Cancelling
+
+
+@pytest.mark.parametrize("earlier_turns", [0, 1])
+def test_cancel_before_the_headers(make_client: MakeClient, earlier_turns: int) -> None:
+    with FakeAPI([*["earlier"] * earlier_turns, stall_before_headers(), text("next")]) as api:
+        client = make_client(api.url)
+        for _ in range(earlier_turns):
+            ask(client)
+        call = RunningCall(client)
+        api.wait_for_stall()
+        assert call.cancel() < SOON_SECONDS
+        assert isinstance(call.error, StreamInterrupted)
+        assert (str(call.error), call.error.partial) == ("the user pressed Esc", None)
+        api.wait_for_disconnect()
+        assert ask(client).text == "next"
+
+
+def test_cancel_in_the_middle_keeps_what_is_whole(make_client: MakeClient) -> None:
+    blocks = [thinking("I see."), text("Half of this"), tool("bash", command="ls"), tool("bash", command="rm x")]
+    start_and_thinking, words, first_call = 1 + 7, 6, 7
+    with FakeAPI([answer(*blocks, stall_after(start_and_thinking + words + first_call + 3)), text("next")]) as api:
+        client = make_client(api.url)
+        call = RunningCall(client)
+        wait_until(lambda: sum(isinstance(event, CallStarted) for event in call.events) == 2, "both calls have begun")
+        assert call.cancel() < SOON_SECONDS
+        assert isinstance(call.error, StreamInterrupted) and call.error.partial is not None
+        kept = call.error.partial
+        assert [block["type"] for block in kept.content] == ["thinking", "text", "tool_use"]
+        assert kept.tool_calls[0]["input"] == {"command": "ls"} and kept.text == "Half of this"
+        api.wait_for_disconnect()
+        history = (user("Hello"), Message("assistant", kept.content), results_for(kept, "interrupted"))
+        assert ask(client, asking(*history)).text == "next"
+
+
+def test_cancel_in_the_first_thought_leaves_nothing(make_client: MakeClient) -> None:
+    with FakeAPI([answer(thinking("I wonder"), stall_after(3))]) as api:
+        call = RunningCall(make_client(api.url))
+        wait_until(lambda: call.events, "a thought has come")
+        call.cancel()
+    assert isinstance(call.error, StreamInterrupted) and call.error.partial is None
+
+
+def test_cancel_while_it_waits_to_try_again(make_client: MakeClient) -> None:
+    with FakeAPI([status(429, retry_after=30), text("next")]) as api:
+        client = make_client(api.url, backoff=Backoff())
+        call = RunningCall(client)
+        wait_until(lambda: call.events, "a retry is scheduled")
+        assert call.cancel() < SOON_SECONDS
+        assert isinstance(call.error, StreamInterrupted) and call.error.partial is None
+        assert ask(make_client(api.url)).text == "next"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a full listen queue and /proc/net/tcp")
+def test_cancel_while_connecting(make_client: MakeClient) -> None:
+    with address_that_never_answers() as url:
+        client = make_client(url)
+        call = RunningCall(client)
+        wait_until(lambda: is_connecting_to(url), "the connect is under way")
+        assert call.cancel() < SOON_SECONDS
+        assert isinstance(call.error, StreamInterrupted) and call.error.partial is None
+
+
+def test_a_scope_that_is_cancelled_already_sends_nothing(make_client: MakeClient) -> None:
+    scope = CancelScope()
+    scope.cancel("no more")
+    with FakeAPI() as api, pytest.raises(StreamInterrupted, match="no more"):
+        make_client(api.url).stream(asking(), [].append, scope)
+    assert api.exchanges == []
+
+
+def test_cancels_at_any_moment_never_harm_the_next_call(make_client: MakeClient) -> None:
+    with FakeAPI(default=answer("hi", drip(0.001))) as api:
+        client = make_client(api.url, retries=0)
+        for n in range(30):
+            scope = CancelScope()
+            timer = threading.Timer(n * 0.001, scope.cancel)
+            timer.start()
+            try:
+                client.stream(asking(), [].append, scope)
+            except StreamInterrupted as e:
+                assert e.partial is None or e.partial.text in "hi"
+            timer.join()
+            assert ask(client).text == "hi"
+
+
+def test_closing_ends_a_call_under_way(make_client: MakeClient) -> None:
+    with FakeAPI([stall_after(3)]) as api:
+        client = make_client(api.url, retries=0)
+        call = RunningCall(client)
+        api.wait_for_stall()
+        client.close()
+        call.join()
+    assert isinstance(call.error, ConnectionLost)
+
+
+def test_warming_up_sends_nothing(make_client: MakeClient) -> None:
+    with FakeAPI(["hi"]) as api:
+        client = make_client(api.url)
+        client.warm_up()
+        assert api.connections == 0
+        assert ask(client).text == "hi"
+
+
+def test_the_preamble_is_only_sent_as_far_as_there_is_one(make_client: MakeClient) -> None:
+    bare = Preamble(PREAMBLE.model, "", (), 10, caching=False)
+    with FakeAPI(["hi"]) as api:
+        ask(make_client(api.url), asking(preamble=bare))
+    assert set(api.requests[0]) == {"model", "max_tokens", "messages", "stream"}

@@ -1,0 +1,80 @@
+"""A terminal whose screen can be looked at: the program in a pseudo-terminal, its output through an emulator."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+import pexpect
+import pyte
+
+from tests.support.program import Program
+
+DEADLINE_SECONDS = 30.0
+WHERE_IS_THE_CURSOR = "\x1b[6n"
+
+
+class Screen:
+    """`with Screen(program) as screen: screen.wait_for("team >>"); screen.type("hi\\r")`."""
+
+    def __init__(self, program: Program, *arguments: str, columns: int = 80, lines: int = 40) -> None:
+        command, *rest = program.command(arguments)
+        env = {**program.env(), "TERM": "xterm-256color", "LANG": "C.UTF-8"}
+        self._screen = pyte.HistoryScreen(columns, lines, history=10_000)
+        self._stream = pyte.Stream(self._screen)
+        self.process = pexpect.spawn(
+            command,
+            rest,
+            cwd=str(program.directory),
+            env=env,
+            dimensions=(lines, columns),
+            encoding="utf-8",
+            echo=False,
+        )
+        self.process.delaybeforesend = None
+
+    def __enter__(self) -> Screen:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.process.close(force=True)
+
+    def type(self, keys: str) -> None:
+        self.process.send(keys)
+
+    @property
+    def text(self) -> str:
+        """What a person sees, without the scrollback."""
+        return "\n".join(line.rstrip() for line in self._screen.display).rstrip()
+
+    def wait_for(self, text: str, times: int = 1) -> None:
+        """Read on until `text` stands on the screen (so often)."""
+        end = time.monotonic() + DEADLINE_SECONDS
+        while self.text.count(text) < times:
+            assert time.monotonic() < end, f"{text!r} did not appear {times} times:\n{self.text}"
+            assert self._read() or self.text.count(text) >= times, f"the program ended without {text!r}:\n{self.text}"
+
+    def wait_for_end(self) -> int:
+        """Read to the end and return the exit code, negative for a signal."""
+        end = time.monotonic() + DEADLINE_SECONDS
+        while self._read():
+            assert time.monotonic() < end, f"the program did not end:\n{self.text}"
+        self.process.close()
+        if self.process.exitstatus is not None:
+            return int(self.process.exitstatus)
+        return -int(self.process.signalstatus or 0)
+
+    def _read(self) -> bool:
+        """Take what has come; false at the end."""
+        try:
+            data = self.process.read_nonblocking(65_536, timeout=0.1)
+        except pexpect.TIMEOUT:
+            return True
+        except pexpect.EOF:
+            return False
+        self._stream.feed(data)
+        for _ in range(data.count(WHERE_IS_THE_CURSOR)):  # a real terminal answers
+            self.process.send(f"\x1b[{self._screen.cursor.y + 1};{self._screen.cursor.x + 1}R")
+        return True
