@@ -122,7 +122,7 @@ def test_replacing_a_document_is_atomic_for_readers(tmp_path: Path) -> None:
 def test_a_document_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
     blocker = tmp_path / "file"
     blocker.write_text("")
-    with pytest.raises(StateError, match="cannot write .*config.json"):
+    with pytest.raises(StateError, match=r"cannot write .*config\.json"):
         write_atomic(blocker / "config.json", b"")
 
 

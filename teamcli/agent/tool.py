@@ -1,0 +1,94 @@
+"""What the pipeline needs to know of a tool: its name, what it would touch, how to run it, what to show.
+
+Concrete tools live above this layer, in `teamcli.tools`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from teamcli.cancel import CancelScope
+from teamcli.llm.types import ToolSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """Looks at a file, or at everything below a directory."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """Creates or changes one file."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Executes:
+    """Runs a shell command, which may touch anything."""
+
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Harmless:
+    """Touches nothing outside teamcli itself. `ordered` calls of one answer run one after the other, in call order."""
+
+    ordered: bool = False
+
+
+Access = Reads | Writes | Executes | Harmless
+
+
+@dataclass(frozen=True, slots=True)
+class Display:
+    """What a person sees of a call, independent of any terminal: a title, and a diff or text where it helps."""
+
+    title: str
+    diff: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    content: str
+    """What the model reads."""
+    is_error: bool = False
+    """A result that says it failed (a command with a non-zero exit code is not one: the code is the result)."""
+    display: Display | None = None
+    """What became of the call, where that says more than the call itself (a diff of what was changed)."""
+    seen_files: Mapping[str, str] = field(default_factory=dict)
+    """Digests by path of the files whose present content the agent now knows; kept in the transcript."""
+
+
+Progress = Callable[[str], None]
+"""Takes output of a running tool as it comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCall:
+    """A validated call: ready to be judged, shown and run."""
+
+    display: Display
+    access: Access
+    run: Callable[[CancelScope, Progress], ToolOutput]
+    """Raises ToolError for what the model can mend, Cancelled when its scope is cancelled."""
+
+
+class AnyTool(Protocol):
+    """A tool as the pipeline sees it."""
+
+    @property
+    def spec(self) -> ToolSpec: ...
+
+    def prepare(self, raw: object) -> PreparedCall:
+        """Validate the model's input.
+
+        Raises: ToolError, naming the field at fault.
+        """
+        ...

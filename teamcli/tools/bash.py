@@ -1,0 +1,86 @@
+"""`bash`: run a shell command, to its end or in the background."""
+
+from __future__ import annotations
+
+import signal
+
+from pydantic import Field
+
+from teamcli.agent.tool import Display, Executes, ToolOutput
+from teamcli.tools.base import Running, Tool, Toolbox, ToolInput
+from teamcli.tools.command_host import check_command
+from teamcli.tools.commands import Finished
+from teamcli.tools.running_command import Ended
+
+DEFAULT_TIMEOUT_SECONDS = 120
+MAX_TIMEOUT_SECONDS = 600
+_TITLE_LENGTH = 100
+
+
+class BashInput(ToolInput):
+    """Run a shell command in the workspace root, with stdin closed.
+    Returns stdout and stderr together, cut in the middle when long. Whatever it started ends with it."""
+
+    command: str
+    timeout_seconds: int = Field(DEFAULT_TIMEOUT_SECONDS, ge=1, le=MAX_TIMEOUT_SECONDS)
+    background: bool = Field(False, description="For servers and long jobs: returns an id at once.")
+
+
+def access(args: BashInput, _: Toolbox) -> Executes:
+    check_command(args.command)
+    return Executes(args.command)
+
+
+def run(args: BashInput, toolbox: Toolbox, running: Running) -> ToolOutput:
+    cwd = toolbox.workspace.root
+    if args.background:
+        id = toolbox.commands.start_background(args.command, cwd)
+        return ToolOutput(f"Started in the background as {id}; bash_output shows what it prints, bash_stop ends it.")
+    finished = toolbox.commands.run(args.command, cwd, args.timeout_seconds, running.cancel, running.progress)
+    if finished.ended.timed_out:
+        return ToolOutput(explain_timeout(finished, args.timeout_seconds), is_error=True)
+    exit_code = finished.ended.exit_code
+    lines = [finished.output or "(no output)", *notes(finished.ended)]
+    return ToolOutput("\n".join(lines if exit_code == 0 else [*lines, f"[{describe_exit(exit_code)}]"]))
+
+
+def explain_timeout(finished: Finished, timeout_seconds: int) -> str:
+    headline = (
+        f"Error: Timeout ({timeout_seconds}s): the command was ended with all it had started. "
+        f"For more time set timeout_seconds (up to {MAX_TIMEOUT_SECONDS}) or background."
+    )
+    output = f"Output so far:\n{finished.output}" if finished.output else "(no output)"
+    return "\n".join([headline, output, *notes(finished.ended)])
+
+
+def notes(ended: Ended) -> list[str]:
+    """What the model must know of the end beside the exit code, a line each."""
+    lines = []
+    if ended.left_running:
+        lines.append("[what it left running was ended; to keep a process running, set background and do not use &]")
+    if ended.survivors:
+        pids = ", ".join(map(str, ended.survivors))
+        lines.append(f"[could not be ended and may still run (another user's?): process {pids}]")
+    return lines
+
+
+def describe_exit(exit_code: int) -> str:
+    if exit_code >= 0:
+        return f"exit code {exit_code}"
+    return f"killed by signal {-exit_code} ({signal_name(-exit_code)})"
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # real-time signals have no names
+        return "real-time"
+
+
+def show(args: BashInput, _: Toolbox) -> Display:
+    first, *rest = args.command.strip().splitlines() or [""]
+    shortened = first[:_TITLE_LENGTH]
+    return Display(f"$ {shortened}" + ("…" if rest or shortened != first else ""))
+
+
+BASH = Tool("bash", BashInput, access=access, run=run, show=show)

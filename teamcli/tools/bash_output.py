@@ -1,0 +1,42 @@
+"""`bash_output`: look at a command in the background."""
+
+from __future__ import annotations
+
+from teamcli.agent.tool import Display, Harmless, ToolOutput
+from teamcli.tools.base import Running, Tool, Toolbox, ToolInput
+from teamcli.tools.bash import describe_exit, notes
+from teamcli.tools.commands import Look
+
+
+class BashOutputInput(ToolInput):
+    """New output and state of a background command."""
+
+    id: str
+
+
+def run(args: BashOutputInput, toolbox: Toolbox, _: Running) -> ToolOutput:
+    return ToolOutput(describe(toolbox.commands.look(args.id)))
+
+
+def describe(look: Look) -> str:
+    lines = [f"{look.id}: {_describe_state(look)}", look.new_output or "(no new output)"]
+    return "\n".join(lines + (notes(look.ended) if look.ended else []))
+
+
+def _describe_state(look: Look) -> str:
+    if look.lost:
+        return f"lost after {look.seconds:.0f}s: {look.lost}"
+    if look.ended is None:
+        return f"running for {look.seconds:.0f}s"
+    exit_code = look.ended.exit_code
+    end = f"exited with code {exit_code}" if exit_code >= 0 else describe_exit(exit_code)
+    return f"{end} after {look.seconds:.0f}s"
+
+
+BASH_OUTPUT = Tool(
+    "bash_output",
+    BashOutputInput,
+    access=lambda args, toolbox: Harmless(),
+    run=run,
+    show=lambda args, toolbox: Display(f"output of {args.id}"),
+)

@@ -1,0 +1,63 @@
+"""Output of commands: any amount of it in little memory, and not too many pieces of it a second."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+
+class BoundedText:
+    """Keeps the beginning and the end of what is added, and counts what it had to leave out between them."""
+
+    def __init__(self, limit: int) -> None:
+        self._half = limit // 2
+        self.clear()
+
+    def clear(self) -> None:
+        self._head = ""
+        self._tail = ""
+        self._dropped = 0
+
+    def add(self, text: str) -> None:
+        room = self._half - len(self._head)
+        self._head += text[:room]
+        self._tail += text[room:]
+        excess = len(self._tail) - self._half
+        if excess > 0:
+            self._dropped += excess
+            self._tail = self._tail[excess:]
+
+    def __str__(self) -> str:
+        if not self._dropped:
+            return self._head + self._tail
+        return f"{self._head}\n[... {self._dropped:,} characters left out ...]\n{self._tail}"
+
+
+class PacedProgress:
+    """Passes text on in pieces, at most one an interval, each of them bounded: a person watches it, or nobody does."""
+
+    def __init__(self, progress: Callable[[str], None], interval_seconds: float = 0.1, limit: int = 8_000) -> None:
+        self._progress = progress
+        self._interval = interval_seconds
+        self._pending = BoundedText(limit)
+        self._earliest = time.monotonic() + interval_seconds
+        self.due_at = math.inf
+        """When the next piece is to be passed on; never, while there is none."""
+
+    def add(self, text: str) -> None:
+        self._pending.add(text)
+        self.due_at = self._earliest
+
+    def flush_if_due(self) -> None:
+        if time.monotonic() >= self.due_at:
+            self.flush()
+
+    def flush(self) -> None:
+        if self.due_at == math.inf:
+            return
+        text = str(self._pending)
+        self._pending.clear()
+        self.due_at = math.inf
+        self._earliest = time.monotonic() + self._interval
+        self._progress(text)

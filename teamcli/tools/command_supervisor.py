@@ -1,0 +1,374 @@
+"""The processes between teamcli and its commands. Runs alone (`python -I -S`), so it imports nothing of teamcli.
+
+The *host*, one per program, forks *supervisors*. A supervisor runs one command at a time and is the child subreaper of
+everything the command starts, so nothing gets away: not by setsid, nor by a double fork. End of file on a socket means
+that teamcli is gone, however it died: what runs is ended. Without a subreaper (macOS) what has left both the command's
+process group and its chain of parents is not found; everything else holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterable
+
+RUN, STOP, ENDED, FAILED, FORK, FORKED, BURY, BURIED = (
+    b"run",  # cwd, program and arguments, with the descriptor for the output → ENDED or FAILED
+    b"stop",  # end the command that runs
+    b"ended",  # exit code, whether something was left running, ids of processes that could not be ended
+    b"failed",  # error number: it was not started; of a command also its cwd
+    b"fork",  # with a socket: a new supervisor at its other end → FORKED or FAILED
+    b"forked",  # its process id
+    b"bury",  # process id of a supervisor that is lost: see to what it left → BURIED
+    b"buried",
+)
+
+HOST_SOCKET = 3
+LEFTOVER_GRACE_SECONDS = 0.2
+"""What still runs when the shell ends may be about to finish by itself, like `tee` in `> >(tee log)`."""
+TERM_GRACE_SECONDS = 0.05
+"""Between SIGTERM and SIGKILL: enough to remove a lock file, and cancelling stays under 100 ms."""
+KILL_PATIENCE_SECONDS = 1.0
+"""Processes of another user (sudo) and those that hang in the kernel cannot be ended: after this they are reported."""
+
+_IGNORED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # the host ends when teamcli does
+_DEFAULT_IN_COMMANDS = (*_IGNORED_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores the last two
+_PR_SET_CHILD_SUBREAPER = 36
+
+Frame = tuple[list[bytes], list[int]]
+"""Fields, and descriptors that came with them."""
+
+
+def send_frame(sock: socket.socket, *fields: bytes, descriptors: Iterable[int] = ()) -> None:
+    """Fields must not contain NUL.
+
+    Raises: OSError
+    """
+    payload = b"\0".join(fields)
+    data = len(payload).to_bytes(4, "big") + payload
+    passed = list(descriptors)
+    sent = socket.send_fds(sock, [data], passed) if passed else 0
+    sock.sendall(data[sent:])
+
+
+def receive_frame(sock: socket.socket) -> Frame | None:
+    """None at the end: the other side is gone."""
+    try:
+        header, descriptors, _, _ = socket.recv_fds(sock, 4, 1)
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        header += _receive_exactly(sock, 4 - len(header))
+        payload = _receive_exactly(sock, int.from_bytes(header, "big"))
+    except (EOFError, ConnectionError):
+        return None
+    return payload.split(b"\0"), descriptors
+
+
+def _receive_exactly(sock: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        chunk = sock.recv(size - len(data))
+        if not chunk:
+            raise EOFError
+        data += chunk
+    return data
+
+
+class Children:
+    """The processes that this one must see dead: all that it has, but for those it spares."""
+
+    def __init__(self, on_exit: Callable[[int, int], None], spared: Callable[[], Iterable[int]] = tuple) -> None:
+        """`on_exit` takes the process id and the exit code (negative: the signal) of each child that has ended."""
+        self._on_exit = on_exit
+        self._spared = spared
+        self._subreaper = become_subreaper()
+        self._relatives = Relatives()
+        self._woken, waker = os.pipe()
+        os.set_blocking(self._woken, False)
+        os.set_blocking(waker, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # for its side effect: a byte for `pause` with every signal
+        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+
+    def reap(self) -> bool:
+        """Collect what has ended; true when there is still some child."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            self._on_exit(pid, os.waitstatus_to_exitcode(status))
+
+    def alive(self) -> dict[int, int]:
+        """Process ids with their groups."""
+        has_children, spared = self.reap(), set(self._spared())
+        if not self._subreaper:
+            return self._relatives.find(spared)
+        found = find_children(os.getpid()) if has_children else {}
+        return {pid: group for pid, group in found.items() if pid not in spared}
+
+    def watch(self, group: int) -> None:
+        """Where there is no subreaper, orphans are known by their process group."""
+        self._relatives.groups = {group}
+
+    def end(self) -> list[int]:
+        """End all of them. Returns those that could not be ended."""
+        self._signal_all(signal.SIGTERM)
+        deadline = time.monotonic() + TERM_GRACE_SECONDS
+        while self.alive() and time.monotonic() < deadline:
+            self.pause(deadline - time.monotonic())
+        deadline = time.monotonic() + KILL_PATIENCE_SECONDS
+        while self._signal_all(signal.SIGKILL) and time.monotonic() < deadline:
+            self.pause(0.005)  # what the dead leave to us is found in the next round
+        return sorted(self.alive())
+
+    def pause(self, seconds: float | None, also: socket.socket | None = None) -> bool:
+        """Until a child ends or the time is up, or until `also` has news: then true."""
+        poll = select.poll()
+        poll.register(self._woken, select.POLLIN)
+        if also is not None:
+            poll.register(also, select.POLLIN)
+        ready = [descriptor for descriptor, _ in poll.poll(None if seconds is None else max(0.0, seconds) * 1000)]
+        if self._woken in ready:
+            _drain(self._woken)
+        return also is not None and also.fileno() in ready
+
+    def _signal_all(self, number: int) -> bool:
+        """Their groups as well: a signal to a group misses none of its processes, however fast they fork."""
+        alive = self.alive()
+        for group in set(alive.values()) - {os.getpgrp()}:
+            _send_signal(os.killpg, group, number)
+        for pid in alive:
+            _send_signal(os.kill, pid, number)
+        return bool(alive)
+
+
+def _send_signal(send: Callable[[int, int], None], target: int, number: int) -> None:
+    try:
+        send(target, number)
+    except (ProcessLookupError, PermissionError):
+        return  # gone already, or another user's: `end` tells what stays
+
+
+def _drain(descriptor: int) -> None:
+    try:
+        while os.read(descriptor, 4096):
+            pass
+    except BlockingIOError:
+        return
+
+
+def become_subreaper() -> bool:
+    """From now on every orphan among our descendants becomes our child. False where the system cannot do that."""
+    if sys.platform != "linux":
+        return False
+    import ctypes  # already loaded in a supervisor: its host has called this
+
+    return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+
+
+def find_children(parent: int) -> dict[int, int]:
+    """Direct children of `parent` with their process groups, where there is /proc."""
+    try:
+        candidates = _read(f"/proc/{parent}/task/{parent}/children").split()
+    except FileNotFoundError:  # a kernel built without it
+        candidates = [entry.name.encode() for entry in os.scandir("/proc") if entry.name.isdigit()]
+    children = {}
+    for pid in map(int, candidates):
+        try:
+            fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()  # the name before it may be any text
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[1]) == parent:
+            children[pid] = int(fields[2])
+    return children
+
+
+def _read(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return b"".join(iter(lambda: os.read(descriptor, 65536), b""))
+    finally:
+        os.close(descriptor)
+
+
+class Relatives:
+    """The stand-in for a subreaper, by `ps`: our descendants, and what shares a process group with one we have seen."""
+
+    def __init__(self) -> None:
+        self.groups: set[int] = set()
+
+    def find(self, spared: set[int]) -> dict[int, int]:
+        """Process ids with their groups; those `spared` stay out of it, and their descendants with them."""
+        table = {pid: kin for pid, kin in process_table().items() if pid not in spared}
+        family, before = {os.getpid()}, 0
+        while len(family) > before:
+            before = len(family)
+            family |= {pid for pid, (parent, group) in table.items() if parent in family or group in self.groups}
+        found = {pid: table[pid][1] for pid in family - {os.getpid()}}
+        self.groups |= set(found.values()) - {os.getpgrp()}
+        return found
+
+
+def process_table() -> dict[int, tuple[int, int]]:
+    """Parent and process group of each process but zombies and the `ps` that lists them."""
+    source, sink = os.pipe()
+    argv = ["ps", "-A", "-o", "pid=", "-o", "ppid=", "-o", "pgid=", "-o", "stat="]
+    ps = os.posix_spawnp("ps", argv, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, sink, 1)])
+    os.close(sink)
+    with os.fdopen(source) as listing:
+        rows = [line.split() for line in listing]
+    os.waitpid(ps, 0)
+    return {int(row[0]): (int(row[1]), int(row[2])) for row in rows if int(row[0]) != ps and row[3][0] != "Z"}
+
+
+class Supervisor:
+    """Runs one command after the other for whoever holds the other end of `sock`."""
+
+    def __init__(self, sock: socket.socket, environment: dict[bytes, bytes]) -> None:
+        self._sock = sock
+        self._environment = environment
+        self._children = Children(self._note_exit)
+        self._shell = 0
+        self._exit_code: int | None = None
+
+    def serve(self) -> None:
+        while (frame := receive_frame(self._sock)) is not None:
+            fields, descriptors = frame
+            if fields[0] == RUN and not self._run(fields[1], fields[2:], descriptors[0]):
+                return
+
+    def _run(self, cwd: bytes, argv: list[bytes], output: int) -> bool:
+        """False when this supervisor is of no more use."""
+        self._exit_code = None
+        try:
+            os.chdir(cwd)
+            self._shell = self._start(argv, output)
+        except OSError as e:
+            send_frame(self._sock, FAILED, str(e.errno).encode(), cwd)
+            return True
+        finally:
+            os.close(output)
+        self._children.watch(self._shell)
+        left_running, survivors = self._see_it_end()
+        os.chdir("/")  # a directory that nobody uses can be removed or unmounted
+        exit_code = -signal.SIGKILL if self._exit_code is None else self._exit_code
+        report = (str(exit_code), "left" if left_running else "", " ".join(map(str, survivors)))
+        send_frame(self._sock, ENDED, *(field.encode() for field in report))
+        return not survivors
+
+    def _start(self, argv: list[bytes], output: int) -> int:
+        closed_input = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+        outputs = [(os.POSIX_SPAWN_DUP2, output, number) for number in (1, 2)]
+        return os.posix_spawn(
+            argv[0],
+            argv,
+            self._environment,
+            file_actions=[closed_input, *outputs],
+            setsid=True,
+            setsigdef=_DEFAULT_IN_COMMANDS,
+        )
+
+    def _see_it_end(self) -> tuple[bool, list[int]]:
+        """Whether something was left running, and what could not be ended."""
+        stopped = not self._watch(self._has_exited) or not self._watch(self._is_childless, LEFTOVER_GRACE_SECONDS)
+        if self._is_childless():
+            return False, []
+        return not stopped, self._children.end()
+
+    def _watch(self, done: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Wait until `done`, or until the time is up; false when teamcli wants the end, or is gone."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while not done():
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return True
+            if self._children.pause(left, self._sock):
+                return False  # whatever it says: while a command runs there is nothing to say but STOP
+        return True
+
+    def _has_exited(self) -> bool:
+        self._children.reap()
+        return self._exit_code is not None
+
+    def _is_childless(self) -> bool:
+        return not self._children.alive()
+
+    def _note_exit(self, pid: int, exit_code: int) -> None:
+        if pid == self._shell:
+            self._exit_code = exit_code
+
+
+class Host:
+    """Forks supervisors, small and single-threaded so that this is cheap and safe; inherits what one of them loses."""
+
+    def __init__(self, sock: socket.socket, environment: dict[bytes, bytes]) -> None:
+        self._sock = sock
+        self._environment = environment
+        self._supervisors: set[int] = set()
+        self._children = Children(lambda pid, _: self._supervisors.discard(pid), lambda: self._supervisors)
+
+    def serve(self) -> None:
+        while (frame := receive_frame(self._sock)) is not None:
+            fields, descriptors = frame
+            if fields[0] == FORK:
+                send_frame(self._sock, *self._fork(descriptors[0]))
+            elif fields[0] == BURY:
+                self._bury({int(fields[1])})
+                send_frame(self._sock, BURIED)
+        self._bury(self._supervisors.copy())
+
+    def _fork(self, descriptor: int) -> tuple[bytes, bytes]:
+        try:
+            pid = os.fork()
+        except OSError as e:
+            os.close(descriptor)
+            return FAILED, str(e.errno).encode()
+        if pid == 0:
+            try:
+                self._sock.close()
+                Supervisor(socket.socket(fileno=descriptor), self._environment).serve()
+            finally:
+                os._exit(0)
+        os.close(descriptor)
+        self._supervisors.add(pid)
+        return FORKED, str(pid).encode()
+
+    def _bury(self, supervisors: set[int]) -> None:
+        """Wait for the end of these, each of which has lost its socket; what they had to leave came to us: end it."""
+        deadline = time.monotonic() + 2 * KILL_PATIENCE_SECONDS
+        while self._children.reap() and supervisors & self._supervisors and time.monotonic() < deadline:
+            self._children.pause(deadline - time.monotonic())
+        if self._children.alive():
+            self._children.end()
+
+
+def main() -> None:
+    _close_inherited_descriptors()
+    os.set_inheritable(HOST_SOCKET, False)
+    for number in _IGNORED_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    os.chdir("/")
+    sock = socket.socket(fileno=HOST_SOCKET)
+    frame = receive_frame(sock)
+    if frame is not None:
+        pairs = (field.partition(b"=") for field in frame[0])
+        Host(sock, {name: value for name, _, value in pairs if name}).serve()
+
+
+def _close_inherited_descriptors() -> None:
+    """What was open when teamcli started, and is nobody's business here."""
+    for descriptor in [int(entry.name) for entry in os.scandir("/dev/fd")]:
+        if descriptor > HOST_SOCKET:
+            with contextlib.suppress(OSError):  # the one that listed them is closed already
+                os.close(descriptor)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""The shell commands of one agent: those it waits for, and those that run in the background until they are stopped."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from teamcli.agent.tool import Progress
+from teamcli.cancel import CancelScope
+from teamcli.errors import Cancelled, ToolError
+from teamcli.tools.command_host import CommandHost
+from teamcli.tools.command_output import BoundedText
+from teamcli.tools.running_command import Ended, RunningCommand
+
+OUTPUT_LIMIT = 30_000
+"""Characters of output that the model reads at a time."""
+MAX_BACKGROUND = 20
+_MAX_KEPT_ENDED = 20
+_STOP_PATIENCE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A command that was waited for."""
+
+    output: str
+    ended: Ended
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A background command at one moment."""
+
+    id: str
+    command: str
+    seconds: float
+    """How long it has run, or had."""
+    new_output: str
+    ended: Ended | None
+    """None while it runs."""
+    lost: str = ""
+    """Why nothing is known of its end."""
+
+    @property
+    def is_running(self) -> bool:
+        return self.ended is None and not self.lost
+
+
+class Commands:
+    """Safe for the threads of one agent's calls."""
+
+    def __init__(self, host: CommandHost) -> None:
+        self._host = host
+        self._lock = threading.Lock()
+        self._background: dict[str, _BackgroundCommand] = {}
+
+    def run(self, command: str, cwd: Path, timeout_seconds: float, cancel: CancelScope, progress: Progress) -> Finished:
+        """Run `command` to its end.
+
+        Raises: ToolError, or Cancelled, with the output so far, once all of it is dead.
+        """
+        cancel.check()
+        output = BoundedText(OUTPUT_LIMIT)
+        running = self._host.start(command, cwd)
+        with cancel.on_cancel(running.stop):
+            ended = running.follow(output.add, progress, timeout_seconds)
+        text = str(output).rstrip("\n")
+        if cancel.cancelled:
+            raise Cancelled(cancel.reason, text)
+        return Finished(text, ended)
+
+    def start_background(self, command: str, cwd: Path) -> str:
+        """Start `command` and return its id.
+
+        Raises: ToolError
+        """
+        with self._lock:
+            ended = [id for id, background in self._background.items() if background.is_over]
+            if len(self._background) - len(ended) >= MAX_BACKGROUND:
+                raise ToolError(f"{MAX_BACKGROUND} commands run in the background already; end one with bash_stop")
+            for id in ended[: max(0, len(ended) - _MAX_KEPT_ENDED)]:
+                del self._background[id]
+            background = _BackgroundCommand(self._host.next_id(), command, self._host.start(command, cwd))
+            self._background[background.id] = background
+        return background.id
+
+    def look(self, id: str) -> Look:
+        """What is new since the last look.
+
+        Raises: ToolError
+        """
+        return self._find(id).look()
+
+    def stop(self, id: str) -> Look:
+        """End it, wait until it is dead, and look.
+
+        Raises: ToolError
+        """
+        background = self._find(id)
+        background.stop()
+        background.join()
+        return background.look()
+
+    def close(self) -> None:
+        """End all that run in the background, and wait until they are dead."""
+        with self._lock:
+            all_of_them = list(self._background.values())
+        for background in all_of_them:
+            background.stop()
+        for background in all_of_them:
+            background.join()
+
+    def _find(self, id: str) -> _BackgroundCommand:
+        with self._lock:
+            if id in self._background:
+                return self._background[id]
+            known = ", ".join(self._background) or "none"
+        raise ToolError(f"id: there is no background command {id!r} (there are: {known})")
+
+
+class _BackgroundCommand:
+    """A command with a thread that reads its output."""
+
+    def __init__(self, id: str, command: str, running: RunningCommand) -> None:
+        self.id = id
+        self._command = command
+        self._running = running
+        self._lock = threading.Lock()
+        self._new_output = BoundedText(OUTPUT_LIMIT)
+        self._started_at = time.monotonic()
+        self._ended_at: float | None = None
+        self._ended: Ended | None = None
+        self._lost = ""
+        self._thread = threading.Thread(target=self._follow, name=f"command {id}", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_over(self) -> bool:
+        return self._ended_at is not None
+
+    def stop(self) -> None:
+        self._running.stop()
+
+    def join(self) -> None:
+        self._thread.join(_STOP_PATIENCE_SECONDS)
+
+    def look(self) -> Look:
+        with self._lock:
+            seconds = (self._ended_at or time.monotonic()) - self._started_at
+            new_output = str(self._new_output).rstrip("\n")
+            self._new_output.clear()
+            return Look(self.id, self._command, seconds, new_output, self._ended, self._lost)
+
+    def _follow(self) -> None:
+        ended, lost = None, ""
+        try:
+            ended = self._running.follow(self._add, progress=lambda _: None)
+        except ToolError as e:
+            lost = str(e)
+        with self._lock:
+            self._ended, self._lost, self._ended_at = ended, lost, time.monotonic()
+
+    def _add(self, text: str) -> None:
+        with self._lock:
+            self._new_output.add(text)

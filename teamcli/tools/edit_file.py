@@ -1,0 +1,194 @@
+"""The `edit_file` tool: exact text replaced in place. Everything else in the file stays as it is, to the byte."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from teamcli.agent.tool import Display, ToolOutput, Writes
+from teamcli.errors import ToolError
+from teamcli.tools.base import Running, Tool, Toolbox, ToolInput
+from teamcli.tools.diff import unified_diff
+from teamcli.tools.file_access import MAX_HELD_BYTES, MAX_SHOWN_BYTES, Content, read_content, replace_file
+from teamcli.tools.known_files import digest
+from teamcli.tools.text_files import (
+    Text,
+    decode_text,
+    encode_text,
+    line_end,
+    with_line_ends,
+    with_plain_ends,
+)
+
+_EXCERPT_CONTEXT = 2
+_EXCERPT_LINES = 16
+_EXCERPT_LINE_LENGTH = 200
+_LISTED_LINES = 10
+_LOOSE_SEARCH_LENGTH = 10_000
+_NUMBERED = re.compile(r"\s*\d+\t")
+
+Span = tuple[int, int]
+
+
+class EditFileInput(ToolInput):
+    """Replace old_text by new_text in a file. old_text must match exactly, indentation included, without read_file's
+    line numbers, and stand only once unless replace_all is set."""
+
+    path: str
+    old_text: str
+    new_text: str
+    replace_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    before: Text
+    after: str
+    places: list[Span]
+    """Where the new text stands in it."""
+
+
+def run(args: EditFileInput, toolbox: Toolbox, running: Running) -> ToolOutput:
+    path = toolbox.workspace.resolve(args.path)
+    shown = toolbox.workspace.relative(path)
+    known_files = toolbox.known_files
+    with known_files.hold(path):
+        content = read_content(path, toolbox.workspace)
+        known = known_files.digest_of(path)
+        has_changed = known is not None and known != content.digest
+        edit = _plan(args, content, shown, has_changed)
+        data = encode_text(edit.after, edit.before.encoding, shown)
+        replace_file(path, data, toolbox.workspace)
+        # An edit in the dark must not open the way for write_file over what the agent has never seen.
+        is_known = known == content.digest
+        seen = known_files.remember(path, digest(data)) if is_known else known_files.forget(path)
+    return ToolOutput(_report(edit, shown, has_changed), display=_display(edit, shown), seen_files=seen)
+
+
+def _plan(args: EditFileInput, content: Content, shown: str, has_changed: bool) -> _Edit:
+    """Raises: ToolError, where the edit cannot be made."""
+    if not args.old_text:
+        raise ToolError("old_text: is empty; give the text to replace, or use write_file for a new file")
+    if args.old_text == args.new_text:
+        raise ToolError("new_text: is the same as old_text, so nothing would change")
+    if content.data is None:
+        raise ToolError(f"{shown} is larger than {MAX_HELD_BYTES:,} bytes; edit it with a command such as sed")
+    before = decode_text(content.data, shown)
+    spans = _occurrences(before.content, args.old_text)
+    if not spans:
+        raise ToolError(_not_found(before.content, args.old_text, shown, has_changed))
+    if len(spans) > 1 and not args.replace_all:
+        raise ToolError(
+            f"old_text stands {len(spans)} times in {shown} (lines {_lines_of(before.content, spans)}); "
+            f"add surrounding lines until it is unique, or set replace_all"
+        )
+    return _replace(before, _without_overlaps(spans), args.new_text)
+
+
+def _occurrences(content: str, old_text: str) -> list[Span]:
+    """Wherever `old_text` stands in `content`, overlaps included, whichever line ends either of them has."""
+    plain, wanted = with_plain_ends(content), with_plain_ends(old_text)
+    crlf = [match.start() - index for index, match in enumerate(re.finditer("\r\n", content))]
+
+    def in_content(position: int) -> int:
+        return position + bisect_left(crlf, position)  # each CRLF before it is one character longer there
+
+    spans = []
+    start = plain.find(wanted)
+    while start >= 0:
+        spans.append((in_content(start), in_content(start + len(wanted))))
+        start = plain.find(wanted, start + 1)
+    return spans
+
+
+def _without_overlaps(spans: list[Span]) -> list[Span]:
+    kept: list[Span] = []
+    for span in spans:
+        if not kept or span[0] >= kept[-1][1]:
+            kept.append(span)
+    return kept
+
+
+def _replace(before: Text, spans: list[Span], new_text: str) -> _Edit:
+    pieces: list[str] = []
+    places: list[Span] = []
+    position = length = 0
+    for start, end in spans:
+        own_end = line_end(before.content[start:end]) or line_end(before.content)
+        kept, new = before.content[position:start], with_line_ends(new_text, own_end)
+        pieces += [kept, new]
+        places.append((length + len(kept), length + len(kept) + len(new)))
+        position, length = end, places[-1][1]
+    return _Edit(before, "".join([*pieces, before.content[position:]]), places)
+
+
+def _not_found(content: str, old_text: str, shown: str, has_changed: bool) -> str:
+    message = f"old_text is not in {shown}"
+    if all(_NUMBERED.match(line) for line in old_text.splitlines()):
+        return f"{message}: leave out the line numbers that read_file shows"
+    if line := _line_without_whitespace(content, old_text):
+        return f"{message}: line {line} differs from it only in spaces, tabs or line breaks, which must be exact"
+    if has_changed:
+        return f"{message}, which has changed since you last read or wrote it: read it again"
+    return f"{message}: copy it exactly from what read_file shows"
+
+
+def _line_without_whitespace(content: str, old_text: str) -> int | None:
+    """Where `old_text` would stand if all white space were alike."""
+    words = old_text.split()
+    if not words or len(old_text) > _LOOSE_SEARCH_LENGTH:
+        return None
+    found = re.search(r"\s+".join(map(re.escape, words)), content)
+    return _line_at(content, found.start()) if found else None
+
+
+def _line_at(content: str, position: int) -> int:
+    return content.count("\n", 0, position) + 1
+
+
+def _lines_of(content: str, spans: list[Span]) -> str:
+    numbers = ", ".join(str(_line_at(content, start)) for start, _ in spans[:_LISTED_LINES])
+    return numbers + (", …" if len(spans) > _LISTED_LINES else "")
+
+
+def _report(edit: _Edit, shown: str, has_changed: bool) -> str:
+    note = " (it had changed since you last read or wrote it; old_text still stood there)" if has_changed else ""
+    if len(edit.places) > 1:
+        return f"Edited {shown}{note}: {len(edit.places)} places, lines {_lines_of(edit.after, edit.places)}"
+    return f"Edited {shown}{note}:\n{_excerpt(edit.after, edit.places[0])}"
+
+
+def _excerpt(content: str, place: Span) -> str:
+    """The changed lines with a little around them, numbered as read_file does; a long change without its middle."""
+    lines = with_plain_ends(content).removesuffix("\n").split("\n")
+    first = max(_line_at(content, place[0]) - _EXCERPT_CONTEXT, 1)
+    last = min(_line_at(content, place[1]) + _EXCERPT_CONTEXT, len(lines))
+    numbered = [f"{number}\t{lines[number - 1][:_EXCERPT_LINE_LENGTH]}" for number in range(first, last + 1)]
+    if len(numbered) > _EXCERPT_LINES:
+        half = _EXCERPT_LINES // 2
+        numbered = [*numbered[:half], f"... ({len(numbered) - 2 * half} more)", *numbered[-half:]]
+    return "\n".join(numbered)
+
+
+def _display(edit: _Edit, shown: str) -> Display:
+    is_comparable = len(edit.after) <= MAX_SHOWN_BYTES
+    return Display(f"edit {shown}", diff=unified_diff(edit.before.content, edit.after, shown) if is_comparable else "")
+
+
+def access(args: EditFileInput, toolbox: Toolbox) -> Writes:
+    return Writes(toolbox.workspace.resolve(args.path))
+
+
+def show(args: EditFileInput, toolbox: Toolbox) -> Display:
+    """What the edit would change in the file as it is now."""
+    path = toolbox.workspace.resolve(args.path)
+    shown = toolbox.workspace.relative(path)
+    try:
+        content = read_content(path, toolbox.workspace, MAX_SHOWN_BYTES)
+        return _display(_plan(args, content, shown, has_changed=False), shown)
+    except ToolError:  # the run itself will say it; an earlier call of the same answer may make it possible
+        return Display(f"edit {shown}")
+
+
+EDIT_FILE = Tool("edit_file", EditFileInput, access=access, run=run, show=show)

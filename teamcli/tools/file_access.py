@@ -1,0 +1,181 @@
+"""Opening and replacing the files of the workspace: regular files only, never a hang, never half a file.
+
+Whatever the operating system says becomes a ToolError of one sentence that names the file as the model knows it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import io
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO
+
+from teamcli.errors import ToolError
+from teamcli.tools.known_files import new_digest
+from teamcli.workspace import Workspace
+
+_KINDS = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+    stat.S_IFLNK: "a symbolic link that changed just now",
+}
+_MAX_NAMES_COMPARED = 2000
+_CHUNK_BYTES = 1024 * 1024
+MAX_HELD_BYTES = 50 * _CHUNK_BYTES
+MAX_SHOWN_BYTES = _CHUNK_BYTES
+"""Changes to larger files are shown without a diff."""
+
+
+@contextmanager
+def open_file(path: Path, workspace: Workspace) -> Iterator[BinaryIO]:
+    """A regular file, for reading.
+
+    Raises: ToolError, also for what goes wrong while reading inside the block.
+    """
+    with io.FileIO(_open_regular(path, workspace)) as file:
+        try:
+            yield file
+        except OSError as e:
+            raise ToolError(f"Cannot read {workspace.relative(path)}: {e.strerror or e}") from e
+
+
+def _open_regular(path: Path, workspace: Workspace) -> int:
+    shown = workspace.relative(path)
+    try:
+        # Without O_NONBLOCK a FIFO would wait for a writer here. What was opened is judged, not what had stood there.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError as e:
+        raise ToolError(_no_such_file(path, workspace)) from e
+    except OSError as e:
+        raise ToolError(_cannot_open(path, shown, e)) from e
+    try:
+        _refuse_special(os.fstat(fd).st_mode, shown)
+    except ToolError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _refuse_special(mode: int, shown: str) -> None:
+    if stat.S_ISDIR(mode):
+        raise ToolError(f"{shown} is a directory, not a file; list what is in it with glob")
+    if not stat.S_ISREG(mode):
+        raise ToolError(_special(mode, shown))
+
+
+def _special(mode: int, shown: str) -> str:
+    return f"{shown} is {_KINDS.get(stat.S_IFMT(mode), 'no regular file')}; only regular files are read and written"
+
+
+def _cannot_open(path: Path, shown: str, error: OSError) -> str:
+    reason = f"Cannot read {shown}: {error.strerror or error}"
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return reason
+    return reason if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else _special(mode, shown)
+
+
+def _no_such_file(path: Path, workspace: Workspace) -> str:
+    shown, parent = workspace.relative(path), path.parent
+    if not parent.is_dir():
+        return f"No such file: {shown} (there is no directory {workspace.relative(parent)} either)"
+    with contextlib.suppress(OSError), os.scandir(parent) as entries:
+        names = [entry.name for entry in islice(entries, _MAX_NAMES_COMPARED)]
+        near = _near(path.name, names)
+        if near:
+            return f"No such file: {shown}; did you mean {' or '.join(workspace.relative(parent / n) for n in near)}?"
+    return f"No such file: {shown}"
+
+
+def _near(name: str, names: list[str]) -> list[str]:
+    by_folded = {candidate.casefold(): candidate for candidate in names}
+    return [by_folded[match] for match in difflib.get_close_matches(name.casefold(), by_folded, n=3, cutoff=0.7)]
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    digest: str
+    data: bytes | None
+    """None for a file that is too large to hold."""
+
+
+def read_content(path: Path, workspace: Workspace, max_bytes: int = MAX_HELD_BYTES) -> Content:
+    """All of a regular file.
+
+    Raises: ToolError
+    """
+    content_digest, held = new_digest(), bytearray()
+    with open_file(path, workspace) as file:
+        is_held = os.fstat(file.fileno()).st_size <= max_bytes
+        for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""):
+            content_digest.update(chunk)
+            if is_held:
+                held += chunk
+    return Content(content_digest.hexdigest(), bytes(held) if is_held else None)
+
+
+def read_content_if_there(path: Path, workspace: Workspace, max_bytes: int = MAX_HELD_BYTES) -> Content | None:
+    """The same, or None where nothing is.
+
+    Raises: ToolError
+    """
+    return read_content(path, workspace, max_bytes) if os.path.lexists(path) else None
+
+
+def replace_file(path: Path, data: bytes, workspace: Workspace) -> None:
+    """Make `data` the content of `path` in one step, parents included; the mode of an existing file stays.
+
+    Raises: ToolError, with the old content untouched and nothing left behind.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, data)
+    except OSError as e:
+        raise ToolError(f"Cannot write {workspace.relative(path)}: {e.strerror or e}") from e
+
+
+def _replace(path: Path, data: bytes) -> None:
+    old = _stat_writable(path)
+    temporary = path.parent / f".teamcli-{os.urandom(6).hex()}.tmp"
+    # The mode of a new file is for the umask to decide, so mkstemp (always 0600) will not do.
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            if old is not None:
+                _keep_owner_and_mode(fd, old)
+            file.write(data)
+            file.flush()
+            os.fsync(fd)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _stat_writable(path: Path) -> os.stat_result | None:
+    """What is at `path`. Replacing needs no right to the file itself, so that is asked for here."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    if not os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+        raise PermissionError("Permission denied (the file is read-only)")
+    return found
+
+
+def _keep_owner_and_mode(fd: int, old: os.stat_result) -> None:
+    mine = os.fstat(fd)
+    if (mine.st_uid, mine.st_gid) != (old.st_uid, old.st_gid):
+        with contextlib.suppress(PermissionError):  # only root may give files away; the content matters more
+            os.fchown(fd, old.st_uid, old.st_gid)
+    os.fchmod(fd, stat.S_IMODE(old.st_mode))

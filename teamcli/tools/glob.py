@@ -1,0 +1,110 @@
+"""The `glob` tool: files by pattern, the newest first, without what .gitignore leaves out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import Field
+
+from teamcli.agent.tool import Display, Reads, ToolOutput
+from teamcli.cancel import CancelScope
+from teamcli.errors import ToolError
+from teamcli.tools.base import Running, Tool, Toolbox, ToolInput
+from teamcli.tools.file_walk import look_around, walk
+from teamcli.tools.glob_pattern import compile_glob, depth_of, has_wildcard, names_hidden, split_fixed_directory
+from teamcli.workspace import Workspace
+
+MAX_RESULTS = 200
+
+
+class GlobInput(ToolInput):
+    """Find files by path pattern such as src/**/*.{ts,tsx}, newest first; `*` lists a directory. Leaves out ignored
+    files, and hidden ones unless the pattern names them."""
+
+    pattern: str
+    path: str = Field(".", description="Directory to search")
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    directory: Path
+    pattern: str
+    """Relative to `directory`."""
+
+
+def _query(args: GlobInput, workspace: Workspace) -> _Query:
+    """Raises: ToolError"""
+    if not args.pattern.strip():
+        raise ToolError("pattern: is empty; `**/*` finds all files")
+    fixed, rest = split_fixed_directory(args.pattern)
+    start = fixed if fixed.startswith(("/", "~/")) else f"{args.path}/{fixed}"
+    if not has_wildcard(rest):
+        named = workspace.resolve(start + rest)
+        if named.is_dir():
+            return _Query(named, "*")  # a directory as pattern: what is in it
+    return _Query(workspace.resolve(start), rest)
+
+
+def run(args: GlobInput, toolbox: Toolbox, running: Running) -> ToolOutput:
+    workspace = toolbox.workspace
+    query = _query(args, workspace)
+    if not query.directory.is_dir():
+        raise ToolError(f"path: there is no directory {workspace.relative(query.directory)}")
+    found = sorted(_matches(query, workspace, running.cancel), key=lambda entry: (-_modified(entry), entry.path))
+    lines = [_shown(entry, workspace) for entry in found[:MAX_RESULTS]]
+    if len(found) > MAX_RESULTS:
+        lines.append(f"... ({len(found) - MAX_RESULTS} more) narrow the pattern or the path")
+    return ToolOutput("\n".join(lines) or _nothing(query, workspace))
+
+
+def _matches(query: _Query, workspace: Workspace, cancel: CancelScope) -> Iterator[os.DirEntry[str]]:
+    regex, depth = compile_glob(query.pattern), depth_of(query.pattern)
+    surroundings = look_around(query.directory, workspace.top_of(query.directory))
+    prefix = len(str(query.directory).rstrip("/")) + 1
+    for entry in walk(query.directory, surroundings.ignores, names_hidden(query.pattern), depth):
+        cancel.check()
+        # With `**` every directory would match, which says nothing that its files do not say.
+        if depth is None and entry.is_dir(follow_symlinks=False):
+            continue
+        if regex.fullmatch(entry.path, prefix) and (not entry.is_symlink() or _stays_inside(entry, workspace)):
+            yield entry
+
+
+def _stays_inside(link: os.DirEntry[str], workspace: Workspace) -> bool:
+    try:
+        target = Path(link.path).resolve(strict=True)
+    except (OSError, RuntimeError):  # it leads nowhere, or round in a circle
+        return False
+    return workspace.contains(target) and not workspace.is_team_state(target)
+
+
+def _modified(entry: os.DirEntry[str]) -> float:
+    try:
+        return entry.stat(follow_symlinks=False).st_mtime
+    except OSError:  # gone meanwhile
+        return 0.0
+
+
+def _shown(entry: os.DirEntry[str], workspace: Workspace) -> str:
+    return workspace.relative(Path(entry.path)) + ("/" if entry.is_dir() else "")
+
+
+def _nothing(query: _Query, workspace: Workspace) -> str:
+    where = workspace.relative(query.directory)
+    deeper = "" if "**" in query.pattern else f"; **/{query.pattern} looks in its subdirectories, too"
+    return f"(no matches for {query.pattern} in {where}; hidden and ignored files are left out{deeper})"
+
+
+def access(args: GlobInput, toolbox: Toolbox) -> Reads:
+    return Reads(_query(args, toolbox.workspace).directory)
+
+
+def show(args: GlobInput, toolbox: Toolbox) -> Display:
+    query = _query(args, toolbox.workspace)
+    return Display(f"glob {query.pattern} in {toolbox.workspace.relative(query.directory)}")
+
+
+GLOB = Tool("glob", GlobInput, access=access, run=run, show=show)

@@ -1,0 +1,181 @@
+"""The `grep` tool: lines by regular expression, with ripgrep where there is one."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from teamcli.agent.tool import Display, Reads, ToolOutput
+from teamcli.cancel import CancelScope
+from teamcli.errors import ToolError
+from teamcli.tools.base import Running, Tool, Toolbox, ToolInput
+from teamcli.tools.file_access import open_file
+from teamcli.tools.glob_pattern import names_hidden
+from teamcli.tools.grep_engine import (
+    TIME_LIMIT_SECONDS,
+    EngineFailed,
+    Found,
+    InvalidPattern,
+    SearchProcess,
+    python_command,
+    ripgrep_command,
+)
+from teamcli.tools.grep_fallback import Search, path_filter
+from teamcli.tools.text_files import HEAD_BYTES, refuse_binary
+from teamcli.workspace import Workspace
+
+MAX_CHARACTERS = 30_000
+MAX_LINE_LENGTH = 300
+_BEFORE_MATCH = 100
+_LINE_BREAK = re.compile(r"\n|(?<!\\)(?:\\\\)*\\n")
+
+
+class GrepInput(ToolInput):
+    """Search file contents line by line for a regular expression. Leaves out binary, ignored and hidden files."""
+
+    pattern: str
+    path: str = Field(".", description="File or directory")
+    glob: str = Field("", description="Only files like *.py or src/**/*.ts")
+    ignore_case: bool = False
+    context: int = Field(0, ge=0, le=50, description="Lines around each match")
+    output: Literal["content", "files", "count"] = "content"
+    limit: int = Field(200, ge=1, description="Most matches")
+
+
+def run(args: GrepInput, toolbox: Toolbox, running: Running) -> ToolOutput:
+    workspace = toolbox.workspace
+    search = _search(args, workspace)
+    try:
+        results = _run_engine(args, search, workspace, running.cancel)
+    except InvalidPattern as e:
+        raise ToolError(f"pattern: {args.pattern!r} is not a valid regular expression: {e}") from e
+    except EngineFailed as e:
+        raise ToolError(f"The search for {args.pattern!r} failed: {e}") from e
+    return ToolOutput(results.render() or _nothing(args, search, workspace))
+
+
+def _search(args: GrepInput, workspace: Workspace) -> Search:
+    """Raises: ToolError"""
+    start = workspace.resolve(args.path)
+    _refuse_unsearchable(args.pattern, start, workspace)
+    return Search(
+        pattern=args.pattern,
+        start=str(start),
+        top=str(workspace.top_of(start)),
+        glob=args.glob,
+        hidden=names_hidden(args.glob),
+        ignore_case=args.ignore_case,
+        context=args.context,
+        counts=args.output != "content",
+        most_in_file=1 if args.output == "files" else None,
+    )
+
+
+def _refuse_unsearchable(pattern: str, start: Path, workspace: Workspace) -> None:
+    if not pattern:
+        raise ToolError("pattern: is empty; use glob to list files")
+    if not pattern.isascii() and pattern.encode("utf-8", "ignore").decode() != pattern:
+        raise ToolError("pattern: is not valid Unicode")
+    if _LINE_BREAK.search(pattern) or "\0" in pattern:
+        raise ToolError("pattern: has a line break or NUL in it, but the search goes line by line")
+    if not start.is_dir():
+        with open_file(start, workspace) as file:
+            head = file.read(HEAD_BYTES)
+            refuse_binary(head, os.fstat(file.fileno()).st_size, workspace.relative(start))
+
+
+@dataclass
+class _Results:
+    """What is shown of what was found."""
+
+    args: GrepInput
+    workspace: Workspace
+    lines: list[str] = field(default_factory=list)
+    mark: str = ""
+    _matches: int = 0
+    _characters: int = 0
+    _last: tuple[str, int] = ("", 0)
+
+    def add(self, found: Found) -> bool:
+        """False when there is no room for it."""
+        is_match = self.args.output != "content" or found.column is not None
+        self._matches += is_match
+        lines = self._shown(found)
+        self._characters += sum(len(line) + 1 for line in lines)
+        if self._matches > self.args.limit:
+            self.mark = f"... (more than {self.args.limit}) narrow the search, or raise limit"
+        elif self._characters > MAX_CHARACTERS:
+            self.mark = "... (more, cut here) narrow the search"
+        else:
+            self.lines += lines
+        return not self.mark
+
+    def render(self) -> str:
+        return "\n".join([*self.lines, self.mark] if self.mark else self.lines)
+
+    def _shown(self, found: Found) -> list[str]:
+        path = self.workspace.relative(Path(found.path))
+        if self.args.output == "files":
+            return [path]
+        if self.args.output == "count":
+            return [f"{path}:{found.number}"]
+        sign = "-" if found.column is None else ":"
+        line = f"{path}{sign}{found.number}{sign}{_cut(found)}"
+        is_apart = self.args.context and self.lines and self._last != (found.path, found.number - 1)
+        self._last = (found.path, found.number)
+        return ["--", line] if is_apart else [line]
+
+
+def _cut(found: Found) -> str:
+    """The line, or what is around the match of a very long one."""
+    text = found.text.decode("utf-8", "replace")
+    if len(text) <= MAX_LINE_LENGTH:
+        return text
+    match_at = len(found.text[: (found.column or 1) - 1].decode("utf-8", "replace"))
+    start = min(max(match_at - _BEFORE_MATCH, 0), len(text) - MAX_LINE_LENGTH)
+    end = start + MAX_LINE_LENGTH
+    return f"{'...' * (start > 0)}{text[start:end]}{'...' * (end < len(text))} (line cut)"
+
+
+def _run_engine(args: GrepInput, search: Search, workspace: Workspace, cancel: CancelScope) -> _Results:
+    """Raises: EngineFailed, Cancelled"""
+    command = ripgrep_command(search)
+    if command is not None:
+        try:
+            return _collect(command, search, _Results(args, workspace), cancel)
+        except EngineFailed:  # look-around, say, which ripgrep does not know; Python has the last word
+            pass
+    return _collect(python_command(search), search, _Results(args, workspace), cancel)
+
+
+def _collect(command: list[str | bytes], search: Search, results: _Results, cancel: CancelScope) -> _Results:
+    is_meant = path_filter(search)
+    with SearchProcess(command, cancel) as process:
+        for found in process.found():
+            if is_meant(found.path) and not results.add(found):
+                return results
+    if process.is_out_of_time:
+        results.mark = f"... (stopped after {TIME_LIMIT_SECONDS:.0f} seconds) narrow the search or simplify the pattern"
+    return results
+
+
+def _nothing(args: GrepInput, search: Search, workspace: Workspace) -> str:
+    where = workspace.relative(Path(search.start)) + (f", files {args.glob}" if args.glob else "")
+    return f"(no matches for {args.pattern} in {where}; binary, hidden and ignored files are left out)"
+
+
+def access(args: GrepInput, toolbox: Toolbox) -> Reads:
+    return Reads(toolbox.workspace.resolve(args.path))
+
+
+def show(args: GrepInput, toolbox: Toolbox) -> Display:
+    where = toolbox.workspace.relative(toolbox.workspace.resolve(args.path))
+    return Display(f"grep {args.pattern} in {where}" + (f" ({args.glob})" if args.glob else ""))
+
+
+GREP = Tool("grep", GrepInput, access=access, run=run, show=show)

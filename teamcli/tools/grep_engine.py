@@ -1,0 +1,181 @@
+"""Running a search in a process of its own, with ripgrep or without.
+
+It ends on cancel, when its time is up, or when the reader has seen enough."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+from teamcli.cancel import CancelScope
+from teamcli.tools.file_walk import look_around
+from teamcli.tools.grep_fallback import INVALID_PATTERN, Search
+from teamcli.workspace import TEAM_DIR
+
+TIME_LIMIT_SECONDS = 60.0
+_MAX_LINE_BYTES = 64 * 1024
+_PACKAGE_ROOT = Path(__file__).parents[2]
+_CHILD = "import sys; sys.path[:0] = sys.argv[2:]; from teamcli.tools.grep_fallback import main; main(sys.argv[1])"
+_LINE = re.compile(rb"(\d+)(?::(\d+):|-)(.*)", re.DOTALL)
+
+_RIPGREP_OPTIONS = (
+    "--no-config",
+    "--no-messages",
+    "--color=never",
+    "--sort=path",
+    "--crlf",
+    "--null",
+    "--with-filename",
+    "--no-heading",
+    "--no-ignore-dot",
+    "--no-ignore-global",
+    "--no-ignore-exclude",
+    "--glob=!.git",
+    f"--iglob=!{TEAM_DIR}",
+)
+
+
+class EngineFailed(Exception):
+    """Raised when an engine cannot do the search; the text is what it said."""
+
+
+class InvalidPattern(EngineFailed):
+    """Raised when that is because of the pattern."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A line, or (with `counts`) a file."""
+
+    path: str
+    number: int
+    """Of the line; with `counts`, of matching lines in the file."""
+    column: int | None = None
+    """Where the match begins, in bytes from 1; None for a line of context and for a file."""
+    text: bytes = b""
+
+
+def ripgrep_command(search: Search) -> list[str | bytes] | None:
+    """The search as a command line for ripgrep, or None where that is not installed or would see other files."""
+    program = shutil.which("rg")
+    start, top = Path(search.start), Path(search.top)
+    around = look_around(start, top)
+    # Outside a repository ripgrep obeys .gitignore files all the way up, also those that are not this project's.
+    is_misled = around.repository is None and any((above / ".gitignore").is_file() for above in top.parents)
+    if program is None or is_misled:
+        return None
+    options = [*_RIPGREP_OPTIONS, *_output_options(search), *_name_options(search)]
+    if around.is_ignored:
+        options.append("--no-ignore-parent")
+    if around.is_ignored or around.repository is None:
+        options.append("--no-require-git")
+    return [program, *options, b"--regexp=" + search.pattern.encode("utf-8"), "--", os.fsencode(start)]
+
+
+def _output_options(search: Search) -> Iterator[str]:
+    if search.counts:
+        yield "--count"
+    else:
+        yield from ("--line-number", "--column", "--no-context-separator", f"--context={search.context}")
+    if search.most_in_file is not None:
+        yield f"--max-count={search.most_in_file}"
+    if search.ignore_case:
+        yield "--ignore-case"
+    if search.hidden:
+        yield "--hidden"
+
+
+def _name_options(search: Search) -> list[str | bytes]:
+    """A rough choice by file name. Not `--glob`, which would bring in ignored files; the reader filters exactly."""
+    name = search.glob.rsplit("/", 1)[-1]
+    is_usable = not search.glob.startswith("!") and name.strip("*") and not set(name) & set(":{}\\")
+    return [b"--type-add=wanted:" + name.encode("utf-8"), "--type=wanted"] if is_usable else []
+
+
+def python_command(search: Search) -> list[str | bytes]:
+    """The same search for the fallback. It imports nothing from the directory it runs in (-P)."""
+    pathspec = importlib.util.find_spec("pathspec")
+    places = [str(_PACKAGE_ROOT)] + ([str(Path(pathspec.origin).parents[1])] if pathspec and pathspec.origin else [])
+    return [sys.executable, "-P", "-X", "utf8", "-c", _CHILD, json.dumps(asdict(search)), *places]
+
+
+class SearchProcess:
+    """A search under way; `with` ends it, wherever it stands."""
+
+    def __init__(
+        self, command: list[str | bytes], cancel: CancelScope, time_limit_seconds: float = TIME_LIMIT_SECONDS
+    ) -> None:
+        """Raises: EngineFailed"""
+        self.is_out_of_time = False
+        self._cancel = cancel
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={"PATH": os.environ.get("PATH", "")},  # above all, without the key
+                start_new_session=True,  # a Ctrl-C in the terminal is for teamcli to handle
+            )
+        except (OSError, ValueError) as e:
+            raise EngineFailed(str(e)) from e
+        self._timer = threading.Timer(time_limit_seconds, self._run_out_of_time)
+        self._timer.daemon = True
+
+    def __enter__(self) -> SearchProcess:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._timer.cancel()
+        self._process.kill()
+        self._process.__exit__(None, None, None)
+
+    def found(self) -> Iterator[Found]:
+        """What the engine finds, as it finds it.
+
+        Raises: EngineFailed, Cancelled
+        """
+        assert self._process.stdout and self._process.stderr
+        with self._cancel.on_cancel(self._process.kill):
+            for line in _lines(self._process.stdout):
+                if found := _parse(line):
+                    yield found
+            said = self._process.stderr.read().decode("utf-8", "replace").strip()
+        self._cancel.check()
+        code = self._process.wait()
+        if said and code:
+            raise (InvalidPattern if code == INVALID_PATTERN else EngineFailed)(said.splitlines()[-1])
+
+    def _run_out_of_time(self) -> None:
+        self.is_out_of_time = True
+        self._process.kill()
+
+
+def _lines(stream: IO[bytes]) -> Iterator[bytes]:
+    """Whole lines, the end of very long ones cut off."""
+    while line := stream.readline(_MAX_LINE_BYTES):
+        yield line
+        while line and not line.endswith(b"\n"):
+            line = stream.readline(_MAX_LINE_BYTES)
+
+
+def _parse(line: bytes) -> Found | None:
+    """None for what ripgrep says about binary files."""
+    path, _, rest = line.rstrip(b"\r\n").partition(b"\0")
+    if rest.isdigit():
+        return Found(os.fsdecode(path), int(rest))
+    parts = _LINE.fullmatch(rest)
+    if parts is None:
+        return None
+    return Found(os.fsdecode(path), int(parts[1]), int(parts[2]) if parts[2] else None, parts[3])

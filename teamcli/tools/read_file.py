@@ -1,0 +1,175 @@
+"""The `read_file` tool: a page of a text file, with line numbers, however large the file is."""
+
+from __future__ import annotations
+
+import codecs
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from pydantic import Field
+
+from teamcli.agent.tool import Display, Reads, ToolOutput
+from teamcli.errors import ToolError
+from teamcli.tools.base import Running, Tool, Toolbox, ToolInput
+from teamcli.tools.file_access import open_file
+from teamcli.tools.known_files import new_digest
+from teamcli.tools.text_files import HEAD_BYTES, UTF8, WINDOWS_1252, Encoding, marked_encoding, refuse_binary
+
+MAX_CHARACTERS = 50_000
+MAX_LINE_LENGTH = 2000
+_CHUNK_BYTES = 1024 * 1024
+_KEPT_LINE_BYTES = 4 * MAX_LINE_LENGTH
+_KEPT_BYTES = 8 * MAX_CHARACTERS
+
+
+class ReadFileInput(ToolInput):
+    """Read a text file. Lines come as number, tab, text. Read before you overwrite; prefer this to cat."""
+
+    path: str
+    offset: int = Field(1, ge=1, description="First line")
+    limit: int = Field(2000, ge=1, description="Most lines")
+
+
+def run(args: ReadFileInput, toolbox: Toolbox, running: Running) -> ToolOutput:
+    path = toolbox.workspace.resolve(args.path)
+    shown = toolbox.workspace.relative(path)
+    page = _Page(args.offset, args.limit)
+    content_digest = new_digest()
+    with open_file(path, toolbox.workspace) as file:
+        utf8 = _Utf8Stream(_head(file, shown), shown)
+        for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""):
+            running.cancel.check()
+            content_digest.update(chunk)
+            page.feed(utf8.feed(chunk))
+        page.feed(utf8.end())
+    seen = toolbox.known_files.remember(path, content_digest.hexdigest())
+    return ToolOutput(_render(page, utf8.encoding, shown), seen_files=seen)
+
+
+def _head(file: BinaryIO, shown: str) -> bytes:
+    head = file.read(HEAD_BYTES)
+    refuse_binary(head, os.fstat(file.fileno()).st_size, shown)
+    file.seek(0)
+    return head
+
+
+class _Utf8Stream:
+    """A file's chunks as UTF-8, byte order mark removed. Bytes that are no UTF-8 pass through and set `encoding`."""
+
+    def __init__(self, head: bytes, shown: str) -> None:
+        self.encoding = marked_encoding(head) or UTF8
+        self._shown = shown
+        self._bom_left = self.encoding.bom
+        self._decoder = codecs.getincrementaldecoder(self.encoding.codec)()
+
+    def feed(self, chunk: bytes, final: bool = False) -> bytes:
+        chunk, self._bom_left = chunk.removeprefix(self._bom_left), b""
+        if self.encoding is WINDOWS_1252:
+            return chunk
+        try:
+            text = self._decoder.decode(chunk, final)
+        except UnicodeDecodeError as e:
+            if self.encoding.bom:
+                raise ToolError(f"{self._shown} begins like {self.encoding.name} but is not valid: {e.reason}") from e
+            self.encoding = WINDOWS_1252
+            return chunk
+        return text.encode() if self.encoding.bom else chunk
+
+    def end(self) -> bytes:
+        return self.feed(b"", final=True)
+
+
+@dataclass
+class _Line:
+    kept: bytes = b""
+    length: int = 0
+
+    def add(self, piece: bytes) -> None:
+        self.kept += piece[: _KEPT_LINE_BYTES - len(self.kept)]
+        self.length += len(piece)
+
+
+class _Page:
+    """Some lines of a file that comes in chunks, and how many lines it has in all."""
+
+    def __init__(self, first: int, limit: int) -> None:
+        self.first = first
+        self._last = first + limit - 1
+        self._lines: dict[int, _Line] = {}
+        self._kept_bytes = 0
+        self._number = 1
+        self._in_line = False
+
+    @property
+    def total(self) -> int:
+        return self._number if self._in_line else self._number - 1
+
+    def feed(self, chunk: bytes) -> None:
+        if not chunk:
+            return
+        following = chunk.count(b"\n")
+        if self._number <= self._last and self._number + following >= self.first:
+            self._collect(chunk)
+        self._number += following
+        self._in_line = not chunk.endswith(b"\n")
+
+    def _collect(self, chunk: bytes) -> None:
+        for number, piece in enumerate(chunk.split(b"\n"), self._number):
+            if self.first <= number <= self._last:
+                self._lines.setdefault(number, _Line()).add(piece)
+                self._kept_bytes += min(len(piece), _KEPT_LINE_BYTES)
+                if self._kept_bytes > _KEPT_BYTES:  # more than will ever be shown
+                    self._last = number
+
+    def lines(self, encoding: Encoding) -> Iterator[tuple[int, str]]:
+        for number, line in self._lines.items():
+            if number <= self.total:
+                yield number, _cut(line, encoding)
+
+
+def _cut(line: _Line, encoding: Encoding) -> str:
+    kept = line.kept.removesuffix(b"\r") if line.length == len(line.kept) else line.kept
+    text = encoding.decode(kept) if encoding is WINDOWS_1252 else kept.decode("utf-8", "ignore")
+    if line.length == len(line.kept) and len(text) <= MAX_LINE_LENGTH:
+        return text
+    return f"{text[:MAX_LINE_LENGTH]}... (line cut, {line.length:,} bytes in all)"
+
+
+def _render(page: _Page, encoding: Encoding, shown: str) -> str:
+    if page.first > max(page.total, 1):
+        raise ToolError(f"offset: {shown} has {page.total} line{'s' * (page.total != 1)}, so none from {page.first} on")
+    if not page.total:
+        return f"({shown} is empty)"
+    numbered, last = _numbered(page, encoding)
+    if last < page.total:
+        numbered.append(f"... ({page.total - last} more) continue with offset={last + 1}")
+    if encoding is not UTF8:
+        numbered.append(f"({shown} is {encoding.name}; edit_file keeps that)")
+    return "\n".join(numbered)
+
+
+def _numbered(page: _Page, encoding: Encoding) -> tuple[list[str], int]:
+    """The lines that fit, numbered, and the number of the last of them."""
+    numbered: list[str] = []
+    room, last = MAX_CHARACTERS, page.first - 1
+    for number, text in page.lines(encoding):
+        line = f"{number}\t{text}"
+        room -= len(line) + 1
+        if room < 0:
+            break
+        numbered.append(line)
+        last = number
+    return numbered, last
+
+
+def access(args: ReadFileInput, toolbox: Toolbox) -> Reads:
+    return Reads(toolbox.workspace.resolve(args.path))
+
+
+def show(args: ReadFileInput, toolbox: Toolbox) -> Display:
+    return Display(f"read {toolbox.workspace.relative(toolbox.workspace.resolve(args.path))}")
+
+
+READ_FILE = Tool("read_file", ReadFileInput, access=access, run=run, show=show)

@@ -1,0 +1,132 @@
+"""A command under way, as the thread that waits for it sees it."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import errno
+import math
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from teamcli.errors import ToolError
+from teamcli.tools import command_supervisor as wire
+from teamcli.tools.command_output import PacedProgress
+
+OnText = Callable[[str], None]
+
+_CHUNK = 64 * 1024
+_LARGEST_PIPE = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    exit_code: int
+    """Negative: the signal that ended the shell."""
+    left_running: bool
+    """The shell ended by itself, and something that it had started still ran and has been ended."""
+    survivors: tuple[int, ...]
+    """Process ids that could not be ended: another user's (sudo), or stuck in the kernel."""
+    timed_out: bool
+
+
+class RunningCommand:
+    """`follow` must be called, once; `stop` may be, from any thread."""
+
+    def __init__(self, sock: socket.socket, output: int, finish: Callable[[bool], None]) -> None:
+        """`finish` takes back the supervisor behind `sock`, and is told whether it can run another command."""
+        self._sock = sock
+        self._output = output
+        self._finish = finish
+        self._lock = threading.Lock()
+        self._is_over = False
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        os.set_blocking(output, False)
+
+    def stop(self) -> None:
+        """End it, with all it has started; takes less than 100 ms. Does nothing when it is over."""
+        with self._lock:  # or the supervisor might already run somebody else's command
+            if not self._is_over:
+                with contextlib.suppress(OSError):  # the supervisor is lost: `follow` finds out
+                    wire.send_frame(self._sock, wire.STOP)
+
+    def follow(self, on_text: OnText, progress: OnText, timeout_seconds: float = math.inf) -> Ended:
+        """Wait until it is over. `on_text` gets all output at once, `progress` what a person may want to watch.
+
+        Raises: ToolError
+        """
+        reusable = False  # whatever goes wrong here: a supervisor that loses its socket ends what it runs
+        try:
+            watched = PacedProgress(progress)
+
+            def pass_on(text: str) -> None:
+                if text:
+                    on_text(text)
+                    watched.add(text)
+
+            ended = self._wait(pass_on, watched, time.monotonic() + timeout_seconds)
+            reusable = not ended.survivors
+            return ended
+        finally:
+            with self._lock:
+                self._is_over = True
+            os.close(self._output)
+            self._finish(reusable)
+
+    def _wait(self, on_text: OnText, watched: PacedProgress, deadline: float) -> Ended:
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        poll.register(self._output, select.POLLIN)
+        timed_out = False
+        while True:
+            wake_at = min(math.inf if timed_out else deadline, watched.due_at)
+            ready = [descriptor for descriptor, _ in poll.poll(_milliseconds_until(wake_at))]
+            if self._output in ready and not self._read(on_text, _CHUNK):
+                poll.unregister(self._output)
+            if self._sock.fileno() in ready:
+                break
+            if not timed_out and time.monotonic() >= deadline:
+                timed_out = True
+                self.stop()
+            watched.flush_if_due()
+        frame = wire.receive_frame(self._sock)
+        self._read(on_text, _LARGEST_PIPE)  # not to its end: a descriptor may have been passed to somebody else
+        on_text(self._decoder.decode(b"", final=True))
+        watched.flush()
+        return _ended(frame, timed_out)
+
+    def _read(self, on_text: OnText, limit: int) -> bool:
+        """Take what has been written, up to about `limit`; false at its end."""
+        size = 0
+        while size < limit:
+            try:
+                data = os.read(self._output, _CHUNK)
+            except BlockingIOError:
+                return True
+            if not data:
+                return False
+            size += len(data)
+            on_text(self._decoder.decode(data))
+        return True
+
+
+def _milliseconds_until(moment: float) -> float | None:
+    return None if moment == math.inf else max(0.0, moment - time.monotonic()) * 1000
+
+
+def _ended(frame: wire.Frame | None, timed_out: bool) -> Ended:
+    if frame is None:
+        raise ToolError("the process that watches over this command is gone, and so is the command; run it again")
+    fields, _ = frame
+    if fields[0] == wire.FAILED:
+        number = int(fields[1])
+        if number == errno.E2BIG:
+            raise ToolError("command: is too long for the system; write it to a script file and run that")
+        raise ToolError(f"the command cannot be started in {os.fsdecode(fields[2])}: {os.strerror(number)}")
+    exit_code, left_running, survivors = fields[1:]
+    return Ended(int(exit_code), bool(left_running), tuple(map(int, survivors.split())), timed_out)

@@ -1,0 +1,88 @@
+"""The `write_file` tool: a whole file, written in one step, never over content that the agent does not know."""
+
+from __future__ import annotations
+
+from teamcli.agent.tool import Display, ToolOutput, Writes
+from teamcli.errors import ToolError
+from teamcli.tools.base import Running, Tool, Toolbox, ToolInput
+from teamcli.tools.diff import unified_diff
+from teamcli.tools.file_access import MAX_SHOWN_BYTES, Content, read_content_if_there, replace_file
+from teamcli.tools.known_files import digest
+from teamcli.tools.text_files import UTF8, Text, decode_text, encode_text, line_end
+
+
+class WriteFileInput(ToolInput):
+    """Create a file (and its directories) or replace all of it. An existing file must have been read first;
+    to change parts of it use edit_file."""
+
+    path: str
+    content: str
+
+
+def run(args: WriteFileInput, toolbox: Toolbox, running: Running) -> ToolOutput:
+    path = toolbox.workspace.resolve(args.path)
+    shown = toolbox.workspace.relative(path)
+    data = encode_text(args.content, UTF8, shown)
+    with toolbox.known_files.hold(path):
+        before = read_content_if_there(path, toolbox.workspace)
+        is_same = before is not None and before.digest == digest(data)
+        if before is not None and not is_same:
+            _refuse_unless_known(before, toolbox.known_files.digest_of(path), shown)
+        if not is_same:
+            replace_file(path, data, toolbox.workspace)
+        seen = toolbox.known_files.remember(path, digest(data))
+    notes = ["it had this content already"] if is_same else _what_changed(before, args.content, shown)
+    report = f"Wrote {len(data)} bytes to {shown}{''.join(f' ({note})' for note in notes)}"
+    return ToolOutput(report, display=_display(before, args.content, shown), seen_files=seen)
+
+
+def _refuse_unless_known(before: Content, known: str | None, shown: str) -> None:
+    if known is None:
+        raise ToolError(f"{shown} exists and you have not read its present content: read it first, then write it")
+    if known != before.digest:
+        raise ToolError(f"{shown} has changed since you last read or wrote it: read it again, then write it")
+
+
+def _what_changed(before: Content | None, content: str, shown: str) -> list[str]:
+    """What a reader of the new content would not guess: the old one was stored in another way."""
+    old = _text(before, shown)
+    if old is None:
+        return []
+    notes = [] if old.encoding is UTF8 else [f"it was {old.encoding.name}, it is UTF-8 now"]
+    if line_end(old.content) == "\r\n" and line_end(content) == "\n":
+        notes.append("it had CRLF line ends, it has LF now")
+    return notes
+
+
+def _text(content: Content | None, shown: str) -> Text | None:
+    if content is None or content.data is None:
+        return None
+    try:
+        return decode_text(content.data, shown)
+    except ToolError:  # no text before, so there is nothing to compare with
+        return None
+
+
+def _display(before: Content | None, content: str, shown: str) -> Display:
+    old = _text(before, shown)
+    is_comparable = before is None or (old is not None and len(old.content) <= MAX_SHOWN_BYTES)
+    diff = unified_diff(old.content if old else None, content, shown) if is_comparable else ""
+    return Display(f"write {shown}", diff=diff)
+
+
+def access(args: WriteFileInput, toolbox: Toolbox) -> Writes:
+    return Writes(toolbox.workspace.resolve(args.path))
+
+
+def show(args: WriteFileInput, toolbox: Toolbox) -> Display:
+    """What would be written, compared with what is there now."""
+    path = toolbox.workspace.resolve(args.path)
+    shown = toolbox.workspace.relative(path)
+    try:
+        before = read_content_if_there(path, toolbox.workspace, MAX_SHOWN_BYTES)
+    except ToolError:  # the run itself will say it
+        return Display(f"write {shown}")
+    return _display(before, args.content, shown)
+
+
+WRITE_FILE = Tool("write_file", WriteFileInput, access=access, run=run, show=show)

@@ -1,0 +1,85 @@
+"""Where file tools may look and write: the workspace, directories the user added, nothing of `.team/` but memory."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from teamcli.errors import ToolError
+
+TEAM_DIR = ".team"
+USER_DIR = ".teamcli"
+_MEMORY = "memory"
+
+
+@dataclass(frozen=True)
+class Workspace:
+    root: Path
+    """The directory the user started in, resolved. Commands start here; relative paths are relative to it."""
+    extra: tuple[Path, ...] = ()
+    """Directories from `--add-dir`, resolved."""
+
+    def resolve(self, path: str) -> Path:
+        """The real path behind `path`, every symlink followed.
+
+        Raises: ToolError
+        """
+        if "\0" in path:
+            raise ToolError("path: contains a NUL character")
+        try:
+            resolved = (self.root / _expanded(native_spelling(path))).resolve()
+        except (OSError, RuntimeError, UnicodeError) as e:
+            raise ToolError(f"path: cannot resolve {path!r}: {e}") from e
+        if not self.contains(resolved):
+            raise ToolError(
+                f"Path escapes workspace: {path} (the workspace is {self.root}; "
+                f"the user can add directories with --add-dir)"
+            )
+        if self.is_team_state(resolved):
+            raise ToolError(f"{path} is teamcli's own state: file tools may use only {TEAM_DIR}/{_MEMORY}/ there")
+        return resolved
+
+    def contains(self, resolved: Path) -> bool:
+        return any(resolved.is_relative_to(directory) for directory in (self.root, *self.extra))
+
+    def top_of(self, resolved: Path) -> Path:
+        """The directory of this workspace that `resolved` is in."""
+        return next((d for d in (self.root, *self.extra) if resolved.is_relative_to(d)), self.root)
+
+    def is_team_state(self, resolved: Path) -> bool:
+        """Whether file tools must leave it alone: `.team/` of any directory here, and the user's own `~/.teamcli/`."""
+        places = [directory / TEAM_DIR for directory in (self.root, *self.extra)] + _user_dirs()
+        return any(_is_state(place, resolved) or _is_state(place.resolve(), resolved) for place in places)
+
+    def relative(self, path: Path) -> str:
+        """How a person would write it: relative inside the workspace, absolute elsewhere."""
+        shown = path.relative_to(self.root) if path.is_relative_to(self.root) else path
+        return os.fsencode(shown).decode("utf-8", "backslashreplace")
+
+
+def native_spelling(name: str) -> str:
+    """`name` as Python spells it for the file system, where names are in UTF-8 whatever the locale says.
+
+    Raises: UnicodeEncodeError
+    """
+    return os.fsdecode(name.encode("utf-8"))
+
+
+def _expanded(path: str) -> Path:
+    is_in_home = Path(path).parts[:1] == ("~",)  # a file may be called `~x`, so `~user` is not looked up
+    return Path(path).expanduser() if is_in_home else Path(path)
+
+
+def _user_dirs() -> list[Path]:
+    try:
+        return [Path.home() / USER_DIR]
+    except RuntimeError:  # this user has no home, so there is nothing to guard
+        return []
+
+
+def _is_state(directory: Path, resolved: Path) -> bool:
+    """Whether `resolved` is in `directory` but not in its memory; on some file systems `.TEAM` is the same, too."""
+    above = [part.casefold() for part in directory.parts]
+    parts = [part.casefold() for part in resolved.parts]
+    return parts[: len(above)] == above and parts[len(above) : len(above) + 1] != [_MEMORY]
