@@ -1,0 +1,66 @@
+"""Asking a person whether a call may run: a request with a reply slot. Any number can be open; none blocks another."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from teamcli.agent.tool import Display
+from teamcli.cancel import CancelScope
+from teamcli.errors import Cancelled
+
+
+class Consent(StrEnum):
+    ONCE = "once"
+    ALWAYS = "always"
+    NO = "no"
+    NOBODY = "nobody"
+    """There is nobody to ask."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    consent: Consent
+    feedback: str = ""
+    """What the person wants the model to know, with a no."""
+
+
+@dataclass(eq=False)
+class Question:
+    agent: str
+    tool: str
+    display: Display
+    rule: str
+    """The narrowest rule that would allow the call, for *always*."""
+    asked_at: float = field(default_factory=time.time)
+    _reply: Reply | None = None
+    _answered: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def is_open(self) -> bool:
+        return not self._answered.is_set()
+
+    def answer(self, reply: Reply) -> None:
+        """The first answer counts."""
+        if self.is_open:
+            self._reply = reply
+            self._answered.set()
+
+    def wait(self, cancel: CancelScope) -> Reply:
+        """Raises: Cancelled."""
+        with cancel.on_cancel(self._answered.set):
+            self._answered.wait()
+        if self._reply is None:
+            raise Cancelled(cancel.reason)
+        return self._reply
+
+
+Ask = Callable[[Question], None]
+"""Brings a question before a person, at once or later; must not block."""
+
+
+def nobody_to_ask(question: Question) -> None:
+    question.answer(Reply(Consent.NOBODY))

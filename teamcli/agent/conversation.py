@@ -1,0 +1,165 @@
+"""An agent's conversation: the messages that go to the model, each of them on disk before it counts.
+
+The transcript is the only state. Restoring reads it back and closes what a crash left open; nothing in it is ever
+rewritten, so what was sent to the model stays the unchanged beginning of every later request.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from teamcli.files import AppendLog, Json
+from teamcli.llm.types import Block, Message, Reply, Usage
+
+INTERRUPTED_CALL = "Interrupted: this call was stopped before it finished; what it had done so far was not undone."
+LOST_RESULT = "The result of this call was lost."
+
+OnRecord = Callable[[Message], None]
+
+
+@dataclass
+class History:
+    """What a transcript says: the messages, and the books kept beside them."""
+
+    messages: list[Message] = field(default_factory=list)
+    seen_files: dict[str, str] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
+    model_calls: int = 0
+
+    @classmethod
+    def read(cls, rows: Iterable[Json]) -> History:
+        """Tolerant: a row that makes no sense is passed over, and the rest is mended into a valid conversation."""
+        history = cls()
+        messages: list[Message] = []
+        for row in rows:
+            content = row.get("content")
+            role = row.get("kind")
+            if role not in ("user", "assistant") or not isinstance(content, list):
+                continue
+            messages.append(Message(role, tuple(content)))
+            history.seen_files.update(row.get("files") or {})
+            if role == "assistant":
+                history.usage += Usage.from_dict(row.get("usage") or {})
+                history.model_calls += 1
+        history.messages = mend(messages)
+        return history
+
+
+class Conversation:
+    """The messages of one agent, in memory and in its transcript."""
+
+    def __init__(self, log: AppendLog, history: History | None = None, on_record: OnRecord = lambda _: None) -> None:
+        self._log = log
+        self._on_record = on_record
+        self.history = history or History()
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        return self.history.messages
+
+    def add_user(
+        self,
+        content: Sequence[Block],
+        files: Mapping[str, str] | None = None,
+        marks: Mapping[str, object] | None = None,
+    ) -> None:
+        """Record what the agent is told: a prompt, tool results, mail. `marks` are kept in the same durable line.
+
+        Calls that are still open and get no result here are closed as interrupted.
+
+        Raises: StateError
+        """
+        if not content:
+            return
+        content = answer_calls(open_calls(self.messages[-1]) if self.messages else [], content, INTERRUPTED_CALL)
+        row: Json = {"kind": "user", "ts": time.time(), "content": list(content), **(marks or {})}
+        if files:
+            row["files"] = dict(files)
+            self.history.seen_files.update(files)
+        self._record(row, Message("user", tuple(content)))
+
+    def add_reply(self, reply: Reply, cost_usd: float | None) -> None:
+        """Record a model's answer. One without content is counted but not kept: the API would refuse it later.
+
+        Raises: StateError
+        """
+        self.history.usage += reply.usage
+        self.history.model_calls += 1
+        row: Json = {
+            "kind": "assistant",
+            "ts": time.time(),
+            "content": list(reply.content),
+            "stop_reason": reply.stop_reason,
+            "model": reply.model,
+            "usage": reply.usage.to_dict(),
+            "cost_usd": cost_usd,
+        }
+        if reply.content:
+            self._record(row, Message("assistant", reply.content))
+        else:
+            self._log.append(row)
+
+    def start_afresh(self) -> None:
+        """Forget everything that was said. The caller has begun a new session in the transcript."""
+        self.history = History()
+
+    def _record(self, row: Json, message: Message) -> None:
+        self._log.append(row)
+        append_message(self.history.messages, message)
+        self._on_record(message)
+
+    def close_open_calls(self) -> None:
+        """Answer what a crash left open.
+
+        Raises: StateError
+        """
+        if self.messages and (calls := open_calls(self.messages[-1])):
+            self.add_user(answer_calls(calls, (), INTERRUPTED_CALL))
+
+
+def append_message(messages: list[Message], message: Message) -> None:
+    """Append, joining neighbours of one role: the API wants them to alternate. Empty ones are dropped."""
+    if not message.content:
+        return
+    if messages and messages[-1].role == message.role:
+        messages[-1] = Message(message.role, messages[-1].content + message.content)
+    else:
+        messages.append(message)
+
+
+def open_calls(message: Message) -> list[Block]:
+    """The tool calls of an assistant message; all are open while it is the last message."""
+    return (
+        [block for block in message.content if block.get("type") == "tool_use"] if message.role == "assistant" else []
+    )
+
+
+def error_result(call_id: str, text: str) -> Block:
+    return {"type": "tool_result", "tool_use_id": call_id, "content": text, "is_error": True}
+
+
+def mend(messages: Sequence[Message]) -> list[Message]:
+    """A valid conversation from one that may have lost lines: it starts with the user, every call but those of the last
+    message has exactly one result, and results come first in their message."""
+    mended: list[Message] = []
+    for message in messages:
+        calls = open_calls(mended[-1]) if mended else []
+        if message.role == "user":
+            append_message(mended, Message("user", answer_calls(calls, message.content, LOST_RESULT)))
+        elif mended:
+            append_message(mended, Message("user", answer_calls(calls, (), LOST_RESULT)))
+            append_message(mended, message)
+    return mended
+
+
+def answer_calls(calls: Sequence[Block], content: Sequence[Block], missing: str) -> tuple[Block, ...]:
+    """A user message's content with exactly one result for each of `calls`, first and in call order."""
+    results = {block.get("tool_use_id"): block for block in content if block.get("type") == "tool_result"}
+    answers = [results.get(call["id"]) or error_result(call["id"], missing) for call in calls]
+    return (*answers, *(block for block in content if block.get("type") != "tool_result"))
+
+
+def text_block(text: str) -> Block:
+    return {"type": "text", "text": text}

@@ -1,0 +1,88 @@
+"""The timeline: `events.jsonl`, one line for each thing that happened, for people and for other programs."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from teamcli.agent import events
+from teamcli.agent.events import Event
+from teamcli.errors import StateError
+from teamcli.files import AppendLog, Json
+
+logger = logging.getLogger(__name__)
+
+_TITLE_LIMIT = 500
+
+
+class Journal:
+    """Consumes events and writes those that tell the story; what merely streams past is left out."""
+
+    def __init__(self, log: AppendLog) -> None:
+        self._log = log
+        self.problem = ""
+        """Why the timeline has a gap, once it has one: agents go on working without it."""
+
+    def __call__(self, event: Event) -> None:
+        if (entry := _entry(event)) is None:
+            return
+        try:
+            self._log.append({"ts": time.time(), "agent": event.agent, **entry})
+        except StateError as e:
+            logger.error("the timeline has a gap: %s", e)
+            self.problem = str(e)
+
+
+def _entry(event: Event) -> Json | None:
+    match event:
+        case events.TurnStarted():
+            return {"event": "turn_started"}
+        case events.TurnEnded():
+            return {"event": "turn_ended", "outcome": event.outcome, "seconds": round(event.seconds, 3)}
+        case events.Answered():
+            return {
+                "event": "answer",
+                "model": event.model,
+                "stop_reason": event.stop_reason,
+                "usage": event.usage.to_dict(),
+                "cost_usd": event.cost_usd,
+            }
+        case events.ToolStarted():
+            return {
+                "event": "tool_started",
+                "id": event.call_id,
+                "tool": event.tool,
+                "title": _short(event.display.title),
+            }
+        case events.ToolFinished():
+            return {
+                "event": "tool_finished",
+                "id": event.call_id,
+                "tool": event.tool,
+                "is_error": event.is_error,
+                "seconds": round(event.seconds, 3),
+            }
+        case events.PermissionDenied():
+            return {
+                "event": "permission_denied",
+                "tool": event.tool,
+                "title": _short(event.title),
+                "reason": event.reason,
+            }
+        case events.RetryScheduled():
+            return {
+                "event": "retry",
+                "attempt": event.attempt,
+                "delay_seconds": event.delay_seconds,
+                "reason": event.reason,
+            }
+        case events.LimitHit():
+            return {"event": "limit", "limit": event.limit, "text": event.text}
+        case events.Notice():
+            return {"event": "notice", "severity": event.severity, "text": event.text}
+        case _:
+            return None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _TITLE_LIMIT else text[:_TITLE_LIMIT] + "…"

@@ -1,0 +1,195 @@
+"""The loop that every agent runs: ask the model, run the tools it calls, tell it the results, until it is done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from teamcli.agent import events
+from teamcli.agent.conversation import Conversation, error_result, text_block
+from teamcli.agent.events import Emit, LimitHit, Notice, Outcome, Severity, TurnEnded, TurnStarted
+from teamcli.agent.limits import Meter
+from teamcli.agent.tool_calls import Results, Toolset
+from teamcli.cancel import CancelScope
+from teamcli.errors import Cancelled, ConfigError, LimitReached, ModelError, StreamInterrupted
+from teamcli.llm import types as llm_types
+from teamcli.llm.types import LLM, Block, Preamble, Reply, Request, StreamEvent, Usage
+
+MAX_CONTINUATIONS = 10
+"""How often in a row an answer that was cut off is asked to go on."""
+CONTINUE_CUT = (
+    "<note>Your answer was cut off at the output limit. Go on exactly where it stopped, repeating nothing.</note>"
+)
+CONTINUE_PAUSED = "<note>Go on.</note>"
+INTERRUPTED = "<note>The user interrupted you here.</note>"
+NOT_RUN = "Not run: the answer ended with stop reason {}."
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What has come in for an agent between two model calls, and what its transcript line must note beside it."""
+
+    blocks: Sequence[Block] = ()
+    marks: Mapping[str, object] = field(default_factory=dict)
+
+
+def nothing_came() -> Delivery:
+    return Delivery()
+
+
+@dataclass
+class Agent:
+    """All that the loop needs of an agent."""
+
+    name: str
+    llm: LLM
+    preamble: Preamble
+    conversation: Conversation
+    toolset: Toolset
+    meter: Meter
+    price: Callable[[Usage, str], float | None]
+    """The cost of a call on a model, or None where nobody knows."""
+    emit: Emit
+    incoming: Callable[[], Delivery] = nothing_came
+    """Mail and steering since the last look. Asked between model calls."""
+
+
+def run_turn(agent: Agent, prompt: Sequence[Block], cancel: CancelScope) -> TurnEnded:
+    """Work on `prompt` until the model is done or something ends the turn; the history is valid whatever happens."""
+    started = time.monotonic()
+    agent.emit(TurnStarted(agent.name))
+    answer = Answer()
+    try:
+        agent.conversation.add_user(prompt)
+        outcome = _work(agent, answer, cancel)
+    except StreamInterrupted as e:
+        outcome = _interrupted(agent, e.partial)
+    except Cancelled:
+        outcome = Outcome.INTERRUPTED
+    except LimitReached as e:
+        agent.emit(LimitHit(agent.name, str(e), e.limit))
+        outcome = Outcome(e.limit)
+    except (ModelError, ConfigError) as e:
+        agent.emit(Notice(agent.name, str(e), Severity.ERROR))
+        answer.error = e
+        outcome = Outcome.FAILED
+    ended = TurnEnded(agent.name, outcome, answer.text, time.monotonic() - started, answer.error)
+    agent.emit(ended)
+    return ended
+
+
+@dataclass
+class Answer:
+    """The text of the last answer, put together again where it came in pieces."""
+
+    text: str = ""
+    continuations: int = 0
+    error: Exception | None = None
+
+    def take(self, reply: Reply) -> None:
+        self.text = self.text + reply.text if self.continuations else reply.text
+
+
+def _work(agent: Agent, answer: Answer, cancel: CancelScope) -> Outcome:
+    while True:
+        agent.meter.check()
+        reply = _call_model(agent, cancel)
+        answer.take(reply)
+        if (outcome := _stopped(agent, reply)) is not None:
+            return outcome
+        if reply.tool_calls:
+            results = agent.toolset.run(reply.tool_calls, reply.cut_calls, cancel)
+            answer.continuations = 0
+            _tell_results(agent, results)
+            cancel.check()
+        elif (nudge := _continuation(agent, reply, answer)) is not None:
+            agent.conversation.add_user([text_block(nudge)])
+        elif (came := agent.incoming()).blocks:
+            agent.conversation.add_user(came.blocks, marks=came.marks)
+        else:
+            return Outcome.DONE
+
+
+def _call_model(agent: Agent, cancel: CancelScope) -> Reply:
+    cancel.check()
+    request = Request(agent.preamble, tuple(agent.conversation.messages))
+    reply = agent.llm.stream(request, lambda event: agent.emit(_named(agent.name, event)), cancel)
+    _book(agent, reply)
+    return reply
+
+
+def _book(agent: Agent, reply: Reply) -> None:
+    """Record an answer and what it cost, before anything acts on it."""
+    model = reply.model or agent.preamble.model
+    cost = agent.price(reply.usage, agent.preamble.model)
+    agent.meter.book(reply.usage, len(reply.tool_calls), cost)
+    agent.conversation.add_reply(reply, cost)
+    agent.emit(events.Answered(agent.name, model, reply.stop_reason, reply.usage, cost))
+
+
+def _tell_results(agent: Agent, results: Results) -> None:
+    came = agent.incoming()
+    agent.conversation.add_user([*results.blocks, *came.blocks], results.seen_files, came.marks)
+
+
+def _stopped(agent: Agent, reply: Reply) -> Outcome | None:
+    """Whether the stop reason ends the turn; if so the user is told, and calls that will not run are closed."""
+    match reply.stop_reason:
+        case "refusal":
+            outcome, text = (
+                Outcome.REFUSED,
+                "The model refused to go on; rephrase the task, or start afresh with /clear.",
+            )
+        case "model_context_window_exceeded":
+            outcome = Outcome.CONTEXT_FULL
+            text = "The conversation no longer fits the model's context; start afresh with /clear."
+        case "end_turn" | "stop_sequence" if not reply.content:
+            agent.emit(Notice(agent.name, "The model gave an empty answer; ask again or rephrase.", Severity.WARNING))
+            return None
+        case "end_turn" | "stop_sequence" | "tool_use" | "max_tokens" | "pause_turn":
+            return None
+        case other:
+            agent.emit(Notice(agent.name, f"The model stopped for an unknown reason: {other}.", Severity.WARNING))
+            return None
+    if reply.tool_calls:
+        not_run = NOT_RUN.format(reply.stop_reason)
+        agent.conversation.add_user([error_result(call["id"], not_run) for call in reply.tool_calls])
+    agent.emit(Notice(agent.name, text, Severity.ERROR))
+    return outcome
+
+
+def _continuation(agent: Agent, reply: Reply, answer: Answer) -> str | None:
+    """What to say to a model whose answer is not finished although it called no tool."""
+    if reply.stop_reason not in ("max_tokens", "pause_turn"):
+        answer.continuations = 0
+        return None
+    answer.continuations += 1
+    if answer.continuations > MAX_CONTINUATIONS:
+        text = f"The answer was still cut off after {MAX_CONTINUATIONS} continuations; it ends here."
+        agent.emit(Notice(agent.name, text, Severity.WARNING))
+        return None
+    if reply.stop_reason == "pause_turn":
+        return CONTINUE_PAUSED
+    agent.emit(Notice(agent.name, "The answer was cut off at the output limit; asking the model to go on."))
+    return CONTINUE_CUT
+
+
+def _interrupted(agent: Agent, partial: Reply | None) -> Outcome:
+    """Keep what had arrived of an interrupted answer, close its calls, and note the interruption for the model."""
+    if partial is not None:
+        _book(agent, partial)
+    agent.conversation.add_user([text_block(INTERRUPTED)])
+    return Outcome.INTERRUPTED
+
+
+def _named(agent: str, event: StreamEvent) -> events.Event:
+    match event:
+        case llm_types.TextArrived(text):
+            return events.TextArrived(agent, text)
+        case llm_types.ThinkingArrived(text):
+            return events.ThinkingArrived(agent, text)
+        case llm_types.CallStarted(tool):
+            return events.CallStarted(agent, tool)
+        case llm_types.RetryScheduled(delay, attempt, of, reason):
+            return events.RetryScheduled(agent, delay, attempt, of, reason)

@@ -1,0 +1,159 @@
+"""May this call run? A pure decision from the policy, what the tool would access, and nothing else.
+
+Deny rules and the built-in denials win in every mode; `plan` refuses commands and changes; then ask rules ask, allow
+rules allow, and the mode decides about the rest. Rules see what a line says, not what a program then does: they save
+from accidents, the sandbox draws the border.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from teamcli.agent.dangerous import danger_of
+from teamcli.agent.permission_rules import (
+    READING_TOOLS,
+    WRITING_TOOLS,
+    Form,
+    Match,
+    Rule,
+    allows_command,
+    allows_line,
+    hides_path,
+    hits,
+    matches_path,
+    parse_rules,
+    rule_for_command,
+    rule_for_path,
+)
+from teamcli.agent.shell_commands import read_commands
+from teamcli.agent.shell_words import Script
+from teamcli.agent.tool import Access, Executes, Harmless, Reads, Writes
+
+__all__ = ["Decision", "Mode", "Policy", "Rule", "Verdict", "decide", "may_see", "parse_rules"]
+
+
+class Mode(StrEnum):
+    DEFAULT = "default"
+    ACCEPT_EDITS = "acceptEdits"
+    PLAN = "plan"
+    BYPASS_PERMISSIONS = "bypassPermissions"
+
+
+class Verdict(StrEnum):
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    mode: Mode = Mode.DEFAULT
+    allow: tuple[Rule, ...] = ()
+    ask: tuple[Rule, ...] = ()
+    deny: tuple[Rule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    verdict: Verdict
+    reason: str
+    """One sentence that names the rule or mode at fault."""
+    rule: str = ""
+    """For ASK the narrowest rule that would allow it (none where an ask rule asks each time), else what decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    tool: str
+    access: Access
+    root: Path
+    script: Script | None
+    """What a command line runs."""
+
+
+def decide(policy: Policy, tool_name: str, access: Access, workspace_root: Path) -> Decision:
+    """Whether the call may run, must be asked about, or is refused. Never raises."""
+    script = read_commands(access.command) if isinstance(access, Executes) else None
+    call = _Call(tool_name, access, workspace_root, script)
+    return _refused(policy, call) or _settled(policy, call) or _by_mode(policy.mode, call)
+
+
+def may_see(policy: Policy, path: Path, workspace_root: Path) -> bool:
+    """Whether `glob` and `grep`, allowed to look through a directory, may show this file of it."""
+    call = _Call("read_file", Reads(path), workspace_root, None)
+    return not any(_concerns(rule, call) for rule in policy.deny if rule.form is not Form.ANY)
+
+
+def _refused(policy: Policy, call: _Call) -> Decision | None:
+    danger = danger_of(call.script) if call.script else ""
+    if danger:
+        return Decision(Verdict.DENY, f"Dangerous command blocked: {danger}.")
+    for rule in policy.deny:
+        if _concerns(rule, call) is Match.YES:
+            return Decision(Verdict.DENY, f"The rule {rule} denies this call.", str(rule))
+    if policy.mode is Mode.PLAN and isinstance(call.access, Executes | Writes):
+        return Decision(Verdict.DENY, f"The mode plan refuses {call.tool}: only reading is possible until it is left.")
+    return None
+
+
+def _settled(policy: Policy, call: _Call) -> Decision | None:
+    if policy.mode is Mode.BYPASS_PERMISSIONS:
+        return Decision(Verdict.ALLOW, "The mode bypassPermissions allows every call.")
+    for rule in policy.ask:
+        if _concerns(rule, call) is Match.YES:
+            return Decision(Verdict.ASK, f"The rule {rule} asks before each such call.")
+    rules = [rule for rule in policy.allow if rule.tool == call.tool]
+    allowing = _allowing(rules, call, (*policy.ask, *policy.deny))
+    return Decision(Verdict.ALLOW, f"The rule {allowing} allows it.", str(allowing)) if allowing else None
+
+
+def _by_mode(mode: Mode, call: _Call) -> Decision:
+    if isinstance(call.access, Reads | Harmless):
+        return Decision(Verdict.ALLOW, f"{call.tool} changes nothing.")
+    if isinstance(call.access, Writes):
+        if mode is Mode.ACCEPT_EDITS:
+            return Decision(Verdict.ALLOW, "The mode acceptEdits allows file changes.")
+        rule = rule_for_path(call.tool, call.access.path, call.root)
+        return Decision(Verdict.ASK, f"The mode {mode} asks before {call.tool} changes a file.", str(rule))
+    why = f": {call.script.problem}" if call.script and call.script.problem else ""
+    rule = rule_for_command(call.tool, call.access.command)
+    return Decision(Verdict.ASK, f"The mode {mode} asks before {call.tool} runs this command{why}.", str(rule))
+
+
+def _concerns(rule: Rule, call: _Call) -> Match:
+    """Whether a deny or ask rule is about the call. A path denied to one tool is denied to all that access it alike."""
+    if rule.form is Form.ANY or isinstance(call.access, Harmless):
+        return Match.YES if rule.tool == call.tool and rule.form is Form.ANY else Match.NO
+    if isinstance(call.access, Executes):
+        return hits(rule, call.access.command, call.script) if rule.tool == call.tool and call.script else Match.NO
+    kin = READING_TOOLS if isinstance(call.access, Reads) else WRITING_TOOLS
+    concerned = rule.tool in kin and hides_path(rule, call.access.path, call.root)
+    return Match.YES if concerned else Match.NO
+
+
+def _allowing(rules: Iterable[Rule], call: _Call, restricting: Iterable[Rule]) -> Rule | None:
+    """The rule (of several that together allow a line: one) that allows the call."""
+    if isinstance(call.access, Executes):
+        line = call.access.command
+        return _first(rules, lambda rule: allows_line(rule, line)) or _allowing_each(rules, call, restricting)
+    if isinstance(call.access, Harmless):
+        return _first(rules, lambda rule: rule.form is Form.ANY)
+    path = call.access.path
+    return _first(rules, lambda rule: rule.form is Form.ANY or matches_path(rule, path, call.root))
+
+
+def _allowing_each(rules: Iterable[Rule], call: _Call, restricting: Iterable[Rule]) -> Rule | None:
+    script = call.script
+    if script is None or script.problem or not script.commands:
+        return None
+    if any(_concerns(rule, call) is Match.MAYBE for rule in restricting):
+        return None
+    found = [next((rule for rule in rules if allows_command(rule, command)), None) for command in script.commands]
+    return found[0] if all(found) else None
+
+
+def _first(rules: Iterable[Rule], is_met: Callable[[Rule], bool]) -> Rule | None:
+    return next((rule for rule in rules if is_met(rule)), None)

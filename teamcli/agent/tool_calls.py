@@ -1,0 +1,218 @@
+"""The tool pipeline: find → validate → decide → ask → run → cut. Every path ends in exactly one result.
+
+Calls of one answer run at the same time unless they conflict; their results come back in call order.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from teamcli.agent.approval import Ask, Consent, Question, Reply
+from teamcli.agent.conversation import INTERRUPTED_CALL
+from teamcli.agent.events import Emit, PermissionDenied, ToolFinished, ToolProgress, ToolStarted
+from teamcli.agent.permissions import Decision, Verdict
+from teamcli.agent.tool import Access, AnyTool, Display, Executes, Harmless, PreparedCall, Reads, ToolOutput, Writes
+from teamcli.cancel import CancelScope
+from teamcli.errors import Cancelled, ToolError
+from teamcli.llm.types import Block
+
+logger = logging.getLogger(__name__)
+
+RESULT_LIMIT = 100_000
+"""Characters of one result: the last guard, above what any tool keeps to by itself."""
+CUT_CALL = "Your answer was cut off before this call was complete, so it was not run. Make a shorter call, or several."
+
+
+class Permissions:
+    """Decides about calls, and asks where the decision is not clear."""
+
+    def __init__(self, decide: Callable[[str, Access], Decision], ask: Ask, remember: Callable[[str], None]) -> None:
+        self._decide = decide
+        self._ask = ask
+        self._remember = remember
+
+    def clear(self, agent: str, tool: str, call: PreparedCall, cancel: CancelScope, emit: Emit) -> None:
+        """Return when the call may run.
+
+        Raises: ToolError (refused), Cancelled
+        """
+        decision = self._decide(tool, call.access)
+        if decision.verdict is Verdict.ALLOW:
+            return
+        denied = PermissionDenied(agent, tool, call.display.title, decision.reason)
+        if decision.verdict is Verdict.ASK:
+            question = Question(agent, tool, call.display, decision.rule)
+            self._ask(question)
+            reply = question.wait(cancel)
+            if reply.consent is Consent.ALWAYS and decision.rule:
+                self._remember(decision.rule)
+            if reply.consent in (Consent.ONCE, Consent.ALWAYS):
+                return
+            denied = replace(denied, **_why_not(decision, reply))
+        emit(denied)
+        raise ToolError(denied.reason)
+
+
+@dataclass(frozen=True)
+class Toolset:
+    """The tools of one agent and what guards them."""
+
+    agent: str
+    tools: Mapping[str, AnyTool]
+    permissions: Permissions
+    emit: Emit
+
+    def run(self, calls: Sequence[Block], cut: frozenset[str], cancel: CancelScope) -> Results:
+        """Run the calls of one answer; each gets one result, whatever happens."""
+        pending = [_Call(block) for block in calls]
+        for call in pending:
+            self._prepare(call, cut)
+        for position, call in enumerate(pending):
+            call.after = [earlier for earlier in pending[:position] if must_wait(call.access, earlier.access)]
+        if len(pending) == 1:
+            self._execute(pending[0], cancel)
+        else:
+            self._execute_together(pending, cancel)
+        return Results.of(pending)
+
+    def _prepare(self, call: _Call, cut: frozenset[str]) -> None:
+        try:
+            if call.id in cut:
+                raise ToolError(CUT_CALL)
+            if (tool := self.tools.get(call.name)) is None:
+                raise ToolError(f"Unknown tool: {call.name} (there are: {', '.join(self.tools)})")
+            call.prepared = tool.prepare(call.input)
+        except ToolError as e:
+            call.output = _failed(e)
+        except Exception as e:  # boundary: a bug in a tool is a result, not the end of the agent
+            logger.exception("preparing %s failed", call.name)
+            call.output = _failed(e)
+
+    def _execute_together(self, calls: Sequence[_Call], cancel: CancelScope) -> None:
+        threads = [
+            threading.Thread(target=self._execute, args=(call, cancel), name=f"{self.agent}:{call.name}", daemon=True)
+            for call in calls
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _execute(self, call: _Call, cancel: CancelScope) -> None:
+        for earlier in call.after:
+            earlier.finished.wait()
+        display = call.prepared.display if call.prepared else Display(call.name)
+        try:
+            self.emit(ToolStarted(self.agent, call.id, call.name, display))
+            if call.prepared:
+                call.output = self._run(call, call.prepared, cancel)
+        except ToolError as e:
+            call.output = _failed(e)
+        except Cancelled as e:
+            call.output = ToolOutput("\n".join(filter(None, (INTERRUPTED_CALL, e.output))), is_error=True)
+        except Exception as e:  # boundary: a bug in a tool is a result, not the end of the agent
+            logger.exception("%s failed", call.name)
+            call.output = _failed(e)
+        finally:
+            call.finished.set()
+        shown, content, is_error = call.output.display or display, call.output.content, call.output.is_error
+        self.emit(ToolFinished(self.agent, call.id, call.name, shown, content, is_error, call.seconds))
+
+    def _run(self, call: _Call, prepared: PreparedCall, cancel: CancelScope) -> ToolOutput:
+        cancel.check()
+        scope = cancel.child()
+        self.permissions.clear(self.agent, call.name, prepared, scope, self.emit)
+        started = time.monotonic()
+        try:
+            return prepared.run(scope, lambda text: self.emit(ToolProgress(self.agent, call.id, text)))
+        finally:
+            call.seconds = time.monotonic() - started
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results of one answer's calls, in call order, and the files whose content the agent now knows."""
+
+    blocks: list[Block]
+    seen_files: dict[str, str]
+
+    @classmethod
+    def of(cls, calls: Sequence[_Call]) -> Results:
+        seen: dict[str, str] = {}
+        for call in calls:
+            seen.update(call.output.seen_files)
+        return cls([call.result() for call in calls], seen)
+
+
+@dataclass
+class _Call:
+    """One tool call on its way through the pipeline."""
+
+    block: Block
+    prepared: PreparedCall | None = None
+    output: ToolOutput = field(default_factory=lambda: ToolOutput(INTERRUPTED_CALL, is_error=True))
+    after: list[_Call] = field(default_factory=list)
+    finished: threading.Event = field(default_factory=threading.Event)
+    seconds: float = 0.0
+
+    @property
+    def id(self) -> str:
+        return str(self.block["id"])
+
+    @property
+    def name(self) -> str:
+        return str(self.block["name"])
+
+    @property
+    def input(self) -> object:
+        return self.block["input"]
+
+    @property
+    def access(self) -> Access:
+        return self.prepared.access if self.prepared else Harmless()
+
+    def result(self) -> Block:
+        block: Block = {"type": "tool_result", "tool_use_id": self.id, "content": cut_middle(self.output.content)}
+        if self.output.is_error:
+            block["is_error"] = True
+        return block
+
+
+def _why_not(decision: Decision, reply: Reply) -> dict[str, Any]:
+    if reply.consent is not Consent.NOBODY:
+        return {"reason": "The user refused this call" + (f" and says: {reply.feedback}" if reply.feedback else ".")}
+    remedy = f"; the rule that would allow it: {decision.rule}" if decision.rule else ""
+    reason = f"{decision.reason.removesuffix('.')}, and nobody can be asked{remedy}"
+    return {"reason": reason, "rule": decision.rule, "unanswered": True}
+
+
+def must_wait(later: Access, earlier: Access) -> bool:
+    """Whether a call has to wait for an earlier one of the same answer."""
+    match later, earlier:
+        case Writes() | Reads(), Executes():
+            return True
+        case Executes(), Writes():
+            return True
+        case (Writes(path), Reads(other) | Writes(other)) | (Reads(path), Writes(other)):
+            return path.is_relative_to(other) or other.is_relative_to(path)
+        case Harmless(ordered=True), Harmless(ordered=True):
+            return True
+        case _:
+            return False
+
+
+def cut_middle(text: str, limit: int = RESULT_LIMIT) -> str:
+    if len(text) <= limit:
+        return text or "(no output)"
+    half = limit // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half:,} characters left out ...]\n{text[-half:]}"
+
+
+def _failed(error: Exception) -> ToolOutput:
+    text = str(error) or type(error).__name__
+    return ToolOutput(text if text.startswith("Error") else f"Error: {text}", is_error=True)

@@ -1,0 +1,104 @@
+"""Transcripts on disk: sessions one after the other in one append-only file, each begun by a `session` line."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from teamcli.errors import StateError, UsageError
+from teamcli.files import AppendLog, Json, read_lines
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSummary:
+    id: str
+    started: float
+    updated: float
+    model: str
+    first_prompt: str = ""
+    model_calls: int = 0
+
+
+def begin_session(log: AppendLog, model: str, session_id: str | None = None) -> str:
+    """Write the line that begins a session, or that goes on with an earlier one.
+
+    Raises: StateError
+    """
+    session = session_id or f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    log.append({"v": VERSION, "kind": "session", "id": session, "ts": time.time(), "model": model})
+    return session
+
+
+def session_rows(path: Path, session_id: str) -> Iterator[Json]:
+    """The lines of one session, wherever they stand.
+
+    Raises: StateError
+    """
+    current = ""
+    for row in _rows(path):
+        if row.get("kind") == "session":
+            current = str(row.get("id"))
+        elif current == session_id:
+            yield row
+
+
+def list_sessions(path: Path) -> list[SessionSummary]:
+    """All sessions of a transcript, the one last written to first.
+
+    Raises: StateError
+    """
+    sessions: dict[str, SessionSummary] = {}
+    current: SessionSummary | None = None
+    for row in _rows(path):
+        ts = row.get("ts")
+        when = float(ts) if isinstance(ts, int | float) else 0.0
+        if row.get("kind") == "session":
+            current = sessions.get(str(row.get("id"))) or SessionSummary(
+                str(row.get("id")), when, when, str(row.get("model", ""))
+            )
+        if current is not None:
+            current = _updated(current, row, when)
+            sessions[current.id] = current
+    return sorted(sessions.values(), key=lambda session: session.updated, reverse=True)
+
+
+def find_session(sessions: list[SessionSummary], wanted: str) -> SessionSummary:
+    """The session with this id, or with the only id that begins so.
+
+    Raises: UsageError
+    """
+    found = [s for s in sessions if s.id == wanted] or [s for s in sessions if s.id.startswith(wanted)]
+    if len(found) == 1:
+        return found[0]
+    problem = f"{len(found)} sessions begin with '{wanted}'" if found else f"there is no session '{wanted}'"
+    raise UsageError(f"{problem} here; `teamcli sessions` lists them")
+
+
+def _updated(session: SessionSummary, row: Json, when: float) -> SessionSummary:
+    prompt = session.first_prompt
+    if not prompt and row.get("kind") == "user":
+        prompt = _first_text(row)
+    calls = session.model_calls + (row.get("kind") == "assistant")
+    return replace(session, updated=when, first_prompt=prompt, model_calls=calls)
+
+
+def _first_text(row: Json) -> str:
+    for block in row.get("content") or ():
+        if isinstance(block, dict) and block.get("type") == "text":
+            return str(block.get("text", ""))
+    return ""
+
+
+def _rows(path: Path) -> Iterator[Json]:
+    for _, row in read_lines(path):
+        if row is None:
+            continue
+        version = row.get("v", VERSION)
+        if isinstance(version, int) and version > VERSION:
+            raise StateError(f"{path} was written by a newer teamcli (version {version}); update teamcli to use it")
+        yield row
