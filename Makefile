@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format bench soak clean
+.PHONY: help run test check format docs bench soak clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,6 +23,9 @@ check: $(VENV)/dev.stamp ## Formatter, linter, strict types
 format: $(VENV)/dev.stamp ## Put the code into shape
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/dev.stamp ## Write the README's generated parts
+	$(BIN)/python -m teamcli.commands README.md
 
 bench: $(VENV)/dev.stamp ## Measure, against the floor and the naive loops
 	$(BIN)/python -m bench.run

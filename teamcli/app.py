@@ -1,0 +1,305 @@
+"""The composition root: the only place that constructs. Turns options, settings and environment into a session."""
+
+from __future__ import annotations
+
+import gc
+import os
+import queue
+import sys
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+from teamcli.agent.approval import Ask, Question, nobody_to_ask
+from teamcli.agent.conversation import Conversation, History
+from teamcli.agent.events import CallStarted, PermissionDenied, Recorded
+from teamcli.agent.journal import Journal
+from teamcli.agent.limits import Budget, Meter
+from teamcli.agent.loop import Agent
+from teamcli.agent.permissions import Mode, Policy, decide, parse_rules
+from teamcli.agent.prompt import LEAD_PROMPT, find_instructions, system_prompt
+from teamcli.agent.tool_calls import Permissions, Toolset
+from teamcli.agent.transcript import begin_session, find_session, list_sessions, session_rows
+from teamcli.cancel import CancelScope
+from teamcli.environment import MODEL, Environment, read_environment
+from teamcli.errors import ConfigError
+from teamcli.files import AppendLog
+from teamcli.llm.backoff import Backoff
+from teamcli.llm.client import connect
+from teamcli.llm.credentials import ClientChoice, Endpoint, find_endpoint
+from teamcli.llm.pricing import DEFAULT_MODEL, cost
+from teamcli.llm.types import LLM, Preamble, Usage
+from teamcli.logs import log_to
+from teamcli.options import Options
+from teamcli.session import LEAD, Fanout, Permits, Session
+from teamcli.settings import Settings, add_allow_rule, load_settings, loosens
+from teamcli.state import LeadLock, TeamDir, lock_holder
+from teamcli.tools.base import Toolbox
+from teamcli.tools.catalog import BASE_TOOLS, bind_tools
+from teamcli.tools.command_host import CommandHost
+from teamcli.tools.commands import Commands
+from teamcli.tools.known_files import KnownFiles, PathLocks
+from teamcli.trust import Trusted, TrustStore, claim, home_dir
+from teamcli.ui import headless
+from teamcli.workspace import Workspace
+
+EMBEDDED = "embedded"
+NO_KEY = (
+    "No API key: a small embedded model is on, which follows plain words such as `run ls`."
+    " For a real one set ANTHROPIC_API_KEY, in the environment or in .env."
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """The directory teamcli was started in: what it brings along, and how far the user trusts it."""
+
+    directory: Path
+    team: TeamDir
+    home: Path
+    trusted: Trusted
+    environment: Environment
+    offers: tuple[str, ...]
+    """What would be used if the user trusted the directory, in words."""
+
+    def trust(self) -> Place:
+        """The same place, trusted from now on.
+
+        Raises: ConfigError
+        """
+        self.team.prepare()
+        endpoint = self.environment.untrusted_endpoint or self.trusted.endpoint
+        trusted = replace(self.trusted, config=True, state=True, endpoint=endpoint)
+        TrustStore(self.home).keep(self.directory, self.team, trusted)
+        return look_around(self.directory, self.home)
+
+
+def look_around(directory: Path, home: Path | None = None) -> Place:
+    """See what the directory brings along. Changes nothing.
+
+    Raises: ConfigError
+    """
+    home = home or home_dir()
+    team = TeamDir.of(directory)
+    trusted = TrustStore(home).of(directory, team)
+    environment = read_environment(os.environ, directory / ".env", trusted.endpoint)
+    offers = []
+    if environment.untrusted_endpoint:
+        offers.append(f"an endpoint in .env: {environment.untrusted_endpoint} would receive your requests and key")
+    if not trusted.config:
+        files = (team.settings, team.local_settings)
+        offers += [f"settings in .team/{path.name} that loosen or redirect" for path in files if loosens(path)]
+    if team.has_state and not trusted.state:
+        offers.append("conversations in .team/ that were not made here")
+    return Place(directory, team, home, trusted, environment, tuple(offers))
+
+
+def run_headless(options: Options) -> int:
+    """`teamcli -p`; returns the exit code."""
+    stdin = headless.read_stdin(options.prompt)
+    place = look_around(Path.cwd())
+    if place.offers and options.trust:
+        place = place.trust()
+    session = open_session(options, place)
+    try:
+        for note in [*untrusted_notes(place), *session.notes]:
+            print(f"teamcli: {note}", file=sys.stderr)
+        return headless.run_headless(session, options.prompt, stdin, options.output_format)
+    finally:
+        session.close()
+
+
+def run_repl(options: Options) -> int:
+    """`teamcli`: at a terminal or on a pipe; returns the exit code."""
+    from teamcli.ui import repl
+
+    at_terminal = sys.stdin.isatty()
+    place = look_around(Path.cwd())
+    if place.offers and (options.trust or (at_terminal and repl.ask_trust(place.directory, place.offers))):
+        place = place.trust()
+    questions: queue.Queue[Question | None] = queue.Queue()
+    session = open_session(options, place, questions.put if at_terminal else nobody_to_ask)
+    session.notes += untrusted_notes(place)
+    try:
+        if at_terminal:
+            return repl.run_terminal(session, options.prompt, questions)
+        return repl.run_piped(session, options.prompt)
+    finally:
+        session.close()
+
+
+def untrusted_notes(place: Place) -> list[str]:
+    return [f"Not used, because this directory is not trusted (--trust): {offer}." for offer in place.offers]
+
+
+def read_settings(place: Place) -> Settings:
+    """Raises: ConfigError."""
+    team = place.team
+    return load_settings(place.home / "settings.json", team.settings, team.local_settings, place.trusted.config)
+
+
+def choose_endpoint(options: Options, place: Place, settings: Settings) -> Endpoint | None:
+    """None stands for the embedded model.
+
+    Raises: ConfigError
+    """
+    if options.offline:
+        return None
+    client = cast(ClientChoice, options.client or settings.client)
+    return find_endpoint(place.environment.variables, client, settings.platform, settings.auth_header)
+
+
+def choose_model(options: Options, place: Place, settings: Settings, endpoint: Endpoint | None) -> str:
+    if endpoint is None:
+        return EMBEDDED
+    return options.model or place.environment.get(MODEL) or settings.model or DEFAULT_MODEL
+
+
+def open_session(options: Options, place: Place, ask: Ask = nobody_to_ask) -> Session:
+    """Build everything a lead needs.
+
+    Raises: ConfigError, UsageError
+    """
+    return _Builder(options, place, ask).build()
+
+
+@dataclass
+class _Builder:
+    """Builds one session; `notes` collects what the user should know on the way."""
+
+    options: Options
+    place: Place
+    ask: Ask
+    notes: list[str] = field(default_factory=list)
+
+    def build(self) -> Session:
+        options, place = self.options, self.place
+        self.notes += place.environment.notes
+        settings = read_settings(place)
+        workspace = Workspace(place.directory, tuple(_directory(path) for path in options.add_dirs))
+        policy = self._policy(settings)
+        endpoint = choose_endpoint(options, place, settings)
+        model = choose_model(options, place, settings, endpoint)
+        if endpoint is None and not options.offline:
+            self.notes.append(NO_KEY)
+        price = partial(_price, settings=settings)
+        if options.max_budget_usd is not None and price(Usage(), model) is None:
+            raise ConfigError(
+                f"--max-budget-usd: no price is known for {model}; give one under `prices` in the settings"
+            )
+        team, lock = self._team_dir()
+        trusted = (
+            place.trusted
+            if team.is_private
+            else claim(TrustStore(place.home), place.directory, team, bool(place.offers))
+        )
+        log_to(team.logs, options.debug)
+        log = AppendLog(team.lead_transcript, settings.durable)
+        if log.torn:
+            self.notes.append("A line that a crash had left unfinished was cut from the transcript.")
+        session_id, history = self._history(team, log, model, trusted.state)
+
+        host = CommandHost(os.environ)
+        events = Fanout()
+        journal = Journal(AppendLog(team.events, durable=False))
+        events.subscribe(journal)
+        events.subscribe(lambda event: host.prestart() if event == CallStarted(LEAD, "bash") else None)
+        permits = Permits(policy, partial(add_allow_rule, team.local_settings))
+        commands = Commands(host)
+        toolbox = Toolbox(workspace, commands, KnownFiles(PathLocks(), history.seen_files))
+        tools = bind_tools(BASE_TOOLS, toolbox)
+        permissions = Permissions(
+            lambda tool, access: decide(permits.policy, tool, access, workspace.root), self.ask, permits.always_allow
+        )
+        budget = Budget(options.max_budget_usd)
+        lead = Agent(
+            name=LEAD,
+            llm=self._llm(endpoint, settings),
+            preamble=Preamble(
+                model,
+                self._system(),
+                tuple(tool.spec for tool in tools.values()),
+                settings.max_tokens,
+                settings.prompt_caching,
+                {"thinking": settings.thinking} if settings.thinking else {},
+            ),
+            conversation=Conversation(log, history, lambda message: events(Recorded(LEAD, message))),
+            toolset=Toolset(LEAD, tools, permissions, events),
+            meter=Meter(budget, options.max_turns),
+            price=price,
+            emit=events,
+        )
+        session = Session(
+            session_id, model, workspace, team, lead, permits, budget, events, log, journal, host, commands,
+            CancelScope(), lock, self.notes,
+        )  # fmt: skip
+        events.subscribe(lambda event: session.denials.append(event) if isinstance(event, PermissionDenied) else None)
+        lead.conversation.close_open_calls()
+        gc.freeze()  # what is loaded by now stays for good: the collector need not look at it again and again
+        gc.enable()
+        return session
+
+    def _policy(self, settings: Settings) -> Policy:
+        options, rules = self.options, settings.permissions
+        names = {tool.name for tool in BASE_TOOLS}
+        return Policy(
+            mode=Mode(options.permission_mode or rules.mode or Mode.DEFAULT),
+            allow=parse_rules([*rules.allow, *options.allowed_tools], names),
+            ask=parse_rules(rules.ask, names),
+            deny=parse_rules([*rules.deny, *options.disallowed_tools], names),
+        )
+
+    def _llm(self, endpoint: Endpoint | None, settings: Settings) -> LLM:
+        if endpoint is not None:
+            return connect(endpoint, Backoff(), settings.retries)
+        from teamcli.llm.offline import EmbeddedModel  # late: most starts do without it
+
+        return EmbeddedModel()
+
+    def _system(self) -> str:
+        place = self.place
+        instructions = find_instructions(place.directory, (Path.home() / ".claude", place.home))
+        self.notes += instructions.problems
+        return system_prompt(LEAD_PROMPT, instructions.found, self.options.append_system_prompt)
+
+    def _team_dir(self) -> tuple[TeamDir, LeadLock | None]:
+        """The directory's own state, or a private one where that is asked for or another lead has the directory."""
+        team = self.place.team
+        if self.options.no_team:
+            return TeamDir.temporary(), None
+        team.prepare()
+        if (lock := LeadLock.take(team.lock)) is not None:
+            return team, lock
+        pid = lock_holder(team.lock)
+        if not self.options.headless:
+            raise ConfigError(
+                f"teamcli already runs in this directory (process {pid}); leave it first, or use --no-team"
+            )
+        self.notes.append(f"Another teamcli leads in this directory (process {pid}): working alone beside it.")
+        return TeamDir.temporary(), None
+
+    def _history(self, team: TeamDir, log: AppendLog, model: str, is_ours: bool) -> tuple[str, History]:
+        """The session to go on with, or a new one."""
+        wanted = self.options.resume
+        if wanted is not None or self.options.go_on:
+            if not is_ours and team.has_state:
+                raise ConfigError("the conversations in .team/ were not made here; look at them, then use --trust")
+            sessions = list_sessions(team.lead_transcript)
+            if wanted or sessions:
+                session = find_session(sessions, wanted) if wanted else sessions[0]
+                history = History.read(session_rows(team.lead_transcript, session.id))
+                return begin_session(log, model, session.id), history
+            self.notes.append("There is no session to continue here: this is a new one.")
+        return begin_session(log, model), History()
+
+
+def _price(usage: Usage, model: str, settings: Settings) -> float | None:
+    return 0.0 if model == EMBEDDED else cost(usage, model, settings.prices)
+
+
+def _directory(path: Path) -> Path:
+    resolved = path.expanduser().resolve()
+    if not resolved.is_dir():
+        raise ConfigError(f"--add-dir: {path} is not a directory")
+    return resolved

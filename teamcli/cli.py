@@ -1,0 +1,196 @@
+"""The command line: parses it, loads what it asks for, turns each expected failure into one line and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from teamcli import __version__
+from teamcli.errors import AuthError, ConfigError, ModelNotFound, TeamcliError, UsageError
+from teamcli.options import ExitStatus, Options
+
+MODES = ("default", "acceptEdits", "plan", "bypassPermissions")
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the program with these arguments; returns its exit code."""
+    _speak_utf8()
+    try:
+        if argv and argv[0] in SUBCOMMANDS:
+            return SUBCOMMANDS[argv[0]](argv[1:])
+        return _run_agent(parse_options(argv))
+    except BrokenPipeError:
+        # The reader of our output has gone; without this the interpreter would complain when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitStatus.SIGPIPE
+    except TeamcliError as e:
+        print(f"teamcli: {e}", file=sys.stderr)
+        return (
+            ExitStatus.USAGE
+            if isinstance(e, UsageError | ConfigError | AuthError | ModelNotFound)
+            else ExitStatus.FAILED
+        )
+
+
+def _run_agent(options: Options) -> int:
+    _enter(options.cwd)
+    if options.resume == "":
+        return _print_sessions()
+    from teamcli import app
+
+    return app.run_headless(options) if options.headless else app.run_repl(options)
+
+
+def _speak_utf8() -> None:
+    """Pipes and files get UTF-8 whatever the locale; a terminal gets what it can show, and a `?` for the rest."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="replace")
+
+
+def _enter(directory: Path | None) -> None:
+    if directory is None:
+        return
+    try:
+        os.chdir(directory)
+    except OSError as e:
+        raise UsageError(f"--cwd: cannot enter {directory}: {e.strerror}") from e
+
+
+def _doctor(argv: Sequence[str]) -> int:
+    parser = _Parser(
+        prog="teamcli doctor", description="Check key, endpoint, model, terminal and .team/, and say how to mend each."
+    )
+    parser.add_argument("--cwd", type=Path, metavar="DIR", help="check this directory")
+    arguments = parser.parse_args(argv)
+    _enter(arguments.cwd)
+    from teamcli.doctor import run_doctor
+
+    return run_doctor()
+
+
+def _sessions(argv: Sequence[str]) -> int:
+    parser = _Parser(prog="teamcli sessions", description="List this directory's lead sessions, newest first.")
+    parser.add_argument("--cwd", type=Path, metavar="DIR", help="list those of this directory")
+    _enter(parser.parse_args(argv).cwd)
+    return _print_sessions()
+
+
+def _print_sessions() -> int:
+    from teamcli.sessions import session_table
+    from teamcli.state import TeamDir
+
+    print(session_table(TeamDir.of(Path.cwd()).lead_transcript))
+    return ExitStatus.DONE
+
+
+SUBCOMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"doctor": _doctor, "sessions": _sessions}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (try {self.prog} --help)")
+
+
+def parse_options(argv: Sequence[str]) -> Options:
+    """Raises: UsageError."""
+    arguments = _agent_parser().parse_intermixed_args(list(argv))
+    options = Options(
+        prompt=" ".join(arguments.prompt),
+        headless=arguments.headless,
+        model=arguments.model,
+        permission_mode=arguments.permission_mode,
+        allowed_tools=tuple(arguments.allowed_tools),
+        disallowed_tools=tuple(arguments.disallowed_tools),
+        max_turns=arguments.max_turns,
+        max_budget_usd=arguments.max_budget_usd,
+        go_on=arguments.go_on,
+        resume=arguments.resume,
+        output_format=arguments.output_format or "text",
+        append_system_prompt=arguments.append_system_prompt,
+        offline=arguments.offline,
+        client=arguments.client,
+        trust=arguments.trust,
+        add_dirs=tuple(arguments.add_dirs),
+        no_team=arguments.no_team,
+        cwd=arguments.cwd,
+        debug=arguments.debug,
+    )
+    if arguments.output_format and not options.headless:
+        raise UsageError("--output-format goes with -p (try teamcli --help)")
+    if options.go_on and options.resume is not None:
+        raise UsageError("--continue and --resume exclude each other (try teamcli --help)")
+    return options
+
+
+def _agent_parser() -> _Parser:
+    parser = _Parser(
+        prog="teamcli",
+        usage="teamcli [OPTIONS] [PROMPT]\n       teamcli -p [OPTIONS] [PROMPT]\n       teamcli doctor | sessions",
+        description="A coding agent in the terminal that is a team.",
+        epilog="Without a key, teamcli runs on a small embedded model: try  teamcli -p 'run ls'",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("prompt", nargs="*", metavar="PROMPT", help="the task; with -p, piped standard input is added to it")
+    add(
+        "-p", "--print", dest="headless", action="store_true", help="work without a prompt, print the last answer, exit"
+    )
+    add("--model", metavar="ID", help="the model (else MODEL_ID, else the default)")
+    add(
+        "--permission-mode", choices=MODES, help="what is asked for before it runs (default: commands and file changes)"
+    )
+    add("--allowedTools", dest="allowed_tools", action="append", default=[], metavar="RULES",
+        help="never ask for these: 'bash(git status:*),edit_file(src/**)'")  # fmt: skip
+    add(
+        "--disallowedTools",
+        dest="disallowed_tools",
+        action="append",
+        default=[],
+        metavar="RULES",
+        help="refuse these, in every mode",
+    )
+    add("--max-turns", type=_at_least_one, metavar="N", help="stop any one agent after N model calls")
+    add("--max-budget-usd", type=_dollars, metavar="X", help="stop when the whole team has cost X dollars")
+    add("-c", "--continue", dest="go_on", action="store_true", help="go on with this directory's last session")
+    add("-r", "--resume", nargs="?", const="", metavar="ID", help="go on with session ID; without one, list them")
+    add("--output-format", choices=("text", "json", "stream-json"), help="with -p: what to print")
+    add("--append-system-prompt", default="", metavar="TEXT", help="add TEXT to the system prompt")
+    add("--offline", action="store_true", help="use the embedded model, whatever is configured")
+    add("--client", choices=("auto", "direct", "sdk"), help="how to reach the model (default: auto)")
+    add("--trust", action="store_true", help="trust what this directory brings along (.team/, an endpoint in .env)")
+    add(
+        "--add-dir",
+        dest="add_dirs",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="DIR",
+        help="let file tools use DIR too",
+    )
+    add("--no-team", action="store_true", help="one agent, no team tools, nothing kept in .team/")
+    add("--cwd", type=Path, metavar="DIR", help="work in DIR")
+    add("--debug", action="store_true", help="log more, to .team/logs/")
+    add("-V", "--version", action="version", version=f"teamcli {__version__}")
+    return parser
+
+
+def _at_least_one(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 up, not '{text}'")
+    return int(text)
+
+
+def _dollars(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be an amount of dollars above 0, not '{text}'")
+    return value

@@ -1,0 +1,34 @@
+"""The shape of a slash command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from teamcli.session import Session
+
+
+class Leave(Exception):
+    """Raised by a command that ends the REPL."""
+
+
+@dataclass(frozen=True)
+class Command:
+    name: str
+    usage: str
+    """Its arguments, as help shows them."""
+    help: str
+    run: Callable[[Session, str], str]
+    """Takes what stands behind the name; returns what to show. Raises TeamcliError for what the user can mend."""
+    aliases: tuple[str, ...] = ()
+
+
+def command(
+    name: str, usage: str = "", aliases: tuple[str, ...] = ()
+) -> Callable[[Callable[[Session, str], str]], Command]:
+    """Turn a function into a Command value; its docstring is the help. Listing it in the catalogue registers it."""
+
+    def wrap(function: Callable[[Session, str], str]) -> Command:
+        return Command(name, usage, (function.__doc__ or "").strip(), function, aliases)
+
+    return wrap

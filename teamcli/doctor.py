@@ -1,0 +1,136 @@
+"""`teamcli doctor`: looks at everything that has to be right, and says how to mend what is not."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+
+from teamcli.agent.transcript import list_sessions
+from teamcli.app import Place, choose_endpoint, choose_model, look_around, read_settings
+from teamcli.cancel import CancelScope
+from teamcli.errors import ConfigError, TeamcliError
+from teamcli.llm.backoff import Backoff
+from teamcli.llm.client import connect
+from teamcli.llm.credentials import Endpoint
+from teamcli.llm.pricing import price_of
+from teamcli.llm.types import Message, Preamble, Request
+from teamcli.options import ExitStatus, Options
+from teamcli.settings import Settings
+from teamcli.state import lock_holder
+
+
+def run_doctor() -> int:
+    """Print one line for each check; returns the exit code."""
+    try:
+        checks = _Checks(look_around(Path.cwd()))
+    except TeamcliError as e:
+        return _print("directory", e)
+    return max([_run(name, check) for name, check in checks.all().items()])
+
+
+def _run(name: str, check: Callable[[], str]) -> int:
+    try:
+        return _print(name, check())
+    except TeamcliError as e:
+        return _print(name, e)
+
+
+def _print(name: str, finding: str | TeamcliError) -> int:
+    is_fine = isinstance(finding, str)
+    print(f"{'ok ' if is_fine else 'BAD'}  {name:<9}  {finding}", flush=True)
+    return ExitStatus.DONE if is_fine else ExitStatus.FAILED
+
+
+class _Checks:
+    """Each check returns what it found, or raises an error that says how to mend it."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def all(self) -> dict[str, Callable[[], str]]:
+        return {
+            "python": lambda: f"{platform.python_version()} on {platform.system()}",
+            "settings": self._check_settings,
+            "key": self._check_key,
+            "endpoint": self._check_endpoint,
+            "client": self._check_client,
+            "model": self._check_model,
+            "sandbox": self._check_sandbox,
+            "search": self._check_search,
+            "terminal": self._check_terminal,
+            ".team": self._check_team,
+        }
+
+    @cached_property
+    def _settings(self) -> Settings:
+        return read_settings(self._place)
+
+    @cached_property
+    def _endpoint(self) -> Endpoint | None:
+        return choose_endpoint(Options(), self._place, self._settings)
+
+    def _check_settings(self) -> str:
+        waiting = f"; not trusted, so not used: {'; '.join(self._place.offers)}" if self._place.offers else ""
+        return f"permission mode {self._settings.permissions.mode or 'default'}{waiting}"
+
+    def _check_key(self) -> str:
+        if self._endpoint is None:
+            return "none: the embedded model is on; for a real one set ANTHROPIC_API_KEY, in the environment or in .env"
+        return f"from {self._endpoint.source}"
+
+    def _check_endpoint(self) -> str:
+        return "none needed" if self._endpoint is None else self._endpoint.base_url or self._endpoint.host
+
+    def _check_client(self) -> str:
+        if self._endpoint is None:
+            return "the embedded model"
+        return f"{self._endpoint.client} (--client, or `client` in the settings, chooses another)"
+
+    def _check_model(self) -> str:
+        """Ask it for one token: the only way to know that key, endpoint and model fit together."""
+        model = choose_model(Options(), self._place, self._settings, self._endpoint)
+        if self._endpoint is None:
+            return model
+        request = Request(
+            Preamble(model, "", (), max_tokens=1, caching=False),
+            (Message("user", ({"type": "text", "text": "ping"},)),),
+        )
+        client = connect(self._endpoint, Backoff(), retries=0)
+        started = time.monotonic()
+        try:
+            client.stream(request, lambda event: None, CancelScope())
+        finally:
+            client.close()
+        priced = "" if price_of(model, self._settings.prices) else "; its price is unknown (`prices` in the settings)"
+        return f"{model} answers after {time.monotonic() - started:.1f} s{priced}"
+
+    def _check_sandbox(self) -> str:
+        if self._settings.sandbox == "required":
+            raise ConfigError("`sandbox` is set to required and this version has none: set it to auto or off")
+        return "none: commands run with your own rights; permission rules decide which do"
+
+    def _check_search(self) -> str:
+        path = shutil.which("rg")
+        return f"ripgrep at {path}" if path else "built in (with ripgrep installed, grep is faster)"
+
+    def _check_terminal(self) -> str:
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            return "not a terminal: lines are read plainly and nothing is asked"
+        size = shutil.get_terminal_size()
+        return f"{os.environ.get('TERM', 'unknown')}, {size.columns}×{size.lines}, {sys.stdout.encoding}"
+
+    def _check_team(self) -> str:
+        team = self._place.team
+        if not team.root.exists():
+            return "not there yet; it is made at the first start"
+        if not os.access(team.root, os.W_OK | os.X_OK):
+            raise ConfigError(f"{team.root} cannot be written: change its owner or mode, or use --no-team")
+        pid = lock_holder(team.lock)
+        running = f"; teamcli runs here (process {pid})" if pid is not None else ""
+        return f"{len(list_sessions(team.lead_transcript))} sessions{running}"

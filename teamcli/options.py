@@ -1,0 +1,44 @@
+"""What the command line asks for, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+
+class ExitStatus(IntEnum):
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    LIMIT = 3
+    PERMISSION = 4
+    SIGHUP = 129
+    SIGINT = 130
+    SIGPIPE = 141
+    SIGTERM = 143
+
+
+@dataclass(frozen=True)
+class Options:
+    prompt: str = ""
+    headless: bool = False
+    model: str | None = None
+    permission_mode: str | None = None
+    allowed_tools: tuple[str, ...] = ()
+    disallowed_tools: tuple[str, ...] = ()
+    max_turns: int | None = None
+    max_budget_usd: float | None = None
+    go_on: bool = False
+    """`--continue`: this directory's last session."""
+    resume: str | None = None
+    """`--resume ID`; empty without an ID."""
+    output_format: str = "text"
+    append_system_prompt: str = ""
+    offline: bool = False
+    client: str | None = None
+    trust: bool = False
+    add_dirs: tuple[Path, ...] = ()
+    no_team: bool = False
+    cwd: Path | None = None
+    debug: bool = False

@@ -1,0 +1,159 @@
+"""A session: the lead, its transcript, what it may do and what it has used. UIs drive it and listen to its events."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from teamcli.agent.conversation import text_block
+from teamcli.agent.events import Emit, Event, PermissionDenied, TurnEnded
+from teamcli.agent.journal import Journal
+from teamcli.agent.limits import Budget
+from teamcli.agent.loop import Agent, run_turn
+from teamcli.agent.permissions import Mode, Policy, parse_rules
+from teamcli.agent.prompt import FACTS_FRAME, environment_facts
+from teamcli.agent.tool import Progress
+from teamcli.agent.transcript import begin_session
+from teamcli.cancel import CancelScope
+from teamcli.files import AppendLog
+from teamcli.llm.types import Block, Usage
+from teamcli.state import LeadLock, TeamDir
+from teamcli.tools.command_host import CommandHost
+from teamcli.tools.commands import Commands
+from teamcli.workspace import Workspace
+
+LEAD = "lead"
+SHELL_TIMEOUT_SECONDS = 600.0
+
+
+class Fanout:
+    """Hands each event to all who listen, in the thread in which it happened."""
+
+    def __init__(self) -> None:
+        self._consumers: list[Emit] = []
+
+    def subscribe(self, consumer: Emit) -> None:
+        self._consumers.append(consumer)
+
+    def __call__(self, event: Event) -> None:
+        for consumer in self._consumers:
+            consumer(event)
+
+
+class Permits:
+    """The live policy: the mode can change while agents work, and *always* adds rules."""
+
+    def __init__(self, policy: Policy, save_rule: Callable[[str], None]) -> None:
+        self.policy = policy
+        self._save_rule = save_rule
+        self._lock = threading.Lock()
+
+    def set_mode(self, mode: Mode) -> None:
+        with self._lock:
+            self.policy = replace(self.policy, mode=mode)
+
+    def always_allow(self, rule: str) -> None:
+        """Raises: StateError, ConfigError."""
+        with self._lock:
+            self.policy = replace(self.policy, allow=(*self.policy.allow, *parse_rules([rule])))
+        self._save_rule(rule)
+
+
+@dataclass
+class Session:
+    """Everything of a running lead. Built by `app`, closed by whoever runs it."""
+
+    id: str
+    model: str
+    workspace: Workspace
+    team: TeamDir
+    lead: Agent
+    permits: Permits
+    budget: Budget
+    events: Fanout
+    log: AppendLog
+    journal: Journal
+    host: CommandHost
+    commands: Commands
+    cancel: CancelScope
+    lock: LeadLock | None = None
+    notes: list[str] = field(default_factory=list)
+    """What the user should know about how this session was set up."""
+    denials: list[PermissionDenied] = field(default_factory=list)
+    _facts: str = ""
+    """What the lead was last told of its surroundings."""
+    _turn: CancelScope | None = None
+
+    def __post_init__(self) -> None:
+        told = (block for message in self.lead.conversation.messages for block in message.content)
+        facts = [block["text"] for block in told if str(block.get("text", "")).startswith(FACTS_FRAME)]
+        self._facts = facts[-1] if facts else ""
+
+    def submit(self, text: str, extra: tuple[Block, ...] = ()) -> TurnEnded:
+        """Run one turn of the lead, in the calling thread, to its end."""
+        turn = self._turn = self.cancel.child()
+        try:
+            return run_turn(self.lead, self._prompt(text, extra), turn)
+        finally:
+            self._turn = None
+
+    def interrupt(self) -> bool:
+        """End the lead's turn, from any thread; false when it was at rest."""
+        turn = self._turn
+        if turn is None:
+            return False
+        turn.cancel("interrupted by the user")
+        return True
+
+    def clear(self) -> None:
+        """Begin a new session with an empty conversation.
+
+        Raises: StateError
+        """
+        self.id = begin_session(self.log, self.model)
+        self.lead.conversation.start_afresh()
+        self._facts = ""
+
+    def use_model(self, model: str) -> None:
+        self.model = model
+        self.lead.preamble = replace(self.lead.preamble, model=model)
+
+    def run_shell(self, command: str, cancel: CancelScope, progress: Progress) -> str:
+        """A command of the user's own (`!command`): shown as it runs, and nothing is asked.
+
+        Raises: ToolError, Cancelled
+        """
+        finished = self.commands.run(command, self.workspace.root, SHELL_TIMEOUT_SECONDS, cancel, progress)
+        return f"[exit code {finished.ended.exit_code}]" if finished.ended.exit_code else ""
+
+    def cost_line(self) -> str:
+        """What this session has used, in one sentence."""
+        used = self.lead.meter.usage
+        tokens = f"{used.context_tokens - used.output_tokens:,} tokens in, {used.output_tokens:,} out"
+        price = f"${self.budget.spent_usd:.4f}" if self.budget.is_known else "price of the model unknown"
+        return f"{self.lead.meter.turns} model calls, {tokens}, {price}."
+
+    @property
+    def usage(self) -> Usage:
+        return self.lead.meter.usage
+
+    def close(self) -> None:
+        """Stop everything at once and in order: agents first, then their commands, then the files they write to."""
+        self.cancel.cancel("teamcli is leaving")
+        self.commands.close()
+        self.host.close()
+        self.lead.llm.close()
+        self.log.close()
+        self.team.discard()
+        if self.lock is not None:
+            self.lock.release()
+
+    def _prompt(self, text: str, extra: tuple[Block, ...]) -> list[Block]:
+        """The user's words, and at the end what has changed around the agent since it was last told."""
+        blocks = [text_block(text), *extra]
+        facts = environment_facts(self.workspace.root)
+        if facts != self._facts:
+            blocks.append(text_block(facts))
+            self._facts = facts
+        return blocks

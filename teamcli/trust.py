@@ -1,0 +1,83 @@
+"""Which directories the user trusts, kept in the user's home: no file of a project can vouch for itself.
+
+An entry counts only while the token in the directory's `.team/` matches it, so a cloned or copied directory starts as a
+stranger. What was not there when teamcli first ran in a directory was put there by its user and needs no question; an
+endpoint from `.env` is trusted by its address, so that another one is asked about again.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from teamcli.errors import StateError
+from teamcli.files import read_json, write_json
+from teamcli.state import TeamDir
+
+logger = logging.getLogger(__name__)
+
+
+def home_dir() -> Path:
+    return Path.home() / ".teamcli"
+
+
+@dataclass(frozen=True, slots=True)
+class Trusted:
+    """What of a directory may be used. A stranger's: nothing."""
+
+    config: bool = False
+    """Settings that loosen, roles, hooks, commands, skills and memory."""
+    state: bool = False
+    """Conversations and mail under `.team/`."""
+    endpoint: str = ""
+    """The endpoint in `.env`."""
+    token: str = ""
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any]) -> Trusted:
+        return cls(
+            raw.get("config") is True, raw.get("state") is True, str(raw.get("endpoint", "")), str(raw.get("token", ""))
+        )
+
+
+class TrustStore:
+    """`~/.teamcli/trust.json`."""
+
+    def __init__(self, home: Path) -> None:
+        self._path = home / "trust.json"
+
+    def of(self, directory: Path, team: TeamDir) -> Trusted:
+        """Raises: StateError."""
+        raw = self._directories().get(str(directory))
+        trusted = Trusted.from_dict(raw) if isinstance(raw, dict) else Trusted()
+        return trusted if trusted.token and trusted.token == team.read_owner_token() else Trusted()
+
+    def keep(self, directory: Path, team: TeamDir, trusted: Trusted) -> Trusted:
+        """Remember it, and mark the directory as the one that is meant.
+
+        Raises: StateError
+        """
+        trusted = replace(trusted, token=trusted.token or secrets.token_hex(16))
+        team.write_owner_token(trusted.token)
+        directories = {**self._directories(), str(directory): asdict(trusted)}
+        write_json(self._path, {"v": 1, "directories": directories})
+        return trusted
+
+    def _directories(self) -> dict[str, Any]:
+        raw = (read_json(self._path) or {}).get("directories")
+        return raw if isinstance(raw, dict) else {}
+
+
+def claim(store: TrustStore, directory: Path, team: TeamDir, brings_config: bool) -> Trusted:
+    """What is trusted when an agent starts to work here; at the first start, all that is not there yet."""
+    trusted = store.of(directory, team)
+    if trusted.token:
+        return trusted
+    try:
+        return store.keep(directory, team, Trusted(config=not brings_config, state=not team.has_state))
+    except StateError as e:  # a home that cannot be written (a container, say) must not stop the work
+        logger.warning("trust cannot be remembered: %s", e)
+        return Trusted(state=not team.has_state)

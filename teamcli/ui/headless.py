@@ -1,0 +1,204 @@
+"""`teamcli -p`: one task from the command line or a pipe, the answer on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import stat
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from signal import SIGHUP, SIGINT, SIGTERM
+
+from teamcli.agent import events
+from teamcli.agent.conversation import text_block
+from teamcli.agent.events import Event, Outcome, TurnEnded
+from teamcli.errors import AuthError, ConfigError, ModelNotFound, StateError, UsageError
+from teamcli.files import Json
+from teamcli.options import ExitStatus
+from teamcli.plain import neutralise
+from teamcli.session import LEAD, Session
+from teamcli.ui.progress import Progress
+from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
+
+PATIENCE_SECONDS = 3.0
+"""How long a silent pipe on stdin is waited for."""
+LEAVING_SECONDS = 1.5
+
+
+def run_headless(session: Session, prompt: str, stdin: str, output_format: str) -> int:
+    """Work on one task to the end and print what came of it; returns the exit code."""
+    printer = PRINTERS[output_format](session)
+    session.events.subscribe(Progress(sys.stderr))
+    session.events.subscribe(printer)
+    extra = (text_block(f"<stdin>\n{stdin}\n</stdin>"),) if prompt and stdin else ()
+    started = time.monotonic()
+    with signals_raise(SIGINT, SIGTERM, SIGHUP):
+        turn = in_thread(lambda: session.submit(prompt or stdin, extra), LEAD)
+        try:
+            ended = turn.result()
+            code = exit_status(session, ended)
+        except SignalReceived as e:
+            session.cancel.cancel(f"stopped by {e.signal_name}")
+            ended, code = _last_words(turn), e.exit_code
+    printer.finish(ended, result_object(session, ended, code, started))
+    return code
+
+
+def _last_words(turn: Future[TurnEnded]) -> TurnEnded:
+    """A cancelled turn ends by itself, in milliseconds; a program that was told to leave waits no longer than this."""
+    try:
+        return turn.result(LEAVING_SECONDS)
+    except TimeoutError:
+        return TurnEnded(LEAD, Outcome.INTERRUPTED, "", 0.0)
+
+
+def exit_status(session: Session, ended: TurnEnded) -> ExitStatus:
+    """The exit code of contract §1; where several apply, the first of 2, 1, 3, 4."""
+    match ended.outcome:
+        case Outcome.FAILED if isinstance(ended.error, StateError):  # the disk filled up, say: nothing to do with usage
+            return ExitStatus.FAILED
+        case Outcome.FAILED if isinstance(ended.error, AuthError | ModelNotFound | ConfigError):
+            return ExitStatus.USAGE
+        case Outcome.FAILED | Outcome.REFUSED | Outcome.CONTEXT_FULL | Outcome.INTERRUPTED:
+            return ExitStatus.FAILED
+        case Outcome.MAX_TURNS | Outcome.MAX_BUDGET:
+            return ExitStatus.LIMIT
+        case Outcome.DONE:
+            return ExitStatus.PERMISSION if any(denial.unanswered for denial in session.denials) else ExitStatus.DONE
+
+
+def result_object(session: Session, ended: TurnEnded, code: int, started: float) -> Json:
+    """The `result` of contract §1."""
+    subtype = {ExitStatus.DONE: "success", ExitStatus.PERMISSION: "error_permission"}.get(ExitStatus(code), "error")
+    if code == ExitStatus.LIMIT:
+        subtype = f"error_{ended.outcome}"
+    meter = session.lead.meter
+    usage = meter.usage.to_dict()
+    return {
+        "type": "result",
+        "subtype": subtype,
+        "is_error": subtype != "success",
+        "result": ended.text or (str(ended.error) if ended.error else ""),
+        "session_id": session.id,
+        "num_turns": meter.turns,
+        "duration_ms": round((time.monotonic() - started) * 1000),
+        "total_cost_usd": round(session.budget.spent_usd, 6) if session.budget.is_known else None,
+        "usage": usage,
+        "agents": {LEAD: {"turns": meter.turns, "tool_calls": meter.tool_calls, "usage": usage}},
+        "permission_denials": [
+            {"agent": d.agent, "tool_name": d.tool, "call": d.title, "reason": d.reason, "rule": d.rule}
+            for d in session.denials
+        ],
+        "waiting": [],
+    }
+
+
+class TextPrinter:
+    """The last answer, as plain text."""
+
+    def __init__(self, session: Session) -> None:
+        pass
+
+    def __call__(self, event: Event) -> None:
+        pass
+
+    def finish(self, ended: TurnEnded, result: Json) -> None:
+        if ended.text:
+            print(neutralise(ended.text), flush=True)
+
+
+class JsonPrinter(TextPrinter):
+    """One object at the end."""
+
+    def finish(self, ended: TurnEnded, result: Json) -> None:
+        _print_json(result)
+
+
+class StreamPrinter(TextPrinter):
+    """One object a line, as things happen."""
+
+    def __init__(self, session: Session) -> None:
+        self._cancel = session.cancel
+        self._reader_has_gone = False
+        self._print(
+            {
+                "type": "system",
+                "subtype": "init",
+                "session_id": session.id,
+                "model": session.model,
+                "tools": [tool.name for tool in session.lead.preamble.tools],
+                "cwd": str(session.workspace.root),
+            }
+        )
+
+    def __call__(self, event: Event) -> None:
+        if (line := stream_line(event)) is not None:
+            self._print(line)
+
+    def finish(self, ended: TurnEnded, result: Json) -> None:
+        if self._reader_has_gone:
+            raise BrokenPipeError
+        _print_json(result)
+
+    def _print(self, line: Json) -> None:
+        try:
+            _print_json(line)
+        except BrokenPipeError:  # nobody listens any more: no reason to go on spending
+            self._reader_has_gone = True
+            self._cancel.cancel("the reader of the output has gone")
+
+
+PRINTERS: dict[str, Callable[[Session], TextPrinter]] = {
+    "text": TextPrinter,
+    "json": JsonPrinter,
+    "stream-json": StreamPrinter,
+}
+
+
+def stream_line(event: Event) -> Json | None:
+    match event:
+        case events.Recorded():
+            return {"type": event.message.role, "agent": event.agent, "message": event.message.to_dict()}
+        case events.PermissionDenied():
+            call = {"tool_name": event.tool, "call": event.title, "reason": event.reason, "rule": event.rule}
+            return {"type": "team", "event": "permission", "agent": event.agent, **call}
+        case events.LimitHit():
+            return {"type": "team", "event": "limit", "agent": event.agent, "limit": event.limit, "text": event.text}
+        case events.Notice(severity=events.Severity.ERROR):
+            return {"type": "team", "event": "error", "agent": event.agent, "text": event.text}
+        case _:
+            return None
+
+
+def _print_json(value: Json) -> None:
+    # ASCII only: no control character, and no locale, can get between us and the program that reads this.
+    print(json.dumps(value), flush=True)
+
+
+def read_stdin(prompt: str) -> str:
+    """What was piped in; empty where stdin is a terminal, or a pipe on which nothing comes.
+
+    Raises: UsageError, where there is no task at all.
+    """
+    text = ""
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:  # started with stdin closed
+        mode = 0
+    if stat.S_ISREG(mode) or ((stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)) and _something_comes()):
+        text = sys.stdin.buffer.read().decode("utf-8", "replace").strip("\n")
+    if not prompt.strip() and not text.strip():
+        raise UsageError("-p needs a task: give a PROMPT, or pipe one in (try teamcli --help)")
+    return text
+
+
+def _something_comes() -> bool:
+    if select.select([0], [], [], PATIENCE_SECONDS)[0]:
+        return True
+    print(
+        f"teamcli: nothing came on standard input within {PATIENCE_SECONDS:.0f} s; going on without it", file=sys.stderr
+    )
+    return False

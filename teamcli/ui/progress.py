@@ -1,0 +1,40 @@
+"""What happens while nobody is at a prompt: notices always, the steps of the work where stderr is a terminal."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from teamcli.agent import events
+from teamcli.agent.events import Event
+from teamcli.plain import neutralise, one_line
+
+
+class Progress:
+    """Consumes events and writes lines to a stream."""
+
+    def __init__(self, stream: TextIO, steps: bool | None = None) -> None:
+        self._stream = stream
+        self._steps = stream.isatty() if steps is None else steps
+
+    def __call__(self, event: Event) -> None:
+        if (line := self._line(event)) is not None:
+            print(line, file=self._stream, flush=True)
+
+    def _line(self, event: Event) -> str | None:
+        match event:
+            case events.Notice():
+                return f"teamcli: {neutralise(event.text)}"
+            case events.LimitHit():
+                return f"teamcli: {event.agent}: {event.text}"
+            case events.PermissionDenied():
+                return f"teamcli: refused {event.tool}: {one_line(event.title)} ({one_line(event.reason, 400)})"
+            case events.RetryScheduled():
+                return (
+                    f"teamcli: {one_line(event.reason)}; trying again in {event.delay_seconds:.1f} s"
+                    f" ({event.attempt} of {event.of})"
+                )
+            case events.ToolFinished() if self._steps:
+                mark = "✗" if event.is_error else "✓"
+                return f"  {mark} {one_line(event.display.title, 100)} ({event.seconds:.1f} s)"
+            case _:
+                return None

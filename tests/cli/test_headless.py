@@ -1,0 +1,310 @@
+"""`teamcli -p` from the outside: the real program, a real socket, the strict API."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.fake_api import FakeAPI, answer, said_by_user, stall_after, status, text, tool, tool_results
+from tests.support.program import Program
+from tests.support.waiting import wait_until
+
+BYPASS = ("--permission-mode", "bypassPermissions")
+
+
+def with_api(program: Program, api: FakeAPI) -> Program:
+    program.url = api.url
+    return program
+
+
+def test_prints_the_answer_and_nothing_else_on_stdout(program: Program) -> None:
+    with FakeAPI([text("It is 4.")]) as api:
+        ran = with_api(program, api).run("-p", "what is 2+2?")
+    assert (ran.code, ran.out, ran.err) == (0, "It is 4.\n", "")
+    assert said_by_user(api.requests[0]).startswith("what is 2+2?")
+    assert api.requests[0]["model"] == "test-model"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("-p", "--model", "m", "hello"),
+        ("--model", "m", "hello", "-p"),
+        ("hello", "-p", "--model", "m"),
+        ("--model=m", "--print", "hello"),
+    ],
+)
+def test_the_prompt_may_stand_anywhere(program: Program, arguments: tuple[str, ...]) -> None:
+    with FakeAPI([text("ok")]) as api:
+        assert with_api(program, api).run(*arguments).out == "ok\n"
+    assert said_by_user(api.requests[0]).startswith("hello")
+    assert api.requests[0]["model"] == "m"
+
+
+def test_all_text_blocks_of_the_last_answer_are_printed(program: Program) -> None:
+    with FakeAPI([answer(text("one"), text("two"))]) as api:
+        assert with_api(program, api).run("-p", "x").out == "one\ntwo\n"
+
+
+def test_runs_tools_until_the_model_is_done(program: Program) -> None:
+    with FakeAPI(
+        [tool("write_file", path="a/b.txt", content="é\n"), tool("bash", command="cat a/b.txt; exit 3"), text("done")]
+    ) as api:
+        ran = with_api(program, api).run("-p", "x", *BYPASS)
+    assert (ran.code, ran.out) == (0, "done\n")
+    assert (program.directory / "a/b.txt").read_text() == "é\n"
+    assert "3 bytes" in tool_results(api.requests[1])[0]["content"]
+    assert "é" in tool_results(api.requests[2])[0]["content"]
+    assert "exit code 3" in tool_results(api.requests[2])[0]["content"]
+    api.assert_prefix_stable()
+
+
+class TestStandardInput:
+    def test_is_added_to_the_prompt(self, program: Program) -> None:
+        with FakeAPI([text("ok")]) as api:
+            with_api(program, api).run("-p", "review this", stdin="diff --git a b\n")
+        said = said_by_user(api.requests[0])
+        assert said.startswith("review this") and "diff --git a b" in said
+
+    def test_alone_is_the_prompt(self, program: Program) -> None:
+        with FakeAPI([text("ok")]) as api:
+            with_api(program, api).run("-p", stdin="fix the bug\n")
+        assert said_by_user(api.requests[0]).startswith("fix the bug")
+
+    def test_may_be_a_file(self, program: Program) -> None:
+        (program.directory / "task.txt").write_text("from a file")
+        with FakeAPI([text("ok")]) as api, (program.directory / "task.txt").open() as file:
+            process = with_api(program, api).start("-p", stdin=file)
+            assert process.communicate(timeout=60)[0] == b"ok\n"
+        assert said_by_user(api.requests[0]).startswith("from a file")
+
+    def test_that_stays_silent_is_left_alone(self, program: Program) -> None:
+        with FakeAPI([text("ok")]) as api:
+            process = with_api(program, api).start("-p", "go", stdin=subprocess.PIPE)
+            assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+            assert process.stdout.read() == b"ok\n"
+            assert b"nothing came on standard input within 3 s" in process.stderr.read()
+            process.communicate(timeout=60)
+
+    def test_need_not_be_text(self, program: Program) -> None:
+        with FakeAPI([text("ok")]) as api:
+            assert with_api(program, api).run("-p", "x", stdin=b"\xff\xfe\x00abc").code == 0
+        assert "abc" in said_by_user(api.requests[0])
+
+    @pytest.mark.parametrize("stdin", [None, "", " \n"])
+    def test_with_no_task_at_all_is_a_usage_error(self, program: Program, stdin: str | None) -> None:
+        ran = program.run("-p", stdin=stdin)
+        assert ran.code == 2 and "-p needs a task" in ran.err and ran.err.count("\n") == 1
+
+
+class TestOutputFormats:
+    def test_json_is_one_object(self, program: Program) -> None:
+        script = [
+            answer(tool("bash", command="true"), usage={"input_tokens": 7}),
+            answer(text("done"), usage={"output_tokens": 9}),
+        ]
+        with FakeAPI(script) as api:
+            result = with_api(program, api).run("-p", "x", "--output-format", "json", *BYPASS).json
+        session_id = program.transcript()[0]["id"]
+        usage = {
+            "input_tokens": 17,
+            "output_tokens": 14,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0,
+        }
+        assert result.pop("duration_ms") >= 0
+        assert result == {
+            "type": "result",
+            "subtype": "success",
+            "is_error": False,
+            "result": "done",
+            "session_id": session_id,
+            "num_turns": 2,
+            "total_cost_usd": None,
+            "usage": usage,
+            "agents": {"lead": {"turns": 2, "tool_calls": 1, "usage": usage}},
+            "permission_denials": [],
+            "waiting": [],
+        }
+
+    def test_a_priced_model_has_a_cost(self, program: Program) -> None:
+        program.settings(prices={"test-model": {"input": 1.0, "output": 2.0}})
+        with FakeAPI([answer(text("x"), usage={"input_tokens": 500_000, "output_tokens": 250_000})]) as api:
+            result = with_api(program, api).run("-p", "x", "--output-format", "json").json
+        assert result["total_cost_usd"] == 1.0
+
+    def test_stream_json_is_one_object_a_line(self, program: Program) -> None:
+        with FakeAPI([tool("bash", command="echo out"), text("done")]) as api:
+            lines = with_api(program, api).run("-p", "hi", "--output-format", "stream-json", *BYPASS).json_lines
+        first, *middle, last = lines
+        assert (first["type"], first["subtype"], first["model"]) == ("system", "init", "test-model")
+        assert first["cwd"] == str(program.directory) and "bash" in first["tools"]
+        assert [(line["type"], line["agent"], line["message"]["role"]) for line in middle] == [
+            ("user", "lead", "user"),
+            ("assistant", "lead", "assistant"),
+            ("user", "lead", "user"),
+            ("assistant", "lead", "assistant"),
+        ]
+        assert middle[2]["message"]["content"][0]["content"] == "out"
+        assert (last["type"], last["result"], last["session_id"]) == ("result", "done", first["session_id"])
+
+    def test_a_reader_that_goes_away_ends_the_work(self, program: Program) -> None:
+        with FakeAPI([tool("bash", command="true"), tool("bash", command="sleep 60"), text("never")]) as api:
+            process = with_api(program, api).start("-p", "x", "--output-format", "stream-json", *BYPASS)
+            assert process.stdout is not None and process.stderr is not None
+            assert b"init" in process.stdout.readline()
+            process.stdout.close()
+            assert process.wait(60) == 141
+            assert process.stderr.read() == b""
+            process.stderr.close()
+
+    def test_escape_sequences_do_not_reach_plain_output(self, program: Program) -> None:
+        with FakeAPI([text("a\x1b]0;owned\x07b\x9bc\rd")]) as api:
+            ran = with_api(program, api).run("-p", "x")
+        assert not set(ran.out) & set("\x1b\x07\x9b\r")
+
+
+class TestExitCodes:
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (("--nonsense",), "--nonsense"),
+            (("-p", "x", "--max-turns", "0"), "--max-turns"),
+            (("-p", "x", "--max-budget-usd", "-1"), "--max-budget-usd"),
+            (("-p", "x", "--permission-mode", "yolo"), "yolo"),
+            (("-p", "x", "--cwd", "/does/not/exist"), "/does/not/exist"),
+            (("-p", "x", "--add-dir", "/does/not/exist"), "/does/not/exist"),
+            (("-p", "x", "--allowedTools", "bash(unclosed"), "bash(unclosed"),
+            (("-p", "x", "--allowedTools", "bsh"), "bash"),
+            (("-p", "x", "--resume", "ghost"), "ghost"),
+            (("-p", "x", "-c", "-r", "y"), "--resume"),
+            (("--output-format", "json", "x"), "--output-format"),
+        ],
+    )
+    def test_2_a_wrong_command_line_is_one_line_that_names_the_fault(
+        self, program: Program, arguments: tuple[str, ...], said: str
+    ) -> None:
+        ran = program.run(*arguments)
+        assert (ran.code, ran.out) == (2, "")
+        assert said in ran.err and ran.err.count("\n") == 1 and ran.err.startswith("teamcli: ")
+
+    def test_2_a_refused_key_is_named_and_not_shown(self, program: Program) -> None:
+        with FakeAPI([], key="another") as api:
+            ran = with_api(program, api).run("-p", "x")
+        assert ran.code == 2 and "ANTHROPIC_API_KEY" in ran.err and program.key not in ran.err
+        assert ran.err.count("\n") == 1
+
+    def test_2_an_unknown_model_is_named(self, program: Program) -> None:
+        body = {"type": "error", "error": {"type": "not_found_error", "message": "model: test-model"}}
+        with FakeAPI([status(404, body=body)]) as api:
+            ran = with_api(program, api).run("-p", "x")
+        assert ran.code == 2 and "test-model" in ran.err
+
+    def test_2_an_endpoint_without_a_credential(self, program: Program) -> None:
+        ran = program.run("-p", "x", env={"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"})
+        assert ran.code == 2 and "ANTHROPIC_API_KEY" in ran.err and ran.err.count("\n") == 1
+
+    def test_2_a_budget_for_a_model_without_a_price(self, program: Program) -> None:
+        with FakeAPI([]) as api:
+            ran = with_api(program, api).run("-p", "x", "--max-budget-usd", "1")
+        assert ran.code == 2 and "test-model" in ran.err and "prices" in ran.err
+
+    def test_1_an_unreachable_endpoint(self, program: Program) -> None:
+        program.settings(retries=1)
+        program.url = "http://127.0.0.1:9"
+        ran = program.run("-p", "x", "--output-format", "json")
+        assert ran.code == 1 and "127.0.0.1:9" in ran.err
+        assert (ran.json["subtype"], ran.json["is_error"]) == ("error", True)
+
+    def test_1_a_refusal(self, program: Program) -> None:
+        with FakeAPI([answer(text("I would rather not."), stop_reason="refusal")]) as api:
+            ran = with_api(program, api).run("-p", "x")
+        assert ran.code == 1 and "refused" in ran.err
+
+    def test_1_the_api_gave_up_after_retries(self, program: Program) -> None:
+        program.settings(retries=2)
+        with FakeAPI([status(529, retry_after=0.01)] * 3) as api:
+            ran = with_api(program, api).run("-p", "x")
+        assert ran.code == 1 and "3 tries" in ran.err and "trying again" in ran.err
+
+    def test_0_overload_that_passes(self, program: Program) -> None:
+        with FakeAPI([status(529, retry_after=0.01), status(429, retry_after=0.01), text("ok")]) as api:
+            assert with_api(program, api).run("-p", "x").out == "ok\n"
+
+    def test_3_too_many_turns(self, program: Program) -> None:
+        with FakeAPI([tool("bash", command="true")] * 2) as api:
+            ran = with_api(program, api).run("-p", "x", "--max-turns", "2", "--output-format", "json", *BYPASS)
+        assert ran.code == 3 and "limit of 2 model calls" in ran.err
+        assert (ran.json["subtype"], ran.json["num_turns"]) == ("error_max_turns", 2)
+
+    def test_3_the_budget_is_used_up(self, program: Program) -> None:
+        program.settings(prices={"test-model": {"input": 1000, "output": 1000}})
+        with FakeAPI([answer(tool("bash", command="true"), usage={"input_tokens": 1000})]) as api:
+            ran = with_api(program, api).run("-p", "x", "--max-budget-usd", "0.5", "--output-format", "json", *BYPASS)
+        assert (ran.code, ran.json["subtype"]) == (3, "error_max_budget")
+
+    def test_4_a_call_for_which_nobody_could_be_asked(self, program: Program) -> None:
+        with FakeAPI([tool("bash", command="echo hi > made.txt"), text("could not")]) as api:
+            ran = with_api(program, api).run("-p", "x", "--output-format", "json")
+        assert (ran.code, ran.json["subtype"], ran.json["result"]) == (4, "error_permission", "could not")
+        rule = ran.json["permission_denials"][0]["rule"]
+        assert rule and rule in tool_results(api.requests[1])[0]["content"] and rule in ran.err
+        assert not (program.directory / "made.txt").exists()
+        with FakeAPI([tool("bash", command="echo hi > made.txt"), text("done")]) as api:
+            assert with_api(program, api).run("-p", "x", "--allowedTools", rule).code == 0
+        assert (program.directory / "made.txt").exists()
+
+    @pytest.mark.parametrize("flags", [("--disallowedTools", "bash"), ("--permission-mode", "plan")])
+    def test_0_a_call_refused_by_rule_or_mode(self, program: Program, flags: tuple[str, ...]) -> None:
+        with FakeAPI([tool("bash", command="echo hi > made.txt"), text("could not")]) as api:
+            ran = with_api(program, api).run("-p", "x", *flags)
+        assert ran.code == 0 and tool_results(api.requests[1])[0]["is_error"]
+        assert not (program.directory / "made.txt").exists()
+
+
+class TestSignals:
+    @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+    def test_in_a_stalled_stream(self, program: Program, number: signal.Signals, code: int) -> None:
+        with FakeAPI([answer(text("half an answer"), stall_after(4))]) as api:
+            process = with_api(program, api).start("-p", "x", "--output-format", "json")
+            api.wait_for_stall()
+            process.send_signal(number)
+            out, err = process.communicate(timeout=60)
+        assert (process.returncode, json.loads(out)["subtype"]) == (code, "error")
+        assert b"Traceback" not in err
+
+    def test_in_a_command_which_dies_with_it(self, program: Program) -> None:
+        marker = program.directory / "pid"
+        with FakeAPI([tool("bash", command="echo $$ > pid; sleep 60; echo late > late")]) as api:
+            process = with_api(program, api).start("-p", "x", *BYPASS)
+            wait_until(lambda: marker.exists() and marker.read_text().strip())
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
+        assert process.returncode == 143
+        wait_until(lambda: not Path("/proc", marker.read_text().strip()).exists())
+
+    def test_history_is_valid_afterwards(self, program: Program) -> None:
+        with FakeAPI([tool("bash", command="touch started; sleep 60"), text("went on")]) as api:
+            process = with_api(program, api).start("-p", "x", *BYPASS)
+            wait_until(lambda: (program.directory / "started").exists())
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=60)[0] == b"\n" * 0 and process.returncode == 130
+            assert program.run("-p", "--continue", "go on").out == "went on\n"
+        assert "Interrupted" in tool_results(api.requests[1])[0]["content"]
+
+
+def test_progress_goes_to_stderr_when_it_is_a_terminal(program: Program) -> None:
+    with FakeAPI([tool("bash", command="echo hi"), text("done")]) as api:
+        terminal, other = pty.openpty()
+        process = with_api(program, api).start("-p", "x", *BYPASS, stderr=other)
+        os.close(other)
+        assert process.communicate(timeout=60)[0] == b"done\n"
+    shown = os.read(terminal, 10_000).decode()
+    os.close(terminal)
+    assert "$ echo hi" in shown

@@ -1,0 +1,99 @@
+"""`teamcli` with stdin not a terminal: each line one task or command, run in order."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+
+from tests.support.fake_api import FakeAPI, answer, stall_after, text, tool
+from tests.support.program import Program
+
+BYPASS = ("--permission-mode", "bypassPermissions")
+
+
+def test_lines_are_tasks_that_share_one_conversation(program: Program) -> None:
+    with FakeAPI([text("first"), tool("bash", command="echo out"), text("second")]) as api:
+        program.url = api.url
+        ran = program.run(*BYPASS, stdin="one\n\ntwo\n")
+    assert ran.code == 0 and ran.out.index("first") < ran.out.index("> bash: out") < ran.out.index("second")
+    assert len(api.requests[1]["messages"]) == 3
+
+
+def test_a_prompt_on_the_command_line_is_the_first_task(program: Program) -> None:
+    with FakeAPI([text("a"), text("b")]) as api:
+        program.url = api.url
+        program.run("one", stdin="two\n")
+    assert "one" in str(api.requests[0]["messages"]) and "two" in str(api.requests[1]["messages"][-1])
+
+
+def test_quit_words_leave_at_once(program: Program) -> None:
+    for word in ("q", "exit", "/quit"):
+        with FakeAPI([]) as api:
+            program.url = api.url
+            ran = program.run(stdin=f"{word}\nnever reached\n")
+        assert (ran.code, ran.err) == (0, "")
+
+
+def test_commands_cost_no_model_call(program: Program) -> None:
+    with FakeAPI([]) as api:
+        program.url = api.url
+        ran = program.run(
+            stdin="/help\n/cost\n/model\n/model other\n/permissions plan\n/sessions\n/clear\n!echo from the shell\n"
+        )
+    assert ran.code == 0
+    for shown in (
+        "/sessions",
+        "0 model calls",
+        "test-model",
+        "Model: other",
+        "Mode: plan",
+        "new session",
+        "from the shell",
+    ):
+        assert shown in ran.out, shown
+
+
+def test_an_unknown_command_suggests_the_nearest(program: Program) -> None:
+    ran = program.run(stdin="/modle\n/xyzzy\n/permissions yolo\n")
+    assert "did you mean /model?" in ran.out and "/help lists them" in ran.out and "acceptEdits" in ran.out
+
+
+def test_an_error_in_one_task_does_not_stop_the_next(program: Program) -> None:
+    with FakeAPI([answer(text("no"), stop_reason="refusal"), text("yes")]) as api:
+        program.url = api.url
+        ran = program.run(stdin="one\ntwo\n")
+    assert ran.code == 1 and "yes" in ran.out
+
+
+def test_nobody_is_asked_and_the_exit_code_says_so(program: Program) -> None:
+    with FakeAPI([tool("bash", command="touch made"), text("x")]) as api:
+        program.url = api.url
+        assert program.run(stdin="one\n").code == 4
+    assert not (program.directory / "made").exists()
+
+
+def test_commands_run_by_the_model_cannot_eat_the_users_lines(program: Program) -> None:
+    with FakeAPI([tool("bash", command="cat"), text("a"), text("b")]) as api:
+        program.url = api.url
+        program.run(*BYPASS, stdin="one\ntwo\n")
+    assert "two" in str(api.requests[2]["messages"][-1])
+
+
+def test_a_signal_ends_it_with_its_code(program: Program) -> None:
+    with FakeAPI([answer(text("x"), stall_after(3))]) as api:
+        program.url = api.url
+        process = program.start(stdin=subprocess.PIPE)
+        assert process.stdin is not None
+        process.stdin.write(b"one\n")
+        process.stdin.flush()
+        api.wait_for_stall()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert process.returncode == 143
+
+
+def test_clear_begins_a_new_conversation(program: Program) -> None:
+    with FakeAPI([text("a"), text("b")]) as api:
+        program.url = api.url
+        program.run(stdin="one\n/clear\ntwo\n")
+    assert len(api.requests[1]["messages"]) == 1 and "one" not in str(api.requests[1]["messages"])

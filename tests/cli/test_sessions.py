@@ -1,0 +1,155 @@
+"""Sessions: what `--continue` and `--resume` bring back, after an orderly end and after none."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.support.fake_api import FakeAPI, said_by_user, text, tool
+from tests.support.fake_api_process import FakeAPIProcess
+from tests.support.program import Program
+from tests.support.waiting import wait_until
+
+BYPASS = ("--permission-mode", "bypassPermissions")
+KILLS = 50 if os.environ.get("TEAMCLI_SOAK") else 10
+
+
+def test_continue_goes_on_with_the_last_session(program: Program) -> None:
+    with FakeAPI([text("noted"), text("it is blue")]) as api:
+        program.url = api.url
+        program.run("-p", "my colour is blue")
+        assert program.run("-p", "--continue", "what is my colour?").out == "it is blue\n"
+    assert [message["role"] for message in api.requests[1]["messages"]] == ["user", "assistant", "user"]
+    api.assert_prefix_stable()
+
+
+def test_a_plain_start_is_a_fresh_session(program: Program) -> None:
+    with FakeAPI([text("a"), text("b")]) as api:
+        program.url = api.url
+        program.run("-p", "one")
+        program.run("-p", "two")
+    assert len(api.requests[1]["messages"]) == 1
+
+
+def test_continue_with_nothing_there_says_so_and_starts_anew(program: Program) -> None:
+    with FakeAPI([text("hello")]) as api:
+        program.url = api.url
+        ran = program.run("-p", "-c", "hi")
+    assert (ran.code, ran.out) == (0, "hello\n") and "no session to continue" in ran.err
+
+
+def test_resume_takes_the_session_that_is_named(program: Program) -> None:
+    with FakeAPI([text("a"), text("b"), text("c"), text("d")]) as api:
+        program.url = api.url
+        ids = [
+            program.run("-p", prompt, "--output-format", "json").json["session_id"] for prompt in ("first", "second")
+        ]
+        assert program.run("-p", "--resume", ids[0], "go on").out == "c\n"
+        assert said_by_user(api.requests[2]) == "go on"
+        assert api.requests[2]["messages"][0] == api.requests[0]["messages"][0]
+        program.run("-p", "--continue", "the last one written to")
+    assert api.requests[3]["messages"][:3] == api.requests[2]["messages"]
+    listed = program.run("sessions").out.splitlines()
+    assert [line.split()[0] for line in listed] == ids
+    assert program.run("-r").out.splitlines() == listed
+    assert "first" in listed[0] and "second" in listed[1]
+
+
+def test_sessions_lie_in_one_private_file_each_begun_by_its_line(program: Program) -> None:
+    with FakeAPI([text("a"), text("b")]) as api:
+        program.url = api.url
+        program.run("-p", "one")
+        program.run("-p", "two")
+    assert [row["kind"] for row in program.transcript()] == ["session", "user", "assistant"] * 2
+    team = program.directory / ".team"
+    assert team.stat().st_mode & 0o777 == 0o700
+    assert (team / "transcripts/lead.jsonl").stat().st_mode & 0o777 == 0o600
+    events = [entry["event"] for entry in program.lines(".team/events.jsonl")]
+    assert "answer" in events and "turn_ended" in events
+
+
+def test_a_torn_last_line_is_repaired(program: Program) -> None:
+    with FakeAPI([text("a"), text("b")]) as api:
+        program.url = api.url
+        program.run("-p", "one")
+        with (program.directory / ".team/transcripts/lead.jsonl").open("a") as file:
+            file.write('{"kind":"user","content":[{"type":"te')
+        ran = program.run("-p", "-c", "two")
+    assert (ran.code, ran.out) == (0, "b\n") and "unfinished" in ran.err
+    assert len(api.requests[1]["messages"]) == 3
+
+
+def test_garbage_in_the_middle_does_not_stop_it(program: Program) -> None:
+    with FakeAPI([tool("bash", command="true"), text("a"), text("b")]) as api:
+        program.url = api.url
+        program.run("-p", "one", *BYPASS)
+        path = program.directory / ".team/transcripts/lead.jsonl"
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join([*lines[:3], "garbage\n", *lines[4:]]))  # the tool result is lost
+        assert program.run("-p", "-c", "two").out == "b\n"
+    assert "lost" in str(api.requests[2]["messages"][2]["content"])
+
+
+def test_files_read_before_a_restart_still_count_as_read(program: Program) -> None:
+    (program.directory / "a.txt").write_text("old\n")
+    script = [tool("read_file", path="a.txt"), text("a"), tool("write_file", path="a.txt", content="new\n"), text("b")]
+    with FakeAPI(script) as api:
+        program.url = api.url
+        program.run("-p", "one", *BYPASS)
+        program.run("-p", "-c", "two", *BYPASS)
+    assert (program.directory / "a.txt").read_text() == "new\n"
+
+
+def test_a_transcript_of_a_newer_version_is_refused(program: Program) -> None:
+    with FakeAPI([text("a")]) as api:
+        program.url = api.url
+        program.run("-p", "one")
+        with (program.directory / ".team/transcripts/lead.jsonl").open("a") as file:
+            file.write('{"v":99,"kind":"session","id":"future"}\n')
+        ran = program.run("-p", "-c", "two")
+    assert ran.code == 2 and "newer teamcli" in ran.err
+
+
+def test_a_second_lead_works_alone_beside_the_first(program: Program) -> None:
+    with FakeAPI(
+        [tool("bash", command="touch on; until [ -e off ]; do sleep 0.05; done"), text("second"), text("first")]
+    ) as api:
+        program.url = api.url
+        first = program.start("-p", "one", *BYPASS)
+        wait_until(lambda: (program.directory / "on").exists())
+        ran = program.run("-p", "two")
+        assert (ran.code, ran.out) == (0, "second\n") and str(first.pid) in ran.err
+        (program.directory / "off").touch()
+        assert first.communicate(timeout=60)[0] == b"first\n"
+    assert sum(row["kind"] == "session" for row in program.transcript()) == 1
+
+
+def test_no_team_leaves_nothing_behind(program: Program, tmp_path: Path) -> None:
+    (tmp_path / "temp").mkdir()
+    with FakeAPI([tool("bash", command="true"), text("done")]) as api:
+        program.url = api.url
+        program.variables["TMPDIR"] = str(tmp_path / "temp")
+        assert program.run("-p", "x", "--no-team", *BYPASS).out == "done\n"
+    assert list(program.directory.iterdir()) == [] and list((tmp_path / "temp").iterdir()) == []
+
+
+@pytest.mark.parametrize("moment", range(KILLS))
+def test_after_sigkill_at_any_moment_it_continues(program: Program, tmp_path: Path, moment: int) -> None:
+    """Killed at a random moment of a run of tool calls; `--continue` finishes it and the strict API refuses nothing."""
+    chance = random.Random(moment)
+    with FakeAPIProcess("turns:20:echo step {n} >> steps.txt", log=tmp_path / "api.jsonl") as api:
+        program.url = api.url
+        process = program.start("-p", "work", *BYPASS)
+        target = chance.randrange(1, 18)
+        api.wait_for_requests(target)
+        delay = chance.random() * 0.01  # anywhere within a step, which takes a few milliseconds
+        signal.sigtimedwait([], delay)
+        process.kill()
+        process.communicate(timeout=60)
+        ran = program.run("-p", "--continue", "go on", *BYPASS)
+        assert ran.code == 0, ran.err
+        assert api.breaches() == []

@@ -1,0 +1,196 @@
+"""The REPL at a terminal: what stands on the screen, and what keys do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+
+from tests.support.fake_api import FakeAPI, answer, stall_after, status, text, tool, tool_results
+from tests.support.program import Program
+from tests.support.screen import Screen
+from tests.support.waiting import wait_until
+
+PROMPT = "team >>"
+
+
+def test_a_newcomer_gets_a_prompt_that_works(program: Program) -> None:
+    with Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        assert "embedded" in screen.text and "/help" in screen.text
+        screen.type("read x.txt\r")
+        screen.wait_for("x.txt", 2)
+        screen.wait_for(PROMPT, 2)
+        screen.type("\r")
+        screen.wait_for(PROMPT, 3)
+        screen.type("q\r")
+        screen.wait_for("teamcli --continue")
+        assert screen.wait_for_end() == 0
+
+
+@pytest.mark.parametrize("keys", ["\x04", "exit\r", "/quit\r"])
+def test_ways_to_leave(program: Program, keys: str) -> None:
+    with Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type(keys)
+        assert screen.wait_for_end() == 0
+
+
+class TestPermission:
+    def ask(self, program: Program, keys: str) -> tuple[FakeAPI, str]:
+        script = [tool("bash", command="echo ran >> log.txt"), text("The end.")]
+        with FakeAPI(script) as api:
+            program.url = api.url
+            with Screen(program) as screen:
+                screen.wait_for(PROMPT)
+                screen.type("do it\r")
+                screen.wait_for("Allow?")
+                assert "lead wants to use bash" in screen.text and "$ echo ran >> log.txt" in screen.text
+                screen.type(keys)
+                screen.wait_for("The end.")
+                screen.wait_for(PROMPT, 2)
+                screen.type("q\r")
+                assert screen.wait_for_end() == 0
+        log = program.directory / "log.txt"
+        return api, log.read_text() if log.exists() else ""
+
+    def test_yes_runs_it_once(self, program: Program) -> None:
+        assert self.ask(program, "y\r")[1] == "ran\n"
+        assert not (program.directory / ".team/settings.local.json").exists()
+
+    def test_always_writes_the_narrowest_rule_and_does_not_ask_again(self, program: Program) -> None:
+        self.ask(program, "a\r")
+        rules = json.loads((program.directory / ".team/settings.local.json").read_text())["permissions"]["allow"]
+        assert rules == ["bash(echo ran >> log.txt)"]
+        with FakeAPI([tool("bash", command="echo ran >> log.txt"), text("x")]) as api:
+            program.url = api.url
+            assert program.run("-p", "again").code == 0
+        assert (program.directory / "log.txt").read_text() == "ran\n" * 2
+
+    @pytest.mark.parametrize(("keys", "told"), [("n\r", "refused"), ("use tee instead\r", "use tee instead")])
+    def test_no_is_told_to_the_model_with_the_users_words(self, program: Program, keys: str, told: str) -> None:
+        api, log = self.ask(program, keys)
+        assert log == "" and told in str(tool_results(api.requests[1])[0]["content"])
+
+    def test_ctrl_c_at_the_question_ends_the_turn(self, program: Program) -> None:
+        with FakeAPI([tool("bash", command="touch made"), text("later")]) as api:
+            program.url = api.url
+            with Screen(program) as screen:
+                screen.wait_for(PROMPT)
+                screen.type("do it\r")
+                screen.wait_for("Allow?")
+                screen.type("\x03")
+                screen.wait_for("Interrupted")
+                screen.wait_for(PROMPT, 2)
+                screen.type("and now\r")
+                screen.wait_for("later")
+        assert not (program.directory / "made").exists()
+
+
+class TestInterrupting:
+    def test_in_a_command(self, program: Program) -> None:
+        with FakeAPI([tool("bash", command="touch started; sleep 60"), text("going on")]) as api:
+            program.url = api.url
+            with Screen(program, "--permission-mode", "bypassPermissions") as screen:
+                screen.wait_for(PROMPT)
+                screen.type("work\r")
+                wait_until(lambda: (program.directory / "started").exists())
+                screen.type("\x03")
+                screen.wait_for("Interrupted")
+                screen.wait_for(PROMPT, 2)
+                screen.type("go on\r")
+                screen.wait_for("going on")
+
+    def test_in_a_stream(self, program: Program) -> None:
+        with FakeAPI([answer(text("half an answer", pieces=2), stall_after(4)), text("going on")]) as api:
+            program.url = api.url
+            with Screen(program) as screen:
+                screen.wait_for(PROMPT)
+                screen.type("work\r")
+                api.wait_for_stall()
+                screen.type("\x03")
+                screen.wait_for("Interrupted")
+                screen.type("go on\r")
+                screen.wait_for("going on")
+        assert "interrupted you" in str(api.requests[1]["messages"][-1])
+
+    def test_in_a_retry_wait(self, program: Program) -> None:
+        with FakeAPI([status(529, retry_after=50), text("going on")]) as api:
+            program.url = api.url
+            with Screen(program, columns=200) as screen:
+                screen.wait_for(PROMPT)
+                screen.type("work\r")
+                screen.wait_for("trying again in 50")
+                screen.type("\x03")
+                screen.wait_for("Interrupted")
+
+    def test_at_the_prompt_it_only_clears_the_line(self, program: Program) -> None:
+        with Screen(program) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("half a line\x03")
+            screen.wait_for(PROMPT, 2)
+            screen.type("/cost\r")
+            screen.wait_for("0 model calls")
+
+
+def test_an_api_error_brings_the_prompt_back(program: Program) -> None:
+    with FakeAPI(
+        [status(400, body={"type": "error", "error": {"type": "invalid_request_error", "message": "no"}}), text("ok")]
+    ) as api:
+        program.url = api.url
+        with Screen(program) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("one\r")
+            screen.wait_for(PROMPT, 2)
+            screen.type("two\r")
+            screen.wait_for("ok")
+
+
+def test_the_directory_is_trusted_only_when_the_user_says_so(program: Program) -> None:
+    (program.directory / ".env").write_text("ANTHROPIC_BASE_URL=http://127.0.0.1:9\nANTHROPIC_API_KEY=k\n")
+    with Screen(program) as screen:
+        screen.wait_for("Trust it?")
+        assert "http://127.0.0.1:9" in screen.text
+        screen.type("n\r")
+        screen.wait_for(PROMPT)
+        assert "embedded" in screen.text and "not trusted" in screen.text
+    with Screen(program) as screen:
+        screen.wait_for("Trust it?")
+        screen.type("y\r")
+        screen.wait_for(PROMPT)
+        assert "embedded" not in screen.text
+    with Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        assert "Trust it?" not in screen.text
+
+
+def test_a_second_repl_is_refused_and_names_the_first(program: Program) -> None:
+    with Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        with Screen(program) as second:
+            second.wait_for(str(screen.process.pid))
+            assert second.wait_for_end() == 2
+        os.kill(screen.process.pid, signal.SIGKILL)
+        screen.wait_for_end()
+    with Screen(program) as third:
+        third.wait_for(PROMPT)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_signals_leave_in_order(program: Program, number: int, code: int) -> None:
+    with Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        os.kill(screen.process.pid, number)
+        assert screen.wait_for_end() == code
+
+
+def test_escape_sequences_in_answers_and_results_are_shown_not_obeyed(program: Program) -> None:
+    with FakeAPI([tool("read_file", path="evil\x1b[2J.txt"), text("a\x1b[31mb\x1b]0;title\x07c")]) as api:
+        program.url = api.url
+        with Screen(program) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("go\r")
+            screen.wait_for("a␛[31mb␛]0;title␇c")
+            assert PROMPT + " go" in screen.text
