@@ -1,0 +1,29 @@
+"""The benchmarks must not rot: what they compare with works, and a missed bound is seen."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.client_run import FLOOR, NAIVE, NAIVE_STREAMING, TEAMCLI, run_client, system_and_tools_characters
+from bench.run import Figure, print_table
+
+
+@pytest.mark.parametrize("client", [FLOOR, NAIVE, NAIVE_STREAMING, TEAMCLI], ids=lambda client: " ".join(client[1:]))
+def test_every_client_of_the_benchmark_does_the_turns_it_is_measured_by(client: tuple[str, ...]) -> None:
+    run = run_client(client, "turns:2")
+    assert len(run.gaps_ms) == 2
+    assert all(gap > 0 for gap in run.gaps_ms)
+    assert run.peak_memory_mb > 5
+    assert system_and_tools_characters(run.first_request) > 100
+
+
+def test_a_client_that_fails_gives_no_figure() -> None:
+    with pytest.raises(RuntimeError, match="no_such_module"):
+        run_client(("-m", "no_such_module"), "hi")
+
+
+def test_the_table_says_which_bound_is_missed(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([Figure("slow", 30, 10, 2.5, "ms", "floor"), Figure("fast", 20, 10, 2.5, "ms", "floor")])
+    lines = capsys.readouterr().out.splitlines()
+    assert "3.00" in lines[1] and lines[1].endswith("MISSED")
+    assert "2.00" in lines[2] and lines[2].endswith("met")
