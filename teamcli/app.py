@@ -17,7 +17,7 @@ from teamcli.agent.events import CallStarted, PermissionDenied, Recorded
 from teamcli.agent.journal import Journal
 from teamcli.agent.limits import Budget, Meter
 from teamcli.agent.loop import Agent
-from teamcli.agent.permissions import Mode, Policy, decide, parse_rules
+from teamcli.agent.permissions import Mode, Policy, decide, may_see, parse_rules
 from teamcli.agent.prompt import LEAD_PROMPT, find_instructions, system_prompt
 from teamcli.agent.tool_calls import Permissions, Toolset
 from teamcli.agent.transcript import begin_session, find_session, list_sessions, session_rows
@@ -32,6 +32,7 @@ from teamcli.llm.pricing import DEFAULT_MODEL, cost
 from teamcli.llm.types import LLM, Preamble, Usage
 from teamcli.logs import log_to
 from teamcli.options import Options
+from teamcli.plain import neutralise
 from teamcli.session import LEAD, Fanout, Permits, Session
 from teamcli.settings import Settings, add_allow_rule, load_settings, loosens
 from teamcli.state import LeadLock, TeamDir, lock_holder
@@ -45,6 +46,7 @@ from teamcli.ui import headless
 from teamcli.workspace import Workspace
 
 EMBEDDED = "embedded"
+NO_SANDBOX = "`sandbox` is set to required, and this version has none: set it to auto or off in the settings"
 NO_KEY = (
     "No API key: a small embedded model is on, which follows plain words such as `run ls`."
     " For a real one set ANTHROPIC_API_KEY, in the environment or in .env."
@@ -103,8 +105,7 @@ def run_headless(options: Options) -> int:
         place = place.trust()
     session = open_session(options, place)
     try:
-        for note in [*untrusted_notes(place), *session.notes]:
-            print(f"teamcli: {note}", file=sys.stderr)
+        _print_notes([*untrusted_notes(place), *session.notes])
         return headless.run_headless(session, options.prompt, stdin, options.output_format)
     finally:
         session.close()
@@ -124,9 +125,15 @@ def run_repl(options: Options) -> int:
     try:
         if at_terminal:
             return repl.run_terminal(session, options.prompt, questions)
+        _print_notes(session.notes)
         return repl.run_piped(session, options.prompt)
     finally:
         session.close()
+
+
+def _print_notes(notes: list[str]) -> None:
+    for note in notes:
+        print(f"teamcli: {neutralise(note)}", file=sys.stderr)
 
 
 def untrusted_notes(place: Place) -> list[str]:
@@ -177,6 +184,8 @@ class _Builder:
         options, place = self.options, self.place
         self.notes += place.environment.notes
         settings = read_settings(place)
+        if settings.sandbox == "required":
+            raise ConfigError(NO_SANDBOX)
         workspace = Workspace(place.directory, tuple(_directory(path) for path in options.add_dirs))
         policy = self._policy(settings)
         endpoint = choose_endpoint(options, place, settings)
@@ -207,7 +216,12 @@ class _Builder:
         events.subscribe(lambda event: host.prestart() if event == CallStarted(LEAD, "bash") else None)
         permits = Permits(policy, partial(add_allow_rule, team.local_settings))
         commands = Commands(host)
-        toolbox = Toolbox(workspace, commands, KnownFiles(PathLocks(), history.seen_files))
+        toolbox = Toolbox(
+            workspace,
+            commands,
+            KnownFiles(PathLocks(), history.seen_files),
+            lambda path: may_see(permits.policy, path, workspace.root),
+        )
         tools = bind_tools(BASE_TOOLS, toolbox)
         permissions = Permissions(
             lambda tool, access: decide(permits.policy, tool, access, workspace.root), self.ask, permits.always_allow

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from teamcli.agent.transcript import list_sessions
-from teamcli.app import Place, choose_endpoint, choose_model, look_around, read_settings
+from teamcli.app import NO_SANDBOX, Place, choose_endpoint, choose_model, look_around, read_settings
 from teamcli.cancel import CancelScope
 from teamcli.errors import ConfigError, TeamcliError
 from teamcli.llm.backoff import Backoff
@@ -112,7 +112,7 @@ class _Checks:
 
     def _check_sandbox(self) -> str:
         if self._settings.sandbox == "required":
-            raise ConfigError("`sandbox` is set to required and this version has none: set it to auto or off")
+            raise ConfigError(NO_SANDBOX)
         return "none: commands run with your own rights; permission rules decide which do"
 
     def _check_search(self) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from teamcli.errors import ConfigError
 from teamcli.files import cannot
@@ -20,8 +20,7 @@ MODEL = "MODEL_ID"
 _FROM_DOTENV = (*KEY_VARIABLES, ENDPOINT, MODEL)
 
 
-@dataclass(frozen=True)
-class Environment:
+class Environment(NamedTuple):
     variables: Mapping[str, str]
     untrusted_endpoint: str = ""
     """An endpoint in `.env` that is not used because nobody has trusted it."""

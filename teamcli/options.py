@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
+from typing import NamedTuple
 
 
 class ExitStatus(IntEnum):
@@ -19,8 +19,7 @@ class ExitStatus(IntEnum):
     SIGTERM = 143
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     prompt: str = ""
     headless: bool = False
     model: str | None = None

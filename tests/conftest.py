@@ -14,16 +14,6 @@ from tests.support.program import Program
 _LOOPBACK = ("127.", "::1", "localhost")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The soak counts run only when asked for."""
-    if os.environ.get("TEAMCLI_SOAK"):
-        return
-    skip = pytest.mark.skip(reason="runs in `make soak`")
-    for item in items:
-        if "soak" in item.keywords:
-            item.add_marker(skip)
-
-
 @pytest.fixture(autouse=True)
 def clean_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty home, and none of the variables that would reach a real endpoint."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from teamcli.agent.tool import Display
 from teamcli.cancel import CancelScope
@@ -21,8 +22,7 @@ class Consent(StrEnum):
     """There is nobody to ask."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     consent: Consent
     feedback: str = ""
     """What the person wants the model to know, with a no."""

@@ -3,87 +3,84 @@ consume this one stream.
 
 A turn runs from `TurnStarted` to `TurnEnded`; inside it model calls (`TextArrived` … `Recorded`) alternate with tool
 calls (`ToolStarted` … `ToolFinished`).
+
+They are named tuples because those load seven times as fast as dataclasses, and a program that is started for one
+question loads all of them. Tell them apart by class, not by `==`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from teamcli.agent.tool import Display
 from teamcli.llm.types import Message, Usage
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class TurnStarted(NamedTuple):
     agent: str
 
 
-@dataclass(frozen=True, slots=True)
-class TurnStarted(Event):
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class TextArrived(Event):
+class TextArrived(NamedTuple):
+    agent: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ThinkingArrived(Event):
+class ThinkingArrived(NamedTuple):
+    agent: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallStarted(Event):
+class CallStarted(NamedTuple):
     """The model has begun to write a tool call; its input is still on the way."""
 
+    agent: str
     tool: str
 
 
-@dataclass(frozen=True, slots=True)
-class RetryScheduled(Event):
+class RetryScheduled(NamedTuple):
     """A model call failed and starts again after the delay; what had streamed of its answer is void."""
 
+    agent: str
     delay_seconds: float
     attempt: int
     of: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Answered(Event):
+class Answered(NamedTuple):
     """A model call is over."""
 
+    agent: str
     model: str
     stop_reason: str
     usage: Usage
     cost_usd: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded(Event):
+class Recorded(NamedTuple):
     """A message now stands in the agent's transcript."""
 
+    agent: str
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class ToolStarted(Event):
+class ToolStarted(NamedTuple):
+    agent: str
     call_id: str
     tool: str
     display: Display
 
 
-@dataclass(frozen=True, slots=True)
-class ToolProgress(Event):
+class ToolProgress(NamedTuple):
+    agent: str
     call_id: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolFinished(Event):
+class ToolFinished(NamedTuple):
+    agent: str
     call_id: str
     tool: str
     display: Display
@@ -92,10 +89,10 @@ class ToolFinished(Event):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class PermissionDenied(Event):
+class PermissionDenied(NamedTuple):
     """A call was refused: by a rule or mode, by the user, or because nobody could be asked."""
 
+    agent: str
     tool: str
     title: str
     reason: str
@@ -111,18 +108,18 @@ class Severity(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True)
-class Notice(Event):
+class Notice(NamedTuple):
     """One sentence that a person should see."""
 
+    agent: str
     text: str
     severity: Severity = Severity.INFO
 
 
-@dataclass(frozen=True, slots=True)
-class LimitHit(Event):
+class LimitHit(NamedTuple):
     """An agent stopped because it has used up what it may use."""
 
+    agent: str
     text: str
     limit: str
 
@@ -141,8 +138,8 @@ class Outcome(StrEnum):
     MAX_BUDGET = "max_budget"
 
 
-@dataclass(frozen=True, slots=True)
-class TurnEnded(Event):
+class TurnEnded(NamedTuple):
+    agent: str
     outcome: Outcome
     text: str
     """The last answer."""
@@ -151,4 +148,20 @@ class TurnEnded(Event):
     """Why it failed, where it did."""
 
 
+Event = (
+    TurnStarted
+    | TextArrived
+    | ThinkingArrived
+    | CallStarted
+    | RetryScheduled
+    | Answered
+    | Recorded
+    | ToolStarted
+    | ToolProgress
+    | ToolFinished
+    | PermissionDenied
+    | Notice
+    | LimitHit
+    | TurnEnded
+)
 Emit = Callable[[Event], None]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
 
 from teamcli.agent import events
 from teamcli.agent.conversation import Conversation, error_result, text_block
@@ -26,12 +28,11 @@ INTERRUPTED = "<note>The user interrupted you here.</note>"
 NOT_RUN = "Not run: the answer ended with stop reason {}."
 
 
-@dataclass(frozen=True)
-class Delivery:
+class Delivery(NamedTuple):
     """What has come in for an agent between two model calls, and what its transcript line must note beside it."""
 
     blocks: Sequence[Block] = ()
-    marks: Mapping[str, object] = field(default_factory=dict)
+    marks: Mapping[str, object] = MappingProxyType({})
 
 
 def nothing_came() -> Delivery:

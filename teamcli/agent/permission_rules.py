@@ -246,14 +246,14 @@ def hits(rule: Rule, line: str, script: Script) -> Match:
 def _begins_with(command: SimpleCommand, prefix: tuple[Word, ...]) -> Match:
     words = _comparable(command, prefix)
     for word, expected in zip(words, prefix, strict=False):
-        if word != expected:
+        if word.value != expected.value:
             return Match.NO if word.is_static else Match.MAYBE
     return Match.YES if len(words) >= len(prefix) else Match.NO
 
 
 def _is_same(command: SimpleCommand, wanted: tuple[Word, ...]) -> Match:
     for word, expected in zip_longest(_comparable(command, wanted), wanted):
-        if word != expected:
+        if word is None or expected is None or word.value != expected.value:
             return Match.MAYBE if word is not None and not word.is_static else Match.NO
     return Match.YES
 
@@ -261,7 +261,7 @@ def _is_same(command: SimpleCommand, wanted: tuple[Word, ...]) -> Match:
 def _comparable(command: SimpleCommand, pattern: tuple[Word, ...]) -> tuple[Word, ...]:
     """The words as the pattern writes them: with assignments, or with the directory of the program, only if it does."""
     words = command.words
-    if words and words[0].is_static and "/" not in pattern[0].value:
+    if words and "/" not in pattern[0].value:
         words = (Word(words[0].value.rsplit("/", 1)[-1]), *words[1:])
     return (*command.assignments, *words) if "=" in pattern[0].value else words
 

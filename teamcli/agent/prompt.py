@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md")
 INSTRUCTION_LIMIT = 40_000
@@ -41,8 +41,7 @@ def system_prompt(base: str, instructions: Iterable[tuple[str, str]], appended: 
     return "\n\n".join(parts)
 
 
-@dataclass(frozen=True)
-class Instructions:
+class Instructions(NamedTuple):
     found: list[tuple[str, str]]
     """(source, text)"""
     problems: list[str]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 
 from teamcli.agent.shell_words import Script, SimpleCommand, Word, names, parse_line
 
@@ -173,6 +173,14 @@ def _of_wrapper(name: str, words: Words, wrapper: Wrapper) -> Iterator[Words | _
         yield _Unknown(f"what `{name}` runs is known only when it runs")
     rest = words[start:]
     yield (*rest, _MORE_ARGUMENTS) if rest and name == "xargs" else rest
+    keyword_rest = _after_time_keyword(words)
+    if words[0].value == "time" and keyword_rest != rest:
+        yield keyword_rest
+
+
+def _after_time_keyword(words: Words) -> Words:
+    """The program `time` has many options; the keyword of bash only these, and takes all else for the command."""
+    return tuple(dropwhile(lambda word: word.value in ("time", "-p", "--"), words))
 
 
 def _skip_options(words: Words, wrapper: Wrapper) -> int:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tree_sitter import Language, Node
 
-MAX_BYTES = 64 * 1024
+MAX_BYTES = 32 * 1024
 
 
 def names(text: str) -> frozenset[str]:
@@ -61,6 +61,12 @@ _BARE_ARGUMENTS = names("$ == =~ declare typeset export readonly local unset uns
 _REDIRECTION_PARTS = names("file_redirect herestring_redirect heredoc_redirect heredoc_start heredoc_body heredoc_end")
 _LITERAL_LEAVES = frozenset({"string_content", "heredoc_content", "heredoc_body", "regex", "extglob_pattern"})
 
+_MASK = bytes(byte if byte < 0x80 else ord("^") for byte in range(0x100))
+"""The scanner of tree-sitter-bash 0.25.1 reads outside its memory at characters such as 🎉, which ends the process.
+
+To bash they are plain letters of a word that can stand in no name, as `^` is; positions stay the same."""
+_EMPTY_EXPANSIONS = frozenset({"``", "$()", "$@", "$*", "${@}", "${*}"})
+"""Nothing, in a line that is run without arguments: a known way to write `su$@do`."""
 _ONE_PLAIN_COMMAND = re.compile(r"[\w./:=@%+,-][\w./:=@%+, -]*", re.ASCII)
 """Most lines: nothing in it means anything to the shell, so that blanks alone separate the words."""
 _BLANKS = re.compile(rb"(?:[ \t]|\\\n)*")
@@ -69,9 +75,9 @@ _PLAIN_WORD = re.compile(rb"(?!#)(?:[^\s'\"\\$`;|&<>()\x00]|\\[^\n])+")
 _VARIABLE_NAME = re.compile(rb"\d+|[A-Za-z_]\w*", re.ASCII)
 _HIDDEN_EXPANSION = re.compile(rb"(?:\\.|[^\\`$]|\$(?![\w({\[@*#?$!'\"-]))*", re.DOTALL)
 _EXPANDS_UNQUOTED = re.compile(r"(?:\\.|[^\\])*?(?:[*?\[{]|(?:^|[=:])~)", re.DOTALL)
-_HEREDOC_DELIMITER = re.compile(r"""\w+|'\w+'|"\w+\"""")
+_HEREDOC_DELIMITER = re.compile(r"""\w+|'\w+'|"\w+\"""", re.ASCII)
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[.*\])?\+?=", re.ASCII | re.DOTALL)
-_REDIRECTION = re.compile(r"\d*(?:&>>?|[<>]{1,3}[|&]?)\s*[^\s;|&()<>]+")
+_REDIRECTION = re.compile(r"(?:(?<!\d)\d{1,3})?(?:&>>?|[<>]{1,3}[|&]?)\s*[^\s;|&()<>]+")
 _LOST_DASH = re.compile(rb"[ \t]+-[ \t]+")
 """tree-sitter loses the `-` of `python - <<EOF`."""
 _FD_TARGET = re.compile(r"\d*-?")
@@ -137,7 +143,7 @@ def parse_line(text: str) -> Script:
 
 def guess_commands(text: str) -> tuple[SimpleCommand, ...]:
     """For a text that cannot be parsed: what stands where a command may begin, so that denials still work."""
-    bare = re.sub(r"\\\n|\$?['\"]|\\", "", text)
+    bare = re.sub(r"\\\n|\$?['\"]|\\|\$\(\)|``", "", text)
     writes = tuple(Word(target) for target in re.findall(r">[|&]?\s*([^\s;|&()<>]+)", bare))
     commands = [SimpleCommand((), (), writes)] if writes else []
     for segment in re.split(r"[;|&()<>`\n{}]+", _REDIRECTION.sub(" ", bare)):
@@ -165,7 +171,7 @@ def _parse_tree(source: bytes) -> Node:
     from tree_sitter import Parser
 
     # a parser must not be shared between threads, and a new one costs half a microsecond
-    return Parser(_bash_grammar()).parse(source).root_node
+    return Parser(_bash_grammar()).parse(source.translate(_MASK)).root_node
 
 
 class _Reader:
@@ -405,6 +411,8 @@ class _Reader:
     def _value(self, node: Node) -> tuple[str, bool]:
         """The value of a word or of a part of one, and whether it is static."""
         kind, text = node.type, self._text(node)
+        if text in _EMPTY_EXPANSIONS:
+            return "", False
         if kind == "word" or (kind in ("number", "variable_name") and not node.children) or not node.is_named:
             # the token `$` may also be a `$$`, the process id
             return _resolve_unquoted(text), text != "$$" and not _EXPANDS_UNQUOTED.match(text)

@@ -6,37 +6,33 @@ Concrete tools live above this layer, in `teamcli.tools`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from teamcli.cancel import CancelScope
 from teamcli.llm.types import ToolSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Reads:
+class Reads(NamedTuple):
     """Looks at a file, or at everything below a directory."""
 
     path: Path
 
 
-@dataclass(frozen=True, slots=True)
-class Writes:
+class Writes(NamedTuple):
     """Creates or changes one file."""
 
     path: Path
 
 
-@dataclass(frozen=True, slots=True)
-class Executes:
+class Executes(NamedTuple):
     """Runs a shell command, which may touch anything."""
 
     command: str
 
 
-@dataclass(frozen=True, slots=True)
-class Harmless:
+class Harmless(NamedTuple):
     """Touches nothing outside teamcli itself. `ordered` calls of one answer run one after the other, in call order."""
 
     ordered: bool = False
@@ -45,8 +41,7 @@ class Harmless:
 Access = Reads | Writes | Executes | Harmless
 
 
-@dataclass(frozen=True, slots=True)
-class Display:
+class Display(NamedTuple):
     """What a person sees of a call, independent of any terminal: a title, and a diff or text where it helps."""
 
     title: str
@@ -54,15 +49,14 @@ class Display:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolOutput:
+class ToolOutput(NamedTuple):
     content: str
     """What the model reads."""
     is_error: bool = False
     """A result that says it failed (a command with a non-zero exit code is not one: the code is the result)."""
     display: Display | None = None
     """What became of the call, where that says more than the call itself (a diff of what was changed)."""
-    seen_files: Mapping[str, str] = field(default_factory=dict)
+    seen_files: Mapping[str, str] = MappingProxyType({})
     """Digests by path of the files whose present content the agent now knows; kept in the transcript."""
 
 
@@ -70,8 +64,7 @@ Progress = Callable[[str], None]
 """Takes output of a running tool as it comes."""
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedCall:
+class PreparedCall(NamedTuple):
     """A validated call: ready to be judged, shown and run."""
 
     display: Display

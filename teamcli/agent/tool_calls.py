@@ -9,8 +9,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from teamcli.agent.approval import Ask, Consent, Question, Reply
 from teamcli.agent.conversation import INTERRUPTED_CALL
@@ -53,7 +53,7 @@ class Permissions:
                 self._remember(decision.rule)
             if reply.consent in (Consent.ONCE, Consent.ALWAYS):
                 return
-            denied = replace(denied, **_why_not(decision, reply))
+            denied = denied._replace(**_why_not(decision, reply))
         emit(denied)
         raise ToolError(denied.reason)
 
@@ -134,8 +134,7 @@ class Toolset:
             call.seconds = time.monotonic() - started
 
 
-@dataclass(frozen=True)
-class Results:
+class Results(NamedTuple):
     """The results of one answer's calls, in call order, and the files whose content the agent now knows."""
 
     blocks: list[Block]

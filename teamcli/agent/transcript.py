@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from teamcli.errors import StateError, UsageError
 from teamcli.files import AppendLog, Json, read_lines
@@ -14,8 +14,7 @@ from teamcli.files import AppendLog, Json, read_lines
 VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class SessionSummary:
+class SessionSummary(NamedTuple):
     id: str
     started: float
     updated: float
@@ -84,7 +83,7 @@ def _updated(session: SessionSummary, row: Json, when: float) -> SessionSummary:
     if not prompt and row.get("kind") == "user":
         prompt = _first_text(row)
     calls = session.model_calls + (row.get("kind") == "assistant")
-    return replace(session, updated=when, first_prompt=prompt, model_calls=calls)
+    return session._replace(updated=when, first_prompt=prompt, model_calls=calls)
 
 
 def _first_text(row: Json) -> str:

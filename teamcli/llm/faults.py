@@ -114,8 +114,7 @@ class Faults:
             )
         if status == 413 or (status < 500 and _TOO_LONG.search(detail)):
             return ContextTooLong(
-                f"The conversation is too long for {self.clean(model)}: shorten it with /compact, or begin a new one"
-                f"{_in_brackets(detail)}"
+                f"The conversation is too long for {self.clean(model)}: begin a new one (/clear){_in_brackets(detail)}"
             )
         if status == 404:
             return RequestRejected(

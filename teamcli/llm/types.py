@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from teamcli.cancel import CancelScope
 
@@ -36,8 +36,7 @@ class Message:
         return {"role": self.role, "content": list(self.content)}
 
 
-@dataclass(frozen=True)
-class ToolSpec:
+class ToolSpec(NamedTuple):
     """A tool as the model sees it."""
 
     name: str
@@ -77,8 +76,7 @@ class Preamble:
         return encode({**self.body, "stream": True})
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     preamble: Preamble
     messages: tuple[Message, ...]
 
@@ -116,8 +114,7 @@ class Usage:
         return cls(*(raw[f.name] if isinstance(raw.get(f.name), int) else 0 for f in fields(cls)))
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """A model's answer, complete or as far as it came."""
 
     content: tuple[Block, ...]
@@ -136,25 +133,21 @@ class Reply:
         return tuple(block for block in self.content if block.get("type") == "tool_use")
 
 
-@dataclass(frozen=True, slots=True)
-class TextArrived:
+class TextArrived(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ThinkingArrived:
+class ThinkingArrived(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallStarted:
+class CallStarted(NamedTuple):
     """The model has begun to write a tool call."""
 
     tool: str
 
 
-@dataclass(frozen=True, slots=True)
-class RetryScheduled:
+class RetryScheduled(NamedTuple):
     """The call failed and will be tried again from its start; what had streamed of the answer is void.
 
     `attempt` 0: nothing has failed, but the first try waits because another agent was told to slow down.

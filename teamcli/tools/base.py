@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -37,6 +38,8 @@ class Toolbox:
     workspace: Workspace
     commands: Commands
     known_files: KnownFiles
+    may_see: Callable[[Path], bool] = lambda path: True
+    """Whether a search through a directory may show this file of it; the pipeline has judged only the directory."""
 
 
 @dataclass(frozen=True)

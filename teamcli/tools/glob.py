@@ -53,7 +53,8 @@ def run(args: GlobInput, toolbox: Toolbox, running: Running) -> ToolOutput:
     query = _query(args, workspace)
     if not query.directory.is_dir():
         raise ToolError(f"path: there is no directory {workspace.relative(query.directory)}")
-    found = sorted(_matches(query, workspace, running.cancel), key=lambda entry: (-_modified(entry), entry.path))
+    matches = (entry for entry in _matches(query, workspace, running.cancel) if toolbox.may_see(Path(entry.path)))
+    found = sorted(matches, key=lambda entry: (-_modified(entry), entry.path))
     lines = [_shown(entry, workspace) for entry in found[:MAX_RESULTS]]
     if len(found) > MAX_RESULTS:
         lines.append(f"... ({len(found) - MAX_RESULTS} more) narrow the pattern or the path")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -51,7 +53,7 @@ def run(args: GrepInput, toolbox: Toolbox, running: Running) -> ToolOutput:
     workspace = toolbox.workspace
     search = _search(args, workspace)
     try:
-        results = _run_engine(args, search, workspace, running.cancel)
+        results = _run_engine(args, search, toolbox, running.cancel)
     except InvalidPattern as e:
         raise ToolError(f"pattern: {args.pattern!r} is not a valid regular expression: {e}") from e
     except EngineFailed as e:
@@ -142,19 +144,26 @@ def _cut(found: Found) -> str:
     return f"{'...' * (start > 0)}{text[start:end]}{'...' * (end < len(text))} (line cut)"
 
 
-def _run_engine(args: GrepInput, search: Search, workspace: Workspace, cancel: CancelScope) -> _Results:
+def _run_engine(args: GrepInput, search: Search, toolbox: Toolbox, cancel: CancelScope) -> _Results:
     """Raises: EngineFailed, Cancelled"""
+    is_named = path_filter(search)
+
+    @cache
+    def is_meant(path: str) -> bool:
+        return is_named(path) and toolbox.may_see(Path(path))
+
     command = ripgrep_command(search)
     if command is not None:
         try:
-            return _collect(command, search, _Results(args, workspace), cancel)
+            return _collect(command, is_meant, _Results(args, toolbox.workspace), cancel)
         except EngineFailed:  # look-around, say, which ripgrep does not know; Python has the last word
             pass
-    return _collect(python_command(search), search, _Results(args, workspace), cancel)
+    return _collect(python_command(search), is_meant, _Results(args, toolbox.workspace), cancel)
 
 
-def _collect(command: list[str | bytes], search: Search, results: _Results, cancel: CancelScope) -> _Results:
-    is_meant = path_filter(search)
+def _collect(
+    command: list[str | bytes], is_meant: Callable[[str], bool], results: _Results, cancel: CancelScope
+) -> _Results:
     with SearchProcess(command, cancel) as process:
         for found in process.found():
             if is_meant(found.path) and not results.add(found):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -20,8 +21,10 @@ from teamcli.plain import neutralise
 from teamcli.session import LEAD, Session
 from teamcli.ui.headless import exit_status
 from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
-from teamcli.ui.view import View
+from teamcli.ui.view import CYAN, View
 
+ALWAYS_ASKED = "Allowed this once: a rule of yours asks every time."
+LEAVE_WITHIN_SECONDS = 2.0
 QUIT_WORDS = ("q", "exit", "quit")
 SHELL_TIMEOUT_SECONDS = 600
 
@@ -97,7 +100,7 @@ class Repl:
             case "y" | "yes":
                 return Reply(Consent.ONCE)
             case "a" | "always":
-                self._view.say(f"From now on allowed: {question.rule}")
+                self._view.say(f"From now on allowed: {question.rule}" if question.rule else ALWAYS_ASKED)
                 return Reply(Consent.ALWAYS)
             case "" | "n" | "no":
                 return Reply(Consent.NO)
@@ -138,19 +141,27 @@ class PipedLines:
 
 
 class TypedLines:
-    """Lines typed at the prompt, with editing and a history."""
+    """Lines typed at the prompt. Ctrl-C clears a half-typed line; at an empty prompt the second in a row leaves."""
 
-    def __init__(self, read: Callable[[str], str]) -> None:
+    def __init__(self, read: Callable[[], str], half_typed: Callable[[], str], say: Callable[[str], None]) -> None:
         self._read = read
+        self._half_typed = half_typed
+        self._say = say
 
     def __iter__(self) -> Iterator[str]:
+        pressed_at = -LEAVE_WITHIN_SECONDS
         while True:
             try:
-                yield self._read("team >> ")
+                yield self._read()
             except EOFError:
                 return
             except KeyboardInterrupt:
-                continue
+                if self._half_typed():
+                    continue
+                if time.monotonic() - pressed_at < LEAVE_WITHIN_SECONDS:
+                    return
+                pressed_at = time.monotonic()
+                self._say("Ctrl-C again leaves.")
 
     def ask(self, question: str) -> str:
         return ask_plainly(question)
@@ -198,10 +209,11 @@ def run_terminal(session: Session, first_task: str, questions: queue.Queue[Quest
     view = View(sys.stdout, session)
     session.events.subscribe(view)
     prompt: PromptSession[str] = PromptSession(history=FileHistory(str(session.team.root / "history")))
+    shown = ANSI(view.paint("team >> ", CYAN))
     view.banner()
     with signals_raise(SIGTERM, SIGHUP):
         try:
-            lines = TypedLines(lambda text: prompt.prompt(ANSI(view.paint(text, "36"))))
+            lines = TypedLines(lambda: prompt.prompt(shown), lambda: prompt.default_buffer.text, view.say)
             Repl(session, view, questions).run(lines, first_task)
         except SignalReceived as e:
             return e.exit_code

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from teamcli.agent.permission_rules import Form
@@ -18,6 +18,7 @@ from teamcli.errors import ConfigError
 
 ROOT = Path("/work space/project")
 TOOLS = ("bash", "read_file", "write_file", "edit_file", "glob", "grep", "spawn_teammate")
+unhurried = settings(deadline=None)
 ALLOW, ASK, DENY = Verdict.ALLOW, Verdict.ASK, Verdict.DENY
 
 
@@ -335,6 +336,8 @@ PUSHES = [
     "sh <<'E'\ngit push\nE",
     "git pu\\\nsh",
     "git push '",
+    "git pu``sh",
+    "g$@it push",
     "if git push",
     "a; ; git push",
     "curl x",
@@ -431,6 +434,11 @@ DANGEROUS = [
     "s\\udo ls",
     "$'\\x73udo' ls",
     "/usr/bin/sudo ls",
+    "su``do ls",
+    "su$@do ls",
+    "su$()do ls",
+    "🎉; sudo ls",
+    "echo 🎉 | sudo ls",
     "su\\\ndo ls",
     "X=1 sudo ls",
     "> f sudo ls",
@@ -508,6 +516,7 @@ NOT_DANGEROUS = [
     "init 3",
     "echo init 0",
     "npm run reboot",
+    "echo '🎉 sudo'",
     "systemctl status reboot.target",
     "dd if=/dev/zero of=x",
     "dd if=x of=/dev/null",
@@ -555,6 +564,7 @@ STATIC_DENIED = [
 ]
 
 
+@unhurried
 @given(
     st.sampled_from(STATIC_DENIED),
     st.integers(),
@@ -566,6 +576,7 @@ def test_no_quoting_turns_a_denied_command_into_another(command: str, seed: int,
         assert run(policy("bash", deny=DENY_PUSH, mode=mode), around.format(quoted)).verdict is DENY
 
 
+@unhurried
 @given(st.text())
 @example("echo ')")
 @example("a,b")
@@ -586,6 +597,7 @@ def test_any_command_is_decided_and_the_rule_it_names_allows_exactly_it(command:
 PATH_PARTS = st.text(st.characters(exclude_characters="/\0"), min_size=1).filter(lambda part: part not in (".", ".."))
 
 
+@unhurried
 @given(st.lists(PATH_PARTS, min_size=1, max_size=3), st.booleans(), PATH_PARTS)
 def test_any_path_is_decided_and_the_rule_it_names_allows_exactly_it(
     parts: list[str], inside: bool, other: str
@@ -599,9 +611,10 @@ def test_any_path_is_decided_and_the_rule_it_names_allows_exactly_it(
     assert decide(allowed, "edit_file", Writes(path.parent), ROOT).verdict is ASK
     if other != path.name:
         assert decide(allowed, "edit_file", Writes(path.parent / other), ROOT).verdict is ASK
-    assert decide(allowed, "edit_file", Writes(path.parent / "x" / path.name), ROOT).verdict is ASK
+    assert decide(allowed, "edit_file", Writes(path.parent / f"{path.name}-x" / path.name), ROOT).verdict is ASK
 
 
+@unhurried
 @given(st.text())
 def test_any_rule_text_is_parsed_or_refused_with_a_config_error(text: str) -> None:
     try:
@@ -613,6 +626,7 @@ def test_any_rule_text_is_parsed_or_refused_with_a_config_error(text: str) -> No
         decide(Policy(Mode.DEFAULT, rules, rules, rules), "bash", access, ROOT)
 
 
+@unhurried
 @given(st.text("[]!^-*?\\/ab.~"))
 def test_any_glob_is_refused_or_decides(glob: str) -> None:
     try:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 
 from teamcli.agent.shell_commands import read_commands
 from teamcli.agent.shell_words import MAX_BYTES, Script, SimpleCommand, Word, parse_line
+
+unhurried = settings(deadline=None)
 
 
 def texts(script: Script) -> list[str]:
@@ -318,11 +321,26 @@ def test_a_harmless_function_is_no_fork_bomb(line: str) -> None:
     assert not read_commands(line).has_fork_bomb
 
 
+def test_characters_beyond_the_basic_plane_are_read_and_do_not_crash_the_parser() -> None:
+    assert texts(parse_line("echo '🎉' 🎉$X | 🎉")) == ["echo 🎉 ?🎉$X", "🎉"]
+    program = """
+import random, sys
+from teamcli.agent.shell_words import parse_line
+choose = random.Random(int(sys.argv[1]))
+pieces = [*"ab;|&(){}'$`<>#= ", "<<E\\n", "\\nE\\n", *"🎉🎈" * 4, chr(0x10FFFF)]
+for _ in range(10_000):
+    parse_line("".join(choose.choices(pieces, k=12)))
+"""
+    for seed in "1234":
+        assert subprocess.run([sys.executable, "-c", program, seed], timeout=100).returncode == 0
+
+
 def test_a_long_list_of_commands_is_read_without_recursion() -> None:
     script = parse_line(" && ".join(["a"] * 3000))
     assert len(script.commands) == 3000
 
 
+@unhurried
 @given(st.lists(st.text("ab./:=@%+,-", min_size=1), min_size=1).map(" ".join))
 def test_a_plain_line_reads_the_same_with_and_without_the_parser(line: str) -> None:
     fast, slow = parse_line(line), parse_line(f"{line} ''")
@@ -330,6 +348,7 @@ def test_a_plain_line_reads_the_same_with_and_without_the_parser(line: str) -> N
         assert (*fast.commands[0].words, Word("")) == slow.commands[0].words
 
 
+@unhurried
 @given(st.text())
 @example("\\")
 @example("$(")
@@ -405,6 +424,10 @@ SHELL_PIECES = [
 ]
 
 
+SHELL_LINES = st.lists(st.sampled_from(SHELL_PIECES), min_size=1, max_size=12).map("".join)
+needs_bash = pytest.mark.skipif(not Path("/bin/bash").exists(), reason="compares with the real bash")
+
+
 @pytest.fixture(scope="module")
 def witness(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bash start-up file that writes down every command which bash tries to run."""
@@ -415,11 +438,9 @@ def witness(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.skipif(not Path("/bin/bash").exists(), reason="compares with the real bash")
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
-@given(st.lists(st.sampled_from(SHELL_PIECES), min_size=1, max_size=12).map("".join))
+@needs_bash
+@settings(max_examples=300, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(SHELL_LINES)
 @example("a\\\nb a")
 @example("X=$ a")
 @example("{}")
@@ -429,8 +450,28 @@ def witness(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @example("a\\\n 2>&1")
 @example('a <<"E"a\nb\nE\n')
 @example("a\n{}")
+@example("`a` ]]``a")
+@example("a``b")
+@example("é=1 a")
+@example("X=🎉 a 🎉b")
+@example("a <<🎉\nb\n🎉\na")
 @example("$((1+$(case a in a) b;; esac)))")
+@example("time - ")
+@example("time a''b=")
 def test_every_command_that_bash_runs_was_foreseen(witness: Path, line: str) -> None:
+    check_against_bash(line, witness)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@needs_bash
+@settings(max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(SHELL_LINES)
+def test_every_command_that_bash_runs_was_foreseen_in_ever_new_lines(witness: Path, line: str) -> None:
+    check_against_bash(line, witness)
+
+
+def check_against_bash(line: str, witness: Path) -> None:
     for whole in (line, f"a {line}"):
         script = read_commands(whole)
         for arguments in [] if script.problem else commands_run_by_bash(whole, witness):

@@ -80,8 +80,13 @@ def test_a_full_disk_stops_the_turn_and_loses_nothing(program: Program) -> None:
         blocks = size // 1024 + 2
         limited = subprocess.run(
             ["bash", "-c", f'ulimit -f {blocks}; exec "$@"', "limited", *program.command(["-p", "-c", "two"])],
-            cwd=program.directory, env=program.env(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+            cwd=program.directory,
+            env=program.env(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         assert limited.returncode == 1 and "lead.jsonl" in limited.stderr and "Traceback" not in limited.stderr
         assert program.run("-p", "-c", "three").out == "ok\n"
     assert api.requests[2]["messages"][:2] == api.requests[1]["messages"][:2]

@@ -268,6 +268,26 @@ class TestExitCodes:
         assert not (program.directory / "made.txt").exists()
 
 
+def test_a_path_that_may_not_be_read_is_not_found_by_searches_either(program: Program) -> None:
+    (program.directory / "secrets").mkdir()
+    (program.directory / "secrets/key.txt").write_text("hunter2\n")
+    (program.directory / "open.txt").write_text("hunter3\n")
+    calls = answer(
+        tool("grep", pattern="hunter"), tool("glob", pattern="**/*.txt"), tool("read_file", path="secrets/key.txt")
+    )
+    with FakeAPI([calls, text("x")]) as api:
+        with_api(program, api).run("-p", "x", "--disallowedTools", "read_file(secrets/**)")
+    told = str(tool_results(api.requests[1]))
+    assert "hunter3" in told and "open.txt" in told and "hunter2" not in told
+    assert "key.txt" not in str(tool_results(api.requests[1])[:2])
+
+
+def test_a_sandbox_that_is_required_and_missing_stops_the_start(program: Program) -> None:
+    program.settings(sandbox="required")
+    ran = program.run("-p", "x")
+    assert ran.code == 2 and "sandbox" in ran.err
+
+
 class TestSignals:
     @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
     def test_in_a_stalled_stream(self, program: Program, number: signal.Signals, code: int) -> None:

@@ -34,6 +34,10 @@ def test_quit_words_leave_at_once(program: Program) -> None:
         assert (ran.code, ran.err) == (0, "")
 
 
+def test_it_says_what_it_runs_on(program: Program) -> None:
+    assert "embedded model" in program.run(stdin="q\n").err
+
+
 def test_commands_cost_no_model_call(program: Program) -> None:
     with FakeAPI([]) as api:
         program.url = api.url

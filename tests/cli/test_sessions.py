@@ -137,6 +137,7 @@ def test_no_team_leaves_nothing_behind(program: Program, tmp_path: Path) -> None
     assert list(program.directory.iterdir()) == [] and list((tmp_path / "temp").iterdir()) == []
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("moment", range(KILLS))
 def test_after_sigkill_at_any_moment_it_continues(program: Program, tmp_path: Path, moment: int) -> None:
     """Killed at a random moment of a run of tool calls; `--continue` finishes it and the strict API refuses nothing."""

@@ -134,6 +134,14 @@ class TestInterrupting:
             screen.type("/cost\r")
             screen.wait_for("0 model calls")
 
+    def test_at_an_empty_prompt_the_second_leaves(self, program: Program) -> None:
+        with Screen(program) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("\x03")
+            screen.wait_for("again leaves")
+            screen.type("\x03")
+            assert screen.wait_for_end() == 0
+
 
 def test_an_api_error_brings_the_prompt_back(program: Program) -> None:
     with FakeAPI(

@@ -1,0 +1,103 @@
+"""The documentation keeps up with the program: what it names exists, and what exists is named."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from teamcli.cli import SUBCOMMANDS, _agent_parser
+from teamcli.commands.catalog import COMMANDS
+from teamcli.settings import PermissionSettings, Price, Settings
+from teamcli.tools.base import Tool
+from teamcli.tools.catalog import BASE_TOOLS
+from tests.support.program import ROOT
+
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+TEST = re.compile(r"\b(tests/[\w/]+\.py)::(\w+(?:::\w+)*)")
+
+
+def read(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+@cache
+def names_of(path: Path) -> frozenset[str]:
+    """As pytest names them: `test_x`, `TestClass`, `TestClass::test_x`."""
+    return frozenset(names_in(ast.parse(path.read_text(encoding="utf-8")).body))
+
+
+def names_in(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield prefix + node.name
+        if isinstance(node, ast.ClassDef):
+            yield from names_in(node.body, f"{prefix}{node.name}::")
+
+
+def anchors_in(page: Path) -> set[str]:
+    """The anchors that a Markdown page's headings get."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_test_that_a_page_names_exists(page: Path) -> None:
+    named = TEST.findall(page.read_text(encoding="utf-8"))
+    missing = [f"{path}::{name}" for path, name in named if not has_test(ROOT / path, name)]
+    assert missing == []
+
+
+def has_test(path: Path, name: str) -> bool:
+    return path.is_file() and name in names_of(path)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_between_files_leads_somewhere(page: Path) -> None:
+    targets = LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
+    broken = [target for target in targets if "://" not in target and not leads_somewhere(page, target)]
+    assert broken == []
+
+
+def leads_somewhere(page: Path, target: str) -> bool:
+    name, _, anchor = target.partition("#")
+    path = page.parent / name if name else page
+    return path.exists() and (not anchor or anchor in anchors_in(path))
+
+
+def test_every_setting_is_documented() -> None:
+    keys = [name for name in Settings.model_fields if name != "permissions"]
+    keys += [f"permissions.{name}" for name in PermissionSettings.model_fields]
+    page = read("docs/settings.md")
+    assert [key for key in keys if f"| `{key}` |" not in page] == []
+    assert all(f'"{name}"' in page for name in Price.model_fields)
+
+
+def test_every_option_and_command_is_documented() -> None:
+    page = read("docs/commands.md")
+    options = [option for action in _agent_parser()._actions for option in action.option_strings]
+    assert [option for option in options if not re.search(rf"`{option}[ `]", page)] == []
+    assert [name for name in SUBCOMMANDS if f"`teamcli {name}`" not in page] == []
+    names = [name for command in COMMANDS for name in (command.name, *command.aliases)]
+    assert [name for name in names if not re.search(rf"`/{re.escape(name)}[ `]", page)] == []
+
+
+def test_every_tool_is_documented_with_its_fields() -> None:
+    page = read("docs/tools.md")
+    for tool in BASE_TOOLS:
+        section = re.search(rf"^## `{tool.name}`\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE)
+        assert section, f"{tool.name} has no section"
+        assert isinstance(tool, Tool)
+        assert [name for name in tool.input.model_fields if f"`{name}`" not in section[1]] == []
+
+
+def test_every_module_has_its_line_in_the_tree() -> None:
+    page = read("docs/architecture.md")
+    modules = [path.relative_to(ROOT / "teamcli").as_posix() for path in (ROOT / "teamcli").rglob("*.py")]
+    assert [name for name in modules if not name.endswith("__init__.py") and f"`{name}`" not in page] == []
