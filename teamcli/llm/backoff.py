@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from teamcli.cancel import CancelScope
+from teamcli.llm.watchdog import Watchdog
+
+LINGER_SECONDS = 0.5
 
 
 class Backoff:
@@ -29,6 +32,8 @@ class Backoff:
         self._longest_retry_after_seconds = longest_retry_after_seconds
         self._max_calls = max_calls
         self._chance = chance
+        self.linger = Watchdog(LINGER_SECONDS)
+        """Guards connections that an endpoint keeps open after the end of its answer."""
         self._changed = threading.Condition()
         self._not_before = 0.0
         self._running = 0

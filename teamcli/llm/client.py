@@ -31,8 +31,6 @@ from teamcli.llm.types import OnEvent, Reply, Request, RetryScheduled
 
 DEFAULT_RETRIES = 5
 NOTICEABLE_SECONDS = 0.5
-LINGER_SECONDS = 0.5
-"""How long a connection may stay open after the end of an answer; some gateways never close theirs."""
 PATIENT_READ_SECONDS = 600.0
 """For endpoints without pings: a model on a laptop can take minutes to read a long prompt."""
 
@@ -78,7 +76,7 @@ class Client:
                     if seen is not None:
                         on_event(seen)
                     if accumulator.is_complete:
-                        _read_out(stream)
+                        self._read_out(stream)
         except ModelError:
             cancel.check()  # the cancel itself broke it off
             if not accumulator.is_complete:
@@ -87,6 +85,12 @@ class Client:
         if not accumulator.is_complete:
             raise ConnectionLost("The endpoint broke off in the middle of its answer")
         return accumulator.reply()
+
+    def _read_out(self, stream: EventStream) -> None:
+        """Read to the end of a whole answer, so that its connection serves the next call; but not for long."""
+        with self._backoff.linger.guard(stream.interrupt):
+            for _ in stream.events:
+                pass
 
     def _open(self, request: Request, cancel: CancelScope) -> EventStream:
         return self._transport.reopen(request, cancel) or self._open_in_thread(request, cancel)
@@ -142,18 +146,6 @@ def _open_into(opening: Future[EventStream], transport: Transport, request: Requ
         opening.set_result(stream)
     except InvalidStateError:
         stream.close()
-
-
-def _read_out(stream: EventStream) -> None:
-    """Read to the end of a whole answer, so that its connection serves the next call; but not for long."""
-    timer = threading.Timer(LINGER_SECONDS, stream.interrupt)
-    timer.daemon = True
-    timer.start()
-    try:
-        for _ in stream.events:
-            pass
-    finally:
-        timer.cancel()
 
 
 def _given_up(error: TransientError, tries: int) -> TransientError:

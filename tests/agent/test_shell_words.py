@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -463,6 +464,7 @@ def test_every_command_that_bash_runs_was_foreseen(witness: Path, line: str) -> 
 
 
 @pytest.mark.soak
+@pytest.mark.skipif("TEAMCLI_SOAK" not in os.environ, reason="minutes long: run by `make soak`")
 @pytest.mark.timeout(1800)
 @needs_bash
 @settings(max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])

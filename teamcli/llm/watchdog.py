@@ -1,0 +1,59 @@
+"""Ends what should have ended by itself long ago. One thread for all, so that guarding something costs no thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+RESTS_AFTER_SECONDS = 10.0
+
+
+class Watchdog:
+    """`with watchdog.guard(end_it): …` calls `end_it` once the block has taken longer than the patience, or up to twice it.
+
+    The thread looks round at intervals instead of being woken for each guard: a model call ends in microseconds, and
+    waking a thread would cost more than that. With nothing to guard it goes to rest.
+    """
+
+    def __init__(self, patience_seconds: float) -> None:
+        self._patience_seconds = patience_seconds
+        self._changed = threading.Condition()
+        self._guarded: dict[object, tuple[float, Callable[[], None]]] = {}
+        self._is_awake = False
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def guard(self, end_it: Callable[[], None]) -> Iterator[None]:
+        key = object()
+        with self._changed:
+            self._guarded[key] = (time.monotonic() + self._patience_seconds, end_it)
+            if not self._is_awake:
+                self._wake()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._guarded.pop(key, None)
+
+    def _wake(self) -> None:
+        self._is_awake = True
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+            self._thread.start()
+        else:
+            self._changed.notify()
+
+    def _run(self) -> None:
+        last_needed = time.monotonic()
+        while True:
+            with self._changed:
+                self._changed.wait(self._patience_seconds if self._is_awake else None)
+                now = time.monotonic()
+                late = [key for key, (deadline, _) in self._guarded.items() if deadline <= now]
+                bites = [self._guarded.pop(key)[1] for key in late]
+                last_needed = now if self._guarded or bites else last_needed
+                self._is_awake = now - last_needed < RESTS_AFTER_SECONDS
+            for bite in bites:
+                bite()
