@@ -6,10 +6,10 @@ import gc
 import os
 import queue
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 from teamcli.agent.approval import Ask, Question, nobody_to_ask
 from teamcli.agent.conversation import Conversation, History
@@ -53,8 +53,7 @@ NO_KEY = (
 )
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """The directory teamcli was started in: what it brings along, and how far the user trusts it."""
 
     directory: Path
@@ -72,7 +71,7 @@ class Place:
         """
         self.team.prepare()
         endpoint = self.environment.untrusted_endpoint or self.trusted.endpoint
-        trusted = replace(self.trusted, config=True, state=True, endpoint=endpoint)
+        trusted = self.trusted._replace(config=True, state=True, endpoint=endpoint)
         TrustStore(self.home).keep(self.directory, self.team, trusted)
         return look_around(self.directory, self.home)
 

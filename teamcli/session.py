@@ -51,12 +51,12 @@ class Permits:
 
     def set_mode(self, mode: Mode) -> None:
         with self._lock:
-            self.policy = replace(self.policy, mode=mode)
+            self.policy = self.policy._replace(mode=mode)
 
     def always_allow(self, rule: str) -> None:
         """Raises: StateError, ConfigError."""
         with self._lock:
-            self.policy = replace(self.policy, allow=(*self.policy.allow, *parse_rules([rule])))
+            self.policy = self.policy._replace(allow=(*self.policy.allow, *parse_rules([rule])))
         self._save_rule(rule)
 
 

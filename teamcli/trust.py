@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from teamcli.errors import StateError
 from teamcli.files import read_json, write_json
@@ -24,8 +23,7 @@ def home_dir() -> Path:
     return Path.home() / ".teamcli"
 
 
-@dataclass(frozen=True, slots=True)
-class Trusted:
+class Trusted(NamedTuple):
     """What of a directory may be used. A stranger's: nothing."""
 
     config: bool = False
@@ -60,9 +58,9 @@ class TrustStore:
 
         Raises: StateError
         """
-        trusted = replace(trusted, token=trusted.token or secrets.token_hex(16))
+        trusted = trusted._replace(token=trusted.token or secrets.token_hex(16))
         team.write_owner_token(trusted.token)
-        directories = {**self._directories(), str(directory): asdict(trusted)}
+        directories = {**self._directories(), str(directory): trusted._asdict()}
         write_json(self._path, {"v": 1, "directories": directories})
         return trusted
 

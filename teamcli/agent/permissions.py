@@ -8,9 +8,9 @@ from accidents, the sandbox draws the border.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 from teamcli.agent.dangerous import danger_of
 from teamcli.agent.permission_rules import (
@@ -48,16 +48,14 @@ class Verdict(StrEnum):
     DENY = "deny"
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(NamedTuple):
     mode: Mode = Mode.DEFAULT
     allow: tuple[Rule, ...] = ()
     ask: tuple[Rule, ...] = ()
     deny: tuple[Rule, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     verdict: Verdict
     reason: str
     """One sentence that names the rule or mode at fault."""
@@ -65,8 +63,7 @@ class Decision:
     """For ASK the narrowest rule that would allow it (none where an ask rule asks each time), else what decided."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(NamedTuple):
     tool: str
     access: Access
     root: Path

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import dropwhile, pairwise
+from typing import NamedTuple
 
 from teamcli.agent.shell_words import Script, SimpleCommand, Word, names, parse_line
 
@@ -16,8 +17,7 @@ _MORE_ARGUMENTS = Word("{}", "{}")
 """Stands for what `xargs` and `find` fill in."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wrapper:
+class Wrapper(NamedTuple):
     """How a program that runs another one is called: `NAME [options] [operands] COMMAND…`."""
 
     valued: frozenset[str] = frozenset()
@@ -135,8 +135,7 @@ class _Found:
             self.problem = self.problem or f"what `{name}` runs is known only when it runs"
 
 
-@dataclass(frozen=True, slots=True)
-class _Unknown:
+class _Unknown(NamedTuple):
     why: str
     reads_input: bool = False
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from tree_sitter import Language, Node
@@ -86,8 +85,7 @@ _RESERVED = names("if then else elif fi do done case esac while until for select
 _HARMLESS_TARGETS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(NamedTuple):
     value: str
     """Quotes and escapes resolved; an expansion stands in it as written."""
     source: str = ""
@@ -98,8 +96,7 @@ class Word:
         return not self.source
 
 
-@dataclass(frozen=True, slots=True)
-class SimpleCommand:
+class SimpleCommand(NamedTuple):
     words: tuple[Word, ...]
     """Name and arguments; empty for assignments or redirections that stand alone."""
     assignments: tuple[Word, ...] = ()
@@ -108,8 +105,7 @@ class SimpleCommand:
     """Files that its redirections write (`/dev/null` and other descriptors are none)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(NamedTuple):
     commands: tuple[SimpleCommand, ...]
     """Every simple command; where `problem` says that the line was not understood, each place where one may begin."""
     problem: str = ""

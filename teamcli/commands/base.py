@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from teamcli.session import Session
 
@@ -12,8 +12,7 @@ class Leave(Exception):
     """Raised by a command that ends the REPL."""
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     name: str
     usage: str
     """Its arguments, as help shows them."""

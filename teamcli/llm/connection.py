@@ -13,10 +13,9 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import ConfigError
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
 _CA_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
+class Timeouts(NamedTuple):
     connect_seconds: float = 10.0
     read_seconds: float = 120.0
     """The longest silence in an answer. The API sends pings while it works, so more than this is a dead connection."""

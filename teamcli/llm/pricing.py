@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from teamcli.llm.types import Usage
 
@@ -29,8 +28,7 @@ class AnyPrice(Protocol):
     def output(self) -> float: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(NamedTuple):
     input: float
     output: float
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from teamcli.cancel import CancelScope
 from teamcli.llm.types import Request
 
 
-@dataclass(frozen=True, slots=True)
-class EventStream:
+class EventStream(NamedTuple):
     """One answer that is coming in."""
 
     events: Iterator[dict[str, Any]]

@@ -11,7 +11,7 @@ RESTS_AFTER_SECONDS = 10.0
 
 
 class Watchdog:
-    """`with watchdog.guard(end_it): …` calls `end_it` once the block has taken longer than the patience, or up to twice it.
+    """`with watchdog.guard(end_it): …` calls `end_it` when the block takes longer than the patience (or twice that).
 
     The thread looks round at intervals instead of being woken for each guard: a model call ends in microseconds, and
     waking a thread would cost more than that. With nothing to guard it goes to rest.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
@@ -31,8 +31,7 @@ class ToolInput(BaseModel):
         return {name: value for name, value in raw.items() if value is not None} if isinstance(raw, dict) else raw
 
 
-@dataclass(frozen=True)
-class Toolbox:
+class Toolbox(NamedTuple):
     """What the tools of one agent work with, for as long as the agent lives."""
 
     workspace: Workspace
@@ -42,8 +41,7 @@ class Toolbox:
     """Whether a search through a directory may show this file of it; the pipeline has judged only the directory."""
 
 
-@dataclass(frozen=True)
-class Running:
+class Running(NamedTuple):
     """What one call has while it runs."""
 
     cancel: CancelScope

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from teamcli.agent.tool import Progress
 from teamcli.cancel import CancelScope
@@ -21,16 +21,14 @@ _MAX_KEPT_ENDED = 20
 _STOP_PATIENCE_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(NamedTuple):
     """A command that was waited for."""
 
     output: str
     ended: Ended
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(NamedTuple):
     """A background command at one moment."""
 
     id: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from teamcli.agent.tool import Display, ToolOutput, Writes
 from teamcli.errors import ToolError
@@ -41,8 +41,7 @@ class EditFileInput(ToolInput):
     replace_all: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Edit:
+class _Edit(NamedTuple):
     before: Text
     after: str
     places: list[Span]

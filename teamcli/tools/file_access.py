@@ -12,10 +12,9 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from teamcli.errors import ToolError
 from teamcli.tools.known_files import new_digest
@@ -102,8 +101,7 @@ def _near(name: str, names: list[str]) -> list[str]:
     return [by_folded[match] for match in difflib.get_close_matches(name.casefold(), by_folded, n=3, cutoff=0.7)]
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(NamedTuple):
     digest: str
     data: bytes | None
     """None for a file that is too large to hold."""

@@ -10,10 +10,9 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from teamcli.workspace import TEAM_DIR
 
@@ -25,8 +24,7 @@ _GITIGNORE = ".gitignore"
 _MAX_GITIGNORE_BYTES = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Ignores:
+class Ignores(NamedTuple):
     """The .gitignore files that apply somewhere, the outermost first, each with the directory it stands in."""
 
     rules: tuple[tuple[str, GitIgnoreSpec], ...] = ()
@@ -47,8 +45,7 @@ class Ignores:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(NamedTuple):
     """What lies above the directory where a walk starts."""
 
     ignores: Ignores

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import Field
 
@@ -28,8 +28,7 @@ class GlobInput(ToolInput):
     path: str = Field(".", description="Directory to search")
 
 
-@dataclass(frozen=True, slots=True)
-class _Query:
+class _Query(NamedTuple):
     directory: Path
     pattern: str
     """Relative to `directory`."""

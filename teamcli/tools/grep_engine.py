@@ -13,9 +13,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from teamcli.cancel import CancelScope
 from teamcli.tools.file_walk import look_around
@@ -53,8 +52,7 @@ class InvalidPattern(EngineFailed):
     """Raised when that is because of the pattern."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """A line, or (with `counts`) a file."""
 
     path: str
@@ -106,7 +104,7 @@ def python_command(search: Search) -> list[str | bytes]:
     """The same search for the fallback. It imports nothing from the directory it runs in (-P)."""
     pathspec = importlib.util.find_spec("pathspec")
     places = [str(_PACKAGE_ROOT)] + ([str(Path(pathspec.origin).parents[1])] if pathspec and pathspec.origin else [])
-    return [sys.executable, "-P", "-X", "utf8", "-c", _CHILD, json.dumps(asdict(search)), *places]
+    return [sys.executable, "-P", "-X", "utf8", "-c", _CHILD, json.dumps(search._asdict()), *places]
 
 
 class SearchProcess:

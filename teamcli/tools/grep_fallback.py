@@ -17,9 +17,8 @@ import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from teamcli.tools.file_walk import look_around, walk
 from teamcli.tools.glob_pattern import compile_glob
@@ -42,8 +41,7 @@ _NOT_LITERAL = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
+class Search(NamedTuple):
     """What to look for, and where."""
 
     pattern: str

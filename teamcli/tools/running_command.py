@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from teamcli.errors import ToolError
 from teamcli.tools import command_supervisor as wire
@@ -24,8 +24,7 @@ _CHUNK = 64 * 1024
 _LARGEST_PIPE = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     exit_code: int
     """Negative: the signal that ended the shell."""
     left_running: bool

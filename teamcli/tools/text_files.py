@@ -6,7 +6,7 @@ Decoding and encoding are exact opposites for every file that is taken for text,
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from teamcli.errors import ToolError
 
@@ -43,8 +43,7 @@ _MAGIC = (
 _WINDOWS_1252 = "".join(bytes([code]).decode("cp1252", "ignore") or chr(code) for code in range(256))
 
 
-@dataclass(frozen=True, slots=True)
-class Encoding:
+class Encoding(NamedTuple):
     name: str
     codec: str
     """Of Python; empty for Windows-1252, whose codec there refuses some bytes."""
@@ -71,8 +70,7 @@ _MARKED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(NamedTuple):
     """A file's content, with its line ends as they are."""
 
     content: str

@@ -61,6 +61,8 @@ class Repl:
                 self._serve(text, lines)
             except Leave:
                 return
+            except KeyboardInterrupt:  # too late for the turn that it was meant for
+                self._view.say("")
             except TeamcliError as e:
                 self._view.say(f"teamcli: {neutralise(str(e))}")
 
@@ -150,9 +152,13 @@ class TypedLines:
 
     def __iter__(self) -> Iterator[str]:
         pressed_at = -LEAVE_WITHIN_SECONDS
+        hint = ""
         while True:
             try:
-                yield self._read()
+                if hint:
+                    self._say(hint)
+                hint = ""
+                line = self._read()
             except EOFError:
                 return
             except KeyboardInterrupt:
@@ -161,7 +167,9 @@ class TypedLines:
                 if time.monotonic() - pressed_at < LEAVE_WITHIN_SECONDS:
                     return
                 pressed_at = time.monotonic()
-                self._say("Ctrl-C again leaves.")
+                hint = "Ctrl-C again leaves."
+            else:
+                yield line
 
     def ask(self, question: str) -> str:
         return ask_plainly(question)
