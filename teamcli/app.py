@@ -6,14 +6,16 @@ import gc
 import os
 import queue
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from teamcli.agent.approval import Ask, Question, nobody_to_ask
+from teamcli.agent.approval import Ask, nobody_to_ask
 from teamcli.agent.conversation import Conversation, History
-from teamcli.agent.events import CallStarted, PermissionDenied, Recorded
+from teamcli.agent.events import CallStarted, Notice, PermissionDenied, Recorded, Severity
 from teamcli.agent.journal import Journal
 from teamcli.agent.limits import Budget, Meter
 from teamcli.agent.loop import Agent
@@ -21,7 +23,6 @@ from teamcli.agent.permissions import Mode, Policy, decide, may_see, parse_rules
 from teamcli.agent.prompt import LEAD_PROMPT, find_instructions, system_prompt
 from teamcli.agent.tool_calls import Permissions, Toolset
 from teamcli.agent.transcript import begin_session, find_session, list_sessions, session_rows
-from teamcli.cancel import CancelScope
 from teamcli.environment import MODEL, Environment, read_environment
 from teamcli.errors import ConfigError
 from teamcli.files import AppendLog
@@ -33,7 +34,7 @@ from teamcli.llm.types import LLM, Preamble, Usage
 from teamcli.logs import log_to
 from teamcli.options import Options
 from teamcli.plain import neutralise
-from teamcli.session import LEAD, Fanout, Permits, Session
+from teamcli.session import EMBEDDED, LEAD, Fanout, Permits, Session
 from teamcli.settings import Settings, add_allow_rule, load_settings, loosens
 from teamcli.state import LeadLock, TeamDir, lock_holder
 from teamcli.tools.base import Toolbox
@@ -45,8 +46,9 @@ from teamcli.trust import Trusted, TrustStore, claim, home_dir
 from teamcli.ui import headless
 from teamcli.workspace import Workspace
 
-EMBEDDED = "embedded"
 NO_SANDBOX = "`sandbox` is set to required, and this version has none: set it to auto or off in the settings"
+SHORTEST_SECRET = 8
+"""A shorter one (`ollama`, say) is no secret, and masking it would garble ordinary text."""
 NO_KEY = (
     "No API key: a small embedded model is on, which follows plain words such as `run ls`."
     " For a real one set ANTHROPIC_API_KEY, in the environment or in .env."
@@ -63,6 +65,29 @@ class Place(NamedTuple):
     environment: Environment
     offers: tuple[str, ...]
     """What would be used if the user trusted the directory, in words."""
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether there is something to ask the user about: it brings more than was refused before."""
+        return bool(set(self.offers) - set(self.trusted.refused))
+
+    @property
+    def brings_config(self) -> bool:
+        """Whether anything stands here that may shape what agents do, used by this version or not."""
+        shared = ("agents", "commands", "skills", "memory")
+        directories = (*(self.team.root / name for name in shared), self.directory / ".claude")
+        return bool(self.offers) or any(directory.exists() for directory in directories)
+
+    def refuse(self) -> Place:
+        """The same place, with the user's no remembered.
+
+        Raises: ConfigError
+        """
+        self.team.prepare()
+        state = self.trusted.state or not self.team.has_state
+        trusted = self.trusted._replace(state=state, refused=self.offers)
+        TrustStore(self.home).keep(self.directory, self.team, trusted)
+        return look_around(self.directory, self.home)
 
     def trust(self) -> Place:
         """The same place, trusted from now on.
@@ -116,14 +141,16 @@ def run_repl(options: Options) -> int:
 
     at_terminal = sys.stdin.isatty()
     place = look_around(Path.cwd())
-    if place.offers and (options.trust or (at_terminal and repl.ask_trust(place.directory, place.offers))):
+    if place.offers and options.trust:
         place = place.trust()
-    questions: queue.Queue[Question | None] = queue.Queue()
-    session = open_session(options, place, questions.put if at_terminal else nobody_to_ask)
+    elif place.is_stranger and at_terminal:
+        place = place.trust() if repl.ask_trust(place.directory, place.offers) else place.refuse()
+    news: repl.NewsQueue = queue.SimpleQueue()
+    session = open_session(options, place, news.put if at_terminal else nobody_to_ask)
     session.notes += untrusted_notes(place)
     try:
         if at_terminal:
-            return repl.run_terminal(session, options.prompt, questions)
+            return repl.run_terminal(session, options.prompt, news)
         _print_notes(session.notes)
         return repl.run_piped(session, options.prompt)
     finally:
@@ -170,9 +197,30 @@ def open_session(options: Options, place: Place, ask: Ask = nobody_to_ask) -> Se
     return _Builder(options, place, ask).build()
 
 
+class _Choices(NamedTuple):
+    """What was chosen before anything is touched."""
+
+    settings: Settings
+    workspace: Workspace
+    policy: Policy
+    endpoint: Endpoint | None
+    model: str
+    price: Callable[[Usage, str], float | None]
+
+
+class _State(NamedTuple):
+    """What lies on disk, opened."""
+
+    team: TeamDir
+    lock: LeadLock | None
+    log: AppendLog
+    session_id: str
+    history: History
+
+
 @dataclass
 class _Builder:
-    """Builds one session; `notes` collects what the user should know on the way."""
+    """Builds one session: chooses, opens the state, assembles. `notes` collects what the user should know."""
 
     options: Options
     place: Place
@@ -180,78 +228,30 @@ class _Builder:
     notes: list[str] = field(default_factory=list)
 
     def build(self) -> Session:
+        choices = self._choose()
+        with ExitStack() as undo:
+            state = self._open_state(choices, undo)
+            session = self._assemble(choices, state)
+            undo.pop_all()
+        gc.freeze()  # what is loaded by now stays for good: the collector need not look at it again and again
+        gc.enable()
+        return session
+
+    def _choose(self) -> _Choices:
         options, place = self.options, self.place
         self.notes += place.environment.notes
         settings = read_settings(place)
         if settings.sandbox == "required":
             raise ConfigError(NO_SANDBOX)
-        workspace = Workspace(place.directory, tuple(_directory(path) for path in options.add_dirs))
-        policy = self._policy(settings)
         endpoint = choose_endpoint(options, place, settings)
         model = choose_model(options, place, settings, endpoint)
         if endpoint is None and not options.offline:
             self.notes.append(NO_KEY)
         price = partial(_price, settings=settings)
         if options.max_budget_usd is not None and price(Usage(), model) is None:
-            raise ConfigError(
-                f"--max-budget-usd: no price is known for {model}; give one under `prices` in the settings"
-            )
-        team, lock = self._team_dir()
-        trusted = (
-            place.trusted
-            if team.is_private
-            else claim(TrustStore(place.home), place.directory, team, bool(place.offers))
-        )
-        log_to(team.logs, options.debug)
-        log = AppendLog(team.lead_transcript, settings.durable)
-        if log.torn:
-            self.notes.append("A line that a crash had left unfinished was cut from the transcript.")
-        session_id, history = self._history(team, log, model, trusted.state)
-
-        host = CommandHost(os.environ)
-        events = Fanout()
-        journal = Journal(AppendLog(team.events, durable=False))
-        events.subscribe(journal)
-        events.subscribe(lambda event: host.prestart() if event == CallStarted(LEAD, "bash") else None)
-        permits = Permits(policy, partial(add_allow_rule, team.local_settings))
-        commands = Commands(host)
-        toolbox = Toolbox(
-            workspace,
-            commands,
-            KnownFiles(PathLocks(), history.seen_files),
-            lambda path: may_see(permits.policy, path, workspace.root),
-        )
-        tools = bind_tools(BASE_TOOLS, toolbox)
-        permissions = Permissions(
-            lambda tool, access: decide(permits.policy, tool, access, workspace.root), self.ask, permits.always_allow
-        )
-        budget = Budget(options.max_budget_usd)
-        lead = Agent(
-            name=LEAD,
-            llm=self._llm(endpoint, settings),
-            preamble=Preamble(
-                model,
-                self._system(),
-                tuple(tool.spec for tool in tools.values()),
-                settings.max_tokens,
-                settings.prompt_caching,
-                {"thinking": settings.thinking} if settings.thinking else {},
-            ),
-            conversation=Conversation(log, history, lambda message: events(Recorded(LEAD, message))),
-            toolset=Toolset(LEAD, tools, permissions, events),
-            meter=Meter(budget, options.max_turns),
-            price=price,
-            emit=events,
-        )
-        session = Session(
-            session_id, model, workspace, team, lead, permits, budget, events, log, journal, host, commands,
-            CancelScope(), lock, self.notes,
-        )  # fmt: skip
-        events.subscribe(lambda event: session.denials.append(event) if isinstance(event, PermissionDenied) else None)
-        lead.conversation.close_open_calls()
-        gc.freeze()  # what is loaded by now stays for good: the collector need not look at it again and again
-        gc.enable()
-        return session
+            raise ConfigError(f"--max-budget-usd: no price is known for {model}; give one under `prices` in settings")
+        workspace = Workspace(place.directory, tuple(_directory(path) for path in options.add_dirs))
+        return _Choices(settings, workspace, self._policy(settings), endpoint, model, price)
 
     def _policy(self, settings: Settings) -> Policy:
         options, rules = self.options, settings.permissions
@@ -261,6 +261,112 @@ class _Builder:
             allow=parse_rules([*rules.allow, *options.allowed_tools], names),
             ask=parse_rules(rules.ask, names),
             deny=parse_rules([*rules.deny, *options.disallowed_tools], names),
+        )
+
+    def _open_state(self, choices: _Choices, undo: ExitStack) -> _State:
+        """The directory's own state, or a private one where that is asked for or another lead has the directory."""
+        team, lock = self._team_dir(undo)
+        is_ours = team.is_private or self._claim(team).state
+        log_to(team.logs, self.options.debug)
+        session_id, history = self._session_to_continue(team) if is_ours else self._refuse_to_continue(team)
+        log = AppendLog(team.lead_transcript, choices.settings.durable)
+        undo.callback(log.close)
+        if log.torn:
+            self.notes.append("A line that a crash had left unfinished was cut from the transcript.")
+        return _State(team, lock, log, begin_session(log, choices.model, session_id), history)
+
+    def _team_dir(self, undo: ExitStack) -> tuple[TeamDir, LeadLock | None]:
+        if not self.options.no_team:
+            team = self.place.team
+            team.prepare()
+            if (lock := LeadLock.take(team.lock)) is not None:
+                undo.callback(lock.release)
+                return team, lock
+            holder = f"process {lock_holder(team.lock)}"
+            if not self.options.headless:
+                raise ConfigError(f"teamcli already runs in this directory ({holder}); leave it, or use --no-team")
+            self.notes.append(f"Another teamcli leads in this directory ({holder}): working alone beside it.")
+        private = TeamDir.temporary()
+        undo.callback(private.discard)
+        return private, None
+
+    def _claim(self, team: TeamDir) -> Trusted:
+        return claim(TrustStore(self.place.home), self.place.directory, team, self.place.brings_config)
+
+    def _session_to_continue(self, team: TeamDir) -> tuple[str | None, History]:
+        wanted = self.options.resume
+        if wanted is None and not self.options.go_on:
+            return None, History()
+        sessions = list_sessions(team.lead_transcript)
+        if not wanted and not sessions:
+            self.notes.append("There is no session to continue here: this is a new one.")
+            return None, History()
+        session = find_session(sessions, wanted) if wanted else sessions[0]
+        return session.id, History.read(session_rows(team.lead_transcript, session.id))
+
+    def _refuse_to_continue(self, team: TeamDir) -> tuple[None, History]:
+        if self.options.resume is not None or self.options.go_on:
+            raise ConfigError("the conversations in .team/ were not made here; look at them, then use --trust")
+        return None, History()
+
+    def _assemble(self, choices: _Choices, state: _State) -> Session:
+        settings, workspace = choices.settings, choices.workspace
+        team, log, history = state.team, state.log, state.history
+        events = Fanout()
+        journal = Journal(
+            AppendLog(team.events, durable=False), lambda text: events(Notice(LEAD, text, Severity.WARNING))
+        )
+        host = CommandHost(os.environ)
+        denials: list[PermissionDenied] = []
+        events.subscribe(journal)
+        events.subscribe(lambda event: denials.append(event) if isinstance(event, PermissionDenied) else None)
+        events.subscribe(lambda event: host.prestart() if isinstance(event, CallStarted) else None)
+
+        permits = Permits(choices.policy, partial(add_allow_rule, team.local_settings))
+        commands = Commands(host)
+        known_files = KnownFiles(PathLocks(), history.seen_files)
+        toolbox = Toolbox(workspace, commands, known_files, lambda path: may_see(permits.policy, path, workspace.root))
+        tools = bind_tools(BASE_TOOLS, toolbox)
+        permissions = Permissions(
+            lambda tool, access: decide(permits.policy, tool, access, workspace.root), self.ask, permits.always_allow
+        )
+        secret = choices.endpoint.secret if choices.endpoint else ""
+        budget = Budget(self.options.max_budget_usd)
+        lead = Agent(
+            name=LEAD,
+            llm=self._llm(choices.endpoint, settings),
+            preamble=Preamble(
+                choices.model,
+                self._system(),
+                tuple(tool.spec for tool in tools.values()),
+                settings.max_tokens,
+                settings.prompt_caching,
+                {"thinking": settings.thinking} if settings.thinking else {},
+            ),
+            conversation=Conversation(log, history, lambda message: events(Recorded(LEAD, message))),
+            toolset=Toolset(LEAD, tools, permissions, events, partial(redact, secret=secret)),
+            meter=Meter(budget, self.options.max_turns),
+            price=choices.price,
+            emit=events,
+        )
+        lead.conversation.close_open_calls()
+        return Session(
+            id=state.session_id,
+            model=choices.model,
+            workspace=workspace,
+            team=team,
+            lead=lead,
+            permits=permits,
+            budget=budget,
+            events=events,
+            log=log,
+            journal=journal,
+            host=host,
+            commands=commands,
+            known_files=known_files,
+            lock=state.lock,
+            notes=self.notes,
+            denials=denials,
         )
 
     def _llm(self, endpoint: Endpoint | None, settings: Settings) -> LLM:
@@ -276,35 +382,9 @@ class _Builder:
         self.notes += instructions.problems
         return system_prompt(LEAD_PROMPT, instructions.found, self.options.append_system_prompt)
 
-    def _team_dir(self) -> tuple[TeamDir, LeadLock | None]:
-        """The directory's own state, or a private one where that is asked for or another lead has the directory."""
-        team = self.place.team
-        if self.options.no_team:
-            return TeamDir.temporary(), None
-        team.prepare()
-        if (lock := LeadLock.take(team.lock)) is not None:
-            return team, lock
-        pid = lock_holder(team.lock)
-        if not self.options.headless:
-            raise ConfigError(
-                f"teamcli already runs in this directory (process {pid}); leave it first, or use --no-team"
-            )
-        self.notes.append(f"Another teamcli leads in this directory (process {pid}): working alone beside it.")
-        return TeamDir.temporary(), None
 
-    def _history(self, team: TeamDir, log: AppendLog, model: str, is_ours: bool) -> tuple[str, History]:
-        """The session to go on with, or a new one."""
-        wanted = self.options.resume
-        if wanted is not None or self.options.go_on:
-            if not is_ours and team.has_state:
-                raise ConfigError("the conversations in .team/ were not made here; look at them, then use --trust")
-            sessions = list_sessions(team.lead_transcript)
-            if wanted or sessions:
-                session = find_session(sessions, wanted) if wanted else sessions[0]
-                history = History.read(session_rows(team.lead_transcript, session.id))
-                return begin_session(log, model, session.id), history
-            self.notes.append("There is no session to continue here: this is a new one.")
-        return begin_session(log, model), History()
+def redact(text: str, secret: str) -> str:
+    return text.replace(secret, "[the API key]") if len(secret) >= SHORTEST_SECRET else text
 
 
 def _price(usage: Usage, model: str, settings: Settings) -> float | None:

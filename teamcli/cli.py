@@ -13,13 +13,14 @@ from typing import NoReturn
 from teamcli import __version__
 from teamcli.errors import AuthError, ConfigError, ModelNotFound, TeamcliError, UsageError
 from teamcli.options import ExitStatus, Options
+from teamcli.plain import neutralise
 
 MODES = ("default", "acceptEdits", "plan", "bypassPermissions")
 
 
 def run(argv: Sequence[str]) -> int:
     """Run the program with these arguments; returns its exit code."""
-    _speak_utf8()
+    _have_standard_streams()
     try:
         if argv and argv[0] in SUBCOMMANDS:
             return SUBCOMMANDS[argv[0]](argv[1:])
@@ -29,7 +30,7 @@ def run(argv: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitStatus.SIGPIPE
     except TeamcliError as e:
-        print(f"teamcli: {e}", file=sys.stderr)
+        print(f"teamcli: {neutralise(str(e))}", file=sys.stderr)
         return (
             ExitStatus.USAGE
             if isinstance(e, UsageError | ConfigError | AuthError | ModelNotFound)
@@ -46,20 +47,32 @@ def _run_agent(options: Options) -> int:
     return app.run_headless(options) if options.headless else app.run_repl(options)
 
 
-def _speak_utf8() -> None:
-    """Pipes and files get UTF-8 whatever the locale; a terminal gets what it can show, and a `?` for the rest."""
+def _have_standard_streams() -> None:
+    """Descriptors 0 to 2 lead somewhere, so that no file of ours gets their numbers.
+
+    Pipes and files get UTF-8 whatever the locale; a terminal gets what it can show, and a `?` for the rest.
+    """
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    sys.stdin = sys.stdin or open(0, encoding="utf-8")  # noqa: SIM115 - they stay open to the end
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="replace")
 
 
 def _enter(directory: Path | None) -> None:
-    if directory is None:
-        return
     try:
-        os.chdir(directory)
+        if directory is not None:
+            os.chdir(directory)
     except OSError as e:
         raise UsageError(f"--cwd: cannot enter {directory}: {e.strerror}") from e
+    try:
+        Path.cwd()
+    except OSError as e:
+        raise UsageError("the current directory is gone; change to one that is there") from e
 
 
 def _doctor(argv: Sequence[str]) -> int:
@@ -101,7 +114,7 @@ def parse_options(argv: Sequence[str]) -> Options:
     """Raises: UsageError."""
     arguments = _agent_parser().parse_intermixed_args(list(argv))
     options = Options(
-        prompt=" ".join(arguments.prompt),
+        prompt=" ".join(arguments.prompt).strip(),
         headless=arguments.headless,
         model=arguments.model,
         permission_mode=arguments.permission_mode,

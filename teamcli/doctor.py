@@ -21,6 +21,7 @@ from teamcli.llm.credentials import Endpoint
 from teamcli.llm.pricing import price_of
 from teamcli.llm.types import Message, Preamble, Request
 from teamcli.options import ExitStatus, Options
+from teamcli.plain import neutralise
 from teamcli.settings import Settings
 from teamcli.state import lock_holder
 
@@ -43,7 +44,7 @@ def _run(name: str, check: Callable[[], str]) -> int:
 
 def _print(name: str, finding: str | TeamcliError) -> int:
     is_fine = isinstance(finding, str)
-    print(f"{'ok ' if is_fine else 'BAD'}  {name:<9}  {finding}", flush=True)
+    print(f"{'ok ' if is_fine else 'BAD'}  {name:<9}  {neutralise(str(finding))}", flush=True)
     return ExitStatus.DONE if is_fine else ExitStatus.FAILED
 
 

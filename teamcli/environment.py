@@ -17,6 +17,16 @@ from teamcli.files import cannot
 KEY_VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 ENDPOINT = "ANTHROPIC_BASE_URL"
 MODEL = "MODEL_ID"
+SECRET_VARIABLES = frozenset(
+    {
+        *KEY_VARIABLES,
+        "ANTHROPIC_CUSTOM_HEADERS",
+        "ANTHROPIC_IDENTITY_TOKEN",
+        "ANTHROPIC_FOUNDRY_API_KEY",
+        "AWS_BEARER_TOKEN_BEDROCK",
+    }
+)
+"""What no command may see."""
 _FROM_DOTENV = (*KEY_VARIABLES, ENDPOINT, MODEL)
 
 

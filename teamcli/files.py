@@ -7,9 +7,11 @@ killed process left unfinished at the end of a log is cut off (and handed back) 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
+import stat
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -20,6 +22,8 @@ from teamcli.errors import StateError
 
 Json = dict[str, Any]
 
+VERSION = 1
+"""Of every document and log that we write, as its `v`."""
 PRIVATE_FILE = 0o600
 PRIVATE_DIR = 0o700
 _TAIL_CHUNK = 64 * 1024
@@ -53,6 +57,22 @@ def write_atomic(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
     _sync_directory(path.parent)
 
 
+def open_private(path: Path, flags: int) -> int:
+    """Open or create a file of our own. Never through a link: a cloned repository could point it anywhere.
+
+    Raises: StateError
+    """
+    try:
+        fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, PRIVATE_FILE)
+    except OSError as e:
+        is_link = e.errno == errno.ELOOP
+        raise StateError(f"{path} is a symbolic link; remove it" if is_link else cannot("open", path, e)) from e
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise StateError(f"{path} is not a regular file; remove it")
+    return fd
+
+
 def write_json(path: Path, value: Json) -> None:
     write_atomic(path, json.dumps(value, ensure_ascii=False, indent=2).encode() + b"\n")
 
@@ -79,9 +99,12 @@ class AppendLog:
         self._lock = threading.Lock()  # flock does not keep threads apart that share one descriptor
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
-            self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
         except OSError as e:
             raise StateError(cannot("open", path, e)) from e
+        is_new = not path.exists()
+        self._fd = open_private(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        if is_new and durable:
+            _sync_directory(path.parent)
         with self._locked():
             self.torn = cut_torn_tail(self._fd)
 
@@ -93,20 +116,21 @@ class AppendLog:
         data = b"".join(map(encode_line, values))
         try:
             with self._locked():
-                write_whole(self._fd, data)
-                if self._durable:
-                    os.fsync(self._fd)
+                write_whole(self._fd, data, self._durable)
         except OSError as e:
             raise StateError(cannot("write", self.path, e)) from e
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        with self._lock:
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         with self._lock:
+            if self._fd < 0:
+                raise StateError(f"{self.path} is closed: teamcli is leaving")
             fcntl.flock(self._fd, fcntl.LOCK_EX)
             try:
                 yield
@@ -114,13 +138,15 @@ class AppendLog:
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
 
 
-def write_whole(fd: int, data: bytes) -> None:
+def write_whole(fd: int, data: bytes, durable: bool) -> None:
     """Append `data` entirely, or (disk full) leave the file as it was and raise OSError. The caller holds the lock."""
     size = os.fstat(fd).st_size
     view = memoryview(data)
     try:
         while view:
             view = view[os.write(fd, view) :]
+        if durable:
+            os.fsync(fd)
     except OSError:
         os.ftruncate(fd, size)
         raise
@@ -187,7 +213,15 @@ def read_json(path: Path) -> Json | None:
         raise StateError(f"{path} is not valid JSON ({e}); mend or remove it") from e
     if not isinstance(value, dict):
         raise StateError(f"{path} must hold a JSON object, not a {type(value).__name__}; mend or remove it")
+    refuse_newer(path, value)
     return value
+
+
+def refuse_newer(path: Path, value: Json) -> None:
+    """Raises: StateError, for what a later version wrote and this one might spoil."""
+    version = value.get("v", VERSION)
+    if isinstance(version, int) and version > VERSION:
+        raise StateError(f"{path} was written by a newer teamcli (version {version}); update teamcli to use it")
 
 
 def cannot(verb: str, path: Path, error: OSError) -> str:

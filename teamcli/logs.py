@@ -6,7 +6,8 @@ import logging
 import os
 from pathlib import Path
 
-from teamcli.files import PRIVATE_DIR, PRIVATE_FILE
+from teamcli.errors import StateError
+from teamcli.files import PRIVATE_DIR, open_private
 
 SIZE_LIMIT = 5_000_000
 
@@ -22,8 +23,8 @@ class _LateFile(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             self._path.parent.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
-            fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
-        except OSError:
+            fd = open_private(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        except (OSError, StateError):
             return  # a log that cannot be written must not become the problem
         with os.fdopen(fd, "w", encoding="utf-8", errors="replace") as file:
             file.write(self.format(record) + "\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -16,29 +17,43 @@ from teamcli.agent.prompt import FACTS_FRAME, environment_facts
 from teamcli.agent.tool import Progress
 from teamcli.agent.transcript import begin_session
 from teamcli.cancel import CancelScope
+from teamcli.errors import UsageError
 from teamcli.files import AppendLog
 from teamcli.llm.types import Block, Usage
 from teamcli.state import LeadLock, TeamDir
+from teamcli.tools.bash import describe_exit
 from teamcli.tools.command_host import CommandHost
 from teamcli.tools.commands import Commands
+from teamcli.tools.known_files import KnownFiles
 from teamcli.workspace import Workspace
 
 LEAD = "lead"
+EMBEDDED = "embedded"
 SHELL_TIMEOUT_SECONDS = 600.0
+LEAVING_SECONDS = 1.5
+
+logger = logging.getLogger(__name__)
 
 
 class Fanout:
-    """Hands each event to all who listen, in the thread in which it happened."""
+    """Hands each event to all who listen, in the thread in which it happened, one after the other."""
 
     def __init__(self) -> None:
         self._consumers: list[Emit] = []
+        self._lock = threading.RLock()  # one event at a time, so that no consumer mixes two; a consumer may emit
 
     def subscribe(self, consumer: Emit) -> None:
-        self._consumers.append(consumer)
+        with self._lock:
+            self._consumers.append(consumer)
 
     def __call__(self, event: Event) -> None:
-        for consumer in self._consumers:
-            consumer(event)
+        with self._lock:
+            for consumer in tuple(self._consumers):
+                try:
+                    consumer(event)
+                except Exception:  # boundary: whoever only looks on must not be able to stop an agent
+                    logger.exception("%s failed and is told nothing any more", consumer)
+                    self._consumers.remove(consumer)
 
 
 class Permits:
@@ -57,7 +72,7 @@ class Permits:
         """Raises: StateError, ConfigError."""
         with self._lock:
             self.policy = self.policy._replace(allow=(*self.policy.allow, *parse_rules([rule])))
-        self._save_rule(rule)
+            self._save_rule(rule)
 
 
 @dataclass
@@ -76,7 +91,8 @@ class Session:
     journal: Journal
     host: CommandHost
     commands: Commands
-    cancel: CancelScope
+    known_files: KnownFiles
+    cancel: CancelScope = field(default_factory=CancelScope)
     lock: LeadLock | None = None
     notes: list[str] = field(default_factory=list)
     """What the user should know about how this session was set up."""
@@ -84,8 +100,10 @@ class Session:
     _facts: str = ""
     """What the lead was last told of its surroundings."""
     _turn: CancelScope | None = None
+    _at_rest: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
+        self._at_rest.set()
         told = (block for message in self.lead.conversation.messages for block in message.content)
         facts = [block["text"] for block in told if str(block.get("text", "")).startswith(FACTS_FRAME)]
         self._facts = facts[-1] if facts else ""
@@ -93,10 +111,12 @@ class Session:
     def submit(self, text: str, extra: tuple[Block, ...] = ()) -> TurnEnded:
         """Run one turn of the lead, in the calling thread, to its end."""
         turn = self._turn = self.cancel.child()
+        self._at_rest.clear()
         try:
             return run_turn(self.lead, self._prompt(text, extra), turn)
         finally:
             self._turn = None
+            self._at_rest.set()
 
     def interrupt(self) -> bool:
         """End the lead's turn, from any thread; false when it was at rest."""
@@ -113,11 +133,22 @@ class Session:
         """
         self.id = begin_session(self.log, self.model)
         self.lead.conversation.start_afresh()
+        self.known_files.clear()
         self._facts = ""
 
     def use_model(self, model: str) -> None:
+        """Raises: UsageError."""
+        if self.model == EMBEDDED:
+            raise UsageError("the embedded model is on, and there is no other without a key (see teamcli doctor)")
+        if self.budget.max_usd is not None and self.lead.price(Usage(), model) is None:
+            raise UsageError(f"no price is known for {model}, and there is a budget; give one under `prices`")
         self.model = model
         self.lead.preamble = replace(self.lead.preamble, model=model)
+
+    def warm_up(self) -> None:
+        """Load what the first turn needs; for a thread of its own, while the user still types."""
+        self.lead.llm.warm_up()
+        self.host.prestart()
 
     def run_shell(self, command: str, cancel: CancelScope, progress: Progress) -> str:
         """A command of the user's own (`!command`): shown as it runs, and nothing is asked.
@@ -125,7 +156,9 @@ class Session:
         Raises: ToolError, Cancelled
         """
         finished = self.commands.run(command, self.workspace.root, SHELL_TIMEOUT_SECONDS, cancel, progress)
-        return f"[exit code {finished.ended.exit_code}]" if finished.ended.exit_code else ""
+        if finished.ended.timed_out:
+            return f"[ended after {SHELL_TIMEOUT_SECONDS:.0f} s]"
+        return f"[{describe_exit(finished.ended.exit_code)}]" if finished.ended.exit_code else ""
 
     def cost_line(self) -> str:
         """What this session has used, in one sentence."""
@@ -134,17 +167,16 @@ class Session:
         price = f"${self.budget.spent_usd:.4f}" if self.budget.is_known else "price of the model unknown"
         return f"{self.lead.meter.turns} model calls, {tokens}, {price}."
 
-    @property
-    def usage(self) -> Usage:
-        return self.lead.meter.usage
-
     def close(self) -> None:
         """Stop everything at once and in order: agents first, then their commands, then the files they write to."""
         self.cancel.cancel("teamcli is leaving")
+        # A cancelled turn ends within milliseconds, and records what it had; who was told to leave waits no longer.
+        self._at_rest.wait(LEAVING_SECONDS)
         self.commands.close()
         self.host.close()
         self.lead.llm.close()
         self.log.close()
+        self.journal.close()
         self.team.discard()
         if self.lock is not None:
             self.lock.release()

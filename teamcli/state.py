@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 from teamcli.errors import StateError
-from teamcli.files import PRIVATE_DIR, PRIVATE_FILE, cannot, write_atomic
+from teamcli.files import PRIVATE_DIR, cannot, open_private, write_atomic
 from teamcli.workspace import TEAM_DIR
 
 GITIGNORE = """\
@@ -26,6 +28,7 @@ GITIGNORE = """\
 !memory/
 !memory/**
 """
+LOOK_TRIES, LOOK_SECONDS = 10, 0.02
 _STATE = ("config.json", "inbox", "transcripts", "events.jsonl")
 
 
@@ -62,13 +65,15 @@ class TeamDir:
 
         Raises: StateError
         """
+        for directory in (self.root, self.transcripts, self.logs, self.root / "inbox"):
+            if directory.is_symlink():  # a cloned repository could point it anywhere
+                raise StateError(f"{directory} is a symbolic link; remove it, or use --no-team")
         try:
             self.root.mkdir(mode=PRIVATE_DIR, exist_ok=True)
             if self.root.stat().st_mode & 0o077:
                 self.root.chmod(PRIVATE_DIR)
-            ignore = self.root / ".gitignore"
-            if not ignore.exists():
-                ignore.write_text(GITIGNORE, encoding="utf-8")
+            with contextlib.suppress(FileExistsError), (self.root / ".gitignore").open("x", encoding="utf-8") as file:
+                file.write(GITIGNORE)
         except OSError as e:
             raise StateError(f"{cannot('prepare', self.root, e)}; --no-team works without it") from e
 
@@ -103,34 +108,36 @@ class LeadLock:
 
         Raises: StateError
         """
-        try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
-        except OSError as e:
-            raise StateError(f"{cannot('open', path, e)}; --no-team works without it") from e
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
-            return None
+        fd = open_private(path, os.O_RDWR | os.O_CREAT)
+        for tries_left in reversed(range(LOOK_TRIES)):
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if lock_holder(path) is not None or not tries_left:
+                    os.close(fd)
+                    return None
+                time.sleep(LOOK_SECONDS)  # somebody is only looking whether anybody holds it
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         return cls(fd)
 
     def release(self) -> None:
+        os.ftruncate(self._fd, 0)
         os.close(self._fd)
 
 
 def lock_holder(path: Path) -> int | None:
     """The process id of the lead that runs here, or None where nobody holds the lock."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
         return None
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         text = os.pread(fd, 32, 0).strip()
-        return int(text) if text.isdigit() else 0
+        return int(text) if text.isdigit() else None
     finally:
         os.close(fd)
     return None

@@ -12,7 +12,7 @@ import secrets
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from teamcli.errors import StateError
+from teamcli.errors import ConfigError, StateError
 from teamcli.files import read_json, write_json
 from teamcli.state import TeamDir
 
@@ -20,7 +20,11 @@ logger = logging.getLogger(__name__)
 
 
 def home_dir() -> Path:
-    return Path.home() / ".teamcli"
+    """Raises: ConfigError."""
+    try:
+        return Path.home() / ".teamcli"
+    except RuntimeError as e:
+        raise ConfigError("there is no home directory: set HOME") from e
 
 
 class Trusted(NamedTuple):
@@ -33,11 +37,18 @@ class Trusted(NamedTuple):
     endpoint: str = ""
     """The endpoint in `.env`."""
     token: str = ""
+    refused: tuple[str, ...] = ()
+    """What the user was asked about and said no to."""
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> Trusted:
+        refused = raw.get("refused")
         return cls(
-            raw.get("config") is True, raw.get("state") is True, str(raw.get("endpoint", "")), str(raw.get("token", ""))
+            raw.get("config") is True,
+            raw.get("state") is True,
+            str(raw.get("endpoint", "")),
+            str(raw.get("token", "")),
+            tuple(map(str, refused)) if isinstance(refused, list) else (),
         )
 
 

@@ -38,6 +38,7 @@ class Question:
     asked_at: float = field(default_factory=time.time)
     _reply: Reply | None = None
     _answered: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def is_open(self) -> bool:
@@ -45,9 +46,10 @@ class Question:
 
     def answer(self, reply: Reply) -> None:
         """The first answer counts."""
-        if self.is_open:
-            self._reply = reply
-            self._answered.set()
+        with self._lock:
+            if self._reply is None:
+                self._reply = reply
+        self._answered.set()
 
     def wait(self, cancel: CancelScope) -> Reply:
         """Raises: Cancelled."""

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from teamcli.files import AppendLog, Json
-from teamcli.llm.types import Block, Message, Reply, Usage
+from teamcli.llm.types import Block, Message, Reply
 
+NOT_RUN_CALL = "Not run: the turn was interrupted before this call began."
 INTERRUPTED_CALL = "Interrupted: this call was stopped before it finished; what it had done so far was not undone."
 LOST_RESULT = "The result of this call was lost."
 
@@ -25,8 +26,6 @@ class History:
 
     messages: list[Message] = field(default_factory=list)
     seen_files: dict[str, str] = field(default_factory=dict)
-    usage: Usage = field(default_factory=Usage)
-    model_calls: int = 0
 
     @classmethod
     def read(cls, rows: Iterable[Json]) -> History:
@@ -38,11 +37,9 @@ class History:
             role = row.get("kind")
             if role not in ("user", "assistant") or not isinstance(content, list):
                 continue
-            messages.append(Message(role, tuple(content)))
-            history.seen_files.update(row.get("files") or {})
-            if role == "assistant":
-                history.usage += Usage.from_dict(row.get("usage") or {})
-                history.model_calls += 1
+            messages.append(Message(role, tuple(block for block in content if is_block(block))))
+            files = row.get("files")
+            history.seen_files.update(files if isinstance(files, dict) else {})
         history.messages = mend(messages)
         return history
 
@@ -67,13 +64,13 @@ class Conversation:
     ) -> None:
         """Record what the agent is told: a prompt, tool results, mail. `marks` are kept in the same durable line.
 
-        Calls that are still open and get no result here are closed as interrupted.
+        Calls that are still open and get no result here never began, and are closed as such.
 
         Raises: StateError
         """
         if not content:
             return
-        content = answer_calls(open_calls(self.messages[-1]) if self.messages else [], content, INTERRUPTED_CALL)
+        content = answer_calls(open_calls(self.messages[-1]) if self.messages else [], content, NOT_RUN_CALL)
         row: Json = {"kind": "user", "ts": time.time(), "content": list(content), **(marks or {})}
         if files:
             row["files"] = dict(files)
@@ -85,8 +82,6 @@ class Conversation:
 
         Raises: StateError
         """
-        self.history.usage += reply.usage
-        self.history.model_calls += 1
         row: Json = {
             "kind": "assistant",
             "ts": time.time(),
@@ -117,6 +112,14 @@ class Conversation:
         """
         if self.messages and (calls := open_calls(self.messages[-1])):
             self.add_user(answer_calls(calls, (), INTERRUPTED_CALL))
+
+
+def is_block(block: object) -> bool:
+    """Whether it is something that could have come from the API."""
+    if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+        return False
+    needed = {"tool_use": ("id", "name"), "tool_result": ("tool_use_id",), "text": ("text",)}.get(block["type"], ())
+    return all(isinstance(block.get(name), str) for name in needed)
 
 
 def append_message(messages: list[Message], message: Message) -> None:

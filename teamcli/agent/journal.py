@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import time
+from collections.abc import Callable
 
 from teamcli.agent import events
 from teamcli.agent.events import Event
 from teamcli.errors import StateError
 from teamcli.files import AppendLog, Json
-
-logger = logging.getLogger(__name__)
 
 _TITLE_LIMIT = 500
 
@@ -18,10 +16,14 @@ _TITLE_LIMIT = 500
 class Journal:
     """Consumes events and writes those that tell the story; what merely streams past is left out."""
 
-    def __init__(self, log: AppendLog) -> None:
+    def __init__(self, log: AppendLog, complain: Callable[[str], None]) -> None:
+        """`complain` is told once, should the timeline get a gap: agents go on working without it."""
         self._log = log
-        self.problem = ""
-        """Why the timeline has a gap, once it has one: agents go on working without it."""
+        self._complain = complain
+        self._has_gap = False
+
+    def close(self) -> None:
+        self._log.close()
 
     def __call__(self, event: Event) -> None:
         if (entry := _entry(event)) is None:
@@ -29,8 +31,9 @@ class Journal:
         try:
             self._log.append({"ts": time.time(), "agent": event.agent, **entry})
         except StateError as e:
-            logger.error("the timeline has a gap: %s", e)
-            self.problem = str(e)
+            if not self._has_gap:
+                self._has_gap = True
+                self._complain(f"The timeline has a gap: {e}")
 
 
 def _entry(event: Event) -> Json | None:

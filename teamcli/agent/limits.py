@@ -23,7 +23,7 @@ class Budget:
         """Raises: LimitReached."""
         if self.max_usd is not None and self.spent_usd >= self.max_usd:
             raise LimitReached(
-                f"The budget of ${self.max_usd:.2f} is used up (spent: ${self.spent_usd:.4f})", "max_budget"
+                f"The budget of ${self.max_usd:g} is used up (spent: ${self.spent_usd:.4f})", "max_budget"
             )
 
     def spend(self, cost_usd: float | None) -> None:

@@ -64,8 +64,6 @@ def run_turn(agent: Agent, prompt: Sequence[Block], cancel: CancelScope) -> Turn
     try:
         agent.conversation.add_user(prompt)
         outcome = _work(agent, answer, cancel)
-    except StreamInterrupted as e:
-        outcome = _interrupted(agent, e.partial)
     except Cancelled:
         outcome = Outcome.INTERRUPTED
     except LimitReached as e:
@@ -89,7 +87,10 @@ class Answer:
     error: Exception | None = None
 
     def take(self, reply: Reply) -> None:
-        self.text = self.text + reply.text if self.continuations else reply.text
+        if self.continuations:
+            self.text += reply.text
+        elif reply.text:
+            self.text = reply.text
 
 
 def _work(agent: Agent, answer: Answer, cancel: CancelScope) -> Outcome:
@@ -99,12 +100,14 @@ def _work(agent: Agent, answer: Answer, cancel: CancelScope) -> Outcome:
         answer.take(reply)
         if (outcome := _stopped(agent, reply)) is not None:
             return outcome
+        nudge = _continuation(agent, reply, answer)
         if reply.tool_calls:
             results = agent.toolset.run(reply.tool_calls, reply.cut_calls, cancel)
-            answer.continuations = 0
             _tell_results(agent, results)
             cancel.check()
-        elif (nudge := _continuation(agent, reply, answer)) is not None:
+            if answer.continuations > MAX_CONTINUATIONS:
+                return Outcome.DONE
+        elif nudge is not None:
             agent.conversation.add_user([text_block(nudge)])
         elif (came := agent.incoming()).blocks:
             agent.conversation.add_user(came.blocks, marks=came.marks)
@@ -115,7 +118,11 @@ def _work(agent: Agent, answer: Answer, cancel: CancelScope) -> Outcome:
 def _call_model(agent: Agent, cancel: CancelScope) -> Reply:
     cancel.check()
     request = Request(agent.preamble, tuple(agent.conversation.messages))
-    reply = agent.llm.stream(request, lambda event: agent.emit(_named(agent.name, event)), cancel)
+    try:
+        reply = agent.llm.stream(request, lambda event: agent.emit(_named(agent.name, event)), cancel)
+    except StreamInterrupted as e:
+        _keep_interrupted(agent, e.partial)
+        raise
     _book(agent, reply)
     return reply
 
@@ -161,13 +168,13 @@ def _stopped(agent: Agent, reply: Reply) -> Outcome | None:
 
 
 def _continuation(agent: Agent, reply: Reply, answer: Answer) -> str | None:
-    """What to say to a model whose answer is not finished although it called no tool."""
+    """What to say to a model whose answer is not finished; counts how often that happens in a row."""
     if reply.stop_reason not in ("max_tokens", "pause_turn"):
         answer.continuations = 0
         return None
     answer.continuations += 1
     if answer.continuations > MAX_CONTINUATIONS:
-        text = f"The answer was still cut off after {MAX_CONTINUATIONS} continuations; it ends here."
+        text = f"The answer was still cut off after {MAX_CONTINUATIONS} continuations; the turn ends here."
         agent.emit(Notice(agent.name, text, Severity.WARNING))
         return None
     if reply.stop_reason == "pause_turn":
@@ -176,12 +183,11 @@ def _continuation(agent: Agent, reply: Reply, answer: Answer) -> str | None:
     return CONTINUE_CUT
 
 
-def _interrupted(agent: Agent, partial: Reply | None) -> Outcome:
+def _keep_interrupted(agent: Agent, partial: Reply | None) -> None:
     """Keep what had arrived of an interrupted answer, close its calls, and note the interruption for the model."""
     if partial is not None:
         _book(agent, partial)
     agent.conversation.add_user([text_block(INTERRUPTED)])
-    return Outcome.INTERRUPTED
 
 
 def _named(agent: str, event: StreamEvent) -> events.Event:

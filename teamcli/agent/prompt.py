@@ -55,6 +55,9 @@ def find_instructions(workspace: Path, homes: Iterable[Path]) -> Instructions:
         for name in INSTRUCTION_FILES:
             source = name if directory == workspace else f"~/{directory.name}/{name}"
             try:
+                if directory == workspace and not (directory / name).resolve().is_relative_to(workspace):
+                    instructions.problems.append(f"{source} is a link that leads out of the workspace and is left out")
+                    continue
                 text = _instructions(directory / name)
             except OSError as e:
                 instructions.problems.append(f"{source} cannot be read ({e.strerror}) and is left out")

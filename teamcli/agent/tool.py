@@ -47,6 +47,7 @@ class Display(NamedTuple):
     title: str
     diff: str = ""
     text: str = ""
+    """The whole of it, where the title is shortened. A person who is asked must see everything."""
 
 
 class ToolOutput(NamedTuple):

@@ -13,18 +13,19 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from teamcli.agent.approval import Ask, Consent, Question, Reply
-from teamcli.agent.conversation import INTERRUPTED_CALL
-from teamcli.agent.events import Emit, PermissionDenied, ToolFinished, ToolProgress, ToolStarted
+from teamcli.agent.conversation import INTERRUPTED_CALL, NOT_RUN_CALL
+from teamcli.agent.events import Emit, Notice, PermissionDenied, Severity, ToolFinished, ToolProgress, ToolStarted
 from teamcli.agent.permissions import Decision, Verdict
 from teamcli.agent.tool import Access, AnyTool, Display, Executes, Harmless, PreparedCall, Reads, ToolOutput, Writes
 from teamcli.cancel import CancelScope
-from teamcli.errors import Cancelled, ToolError
+from teamcli.errors import Cancelled, TeamcliError, ToolError
 from teamcli.llm.types import Block
 
 logger = logging.getLogger(__name__)
 
 RESULT_LIMIT = 100_000
 """Characters of one result: the last guard, above what any tool keeps to by itself."""
+NOT_RUN = ToolOutput(NOT_RUN_CALL, is_error=True)
 CUT_CALL = "Your answer was cut off before this call was complete, so it was not run. Make a shorter call, or several."
 
 
@@ -44,18 +45,24 @@ class Permissions:
         decision = self._decide(tool, call.access)
         if decision.verdict is Verdict.ALLOW:
             return
-        denied = PermissionDenied(agent, tool, call.display.title, decision.reason)
+        denied = PermissionDenied(agent, tool, call.display.text or call.display.title, decision.reason)
         if decision.verdict is Verdict.ASK:
             question = Question(agent, tool, call.display, decision.rule)
             self._ask(question)
             reply = question.wait(cancel)
             if reply.consent is Consent.ALWAYS and decision.rule:
-                self._remember(decision.rule)
+                self._save(agent, decision.rule, emit)
             if reply.consent in (Consent.ONCE, Consent.ALWAYS):
                 return
             denied = denied._replace(**_why_not(decision, reply))
         emit(denied)
         raise ToolError(denied.reason)
+
+    def _save(self, agent: str, rule: str, emit: Emit) -> None:
+        try:
+            self._remember(rule)
+        except TeamcliError as e:
+            emit(Notice(agent, f"Allowed for this session, but the rule could not be saved: {e}", Severity.WARNING))
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,8 @@ class Toolset:
     tools: Mapping[str, AnyTool]
     permissions: Permissions
     emit: Emit
+    redact: Callable[[str], str] = str
+    """Masks the user's key, should a result contain it."""
 
     def run(self, calls: Sequence[Block], cut: frozenset[str], cancel: CancelScope) -> Results:
         """Run the calls of one answer; each gets one result, whatever happens."""
@@ -81,6 +90,7 @@ class Toolset:
         return Results.of(pending)
 
     def _prepare(self, call: _Call, cut: frozenset[str]) -> None:
+        call.prepared = None
         try:
             if call.id in cut:
                 raise ToolError(CUT_CALL)
@@ -106,6 +116,9 @@ class Toolset:
     def _execute(self, call: _Call, cancel: CancelScope) -> None:
         for earlier in call.after:
             earlier.finished.wait()
+        if call.after and call.prepared:
+            # What came before may have changed what a path means: judge, show and run what stands there now.
+            self._prepare(call, frozenset())
         display = call.prepared.display if call.prepared else Display(call.name)
         try:
             self.emit(ToolStarted(self.agent, call.id, call.name, display))
@@ -114,11 +127,13 @@ class Toolset:
         except ToolError as e:
             call.output = _failed(e)
         except Cancelled as e:
-            call.output = ToolOutput("\n".join(filter(None, (INTERRUPTED_CALL, e.output))), is_error=True)
+            text = INTERRUPTED_CALL if call.began else NOT_RUN_CALL
+            call.output = ToolOutput("\n".join(filter(None, (text, e.output))), is_error=True)
         except Exception as e:  # boundary: a bug in a tool is a result, not the end of the agent
             logger.exception("%s failed", call.name)
             call.output = _failed(e)
         finally:
+            call.output = call.output._replace(content=self.redact(call.output.content))
             call.finished.set()
         shown, content, is_error = call.output.display or display, call.output.content, call.output.is_error
         self.emit(ToolFinished(self.agent, call.id, call.name, shown, content, is_error, call.seconds))
@@ -127,6 +142,7 @@ class Toolset:
         cancel.check()
         scope = cancel.child()
         self.permissions.clear(self.agent, call.name, prepared, scope, self.emit)
+        call.began = True
         started = time.monotonic()
         try:
             return prepared.run(scope, lambda text: self.emit(ToolProgress(self.agent, call.id, text)))
@@ -154,9 +170,10 @@ class _Call:
 
     block: Block
     prepared: PreparedCall | None = None
-    output: ToolOutput = field(default_factory=lambda: ToolOutput(INTERRUPTED_CALL, is_error=True))
+    output: ToolOutput = NOT_RUN
     after: list[_Call] = field(default_factory=list)
     finished: threading.Event = field(default_factory=threading.Event)
+    began: bool = False
     seconds: float = 0.0
 
     @property

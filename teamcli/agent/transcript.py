@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from teamcli.errors import StateError, UsageError
-from teamcli.files import AppendLog, Json, read_lines
-
-VERSION = 1
+from teamcli.errors import UsageError
+from teamcli.files import VERSION, AppendLog, Json, read_lines, refuse_newer
 
 
 class SessionSummary(NamedTuple):
@@ -63,7 +61,8 @@ def list_sessions(path: Path) -> list[SessionSummary]:
         if current is not None:
             current = _updated(current, row, when)
             sessions[current.id] = current
-    return sorted(sessions.values(), key=lambda session: session.updated, reverse=True)
+    used = (session for session in sessions.values() if session.first_prompt)  # not what was only opened and left
+    return sorted(used, key=lambda session: session.updated, reverse=True)
 
 
 def find_session(sessions: list[SessionSummary], wanted: str) -> SessionSummary:
@@ -97,7 +96,5 @@ def _rows(path: Path) -> Iterator[Json]:
     for _, row in read_lines(path):
         if row is None:
             continue
-        version = row.get("v", VERSION)
-        if isinstance(version, int) and version > VERSION:
-            raise StateError(f"{path} was written by a newer teamcli (version {version}); update teamcli to use it")
+        refuse_newer(path, row)
         yield row

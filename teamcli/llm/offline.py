@@ -38,6 +38,9 @@ class EmbeddedModel:
         _stream_text(text, on_event, cancel)
         return _reply(_text(text), "refusal" if todo.understood_nothing else "end_turn")
 
+    def warm_up(self) -> None:
+        """There is nothing to load."""
+
     def close(self) -> None:
         """There is nothing to give up."""
 

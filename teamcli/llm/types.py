@@ -176,6 +176,10 @@ class LLM(Protocol):
         """
         ...
 
+    def warm_up(self) -> None:
+        """Load what the first call needs. Raises as `stream` does."""
+        ...
+
     def close(self) -> None:
         """Give up the connections. A call under way fails."""
         ...

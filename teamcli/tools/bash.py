@@ -80,7 +80,7 @@ def signal_name(number: int) -> str:
 def show(args: BashInput, _: Toolbox) -> Display:
     first, *rest = args.command.strip().splitlines() or [""]
     shortened = first[:_TITLE_LENGTH]
-    return Display(f"$ {shortened}" + ("…" if rest or shortened != first else ""))
+    return Display(f"$ {shortened}" + ("…" if rest or shortened != first else ""), text=f"$ {args.command}")
 
 
 BASH = Tool("bash", BashInput, access=access, run=run, show=show)

@@ -7,6 +7,7 @@ commands, one after the other, so that a command costs little more than its shel
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
 import math
 import os
@@ -20,11 +21,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from teamcli.environment import SECRET_VARIABLES
 from teamcli.errors import ToolError
 from teamcli.tools import command_supervisor as wire
 from teamcli.tools.running_command import RunningCommand
 
-_SECRET = frozenset({"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS"})
+_PR_SET_DUMPABLE = 4
 _NOBODY_IS_WATCHING = {"GIT_TERMINAL_PROMPT": "0", "PAGER": "cat", "GIT_PAGER": "cat"}
 _MAX_IDLE_SUPERVISORS = 8
 _ANSWER_PATIENCE_SECONDS = 5.0
@@ -32,7 +34,23 @@ _ANSWER_PATIENCE_SECONDS = 5.0
 
 def command_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """What commands see of `environment`: no credentials, and settings by which nothing waits for a person."""
-    return _NOBODY_IS_WATCHING | {name: value for name, value in environment.items() if name not in _SECRET}
+    return _NOBODY_IS_WATCHING | {name: value for name, value in environment.items() if name not in SECRET_VARIABLES}
+
+
+def hide_secrets() -> None:
+    """Keep what runs below us from reading our credentials in /proc, where the environment we were started with stands.
+
+    Its text is overwritten in place (Python has its own copy), and on Linux our memory is closed to other processes of
+    the same user. Root can still look into memory: against that only a sandbox helps.
+    """
+    libc = ctypes.CDLL(None)
+    libc.getenv.restype = ctypes.c_void_p
+    for name in SECRET_VARIABLES:
+        address = libc.getenv(name.encode())
+        if address:
+            ctypes.memset(address, ord("x"), len(ctypes.string_at(address)))
+    if hasattr(libc, "prctl"):
+        libc.prctl(_PR_SET_DUMPABLE, 0)
 
 
 def check_command(command: str) -> None:
@@ -152,6 +170,7 @@ class CommandHost:
         if self._is_closed:
             raise ToolError("the command cannot be started: teamcli is about to end")
         if self._process is None:
+            hide_secrets()
             self._process = _HostProcess(self._environment)
         return self._process
 

@@ -80,6 +80,10 @@ class KnownFiles:
         self._digests[_key(path)] = content_digest
         return {_key(path): content_digest}
 
+    def clear(self) -> None:
+        """Know nothing, as an agent whose conversation begins anew."""
+        self._digests.clear()
+
     def forget(self, path: Path) -> dict[str, str]:
         return self.remember(path, UNKNOWN)
 

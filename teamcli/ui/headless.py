@@ -19,13 +19,12 @@ from teamcli.errors import AuthError, ConfigError, ModelNotFound, StateError, Us
 from teamcli.files import Json
 from teamcli.options import ExitStatus
 from teamcli.plain import neutralise
-from teamcli.session import LEAD, Session
+from teamcli.session import LEAD, LEAVING_SECONDS, Session
 from teamcli.ui.progress import Progress
 from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
 
 PATIENCE_SECONDS = 3.0
 """How long a silent pipe on stdin is waited for."""
-LEAVING_SECONDS = 1.5
 
 
 def run_headless(session: Session, prompt: str, stdin: str, output_format: str) -> int:
@@ -33,7 +32,7 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str) 
     printer = PRINTERS[output_format](session)
     session.events.subscribe(Progress(sys.stderr))
     session.events.subscribe(printer)
-    extra = (text_block(f"<stdin>\n{stdin}\n</stdin>"),) if prompt and stdin else ()
+    extra = (text_block(framed_stdin(stdin)),) if prompt and stdin else ()
     started = time.monotonic()
     with signals_raise(SIGINT, SIGTERM, SIGHUP):
         turn = in_thread(lambda: session.submit(prompt or stdin, extra), LEAD)
@@ -45,6 +44,11 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str) 
             ended, code = _last_words(turn), e.exit_code
     printer.finish(ended, result_object(session, ended, code, started))
     return code
+
+
+def framed_stdin(text: str) -> str:
+    """Piped text beside a prompt, in a frame that nothing in it can close."""
+    return "<stdin>\n" + text.replace("</stdin", "<\\/stdin") + "\n</stdin>"
 
 
 def _last_words(turn: Future[TurnEnded]) -> TurnEnded:

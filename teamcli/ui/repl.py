@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import queue
+import signal
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from teamcli.agent.approval import Consent, Question, Reply
-from teamcli.agent.events import TurnEnded
 from teamcli.commands.base import Leave
 from teamcli.commands.catalog import run_command
-from teamcli.errors import Cancelled, TeamcliError, ToolError
+from teamcli.errors import Cancelled, TeamcliError
+from teamcli.files import open_private
 from teamcli.options import ExitStatus
 from teamcli.plain import neutralise
 from teamcli.session import LEAD, Session
@@ -23,10 +28,11 @@ from teamcli.ui.headless import exit_status
 from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
 from teamcli.ui.view import CYAN, View
 
+T = TypeVar("T")
+
 ALWAYS_ASKED = "Allowed this once: a rule of yours asks every time."
 LEAVE_WITHIN_SECONDS = 2.0
 QUIT_WORDS = ("q", "exit", "quit")
-SHELL_TIMEOUT_SECONDS = 600
 
 
 class Lines(Protocol):
@@ -35,25 +41,40 @@ class Lines(Protocol):
     def __iter__(self) -> Iterator[str]: ...
 
     def ask(self, question: str) -> str:
-        """One more line, in answer to `question`; empty at the end of input."""
+        """One more line, in answer to `question`; empty at the end of input. Raises KeyboardInterrupt."""
+        ...
+
+    def interrupts_to(self, news: NewsQueue) -> AbstractContextManager[object]:
+        """Turn Ctrl-C inside the block into news, where this is a place at which the user presses it."""
         ...
 
 
-class Repl:
-    """Takes lines in the main thread; each turn runs in a thread of its own, so that it can be watched and ended."""
+class Interrupt:
+    """Ctrl-C was pressed."""
 
-    def __init__(self, session: Session, view: View, questions: queue.Queue[Question | None]) -> None:
+
+class Done:
+    """What is being watched has ended."""
+
+
+News = Question | Interrupt | Done
+NewsQueue = queue.SimpleQueue[News]
+"""What the main thread waits for while something runs. A SimpleQueue, because a signal handler may put into it."""
+
+
+class Repl:
+    """Takes lines in the main thread; what they start runs in another, so that it can be watched and ended."""
+
+    def __init__(self, session: Session, view: View, news: NewsQueue) -> None:
         self._session = session
         self._view = view
-        self._questions = questions
+        self._news = news
         self.status = ExitStatus.DONE
         """What a script should know of how the tasks went; the worst of them."""
 
     def run(self, lines: Lines, first_task: str = "") -> None:
         """Serve lines until the user leaves or they end."""
-        if first_task:
-            self._task(first_task, lines)
-        for line in lines:
+        for line in itertools.chain([first_task], lines):
             text = line.strip()
             try:
                 if text in QUIT_WORDS:
@@ -61,68 +82,66 @@ class Repl:
                 self._serve(text, lines)
             except Leave:
                 return
-            except KeyboardInterrupt:  # too late for the turn that it was meant for
+            except KeyboardInterrupt:  # too late for what it was meant for
                 self._view.say("")
             except TeamcliError as e:
-                self._view.say(f"teamcli: {neutralise(str(e))}")
+                self._view.say(f"teamcli: {e}")
 
     def _serve(self, text: str, lines: Lines) -> None:
         if not text:
             return
         if text.startswith("/"):
-            self._view.say(neutralise(run_command(self._session, text)))
+            self._view.say(run_command(self._session, text))
         elif text.startswith("!"):
-            self._shell(text[1:].strip())
+            self._shell(text[1:].strip(), lines)
         else:
             self._task(text, lines)
 
     def _task(self, text: str, lines: Lines) -> None:
         turn = in_thread(lambda: self._session.submit(text), LEAD)
-        turn.add_done_callback(lambda _: self._questions.put(None))
-        ended = self._watch(turn, lines)
+        ended = self._watch(turn, self._session.interrupt, lines)
         self._view.end_turn(ended)
         self.status = worse(self.status, exit_status(self._session, ended))
 
-    def _watch(self, turn: Future[TurnEnded], lines: Lines) -> TurnEnded:
-        """Bring questions before the user while the turn runs; Ctrl-C ends the turn, never the program."""
-        while True:
-            try:
-                question = self._questions.get()
-                if question is None:
-                    return turn.result()
-                if question.is_open:
-                    question.answer(self._ask(question, lines))
-            except KeyboardInterrupt:
-                self._session.interrupt()
+    def _watch(self, work: Future[T], end_it: Callable[[], object], lines: Lines) -> T:
+        """Bring questions before the user while `work` runs; Ctrl-C ends the work, never the program."""
+        work.add_done_callback(lambda _: self._news.put(Done()))
+        with lines.interrupts_to(self._news):
+            while not work.done():
+                match self._news.get():
+                    case Interrupt():
+                        end_it()
+                    case Question() as question if question.is_open:
+                        self._ask(question, lines)
+        return work.result()
 
-    def _ask(self, question: Question, lines: Lines) -> Reply:
+    def _ask(self, question: Question, lines: Lines) -> None:
         self._view.show_question(question)
-        answer = lines.ask("Allow? [y]es once, [a]lways, [n]o, or say what to do instead: ").strip()
+        try:
+            answer = lines.ask("Allow? [y]es once, [a]lways, [n]o, or say what to do instead: ").strip()
+        except KeyboardInterrupt:
+            self._news.put(Interrupt())
+            return
         match answer.lower():
             case "y" | "yes":
-                return Reply(Consent.ONCE)
+                question.answer(Reply(Consent.ONCE))
             case "a" | "always":
                 self._view.say(f"From now on allowed: {question.rule}" if question.rule else ALWAYS_ASKED)
-                return Reply(Consent.ALWAYS)
+                question.answer(Reply(Consent.ALWAYS))
             case "" | "n" | "no":
-                return Reply(Consent.NO)
+                question.answer(Reply(Consent.NO))
             case _:
-                return Reply(Consent.NO, answer)
+                question.answer(Reply(Consent.NO, answer))
 
-    def _shell(self, command: str) -> None:
+    def _shell(self, command: str, lines: Lines) -> None:
         """`!command`: the user's own, so nothing is asked."""
         scope = self._session.cancel.child()
-        job = in_thread(lambda: self._session.run_shell(command, scope, self._view.progress), "shell")
-        while True:
-            try:
-                if ending := job.result():
-                    self._view.say(ending)
-                return
-            except KeyboardInterrupt:
-                scope.cancel("interrupted by the user")
-            except (Cancelled, ToolError) as e:
-                self._view.say("Interrupted" if isinstance(e, Cancelled) else str(e))
-                return
+        job = in_thread(lambda: self._session.run_shell(command, scope, self._view.stream_text), "shell")
+        try:
+            if ending := self._watch(job, lambda: scope.cancel("interrupted by the user"), lines):
+                self._view.say(ending)
+        except Cancelled:
+            self._view.say("Interrupted")
 
 
 def worse(one: ExitStatus, other: ExitStatus) -> ExitStatus:
@@ -140,6 +159,9 @@ class PipedLines:
 
     def ask(self, question: str) -> str:
         return ""
+
+    def interrupts_to(self, news: NewsQueue) -> AbstractContextManager[object]:
+        return nullcontext()  # a signal to a program in a pipe means the program
 
 
 class TypedLines:
@@ -172,7 +194,22 @@ class TypedLines:
                 yield line
 
     def ask(self, question: str) -> str:
-        return ask_plainly(question)
+        # What was typed before the question stood there cannot be meant as its answer.
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
+        ours = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            return ask_plainly(question)
+        finally:
+            signal.signal(signal.SIGINT, ours)
+
+    @contextmanager
+    def interrupts_to(self, news: NewsQueue) -> Iterator[None]:
+        # A handler that only leaves a note: an exception could strike anywhere, also where it would leave a lock held.
+        before = signal.signal(signal.SIGINT, lambda number, frame: news.put(Interrupt()))
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
 
 
 def ask_plainly(question: str) -> str:
@@ -199,7 +236,7 @@ def run_piped(session: Session, first_task: str) -> int:
     """The REPL with stdin not a terminal: plain output, nobody to ask, an exit code that says how the tasks went."""
     view = View(sys.stdout, session)
     session.events.subscribe(view)
-    repl = Repl(session, view, queue.Queue())
+    repl = Repl(session, view, queue.SimpleQueue())
     with signals_raise(SIGINT, SIGTERM, SIGHUP):
         try:
             repl.run(PipedLines(), first_task)
@@ -208,7 +245,7 @@ def run_piped(session: Session, first_task: str) -> int:
     return repl.status
 
 
-def run_terminal(session: Session, first_task: str, questions: queue.Queue[Question | None]) -> int:
+def run_terminal(session: Session, first_task: str, news: NewsQueue) -> int:
     """The REPL at a terminal. Leaving it is no failure, whatever became of the tasks."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.formatted_text import ANSI
@@ -216,13 +253,16 @@ def run_terminal(session: Session, first_task: str, questions: queue.Queue[Quest
 
     view = View(sys.stdout, session)
     session.events.subscribe(view)
-    prompt: PromptSession[str] = PromptSession(history=FileHistory(str(session.team.root / "history")))
+    history = session.team.root / "history"
+    os.close(open_private(history, os.O_WRONLY | os.O_CREAT))
+    prompt: PromptSession[str] = PromptSession(history=FileHistory(str(history)))
+    in_thread(session.warm_up, "warm-up")
     shown = ANSI(view.paint("team >> ", CYAN))
     view.banner()
     with signals_raise(SIGTERM, SIGHUP):
         try:
             lines = TypedLines(lambda: prompt.prompt(shown), lambda: prompt.default_buffer.text, view.say)
-            Repl(session, view, questions).run(lines, first_task)
+            Repl(session, view, news).run(lines, first_task)
         except SignalReceived as e:
             return e.exit_code
     view.farewell()

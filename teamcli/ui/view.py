@@ -15,9 +15,12 @@ from teamcli.session import Session
 DIM, CYAN, YELLOW, RED, GREEN = "2", "36", "33", "31", "32"
 PREVIEW_LINES = 40
 
+Piece = tuple[str, str]
+"""Text and the colour it is shown in; no colour is the empty text."""
+
 
 class View:
-    """Consumes events and writes to a stream; whole pieces only, so that threads do not cut into each other's lines."""
+    """Consumes events and writes to a stream. All text passes through here, so nothing can drive the terminal."""
 
     def __init__(self, stream: TextIO, session: Session) -> None:
         self._stream = stream
@@ -31,61 +34,26 @@ class View:
     def __call__(self, event: Event) -> None:
         match event:
             case events.TextArrived():
-                self._stream_text(event.text)
+                self.stream_text(event.text)
+            case events.ToolFinished() if not self._is_terminal:
+                self.say(f"> {event.tool}: {one_line(event.content, 200)}")
             case events.ToolFinished():
-                self.say(self._tool_line(event) if self._is_terminal else tool_trace(event))
-                if event.display.diff and self._is_terminal:
-                    self.say(self._diff(event.display.diff))
+                self._write(*_tool_line(event), *_diff(event.display.diff))
             case events.RetryScheduled():
                 reason = one_line(event.reason)
                 text = f"{reason}; trying again in {event.delay_seconds:.1f} s ({event.attempt} of {event.of})"
-                self.say(self.paint(text, YELLOW))
+                self.say(text, YELLOW)
             case events.LimitHit():
-                self.say(self.paint(f"{event.text}.", YELLOW))
+                self.say(f"{event.text}.", YELLOW)
             case events.Notice():
-                colour = {Severity.ERROR: RED, Severity.WARNING: YELLOW}.get(event.severity, DIM)
-                self.say(self.paint(neutralise(event.text), colour))
+                self.say(event.text, {Severity.ERROR: RED, Severity.WARNING: YELLOW}.get(event.severity, DIM))
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, colour: str = "") -> None:
         """Write whole lines."""
-        with self._lock:
-            self._stream.write(("\n" if self._in_text else "") + text + "\n")
-            self._stream.flush()
-            self._in_text = False
+        self._write([(text, colour)])
 
-    def progress(self, text: str) -> None:
-        self._stream_text(text)
-
-    def paint(self, text: str, colour: str) -> str:
-        return f"\x1b[{colour}m{text}\x1b[0m" if self._colour else text
-
-    def end_turn(self, ended: TurnEnded) -> None:
-        with self._lock:
-            if self._in_text:
-                self._stream.write("\n")
-                self._in_text = False
-            self._stream.flush()
-        if ended.outcome is Outcome.INTERRUPTED:
-            self.say(self.paint("Interrupted", YELLOW))
-
-    def show_question(self, question: Question) -> None:
-        self.say(self.paint(f"{question.agent} wants to use {question.tool}:", YELLOW))
-        self.say("  " + neutralise(question.display.title).replace("\n", "\n  "))
-        if question.display.diff:
-            self.say(self._diff(question.display.diff))
-
-    def banner(self) -> None:
-        """Three lines: what this is, what is on, what to type."""
-        session = self._session
-        self.say(f"{self.paint('teamcli', CYAN)} · {session.model} · {session.workspace.root}")
-        for note in session.notes:
-            self.say(self.paint(note, YELLOW))
-        self.say(self.paint("Type a task, or /help. Ctrl-C ends a turn, q leaves.", DIM))
-
-    def farewell(self) -> None:
-        self.say(self.paint(f"{self._session.cost_line()} Go on with: teamcli --continue", DIM))
-
-    def _stream_text(self, text: str) -> None:
+    def stream_text(self, text: str) -> None:
+        """Write a part of a line."""
         if not text:
             return
         with self._lock:
@@ -93,19 +61,53 @@ class View:
             self._stream.flush()
             self._in_text = not text.endswith("\n")
 
-    def _tool_line(self, event: events.ToolFinished) -> str:
-        outcome = one_line(event.content, 200) if event.is_error else ""
-        mark = self.paint("✗", RED) if event.is_error else self.paint("✓", GREEN)
-        title = one_line(event.display.title, 120)
-        return f"{mark} {title} {self.paint(f'({event.seconds:.1f} s)', DIM)}" + (f"\n  {outcome}" if outcome else "")
+    def paint(self, text: str, colour: str) -> str:
+        shown = neutralise(text)
+        return f"\x1b[{colour}m{shown}\x1b[0m" if self._colour and colour else shown
 
-    def _diff(self, diff: str) -> str:
-        lines = neutralise(diff).splitlines()
-        shown = [self.paint(line, {"+": GREEN, "-": RED}.get(line[:1], DIM)) for line in lines[:PREVIEW_LINES]]
-        more = [self.paint(f"… {len(lines) - PREVIEW_LINES} more lines", DIM)] if len(lines) > PREVIEW_LINES else []
-        return "\n".join("  " + line for line in shown + more)
+    def end_turn(self, ended: TurnEnded) -> None:
+        self._write()
+        if ended.outcome is Outcome.INTERRUPTED:
+            self.say("Interrupted", YELLOW)
+
+    def show_question(self, question: Question) -> None:
+        """Who asks, and everything that would happen."""
+        what = question.display.text or question.display.title
+        self._write(
+            [(f"{question.agent} wants to use {question.tool}:", YELLOW)],
+            *([("  " + line, "")] for line in what.splitlines()),
+            *_diff(question.display.diff, whole=True),
+        )
+
+    def banner(self) -> None:
+        """What this is, what is on, what to type."""
+        session = self._session
+        self._write(
+            [("teamcli", CYAN), (f" · {session.model} · {session.workspace.root}", "")],
+            *([(note, YELLOW)] for note in session.notes),
+            [("Type a task, or /help. Ctrl-C ends a turn, q leaves.", DIM)],
+        )
+
+    def farewell(self) -> None:
+        self.say(f"{self._session.cost_line()} Go on with: teamcli --continue", DIM)
+
+    def _write(self, *lines: list[Piece]) -> None:
+        """Finish an open line, then write these, in one step."""
+        shown = ["".join(self.paint(text, colour) for text, colour in line) + "\n" for line in lines]
+        with self._lock:
+            self._stream.write("\n" * self._in_text + "".join(shown))
+            self._stream.flush()
+            self._in_text = False
 
 
-def tool_trace(event: events.ToolFinished) -> str:
-    """A call in a pipe or log: `> bash: its output`."""
-    return f"> {event.tool}: {one_line(event.content, 200)}"
+def _tool_line(event: events.ToolFinished) -> list[list[Piece]]:
+    mark = ("✗ ", RED) if event.is_error else ("✓ ", GREEN)
+    line = [mark, (one_line(event.display.title, 120), ""), (f" ({event.seconds:.1f} s)", DIM)]
+    return [line, [("  " + one_line(event.content, 200), "")]] if event.is_error else [line]
+
+
+def _diff(diff: str, whole: bool = False) -> list[list[Piece]]:
+    lines = diff.splitlines()
+    shown = lines if whole else lines[:PREVIEW_LINES]
+    pieces = [[("  " + line, {"+": GREEN, "-": RED}.get(line[:1], DIM))] for line in shown]
+    return pieces if len(shown) == len(lines) else [*pieces, [(f"  … {len(lines) - len(shown)} more lines", DIM)]]

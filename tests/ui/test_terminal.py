@@ -88,6 +88,34 @@ class TestPermission:
                 screen.wait_for("later")
         assert not (program.directory / "made").exists()
 
+    def test_the_whole_command_is_shown(self, program: Program) -> None:
+        command = "echo harmless " + "x" * 120 + "\ntouch second-line"
+        with FakeAPI([tool("bash", command=command), text("x")]) as api:
+            program.url = api.url
+            with Screen(program) as screen:
+                screen.wait_for(PROMPT)
+                screen.type("do it\r")
+                screen.wait_for("Allow?")
+                assert "touch second-line" in screen.text
+                screen.type("n\r")
+                screen.wait_for(PROMPT, 2)
+
+    def test_what_was_typed_before_the_question_is_no_answer(self, program: Program) -> None:
+        with FakeAPI([answer(tool("bash", command="touch made"), stall_after(2)), text("x")]) as api:
+            program.url = api.url
+            with Screen(program) as screen:
+                screen.wait_for(PROMPT)
+                screen.type("do it\r")
+                api.wait_for_stall()
+                screen.type("y\r")
+                screen.wait_for("y")
+                api.release()
+                screen.wait_for("Allow?")
+                assert not (program.directory / "made").exists()
+                screen.type("n\r")
+                screen.wait_for(PROMPT, 2)
+        assert not (program.directory / "made").exists()
+
 
 class TestInterrupting:
     def test_in_a_command(self, program: Program) -> None:
@@ -164,14 +192,18 @@ def test_the_directory_is_trusted_only_when_the_user_says_so(program: Program) -
         screen.type("n\r")
         screen.wait_for(PROMPT)
         assert "embedded" in screen.text and "not trusted" in screen.text
-    with Screen(program) as screen:
+    with Screen(program) as screen:  # it asks once
+        screen.wait_for(PROMPT)
+        assert "Trust it?" not in screen.text and "not trusted" in screen.text
+    (program.directory / ".env").write_text("ANTHROPIC_BASE_URL=http://127.0.0.1:10\nANTHROPIC_API_KEY=k\n")
+    with Screen(program) as screen:  # but something else is another question
         screen.wait_for("Trust it?")
         screen.type("y\r")
         screen.wait_for(PROMPT)
         assert "embedded" not in screen.text
     with Screen(program) as screen:
         screen.wait_for(PROMPT)
-        assert "Trust it?" not in screen.text
+        assert "Trust it?" not in screen.text and "not trusted" not in screen.text
 
 
 def test_a_second_repl_is_refused_and_names_the_first(program: Program) -> None:
@@ -184,6 +216,19 @@ def test_a_second_repl_is_refused_and_names_the_first(program: Program) -> None:
         screen.wait_for_end()
     with Screen(program) as third:
         third.wait_for(PROMPT)
+
+
+def test_a_signal_in_a_turn_keeps_what_had_arrived(program: Program) -> None:
+    with FakeAPI([answer(text("half an answer", pieces=2), stall_after(4)), text("x")]) as api:
+        program.url = api.url
+        with Screen(program) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("work\r")
+            api.wait_for_stall()
+            os.kill(screen.process.pid, signal.SIGTERM)
+            assert screen.wait_for_end() == 143
+        program.run("-p", "--continue", "go on")
+    assert [message["role"] for message in api.requests[1]["messages"]] == ["user", "assistant", "user"]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])

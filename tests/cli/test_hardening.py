@@ -1,0 +1,174 @@
+"""Faults that were found by attacking the program, kept from coming back."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.fake_api import FakeAPI, answer, text, tool, tool_json, tool_results
+from tests.support.program import Program
+
+BYPASS = ("--permission-mode", "bypassPermissions")
+
+
+@pytest.mark.parametrize("name", ["lead.lock", "transcripts/lead.jsonl", "events.jsonl", "transcripts", "logs"])
+def test_a_cloned_repository_cannot_point_our_files_elsewhere(program: Program, tmp_path: Path, name: str) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious, without a newline")
+    link = program.directory / ".team" / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(victim)
+    ran = program.run("-p", "run echo hi")
+    assert ran.code == 2 and "symbolic link" in ran.err and ran.err.count("\n") == 1
+    assert victim.read_text() == "precious, without a newline"
+
+
+def test_a_team_directory_that_is_a_link_is_refused(program: Program, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (program.directory / ".team").symlink_to(tmp_path / "elsewhere")
+    assert program.run("-p", "run echo hi").code == 2
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_what_a_path_means_is_judged_when_the_call_runs(program: Program) -> None:
+    (program.directory / "secret").mkdir()
+    (program.directory / "secret/x").write_text("hunter2")
+    calls = answer(tool("bash", command="ln -s secret/x y"), tool("read_file", path="y"))
+    with FakeAPI([calls, text("x")]) as api:
+        program.url = api.url
+        program.run("-p", "x", *BYPASS, "--disallowedTools", "read_file(secret/**)")
+    assert "hunter2" not in str(tool_results(api.requests[1]))
+
+
+def test_commands_do_not_find_the_key_in_proc(program: Program) -> None:
+    look = 'for p in /proc/[0-9]*/environ; do tr "\\0" "\\n" < $p 2>/dev/null; done | grep -c "test-key-for-proc"'
+    with FakeAPI([tool("bash", command=look + "; true"), text("x")]) as api:
+        program.url, program.key = api.url, "test-key-for-proc"
+        program.run("-p", "x", *BYPASS)
+    assert str(tool_results(api.requests[1])[0]["content"]).split()[-1] == "0"
+
+
+def test_a_result_that_contains_the_key_is_masked(program: Program) -> None:
+    (program.directory / "leak.txt").write_text(f"key={program.key}")
+    with FakeAPI([tool("read_file", path="leak.txt"), text("x")]) as api:
+        program.url = api.url
+        program.run("-p", "x")
+    assert program.key not in str(api.requests[1])
+
+
+def test_a_call_that_is_cut_for_ever_ends(program: Program) -> None:
+    cut = answer(tool_json("write_file", '{"path": "a"'), stop_reason="max_tokens")
+    with FakeAPI(lambda request, n: cut) as api:
+        program.url = api.url
+        ran = program.run("-p", "x", *BYPASS)
+    assert ran.code == 0 and len(api.requests) == 11 and "cut off" in ran.err
+
+
+def test_no_team_with_continue_starts_afresh(program: Program, tmp_path: Path) -> None:
+    (tmp_path / "temp").mkdir()
+    with FakeAPI([text("hi")]) as api:
+        program.url = api.url
+        program.variables["TMPDIR"] = str(tmp_path / "temp")
+        assert program.run("-p", "x", "--no-team", "-c").out == "hi\n"
+        assert program.run("-p", "x", "--no-team", "-r", "ghost").code == 2
+    assert list((tmp_path / "temp").iterdir()) == []
+
+
+def test_a_session_that_was_only_opened_does_not_hide_the_last_one(program: Program) -> None:
+    with FakeAPI([text("a"), text("b")]) as api:
+        program.url = api.url
+        program.run("-p", "one")
+        program.run(stdin="q\n")
+        assert program.run("-p", "-c", "two").out == "b\n"
+    assert len(api.requests[1]["messages"]) == 3
+    assert len(program.run("sessions").out.splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", [("-p", "  "), ("  ",)])
+def test_a_blank_prompt_is_none(program: Program, arguments: tuple[str, ...]) -> None:
+    with FakeAPI([text("ok")]) as api:
+        program.url = api.url
+        assert "ok" in program.run(*arguments, stdin="the real task\n").out
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("arguments", ["-p 'run echo hi' --permission-mode bypassPermissions", ""])
+def test_closed_standard_streams_do_no_harm(program: Program, closed: str, arguments: str) -> None:
+    command = " ".join(program.command([])) + f" {arguments} {closed}"
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=program.directory, env=program.env(), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0 and "Traceback" not in done.stderr and "embedded" not in done.stdout
+
+
+def test_a_directory_that_is_gone_is_one_clear_line(program: Program) -> None:
+    command = f"mkdir gone; cd gone; rmdir ../gone; {' '.join(program.command(['-p', 'x']))}"
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=program.directory, env=program.env(), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2 and "gone" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_instructions_are_not_read_through_a_link_out_of_the_workspace(program: Program, tmp_path: Path) -> None:
+    (tmp_path / "private.txt").write_text("hunter2")
+    (program.directory / "AGENTS.md").symlink_to(tmp_path / "private.txt")
+    with FakeAPI([text("ok")]) as api:
+        program.url = api.url
+        ran = program.run("-p", "x")
+    assert ran.code == 0 and "AGENTS.md" in ran.err and "hunter2" not in str(api.requests[0])
+
+
+def test_clear_forgets_which_files_were_read(program: Program) -> None:
+    (program.directory / "a.txt").write_text("old")
+    script = [tool("read_file", path="a.txt"), text("x"), tool("write_file", path="a.txt", content="new"), text("x")]
+    with FakeAPI(script) as api:
+        program.url = api.url
+        program.run(*BYPASS, stdin="one\n/clear\ntwo\n")
+    assert (program.directory / "a.txt").read_text() == "old"
+
+
+def test_a_budget_cannot_be_escaped_by_changing_the_model(program: Program) -> None:
+    program.settings(prices={"test-model": {"input": 1, "output": 1}})
+    with FakeAPI([]) as api:
+        program.url = api.url
+        ran = program.run("--max-budget-usd", "1", stdin="/model mystery\n/model\n")
+    assert "no price is known for mystery" in ran.out and "Model: test-model" in ran.out
+
+
+def test_rows_of_any_shape_in_a_transcript_do_no_harm(program: Program) -> None:
+    with FakeAPI([text("a"), text("b")]) as api:
+        program.url = api.url
+        program.run("-p", "one")
+        with (program.directory / ".team/transcripts/lead.jsonl").open("a") as file:
+            for row in (
+                '{"kind":"user","content":[1,null,{"type":5},{"type":"tool_use"},{"type":"text"}],"files":[]}',
+                '{"kind":"assistant","content":[{"type":"tool_use","id":7}],"usage":[]}',
+                '{"kind":"user","content":"text"}',
+                '{"kind":["x"],"content":{}}',
+            ):
+                file.write(row + "\n")
+        assert program.run("-p", "-c", "two").out == "b\n"
+
+
+def test_escape_sequences_in_a_projects_files_do_not_reach_the_terminal(program: Program) -> None:
+    (program.directory / ".env").write_text("ANTHROPIC_BASE_URL=http://x/\x1b]0;owned\x07\nMODEL_ID=m\x1b[2J\n")
+    ran = program.run("-p", "run echo hi")
+    assert "\x1b" not in ran.err + program.run("doctor").out
+
+
+def test_parallel_always_answers_keep_every_rule(tmp_path: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+    from functools import partial
+
+    from teamcli.agent.permissions import Policy
+    from teamcli.session import Permits
+    from teamcli.settings import add_allow_rule, read_settings_file
+
+    path = tmp_path / "settings.local.json"
+    permits = Permits(Policy(), partial(add_allow_rule, path))
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(permits.always_allow, [f"bash(echo {n})" for n in range(40)]))
+    assert len(read_settings_file(path)["permissions"]["allow"]) == 40
+    assert path.stat().st_mode & 0o777 == 0o600
