@@ -6,7 +6,6 @@ import gc
 import os
 import queue
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,41 +13,44 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from teamcli.agent.approval import Ask, nobody_to_ask
-from teamcli.agent.conversation import Conversation, History
-from teamcli.agent.events import CallStarted, Notice, PermissionDenied, Recorded, Severity
+from teamcli.agent.conversation import History
+from teamcli.agent.events import (
+    Answered,
+    CallStarted,
+    Event,
+    LimitHit,
+    Notice,
+    PermissionDenied,
+    Severity,
+    StatusChanged,
+)
 from teamcli.agent.journal import Journal
-from teamcli.agent.limits import Budget, Meter
-from teamcli.agent.loop import Agent
-from teamcli.agent.permissions import Mode, Policy, decide, may_see, parse_rules
-from teamcli.agent.prompt import LEAD_PROMPT, find_instructions, system_prompt
-from teamcli.agent.tool_calls import Permissions, Toolset
-from teamcli.agent.transcript import begin_session, find_session, list_sessions, session_rows
+from teamcli.agent.permissions import Mode, Policy, parse_rules
+from teamcli.agent.transcript import begin_session, find_session, list_sessions, read_marks, session_rows
+from teamcli.agent_shop import AgentShop, Choices
+from teamcli.cancel import CancelScope
 from teamcli.environment import MODEL, Environment, read_environment
 from teamcli.errors import ConfigError
 from teamcli.files import AppendLog
-from teamcli.llm.backoff import Backoff
-from teamcli.llm.client import connect
 from teamcli.llm.credentials import ClientChoice, Endpoint, find_endpoint
 from teamcli.llm.pricing import DEFAULT_MODEL, cost
-from teamcli.llm.types import LLM, Preamble, Usage
+from teamcli.llm.types import Usage
 from teamcli.logs import log_to
 from teamcli.options import Options
 from teamcli.plain import neutralise
 from teamcli.session import EMBEDDED, LEAD, Fanout, Permits, Session
 from teamcli.settings import Settings, add_allow_rule, load_settings, loosens
 from teamcli.state import LeadLock, TeamDir, lock_holder
-from teamcli.tools.base import Toolbox
-from teamcli.tools.catalog import BASE_TOOLS, bind_tools
+from teamcli.team.bus import FileBus, load_key
+from teamcli.team.manager import TeammateManager
+from teamcli.team.roster import Member, Roster
+from teamcli.tools.catalog import ALL_TOOLS
 from teamcli.tools.command_host import CommandHost
-from teamcli.tools.commands import Commands
-from teamcli.tools.known_files import KnownFiles, PathLocks
 from teamcli.trust import Trusted, TrustStore, claim, home_dir
 from teamcli.ui import headless
 from teamcli.workspace import Workspace
 
 NO_SANDBOX = "`sandbox` is set to required, and this version has none: set it to auto or off in the settings"
-SHORTEST_SECRET = 8
-"""A shorter one (`ollama`, say) is no secret, and masking it would garble ordinary text."""
 NO_KEY = (
     "No API key: a small embedded model is on, which follows plain words such as `run ls`."
     " For a real one set ANTHROPIC_API_KEY, in the environment or in .env."
@@ -116,6 +118,8 @@ def look_around(directory: Path, home: Path | None = None) -> Place:
     if not trusted.config:
         files = (team.settings, team.local_settings)
         offers += [f"settings in .team/{path.name} that loosen or redirect" for path in files if loosens(path)]
+        roles = (team.root / "agents", directory / ".claude" / "agents")
+        offers += [f"roles for teammates in {path.relative_to(directory)}" for path in roles if any(path.glob("*.md"))]
     if team.has_state and not trusted.state:
         offers.append("conversations in .team/ that were not made here")
     return Place(directory, team, home, trusted, environment, tuple(offers))
@@ -123,13 +127,14 @@ def look_around(directory: Path, home: Path | None = None) -> Place:
 
 def run_headless(options: Options) -> int:
     """`teamcli -p`; returns the exit code."""
-    stdin = headless.read_stdin(options.prompt)
+    stdin = headless.read_stdin(options.prompt, may_be_empty=options.go_on or bool(options.resume))
     place = look_around(Path.cwd())
     if place.offers and options.trust:
         place = place.trust()
     session = open_session(options, place)
     try:
         _print_notes([*untrusted_notes(place), *session.notes])
+        session.start(resume_all=options.go_on or bool(options.resume))
         return headless.run_headless(session, options.prompt, stdin, options.output_format)
     finally:
         session.close()
@@ -149,6 +154,7 @@ def run_repl(options: Options) -> int:
     session = open_session(options, place, news.put if at_terminal else nobody_to_ask)
     session.notes += untrusted_notes(place)
     try:
+        session.start()
         if at_terminal:
             return repl.run_terminal(session, options.prompt, news)
         _print_notes(session.notes)
@@ -197,17 +203,6 @@ def open_session(options: Options, place: Place, ask: Ask = nobody_to_ask) -> Se
     return _Builder(options, place, ask).build()
 
 
-class _Choices(NamedTuple):
-    """What was chosen before anything is touched."""
-
-    settings: Settings
-    workspace: Workspace
-    policy: Policy
-    endpoint: Endpoint | None
-    model: str
-    price: Callable[[Usage, str], float | None]
-
-
 class _State(NamedTuple):
     """What lies on disk, opened."""
 
@@ -216,6 +211,8 @@ class _State(NamedTuple):
     log: AppendLog
     session_id: str
     history: History
+    is_trusted: bool
+    """Roles of the project may be used."""
 
 
 @dataclass
@@ -237,7 +234,7 @@ class _Builder:
         gc.enable()
         return session
 
-    def _choose(self) -> _Choices:
+    def _choose(self) -> Choices:
         options, place = self.options, self.place
         self.notes += place.environment.notes
         settings = read_settings(place)
@@ -251,11 +248,11 @@ class _Builder:
         if options.max_budget_usd is not None and price(Usage(), model) is None:
             raise ConfigError(f"--max-budget-usd: no price is known for {model}; give one under `prices` in settings")
         workspace = Workspace(place.directory, tuple(_directory(path) for path in options.add_dirs))
-        return _Choices(settings, workspace, self._policy(settings), endpoint, model, price)
+        return Choices(settings, workspace, self._policy(settings), endpoint, model, price)
 
     def _policy(self, settings: Settings) -> Policy:
         options, rules = self.options, settings.permissions
-        names = {tool.name for tool in BASE_TOOLS}
+        names = {tool.name for tool in ALL_TOOLS}
         return Policy(
             mode=Mode(options.permission_mode or rules.mode or Mode.DEFAULT),
             allow=parse_rules([*rules.allow, *options.allowed_tools], names),
@@ -263,17 +260,18 @@ class _Builder:
             deny=parse_rules([*rules.deny, *options.disallowed_tools], names),
         )
 
-    def _open_state(self, choices: _Choices, undo: ExitStack) -> _State:
+    def _open_state(self, choices: Choices, undo: ExitStack) -> _State:
         """The directory's own state, or a private one where that is asked for or another lead has the directory."""
         team, lock = self._team_dir(undo)
-        is_ours = team.is_private or self._claim(team).state
+        trusted = self.place.trusted if team.is_private else self._claim(team)
+        is_ours = team.is_private or trusted.state
         log_to(team.logs, self.options.debug)
         session_id, history = self._session_to_continue(team) if is_ours else self._refuse_to_continue(team)
         log = AppendLog(team.lead_transcript, choices.settings.durable)
         undo.callback(log.close)
         if log.torn:
             self.notes.append("A line that a crash had left unfinished was cut from the transcript.")
-        return _State(team, lock, log, begin_session(log, choices.model, session_id), history)
+        return _State(team, lock, log, begin_session(log, choices.model, session_id), history, trusted.config)
 
     def _team_dir(self, undo: ExitStack) -> tuple[TeamDir, LeadLock | None]:
         if not self.options.no_team:
@@ -309,82 +307,84 @@ class _Builder:
             raise ConfigError("the conversations in .team/ were not made here; look at them, then use --trust")
         return None, History()
 
-    def _assemble(self, choices: _Choices, state: _State) -> Session:
-        settings, workspace = choices.settings, choices.workspace
-        team, log, history = state.team, state.log, state.history
+    def _assemble(self, choices: Choices, state: _State) -> Session:
+        team_dir = state.team
         events = Fanout()
-        journal = Journal(
-            AppendLog(team.events, durable=False), lambda text: events(Notice(LEAD, text, Severity.WARNING))
-        )
+        cancel = CancelScope()
+
+        def tell(text: str) -> None:
+            events(Notice(LEAD, text, Severity.WARNING))
+
         host = CommandHost(os.environ)
+        journal = Journal(AppendLog(team_dir.events, durable=False), tell)
         denials: list[PermissionDenied] = []
+        limits: list[LimitHit] = []
         events.subscribe(journal)
         events.subscribe(lambda event: denials.append(event) if isinstance(event, PermissionDenied) else None)
+        events.subscribe(lambda event: limits.append(event) if isinstance(event, LimitHit) else None)
         events.subscribe(lambda event: host.prestart() if isinstance(event, CallStarted) else None)
 
-        permits = Permits(choices.policy, partial(add_allow_rule, team.local_settings))
-        commands = Commands(host)
-        known_files = KnownFiles(PathLocks(), history.seen_files)
-        toolbox = Toolbox(workspace, commands, known_files, lambda path: may_see(permits.policy, path, workspace.root))
-        tools = bind_tools(BASE_TOOLS, toolbox)
-        permissions = Permissions(
-            lambda tool, access: decide(permits.policy, tool, access, workspace.root), self.ask, permits.always_allow
+        roster = self._roster(team_dir, events)
+        bus = FileBus(team_dir.inbox, load_key(self.place.home), choices.settings.durable, tell)
+        permits = Permits(choices.policy, partial(add_allow_rule, team_dir.local_settings))
+        shop = AgentShop(
+            choices,
+            self.options,
+            self.place.home,
+            state.is_trusted,
+            team_dir,
+            events,
+            roster,
+            bus,
+            host,
+            permits,
+            self.ask,
+            cancel,
         )
-        secret = choices.endpoint.secret if choices.endpoint else ""
-        budget = Budget(self.options.max_budget_usd)
-        lead = Agent(
-            name=LEAD,
-            llm=self._llm(choices.endpoint, settings),
-            preamble=Preamble(
-                choices.model,
-                self._system(),
-                tuple(tool.spec for tool in tools.values()),
-                settings.max_tokens,
-                settings.prompt_caching,
-                {"thinking": settings.thinking} if settings.thinking else {},
-            ),
-            conversation=Conversation(log, history, lambda message: events(Recorded(LEAD, message))),
-            toolset=Toolset(LEAD, tools, permissions, events, partial(redact, secret=secret)),
-            meter=Meter(budget, self.options.max_turns),
-            price=choices.price,
-            emit=events,
-        )
-        lead.conversation.close_open_calls()
+        team = shop.team = TeammateManager(roster, bus, shop, events, cancel, self.options.headless)
+        lead = shop.lead(state.log, state.history, read_marks(team_dir.lead_transcript))
+        team.lead = lead.lead
+        events.subscribe(partial(_count_turns, roster))
+        self.notes += shop.notes
         return Session(
             id=state.session_id,
             model=choices.model,
-            workspace=workspace,
+            workspace=choices.workspace,
+            state=team_dir,
+            lead=lead.lead,
             team=team,
-            lead=lead,
+            has_team_tools=shop.has_team,
             permits=permits,
-            budget=budget,
+            budget=shop.budget,
             events=events,
-            log=log,
+            log=state.log,
             journal=journal,
             host=host,
-            commands=commands,
-            known_files=known_files,
+            commands=lead.commands,
+            known_files=lead.known_files,
+            cancel=cancel,
             lock=state.lock,
             notes=self.notes,
             denials=denials,
+            limits=limits,
         )
 
-    def _llm(self, endpoint: Endpoint | None, settings: Settings) -> LLM:
-        if endpoint is not None:
-            return connect(endpoint, Backoff(), settings.retries)
-        from teamcli.llm.offline import EmbeddedModel  # late: most starts do without it
-
-        return EmbeddedModel()
-
-    def _system(self) -> str:
-        place = self.place
-        instructions = find_instructions(place.directory, (Path.home() / ".claude", place.home))
-        self.notes += instructions.problems
-        return system_prompt(LEAD_PROMPT, instructions.found, self.options.append_system_prompt)
+    def _roster(self, team_dir: TeamDir, events: Fanout) -> Roster:
+        roster = Roster(team_dir.config, lambda member: events(_status(member)))
+        if roster.problem:
+            self.notes += [roster.problem, *roster.recover(team_dir.transcripts, team_dir.inbox)]
+        roster.settle()
+        return roster
 
 
-def redact(text: str, secret: str) -> str:
-    return text.replace(secret, "[the API key]") if len(secret) >= SHORTEST_SECRET else text
+def _status(member: Member) -> StatusChanged:
+    details = ("role", "error", "interrupted", "paused", "waiting_for", "incarnation")
+    return StatusChanged(member.name, member.status, {name: v for name in details if (v := getattr(member, name))})
+
+
+def _count_turns(roster: Roster, event: Event) -> None:
+    if isinstance(event, Answered) and event.agent != LEAD:
+        roster.count(event.agent, 1, event.cost_usd)
 
 
 def _price(usage: Usage, model: str, settings: Settings) -> float | None:

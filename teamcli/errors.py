@@ -14,6 +14,10 @@ TeamcliError
 │       ├── Overloaded
 │       ├── ServerFault
 │       └── ConnectionLost
+├── TeamError           what was asked of the team cannot be done
+│   ├── UnknownTeammate     nobody has that name
+│   ├── IllegalTransition   a teammate cannot go from its status to that one
+│   └── MessageTooLong      more than an inbox takes in one message
 ├── ToolError           the *model* can act on it                  → an error result, never leaves the tool pipeline
 └── TurnStopped         control flow: the turn ends early, with a valid history
     ├── Cancelled           by the user, or because the program leaves
@@ -91,6 +95,22 @@ class ConnectionLost(TransientError):
     """Raised when the endpoint cannot be reached, or the stream is cut or stalls."""
 
 
+class TeamError(TeamcliError):
+    """Raised when what was asked of the team cannot be done."""
+
+
+class UnknownTeammate(TeamError):
+    """Raised when nobody in the team has that name."""
+
+
+class IllegalTransition(TeamError):
+    """Raised when a teammate cannot go from its status to the one asked for."""
+
+
+class MessageTooLong(TeamError):
+    """Raised when a message is longer than an inbox takes."""
+
+
 class ToolError(TeamcliError):
     """Raised by a tool for what the model can mend: it becomes an error result."""
 
@@ -118,6 +138,7 @@ class StreamInterrupted(Cancelled):
 class LimitReached(TurnStopped):
     """Raised before a model call that would exceed a limit; `limit` is `max_turns` or `max_budget`."""
 
-    def __init__(self, message: str, limit: str) -> None:
+    def __init__(self, message: str, limit: str, is_given: bool = True) -> None:
         super().__init__(message)
         self.limit = limit
+        self.is_given = is_given

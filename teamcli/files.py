@@ -54,7 +54,7 @@ def write_atomic(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
     except OSError as e:
         Path(temporary).unlink(missing_ok=True)
         raise StateError(cannot("write", path, e)) from e
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def open_private(path: Path, flags: int) -> int:
@@ -77,7 +77,7 @@ def write_json(path: Path, value: Json) -> None:
     write_atomic(path, json.dumps(value, ensure_ascii=False, indent=2).encode() + b"\n")
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
     fd = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -104,7 +104,7 @@ class AppendLog:
         is_new = not path.exists()
         self._fd = open_private(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         if is_new and durable:
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
         with self._locked():
             self.torn = cut_torn_tail(self._fd)
 

@@ -1,17 +1,18 @@
-"""A session: the lead, its transcript, what it may do and what it has used. UIs drive it and listen to its events."""
+"""A session: the lead and its team, what they may do and what they have used. UIs drive it and listen to its events."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from teamcli.agent.conversation import text_block
-from teamcli.agent.events import Emit, Event, PermissionDenied, TurnEnded
+from teamcli.agent.events import Emit, Event, LimitHit, PermissionDenied, TurnEnded
 from teamcli.agent.journal import Journal
 from teamcli.agent.limits import Budget
-from teamcli.agent.loop import Agent, run_turn
+from teamcli.agent.loop import Agent
 from teamcli.agent.permissions import Mode, Policy, parse_rules
 from teamcli.agent.prompt import FACTS_FRAME, environment_facts
 from teamcli.agent.tool import Progress
@@ -21,16 +22,19 @@ from teamcli.errors import UsageError
 from teamcli.files import AppendLog
 from teamcli.llm.types import Block, Usage
 from teamcli.state import LeadLock, TeamDir
+from teamcli.team.lead import Lead
+from teamcli.team.manager import TeammateManager
+from teamcli.team.message import LEAD as LEAD
 from teamcli.tools.bash import describe_exit
 from teamcli.tools.command_host import CommandHost
 from teamcli.tools.commands import Commands
 from teamcli.tools.known_files import KnownFiles
 from teamcli.workspace import Workspace
 
-LEAD = "lead"
 EMBEDDED = "embedded"
 SHELL_TIMEOUT_SECONDS = 600.0
 LEAVING_SECONDS = 1.5
+GO_ON = "<note>Go on with what you were doing.</note>"
 
 logger = logging.getLogger(__name__)
 
@@ -77,13 +81,15 @@ class Permits:
 
 @dataclass
 class Session:
-    """Everything of a running lead. Built by `app`, closed by whoever runs it."""
+    """Everything of a running team. Built by `app`, closed by whoever runs it."""
 
     id: str
     model: str
     workspace: Workspace
-    team: TeamDir
-    lead: Agent
+    state: TeamDir
+    lead: Lead
+    team: TeammateManager
+    has_team_tools: bool
     permits: Permits
     budget: Budget
     events: Fanout
@@ -92,39 +98,32 @@ class Session:
     host: CommandHost
     commands: Commands
     known_files: KnownFiles
-    cancel: CancelScope = field(default_factory=CancelScope)
+    cancel: CancelScope
     lock: LeadLock | None = None
     notes: list[str] = field(default_factory=list)
     """What the user should know about how this session was set up."""
     denials: list[PermissionDenied] = field(default_factory=list)
+    limits: list[LimitHit] = field(default_factory=list)
     _facts: str = ""
     """What the lead was last told of its surroundings."""
-    _turn: CancelScope | None = None
-    _at_rest: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        self._at_rest.set()
-        told = (block for message in self.lead.conversation.messages for block in message.content)
+        told = (block for message in self.lead.agent.conversation.messages for block in message.content)
         facts = [block["text"] for block in told if str(block.get("text", "")).startswith(FACTS_FRAME)]
         self._facts = facts[-1] if facts else ""
 
-    def submit(self, text: str, extra: tuple[Block, ...] = ()) -> TurnEnded:
-        """Run one turn of the lead, in the calling thread, to its end."""
-        turn = self._turn = self.cancel.child()
-        self._at_rest.clear()
-        try:
-            return run_turn(self.lead, self._prompt(text, extra), turn)
-        finally:
-            self._turn = None
-            self._at_rest.set()
+    def start(self, resume_all: bool = False) -> None:
+        """Let the threads run. `resume_all`: those that were interrupted go on as well."""
+        self.lead.start()
+        self.team.start(resume_all)
+
+    def submit(self, text: str, extra: tuple[Block, ...] = ()) -> Future[TurnEnded]:
+        """A line of the user's: the lead's next turn, or a word in between while one runs."""
+        return self.lead.submit(self._prompt(text, extra))
 
     def interrupt(self) -> bool:
         """End the lead's turn, from any thread; false when it was at rest."""
-        turn = self._turn
-        if turn is None:
-            return False
-        turn.cancel("interrupted by the user")
-        return True
+        return self.lead.interrupt()
 
     def clear(self) -> None:
         """Begin a new session with an empty conversation.
@@ -132,7 +131,7 @@ class Session:
         Raises: StateError
         """
         self.id = begin_session(self.log, self.model)
-        self.lead.conversation.start_afresh()
+        self.lead.agent.conversation.start_afresh()
         self.known_files.clear()
         self._facts = ""
 
@@ -140,14 +139,14 @@ class Session:
         """Raises: UsageError."""
         if self.model == EMBEDDED:
             raise UsageError("the embedded model is on, and there is no other without a key (see teamcli doctor)")
-        if self.budget.max_usd is not None and self.lead.price(Usage(), model) is None:
+        if self.budget.max_usd is not None and self.lead.agent.price(Usage(), model) is None:
             raise UsageError(f"no price is known for {model}, and there is a budget; give one under `prices`")
         self.model = model
-        self.lead.preamble = replace(self.lead.preamble, model=model)
+        self.lead.agent.preamble = replace(self.lead.agent.preamble, model=model)
 
     def warm_up(self) -> None:
         """Load what the first turn needs; for a thread of its own, while the user still types."""
-        self.lead.llm.warm_up()
+        self.lead.agent.llm.warm_up()
         self.host.prestart()
 
     def run_shell(self, command: str, cancel: CancelScope, progress: Progress) -> str:
@@ -160,32 +159,45 @@ class Session:
             return f"[ended after {SHELL_TIMEOUT_SECONDS:.0f} s]"
         return f"[{describe_exit(finished.ended.exit_code)}]" if finished.ended.exit_code else ""
 
+    @property
+    def agents(self) -> list[Agent]:
+        """Everybody who has worked in this run, the lead first."""
+        return self.team.agents()
+
+    @property
+    def usage(self) -> Usage:
+        return sum((agent.meter.usage for agent in self.agents), Usage())
+
     def cost_line(self) -> str:
         """What this session has used, in one sentence."""
-        used = self.lead.meter.usage
+        used = self.usage
         tokens = f"{used.context_tokens - used.output_tokens:,} tokens in, {used.output_tokens:,} out"
         price = f"${self.budget.spent_usd:.4f}" if self.budget.is_known else "price of the model unknown"
-        return f"{self.lead.meter.turns} model calls, {tokens}, {price}."
+        return f"{sum(agent.meter.turns for agent in self.agents)} model calls, {tokens}, {price}."
 
     def close(self) -> None:
         """Stop everything at once and in order: agents first, then their commands, then the files they write to."""
         self.cancel.cancel("teamcli is leaving")
         # A cancelled turn ends within milliseconds, and records what it had; who was told to leave waits no longer.
-        self._at_rest.wait(LEAVING_SECONDS)
-        self.commands.close()
+        self.lead.join(LEAVING_SECONDS)
+        self.team.close()
         self.host.close()
-        self.lead.llm.close()
+        for agent in self.agents:
+            agent.llm.close()
         self.log.close()
         self.journal.close()
-        self.team.discard()
+        self.state.discard()
         if self.lock is not None:
             self.lock.release()
 
     def _prompt(self, text: str, extra: tuple[Block, ...]) -> list[Block]:
-        """The user's words, and at the end what has changed around the agent since it was last told."""
+        """The user's words, and at the end what the lead should know and has not been told."""
         blocks = [text_block(text), *extra]
+        is_first = not self.lead.agent.conversation.messages
         facts = environment_facts(self.workspace.root)
         if facts != self._facts:
             blocks.append(text_block(facts))
             self._facts = facts
+        if is_first and self.has_team_tools and self.team.roster.members():
+            blocks.append(text_block(f"<team>\n{self.team.describe()}\n</team>"))
         return blocks

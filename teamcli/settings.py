@@ -37,6 +37,11 @@ class PermissionSettings(_Model):
     mode: Mode | None = None
 
 
+class LimitSettings(_Model):
+    teammate_turns: int = Field(default=200, ge=1)
+    """Model calls of a teammate for one piece of work."""
+
+
 class Settings(_Model):
     model: str | None = None
     """The model, unless `--model` or MODEL_ID names one."""
@@ -54,6 +59,9 @@ class Settings(_Model):
     prompt_caching: bool = True
     retries: int = Field(default=5, ge=0, le=20)
     """How often a failed model call is tried again."""
+    limits: LimitSettings = LimitSettings.model_construct()
+    max_concurrent_calls: int | None = Field(default=None, ge=1)
+    """How many model calls of the team may run at the same time."""
     prices: dict[str, Price] = {}
     """Prices that the built-in list lacks, by model."""
     durable: bool = True

@@ -39,6 +39,8 @@ class TeamDir:
         self.root = root
         self.is_private = is_private
         """A temporary one that nobody else sees and that goes with the program."""
+        self.config = root / "config.json"
+        self.inbox = root / "inbox"
         self.transcripts = root / "transcripts"
         self.lead_transcript = self.transcripts / "lead.jsonl"
         self.events = root / "events.jsonl"
@@ -65,7 +67,7 @@ class TeamDir:
 
         Raises: StateError
         """
-        for directory in (self.root, self.transcripts, self.logs, self.root / "inbox"):
+        for directory in (self.root, self.transcripts, self.logs, self.inbox):
             if directory.is_symlink():  # a cloned repository could point it anywhere
                 raise StateError(f"{directory} is a symbolic link; remove it, or use --no-team")
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from teamcli.files import AppendLog, Json
 from teamcli.llm.types import Block, Message, Reply
@@ -17,7 +18,18 @@ NOT_RUN_CALL = "Not run: the turn was interrupted before this call began."
 INTERRUPTED_CALL = "Interrupted: this call was stopped before it finished; what it had done so far was not undone."
 LOST_RESULT = "The result of this call was lost."
 
-OnRecord = Callable[[Message], None]
+Marks = dict[str, Any]
+"""What a transcript line notes beside its content, by name. A later value replaces an earlier one; lists add up."""
+OnRecord = Callable[[Message, Mapping[str, Any]], None]
+"""Told of each message that is on disk, with the marks of its line."""
+
+
+def joined_marks(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> Marks:
+    joined = {**earlier, **later}
+    for name in earlier.keys() & later.keys():
+        if isinstance(earlier[name], list) and isinstance(later[name], list):
+            joined[name] = [*earlier[name], *later[name]]
+    return joined
 
 
 @dataclass
@@ -26,6 +38,8 @@ class History:
 
     messages: list[Message] = field(default_factory=list)
     seen_files: dict[str, str] = field(default_factory=dict)
+    marks: Marks = field(default_factory=dict)
+    """What the lines noted beside their content, joined."""
 
     @classmethod
     def read(cls, rows: Iterable[Json]) -> History:
@@ -38,6 +52,8 @@ class History:
             if role not in ("user", "assistant") or not isinstance(content, list):
                 continue
             messages.append(Message(role, tuple(block for block in content if is_block(block))))
+            if isinstance(marks := row.get("marks"), dict):
+                history.marks = joined_marks(history.marks, marks)
             files = row.get("files")
             history.seen_files.update(files if isinstance(files, dict) else {})
         history.messages = mend(messages)
@@ -47,7 +63,9 @@ class History:
 class Conversation:
     """The messages of one agent, in memory and in its transcript."""
 
-    def __init__(self, log: AppendLog, history: History | None = None, on_record: OnRecord = lambda _: None) -> None:
+    def __init__(
+        self, log: AppendLog, history: History | None = None, on_record: OnRecord = lambda message, marks: None
+    ) -> None:
         self._log = log
         self._on_record = on_record
         self.history = history or History()
@@ -60,7 +78,7 @@ class Conversation:
         self,
         content: Sequence[Block],
         files: Mapping[str, str] | None = None,
-        marks: Mapping[str, object] | None = None,
+        marks: Mapping[str, Any] | None = None,
     ) -> None:
         """Record what the agent is told: a prompt, tool results, mail. `marks` are kept in the same durable line.
 
@@ -71,11 +89,13 @@ class Conversation:
         if not content:
             return
         content = answer_calls(open_calls(self.messages[-1]) if self.messages else [], content, NOT_RUN_CALL)
-        row: Json = {"kind": "user", "ts": time.time(), "content": list(content), **(marks or {})}
+        row: Json = {"kind": "user", "ts": time.time(), "content": list(content)}
+        if marks:
+            row["marks"] = dict(marks)
         if files:
             row["files"] = dict(files)
             self.history.seen_files.update(files)
-        self._record(row, Message("user", tuple(content)))
+        self._record(row, Message("user", tuple(content)), marks or {})
 
     def add_reply(self, reply: Reply, cost_usd: float | None) -> None:
         """Record a model's answer. One without content is counted but not kept: the API would refuse it later.
@@ -92,26 +112,33 @@ class Conversation:
             "cost_usd": cost_usd,
         }
         if reply.content:
-            self._record(row, Message("assistant", reply.content))
+            self._record(row, Message("assistant", reply.content), {})
         else:
             self._log.append(row)
+
+    def note(self, row: Json) -> None:
+        """Record something that is no message: that a piece of work has ended, say.
+
+        Raises: StateError
+        """
+        self._log.append({"ts": time.time(), **row})
 
     def start_afresh(self) -> None:
         """Forget everything that was said. The caller has begun a new session in the transcript."""
         self.history = History()
 
-    def _record(self, row: Json, message: Message) -> None:
+    def _record(self, row: Json, message: Message, marks: Mapping[str, Any]) -> None:
         self._log.append(row)
         append_message(self.history.messages, message)
-        self._on_record(message)
+        self._on_record(message, marks)
 
-    def close_open_calls(self) -> None:
-        """Answer what a crash left open.
+    def close_open_calls(self, results: Sequence[Block] = ()) -> None:
+        """Answer what a crash left open: with these results, or as interrupted.
 
         Raises: StateError
         """
         if self.messages and (calls := open_calls(self.messages[-1])):
-            self.add_user(answer_calls(calls, (), INTERRUPTED_CALL))
+            self.add_user(answer_calls(calls, results, INTERRUPTED_CALL))
 
 
 def is_block(block: object) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from teamcli.agent.tool import Display
 from teamcli.llm.types import Message, Usage
@@ -116,12 +116,32 @@ class Notice(NamedTuple):
     severity: Severity = Severity.INFO
 
 
+class MailSent(NamedTuple):
+    """A message of `agent` stands in somebody's inbox."""
+
+    agent: str
+    to: str
+    type: str
+    content: str
+    fields: dict[str, Any]
+
+
+class StatusChanged(NamedTuple):
+    """Where a teammate stands now."""
+
+    agent: str
+    status: str
+    details: dict[str, Any]
+
+
 class LimitHit(NamedTuple):
     """An agent stopped because it has used up what it may use."""
 
     agent: str
     text: str
     limit: str
+    is_given: bool
+    """By the user on the command line, for this run; else it is the usual one for a piece of work."""
 
 
 class Outcome(StrEnum):
@@ -161,6 +181,8 @@ Event = (
     | ToolFinished
     | PermissionDenied
     | Notice
+    | MailSent
+    | StatusChanged
     | LimitHit
     | TurnEnded
 )

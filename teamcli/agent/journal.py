@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from teamcli.agent import events
 from teamcli.agent.events import Event
@@ -37,54 +38,61 @@ class Journal:
 
 
 def _entry(event: Event) -> Json | None:
-    match event:
-        case events.TurnStarted():
-            return {"event": "turn_started"}
-        case events.TurnEnded():
-            return {"event": "turn_ended", "outcome": event.outcome, "seconds": round(event.seconds, 3)}
-        case events.Answered():
-            return {
-                "event": "answer",
-                "model": event.model,
-                "stop_reason": event.stop_reason,
-                "usage": event.usage.to_dict(),
-                "cost_usd": event.cost_usd,
-            }
-        case events.ToolStarted():
-            return {
-                "event": "tool_started",
-                "id": event.call_id,
-                "tool": event.tool,
-                "title": _short(event.display.title),
-            }
-        case events.ToolFinished():
-            return {
-                "event": "tool_finished",
-                "id": event.call_id,
-                "tool": event.tool,
-                "is_error": event.is_error,
-                "seconds": round(event.seconds, 3),
-            }
-        case events.PermissionDenied():
-            return {
-                "event": "permission_denied",
-                "tool": event.tool,
-                "title": _short(event.title),
-                "reason": event.reason,
-            }
-        case events.RetryScheduled():
-            return {
-                "event": "retry",
-                "attempt": event.attempt,
-                "delay_seconds": event.delay_seconds,
-                "reason": event.reason,
-            }
-        case events.LimitHit():
-            return {"event": "limit", "limit": event.limit, "text": event.text}
-        case events.Notice():
-            return {"event": "notice", "severity": event.severity, "text": event.text}
-        case _:
-            return None
+    describe = _DESCRIPTIONS.get(type(event))
+    return describe(event) if describe else None
+
+
+_DESCRIPTIONS: Mapping[type, Callable[[Any], Json]] = {
+    events.TurnStarted: lambda event: {"event": "turn_started"},
+    events.TurnEnded: lambda event: {
+        "event": "turn_ended",
+        "outcome": event.outcome,
+        "seconds": round(event.seconds, 3),
+    },
+    events.Answered: lambda event: {
+        "event": "answer",
+        "model": event.model,
+        "stop_reason": event.stop_reason,
+        "usage": event.usage.to_dict(),
+        "cost_usd": event.cost_usd,
+    },
+    events.ToolStarted: lambda event: {
+        "event": "tool_started",
+        "id": event.call_id,
+        "tool": event.tool,
+        "title": _short(event.display.title),
+    },
+    events.ToolFinished: lambda event: {
+        "event": "tool_finished",
+        "id": event.call_id,
+        "tool": event.tool,
+        "is_error": event.is_error,
+        "seconds": round(event.seconds, 3),
+    },
+    events.PermissionDenied: lambda event: {
+        "event": "permission_denied",
+        "tool": event.tool,
+        "title": _short(event.title),
+        "reason": event.reason,
+    },
+    events.RetryScheduled: lambda event: {
+        "event": "retry",
+        "attempt": event.attempt,
+        "delay_seconds": round(event.delay_seconds, 3),
+        "reason": event.reason,
+    },
+    events.MailSent: lambda event: {
+        "event": "message",
+        "to": event.to,
+        "type": event.type,
+        "content": _short(event.content),
+        **event.fields,
+    },
+    events.StatusChanged: lambda event: {"event": "status", "status": event.status, **event.details},
+    events.LimitHit: lambda event: {"event": "limit", "limit": event.limit, "text": event.text},
+    events.Notice: lambda event: {"event": "notice", "severity": event.severity, "text": event.text},
+}
+"""What is written of each kind; those that are missing merely stream past."""
 
 
 def _short(text: str) -> str:

@@ -40,9 +40,14 @@ class Meter:
 
     budget: Budget
     max_turns: int | None = None
+    max_work_turns: int | None = None
+    """For one piece of work; a restart does not reset the count."""
     turns: int = 0
+    work_turns: int = 0
     tool_calls: int = 0
     usage: Usage = field(default_factory=Usage)
+    cost_usd: float | None = 0.0
+    """None once a call was made whose price nobody knows."""
     context_tokens: int = 0
     """How full the model's context was at the last call."""
 
@@ -50,11 +55,19 @@ class Meter:
         """Raises: LimitReached, before a model call that would be one too many."""
         if self.max_turns is not None and self.turns >= self.max_turns:
             raise LimitReached(f"The limit of {self.max_turns} model calls is reached", "max_turns")
+        if self.max_work_turns is not None and self.work_turns >= self.max_work_turns:
+            text = f"The limit of {self.max_work_turns} model calls for one piece of work is reached"
+            raise LimitReached(text, "max_turns", is_given=False)
         self.budget.check()
+
+    def begin_work(self) -> None:
+        self.work_turns = 0
 
     def book(self, usage: Usage, tool_calls: int, cost_usd: float | None) -> None:
         self.turns += 1
+        self.work_turns += 1
         self.tool_calls += tool_calls
         self.usage += usage
+        self.cost_usd = None if self.cost_usd is None or cost_usd is None else self.cost_usd + cost_usd
         self.context_tokens = usage.context_tokens
         self.budget.spend(cost_usd)

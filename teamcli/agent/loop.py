@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from teamcli.agent import events
-from teamcli.agent.conversation import Conversation, error_result, text_block
+from teamcli.agent.conversation import Conversation, error_result, joined_marks, text_block
 from teamcli.agent.events import Emit, LimitHit, Notice, Outcome, Severity, TurnEnded, TurnStarted
 from teamcli.agent.limits import Meter
 from teamcli.agent.tool_calls import Results, Toolset
@@ -32,10 +32,10 @@ class Delivery(NamedTuple):
     """What has come in for an agent between two model calls, and what its transcript line must note beside it."""
 
     blocks: Sequence[Block] = ()
-    marks: Mapping[str, object] = MappingProxyType({})
+    marks: Mapping[str, Any] = MappingProxyType({})
 
 
-def nothing_came() -> Delivery:
+def nothing_came(noted: Mapping[str, Any]) -> Delivery:
     return Delivery()
 
 
@@ -52,22 +52,25 @@ class Agent:
     price: Callable[[Usage, str], float | None]
     """The cost of a call on a model, or None where nobody knows."""
     emit: Emit
-    incoming: Callable[[], Delivery] = nothing_came
-    """Mail and steering since the last look. Asked between model calls."""
+    incoming: Callable[[Mapping[str, Any]], Delivery] = nothing_came
+    """Mail and steering since the last look; asked between model calls, with the marks of the results before it."""
 
 
-def run_turn(agent: Agent, prompt: Sequence[Block], cancel: CancelScope) -> TurnEnded:
-    """Work on `prompt` until the model is done or something ends the turn; the history is valid whatever happens."""
+def run_turn(agent: Agent, prompt: Delivery, cancel: CancelScope) -> TurnEnded:
+    """Work on `prompt` until the model is done or something ends the turn; the history is valid whatever happens.
+
+    An empty prompt goes on with what stands in the conversation already.
+    """
     started = time.monotonic()
     agent.emit(TurnStarted(agent.name))
     answer = Answer()
     try:
-        agent.conversation.add_user(prompt)
+        agent.conversation.add_user(prompt.blocks, marks=prompt.marks)
         outcome = _work(agent, answer, cancel)
     except Cancelled:
         outcome = Outcome.INTERRUPTED
     except LimitReached as e:
-        agent.emit(LimitHit(agent.name, str(e), e.limit))
+        agent.emit(LimitHit(agent.name, str(e), e.limit, e.is_given))
         outcome = Outcome(e.limit)
     except (ModelError, ConfigError) as e:
         agent.emit(Notice(agent.name, str(e), Severity.ERROR))
@@ -109,10 +112,8 @@ def _work(agent: Agent, answer: Answer, cancel: CancelScope) -> Outcome:
                 return Outcome.DONE
         elif nudge is not None:
             agent.conversation.add_user([text_block(nudge)])
-        elif (came := agent.incoming()).blocks:
-            agent.conversation.add_user(came.blocks, marks=came.marks)
         else:
-            return Outcome.DONE
+            return Outcome.DONE  # what has come meanwhile begins the next turn, if it is worth one
 
 
 def _call_model(agent: Agent, cancel: CancelScope) -> Reply:
@@ -137,8 +138,9 @@ def _book(agent: Agent, reply: Reply) -> None:
 
 
 def _tell_results(agent: Agent, results: Results) -> None:
-    came = agent.incoming()
-    agent.conversation.add_user([*results.blocks, *came.blocks], results.seen_files, came.marks)
+    came = agent.incoming(results.marks)
+    marks = joined_marks(results.marks, came.marks)
+    agent.conversation.add_user([*results.blocks, *came.blocks], results.seen_files, marks)
 
 
 def _stopped(agent: Agent, reply: Reply) -> Outcome | None:

@@ -64,10 +64,21 @@ _SHELL_VALUED = names("-o +o -O +O --rcfile --init-file")
 _JOINING = names("eval watch parallel")
 """These join their words with blanks and give them to a shell."""
 _PRINTING = names("echo printf cat")
-_STRING_OPTION = {"su": "-c", "script": "-c", "flock": "-c", "env": "-S", "runuser": "-c"}
+_STRING_OPTION = {
+    **dict.fromkeys(("su", "script", "flock", "runuser"), "-c"),
+    "env": "-S",
+    "mapfile": "-C",
+    "readarray": "-C",
+}
 """The option whose value is a command line."""
 _FIND_ACTIONS = names("-exec -execdir -ok -okdir")
+_FIND_CHANGES = names("-delete -fprint -fprint0 -fprintf -fls")
 _FD_ACTIONS = names("-x -X --exec --exec-batch")
+_DECLARING = names("declare typeset local export readonly")
+_NAMING = _DECLARING | names("test printf read unset let wait mapfile readarray")
+"""These take names of variables, and evaluate what stands in the subscript of one: `a[$(command)]` runs it."""
+_EVALUATED = re.compile(r"(?:-\w*)?[A-Za-z_]\w*(?:\[|\+?=\()", re.ASCII)
+_NUMBER = re.compile(r"\$[!?#$]")
 
 
 @lru_cache(maxsize=64)
@@ -150,13 +161,15 @@ def _inner(name: str, words: Words) -> Iterator[Words | Word | _Unknown]:
     elif name in _JOINING:
         yield from _of_joining(words)
     elif name == "find":
-        yield from _after_each(words, _FIND_ACTIONS)
+        yield from _of_find(words)
     elif name in ("fd", "fdfind"):
         yield from _after_each(words, _FD_ACTIONS)
     elif name == "trap":
         yield from (word for word in words[1:2] if word.value not in ("-", "--") and not word.value.startswith("-"))
     elif name in ("source", "."):
         yield from _of_source(name, words)
+    if name in _NAMING and _may_evaluate(name, words[1:]):
+        yield _Unknown(f"`{name}` may evaluate a subscript")
     if name in _STRING_OPTION:
         yield from _option_values(words, _STRING_OPTION[name])
     if name in _WRAPPERS:
@@ -233,6 +246,26 @@ def _joined(words: Words) -> Word:
 def _of_source(name: str, words: Words) -> Iterator[_Unknown]:
     if len(words) < 2 or not words[1].is_static or words[1].value.startswith("/dev/"):
         yield _Unknown(f"`{name}` reads its commands from elsewhere")
+
+
+def _of_find(words: Words) -> Iterator[Words | _Unknown]:
+    yield from _after_each(words, _FIND_ACTIONS)
+    if any(word.value in _FIND_CHANGES or (not word.is_static and word.value[:1] in ("$", "`")) for word in words[1:]):
+        yield _Unknown("`find` may do more than look")
+
+
+def _may_evaluate(name: str, arguments: Words) -> bool:
+    if name == "let":
+        return True
+    if name == "printf" and arguments[:1] and arguments[0].is_static and not arguments[0].value.startswith("-v"):
+        return False
+    if name in _DECLARING:
+        if any(re.match(r"[-+]\w*[in]", word.value) for word in arguments):  # as a number, or as another name
+            return True
+        arguments = tuple(word for word in arguments if not re.match(r"\w+\+?=(?!\()", word.value))
+    return any(
+        _EVALUATED.match(word.value) or not (word.is_static or _NUMBER.fullmatch(word.value)) for word in arguments
+    )
 
 
 def _after_each(words: Words, actions: frozenset[str]) -> Iterator[Words]:

@@ -80,6 +80,13 @@ _REDIRECTION = re.compile(r"(?:(?<!\d)\d{1,3})?(?:&>>?|[<>]{1,3}[|&]?)\s*[^\s;|&
 _LOST_DASH = re.compile(rb"[ \t]+-[ \t]+")
 """tree-sitter loses the `-` of `python - <<EOF`."""
 _FD_TARGET = re.compile(r"\d*-?")
+_PLAIN_EXPANSION = re.compile(
+    r"\$\{(?:!\w+(?:\[[@*]\]|[@*])|#?(?:\w+|[@*#?$!-])(?:\[(?:\d+|[@*])\])?"
+    r"(?:|:[-=?+].*|:[\d\s:()-]*|@[^P]|[-=?+#%/^,].*))\}",
+    re.ASCII | re.DOTALL,
+)
+"""Not in it: `${!x}`, `${x@P}`, and subscripts or offsets that bash would evaluate."""
+_NAMELESS_ARITHMETIC = re.compile(r"(?:0[xX][0-9a-fA-F]+|\d+|[\s()\[\]+*/%<>=!&|^~?:,;-]|^\$)*")
 
 _RESERVED = names("if then else elif fi do done case esac while until for select function { } [[ ]] ! in")
 _HARMLESS_TARGETS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"})
@@ -272,6 +279,8 @@ class _Reader:
             self._check_heredoc(node)
         elif kind == "herestring_redirect":
             self.inputs.append(self._word(node.children[-1]))
+        elif kind in ("expansion", "arithmetic_expansion", "compound_statement", "c_style_for_statement"):
+            self._check_evaluation(node, kind)
         elif kind == "function_definition":
             self.has_fork_bomb = self.has_fork_bomb or self._is_fork_bomb(node)
         elif kind in _COMMAND_NODES and node.id not in self._read_with_redirections:
@@ -279,6 +288,16 @@ class _Reader:
             if kind == "variable_assignment" and parent is not None and parent.type not in _STATEMENT_PARENTS:
                 return  # belongs to a command that reads it itself
             self._add(node, ())
+
+    def _check_evaluation(self, node: Node, kind: str) -> None:
+        """The value of a variable may hold `a[$(command)]`: wherever bash evaluates one as arithmetic, that runs."""
+        text = self._text(node)
+        if kind == "expansion":
+            is_known = _PLAIN_EXPANSION.fullmatch(text) is not None
+        else:
+            is_known = node.children[0].type == "{" or _NAMELESS_ARITHMETIC.fullmatch(text) is not None
+        if not is_known:
+            self.problem = self.problem or "it evaluates text that is known only when it runs"
 
     def _collect_redirected(self, node: Node) -> None:
         body = node.child_by_field_name("body")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from teamcli.cancel import CancelScope
 from teamcli.llm.types import ToolSpec
@@ -59,10 +59,18 @@ class ToolOutput(NamedTuple):
     """What became of the call, where that says more than the call itself (a diff of what was changed)."""
     seen_files: Mapping[str, str] = MappingProxyType({})
     """Digests by path of the files whose present content the agent now knows; kept in the transcript."""
+    marks: Mapping[str, Any] = MappingProxyType({})
+    """What the transcript line with this result must note beside it: how far mail is read, say."""
 
 
 Progress = Callable[[str], None]
 """Takes output of a running tool as it comes."""
+
+
+class RunCall(Protocol):
+    def __call__(self, cancel: CancelScope, progress: Progress, call_id: str = "") -> ToolOutput:
+        """Raises: ToolError for what the model can mend, Cancelled when its scope is cancelled."""
+        ...
 
 
 class PreparedCall(NamedTuple):
@@ -70,8 +78,7 @@ class PreparedCall(NamedTuple):
 
     display: Display
     access: Access
-    run: Callable[[CancelScope, Progress], ToolOutput]
-    """Raises ToolError for what the model can mend, Cancelled when its scope is cancelled."""
+    run: RunCall
 
 
 class AnyTool(Protocol):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from teamcli.agent.approval import Ask, Consent, Question, Reply
-from teamcli.agent.conversation import INTERRUPTED_CALL, NOT_RUN_CALL
+from teamcli.agent.conversation import INTERRUPTED_CALL, NOT_RUN_CALL, Marks, joined_marks
 from teamcli.agent.events import Emit, Notice, PermissionDenied, Severity, ToolFinished, ToolProgress, ToolStarted
 from teamcli.agent.permissions import Decision, Verdict
 from teamcli.agent.tool import Access, AnyTool, Display, Executes, Harmless, PreparedCall, Reads, ToolOutput, Writes
@@ -32,16 +32,26 @@ CUT_CALL = "Your answer was cut off before this call was complete, so it was not
 class Permissions:
     """Decides about calls, and asks where the decision is not clear."""
 
-    def __init__(self, decide: Callable[[str, Access], Decision], ask: Ask, remember: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        decide: Callable[[str, Access], Decision],
+        ask: Ask,
+        remember: Callable[[str], None],
+        gate: Callable[[str, str, Access], str] = lambda agent, tool, access: "",
+    ) -> None:
+        """`gate` says why the harness refuses a call of an agent whatever the rules say; empty where it does not."""
         self._decide = decide
         self._ask = ask
         self._remember = remember
+        self._gate = gate
 
     def clear(self, agent: str, tool: str, call: PreparedCall, cancel: CancelScope, emit: Emit) -> None:
         """Return when the call may run.
 
         Raises: ToolError (refused), Cancelled
         """
+        if refusal := self._gate(agent, tool, call.access):
+            raise ToolError(refusal)
         decision = self._decide(tool, call.access)
         if decision.verdict is Verdict.ALLOW:
             return
@@ -145,23 +155,26 @@ class Toolset:
         call.began = True
         started = time.monotonic()
         try:
-            return prepared.run(scope, lambda text: self.emit(ToolProgress(self.agent, call.id, text)))
+            return prepared.run(scope, lambda text: self.emit(ToolProgress(self.agent, call.id, text)), call.id)
         finally:
             call.seconds = time.monotonic() - started
 
 
 class Results(NamedTuple):
-    """The results of one answer's calls, in call order, and the files whose content the agent now knows."""
+    """The results of one answer's calls, in call order, and what is to be noted beside them."""
 
     blocks: list[Block]
     seen_files: dict[str, str]
+    marks: Marks
 
     @classmethod
     def of(cls, calls: Sequence[_Call]) -> Results:
         seen: dict[str, str] = {}
+        marks: Marks = {}
         for call in calls:
             seen.update(call.output.seen_files)
-        return cls([call.result() for call in calls], seen)
+            marks = joined_marks(marks, call.output.marks)
+        return cls([call.result() for call in calls], seen, marks)
 
 
 @dataclass

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from teamcli.agent.conversation import Marks, joined_marks
 from teamcli.errors import UsageError
 from teamcli.files import VERSION, AppendLog, Json, read_lines, refuse_newer
 
@@ -42,6 +43,18 @@ def session_rows(path: Path, session_id: str) -> Iterator[Json]:
             current = str(row.get("id"))
         elif current == session_id:
             yield row
+
+
+def read_marks(path: Path) -> Marks:
+    """What all lines of a transcript note, joined: how far mail is read belongs to the agent, not to one session.
+
+    Raises: StateError
+    """
+    marks: Marks = {}
+    for row in _rows(path):
+        if isinstance(noted := row.get("marks"), dict):
+            marks = joined_marks(marks, noted)
+    return marks
 
 
 def list_sessions(path: Path) -> list[SessionSummary]:
@@ -82,7 +95,7 @@ def _updated(session: SessionSummary, row: Json, when: float) -> SessionSummary:
     if not prompt and row.get("kind") == "user":
         prompt = _first_text(row)
     calls = session.model_calls + (row.get("kind") == "assistant")
-    return session._replace(updated=when, first_prompt=prompt, model_calls=calls)
+    return session._replace(updated=max(session.updated, when), first_prompt=prompt, model_calls=calls)
 
 
 def _first_text(row: Json) -> str:

@@ -9,17 +9,18 @@ import stat
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from signal import SIGHUP, SIGINT, SIGTERM
 
 from teamcli.agent import events
 from teamcli.agent.conversation import text_block
 from teamcli.agent.events import Event, Outcome, TurnEnded
+from teamcli.agent.loop import Agent
 from teamcli.errors import AuthError, ConfigError, ModelNotFound, StateError, UsageError
 from teamcli.files import Json
 from teamcli.options import ExitStatus
 from teamcli.plain import neutralise
-from teamcli.session import LEAD, LEAVING_SECONDS, Session
+from teamcli.session import GO_ON, LEAD, LEAVING_SECONDS, Session
 from teamcli.ui.progress import Progress
 from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
 
@@ -35,13 +36,17 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str) 
     extra = (text_block(framed_stdin(stdin)),) if prompt and stdin else ()
     started = time.monotonic()
     with signals_raise(SIGINT, SIGTERM, SIGHUP):
-        turn = in_thread(lambda: session.submit(prompt or stdin, extra), LEAD)
+        turn = session.submit(prompt or stdin or GO_ON, extra)
         try:
-            ended = turn.result()
+            turn.result()
+            in_thread(lambda: session.team.wait_until_quiet(session.cancel), "quiet").result()
+            ended = session.lead.last or turn.result()
             code = exit_status(session, ended)
         except SignalReceived as e:
             session.cancel.cancel(f"stopped by {e.signal_name}")
             ended, code = _last_words(turn), e.exit_code
+    for each in session.team.waiting():
+        print(f"teamcli: {each}", file=sys.stderr)
     printer.finish(ended, result_object(session, ended, code, started))
     return code
 
@@ -55,7 +60,7 @@ def _last_words(turn: Future[TurnEnded]) -> TurnEnded:
     """A cancelled turn ends by itself, in milliseconds; a program that was told to leave waits no longer than this."""
     try:
         return turn.result(LEAVING_SECONDS)
-    except TimeoutError:
+    except (TimeoutError, CancelledError):
         return TurnEnded(LEAD, Outcome.INTERRUPTED, "", 0.0)
 
 
@@ -70,6 +75,8 @@ def exit_status(session: Session, ended: TurnEnded) -> ExitStatus:
             return ExitStatus.FAILED
         case Outcome.MAX_TURNS | Outcome.MAX_BUDGET:
             return ExitStatus.LIMIT
+        case Outcome.DONE if any(limit.is_given for limit in session.limits):
+            return ExitStatus.LIMIT
         case Outcome.DONE:
             return ExitStatus.PERMISSION if any(denial.unanswered for denial in session.denials) else ExitStatus.DONE
 
@@ -78,26 +85,29 @@ def result_object(session: Session, ended: TurnEnded, code: int, started: float)
     """The `result` of contract §1."""
     subtype = {ExitStatus.DONE: "success", ExitStatus.PERMISSION: "error_permission"}.get(ExitStatus(code), "error")
     if code == ExitStatus.LIMIT:
-        subtype = f"error_{ended.outcome}"
-    meter = session.lead.meter
-    usage = meter.usage.to_dict()
+        subtype = f"error_{session.limits[0].limit}"
     return {
         "type": "result",
         "subtype": subtype,
         "is_error": subtype != "success",
         "result": ended.text or (str(ended.error) if ended.error else ""),
         "session_id": session.id,
-        "num_turns": meter.turns,
+        "num_turns": session.lead.agent.meter.turns,
         "duration_ms": round((time.monotonic() - started) * 1000),
         "total_cost_usd": round(session.budget.spent_usd, 6) if session.budget.is_known else None,
-        "usage": usage,
-        "agents": {LEAD: {"turns": meter.turns, "tool_calls": meter.tool_calls, "usage": usage}},
+        "usage": session.usage.to_dict(),
+        "agents": {agent.name: _used(agent) for agent in session.agents},
         "permission_denials": [
             {"agent": d.agent, "tool_name": d.tool, "call": d.title, "reason": d.reason, "rule": d.rule}
             for d in session.denials
         ],
-        "waiting": [],
+        "waiting": session.team.waiting(),
     }
+
+
+def _used(agent: Agent) -> Json:
+    meter = agent.meter
+    return {"turns": meter.turns, "tool_calls": meter.tool_calls, "usage": meter.usage.to_dict()}
 
 
 class TextPrinter:
@@ -133,7 +143,7 @@ class StreamPrinter(TextPrinter):
                 "subtype": "init",
                 "session_id": session.id,
                 "model": session.model,
-                "tools": [tool.name for tool in session.lead.preamble.tools],
+                "tools": [tool.name for tool in session.lead.agent.preamble.tools],
                 "cwd": str(session.workspace.root),
             }
         )
@@ -169,6 +179,11 @@ def stream_line(event: Event) -> Json | None:
         case events.PermissionDenied():
             call = {"tool_name": event.tool, "call": event.title, "reason": event.reason, "rule": event.rule}
             return {"type": "team", "event": "permission", "agent": event.agent, **call}
+        case events.MailSent():
+            mail = {"to": event.to, "message_type": event.type, "content": event.content}
+            return {"type": "team", "event": "message", "agent": event.agent, **mail}
+        case events.StatusChanged():
+            return {"type": "team", "event": "status", "agent": event.agent, "status": event.status, **event.details}
         case events.LimitHit():
             return {"type": "team", "event": "limit", "agent": event.agent, "limit": event.limit, "text": event.text}
         case events.Notice(severity=events.Severity.ERROR):
@@ -182,7 +197,7 @@ def _print_json(value: Json) -> None:
     print(json.dumps(value), flush=True)
 
 
-def read_stdin(prompt: str) -> str:
+def read_stdin(prompt: str, may_be_empty: bool) -> str:
     """What was piped in; empty where stdin is a terminal, or a pipe on which nothing comes.
 
     Raises: UsageError, where there is no task at all.
@@ -194,7 +209,7 @@ def read_stdin(prompt: str) -> str:
         mode = 0
     if stat.S_ISREG(mode) or ((stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)) and _something_comes()):
         text = sys.stdin.buffer.read().decode("utf-8", "replace").strip("\n")
-    if not prompt.strip() and not text.strip():
+    if not prompt.strip() and not text.strip() and not may_be_empty:
         raise UsageError("-p needs a task: give a PROMPT, or pipe one in (try teamcli --help)")
     return text
 

@@ -14,16 +14,17 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
-from typing import Protocol, TypeVar
+from typing import Protocol, TextIO, TypeVar, cast
 
 from teamcli.agent.approval import Consent, Question, Reply
+from teamcli.cancel import CancelScope
 from teamcli.commands.base import Leave
 from teamcli.commands.catalog import run_command
 from teamcli.errors import Cancelled, TeamcliError
 from teamcli.files import open_private
 from teamcli.options import ExitStatus
 from teamcli.plain import neutralise
-from teamcli.session import LEAD, Session
+from teamcli.session import Session
 from teamcli.ui.headless import exit_status
 from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
 from teamcli.ui.view import CYAN, View
@@ -71,6 +72,8 @@ class Repl:
         self._news = news
         self.status = ExitStatus.DONE
         """What a script should know of how the tasks went; the worst of them."""
+        self.has_left = False
+        """The user said so; else the lines have ended."""
 
     def run(self, lines: Lines, first_task: str = "") -> None:
         """Serve lines until the user leaves or they end."""
@@ -78,9 +81,10 @@ class Repl:
             text = line.strip()
             try:
                 if text in QUIT_WORDS:
-                    return
+                    raise Leave
                 self._serve(text, lines)
             except Leave:
+                self.has_left = True
                 return
             except KeyboardInterrupt:  # too late for what it was meant for
                 self._view.say("")
@@ -91,16 +95,15 @@ class Repl:
         if not text:
             return
         if text.startswith("/"):
-            self._view.say(run_command(self._session, text))
+            self._command(text, lines)
         elif text.startswith("!"):
             self._shell(text[1:].strip(), lines)
         else:
             self._task(text, lines)
 
     def _task(self, text: str, lines: Lines) -> None:
-        turn = in_thread(lambda: self._session.submit(text), LEAD)
+        turn = self._session.submit(text)
         ended = self._watch(turn, self._session.interrupt, lines)
-        self._view.end_turn(ended)
         self.status = worse(self.status, exit_status(self._session, ended))
 
     def _watch(self, work: Future[T], end_it: Callable[[], object], lines: Lines) -> T:
@@ -135,9 +138,21 @@ class Repl:
 
     def _shell(self, command: str, lines: Lines) -> None:
         """`!command`: the user's own, so nothing is asked."""
+        self._run_job(lambda scope: self._session.run_shell(command, scope, self._view.stream_text), lines)
+
+    def _command(self, text: str, lines: Lines) -> None:
+        answer = run_command(self._session, text)
+        if isinstance(answer, str):
+            self._view.say(answer)
+        else:
+            self._view.say(answer.announcement)
+            self._run_job(answer.run, lines)
+
+    def _run_job(self, run: Callable[[CancelScope], str], lines: Lines) -> None:
+        """Run what takes its time in a thread, and show how it ended."""
         scope = self._session.cancel.child()
-        job = in_thread(lambda: self._session.run_shell(command, scope, self._view.stream_text), "shell")
         try:
+            job = in_thread(lambda: run(scope), "job")
             if ending := self._watch(job, lambda: scope.cancel("interrupted by the user"), lines):
                 self._view.say(ending)
         except Cancelled:
@@ -240,6 +255,8 @@ def run_piped(session: Session, first_task: str) -> int:
     with signals_raise(SIGINT, SIGTERM, SIGHUP):
         try:
             repl.run(PipedLines(), first_task)
+            if not repl.has_left:
+                in_thread(lambda: session.team.wait_until_quiet(session.cancel), "quiet").result()
         except SignalReceived as e:
             return e.exit_code
     return repl.status
@@ -250,18 +267,29 @@ def run_terminal(session: Session, first_task: str, news: NewsQueue) -> int:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.formatted_text import ANSI
     from prompt_toolkit.history import FileHistory
+    from prompt_toolkit.patch_stdout import StdoutProxy
 
     view = View(sys.stdout, session)
     session.events.subscribe(view)
-    history = session.team.root / "history"
+    history = session.state.root / "history"
     os.close(open_private(history, os.O_WRONLY | os.O_CREAT))
     prompt: PromptSession[str] = PromptSession(history=FileHistory(str(history)))
     in_thread(session.warm_up, "warm-up")
     shown = ANSI(view.paint("team >> ", CYAN))
+
+    def read() -> str:
+        # The team goes on while the user types: what it says appears above the prompt, in whole lines.
+        with StdoutProxy(raw=True, sleep_between_writes=0.02) as above:
+            view.write_to(cast(TextIO, above), whole_lines=True)
+            try:
+                return prompt.prompt(shown)
+            finally:
+                view.write_to(sys.stdout, whole_lines=False)
+
     view.banner()
     with signals_raise(SIGTERM, SIGHUP):
         try:
-            lines = TypedLines(lambda: prompt.prompt(shown), lambda: prompt.default_buffer.text, view.say)
+            lines = TypedLines(read, lambda: prompt.default_buffer.text, view.say)
             Repl(session, view, news).run(lines, first_task)
         except SignalReceived as e:
             return e.exit_code

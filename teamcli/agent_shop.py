@@ -1,0 +1,306 @@
+"""Builds agents: the lead and its teammates differ only in name, prompt, tools, model and what they remember."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from teamcli.agent.approval import Ask
+from teamcli.agent.conversation import Conversation, History, Marks, open_calls, text_block
+from teamcli.agent.events import Recorded
+from teamcli.agent.limits import Budget, Meter
+from teamcli.agent.loop import Agent
+from teamcli.agent.permissions import Policy, decide, may_see
+from teamcli.agent.prompt import LEAD_PROMPT, LEAD_TEAM_PROMPT, TEAMMATE_PROMPT, find_instructions, system_prompt
+from teamcli.agent.tool import AnyTool
+from teamcli.agent.tool_calls import Permissions, Toolset
+from teamcli.cancel import CancelScope
+from teamcli.errors import ToolError
+from teamcli.files import AppendLog, Json, read_lines
+from teamcli.llm.backoff import Backoff
+from teamcli.llm.client import connect
+from teamcli.llm.credentials import Endpoint
+from teamcli.llm.types import LLM, Preamble, Usage
+from teamcli.options import Options
+from teamcli.session import LEAD, Fanout, Permits
+from teamcli.settings import Settings
+from teamcli.state import TeamDir
+from teamcli.team.bus import MessageBus
+from teamcli.team.lead import Lead
+from teamcli.team.mailbox import Mailbox
+from teamcli.team.manager import TeammateManager
+from teamcli.team.message import MessageType
+from teamcli.team.roles import Role, Roles, load_roles, role_dirs
+from teamcli.team.roster import Member, Roster
+from teamcli.team.teammate import WORK, Report, Teammate, Work
+from teamcli.tools.base import Toolbox
+from teamcli.tools.catalog import BASE_TOOLS, LEAD_TOOLS, TEAMMATE_TOOLS, Bindable, bind_tools
+from teamcli.tools.command_host import CommandHost
+from teamcli.tools.commands import Commands
+from teamcli.tools.known_files import KnownFiles, PathLocks
+from teamcli.workspace import Workspace
+
+SHORTEST_SECRET = 8
+"""A shorter one (`ollama`, say) is no secret, and masking it would garble ordinary text."""
+REPEATABLE = ("send_message", "broadcast")
+"""Calls that a restart may finish: their messages have ids that make a repeat harmless."""
+
+
+class Choices(NamedTuple):
+    """What was chosen before anything is touched."""
+
+    settings: Settings
+    workspace: Workspace
+    policy: Policy
+    endpoint: Endpoint | None
+    model: str
+    price: Callable[[Usage, str], float | None]
+
+
+class BuiltLead(NamedTuple):
+    lead: Lead
+    commands: Commands
+    known_files: KnownFiles
+
+
+class Built(NamedTuple):
+    agent: Agent
+    commands: Commands
+    known_files: KnownFiles
+
+
+class AgentShop:
+    """Holds what all agents of a program share."""
+
+    def __init__(
+        self,
+        choices: Choices,
+        options: Options,
+        place_home: Path,
+        is_trusted: bool,
+        state: TeamDir,
+        events: Fanout,
+        roster: Roster,
+        bus: MessageBus,
+        host: CommandHost,
+        permits: Permits,
+        ask: Ask,
+        cancel: CancelScope,
+    ) -> None:
+        self._choices = choices
+        self._options = options
+        self._home = place_home
+        self._is_trusted = is_trusted
+        self._state = state
+        self._events = events
+        self._roster = roster
+        self._bus = bus
+        self._host = host
+        self._permits = permits
+        self._ask = ask
+        self._cancel = cancel
+        self._backoff = Backoff(max_calls=choices.settings.max_concurrent_calls)
+        self._locks = PathLocks()
+        self.budget = Budget(options.max_budget_usd)
+        self.has_team = not state.is_private
+        self.team: TeammateManager
+        self.notes: list[str] = []
+
+    def lead(self, log: AppendLog, history: History, marks: Marks) -> BuiltLead:
+        """`marks` are those of all sessions: how far mail is read belongs to the agent, not to a session."""
+        mailbox = Mailbox(self._bus, LEAD, marks)
+        base = f"{LEAD_PROMPT}\n\n{LEAD_TEAM_PROMPT}" if self.has_team else LEAD_PROMPT
+        built = self._agent(
+            LEAD,
+            self._choices.model,
+            system_prompt(base, self._instructions, self._options.append_system_prompt),
+            LEAD_TOOLS if self.has_team else BASE_TOOLS,
+            log,
+            history,
+            mailbox,
+            Meter(self.budget, self._options.max_turns),
+        )
+        lead = Lead(
+            built.agent,
+            mailbox,
+            self._cancel,
+            self._events,
+            results_wait=lambda: self._options.headless and self.team.is_working,
+            on_rest=lambda: self.team.at_rest(),
+        )
+        self._close_calls(built.agent)
+        return BuiltLead(lead, built.commands, built.known_files)
+
+    def hire(self, member: Member, prompt: str | None) -> Teammate:
+        path = self._state.transcripts / f"{member.name}.jsonl"
+        if prompt is not None:
+            self._archive(path)
+        rows = [row for _, row in read_lines(path) if row is not None]
+        history = History.read(rows)
+        mailbox = Mailbox(self._bus, member.name, history.marks)
+        role = self._roles.match(member.role)
+        settings = self._choices.settings
+        work, open_work, report = _last_work(rows, history)
+        built = self._agent(
+            member.name,
+            member.model or (role.model if role else "") or self._choices.model,
+            self._teammate_system(member, role),
+            _subset(TEAMMATE_TOOLS, member.tools, role),
+            AppendLog(path, settings.durable),
+            history,
+            mailbox,
+            Meter(self.budget, self._options.max_turns, settings.limits.teammate_turns, work_turns=_calls_since(rows)),
+        )
+        if prompt is not None:
+            work, open_work, report = Work(1, by_user=False), True, None
+            marks = {WORK: work.to_mark(), **mailbox.skip_all()}
+            built.agent.conversation.add_user([text_block(prompt)], marks=marks)
+        else:
+            self._close_calls(built.agent)
+        built.agent.incoming = lambda noted: mailbox.take_after(noted).delivery
+        return Teammate(built.agent, mailbox, self._roster, self._cancel.child(), work, open_work, report)
+
+    def _agent(
+        self,
+        name: str,
+        model: str,
+        system: str,
+        tools: tuple[Bindable, ...],
+        log: AppendLog,
+        history: History,
+        mailbox: Mailbox,
+        meter: Meter,
+    ) -> Built:
+        settings, workspace = self._choices.settings, self._choices.workspace
+        commands = Commands(self._host)
+        known_files = KnownFiles(self._locks, history.seen_files)
+        sees = lambda path: may_see(self._permits.policy, path, workspace.root)  # noqa: E731 - shorter than its name
+        toolbox = Toolbox(workspace, commands, known_files, name, self.team, sees)
+        bound = bind_tools(tools, toolbox)
+
+        def recorded(message: Any, marks: Mapping[str, Any]) -> None:
+            mailbox.recorded(marks)
+            self._events(Recorded(name, message))
+
+        agent = Agent(
+            name=name,
+            llm=self._llm(),
+            preamble=Preamble(
+                model,
+                system,
+                tuple(tool.spec for tool in bound.values()),
+                settings.max_tokens,
+                settings.prompt_caching,
+                {"thinking": settings.thinking} if settings.thinking else {},
+            ),
+            conversation=Conversation(log, history, recorded),
+            toolset=self._toolset(name, bound),
+            meter=meter,
+            price=self._choices.price,
+            emit=self._events,
+        )
+        return Built(agent, commands, known_files)
+
+    def _toolset(self, name: str, tools: dict[str, AnyTool]) -> Toolset:
+        permits, root = self._permits, self._choices.workspace.root
+        permissions = Permissions(
+            lambda tool, access: decide(permits.policy, tool, access, root),
+            self._ask,
+            permits.always_allow,
+            self.team.gate,
+        )
+        secret = self._choices.endpoint.secret if self._choices.endpoint else ""
+        return Toolset(name, tools, permissions, self._events, partial(redact, secret=secret))
+
+    def _llm(self) -> LLM:
+        endpoint = self._choices.endpoint
+        if endpoint is not None:
+            return connect(endpoint, self._backoff, self._choices.settings.retries)
+        from teamcli.llm.offline import EmbeddedModel  # late: most starts do without it
+
+        return EmbeddedModel()
+
+    def _teammate_system(self, member: Member, role: Role | None) -> str:
+        base = TEAMMATE_PROMPT.format(name=member.name, role=member.role)
+        return system_prompt(f"{base}\n\n{role.prompt}" if role else base, self._instructions)
+
+    @cached_property
+    def _instructions(self) -> list[tuple[str, str]]:
+        workspace = self._choices.workspace.root
+        instructions = find_instructions(workspace, (Path.home() / ".claude", self._home))
+        self.notes += instructions.problems
+        return instructions.found
+
+    @cached_property
+    def _roles(self) -> Roles:
+        roles = load_roles(role_dirs(self._choices.workspace.root, self._home, self._is_trusted))
+        self.notes += roles.problems
+        return roles
+
+    def _archive(self, path: Path) -> None:
+        if path.exists():
+            archive = path.parent / "archive"
+            archive.mkdir(exist_ok=True)
+            path.rename(archive / f"{path.stem}.{time.time_ns()}.jsonl")
+
+    def _close_calls(self, agent: Agent) -> None:
+        """Answer what a crash left open: messages are sent if they were not, everything else counts as interrupted."""
+        messages = agent.conversation.messages
+        calls = open_calls(messages[-1]) if messages else []
+        self.team.is_repeating = True
+        results = [result for call in calls if call["name"] in REPEATABLE if (result := _repeat(agent, call))]
+        self.team.is_repeating = False
+        agent.conversation.close_open_calls(results)
+
+
+def _repeat(agent: Agent, call: Json) -> Json | None:
+    tool = agent.toolset.tools.get(call["name"])
+    if tool is None:
+        return None
+    try:
+        output = tool.prepare(call["input"]).run(CancelScope(), lambda text: None, call["id"])
+    except ToolError as e:
+        return {"type": "tool_result", "tool_use_id": call["id"], "content": f"Error: {e}", "is_error": True}
+    return {"type": "tool_result", "tool_use_id": call["id"], "content": output.content}
+
+
+def _subset(tools: tuple[Bindable, ...], wanted: tuple[str, ...] | None, role: Role | None) -> tuple[Bindable, ...]:
+    """The tools that spawn and role leave; what the protocols need is always there."""
+    allowed = wanted if wanted is not None else role.tools if role else None
+    denied = role.disallowed_tools if role else ()
+    always = ("submit_plan", "shutdown_response", "send_message", "read_inbox", "wait_for_message")
+    return tuple(
+        tool
+        for tool in tools
+        if tool.name in always or ((allowed is None or tool.name in allowed) and tool.name not in denied)
+    )
+
+
+def _last_work(rows: list[Json], history: History) -> tuple[Work, bool, Report | None]:
+    """The latest piece of work as the transcript tells it: whether it is still open, or how it ended."""
+    work = Work.from_mark(history.marks.get(WORK))
+    end = next((row for row in reversed(rows) if row.get("kind") == "end"), None)
+    if end is not None and Work.from_mark(end.get(WORK)).number == work.number:
+        return work, False, Report(MessageType(end["type"]), str(end.get("text", "")), work)
+    last = rows[-1] if rows else {}
+    if last.get("kind") == "assistant" and last.get("stop_reason") == "end_turn":
+        text = "\n".join(b["text"] for b in last.get("content", ()) if b.get("type") == "text")
+        return work, False, Report(MessageType.RESULT, text, work)
+    return work, bool(rows), None
+
+
+def _calls_since(rows: list[Json]) -> int:
+    """Model calls since the latest piece of work began."""
+    count = 0
+    for row in rows:
+        if WORK in (row.get("marks") or ()):
+            count = 0
+        count += row.get("kind") == "assistant"
+    return count
+
+
+def redact(text: str, secret: str) -> str:
+    return text.replace(secret, "[the API key]") if len(secret) >= SHORTEST_SECRET else text

@@ -1,0 +1,308 @@
+"""How messages travel: the few verbs every engine must offer, and the engine that keeps them in files.
+
+Sending appends, reading never consumes: a reader says from which position on, and moves that position itself, in the
+same durable line that records what it read.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Container, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from teamcli.cancel import CancelScope
+from teamcli.errors import StateError
+from teamcli.files import PRIVATE_DIR, PRIVATE_FILE, cannot, open_private
+from teamcli.team.inbox import Extent, Inbox, read_whole
+from teamcli.team.line import BadLine, LineCodec, Origin, Reading
+from teamcli.team.message import LEAD, Message, check_name
+from teamcli.team.quarantine import Quarantine
+from teamcli.team.watcher import Watcher
+
+KEY_BYTES = 32
+logger = logging.getLogger(__name__)
+
+
+class Position(NamedTuple):
+    """How far an inbox has been read."""
+
+    offset: int = 0
+    file: int = 0
+    """Which file the offset belongs to: a replaced or rotated inbox is read from its beginning."""
+
+    def covers(self, other: Position) -> bool:
+        """Whether what ends at `other` has been read."""
+        return self.file == other.file and self.offset >= other.offset
+
+
+class Batch(NamedTuple):
+    """What an inbox holds after a position, and the position after that."""
+
+    messages: tuple[Message, ...]
+    position: Position
+
+
+class Entry(NamedTuple):
+    """A message where it stands; `end` is the position of a reader that has read it."""
+
+    message: Message
+    end: Position
+
+
+class MessageBus(Protocol):
+    def send(self, message: Message) -> bool:
+        """Append to the recipient's inbox, durably; true once it stands there.
+
+        Raises: TeamError (the recipient is no name), MessageTooLong, StateError
+        """
+
+    def send_once(self, message: Message) -> bool:
+        """The same, unless a message of ours with its id stands there (or in the archive) already: then false."""
+
+    def unread(self, name: str, position: Position, seen: Container[str] = ()) -> Batch:
+        """Everything for `name` after `position`, in order, without what has an id in `seen`. Consumes nothing.
+
+        Raises: StateError
+        """
+
+    def has_unread(self, name: str, position: Position) -> bool:
+        """Whether `unread` may bring something. Cheap; true also for lines that turn out to be no messages."""
+
+    def peek(self, name: str) -> list[Entry]:
+        """Every message in the inbox, read or not. Changes nothing, sets nothing aside.
+
+        Raises: StateError
+        """
+
+    def wait(self, name: str, position: Position, cancel: CancelScope, timeout_seconds: float | None = None) -> bool:
+        """Block at no cost until `has_unread`; false when the time is up, cancelled, or the bus is closed."""
+
+    def subscribe(self, callback: Callable[[str], None]) -> None:
+        """Have `callback` called with the recipient's name after each send here and each append noticed from outside.
+
+        Subscribe first, then look at what is there already. It runs in the sender's or the watcher's thread, must
+        return at once and may be called when there is nothing new.
+        """
+
+    def rotate(self, name: str, position: Position) -> Position:
+        """Archive an inbox that is fully read and has grown large; only at start. The reader's new position.
+
+        Raises: StateError
+        """
+
+    def close(self) -> None: ...
+
+
+class FileBus:
+    """One append-only file of JSON lines per name, which any program can read and append to."""
+
+    def __init__(
+        self,
+        directory: Path,
+        key: bytes,
+        durable: bool = True,
+        on_quarantine: Callable[[str], None] = lambda _: None,
+        poll_seconds: float = 0.25,
+        rotate_bytes: int = 1_000_000,
+    ) -> None:
+        self._directory = directory
+        self._codec = LineCodec(key)
+        self._durable = durable
+        self._on_quarantine = on_quarantine
+        self._rotate_bytes = rotate_bytes
+        self._boxes: dict[str, _Box] = {}
+        self._boxes_lock = threading.Lock()
+        self._callbacks: list[Callable[[str], None]] = []
+        self._rotated: list[Inbox] = []
+        self._watcher = Watcher(directory, poll_seconds, self._carry_over, self._changed_outside)
+        self._is_closed = False
+
+    def send(self, message: Message) -> bool:
+        box = self._box(message.to)
+        size = box.inbox.append(self._codec.write(message))
+        self._watcher.expect(message.to, size)
+        self._tell(box, message.to)
+        return True
+
+    def send_once(self, message: Message) -> bool:
+        inbox = self._box(message.to).inbox
+        files = (inbox.path, *inbox.archives())
+        return not any(self._stands_in(path, message) for path in files) and self.send(message)
+
+    def unread(self, name: str, position: Position, seen: Container[str] = ()) -> Batch:
+        box = self._box(name)
+        box.inbox.carry_over()
+        chunk = box.inbox.read(position.file, position.offset)
+        if chunk is None:
+            return Batch((), Position())
+        file = chunk.extent.file
+        found = list(self._codec.read(Origin(name, file, time.time()), chunk.data, chunk.start))
+        if bad := [line for line in found if isinstance(line, BadLine)]:
+            box.quarantine.add(name, file, bad)
+        new = tuple(_new_ones((one.message for one in found if isinstance(one, Reading)), seen))
+        end = chunk.start + chunk.data.rfind(b"\n") + 1
+        box.empty_rest = (chunk.extent, end if new else chunk.start)
+        return Batch(new, Position(end, file))
+
+    def has_unread(self, name: str, position: Position) -> bool:
+        box = self._box(name)
+        extent = box.inbox.extent()
+        if extent is None:
+            return False
+        start = position.offset if position.file == extent.file and position.offset <= extent.bytes else 0
+        looked_at, empty_from = box.empty_rest
+        return start < extent.bytes and (looked_at != extent or start < empty_from)
+
+    def peek(self, name: str) -> list[Entry]:
+        path = self._box(name).inbox.path
+        chunk = read_whole(path)
+        if chunk is None:
+            return []
+        file = chunk.extent.file
+        found = self._codec.read(Origin(name, file, path.stat().st_mtime), chunk.data, chunk.start)
+        return [Entry(one.message, Position(one.end, file)) for one in found if isinstance(one, Reading)]
+
+    def wait(self, name: str, position: Position, cancel: CancelScope, timeout_seconds: float | None = None) -> bool:
+        self._watcher.start()
+        box = self._box(name)
+
+        def is_over() -> bool:
+            return self._is_closed or cancel.cancelled or self.has_unread(name, position)
+
+        with cancel.on_cancel(box.ring), box.bell:
+            box.waiting += 1
+            try:
+                box.bell.wait_for(is_over, timeout_seconds)
+            finally:
+                box.waiting -= 1
+        return not self._is_closed and not cancel.cancelled and self.has_unread(name, position)
+
+    def subscribe(self, callback: Callable[[str], None]) -> None:
+        self._callbacks.append(callback)
+        self._watcher.start()
+
+    def rotate(self, name: str, position: Position) -> Position:
+        inbox = self._box(name).inbox
+        if not inbox.rotate(position.file, position.offset, self._rotate_bytes):
+            return position
+        inbox.carry_over()
+        self._rotated.append(inbox)
+        return Position()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._watcher.stop()
+        for box in tuple(self._boxes.values()):
+            box.ring()
+            box.inbox.close()
+
+    def _box(self, name: str) -> _Box:
+        """Raises: TeamError, so that no name can lead out of the directory."""
+        box = self._boxes.get(name)
+        if box is not None:
+            return box
+        if name != LEAD:
+            check_name(name)
+        with self._boxes_lock:
+            return self._boxes.setdefault(name, self._new_box(name))
+
+    def _new_box(self, name: str) -> _Box:
+        inbox = Inbox(self._directory / f"{name}.jsonl", self._durable)
+        bad = Quarantine(self._directory / f"{name}.bad.jsonl", self._durable, self._on_quarantine)
+        return _Box(inbox, bad)
+
+    def _stands_in(self, path: Path, message: Message) -> bool:
+        chunk = read_whole(path)
+        data, wanted = chunk.data if chunk else b"", message.id.encode("utf-8", "replace")
+        lines = (line for line in data.split(b"\n")[:-1] if wanted in line) if wanted in data else ()
+        return any(self._codec.holds(line, message.to, message.id) for line in lines)
+
+    def _carry_over(self) -> None:
+        for inbox in self._rotated:
+            try:
+                inbox.carry_over()
+            except StateError as e:  # the next look tries again
+                logger.warning("late lines stay in the archive: %s", e)
+
+    def _changed_outside(self, name: str) -> None:
+        if not self._is_closed:
+            self._tell(self._box(name), name)
+
+    def _tell(self, box: _Box, name: str) -> None:
+        if box.waiting:  # who begins to wait only now looks into the inbox first
+            box.ring()
+        for callback in self._callbacks:
+            callback(name)
+
+
+class _Box:
+    """An inbox and what belongs to it."""
+
+    def __init__(self, inbox: Inbox, quarantine: Quarantine) -> None:
+        self.inbox = inbox
+        self.quarantine = quarantine
+        self.bell = threading.Condition()
+        self.waiting = 0
+        self.empty_rest: tuple[Extent | None, int] = (None, 0)
+        """At that extent, from that offset on, nothing can be delivered: a torn line must not wake anybody for ever."""
+
+    def ring(self) -> None:
+        with self.bell:
+            self.bell.notify_all()
+
+
+def _new_ones(messages: Iterable[Message], seen: Container[str]) -> Iterator[Message]:
+    """Each id once."""
+    known: set[str] = set()
+    for message in messages:
+        if message.id not in seen and message.id not in known:
+            known.add(message.id)
+            yield message
+
+
+def load_key(home: Path) -> bytes:
+    """The user's signing key, `key` in the directory `home`; made at first use, and for this run only where it cannot
+    be kept: then mail that is unread at the end counts as foreign the next time."""
+    path = home / "key"
+    try:
+        return _read_key(path) or _make_key(path)
+    except StateError as e:
+        logger.warning("messages are signed with a key for this run only: %s", e)
+        return secrets.token_bytes(KEY_BYTES)
+
+
+def _read_key(path: Path) -> bytes | None:
+    if not path.exists():
+        return None
+    fd = open_private(path, os.O_RDONLY)
+    try:
+        key = os.pread(fd, KEY_BYTES, 0)
+    finally:
+        os.close(fd)
+    return key if len(key) == KEY_BYTES else None
+
+
+def _make_key(path: Path) -> bytes:
+    """Under a lock: of several programs that start at once, one makes the key and all get the same."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
+        fd = open_private(path, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            key = os.pread(fd, KEY_BYTES, 0)
+            if len(key) < KEY_BYTES:
+                key = secrets.token_bytes(KEY_BYTES)
+                os.fchmod(fd, PRIVATE_FILE)
+                os.pwrite(fd, key, 0)
+                os.fsync(fd)
+            return key
+        finally:
+            os.close(fd)
+    except OSError as e:
+        raise StateError(cannot("make", path, e)) from e

@@ -1,0 +1,30 @@
+"""Reading the objects of `config.json`: known fields by type, unknown ones kept for whoever wrote them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+TEXT = (str,)
+FLAG = (bool,)
+COUNT = (int,)
+SECONDS = (int, float)
+NOTHING = type(None)
+
+NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
+
+
+def known_fields(raw: object, types: Mapping[str, tuple[type, ...]]) -> dict[str, Any]:
+    """The fields of `raw` that `types` names, and the others under `unknown`.
+
+    Raises: ValueError, which names the field that is not of its type
+    """
+    if not isinstance(raw, dict):
+        raise ValueError(f"{raw!r:.80} is not an object")
+    for field, value in raw.items():
+        if field in types and type(value) not in types[field]:  # a bool is no number here
+            raise ValueError(f"{field} cannot be {value!r:.80}")
+    known = {field: value for field, value in raw.items() if field in types}
+    unknown = {field: value for field, value in raw.items() if field not in types}
+    return {**known, "unknown": unknown}

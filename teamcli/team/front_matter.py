@@ -1,0 +1,161 @@
+"""The front matter of a Markdown file: the small part of YAML that people write there, read strictly.
+
+`key: value` with plain, "quoted" or 'quoted' text, `[a, b]`, block lists of `- a` lines, `|` and `>` texts, comments.
+A field that the reader does not ask for is skipped with all that is indented under it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
+
+Value = str | tuple[str, ...]
+
+FENCE = "---"
+_KEY = re.compile(r"([A-Za-z_][\w-]*)\s*:(?:\s+(.*))?")
+_DOUBLE = r'"(?:[^"\\]|\\.)*"'
+_SINGLE = r"'(?:[^']|'')*'"
+_QUOTED = re.compile(rf"({_DOUBLE}|{_SINGLE})\s*(?:\s#.*)?")
+_COMMENT = re.compile(r"(?:^|\s)#.*")
+_INLINE_LIST = re.compile(rf"\[((?:{_DOUBLE}|{_SINGLE}|[^\]\"'])*)\]\s*(?:\s#.*)?")
+_ITEM = re.compile(rf"\s*({_DOUBLE}|{_SINGLE}|[^,\"']*?)\s*(?:,|$)")
+_BLOCK_TEXTS: dict[str, Callable[[list[str]], str]] = {
+    "|": "\n".join,
+    ">": lambda lines: re.sub(r"(?<!\n)\n(?!\n)", " ", "\n".join(lines)),
+}
+_RESERVED = "{}]&*!|>%@`,?"
+"""What no plain text begins with: it means something else in YAML."""
+
+
+class Line(NamedTuple):
+    number: int
+    text: str
+
+
+class Entry(NamedTuple):
+    """One field as it stands in the file."""
+
+    line: int
+    key: str
+    rest: str
+    below: list[Line]
+    """The lines that belong to it: indented ones, list items, blank ones between them."""
+
+
+class FrontMatter(NamedTuple):
+    fields: dict[str, Value]
+    body: str
+    line_of: dict[str, int]
+
+
+def parse(text: str, keys: Collection[str]) -> FrontMatter:
+    """Read the fields `keys` and the text below the front matter.
+
+    Raises: ValueError, in words that name the line
+    """
+    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
+    if lines[0].rstrip() != FENCE:
+        raise ValueError(f"line 1: the file must begin with {FENCE}")
+    end = next((number for number, line in enumerate(lines) if number and line.rstrip() == FENCE), None)
+    if end is None:
+        raise ValueError(f"line {len(lines)}: the front matter has no closing {FENCE}")
+    fields: dict[str, Value] = {}
+    line_of: dict[str, int] = {}
+    for entry in _entries([Line(number, line) for number, line in enumerate(lines[1:end], start=2)]):
+        if entry.key in line_of:
+            raise ValueError(f"line {entry.line}: {entry.key} is there twice")
+        line_of[entry.key] = entry.line
+        if entry.key in keys:
+            fields[entry.key] = _value(entry)
+    return FrontMatter(fields, "\n".join(lines[end + 1 :]).strip("\n"), line_of)
+
+
+def _entries(lines: list[Line]) -> Iterator[Entry]:
+    entry: Entry | None = None
+    for number, text in lines:
+        if not text.strip() or text[0] in " \t-":
+            if entry is not None:
+                entry.below.append(Line(number, text))
+            elif not _is_void(text):
+                raise ValueError(f"line {number}: {text.strip()!r:.80} belongs to no field")
+            continue
+        if text[0] == "#":
+            continue
+        if entry is not None:
+            yield entry
+        match = _KEY.fullmatch(text)
+        if match is None:
+            raise ValueError(f"line {number}: {text.strip()!r:.80} is no `key: value`")
+        entry = Entry(number, match[1], (match[2] or "").strip(), [])
+    if entry is not None:
+        yield entry
+
+
+def _value(entry: Entry) -> Value:
+    if entry.rest[:1] in _BLOCK_TEXTS and entry.rest[1:] in ("", "-", "+"):
+        return _block_text(entry)
+    below = [line for line in entry.below if not _is_void(line.text)]
+    if not _COMMENT.sub("", entry.rest):
+        return tuple(_list_item(line) for line in below) if below else ""
+    if below:
+        where = f"line {below[0].number}: {entry.key} has its value in line {entry.line}"
+        raise ValueError(f"{where}; write `{entry.key}: |` and the text below it, indented")
+    if entry.rest.startswith("["):
+        return _inline_list(entry.rest, entry.line)
+    return _scalar(entry.rest, entry.line)
+
+
+def _block_text(entry: Entry) -> str:
+    texts = [line.text for line in entry.below]
+    width = min((len(text) - len(text.lstrip()) for text in texts if text.strip()), default=0)
+    if texts and not width and any(text.strip() for text in texts):
+        raise ValueError(f"line {entry.line}: the text of {entry.key} must be indented")
+    return _BLOCK_TEXTS[entry.rest[0]]([text[width:].rstrip() for text in texts]).strip("\n")
+
+
+def _list_item(line: Line) -> str:
+    text = line.text.strip()
+    if not text.startswith("- "):
+        raise ValueError(f"line {line.number}: {text!r:.80} is no `- item`; nested fields are not understood")
+    return _scalar(text[2:].strip(), line.number)
+
+
+def _inline_list(text: str, line: int) -> tuple[str, ...]:
+    match = _INLINE_LIST.fullmatch(text)
+    if match is None:
+        raise ValueError(f"line {line}: the list must end with ] on the same line")
+    items: list[str] = []
+    position, inside = 0, match[1].rstrip().removesuffix(",")
+    while position < len(inside):
+        item = _ITEM.match(inside, position)
+        if item is None:
+            raise ValueError(f"line {line}: {inside[position:].strip()!r:.80} is no list item; mind the quotes")
+        items.append(_scalar(item[1], line))
+        position = item.end()
+    return tuple(items)
+
+
+def _scalar(text: str, line: int) -> str:
+    if text[:1] in ("'", '"'):
+        return _quoted(text, line)
+    if text[:1] in _RESERVED and text:
+        raise ValueError(f"line {line}: a text that begins with {text[0]} must stand in quotes")
+    return _COMMENT.sub("", text).strip()
+
+
+def _quoted(text: str, line: int) -> str:
+    match = _QUOTED.fullmatch(text)
+    if match is None:
+        raise ValueError(f"line {line}: the quotes of {text!r:.80} do not match")
+    if text[0] == "'":
+        return match[1][1:-1].replace("''", "'")
+    try:
+        return str(json.loads(match[1], strict=False))
+    except ValueError as e:
+        raise ValueError(f"line {line}: {match[1]:.80} has an escape that is not understood") from e
+
+
+def _is_void(text: str) -> bool:
+    return not text.strip() or text.lstrip().startswith("#")

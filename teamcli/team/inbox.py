@@ -1,0 +1,297 @@
+"""One inbox file: whole lines go in at its end, and nothing that stands in it is ever changed.
+
+Others append to it too, at any time and without a lock. So a torn line is closed by a newline and never cut off, only
+our own last bytes are ever taken back, and each use makes sure that the open file is still the one at its path.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from teamcli.errors import StateError
+from teamcli.files import PRIVATE_DIR, cannot, open_private, sync_directory
+
+ARCHIVE = "archive"
+_COARSEST_CLOCK_NS = 2_000_000_000
+"""No file system's times are coarser."""
+_FIRST_LINE_BYTES = 4096
+
+
+class Size(NamedTuple):
+    """A file as a directory shows it."""
+
+    inode: int
+    bytes: int
+
+
+class Extent(NamedTuple):
+    """A file that we know again, and how long it is."""
+
+    file: int
+    """0 while its first line is not finished."""
+    bytes: int
+
+
+class Chunk(NamedTuple):
+    """The rest of an inbox, from `start` on."""
+
+    extent: Extent
+    start: int
+    data: bytes
+
+
+class Inbox:
+    """Keeps one descriptor open: that is fast, and while it is open no new file can get the same inode."""
+
+    def __init__(self, path: Path, durable: bool) -> None:
+        self.path = path
+        self._path, self._directory = str(path), str(path.parent)
+        self._durable = durable
+        self._lock = threading.Lock()  # flock does not keep threads apart that share one descriptor
+        self._fd, self._can_write = -1, False
+        self._inode = self._file = 0
+        self._directory_changed = 0
+        """When it last had, if our file was still at its path after that."""
+        self._is_closed = False
+        self._archived: _ArchivedFile | None = None
+
+    def append(self, lines: bytes) -> Size:
+        """Write whole lines in one step; the file's size right behind them.
+
+        Raises: StateError
+        """
+        try:
+            with self._lock:
+                while True:
+                    if not self._can_write:
+                        self._open(os.O_RDWR | os.O_APPEND | os.O_CREAT)
+                    self._close_torn_line()
+                    end = self._write(lines)
+                    if self._is_at_path():
+                        return Size(self._inode, end)
+                    self._close_file()  # it was deleted or moved away meanwhile: write to the one that is there now
+        except OSError as e:
+            raise StateError(cannot("write", self.path, e)) from e
+
+    def extent(self) -> Extent | None:
+        """Of the file that stands there now; None where there is none.
+
+        Raises: StateError
+        """
+        try:
+            size = size_of(self._path)
+            if size is None or (size.inode == self._inode and self._file):
+                return size and Extent(self._file, size.bytes)
+            with self._lock:
+                return self._current_file()
+        except OSError as e:
+            raise StateError(cannot("read", self.path, e)) from e
+
+    def read(self, file: int, offset: int) -> Chunk | None:
+        """What follows `offset`; everything, where that position belongs to another file; None without a file.
+
+        Raises: StateError
+        """
+        try:
+            with self._lock:
+                extent = self._current_file()
+                if extent is None:
+                    return None
+                start = offset if file == extent.file and self._is_line_start(offset, extent.bytes) else 0
+                return Chunk(extent, start, os.pread(self._fd, extent.bytes - start, start))
+        except OSError as e:
+            raise StateError(cannot("read", self.path, e)) from e
+
+    def rotate(self, file: int, offset: int, limit_bytes: int) -> bool:
+        """Move the file to the archive, if that position is its end and the end is beyond the limit.
+
+        Raises: StateError
+        """
+        try:
+            with self._lock:
+                if offset <= limit_bytes or self._current_file() != (file, offset):
+                    return False
+                self._move_to_archive(offset)
+                return True
+        except OSError as e:
+            raise StateError(cannot("rotate", self.path, e)) from e
+
+    def carry_over(self) -> None:
+        """Bring here what was written into the archived file by somebody who had opened it before it was moved.
+
+        Raises: StateError
+        """
+        archived = self._archived
+        if archived is not None:
+            archived.hand_over(self)
+
+    def archives(self) -> list[Path]:
+        """The newest first."""
+        found = (self.path.parent / ARCHIVE).glob(f"{self.path.stem}.*.jsonl")
+        return sorted((path for path in found if _number(path)), key=_number, reverse=True)
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            self._close_file()
+            archived, self._archived = self._archived, None
+        if archived is not None:
+            archived.close()
+
+    def _close_torn_line(self) -> None:
+        """Before the lock is taken, which is held for nothing but the write. What we take for torn may be a line that
+        is being written: then the newline comes behind it, and an empty line harms nobody."""
+        size = os.lseek(self._fd, 0, os.SEEK_END)
+        if size and os.pread(self._fd, 1, size - 1) != b"\n":
+            os.write(self._fd, b"\n")
+
+    def _write(self, lines: bytes) -> int:
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        try:
+            written = os.write(self._fd, lines)
+            if written < len(lines):
+                self._take_back(written)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        if self._durable:  # without the lock: what several processes wrote goes to the disk in one step
+            self._sync(written)
+        return os.lseek(self._fd, 0, os.SEEK_CUR)
+
+    def _sync(self, written: int) -> None:
+        try:
+            os.fsync(self._fd)
+        except OSError:
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            self._take_back(written)
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            raise
+
+    def _take_back(self, written: int) -> None:
+        """Unless somebody has appended behind it: a torn line of ours is better than theirs lost."""
+        end = os.lseek(self._fd, 0, os.SEEK_CUR)
+        if os.fstat(self._fd).st_size == end:
+            os.ftruncate(self._fd, end - written)
+
+    def _is_at_path(self) -> bool:
+        """An unchanged directory says so at once. A look at the file itself would slow down the next write to it, which
+        then has to keep exact times."""
+        try:
+            changed = os.stat(self._directory).st_mtime_ns  # noqa: PTH116 - a Path costs as much again
+        except FileNotFoundError:
+            return False
+        if changed == self._directory_changed:
+            return True
+        size = size_of(self._path)
+        is_there = size is not None and size.inode == self._inode
+        if is_there and time.time_ns() - changed > _COARSEST_CLOCK_NS:  # else it may change again at the same time
+            self._directory_changed = changed
+        return is_there
+
+    def _current_file(self) -> Extent | None:
+        """The file at the path, opened."""
+        size = size_of(self._path)
+        if size is None:
+            return None
+        if self._fd < 0 or size.inode != self._inode:
+            self._open(os.O_RDONLY)
+        if not self._file:
+            self._file = _identity(self._fd, self._inode)
+        return Extent(self._file, os.fstat(self._fd).st_size)
+
+    def _open(self, flags: int) -> None:
+        if self._is_closed:
+            raise StateError(f"{self.path} is closed: teamcli is leaving")
+        is_new = False
+        if flags & os.O_CREAT:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
+            is_new = not self.path.exists()
+        fd = open_private(self.path, flags)
+        self._close_file()
+        self._fd, self._can_write = fd, flags != os.O_RDONLY
+        self._inode = os.fstat(fd).st_ino
+        if is_new and self._durable:
+            sync_directory(self.path.parent)
+
+    def _is_line_start(self, offset: int, size: int) -> bool:
+        return offset == 0 or (0 < offset <= size and os.pread(self._fd, 1, offset - 1) == b"\n")
+
+    def _move_to_archive(self, size: int) -> None:
+        directory = self.path.parent / ARCHIVE
+        directory.mkdir(exist_ok=True, mode=PRIVATE_DIR)
+        number = max(map(_number, self.archives()), default=0) + 1
+        self.path.rename(directory / f"{self.path.stem}.{number}.jsonl")
+        if self._durable:
+            sync_directory(directory)
+            sync_directory(self.path.parent)
+        self._archived = _ArchivedFile(os.dup(self._fd), size)
+
+    def _close_file(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd, self._can_write = -1, False
+            self._inode = self._file = self._directory_changed = 0
+
+
+class _ArchivedFile:
+    """Watched for what still comes in: no lock keeps a shell from writing to a file that it has open."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        self._fd = fd
+        self._size = size
+        self._lock = threading.Lock()
+
+    def hand_over(self, inbox: Inbox) -> None:
+        with self._lock:
+            late = os.fstat(self._fd).st_size - self._size if self._fd >= 0 else 0
+            end = os.pread(self._fd, late, self._size).rfind(b"\n") + 1 if late > 0 else 0
+            if end:
+                inbox.append(os.pread(self._fd, end, self._size))
+                self._size += end
+
+    def close(self) -> None:
+        with self._lock:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def read_whole(path: Path) -> Chunk | None:
+    """An inbox as it stands, for somebody who only looks: nothing is created or kept open.
+
+    Raises: StateError
+    """
+    if size_of(str(path)) is None:
+        return None
+    fd = open_private(path, os.O_RDONLY)
+    with os.fdopen(fd, "rb") as file:
+        data = file.read()
+        return Chunk(Extent(_identity(fd, os.fstat(fd).st_ino), len(data)), 0, data)
+
+
+def size_of(path: str) -> Size | None:
+    try:
+        found = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return Size(found.st_ino, found.st_size)
+
+
+def _identity(fd: int, inode: int) -> int:
+    """An inode is used again once its file is deleted; the first line tells the two apart."""
+    beginning = os.pread(fd, _FIRST_LINE_BYTES, 0)
+    line, newline, _ = beginning.partition(b"\n")
+    if not newline and len(beginning) < _FIRST_LINE_BYTES:
+        return 0
+    return int.from_bytes(hashlib.blake2b(b"%d:%b" % (inode, line), digest_size=6).digest()) or 1
+
+
+def _number(archive: Path) -> int:
+    number = archive.name.split(".")[1]
+    return int(number) if number.isascii() and number.isdigit() else 0

@@ -1,0 +1,202 @@
+"""The lead's thread: it works on the user's lines, and on mail when nobody types.
+
+Waking costs a model call, so it waits for what is worth one; housekeeping never is.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+from teamcli.agent.events import Emit, Notice, Outcome, Severity, TurnEnded
+from teamcli.agent.loop import Agent, Delivery, run_turn
+from teamcli.cancel import CancelScope
+from teamcli.llm.types import Block
+from teamcli.team.mailbox import Mailbox
+from teamcli.team.message import Message, MessageType
+
+logger = logging.getLogger(__name__)
+
+GATHER_SECONDS = 0.2
+"""How long mail is gathered before it wakes the lead."""
+MAX_IDLE_WAKES = 25
+"""Wake-ups in a row in which the lead called no tool; then it sleeps until the user's next line."""
+
+
+class Line(NamedTuple):
+    """What the user typed, and who waits for the end of the turn that takes it up."""
+
+    blocks: Sequence[Block]
+    ended: Future[TurnEnded]
+
+
+class Lead:
+    def __init__(
+        self,
+        agent: Agent,
+        mailbox: Mailbox,
+        cancel: CancelScope,
+        emit: Emit,
+        results_wait: Callable[[], bool],
+        on_rest: Callable[[], None],
+    ) -> None:
+        """`results_wait` says whether a teammate's result should wait for those of others that still work."""
+        self.agent = agent
+        self.mailbox = mailbox
+        self._cancel = cancel
+        self._emit = emit
+        self._results_wait = results_wait
+        self._on_rest = on_rest
+        self._changed = threading.Condition()
+        self._lines: list[Line] = []
+        self._taken_up: list[Line] = []
+        self._mail_at: float | None = None
+        self._is_deaf = True
+        """Mail does not wake it: before the user's first line, after an interruption, and after too many idle wakes."""
+        self._idle_wakes = 0
+        self._turn: CancelScope | None = None
+        self.last: TurnEnded | None = None
+        """How the last turn ended."""
+        agent.incoming = self._incoming
+        self._thread = threading.Thread(target=self._run, name=agent.name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self, timeout_seconds: float) -> None:
+        self._thread.join(timeout_seconds)
+
+    def submit(self, blocks: Sequence[Block]) -> Future[TurnEnded]:
+        """A line of the user's: the next turn, or, while one runs, a word in between."""
+        line = Line(blocks, Future())
+        with self._changed:
+            self._lines.append(line)
+            self._changed.notify_all()
+        return line.ended
+
+    def go_on(self) -> None:
+        """From now on mail wakes it, although the user has said nothing in this run."""
+        with self._changed:
+            self._is_deaf = False
+        self.mail_came()
+
+    def mail_came(self) -> None:
+        """Mail has come, or what held it back may have ended."""
+        with self._changed:
+            if self._mail_at is None:
+                self._mail_at = time.monotonic()
+            self._changed.notify_all()
+
+    def interrupt(self) -> bool:
+        """End the turn, from any thread; false when it was at rest. Then only the user's next line wakes it."""
+        with self._changed:
+            turn = self._turn
+            if turn is None:
+                return False
+            self._is_deaf = True
+        turn.cancel("interrupted by the user")
+        return True
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Nothing runs, and nothing is there that it would act on."""
+        with self._changed:
+            return self._turn is None and not self._lines and not self._would_wake()
+
+    def _run(self) -> None:
+        with self._cancel.on_cancel(self._wake):
+            while True:
+                prompt, line = self._next()
+                if prompt is None:
+                    return
+                self._do_turn(prompt, line)
+                self._on_rest()
+
+    def _next(self) -> tuple[Delivery | None, Line | None]:
+        """Wait for a line or for mail that is worth waking for; nothing when the program leaves."""
+        with self._changed:
+            while not self._cancel.cancelled:
+                if self._lines:
+                    line = self._lines.pop(0)
+                    self._is_deaf = False
+                    self._idle_wakes = 0
+                    self._turn = self._cancel.child()
+                    return self._with_mail(line.blocks, {}), line
+                if self._mail_is_due():
+                    self._mail_at = None
+                    if self._would_wake():
+                        self._turn = self._cancel.child()
+                        return self._with_mail((), {}), None
+                    self._on_quiet_change()
+                self._changed.wait(self._until_due())
+            for line in self._lines:
+                line.ended.cancel()
+            return None, None
+
+    def _on_quiet_change(self) -> None:
+        # Whoever waits for quiescence must look again: mail was there, and is not worth waking for.
+        threading.Thread(target=self._on_rest, daemon=True).start()
+
+    def _do_turn(self, prompt: Delivery, line: Line | None) -> None:
+        assert self._turn is not None
+        self._taken_up = [line] if line else []
+        calls_before = self.agent.meter.tool_calls
+        try:
+            ended = run_turn(self.agent, prompt, self._turn)
+        except Exception as e:  # boundary: the lead's thread never dies silently
+            logger.exception("the lead failed")
+            self._emit(Notice(self.agent.name, f"{type(e).__name__}: {e}", Severity.ERROR))
+            ended = TurnEnded(self.agent.name, Outcome.FAILED, "", 0.0, e)
+        with self._changed:
+            self._turn = None
+            self.last = ended
+            taken_up, self._taken_up = self._taken_up, []
+            if line is None:
+                self._count_idle_wake(self.agent.meter.tool_calls > calls_before)
+        for each in taken_up:
+            each.ended.set_result(ended)
+
+    def _count_idle_wake(self, used_tools: bool) -> None:
+        self._idle_wakes = 0 if used_tools else self._idle_wakes + 1
+        if self._idle_wakes >= MAX_IDLE_WAKES:
+            self._is_deaf = True
+            text = f"The lead was woken {MAX_IDLE_WAKES} times without doing anything; it sleeps until your next line."
+            self._emit(Notice(self.agent.name, text, Severity.WARNING))
+
+    def _incoming(self, noted: Mapping[str, Any]) -> Delivery:
+        """Between two model calls: what the user has typed meanwhile, and mail."""
+        with self._changed:
+            lines, self._lines = self._lines, []
+            self._taken_up += lines
+        return self._with_mail([block for line in lines for block in line.blocks], noted)
+
+    def _with_mail(self, blocks: Sequence[Block], noted: Mapping[str, Any]) -> Delivery:
+        mail = self.mailbox.take_after(noted).delivery
+        return Delivery([*blocks, *mail.blocks], mail.marks)
+
+    def _would_wake(self) -> bool:
+        if self._is_deaf or not self.mailbox.has_unread:
+            return False
+        results_wait = self._results_wait()
+        return any(_is_worth_waking(message, results_wait) for message in self.mailbox.look())
+
+    def _mail_is_due(self) -> bool:
+        return self._mail_at is not None and time.monotonic() >= self._mail_at + GATHER_SECONDS
+
+    def _until_due(self) -> float | None:
+        return None if self._mail_at is None else max(0.0, self._mail_at + GATHER_SECONDS - time.monotonic())
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+
+def _is_worth_waking(message: Message, results_wait: bool) -> bool:
+    """Work that the user began is shown to the user, and rides with the lead's next turn."""
+    if message.fields.get("by_user"):
+        return False
+    return message.type is not MessageType.RESULT or not results_wait

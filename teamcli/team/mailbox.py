@@ -1,0 +1,83 @@
+"""One agent's unread mail. How far it is read stands in its transcript, and moves with the line that records it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from teamcli.agent.conversation import Marks, text_block
+from teamcli.agent.loop import Delivery
+from teamcli.team.bus import Entry, MessageBus, Position
+from teamcli.team.message import Message, frame
+
+POSITION, IDS = "inbox", "mail"
+"""The marks by which a transcript line says how far mail is read, and which messages it holds."""
+
+
+class Taken(NamedTuple):
+    messages: tuple[Message, ...] = ()
+    marks: Marks = {}  # noqa: RUF012 - never changed
+
+    @property
+    def delivery(self) -> Delivery:
+        return Delivery([text_block(frame(message)) for message in self.messages], self.marks)
+
+
+class Mailbox:
+    """Used by the agent's own thread; others may look."""
+
+    def __init__(self, bus: MessageBus, name: str, marks: Mapping[str, Any]) -> None:
+        self._bus = bus
+        self._name = name
+        self._committed = _position(marks)
+        self._reading = self._committed
+        """Ahead of `_committed` while a tool has read messages whose result is not recorded yet."""
+        self._seen: set[str] = set(marks.get(IDS, ()))
+
+    @property
+    def has_unread(self) -> bool:
+        return self._bus.has_unread(self._name, self._committed)
+
+    @property
+    def position(self) -> Position:
+        return self._committed
+
+    def is_read(self, entry: Entry) -> bool:
+        return self._committed.covers(entry.end) or entry.message.id in self._seen
+
+    def look(self) -> tuple[Message, ...]:
+        """What is unread, without taking it."""
+        return self._bus.unread(self._name, self._committed, self._seen).messages
+
+    def take(self) -> Taken:
+        """What is unread, for a tool to return in its own result."""
+        batch = self._bus.unread(self._name, self._reading, self._seen)
+        self._reading = batch.position
+        if not batch.messages:
+            return Taken()
+        ids = [message.id for message in batch.messages]
+        return Taken(batch.messages, {POSITION: batch.position._asdict(), IDS: ids})
+
+    def take_after(self, noted: Mapping[str, Any]) -> Taken:
+        """What is unread after the tool results with these marks. What a call had read that was then interrupted is
+        unread again: only the marks of finished calls count."""
+        self._reading = _position(noted) if POSITION in noted else self._committed
+        return self.take()
+
+    def recorded(self, marks: Mapping[str, Any]) -> None:
+        """A line with these marks is on disk."""
+        if POSITION in marks:
+            self._committed = self._reading = _position(marks)
+            self._seen.update(marks.get(IDS, ()))
+
+    def skip_all(self) -> Marks:
+        """The mark that counts everything as read: old mail of an earlier incarnation is nobody's any more."""
+        return {POSITION: self._bus.unread(self._name, Position(), ()).position._asdict()}
+
+
+def _position(marks: Mapping[str, Any]) -> Position:
+    raw = marks.get(POSITION)
+    if not isinstance(raw, dict):
+        return Position()
+    offset, file = raw.get("offset"), raw.get("file")
+    return Position(offset, file) if isinstance(offset, int) and isinstance(file, int) else Position()

@@ -1,0 +1,432 @@
+"""The team: spawns, wakes, stops and restores teammates, carries their messages, and keeps to the protocols.
+
+Its verbs are the tools' (`TeamPort`) and the user's. The order of leaving is written once, in `close`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Protocol
+
+from teamcli.agent.events import Emit, MailSent
+from teamcli.agent.tool import Access, Executes, ToolOutput, Writes
+from teamcli.cancel import CancelScope
+from teamcli.errors import TeamError, ToolError
+from teamcli.team.bus import MessageBus
+from teamcli.team.lead import Lead
+from teamcli.team.mailbox import Mailbox, Taken
+from teamcli.team.message import LEAD, USER, Message, MessageType, check_name, frame, message_id
+from teamcli.team.requests import Kind, Request
+from teamcli.team.roster import Member, Roster, Status
+from teamcli.team.teammate import Teammate
+
+NOBODY_LEFT = "nobody is left who could write to you"
+LEAVING_SECONDS = 1.5
+
+
+class Recruit(NamedTuple):
+    """What a spawn asks for."""
+
+    name: str
+    role: str
+    prompt: str
+    model: str = ""
+    tools: tuple[str, ...] | None = None
+    plan: bool = False
+
+
+class Hiring(Protocol):
+    """Builds teammates; the composition root's part."""
+
+    def hire(self, member: Member, prompt: str | None) -> Teammate:
+        """The teammate behind a member. With a prompt, one that begins afresh: the prompt is durable when this returns.
+
+        Raises: StateError
+        """
+        ...
+
+
+class TeammateManager:
+    def __init__(
+        self, roster: Roster, bus: MessageBus, hiring: Hiring, emit: Emit, cancel: CancelScope, is_headless: bool
+    ) -> None:
+        self.roster = roster
+        self.bus = bus
+        self._hiring = hiring
+        self._emit = emit
+        self._cancel = cancel
+        self._is_headless = is_headless
+        self.lead: Lead | None = None
+        self._teammates: dict[str, Teammate] = {}
+        self._lock = threading.RLock()
+        self._changed = threading.Condition()
+        self._waiting: set[str] = set()
+        self.is_repeating = False
+        """While calls are repeated that a crash had interrupted: what arrived before is not sent again."""
+        bus.subscribe(self._mail_came)
+
+    # What tools do
+
+    def spawn(self, name: str, role: str, prompt: str, model: str, tools: tuple[str, ...] | None, plan: bool) -> str:
+        check_name(name)
+        recruit = Recruit(name, role, prompt, model, tools, plan)
+        with self._lock:
+            known = {member.name.casefold(): member for member in self.roster.members()}.get(name.casefold())
+            if known is None:
+                self._hire(recruit, None)
+            elif known.name != name:
+                raise ToolError(f"name: '{name}' differs from '{known.name}' only in case; use that name or another")
+            elif known.status is Status.SHUTDOWN:
+                self._hire(recruit, known)
+            elif known.status is Status.IDLE:
+                self._assign(recruit, known)
+            else:
+                raise ToolError(f"'{name}' is currently working")
+        return f"Spawned '{name}' (role: {role})"
+
+    def describe(self) -> str:
+        members = self.roster.members()
+        return "\n".join(["Team: default", *map(describe_member, members)]) if members else "No teammates."
+
+    def send(self, agent: str, to: str | tuple[str, ...], content: str, summary: str, call_id: str) -> str:
+        if isinstance(to, str):
+            name = self._recipient(agent, to)
+            self._post(self._message(agent, name, content, summary, call_id))
+            return f"Sent message to {name}"
+        delivered, unknown = [], []
+        for each in to:
+            try:
+                name = self._recipient(agent, each)
+                self._post(self._message(agent, name, content, summary, call_id))
+                delivered.append(name)
+            except TeamError:
+                unknown.append(each)
+        return f"delivered to [{', '.join(delivered)}]; unknown: [{', '.join(unknown)}]"
+
+    def broadcast(self, agent: str, content: str, call_id: str) -> str:
+        names = [member.name for member in self.roster.members() if member.is_active and member.name != agent]
+        for name in names:
+            parts = (agent, call_id, name)
+            self._post(Message(MessageType.BROADCAST, agent, name, content, time.time(), message_id(*parts)))
+        return f"Broadcast to {len(names)} teammates"
+
+    def read_inbox(self, agent: str) -> ToolOutput:
+        return _as_output(self._mailbox(agent).take()) or ToolOutput("(no new messages)")
+
+    def wait_for_message(self, agent: str, timeout_seconds: float, cancel: CancelScope) -> ToolOutput:
+        deadline = time.monotonic() + timeout_seconds
+        self._say_waiting(agent, "message")
+        with cancel.on_cancel(self._notify), self._changed:
+            self._waiting.add(agent)
+            self._changed.notify_all()
+            try:
+                while True:
+                    cancel.check()
+                    if output := _as_output(self._mailbox(agent).take()):
+                        return output
+                    if self._is_headless and self._only_waiters_are_left():
+                        return ToolOutput(NOBODY_LEFT)
+                    remaining = deadline - time.monotonic()
+                    if remaining <= 0:
+                        return ToolOutput(f"(no message came within {timeout_seconds:g} seconds)")
+                    self._changed.wait(remaining)
+            finally:
+                self._waiting.discard(agent)
+                self._say_waiting(agent, "")
+
+    def request_shutdown(self, asker: str, name: str, reason: str) -> str:
+        with self._lock:
+            member = self.roster.get(name)
+            if member.status is Status.SHUTDOWN:
+                return f"'{member.name}' is shut down already"
+            if member.status is not Status.WORKING:
+                self._shut_down(member.name)
+                return f"'{member.name}' was idle and is shut down now"
+            request = self.roster.requests.open_shutdown(member.name, member.incarnation, asker, reason)
+        self._post_request(MessageType.SHUTDOWN_REQUEST, asker, member.name, reason or "Please shut down.", request)
+        self._watch_deadline(request)
+        return f"Asked '{member.name}' to shut down ({request.id}); it is working and answers when it can"
+
+    def answer_shutdown(self, agent: str, request_id: str, approve: bool, reason: str) -> str:
+        request = self.roster.requests.answer(request_id, agent, approve, reason, self.roster.get(agent).incarnation)
+        if request.asker == LEAD:
+            text = reason or ("Shutting down." if approve else "Not now.")
+            fields = {"request_id": request.id, "approve": approve, "reason": reason}
+            kind = MessageType.SHUTDOWN_RESPONSE
+            self._post(Message(kind, agent, LEAD, text, time.time(), message_id(request.id, "answer"), fields))
+        if approve and (teammate := self._teammates.get(agent)):
+            teammate.leave()
+        return "You are shut down after this." if approve else "Told that you go on."
+
+    def submit_plan(self, agent: str, plan: str) -> str:
+        member = self.roster.get(agent)
+        request = self.roster.requests.open_plan(agent, member.incarnation, plan)
+        self._post_request(MessageType.PLAN_APPROVAL_REQUEST, agent, LEAD, plan, request)
+        self.roster.update(agent, waiting_for="plan review", plan_approved=False)
+        return f"Submitted ({request.id}). End your turn now: the answer wakes you."
+
+    def review_plan(self, reviewer: str, request_id: str, approve: bool, feedback: str) -> str:
+        request = self.roster.requests.answer(request_id, reviewer, approve, feedback)
+        name = request.teammate
+        self.roster.update(name, waiting_for="", plan_approved=approve)
+        text = feedback or ("Approved: go on." if approve else "Rejected: submit another plan.")
+        fields = {"request_id": request.id, "approve": approve, "feedback": feedback}
+        kind = MessageType.PLAN_APPROVAL_RESPONSE
+        self._post(Message(kind, reviewer, name, text, time.time(), message_id(request.id, "answer"), fields))
+        return f"{'Approved' if approve else 'Rejected'} the plan of '{name}'"
+
+    def gate(self, agent: str, tool: str, access: Access) -> str:
+        """Why the pipeline refuses a call whatever the rules say; empty where it does not."""
+        if agent == LEAD or not isinstance(access, Executes | Writes):
+            return ""
+        member = self.roster.get(agent)
+        if not member.plan or member.plan_approved:
+            return ""
+        return f"{tool} is refused until a plan of yours is approved: use submit_plan"
+
+    # What the user does
+
+    def say(self, name: str, text: str) -> str:
+        """A message of the user's."""
+        recipient = self._recipient(USER, name)
+        unique = message_id(USER, str(time.time_ns()))
+        self._post(Message(MessageType.MESSAGE, USER, recipient, text, time.time(), unique))
+        return f"Sent message to {recipient}"
+
+    def stop(self, name: str) -> str:
+        teammate = self._active(name)
+        if not teammate.interrupt("stopped by the user"):
+            return f"'{teammate.name}' is not working"
+        return f"Stopped '{teammate.name}'; /resume {teammate.name} or a message lets it go on"
+
+    def pause(self, name: str) -> str:
+        teammate = self._active(name)
+        self.roster.update(teammate.name, paused=True)
+        teammate.interrupt("paused by the user")
+        return f"Paused '{teammate.name}'; /resume {teammate.name} lets it go on"
+
+    def resume(self, name: str) -> str:
+        teammate = self._active(name)
+        self.roster.update(teammate.name, paused=False)
+        teammate.go_on()
+        return f"'{teammate.name}' goes on"
+
+    def forget(self, name: str) -> str:
+        member = self.roster.get(name)
+        self.roster.forget(member.name)
+        return f"Forgot '{member.name}'"
+
+    def mailbox(self, name: str) -> Mailbox | None:
+        """Of the lead or an active teammate, to look into."""
+        if name == LEAD:
+            return self.lead.mailbox if self.lead else None
+        teammate = self._teammates.get(name)
+        return teammate.mailbox if teammate else None
+
+    def names(self) -> list[str]:
+        return [member.name for member in self.roster.members() if member.is_active]
+
+    # The life of the team
+
+    def start(self, resume_all: bool) -> None:
+        """Bring back every member; those with unread mail act at once, interrupted and paused ones wait."""
+        for member in self.roster.members():
+            if not member.is_active:
+                continue
+            teammate = self._enlist(self._hiring.hire(member, None))
+            teammate.report_again()
+            if resume_all and not member.paused:
+                teammate.go_on()
+            elif member.interrupted or member.paused:
+                teammate.hold()
+            else:
+                teammate.wake()
+
+    @property
+    def is_working(self) -> bool:
+        return any(not mate.is_quiet for mate in tuple(self._teammates.values()))
+
+    def wait_until_quiet(self, cancel: CancelScope) -> None:
+        """Return when every agent rests and none that may act has unread mail, or when cancelled."""
+        with cancel.on_cancel(self._notify), self._changed:
+            while not cancel.cancelled and not self._is_quiet():
+                self._changed.wait(1.0)
+
+    def waiting(self) -> list[str]:
+        """The open requests, in words."""
+        words = {Kind.PLAN: "a plan of {} waits for a review", Kind.SHUTDOWN: "{} was asked to shut down"}
+        return [f"{words[r.kind].format(r.teammate)} ({r.id})" for r in self.roster.requests.standing()]
+
+    def agents(self) -> list[Any]:
+        """All agents of this run, the lead first."""
+        lead = [self.lead.agent] if self.lead else []
+        return [*lead, *(teammate.agent for teammate in self._teammates.values())]
+
+    def close(self) -> None:
+        """Threads have been told to stop by their cancel scope; wait for them, then write down where they stood."""
+        deadline = time.monotonic() + LEAVING_SECONDS
+        for teammate in self._teammates.values():
+            teammate.join(max(0.0, deadline - time.monotonic()))
+        self.roster.settle()
+        self.roster.close()
+        self.bus.close()
+
+    # Inside
+
+    def _hire(self, recruit: Recruit, earlier: Member | None) -> None:
+        """A new member, or a new incarnation of one that was shut down."""
+        incarnation = earlier.incarnation + 1 if earlier else 1
+        member = Member(
+            recruit.name,
+            recruit.role,
+            Status.SPAWNING,
+            incarnation=incarnation,
+            model=recruit.model,
+            tools=recruit.tools,
+            plan=recruit.plan,
+            since=time.time(),
+        )
+        teammate = self._hiring.hire(member, recruit.prompt)
+        if earlier is None:
+            self.roster.add(member)
+        else:
+            self.roster.requests.void(recruit.name)
+            self.roster.reincarnate(member)
+        self._enlist(teammate)
+        teammate.go_on()
+
+    def _assign(self, recruit: Recruit, member: Member) -> None:
+        """A new piece of work for an idle member: memory kept, role updated."""
+        self.roster.update(member.name, role=recruit.role, paused=False)
+        self._teammates[member.name].assign(recruit.prompt)
+
+    def _enlist(self, teammate: Teammate) -> Teammate:
+        teammate.post_report, teammate.on_rest, teammate.on_leave = self.post_report, self.at_rest, self.finished
+        self._teammates[teammate.name] = teammate
+        teammate.start()
+        return teammate
+
+    def _shut_down(self, name: str) -> None:
+        self.roster.requests.void(name)
+        self.roster.transition(name, Status.SHUTDOWN, interrupted=False, waiting_for="")
+        if teammate := self._teammates.pop(name, None):
+            teammate.dismiss()
+        self._notify()
+
+    def finished(self, teammate: Teammate) -> None:
+        """A teammate has left after approving its shutdown."""
+        self._shut_down(teammate.name)
+
+    def at_rest(self) -> None:
+        """Somebody has come to rest: results that waited may be due, and quiescence may be reached."""
+        if self.lead is not None and self.lead.mailbox.has_unread:
+            self.lead.mail_came()
+        self._notify()
+
+    def post_report(self, message: Message) -> None:
+        """A teammate's result or error; repeats are dropped by its id."""
+        stamped = message._replace(timestamp=time.time())
+        if self.bus.send_once(stamped):
+            self._emit(MailSent(stamped.sender, stamped.to, stamped.type, stamped.content, dict(stamped.fields)))
+
+    def _recipient(self, sender: str, name: str) -> str:
+        """The exact name of somebody who can be written to.
+
+        Raises: TeamError, listing the names there are.
+        """
+        names = [*([LEAD] if sender != LEAD else []), *(each for each in self.names() if each != sender)]
+        for each in names:
+            if each.casefold() == name.casefold():
+                return each
+        there_are = ", ".join(names) or "nobody"
+        if name.casefold() == USER:
+            raise TeamError(f"to: '{name}' is no address: the user reads your text; you can write to: {there_are}")
+        raise TeamError(f"to: there is no active teammate '{name}'; you can write to: {there_are}")
+
+    def _message(self, agent: str, name: str, content: str, summary: str, call_id: str) -> Message:
+        fields = {"summary": summary} if summary else {}
+        return Message(MessageType.MESSAGE, agent, name, content, time.time(), message_id(agent, call_id, name), fields)
+
+    def _post(self, message: Message) -> None:
+        if not (self.bus.send_once if self.is_repeating else self.bus.send)(message):
+            return
+        self._emit(MailSent(message.sender, message.to, message.type, message.content, dict(message.fields)))
+
+    def _post_request(self, kind: MessageType, sender: str, to: str, text: str, request: Request) -> None:
+        self._post(Message(kind, sender, to, text, time.time(), message_id(request.id), {"request_id": request.id}))
+
+    def _watch_deadline(self, request: Request) -> None:
+        assert request.deadline is not None
+        timer = threading.Timer(max(0.0, request.deadline - time.time()), self._lapse, [request])
+        timer.daemon = True
+        timer.start()
+
+    def _lapse(self, request: Request) -> None:
+        """Nobody answered in time: the lead is told; for the user it is done all the same."""
+        if self._cancel.cancelled or request.id not in {lapsed.id for lapsed in self.roster.requests.expire()}:
+            return
+        name = request.teammate
+        if request.asker == USER:
+            if teammate := self._teammates.get(name):
+                teammate.leave()
+            return
+        text = f"{name} did not answer the request to shut down ({request.id}); it has lapsed"
+        self._post(Message(MessageType.ERROR, name, LEAD, text, time.time(), message_id(request.id, "lapsed")))
+
+    def _mailbox(self, agent: str) -> Mailbox:
+        if agent == LEAD:
+            assert self.lead is not None
+            return self.lead.mailbox
+        return self._teammates[agent].mailbox
+
+    def _active(self, name: str) -> Teammate:
+        member = self.roster.get(name)
+        if (teammate := self._teammates.get(member.name)) is None:
+            raise TeamError(f"'{member.name}' is shut down; spawn it again to use it")
+        return teammate
+
+    def _mail_came(self, name: str) -> None:
+        if name == LEAD:
+            if self.lead is not None:
+                self.lead.mail_came()
+        elif teammate := self._teammates.get(name):
+            teammate.mail_came()
+        self._notify()
+
+    def _say_waiting(self, agent: str, what: str) -> None:
+        if agent != LEAD:
+            self.roster.update(agent, waiting_for=what)
+
+    def _is_quiet(self) -> bool:
+        lead_rests = self.lead is None or self.lead.is_at_rest
+        return lead_rests and all(mate.is_quiet for mate in tuple(self._teammates.values()))
+
+    def _only_waiters_are_left(self) -> bool:
+        """Nobody else works or has mail to act on, and none of those who wait has any."""
+        agents: Iterable[tuple[str, bool]] = [
+            (LEAD, self.lead is None or self.lead.is_at_rest),
+            *((mate.name, mate.is_quiet) for mate in tuple(self._teammates.values())),
+        ]
+        return all(rests or name in self._waiting for name, rests in agents) and not any(
+            self._mailbox(name).has_unread for name in self._waiting
+        )
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+
+def describe_member(member: Member) -> str:
+    """One line of the roster, as models and people read it."""
+    marks = [mark for mark in ("interrupted", "paused") if getattr(member, mark)]
+    marks += [f"waiting for {member.waiting_for}"] if member.waiting_for else []
+    marks += [f"error: {member.error}"] if member.error else []
+    return f"  {member.name} ({member.role}): {member.status}" + (f" ({'; '.join(marks)})" if marks else "")
+
+
+def _as_output(taken: Taken) -> ToolOutput | None:
+    if not taken.messages:
+        return None
+    return ToolOutput("\n".join(map(frame, taken.messages)), marks=taken.marks)

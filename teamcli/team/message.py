@@ -1,0 +1,95 @@
+"""What teammates send each other: the message, the names it may carry, and the frame in which a model reads it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from teamcli.errors import TeamError
+
+LEAD, USER = "lead", "user"
+RESERVED = (LEAD, USER, "team", "all")
+
+OWN_ID = "msg_"
+"""How the ids that we give begin; no foreign line may claim one."""
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
+_ATTRIBUTE_NAME = re.compile(r"[a-z][a-z_]*")
+_ID_BYTES = 12
+
+
+class MessageType(StrEnum):
+    MESSAGE = "message"
+    BROADCAST = "broadcast"
+    SHUTDOWN_REQUEST = "shutdown_request"
+    SHUTDOWN_RESPONSE = "shutdown_response"
+    PLAN_APPROVAL_REQUEST = "plan_approval_request"
+    PLAN_APPROVAL_RESPONSE = "plan_approval_response"
+    RESULT = "result"
+    ERROR = "error"
+
+
+class Message(NamedTuple):
+    type: MessageType
+    sender: str
+    to: str
+    content: str
+    timestamp: float
+    """Seconds since the epoch."""
+    id: str
+    fields: Mapping[str, Any] = MappingProxyType({})
+    """What its type adds: `request_id`, `approve`, `feedback`, `reason`, `summary`, …"""
+    is_foreign: bool = False
+    """It came from outside: `sender` is only a claim."""
+
+
+def is_address(name: str) -> bool:
+    """Whether there may be an inbox of that name."""
+    return name == LEAD or (_NAME.fullmatch(name) is not None and name.lower() not in RESERVED)
+
+
+def check_name(name: str) -> None:
+    """Raises: TeamError, with the reason why no teammate can be called so."""
+    if not _NAME.fullmatch(name):
+        raise TeamError(f"{name!r} is not a name: use a letter, then at most 31 letters, digits, '_' or '-'")
+    if name.lower() in RESERVED:
+        raise TeamError(f"{name!r} is reserved ({', '.join(RESERVED)} are); choose another name")
+
+
+def message_id(*parts: str) -> str:
+    """The id of what `parts` describe: the same for the same parts, so that a repeat is known as one."""
+    joined = "".join(f"{len(part)}:{part}" for part in parts)
+    return OWN_ID + hashlib.blake2b(joined.encode("utf-8", "replace"), digest_size=_ID_BYTES).hexdigest()
+
+
+def frame(message: Message) -> str:
+    """The message as a model reads it. Nothing in its text can close the frame or pose as another."""
+    attributes = {
+        "from": "outside" if message.is_foreign else message.sender,
+        "claims": message.sender if message.is_foreign else None,
+        "type": message.type.value,
+        "id": message.id,
+        "time": _time(message.timestamp),
+        **{name: value for name, value in message.fields.items() if _ATTRIBUTE_NAME.fullmatch(name)},
+    }
+    shown = "".join(f' {name}="{_escape(_text(value))}"' for name, value in attributes.items() if value is not None)
+    return f"<message{shown}>{_escape(message.content)}</message>"
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _time(timestamp: float) -> str:
+    try:
+        return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):  # any number may stand in a line from outside
+        return "unknown"
+
+
+def _escape(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")

@@ -1,0 +1,237 @@
+"""Protocol requests: who asked whom for a shutdown or a plan's approval, and how it ended.
+
+The protocols act on nothing but these records, which only the harness makes; an inbox line is never an order. A request
+is answered once, by the one it is addressed to, in the incarnation it was made for, before its deadline.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from teamcli.errors import TeamError
+from teamcli.team.fields import COUNT, NO_FIELDS, NOTHING, SECONDS, TEXT, known_fields
+from teamcli.team.message import LEAD, USER
+
+SHUTDOWN_SECONDS = 60.0
+"""After which a shutdown request lapses that its teammate did not answer."""
+CLOSED_KEPT = 32
+"""How many closed requests are remembered, so that a late or repeated answer is told what became of its request."""
+IN_CHARGE = (LEAD, USER)
+"""Who may ask for a shutdown and answer a plan."""
+
+
+class Kind(StrEnum):
+    SHUTDOWN = "shutdown"
+    PLAN = "plan"
+
+
+class State(StrEnum):
+    OPEN = "open"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    LAPSED = "lapsed"
+    VOID = "void"
+    """Overtaken: the teammate was shut down or spawned anew, or submitted another plan."""
+
+
+class Request(NamedTuple):
+    id: str
+    kind: Kind
+    teammate: str
+    incarnation: int
+    asker: str
+    """`lead` or `user` for a shutdown, the teammate for a plan."""
+    created: float
+    deadline: float | None = None
+    text: str = ""
+    """The plan, or the reason for the shutdown."""
+    state: State = State.OPEN
+    answered_by: str = ""
+    feedback: str = ""
+    unknown: Mapping[str, Any] = NO_FIELDS
+    """Fields that this version does not know, kept as they are."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.state is State.OPEN
+
+    def concerns(self, teammate: str) -> bool:
+        return self.teammate.casefold() == teammate.casefold()
+
+    def has_lapsed(self, now: float) -> bool:
+        return self.is_open and self.deadline is not None and now >= self.deadline
+
+    def to_dict(self) -> dict[str, Any]:
+        known = self._asdict()
+        return {**known.pop("unknown"), **known}
+
+    @classmethod
+    def from_dict(cls, raw: object) -> Request:
+        """Raises: ValueError."""
+        fields = known_fields(raw, _TYPES)
+        missing = [name for name in _REQUIRED if name not in fields]
+        if missing:
+            raise ValueError(f"{missing[0]} is missing")
+        return cls(**{**fields, "kind": Kind(fields["kind"]), "state": State(fields.get("state", State.OPEN))})
+
+
+_REQUIRED = ("id", "kind", "teammate", "incarnation", "asker", "created")
+_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("id", "kind", "teammate", "asker", "text", "state", "answered_by", "feedback"), TEXT),
+    "incarnation": COUNT,
+    "created": SECONDS,
+    "deadline": (*SECONDS, NOTHING),
+}
+
+
+class Requests:
+    """All requests of a team. Reading waits for nobody.
+
+    Whoever keeps them on disk hands in `change`, a context in which one change is made: it keeps others out, writes
+    what was changed on leaving, and calls `load` with what stood before where it cannot.
+    """
+
+    def __init__(
+        self,
+        change: Callable[[], AbstractContextManager[object]] | None = None,
+        clock: Callable[[], float] = time.time,
+        shutdown_seconds: float = SHUTDOWN_SECONDS,
+    ) -> None:
+        lock = threading.RLock()
+        self._change = change or (lambda: lock)
+        self._clock = clock
+        self._shutdown_seconds = shutdown_seconds
+        self._all: dict[str, Request] = {}
+
+    def all(self) -> tuple[Request, ...]:
+        """Every open request and the last closed ones, oldest first."""
+        return tuple(self._all.values())
+
+    def standing(self, teammate: str = "", kind: Kind | None = None) -> tuple[Request, ...]:
+        """The open ones; of one teammate, or of one kind."""
+        return tuple(
+            request
+            for request in self._all.values()
+            if request.is_open and (not teammate or request.concerns(teammate)) and kind in (None, request.kind)
+        )
+
+    def get(self, request_id: str) -> Request:
+        """Raises: TeamError."""
+        try:
+            return self._all[request_id]
+        except KeyError:
+            raise TeamError(f"there is no request {request_id!r:.80}; {self._which_stand()}") from None
+
+    def load(self, requests: Iterable[Request]) -> None:
+        """Take these instead of all there are. For the keeper, inside its own lock."""
+        self._all = {request.id: request for request in requests}
+
+    def open_shutdown(self, teammate: str, incarnation: int, asker: str, reason: str = "") -> Request:
+        """Raises: TeamError for an asker who may not, or while another such request stands; StateError."""
+        if asker not in IN_CHARGE:
+            raise TeamError(f"only the lead or the user may ask for a shutdown, not '{asker}'")
+        with self._change():
+            for other in self.standing(teammate, Kind.SHUTDOWN):
+                raise TeamError(f"'{teammate}' has already been asked to shut down ({other.id}); wait for the answer")
+            now = self._clock()
+            deadline = now + self._shutdown_seconds
+            return self._put(
+                Request(_new_id(), Kind.SHUTDOWN, teammate, incarnation, asker, now, deadline, text=reason)
+            )
+
+    def open_plan(self, teammate: str, incarnation: int, plan: str) -> Request:
+        """A plan that waits for its review; one that still waited is void.
+
+        Raises: StateError
+        """
+        with self._change():
+            self._close(self.standing(teammate, Kind.PLAN), State.VOID)
+            return self._put(Request(_new_id(), Kind.PLAN, teammate, incarnation, teammate, self._clock(), text=plan))
+
+    def answer(
+        self, request_id: str, by: str, approve: bool, feedback: str = "", incarnation: int | None = None
+    ) -> Request:
+        """Close a request, as `by` (for a teammate: in its `incarnation`) may; the first answer counts.
+
+        Raises: TeamError, StateError
+        """
+        with self._change():
+            request = self.get(request_id)
+            _check_who(request, by)
+            _check_state(request, self._clock())
+            _check_incarnation(request, incarnation)
+            state = State.APPROVED if approve else State.REJECTED
+            return self._put(request._replace(state=state, answered_by=by, feedback=feedback))
+
+    def expire(self) -> list[Request]:
+        """Close what nobody answered in time. Each is returned once, so that its asker is told once.
+
+        Raises: StateError
+        """
+        now = self._clock()
+        if not any(request.has_lapsed(now) for request in self._all.values()):
+            return []
+        with self._change():
+            return self._close((request for request in self.all() if request.has_lapsed(now)), State.LAPSED)
+
+    def next_deadline(self) -> float | None:
+        return min((request.deadline for request in self.standing() if request.deadline is not None), default=None)
+
+    def void(self, teammate: str) -> list[Request]:
+        """Close all that stands open for a teammate that is shut down or spawned anew.
+
+        Raises: StateError
+        """
+        with self._change():
+            return self.void_here(teammate)
+
+    def void_here(self, teammate: str) -> list[Request]:
+        """The same for the keeper, as a part of a change of its own."""
+        return self._close(self.standing(teammate), State.VOID)
+
+    def _close(self, requests: Iterable[Request], state: State) -> list[Request]:
+        return [self._put(request._replace(state=state)) for request in requests]
+
+    def _put(self, request: Request) -> Request:
+        """Replaces the table, never alters it: readers hold no lock."""
+        table = {**self._all, request.id: request}
+        closed = [known.id for known in table.values() if not known.is_open]
+        for forgotten in closed[: max(0, len(closed) - CLOSED_KEPT)]:
+            del table[forgotten]
+        self._all = table
+        return request
+
+    def _which_stand(self) -> str:
+        standing = [f"{request.id} ({request.kind}, {request.teammate})" for request in self.standing()]
+        return f"open are: {', '.join(standing)}" if standing else "none is open"
+
+
+def _new_id() -> str:
+    return f"req-{secrets.token_hex(4)}"
+
+
+def _check_who(request: Request, by: str) -> None:
+    if request.kind is Kind.PLAN and by not in IN_CHARGE:
+        raise TeamError(f"only the lead or the user may review a plan, not '{by}'")
+    if request.kind is Kind.SHUTDOWN and not request.concerns(by):
+        raise TeamError(f"{request.id} is addressed to '{request.teammate}'; only it may answer, not '{by}'")
+
+
+def _check_state(request: Request, now: float) -> None:
+    if request.state is State.VOID:
+        raise TeamError(f"{request.id} is void: '{request.teammate}' was shut down, spawned anew or sent a newer plan")
+    if request.state is State.LAPSED or request.has_lapsed(now):
+        raise TeamError(f"{request.id} has lapsed: the answer came after its deadline")
+    if not request.is_open:
+        raise TeamError(f"{request.id} was already {request.state} by {request.answered_by}; the first answer counts")
+
+
+def _check_incarnation(request: Request, incarnation: int | None) -> None:
+    if request.kind is Kind.SHUTDOWN and incarnation != request.incarnation:
+        raise TeamError(f"{request.id} is addressed to another incarnation of '{request.teammate}'")

@@ -1,0 +1,145 @@
+"""Roles: Markdown files that say how a teammate of a kind works, with which tools and which model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from teamcli.files import cannot
+from teamcli.team.front_matter import FrontMatter, parse
+from teamcli.workspace import TEAM_DIR
+
+MAX_BYTES = 256 * 1024
+_FIELDS = ("name", "description", "tools", "disallowedTools", "model")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_SAME_MODEL = "inherit"
+_OUR_TOOLS = {
+    "Bash": "bash",
+    "BashOutput": "bash_output",
+    "KillBash": "bash_stop",
+    "KillShell": "bash_stop",
+    "Read": "read_file",
+    "Write": "write_file",
+    "Edit": "edit_file",
+    "MultiEdit": "edit_file",
+    "Glob": "glob",
+    "Grep": "grep",
+    "Task": "agent",
+    "Agent": "agent",
+}
+"""What roles in `.claude/agents` call our tools."""
+
+
+class Role(NamedTuple):
+    name: str
+    description: str = ""
+    prompt: str = ""
+    tools: tuple[str, ...] | None = None
+    """None for the usual ones."""
+    disallowed_tools: tuple[str, ...] = ()
+    model: str = ""
+    """Empty for the team's model."""
+
+
+class Roles(NamedTuple):
+    found: dict[str, Role]
+    """By name, in lower case."""
+    problems: list[str]
+    """What is wrong with a file that cannot be used, in one sentence each."""
+
+    def match(self, role: str) -> Role | None:
+        """The preset that a spawn's `role` names, however it is capitalised."""
+        return self.found.get(role.strip().casefold())
+
+
+def role_dirs(directory: Path, home: Path, trusted: bool) -> tuple[Path, ...]:
+    """Where roles are looked for: the project's before the user's, and only in a project that is trusted."""
+    own = (home / "agents",)
+    return (directory / TEAM_DIR / "agents", directory / ".claude" / "agents", *own) if trusted else own
+
+
+def load_roles(directories: Iterable[Path]) -> Roles:
+    """Every role there is; of two with one name the first directory's. A bad file does not stop the others."""
+    roles = Roles({}, [])
+    for directory in directories:
+        in_directory: dict[str, Role] = {}
+        for path in _role_files(directory, roles.problems):
+            try:
+                role = read_role(path)
+                if in_directory.setdefault(role.name.casefold(), role) is not role:
+                    raise ValueError(f"there is a role '{role.name}' already beside it")
+            except ValueError as e:
+                roles.problems.append(f"the role in {path} is not used: {e}")
+        for key, role in in_directory.items():
+            roles.found.setdefault(key, role)
+    return roles
+
+
+def read_role(path: Path) -> Role:
+    """Raises: ValueError, in words that name the line."""
+    matter = parse(_read(path), _FIELDS)
+    name = _text(matter, "name") or path.stem
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{_at(matter, 'name')}{name!r:.80} is no name: use letters, digits, '_' and '-'")
+    model = _text(matter, "model")
+    return Role(
+        name,
+        _text(matter, "description"),
+        matter.body,
+        _tools(matter, "tools"),
+        _tools(matter, "disallowedTools") or (),
+        "" if model == _SAME_MODEL else model,
+    )
+
+
+def _role_files(directory: Path, problems: list[str]) -> list[Path]:
+    try:
+        return sorted(path for path in directory.iterdir() if path.suffix == ".md" and path.is_file())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as e:
+        problems.append(cannot("read", directory, e))
+        return []
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as e:
+        raise ValueError(cannot("read", path, e)) from e
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"it is longer than {MAX_BYTES // 1024} KB")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as e:
+        line = data[: e.start].count(b"\n") + 1
+        raise ValueError(f"line {line}: it is not UTF-8") from e
+
+
+def _text(matter: FrontMatter, field: str) -> str:
+    value = matter.fields.get(field, "")
+    if not isinstance(value, str):
+        raise ValueError(f"{_at(matter, field)}{field} must be a text, not a list")
+    return value
+
+
+def _tools(matter: FrontMatter, field: str) -> tuple[str, ...] | None:
+    """A comma-separated text or a list. Nothing after the colon is an error: it could mean all or none."""
+    if field not in matter.fields:
+        return None
+    value = matter.fields[field]
+    if value == "":
+        raise ValueError(f"{_at(matter, field)}{field} is empty; leave it out, or write [] for none")
+    names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+    for name in names:
+        if not _TOOL.fullmatch(name):
+            raise ValueError(f"{_at(matter, field)}{name!r:.80} is no tool's name")
+    return tuple(dict.fromkeys(_OUR_TOOLS.get(name, name) for name in names))
+
+
+def _at(matter: FrontMatter, field: str) -> str:
+    return f"line {matter.line_of[field]}: " if field in matter.line_of else ""

@@ -1,0 +1,219 @@
+"""`config.json` as values: a teammate, the team, and the file they make.
+
+Reading never writes and tells what is damaged instead of failing; fields that this version does not know are kept.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from teamcli.errors import StateError, TeamError
+from teamcli.files import VERSION, cannot, open_private, refuse_newer, write_atomic
+from teamcli.team.fields import COUNT, FLAG, NO_FIELDS, NOTHING, SECONDS, TEXT, known_fields
+from teamcli.team.message import check_name
+from teamcli.team.requests import Request
+
+TEAM_NAME = "default"
+
+
+class Status(StrEnum):
+    SPAWNING = "spawning"
+    WORKING = "working"
+    IDLE = "idle"
+    SHUTDOWN = "shutdown"
+
+
+TRANSITIONS: Mapping[Status, frozenset[Status]] = {
+    # A spawn that fails, or that the user stops before its first model call, ends like any other work.
+    Status.SPAWNING: frozenset({Status.WORKING, Status.IDLE, Status.SHUTDOWN}),
+    Status.WORKING: frozenset({Status.IDLE, Status.SHUTDOWN}),
+    Status.IDLE: frozenset({Status.WORKING, Status.SHUTDOWN}),
+    Status.SHUTDOWN: frozenset({Status.SPAWNING}),
+}
+
+
+@dataclass(frozen=True)
+class Member:
+    """One teammate as the roster knows it."""
+
+    name: str
+    role: str
+    status: Status = Status.SPAWNING
+    incarnation: int = 1
+    """Counts the spawns under this name that began with an empty conversation."""
+    model: str = ""
+    tools: tuple[str, ...] | None = None
+    """The tools it was given; None for the usual ones."""
+    plan: bool = False
+    """Changes wait for an approved plan."""
+    plan_approved: bool = False
+    error: str = ""
+    interrupted: bool = False
+    paused: bool = False
+    waiting_for: str = ""
+    since: float = 0.0
+    """When it took its status."""
+    turns: int = 0
+    cost_usd: float | None = 0.0
+    """None where the price of its model is not known."""
+    unknown: Mapping[str, Any] = field(default_factory=dict)
+    """Fields that this version does not know, kept as they are."""
+
+    @property
+    def is_active(self) -> bool:
+        return self.status is not Status.SHUTDOWN
+
+    def to_dict(self) -> dict[str, Any]:
+        known = {name: getattr(self, name) for name in _MEMBER_TYPES}
+        return {**known, **self.unknown}
+
+    @cached_property
+    def encoded(self) -> str:
+        """Its line in the file. Made once: every write of the file holds all lines, and most did not change."""
+        return _json(self.to_dict())
+
+    @classmethod
+    def from_dict(cls, raw: object) -> Member:
+        """Raises: ValueError, TeamError for a name that nobody may have."""
+        fields = known_fields(raw, _MEMBER_TYPES)
+        missing = [name for name in ("name", "role", "status") if name not in fields]
+        if missing:
+            raise ValueError(f"{missing[0]} is missing")
+        tools = fields.get("tools")
+        if tools is not None and not all(isinstance(tool, str) for tool in tools):
+            raise ValueError("tools must be names")
+        fields["tools"] = None if tools is None else tuple(tools)
+        check_name(fields["name"])
+        return cls(**{**fields, "status": Status(fields["status"])})
+
+
+_MEMBER_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("name", "role", "status"), TEXT),
+    "since": SECONDS,
+    "incarnation": COUNT,
+    "model": TEXT,
+    "tools": (list, NOTHING),
+    **dict.fromkeys(("plan", "plan_approved"), FLAG),
+    "error": TEXT,
+    **dict.fromkeys(("interrupted", "paused"), FLAG),
+    "waiting_for": TEXT,
+    "turns": COUNT,
+    "cost_usd": (*SECONDS, NOTHING),
+}
+
+
+class Team(NamedTuple):
+    """What `config.json` says."""
+
+    name: str = TEAM_NAME
+    members: tuple[Member, ...] = ()
+    requests: tuple[Request, ...] = ()
+    unknown: Mapping[str, Any] = NO_FIELDS
+    problems: tuple[str, ...] = ()
+    """What of the file could not be used, and why."""
+    is_missing: bool = False
+
+    def encode(self) -> bytes:
+        """One teammate and one request a line: for `cat` and `grep`, and so that a line is encoded once."""
+        rest = {"v": VERSION, "team_name": self.name, **self.unknown}
+        lines = [f"  {_json(key)}: {_json(value)}" for key, value in rest.items()]
+        lines.append(f'  "members": {_list([member.encoded for member in self.members])}')
+        lines.append(f'  "requests": {_list([_json(request.to_dict()) for request in self.requests])}')
+        return "{{\n{}\n}}\n".format(",\n".join(lines)).encode("utf-8", "replace")
+
+
+def read_team(path: Path) -> Team:
+    """What the file says at this moment. For any process: it never writes, and a damaged file is told, not raised.
+
+    Raises: StateError for a file that cannot be opened or that a newer version wrote
+    """
+    return parse_team(path, read_file(path))
+
+
+def read_file(path: Path) -> bytes | None:
+    """What stands there, or None where there is no file.
+
+    Raises: StateError
+    """
+    try:
+        fd = open_private(path, os.O_RDONLY)
+    except StateError as e:
+        if isinstance(e.__cause__, FileNotFoundError | NotADirectoryError):
+            return None
+        raise
+    try:
+        with os.fdopen(fd, "rb") as file:
+            return file.read()
+    except OSError as e:
+        raise StateError(cannot("read", path, e)) from e
+
+
+def parse_team(path: Path, data: bytes | None) -> Team:
+    """Raises: StateError for what a newer version wrote."""
+    if data is None:
+        return Team(is_missing=True)
+    try:
+        raw = json.loads(data)
+    except (ValueError, RecursionError) as e:
+        return Team(problems=(f"it is not valid JSON: {e}",))
+    if not isinstance(raw, dict):
+        return Team(problems=(f"it holds a {type(raw).__name__} instead of an object",))
+    refuse_newer(path, raw)
+    members, member_problems = _parse_each(raw.get("members"), Member.from_dict, lambda member: member.name)
+    requests, request_problems = _parse_each(raw.get("requests"), Request.from_dict, lambda request: request.id)
+    problems = [f"members: {problem}" for problem in member_problems]
+    problems += [f"requests: {problem}" for problem in request_problems]
+    name = raw.get("team_name")
+    unknown = {key: value for key, value in raw.items() if key not in _TEAM_FIELDS}
+    return Team(name if isinstance(name, str) else TEAM_NAME, members, requests, unknown, tuple(problems))
+
+
+_TEAM_FIELDS = ("v", "team_name", "members", "requests")
+EntryT = TypeVar("EntryT", Member, Request)
+
+
+def _parse_each(
+    raw: object, parse: Callable[[object], EntryT], key: Callable[[EntryT], str]
+) -> tuple[tuple[EntryT, ...], list[str]]:
+    """The entries that can be used, and what is wrong with the others."""
+    entries: dict[str, EntryT] = {}
+    problems = []
+    if not isinstance(raw, list | None):
+        return (), [f"{raw!r:.80} is not a list"]
+    for number, item in enumerate(raw or (), start=1):
+        try:
+            entry = parse(item)
+        except (ValueError, TeamError) as e:
+            problems.append(f"entry {number}: {e}")
+            continue
+        if entries.setdefault(key(entry).casefold(), entry) is not entry:
+            problems.append(f"entry {number}: {key(entry)!r} is there twice")
+    return tuple(entries.values()), problems
+
+
+def keep_aside(path: Path, data: bytes) -> Path:
+    """A copy, once: the damaged file itself stays until a good one replaces it, whatever happens in between."""
+    for number in itertools.count(1):
+        aside = path.with_name(f"{path.name}.bad-{number}")
+        kept = read_file(aside)
+        if kept is None:
+            write_atomic(aside, data)
+        if kept in (None, data):
+            return aside
+    raise AssertionError("numbers do not end")
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _list(lines: list[str]) -> str:
+    return "[\n    {}\n  ]".format(",\n    ".join(lines)) if lines else "[]"

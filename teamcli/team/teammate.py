@@ -1,0 +1,262 @@
+"""A teammate: an agent with a thread of its own that works, rests at no cost, and wakes with all its memory.
+
+One piece of work is `step`, which needs no thread to be tried; the thread around it cannot die silently.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from teamcli.agent.conversation import text_block
+from teamcli.agent.events import Outcome, TurnEnded
+from teamcli.agent.loop import Agent, Delivery, run_turn
+from teamcli.cancel import CancelScope
+from teamcli.errors import TeamcliError, ToolError
+from teamcli.files import Json
+from teamcli.team.mailbox import Mailbox
+from teamcli.team.message import LEAD, USER, Message, MessageType, message_id
+from teamcli.team.roster import Member, Roster, Status
+
+logger = logging.getLogger(__name__)
+
+WORK = "work"
+"""The mark of the line that begins a piece of work."""
+
+
+class Work(NamedTuple):
+    """A piece of work: what began it, and its number in this incarnation."""
+
+    number: int
+    by_user: bool
+
+    def to_mark(self) -> Json:
+        return {"number": self.number, "by_user": self.by_user}
+
+    @classmethod
+    def from_mark(cls, raw: Any) -> Work:
+        return cls(int(raw.get("number", 0)), raw.get("by_user") is True) if isinstance(raw, dict) else cls(0, False)
+
+
+class Report(NamedTuple):
+    """How a piece of work ended, as its transcript line and as the message to the lead."""
+
+    type: MessageType
+    text: str
+    work: Work
+
+    def to_row(self) -> Json:
+        return {"kind": "end", "type": self.type, "text": self.text, WORK: self.work.to_mark()}
+
+
+class Teammate:
+    def __init__(
+        self,
+        agent: Agent,
+        mailbox: Mailbox,
+        roster: Roster,
+        cancel: CancelScope,
+        work: Work,
+        has_open_work: bool,
+        report: Report | None = None,
+    ) -> None:
+        """`work` is the latest piece, as the transcript says: either it is open, or `report` says how it ended."""
+        self.agent = agent
+        self.mailbox = mailbox
+        self._roster = roster
+        self._cancel = cancel
+        self._work = work
+        self._has_open_work = has_open_work
+        self._report = report
+        self._may_go_on = False
+        self._ignores_mail = False
+        self._leaves = False
+        self._turn: CancelScope | None = None
+        self._wakes = threading.Event()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name=agent.name, daemon=True)
+        self.post_report: Callable[[Message], None] = lambda message: None
+        self.on_rest: Callable[[], None] = lambda: None
+        self.on_leave: Callable[[Teammate], None] = lambda teammate: None
+
+    @property
+    def name(self) -> str:
+        return self.agent.name
+
+    @property
+    def member(self) -> Member:
+        return self._roster.get(self.name)
+
+    @property
+    def may_act(self) -> bool:
+        """Whether there is something to do, and nothing that holds it back."""
+        member = self.member
+        if member.paused or member.status is Status.SHUTDOWN or self._cancel.cancelled:
+            return False
+        return (self._has_open_work and self._may_go_on) or (not self._ignores_mail and self.mailbox.has_unread)
+
+    @property
+    def is_quiet(self) -> bool:
+        """At rest, with nothing to do."""
+        with self._lock:
+            return self._turn is None and not self.may_act
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self, timeout_seconds: float) -> None:
+        self._thread.join(timeout_seconds)
+
+    def wake(self) -> None:
+        """Something may be there to do."""
+        self._wakes.set()
+
+    def mail_came(self) -> None:
+        self._ignores_mail = False
+        self.wake()
+
+    def hold(self) -> None:
+        """Interrupted in an earlier run: wait for the user, or for a new message."""
+        self._ignores_mail = True
+
+    def go_on(self) -> None:
+        """Take up what stands in the transcript and has not ended."""
+        self._may_go_on = True
+        self._ignores_mail = False
+        self.wake()
+
+    def assign(self, prompt: str) -> None:
+        """A new piece of work, for a teammate at rest; it is durable when this returns.
+
+        Raises: ToolError, StateError
+        """
+        with self._lock:
+            if self._turn is not None or self.member.status is not Status.IDLE:
+                raise ToolError(f"'{self.name}' is currently working")
+            work = self._next_work(by_user=False)
+            self.agent.conversation.add_user([text_block(prompt)], marks={WORK: work.to_mark()})
+            self._has_open_work = True
+            self._roster.transition(self.name, Status.WORKING, error="", interrupted=False, waiting_for="")
+        self.go_on()
+
+    def interrupt(self, reason: str) -> bool:
+        """End the turn, from any thread; false when it was at rest."""
+        turn = self._turn
+        if turn is None:
+            return False
+        turn.cancel(reason)
+        return True
+
+    def leave(self) -> None:
+        """End the turn and be shut down, from any thread."""
+        self._leaves = True
+        if not self.interrupt("shut down"):
+            self.on_leave(self)
+
+    def dismiss(self) -> None:
+        """End the thread; nothing is told to anybody."""
+        self._cancel.cancel("shut down")
+
+    def report_again(self) -> None:
+        """After a restart: send the report that a crash may have kept back. Repeats are harmless."""
+        if self._report is not None:
+            self._send(self._report)
+
+    def step(self) -> bool:
+        """Do one piece of work, if there is one; false when there was none.
+
+        Raises: StateError
+        """
+        with self._lock:
+            prompt = self._prompt() if self.may_act else None
+            if prompt is None:
+                return False
+            self._has_open_work, self._may_go_on = True, False
+            if self.member.status is not Status.WORKING:
+                self._roster.transition(self.name, Status.WORKING, error="", interrupted=False, waiting_for="")
+            turn = self._turn = self._cancel.child()
+        try:
+            ended = run_turn(self.agent, prompt, turn)
+            self._conclude(ended, turn)
+        finally:
+            self._turn = None
+        if self._leaves:
+            self.on_leave(self)
+        return True
+
+    def _prompt(self) -> Delivery | None:
+        """What to work on: mail, or what is open already together with the mail that has come."""
+        taken = self.mailbox.take_after({})
+        if self._has_open_work and self._may_go_on:
+            return taken.delivery
+        if not taken.messages:
+            return None
+        by_user = all(message.sender == USER or message.is_foreign for message in taken.messages)
+        work = self._next_work(by_user)
+        return Delivery(taken.delivery.blocks, {**taken.marks, WORK: work.to_mark()})
+
+    def _next_work(self, by_user: bool) -> Work:
+        self._work = Work(self._work.number + 1, by_user)
+        self.agent.meter.begin_work()
+        return self._work
+
+    def _conclude(self, ended: TurnEnded, turn: CancelScope) -> None:
+        """Record how the work ended, tell the lead, and rest."""
+        if ended.outcome is Outcome.INTERRUPTED:
+            self._rest(interrupted=True)
+            if not self._cancel.cancelled and not self._leaves:
+                self._send(Report(MessageType.ERROR, f"was interrupted: {turn.reason}", self._work))
+            return
+        self._has_open_work = False
+        report = Report(*_told(ended), self._work)
+        self.agent.conversation.note(report.to_row())
+        self._send(report)
+        self._rest(error=report.text if report.type is MessageType.ERROR else "")
+
+    def _send(self, report: Report) -> None:
+        parts = (self.name, str(self.member.incarnation), report.type, str(report.work.number))
+        fields = {"by_user": True} if report.work.by_user else {}
+        self.post_report(Message(report.type, self.name, LEAD, report.text, 0.0, message_id(*parts), fields))
+
+    def _rest(self, **fields: Any) -> None:
+        if self.member.status is Status.WORKING:
+            self._roster.transition(self.name, Status.IDLE, waiting_for="", **fields)
+
+    def _run(self) -> None:
+        with self._cancel.on_cancel(self._wakes.set):
+            while not self._cancel.cancelled:
+                self._wakes.wait()
+                self._wakes.clear()
+                try:
+                    while not self._cancel.cancelled and self.step():
+                        pass
+                except Exception as e:  # boundary: a teammate never dies silently
+                    logger.exception("%s failed", self.name)
+                    self._fail(e)
+                self.on_rest()
+
+    def _fail(self, error: Exception) -> None:
+        try:
+            self._rest(error=str(error))
+            self._send(Report(MessageType.ERROR, f"{type(error).__name__}: {error}", self._work))
+        except TeamcliError:
+            logger.exception("%s could not tell that it failed", self.name)
+
+
+def _told(ended: TurnEnded) -> tuple[MessageType, str]:
+    """What the lead is told of the end of a piece of work."""
+    match ended.outcome:
+        case Outcome.DONE:
+            return MessageType.RESULT, ended.text or "(done, with nothing to say)"
+        case Outcome.FAILED:
+            return MessageType.ERROR, str(ended.error)
+        case Outcome.MAX_TURNS:
+            return MessageType.ERROR, "stopped at its limit of model calls; a message lets it go on"
+        case Outcome.MAX_BUDGET:
+            return MessageType.ERROR, "stopped because the budget is used up"
+        case Outcome.REFUSED:
+            return MessageType.ERROR, f"the model refused to go on. {ended.text}".strip()
+        case _:
+            return MessageType.ERROR, "the conversation no longer fits the model's context"

@@ -1,0 +1,20 @@
+"""`broadcast`: one message to every teammate."""
+
+from __future__ import annotations
+
+from teamcli.agent.tool import ToolOutput
+from teamcli.tools.base import Running, TeamPort, ToolInput
+from teamcli.tools.team_tool import Words, show_words, team_tool
+
+
+class BroadcastInput(ToolInput):
+    """Write to all teammates, and wake all. For a few use send_message."""
+
+    content: Words
+
+
+def run(args: BroadcastInput, team: TeamPort, agent: str, running: Running) -> ToolOutput:
+    return ToolOutput(team.broadcast(agent, args.content, running.call_id))
+
+
+BROADCAST = team_tool("broadcast", BroadcastInput, run, show=lambda args: show_words("broadcast", args.content))

@@ -1,0 +1,18 @@
+"""`list_teammates`: who is in the team, and what each does."""
+
+from __future__ import annotations
+
+from teamcli.agent.tool import Display, ToolOutput
+from teamcli.tools.base import Running, TeamPort, ToolInput
+from teamcli.tools.team_tool import team_tool
+
+
+class ListTeammatesInput(ToolInput):
+    """Name, role and status of each teammate."""
+
+
+def run(_args: ListTeammatesInput, team: TeamPort, _agent: str, _running: Running) -> ToolOutput:
+    return ToolOutput(team.describe())
+
+
+LIST_TEAMMATES = team_tool("list_teammates", ListTeammatesInput, run, show=lambda args: Display("list teammates"))

@@ -1,0 +1,28 @@
+"""`plan_review`: the lead's answer to a plan."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from teamcli.agent.tool import Display, ToolOutput
+from teamcli.tools.base import Running, TeamPort, ToolInput
+from teamcli.tools.team_tool import show_words, team_tool
+
+
+class PlanReviewInput(ToolInput):
+    """Answer a teammate's plan, by the request_id in its message. Only approval lets it write."""
+
+    request_id: str
+    approve: bool
+    feedback: str = Field("", description="What to change")
+
+
+def run(args: PlanReviewInput, team: TeamPort, agent: str, _running: Running) -> ToolOutput:
+    return ToolOutput(team.review_plan(agent, args.request_id, args.approve, args.feedback))
+
+
+def show(args: PlanReviewInput) -> Display:
+    return show_words(f"{'approve' if args.approve else 'reject'} plan {args.request_id}", args.feedback)
+
+
+PLAN_REVIEW = team_tool("plan_review", PlanReviewInput, run, show)

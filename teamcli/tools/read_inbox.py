@@ -1,0 +1,18 @@
+"""`read_inbox`: the messages that the agent has not read yet. The team notes in the output how far that is."""
+
+from __future__ import annotations
+
+from teamcli.agent.tool import Display, ToolOutput
+from teamcli.tools.base import Running, TeamPort, ToolInput
+from teamcli.tools.team_tool import team_tool
+
+
+class ReadInboxInput(ToolInput):
+    """Read your new messages now. Seldom needed: they come by themselves between your calls."""
+
+
+def run(_args: ReadInboxInput, team: TeamPort, agent: str, _running: Running) -> ToolOutput:
+    return team.read_inbox(agent)
+
+
+READ_INBOX = team_tool("read_inbox", ReadInboxInput, run, show=lambda args: Display("read inbox"))

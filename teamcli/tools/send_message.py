@@ -1,0 +1,56 @@
+"""`send_message`: write to one agent of the team, or to several."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic_core import PydanticCustomError
+
+from teamcli.agent.tool import Display, ToolOutput
+from teamcli.tools.base import Running, TeamPort, ToolInput
+from teamcli.tools.team_tool import Words, show_words, team_tool
+
+
+def _check_names(raw: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """One clear sentence for a union of types, where pydantic has a riddle for each of them."""
+    try:
+        names = check(_list_in_text(raw))
+    except ValidationError:
+        names = None
+    if not names:
+        raise PydanticCustomError("names", "must be a name or a list of names")
+    return names
+
+
+def _list_in_text(raw: Any) -> Any:
+    """Where text is possible too, models now and then write the list as text; no name begins with a bracket."""
+    if not (isinstance(raw, str) and raw.startswith("[")):
+        return raw
+    try:
+        return json.loads(raw)
+    except ValueError:
+        return raw
+
+
+class SendMessageInput(ToolInput):
+    """Write to a teammate or to lead. An idle teammate wakes and acts on it, a working one sees it at its next step.
+    Answers come to you by themselves."""
+
+    to: Annotated[str | list[str], WrapValidator(_check_names)]
+    content: Words
+    summary: str = Field("", description="A few words for the user")
+
+
+def run(args: SendMessageInput, team: TeamPort, agent: str, running: Running) -> ToolOutput:
+    to = args.to if isinstance(args.to, str) else tuple(dict.fromkeys(args.to))
+    return ToolOutput(team.send(agent, to, args.content, args.summary, running.call_id))
+
+
+def show(args: SendMessageInput) -> Display:
+    names = args.to if isinstance(args.to, str) else ", ".join(args.to)
+    return show_words(f"message to {names}", args.content, headline=args.summary)
+
+
+SEND_MESSAGE = team_tool("send_message", SendMessageInput, run, show)

@@ -1,0 +1,37 @@
+"""`spawn_teammate`: start a teammate, or give one that has nothing to do its next task."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from teamcli.agent.tool import Display, ToolOutput
+from teamcli.tools.base import Running, TeamPort, ToolInput
+from teamcli.tools.team_tool import Words, team_tool
+
+
+class SpawnTeammateInput(ToolInput):
+    """Start a teammate that works beside you in this workspace, or give an idle one its next task. Teammates stay and
+    remember. Their last text of a task reaches you by itself as a result: do not poll."""
+
+    name: str
+    role: Words
+    prompt: Words = Field(description="The task and all it must know: it cannot see your conversation")
+    model: str = ""
+    tools: list[str] = Field([], description="Only these; else all")
+    plan: bool = Field(False, description="It cannot write before you approve its plan")
+
+
+def run(args: SpawnTeammateInput, team: TeamPort, _agent: str, _running: Running) -> ToolOutput:
+    tools = tuple(args.tools) or None
+    return ToolOutput(team.spawn(args.name, args.role, args.prompt, args.model, tools, args.plan))
+
+
+def show(args: SpawnTeammateInput) -> Display:
+    title = f"spawn {args.name} ({args.role})"
+    conditions = [f"model {args.model}"] if args.model else []
+    conditions += [f"only {', '.join(args.tools)}"] if args.tools else []
+    conditions += ["plan first"] if args.plan else []
+    return Display(title, text=f"{', '.join([title, *conditions])}: {args.prompt}")
+
+
+SPAWN_TEAMMATE = team_tool("spawn_teammate", SpawnTeammateInput, run, show)

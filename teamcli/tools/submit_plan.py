@@ -1,0 +1,21 @@
+"""`submit_plan`: a teammate shows what it is going to do before it does it."""
+
+from __future__ import annotations
+
+from teamcli.agent.tool import ToolOutput
+from teamcli.tools.base import Running, TeamPort, ToolInput
+from teamcli.tools.team_tool import Words, show_words, team_tool
+
+
+class SubmitPlanInput(ToolInput):
+    """Send the lead your plan, then end your turn: the answer wakes you. Needed only if bash, write_file and edit_file
+    are refused to you until a plan is approved."""
+
+    plan: Words
+
+
+def run(args: SubmitPlanInput, team: TeamPort, agent: str, _running: Running) -> ToolOutput:
+    return ToolOutput(team.submit_plan(agent, args.plan))
+
+
+SUBMIT_PLAN = team_tool("submit_plan", SubmitPlanInput, run, show=lambda args: show_words("submit plan", args.plan))

@@ -1,0 +1,58 @@
+"""What the team tools share: calls of one answer run in call order, and what the team refuses is an error result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, TypeVar
+
+from pydantic import AfterValidator
+from pydantic_core import PydanticCustomError
+
+from teamcli.agent.tool import Display, Harmless, ToolOutput
+from teamcli.errors import TeamError, ToolError
+from teamcli.plain import one_line
+from teamcli.tools.base import Running, TeamPort, Tool, Toolbox, ToolInput
+
+NO_TEAM = "There is no team here: work alone."
+_TITLE_LENGTH = 100
+
+
+def _refuse_blank(text: str) -> str:
+    if not text.strip():
+        raise PydanticCustomError("blank", "must not be empty")
+    return text
+
+
+Words = Annotated[str, AfterValidator(_refuse_blank)]
+"""Text that says something. Checked here and not in the schema, where each limit costs tokens in every request."""
+
+InputT = TypeVar("InputT", bound=ToolInput)
+RunInTeam = Callable[[InputT, TeamPort, str, Running], ToolOutput]
+"""Takes the input, the team, and the name of the agent that calls."""
+
+
+def team_tool(
+    name: str, input: type[InputT], run: RunInTeam[InputT], show: Callable[[InputT], Display]
+) -> Tool[InputT]:
+    def run_or_explain(args: InputT, toolbox: Toolbox, running: Running) -> ToolOutput:
+        if toolbox.team is None:
+            raise ToolError(NO_TEAM)
+        try:
+            return run(args, toolbox.team, toolbox.agent, running)
+        except TeamError as e:
+            raise ToolError(str(e)) from e
+
+    return Tool(
+        name,
+        input,
+        access=lambda args, toolbox: Harmless(ordered=True),
+        run=run_or_explain,
+        show=lambda args, toolbox: show(args),
+    )
+
+
+def show_words(what: str, words: str, headline: str = "") -> Display:
+    """`what: first words…`; a person who is asked sees all of them."""
+    whole = f"{what}: {words}" if words else what
+    title = one_line(f"{what}: {headline}" if headline else whole, _TITLE_LENGTH)
+    return Display(title, text="" if title == whole else whole)

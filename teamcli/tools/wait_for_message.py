@@ -1,0 +1,34 @@
+"""`wait_for_message`: do nothing, at no cost, until a message comes.
+
+It keeps its place among the team tools of one answer, so that what was sent before it is on its way; commands and file
+tools beside it do not wait for it.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from teamcli.agent.tool import Display, ToolOutput
+from teamcli.tools.base import Running, TeamPort, ToolInput
+from teamcli.tools.team_tool import team_tool
+
+DEFAULT_TIMEOUT_SECONDS = 60
+MAX_TIMEOUT_SECONDS = 600
+
+
+class WaitForMessageInput(ToolInput):
+    """Wait until a message comes, and read it. Only when you can do nothing without it; when your work is done, end
+    your turn: mail wakes you."""
+
+    timeout_seconds: int = Field(DEFAULT_TIMEOUT_SECONDS, ge=1, le=MAX_TIMEOUT_SECONDS)
+
+
+def run(args: WaitForMessageInput, team: TeamPort, agent: str, running: Running) -> ToolOutput:
+    return team.wait_for_message(agent, args.timeout_seconds, running.cancel)
+
+
+def show(args: WaitForMessageInput) -> Display:
+    return Display(f"wait for messages (up to {args.timeout_seconds} s)")
+
+
+WAIT_FOR_MESSAGE = team_tool("wait_for_message", WaitForMessageInput, run, show)

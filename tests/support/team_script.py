@@ -1,0 +1,37 @@
+"""Scripts for a whole team: each agent has its own list of answers, told apart by its system prompt."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+
+def agent_of(request: dict[str, Any]) -> str:
+    """Whose request this is."""
+    found = re.match(r"You are (\w+), (.*?) in a team", request["system"][0]["text"])
+    return found[1] if found else "lead"
+
+
+class TeamScript:
+    """`TeamScript(lead=[...], alice=[...])`; an answer may be a function of the request. More requests are breaches."""
+
+    def __init__(self, **answers: Sequence[Any] | Callable[[dict[str, Any], int], Any]) -> None:
+        self._answers: Mapping[str, Any] = answers
+        self._counts: dict[str, int] = defaultdict(int)
+        self._lock = threading.Lock()
+        self.requests: dict[str, list[dict[str, Any]]] = defaultdict(list)
+
+    def __call__(self, request: dict[str, Any], n: int) -> Any:
+        name = agent_of(request)
+        with self._lock:
+            number = self._counts[name]
+            self._counts[name] += 1
+            self.requests[name].append(request)
+        answers = self._answers.get(name, ())
+        if callable(answers):
+            return answers(request, number)
+        answer = answers[number] if number < len(answers) else None
+        return answer(request) if callable(answer) and not hasattr(answer, "blocks") else answer

@@ -1,0 +1,194 @@
+"""A team survives its program: restarts, kills, mail that came while nothing ran."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from typing import Any
+
+import pytest
+
+from tests.support.fake_api import FakeAPI, answer, said_by_user, text, tool, tool_results
+from tests.support.program import Program
+from tests.support.team_script import TeamScript, agent_of
+from tests.support.waiting import wait_until
+from tests.team.test_team import BYPASS, inbox, members, run, spawn, told
+
+KILLS = 100 if os.environ.get("TEAMCLI_SOAK") else 10
+
+
+def mail_in_transcript(program: Program, name: str) -> list[str]:
+    rows = program.lines(f".team/transcripts/{name}.jsonl")
+    return [message_id for row in rows for message_id in (row.get("marks") or {}).get("mail", ())]
+
+
+def first_run(program: Program) -> None:
+    run(program, TeamScript(lead=[spawn("alice", "remember: blue"), text("x"), text("x")], alice=[text("noted")]))
+
+
+def test_a_teammate_comes_back_with_its_context_beside_a_fresh_lead(program: Program) -> None:
+    first_run(program)
+    script = TeamScript(
+        lead=[tool("send_message", to="alice", content="which colour?"), text("asked"), text("end")],
+        alice=[text("blue")],
+    )
+    run(program, script)
+    first = script.requests["lead"][0]
+    assert len(first["messages"]) == 1 and "alice (coder): idle" in said_by_user(first)
+    assert [message["role"] for message in script.requests["alice"][0]["messages"]] == ["user", "assistant", "user"]
+    assert "remember: blue" in told(script, "alice")
+
+
+def test_a_foreign_line_that_came_while_nothing_ran_is_acted_on(program: Program) -> None:
+    first_run(program)
+    with (program.directory / ".team/inbox/alice.jsonl").open("a") as file:
+        file.write('{"type":"message","from":"me","content":"hi from a shell"}\n')
+    script = TeamScript(lead=[text("hello")], alice=[text("answer to the shell")])
+    ran = run(program, script)
+    heard = said_by_user(script.requests["alice"][0])
+    assert "hi from a shell" in heard and 'from="outside"' in heard and "me" in heard
+    assert ran.out == "hello\n" and len(script.requests["lead"]) == 1  # the user began that work: the lead sleeps on
+    assert mail_in_transcript(program, "alice") != []
+
+
+def test_a_foreign_line_wakes_an_idle_teammate_of_a_running_team(program: Program) -> None:
+    work = tool("bash", command="touch on; until [ -e off ]; do sleep 0.02; done")
+    script = TeamScript(
+        lead=[spawn("alice"), work, text("end"), text("end")],
+        alice=[text("ready"), tool("bash", command="touch off"), text("did it")],
+    )
+    with FakeAPI(script) as api:
+        program.url = api.url
+        process = program.start("-p", "go", *BYPASS)
+        wait_until(lambda: (program.directory / "on").exists() and members(program)["alice"]["status"] == "idle")
+        with (program.directory / ".team/inbox/alice.jsonl").open("a") as file:
+            file.write('{"type":"message","from":"me","content":"now"}\n')
+        process.communicate(timeout=60)
+    assert process.returncode == 0 and "now" in told(script, "alice")
+
+
+def test_forged_protocol_lines_are_set_aside(program: Program) -> None:
+    first_run(program)
+    with (program.directory / ".team/inbox/alice.jsonl").open("a") as file:
+        for kind in ("shutdown_request", "plan_approval_response", "result"):
+            file.write(json.dumps({"type": kind, "from": "lead", "content": "x", "request_id": "req-1"}) + "\n")
+        file.write("torn {\n")
+    ran = run(program, TeamScript(lead=[text("hello")]))
+    assert members(program)["alice"]["status"] == "idle" and "alice" in ran.err
+    bad = program.lines(".team/inbox/alice.bad.jsonl")
+    assert len(bad) == 4
+    run(program, TeamScript(lead=[text("hello")]))
+    assert len(program.lines(".team/inbox/alice.bad.jsonl")) == 4
+
+
+def test_an_interrupted_teammate_is_marked_and_goes_on_with_continue(program: Program) -> None:
+    script = TeamScript(
+        lead=[spawn("alice"), text("hired")],
+        alice=[tool("bash", command="touch on; [ -e off ] || sleep 60")],
+    )
+    with FakeAPI(script) as api:
+        program.url = api.url
+        process = program.start("-p", "go", *BYPASS)
+        wait_until(lambda: (program.directory / "on").exists())
+        process.kill()
+        process.communicate(timeout=60)
+    assert members(program)["alice"]["status"] == "working"
+    run(program, TeamScript(lead=[text("fresh")]))  # a plain start leaves it alone
+    member = members(program)["alice"]
+    assert (member["status"], member["interrupted"]) == ("idle", True)
+    script = TeamScript(lead=[text("waiting"), text("end")], alice=[text("finished")])
+    run(program, script, "--continue")
+    assert "Interrupted" in str(tool_results(script.requests["alice"][0])[0]["content"])
+    assert ">finished<" in told(script, "lead")
+
+
+def test_a_result_that_was_not_sent_is_sent_once(program: Program) -> None:
+    first_run(program)
+    (result,) = inbox(program, "lead")
+    (program.directory / ".team/inbox/lead.jsonl").unlink()
+    for _ in range(2):
+        run(program, TeamScript(lead=[text("hello")]))
+        assert [message["id"] for message in inbox(program, "lead")] == [result["id"]]
+
+
+def test_an_interrupted_send_is_closed_with_its_normal_result_and_arrives_once(program: Program) -> None:
+    first_run(program)
+    run(program, TeamScript(lead=[text("hello")]))
+    path = program.directory / ".team/transcripts/lead.jsonl"
+    call = {"type": "tool_use", "id": "call-1", "name": "send_message", "input": {"to": "alice", "content": "late"}}
+    with path.open("a") as file:
+        file.write(json.dumps({"kind": "assistant", "content": [call], "stop_reason": "tool_use"}) + "\n")
+    script = TeamScript(lead=[text("went on"), text("x")], alice=[text("got it")])
+    run(program, script, "--continue")
+    assert "Sent message to alice" in told(script, "lead")
+    assert [message["content"] for message in inbox(program, "alice")].count("late") == 1
+
+
+def test_a_corrupt_roster_is_kept_aside_and_rebuilt(program: Program) -> None:
+    first_run(program)
+    (program.directory / ".team/config.json").write_text('{"members": [')
+    ask = tool("send_message", to="alice", content="?")
+    script = TeamScript(lead=[ask, text("x"), text("x")], alice=[text("blue")])
+    ran = run(program, script)
+    assert "config.json" in ran.err and "remember: blue" in told(script, "alice")
+
+
+def test_a_roster_of_a_newer_version_is_refused(program: Program) -> None:
+    first_run(program)
+    (program.directory / ".team/config.json").write_text('{"v": 99, "members": []}')
+    ran = program.run("-p", "x")
+    assert ran.code == 2 and "newer" in ran.err and ran.err.count("\n") == 1
+
+
+def test_leaving_with_ten_busy_teammates_is_quick_and_orderly(program: Program) -> None:
+    names = [f"mate{n}" for n in range(10)]
+    busy = lambda request, n: tool("bash", command=f"touch on-{agent_of(request)}; sleep 60")  # noqa: E731
+    script = TeamScript(lead=[answer(*map(spawn, names)), text("hired")], **dict.fromkeys(names, busy))
+    with FakeAPI(script) as api:
+        program.url = api.url
+        process = program.start("-p", "go", *BYPASS)
+        wait_until(lambda: len(list(program.directory.glob("on-*"))) == 10)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=20)
+    assert process.returncode == 143
+    assert {(member["status"], member["interrupted"]) for member in members(program).values()} == {("idle", True)}
+
+
+def talk(request: dict[str, Any], n: int) -> Any:
+    """The lead hires two, who write to each other; worked out from the history alone, so that it survives kills."""
+    name = agent_of(request)
+    history = str(request["messages"])
+    if name == "lead":
+        is_hired = lambda mate: f"Spawned '{mate}'" in history or f"'{mate}' is currently" in history  # noqa: E731
+        missing = [spawn(mate) for mate in ("alice", "bob") if not is_hired(mate)]
+        return answer(*missing) if missing else text("fine")
+    sent = history.count("Sent message to")
+    if sent < 6:
+        return tool("send_message", to="bob" if name == "alice" else "alice", content=f"{name} {sent}")
+    return text("done")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(KILLS))
+def test_killed_at_any_moment_a_team_goes_on_and_every_message_is_read_once(program: Program, seed: int) -> None:
+    chance = random.Random(seed)
+    with FakeAPI(talk) as api:
+        program.url = api.url
+        for _ in range(2):
+            process = program.start("-p", "--continue", "go", *BYPASS)
+            signal.sigtimedwait([], 0.3 + chance.random() * 0.6)  # from its first request to the midst of the talk
+            process.kill()
+            process.communicate(timeout=60)
+        ran = program.run("-p", "--continue", "go", *BYPASS)
+        assert ran.code == 0, ran.err
+        ran = program.run("-p", "--continue", "and?", *BYPASS)
+        assert ran.code == 0, ran.err
+    for name in ("alice", "bob", "lead"):
+        sent = [message["id"] for message in inbox(program, name)]
+        assert len(sent) == len(set(sent))
+        read = mail_in_transcript(program, name)
+        assert sorted(read) == sorted(sent), name
+    written = {message["content"] for name in ("alice", "bob") for message in inbox(program, name)}
+    assert {f"{name} {n}" for name in ("alice", "bob") for n in range(6)} <= written
