@@ -211,6 +211,7 @@ class AgentShop:
             self._ask,
             permits.always_allow,
             self.team.gate,
+            self.team.show_waiting,
         )
         secret = self._choices.endpoint.secret if self._choices.endpoint else ""
         return Toolset(name, tools, permissions, self._events, partial(redact, secret=secret))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import queue
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -150,8 +149,8 @@ def run_repl(options: Options) -> int:
         place = place.trust()
     elif place.is_stranger and at_terminal:
         place = place.trust() if repl.ask_trust(place.directory, place.offers) else place.refuse()
-    news: repl.NewsQueue = queue.SimpleQueue()
-    session = open_session(options, place, news.put if at_terminal else nobody_to_ask)
+    news = repl.NewsQueue()
+    session = open_session(options, place, news.ask if at_terminal else nobody_to_ask)
     session.notes += untrusted_notes(place)
     try:
         session.start()
@@ -370,9 +369,14 @@ class _Builder:
         )
 
     def _roster(self, team_dir: TeamDir, events: Fanout) -> Roster:
-        roster = Roster(team_dir.config, lambda member: events(_status(member)))
-        if roster.problem:
-            self.notes += [roster.problem, *roster.recover(team_dir.transcripts, team_dir.inbox)]
+        roster = Roster(
+            team_dir.config,
+            lambda member: events(_status(member)),
+            lambda text: events(Notice(LEAD, text, Severity.WARNING)),
+        )
+        if roster.needs_recovery:
+            found = roster.recover(team_dir.transcripts, team_dir.inbox)
+            self.notes += [roster.problem, *found] if roster.problem else found
         roster.settle()
         return roster
 

@@ -89,6 +89,14 @@ class ToolFinished(NamedTuple):
     seconds: float
 
 
+class PermissionAsked(NamedTuple):
+    """A call waits for a person's answer."""
+
+    agent: str
+    tool: str
+    title: str
+
+
 class PermissionDenied(NamedTuple):
     """A call was refused: by a rule or mode, by the user, or because nobody could be asked."""
 
@@ -179,6 +187,7 @@ Event = (
     | ToolStarted
     | ToolProgress
     | ToolFinished
+    | PermissionAsked
     | PermissionDenied
     | Notice
     | MailSent

@@ -69,6 +69,11 @@ _DESCRIPTIONS: Mapping[type, Callable[[Any], Json]] = {
         "is_error": event.is_error,
         "seconds": round(event.seconds, 3),
     },
+    events.PermissionAsked: lambda event: {
+        "event": "permission_asked",
+        "tool": event.tool,
+        "title": _short(event.title),
+    },
     events.PermissionDenied: lambda event: {
         "event": "permission_denied",
         "tool": event.tool,

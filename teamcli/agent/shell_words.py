@@ -358,7 +358,11 @@ class _Reader:
 
     def _is_descriptor(self, node: Node) -> bool:
         """The `2` of a `2>&1` behind a joined line, which tree-sitter calls a word."""
-        return self.source[node.end_byte : node.end_byte + 1] in (b"<", b">") and self._text(node).isdecimal()
+        if self.source[node.end_byte : node.end_byte + 1] not in (b"<", b">"):
+            return False
+        if self.source.endswith(b"}", node.start_byte, node.end_byte):
+            raise _NotUnderstood("it names a variable in a redirection")
+        return self._text(node).isdecimal()
 
     def _argument(self, node: Node) -> Word:
         if node.type == "command_name":

@@ -14,7 +14,16 @@ from typing import Any, NamedTuple
 
 from teamcli.agent.approval import Ask, Consent, Question, Reply
 from teamcli.agent.conversation import INTERRUPTED_CALL, NOT_RUN_CALL, Marks, joined_marks
-from teamcli.agent.events import Emit, Notice, PermissionDenied, Severity, ToolFinished, ToolProgress, ToolStarted
+from teamcli.agent.events import (
+    Emit,
+    Notice,
+    PermissionAsked,
+    PermissionDenied,
+    Severity,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+)
 from teamcli.agent.permissions import Decision, Verdict
 from teamcli.agent.tool import Access, AnyTool, Display, Executes, Harmless, PreparedCall, Reads, ToolOutput, Writes
 from teamcli.cancel import CancelScope
@@ -38,8 +47,13 @@ class Permissions:
         ask: Ask,
         remember: Callable[[str], None],
         gate: Callable[[str, str, Access], str] = lambda agent, tool, access: "",
+        show_waiting: Callable[[str, str], None] = lambda agent, what: None,
     ) -> None:
-        """`gate` says why the harness refuses a call of an agent whatever the rules say; empty where it does not."""
+        """`gate` says why the harness refuses a call of an agent whatever the rules say; empty where it does not.
+
+        `show_waiting` is told what an agent waits for, and an empty text when it does no longer.
+        """
+        self._show_waiting = show_waiting
         self._decide = decide
         self._ask = ask
         self._remember = remember
@@ -57,9 +71,7 @@ class Permissions:
             return
         denied = PermissionDenied(agent, tool, call.display.text or call.display.title, decision.reason)
         if decision.verdict is Verdict.ASK:
-            question = Question(agent, tool, call.display, decision.rule)
-            self._ask(question)
-            reply = question.wait(cancel)
+            reply = self._ask_person(Question(agent, tool, call.display, decision.rule), cancel, emit)
             if reply.consent is Consent.ALWAYS and decision.rule:
                 self._save(agent, decision.rule, emit)
             if reply.consent in (Consent.ONCE, Consent.ALWAYS):
@@ -67,6 +79,18 @@ class Permissions:
             denied = denied._replace(**_why_not(decision, reply))
         emit(denied)
         raise ToolError(denied.reason)
+
+    def _ask_person(self, question: Question, cancel: CancelScope, emit: Emit) -> Reply:
+        self._ask(question)
+        if not question.is_open:
+            return question.wait(cancel)
+        title = question.display.text or question.display.title
+        emit(PermissionAsked(question.agent, question.tool, title))
+        self._show_waiting(question.agent, f"permission: {question.tool}: {question.display.title}")
+        try:
+            return question.wait(cancel)
+        finally:
+            self._show_waiting(question.agent, "")
 
     def _save(self, agent: str, rule: str, emit: Emit) -> None:
         try:

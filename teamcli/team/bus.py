@@ -11,7 +11,6 @@ import logging
 import os
 import secrets
 import threading
-import time
 from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -142,7 +141,7 @@ class FileBus:
         if chunk is None:
             return Batch((), Position())
         file = chunk.extent.file
-        found = list(self._codec.read(Origin(name, file, time.time()), chunk.data, chunk.start))
+        found = list(self._codec.read(Origin(name, file, chunk.seen_at), chunk.data, chunk.start))
         if bad := [line for line in found if isinstance(line, BadLine)]:
             box.quarantine.add(name, file, bad)
         new = tuple(_new_ones((one.message for one in found if isinstance(one, Reading)), seen))
@@ -160,12 +159,11 @@ class FileBus:
         return start < extent.bytes and (looked_at != extent or start < empty_from)
 
     def peek(self, name: str) -> list[Entry]:
-        path = self._box(name).inbox.path
-        chunk = read_whole(path)
+        chunk = read_whole(self._box(name).inbox.path)
         if chunk is None:
             return []
         file = chunk.extent.file
-        found = self._codec.read(Origin(name, file, path.stat().st_mtime), chunk.data, chunk.start)
+        found = self._codec.read(Origin(name, file, chunk.seen_at), chunk.data, chunk.start)
         return [Entry(one.message, Position(one.end, file)) for one in found if isinstance(one, Reading)]
 
     def wait(self, name: str, position: Position, cancel: CancelScope, timeout_seconds: float | None = None) -> bool:

@@ -45,6 +45,8 @@ class Chunk(NamedTuple):
     extent: Extent
     start: int
     data: bytes
+    seen_at: float
+    """For what says no time itself: now, or for somebody who only looks, when the file was last written."""
 
 
 class Inbox:
@@ -105,7 +107,7 @@ class Inbox:
                 if extent is None:
                     return None
                 start = offset if file == extent.file and self._is_line_start(offset, extent.bytes) else 0
-                return Chunk(extent, start, os.pread(self._fd, extent.bytes - start, start))
+                return Chunk(extent, start, os.pread(self._fd, extent.bytes - start, start), time.time())
         except OSError as e:
             raise StateError(cannot("read", self.path, e)) from e
 
@@ -196,9 +198,9 @@ class Inbox:
         return is_there
 
     def _current_file(self) -> Extent | None:
-        """The file at the path, opened."""
+        """The file at the path, opened. None after `close`: who reads then comes too late for it to matter."""
         size = size_of(self._path)
-        if size is None:
+        if size is None or self._is_closed:
             return None
         if self._fd < 0 or size.inode != self._inode:
             self._open(os.O_RDONLY)
@@ -271,8 +273,8 @@ def read_whole(path: Path) -> Chunk | None:
         return None
     fd = open_private(path, os.O_RDONLY)
     with os.fdopen(fd, "rb") as file:
-        data = file.read()
-        return Chunk(Extent(_identity(fd, os.fstat(fd).st_ino), len(data)), 0, data)
+        data, found = file.read(), os.fstat(fd)
+        return Chunk(Extent(_identity(fd, found.st_ino), len(data)), 0, data, found.st_mtime)
 
 
 def size_of(path: str) -> Size | None:

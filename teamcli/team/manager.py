@@ -18,7 +18,7 @@ from teamcli.team.bus import MessageBus
 from teamcli.team.lead import Lead
 from teamcli.team.mailbox import Mailbox, Taken
 from teamcli.team.message import LEAD, USER, Message, MessageType, check_name, frame, message_id
-from teamcli.team.requests import Kind, Request
+from teamcli.team.requests import Kind, Request, State
 from teamcli.team.roster import Member, Roster, Status
 from teamcli.team.teammate import Teammate
 
@@ -117,7 +117,7 @@ class TeammateManager:
 
     def wait_for_message(self, agent: str, timeout_seconds: float, cancel: CancelScope) -> ToolOutput:
         deadline = time.monotonic() + timeout_seconds
-        self._say_waiting(agent, "message")
+        self.show_waiting(agent, "message")
         with cancel.on_cancel(self._notify), self._changed:
             self._waiting.add(agent)
             self._changed.notify_all()
@@ -134,7 +134,7 @@ class TeammateManager:
                     self._changed.wait(remaining)
             finally:
                 self._waiting.discard(agent)
-                self._say_waiting(agent, "")
+                self.show_waiting(agent, "")
 
     def request_shutdown(self, asker: str, name: str, reason: str) -> str:
         with self._lock:
@@ -161,21 +161,14 @@ class TeammateManager:
         return "You are shut down after this." if approve else "Told that you go on."
 
     def submit_plan(self, agent: str, plan: str) -> str:
-        member = self.roster.get(agent)
-        request = self.roster.requests.open_plan(agent, member.incarnation, plan)
+        request = self.roster.submit_plan(agent, plan)
         self._post_request(MessageType.PLAN_APPROVAL_REQUEST, agent, LEAD, plan, request)
-        self.roster.update(agent, waiting_for="plan review", plan_approved=False)
         return f"Submitted ({request.id}). End your turn now: the answer wakes you."
 
     def review_plan(self, reviewer: str, request_id: str, approve: bool, feedback: str) -> str:
-        request = self.roster.requests.answer(request_id, reviewer, approve, feedback)
-        name = request.teammate
-        self.roster.update(name, waiting_for="", plan_approved=approve)
-        text = feedback or ("Approved: go on." if approve else "Rejected: submit another plan.")
-        fields = {"request_id": request.id, "approve": approve, "feedback": feedback}
-        kind = MessageType.PLAN_APPROVAL_RESPONSE
-        self._post(Message(kind, reviewer, name, text, time.time(), message_id(request.id, "answer"), fields))
-        return f"{'Approved' if approve else 'Rejected'} the plan of '{name}'"
+        request = self.roster.review_plan(request_id, reviewer, approve, feedback)
+        self._post(_plan_answer(request))
+        return f"{'Approved' if approve else 'Rejected'} the plan of '{request.teammate}'"
 
     def gate(self, agent: str, tool: str, access: Access) -> str:
         """Why the pipeline refuses a call whatever the rules say; empty where it does not."""
@@ -232,6 +225,8 @@ class TeammateManager:
 
     def start(self, resume_all: bool) -> None:
         """Bring back every member; those with unread mail act at once, interrupted and paused ones wait."""
+        self._lapse()
+        self._answer_again()
         for member in self.roster.members():
             if not member.is_active:
                 continue
@@ -247,6 +242,14 @@ class TeammateManager:
     @property
     def is_working(self) -> bool:
         return any(not mate.is_quiet for mate in tuple(self._teammates.values()))
+
+    def _answer_again(self) -> None:
+        """Answers to plans that a crash may have kept back; what arrived before is dropped by its id."""
+        for request in self.roster.requests.all():
+            if request.kind is Kind.PLAN and request.state in (State.APPROVED, State.REJECTED):
+                member = next((each for each in self.roster.members() if request.concerns(each.name)), None)
+                if member is not None and member.is_active and member.incarnation == request.incarnation:
+                    self.bus.send_once(_plan_answer(request))
 
     def wait_until_quiet(self, cancel: CancelScope) -> None:
         """Return when every agent rests and none that may act has unread mail, or when cancelled."""
@@ -292,7 +295,6 @@ class TeammateManager:
         if earlier is None:
             self.roster.add(member)
         else:
-            self.roster.requests.void(recruit.name)
             self.roster.reincarnate(member)
         self._enlist(teammate)
         teammate.go_on()
@@ -309,7 +311,6 @@ class TeammateManager:
         return teammate
 
     def _shut_down(self, name: str) -> None:
-        self.roster.requests.void(name)
         self.roster.transition(name, Status.SHUTDOWN, interrupted=False, waiting_for="")
         if teammate := self._teammates.pop(name, None):
             teammate.dismiss()
@@ -359,21 +360,22 @@ class TeammateManager:
 
     def _watch_deadline(self, request: Request) -> None:
         assert request.deadline is not None
-        timer = threading.Timer(max(0.0, request.deadline - time.time()), self._lapse, [request])
+        timer = threading.Timer(max(0.0, request.deadline - time.time()), self._lapse)
         timer.daemon = True
         timer.start()
 
-    def _lapse(self, request: Request) -> None:
+    def _lapse(self) -> None:
         """Nobody answered in time: the lead is told; for the user it is done all the same."""
-        if self._cancel.cancelled or request.id not in {lapsed.id for lapsed in self.roster.requests.expire()}:
+        if self._cancel.cancelled:
             return
-        name = request.teammate
-        if request.asker == USER:
-            if teammate := self._teammates.get(name):
-                teammate.leave()
-            return
-        text = f"{name} did not answer the request to shut down ({request.id}); it has lapsed"
-        self._post(Message(MessageType.ERROR, name, LEAD, text, time.time(), message_id(request.id, "lapsed")))
+        for lapsed in self.roster.requests.expire():
+            name = lapsed.teammate
+            if lapsed.asker == USER:
+                if teammate := self._teammates.get(name):
+                    teammate.leave()
+                continue
+            text = f"{name} did not answer the request to shut down ({lapsed.id}); it has lapsed"
+            self._post(Message(MessageType.ERROR, name, LEAD, text, time.time(), message_id(lapsed.id, "lapsed")))
 
     def _mailbox(self, agent: str) -> Mailbox:
         if agent == LEAD:
@@ -395,7 +397,8 @@ class TeammateManager:
             teammate.mail_came()
         self._notify()
 
-    def _say_waiting(self, agent: str, what: str) -> None:
+    def show_waiting(self, agent: str, what: str) -> None:
+        """Say in the roster what a teammate waits for; empty when it does no longer."""
         if agent != LEAD:
             self.roster.update(agent, waiting_for=what)
 
@@ -416,6 +419,15 @@ class TeammateManager:
     def _notify(self) -> None:
         with self._changed:
             self._changed.notify_all()
+
+
+def _plan_answer(request: Request) -> Message:
+    approve = request.state is State.APPROVED
+    text = request.feedback or ("Approved: go on." if approve else "Rejected: submit another plan.")
+    fields = {"request_id": request.id, "approve": approve, "feedback": request.feedback}
+    parts = (request.id, "answer")
+    kind, sender = MessageType.PLAN_APPROVAL_RESPONSE, request.answered_by
+    return Message(kind, sender, request.teammate, text, time.time(), message_id(*parts), fields)
 
 
 def describe_member(member: Member) -> str:

@@ -222,7 +222,7 @@ class Teammate:
 
     def _rest(self, **fields: Any) -> None:
         if self.member.status is Status.WORKING:
-            self._roster.transition(self.name, Status.IDLE, waiting_for="", **fields)
+            self._roster.transition(self.name, Status.IDLE, **fields)
 
     def _run(self) -> None:
         with self._cancel.on_cancel(self._wakes.set):

@@ -176,8 +176,12 @@ def stream_line(event: Event) -> Json | None:
     match event:
         case events.Recorded():
             return {"type": event.message.role, "agent": event.agent, "message": event.message.to_dict()}
+        case events.PermissionAsked():
+            call = {"tool_name": event.tool, "call": event.title, "state": "asked"}
+            return {"type": "team", "event": "permission", "agent": event.agent, **call}
         case events.PermissionDenied():
-            call = {"tool_name": event.tool, "call": event.title, "reason": event.reason, "rule": event.rule}
+            call = {"tool_name": event.tool, "call": event.title, "state": "denied"}
+            call |= {"reason": event.reason, "rule": event.rule}
             return {"type": "team", "event": "permission", "agent": event.agent, **call}
         case events.MailSent():
             mail = {"to": event.to, "message_type": event.type, "content": event.content}

@@ -8,6 +8,7 @@ import queue
 import signal
 import sys
 import termios
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -50,6 +51,10 @@ class Lines(Protocol):
         ...
 
 
+class QuestionCame(Exception):
+    """Raised in the prompt, to leave it for a question; what was typed comes back afterwards."""
+
+
 class Interrupt:
     """Ctrl-C was pressed."""
 
@@ -59,8 +64,41 @@ class Done:
 
 
 News = Question | Interrupt | Done
-NewsQueue = queue.SimpleQueue[News]
-"""What the main thread waits for while something runs. A SimpleQueue, because a signal handler may put into it."""
+
+
+class NewsQueue:
+    """What the main thread waits for. On a SimpleQueue, because a signal handler may put into it."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[News] = queue.SimpleQueue()
+        self._questions = 0
+        self._lock = threading.Lock()
+        self.on_question: Callable[[], None] = lambda: None
+
+    @property
+    def has_question(self) -> bool:
+        return self._questions > 0
+
+    def put(self, news: News) -> None:
+        self._queue.put(news)
+
+    def ask(self, question: Question) -> None:
+        """From any thread: bring a question before the user."""
+        with self._lock:
+            self._questions += 1
+        self._queue.put(question)
+        self.on_question()
+
+    def get(self, wait: bool = True) -> News | None:
+        """The next piece; None where there is none and nobody waits."""
+        try:
+            news = self._queue.get(wait)
+        except queue.Empty:
+            return None
+        if isinstance(news, Question):
+            with self._lock:
+                self._questions -= 1
+        return news
 
 
 class Repl:
@@ -91,8 +129,17 @@ class Repl:
             except TeamcliError as e:
                 self._view.say(f"teamcli: {e}")
 
+    def answer_questions(self, lines: Lines) -> None:
+        """Bring before the user what came up while nothing was watched."""
+        while (news := self._news.get(wait=False)) is not None:
+            if isinstance(news, Question) and news.is_open:
+                self._ask(news, lines)
+
     def _serve(self, text: str, lines: Lines) -> None:
+        self.answer_questions(lines)
         if not text:
+            return
+        if text.startswith("@") and self._talk(text):
             return
         if text.startswith("/"):
             self._command(text, lines)
@@ -100,6 +147,19 @@ class Repl:
             self._shell(text[1:].strip(), lines)
         else:
             self._task(text, lines)
+
+    def _talk(self, text: str) -> bool:
+        """`@alice text` goes to alice; what begins with another @word is a task like any other, with a hint."""
+        name, _, words = text[1:].partition(" ")
+        names = self._session.team.names()
+        if name.casefold() in (each.casefold() for each in names):
+            heard = self._session.team.say(name, words.strip()) if words.strip() else f"What should {name} hear?"
+            self._view.say(heard)
+            return True
+        if not (self._session.workspace.root / name).exists():
+            who = ", ".join(names) or "nobody yet"
+            self._view.say(f"There is no teammate or file '{name}' (teammates: {who}); taken as a task for the lead.")
+        return False
 
     def _task(self, text: str, lines: Lines) -> None:
         turn = self._session.submit(text)
@@ -182,10 +242,12 @@ class PipedLines:
 class TypedLines:
     """Lines typed at the prompt. Ctrl-C clears a half-typed line; at an empty prompt the second in a row leaves."""
 
-    def __init__(self, read: Callable[[], str], half_typed: Callable[[], str], say: Callable[[str], None]) -> None:
+    def __init__(self, read: Callable[[str], str], half_typed: Callable[[], str], say: Callable[[str], None]) -> None:
         self._read = read
         self._half_typed = half_typed
         self._say = say
+        self._typed = ""
+        """What stood at the prompt when a question came in between."""
 
     def __iter__(self) -> Iterator[str]:
         pressed_at = -LEAVE_WITHIN_SECONDS
@@ -195,9 +257,13 @@ class TypedLines:
                 if hint:
                     self._say(hint)
                 hint = ""
-                line = self._read()
+                typed, self._typed = self._typed, ""
+                line = self._read(typed)
             except EOFError:
                 return
+            except QuestionCame:
+                self._typed = self._half_typed()
+                yield ""  # an empty line does nothing but bring the questions up
             except KeyboardInterrupt:
                 if self._half_typed():
                     continue
@@ -251,7 +317,7 @@ def run_piped(session: Session, first_task: str) -> int:
     """The REPL with stdin not a terminal: plain output, nobody to ask, an exit code that says how the tasks went."""
     view = View(sys.stdout, session)
     session.events.subscribe(view)
-    repl = Repl(session, view, queue.SimpleQueue())
+    repl = Repl(session, view, NewsQueue())
     with signals_raise(SIGINT, SIGTERM, SIGHUP):
         try:
             repl.run(PipedLines(), first_task)
@@ -277,14 +343,28 @@ def run_terminal(session: Session, first_task: str, news: NewsQueue) -> int:
     in_thread(session.warm_up, "warm-up")
     shown = ANSI(view.paint("team >> ", CYAN))
 
-    def read() -> str:
+    def read(typed: str) -> str:
         # The team goes on while the user types: what it says appears above the prompt, in whole lines.
         with StdoutProxy(raw=True, sleep_between_writes=0.02) as above:
             view.write_to(cast(TextIO, above), whole_lines=True)
             try:
-                return prompt.prompt(shown)
+                return prompt.prompt(shown, default=typed, pre_run=leave_for_waiting_question)
             finally:
                 view.write_to(sys.stdout, whole_lines=False)
+
+    def leave_prompt() -> None:
+        if prompt.app.is_running:
+            prompt.app.exit(exception=QuestionCame())
+
+    def leave_for_waiting_question() -> None:
+        if news.has_question:
+            prompt.app.loop.call_soon(leave_prompt) if prompt.app.loop else None
+
+    def question_came() -> None:
+        if prompt.app.loop is not None and prompt.app.is_running:
+            prompt.app.loop.call_soon_threadsafe(leave_prompt)
+
+    news.on_question = question_came
 
     view.banner()
     with signals_raise(SIGTERM, SIGHUP):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.support.fake_api import FakeAPI, answer, stall_after, status, text, tool, tool_results
 from tests.support.program import Program
 from tests.support.screen import Screen
+from tests.support.team_script import TeamScript
 from tests.support.waiting import wait_until
 
 PROMPT = "team >>"
@@ -115,6 +118,56 @@ class TestPermission:
                 screen.type("n\r")
                 screen.wait_for(PROMPT, 2)
         assert not (program.directory / "made").exists()
+
+
+class TestTeam:
+    def test_a_teammates_question_comes_up_at_the_prompt_and_half_typed_text_survives(self, program: Program) -> None:
+        script = TeamScript(
+            lead=[tool("spawn_teammate", name="alice", role="coder", prompt="x"), text("hired"), text("all done")],
+            alice=[
+                lambda request: _once((program.directory / "typed").exists, tool("bash", command="touch made")),
+                text("alice's last words"),
+            ],
+        )
+        with FakeAPI(script) as api:
+            program.url = api.url
+            with Screen(program) as screen:
+                screen.wait_for(PROMPT)
+                screen.type("go\r")
+                screen.wait_for("hired")
+                screen.wait_for(PROMPT, 2)
+                screen.type("half typed")
+                screen.wait_for("half typed")
+                (program.directory / "typed").touch()
+                screen.wait_for("alice wants to use bash")
+                screen.wait_for("Allow?")
+                config = json.loads((program.directory / ".team/config.json").read_text())
+                assert config["members"][0]["waiting_for"].startswith("permission")
+                screen.type("y\r")
+                screen.wait_for("half typed", 2)
+                screen.wait_for("all done")
+                assert (program.directory / "made").exists()
+
+    def test_at_name_talks_to_a_teammate_and_the_answer_is_shown(self, program: Program) -> None:
+        script = TeamScript(
+            lead=[tool("spawn_teammate", name="alice", role="coder", prompt="x"), text("hired"), text("noted")],
+            alice=[text("ready"), text("the colour is blue")],
+        )
+        with FakeAPI(script) as api:
+            program.url = api.url
+            with Screen(program) as screen:
+                screen.wait_for(PROMPT)
+                screen.type("go\r")
+                screen.wait_for("noted")
+                screen.type("@alice which colour?\r")
+                screen.wait_for("the colour is blue")
+                screen.type("@nobody hi\x03")
+        assert len(script.requests["lead"]) == 3
+
+
+def _once(condition: Callable[[], bool], answer: Any) -> Any:
+    wait_until(condition)
+    return answer
 
 
 class TestInterrupting:
@@ -224,7 +277,7 @@ def test_a_signal_in_a_turn_keeps_what_had_arrived(program: Program) -> None:
         with Screen(program) as screen:
             screen.wait_for(PROMPT)
             screen.type("work\r")
-            api.wait_for_stall()
+            screen.wait_for("half")
             os.kill(screen.process.pid, signal.SIGTERM)
             assert screen.wait_for_end() == 143
         program.run("-p", "--continue", "go on")
