@@ -112,6 +112,7 @@ class AgentShop:
     def lead(self, log: AppendLog, history: History, marks: Marks) -> BuiltLead:
         """`marks` are those of all sessions: how far mail is read belongs to the agent, not to a session."""
         mailbox = Mailbox(self._bus, LEAD, marks)
+        mailbox.rotate()
         base = f"{LEAD_PROMPT}\n\n{LEAD_TEAM_PROMPT}" if self.has_team else LEAD_PROMPT
         built = self._agent(
             LEAD,
@@ -135,6 +136,7 @@ class AgentShop:
         return BuiltLead(lead, built.commands, built.known_files)
 
     def hire(self, member: Member, prompt: str | None) -> Teammate:
+        _refuse_unknown_tools(member.tools)
         path = self._state.transcripts / f"{member.name}.jsonl"
         if prompt is not None:
             self._archive(path)
@@ -159,9 +161,15 @@ class AgentShop:
             marks = {WORK: work.to_mark(), **mailbox.skip_all()}
             built.agent.conversation.add_user([text_block(prompt)], marks=marks)
         else:
+            mailbox.rotate()
             self._close_calls(built.agent)
         built.agent.incoming = lambda noted: mailbox.take_after(noted).delivery
-        return Teammate(built.agent, mailbox, self._roster, self._cancel.child(), work, open_work, report)
+
+        def release() -> None:
+            built.commands.close()
+            built.agent.llm.close()
+
+        return Teammate(built.agent, mailbox, self._roster, self._cancel.child(), work, open_work, report, release)
 
     def _agent(
         self,
@@ -266,6 +274,13 @@ def _repeat(agent: Agent, call: Json) -> Json | None:
     except ToolError as e:
         return {"type": "tool_result", "tool_use_id": call["id"], "content": f"Error: {e}", "is_error": True}
     return {"type": "tool_result", "tool_use_id": call["id"], "content": output.content}
+
+
+def _refuse_unknown_tools(wanted: tuple[str, ...] | None) -> None:
+    known = [tool.name for tool in TEAMMATE_TOOLS]
+    for name in wanted or ():
+        if name not in known:
+            raise ToolError(f"tools: a teammate has no tool '{name}' (there are: {', '.join(known)})")
 
 
 def _subset(tools: tuple[Bindable, ...], wanted: tuple[str, ...] | None, role: Role | None) -> tuple[Bindable, ...]:

@@ -15,6 +15,7 @@ TeamcliError
 │       ├── ServerFault
 │       └── ConnectionLost
 ├── TeamError           what was asked of the team cannot be done
+│   ├── UnknownRecipient    nobody there can be written to by that name
 │   ├── UnknownTeammate     nobody has that name
 │   ├── IllegalTransition   a teammate cannot go from its status to that one
 │   └── MessageTooLong      more than an inbox takes in one message
@@ -97,6 +98,10 @@ class ConnectionLost(TransientError):
 
 class TeamError(TeamcliError):
     """Raised when what was asked of the team cannot be done."""
+
+
+class UnknownRecipient(TeamError):
+    """Raised when nobody can be written to by that name; lists those who can."""
 
 
 class UnknownTeammate(TeamError):

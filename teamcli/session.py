@@ -119,7 +119,7 @@ class Session:
 
     def submit(self, text: str, extra: tuple[Block, ...] = ()) -> Future[TurnEnded]:
         """A line of the user's: the lead's next turn, or a word in between while one runs."""
-        return self.lead.submit(self._prompt(text, extra))
+        return self.lead.submit(self._prompt(text, extra), self._roster_block())
 
     def interrupt(self) -> bool:
         """End the lead's turn, from any thread; false when it was at rest."""
@@ -191,13 +191,16 @@ class Session:
             self.lock.release()
 
     def _prompt(self, text: str, extra: tuple[Block, ...]) -> list[Block]:
-        """The user's words, and at the end what the lead should know and has not been told."""
+        """The user's words, and what has changed around the lead since it was last told."""
         blocks = [text_block(text), *extra]
-        is_first = not self.lead.agent.conversation.messages
         facts = environment_facts(self.workspace.root)
         if facts != self._facts:
             blocks.append(text_block(facts))
             self._facts = facts
-        if is_first and self.has_team_tools and self.team.roster.members():
-            blocks.append(text_block(f"<team>\n{self.team.describe()}\n</team>"))
         return blocks
+
+    def _roster_block(self) -> list[Block]:
+        """Who is there already, for a lead that begins afresh beside them."""
+        if self.lead.agent.conversation.messages or not self.has_team_tools or not self.team.roster.members():
+            return []
+        return [text_block(f"<team>\n{self.team.describe()}\n</team>")]

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -22,6 +23,7 @@ ARCHIVE = "archive"
 _COARSEST_CLOCK_NS = 2_000_000_000
 """No file system's times are coarser."""
 _FIRST_LINE_BYTES = 4096
+_FS_IOC_GETVERSION = 0x80087601
 
 
 class Size(NamedTuple):
@@ -234,6 +236,7 @@ class Inbox:
             sync_directory(directory)
             sync_directory(self.path.parent)
         self._archived = _ArchivedFile(os.dup(self._fd), size)
+        self._close_file()
 
     def _close_file(self) -> None:
         if self._fd >= 0:
@@ -286,12 +289,21 @@ def size_of(path: str) -> Size | None:
 
 
 def _identity(fd: int, inode: int) -> int:
-    """An inode is used again once its file is deleted; the first line tells the two apart."""
+    """An inode is used again once its file is deleted: what the file system counts, or the first line, tells the two
+    apart."""
     beginning = os.pread(fd, _FIRST_LINE_BYTES, 0)
     line, newline, _ = beginning.partition(b"\n")
     if not newline and len(beginning) < _FIRST_LINE_BYTES:
         return 0
-    return int.from_bytes(hashlib.blake2b(b"%d:%b" % (inode, line), digest_size=6).digest()) or 1
+    return int.from_bytes(hashlib.blake2b(b"%d:%b:%b" % (inode, _generation(fd), line), digest_size=6).digest()) or 1
+
+
+def _generation(fd: int) -> bytes:
+    """How often the inode has been used, as far as the file system says so."""
+    try:
+        return fcntl.ioctl(fd, _FS_IOC_GETVERSION, bytes(8)) if sys.platform == "linux" else b""
+    except OSError:
+        return b""
 
 
 def _number(archive: Path) -> int:

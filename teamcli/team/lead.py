@@ -32,6 +32,8 @@ class Line(NamedTuple):
 
     blocks: Sequence[Block]
     ended: Future[TurnEnded]
+    closing: Sequence[Block] = ()
+    """What stands at the end of the message, behind mail."""
 
 
 class Lead:
@@ -70,9 +72,9 @@ class Lead:
     def join(self, timeout_seconds: float) -> None:
         self._thread.join(timeout_seconds)
 
-    def submit(self, blocks: Sequence[Block]) -> Future[TurnEnded]:
+    def submit(self, blocks: Sequence[Block], closing: Sequence[Block] = ()) -> Future[TurnEnded]:
         """A line of the user's: the next turn, or, while one runs, a word in between."""
-        line = Line(blocks, Future())
+        line = Line(blocks, Future(), closing)
         with self._changed:
             self._lines.append(line)
             self._changed.notify_all()
@@ -125,7 +127,8 @@ class Lead:
                     self._is_deaf = False
                     self._idle_wakes = 0
                     self._turn = self._cancel.child()
-                    return self._with_mail(line.blocks, {}), line
+                    prompt = self._with_mail(line.blocks, {})
+                    return Delivery([*prompt.blocks, *line.closing], prompt.marks), line
                 if self._mail_is_due():
                     self._mail_at = None
                     if self._would_wake():

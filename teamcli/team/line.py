@@ -112,7 +112,7 @@ class LineCodec:
             row = _parse(text)
         except _Undeliverable as e:
             whole = _whole_part(text)
-            yield BadLine(offset, text[:whole], str(e))
+            yield BadLine(offset, text[:whole].rstrip(), str(e))
             if whole == len(text):
                 return
             text, offset = text[whole:], offset + whole

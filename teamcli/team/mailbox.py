@@ -70,6 +70,10 @@ class Mailbox:
             self._committed = self._reading = _position(marks)
             self._seen.update(marks.get(IDS, ()))
 
+    def rotate(self) -> None:
+        """At the start, before any agent runs: put a long inbox away that is read to its end."""
+        self._committed = self._reading = self._bus.rotate(self._name, self._committed)
+
     def skip_all(self) -> Marks:
         """The mark that counts everything as read: old mail of an earlier incarnation is nobody's any more."""
         return {POSITION: self._bus.unread(self._name, Position(), ()).position._asdict()}

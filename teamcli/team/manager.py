@@ -8,12 +8,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from teamcli.agent.events import Emit, MailSent
+from teamcli.agent.loop import Agent
 from teamcli.agent.tool import Access, Executes, ToolOutput, Writes
 from teamcli.cancel import CancelScope
-from teamcli.errors import TeamError, ToolError
+from teamcli.errors import TeamError, ToolError, UnknownRecipient
 from teamcli.team.bus import MessageBus
 from teamcli.team.lead import Lead
 from teamcli.team.mailbox import Mailbox, Taken
@@ -60,6 +61,8 @@ class TeammateManager:
         self._is_headless = is_headless
         self.lead: Lead | None = None
         self._teammates: dict[str, Teammate] = {}
+        self._departed: list[Agent] = []
+        """Those of this run that were shut down: what they used still counts."""
         self._lock = threading.RLock()
         self._changed = threading.Condition()
         self._waiting: set[str] = set()
@@ -99,9 +102,10 @@ class TeammateManager:
         for each in to:
             try:
                 name = self._recipient(agent, each)
-                self._post(self._message(agent, name, content, summary, call_id))
-                delivered.append(name)
-            except TeamError:
+                if name not in delivered:
+                    self._post(self._message(agent, name, content, summary, call_id))
+                    delivered.append(name)
+            except UnknownRecipient:
                 unknown.append(each)
         return f"delivered to [{', '.join(delivered)}]; unknown: [{', '.join(unknown)}]"
 
@@ -182,8 +186,10 @@ class TeammateManager:
     # What the user does
 
     def say(self, name: str, text: str) -> str:
-        """A message of the user's."""
+        """A message of the user's; it also ends a pause."""
         recipient = self._recipient(USER, name)
+        if recipient != LEAD and self.roster.get(recipient).paused:
+            self.roster.update(recipient, paused=False)
         unique = message_id(USER, str(time.time_ns()))
         self._post(Message(MessageType.MESSAGE, USER, recipient, text, time.time(), unique))
         return f"Sent message to {recipient}"
@@ -262,10 +268,10 @@ class TeammateManager:
         words = {Kind.PLAN: "a plan of {} waits for a review", Kind.SHUTDOWN: "{} was asked to shut down"}
         return [f"{words[r.kind].format(r.teammate)} ({r.id})" for r in self.roster.requests.standing()]
 
-    def agents(self) -> list[Any]:
-        """All agents of this run, the lead first."""
+    def agents(self) -> list[Agent]:
+        """All agents of this run, the lead first; one that was shut down and hired again stands there twice."""
         lead = [self.lead.agent] if self.lead else []
-        return [*lead, *(teammate.agent for teammate in self._teammates.values())]
+        return [*lead, *self._departed, *(teammate.agent for teammate in self._teammates.values())]
 
     def close(self) -> None:
         """Threads have been told to stop by their cancel scope; wait for them, then write down where they stood."""
@@ -313,6 +319,7 @@ class TeammateManager:
     def _shut_down(self, name: str) -> None:
         self.roster.transition(name, Status.SHUTDOWN, interrupted=False, waiting_for="")
         if teammate := self._teammates.pop(name, None):
+            self._departed.append(teammate.agent)
             teammate.dismiss()
         self._notify()
 
@@ -343,8 +350,10 @@ class TeammateManager:
                 return each
         there_are = ", ".join(names) or "nobody"
         if name.casefold() == USER:
-            raise TeamError(f"to: '{name}' is no address: the user reads your text; you can write to: {there_are}")
-        raise TeamError(f"to: there is no active teammate '{name}'; you can write to: {there_are}")
+            raise UnknownRecipient(
+                f"to: '{name}' is no address: the user reads your text; you can write to: {there_are}"
+            )
+        raise UnknownRecipient(f"to: there is no active teammate '{name}'; you can write to: {there_are}")
 
     def _message(self, agent: str, name: str, content: str, summary: str, call_id: str) -> Message:
         fields = {"summary": summary} if summary else {}

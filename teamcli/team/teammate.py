@@ -61,6 +61,7 @@ class Teammate:
         work: Work,
         has_open_work: bool,
         report: Report | None = None,
+        release: Callable[[], None] = lambda: None,
     ) -> None:
         """`work` is the latest piece, as the transcript says: either it is open, or `report` says how it ended."""
         self.agent = agent
@@ -70,6 +71,7 @@ class Teammate:
         self._work = work
         self._has_open_work = has_open_work
         self._report = report
+        self._release = release
         self._may_go_on = False
         self._ignores_mail = False
         self._leaves = False
@@ -156,8 +158,9 @@ class Teammate:
             self.on_leave(self)
 
     def dismiss(self) -> None:
-        """End the thread; nothing is told to anybody."""
+        """End the thread and what it has running; nothing is told to anybody."""
         self._cancel.cancel("shut down")
+        self._release()
 
     def report_again(self) -> None:
         """After a restart: send the report that a crash may have kept back. Repeats are harmless."""

@@ -37,8 +37,9 @@ class Watcher:
             self._thread.start()
 
     def expect(self, name: str, size: Size) -> None:
-        """We have just written it ourselves, and told everybody."""
-        self._known[name] = size
+        """We have just written it ourselves, and tell everybody."""
+        with self._lock:
+            self._known[name] = size
 
     def stop(self) -> None:
         """Only signals: a callback may be waiting for what the caller holds."""
@@ -47,10 +48,25 @@ class Watcher:
     def _run(self) -> None:
         while not self._stopped.wait(self._poll_seconds):
             self._on_look()
-            for name, size in self._sizes().items():
-                if self._known.get(name) != size and is_address(name):
-                    self._known[name] = size
-                    self._on_change(name)
+            with self._lock:
+                before = dict(self._known)
+            for name in self._changed(before, self._sizes()):
+                self._on_change(name)
+
+    def _changed(self, before: dict[str, Size], now: dict[str, Size]) -> list[str]:
+        """Without those that we wrote to while we looked."""
+        with self._lock:
+            names = [
+                name
+                for name in before.keys() | now.keys()
+                if before.get(name) != now.get(name) and before.get(name) == self._known.get(name)
+            ]
+            for name in names:
+                if name in now:
+                    self._known[name] = now[name]
+                else:
+                    del self._known[name]
+        return [name for name in names if name in now and is_address(name)]
 
     def _sizes(self) -> dict[str, Size]:
         try:

@@ -8,7 +8,7 @@ import select
 import stat
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from signal import SIGHUP, SIGINT, SIGTERM
 
@@ -18,6 +18,7 @@ from teamcli.agent.events import Event, Outcome, TurnEnded
 from teamcli.agent.loop import Agent
 from teamcli.errors import AuthError, ConfigError, ModelNotFound, StateError, UsageError
 from teamcli.files import Json
+from teamcli.llm.types import Usage
 from teamcli.options import ExitStatus
 from teamcli.plain import neutralise
 from teamcli.session import GO_ON, LEAD, LEAVING_SECONDS, Session
@@ -96,7 +97,7 @@ def result_object(session: Session, ended: TurnEnded, code: int, started: float)
         "duration_ms": round((time.monotonic() - started) * 1000),
         "total_cost_usd": round(session.budget.spent_usd, 6) if session.budget.is_known else None,
         "usage": session.usage.to_dict(),
-        "agents": {agent.name: _used(agent) for agent in session.agents},
+        "agents": _used_by_each(session.agents),
         "permission_denials": [
             {"agent": d.agent, "tool_name": d.tool, "call": d.title, "reason": d.reason, "rule": d.rule}
             for d in session.denials
@@ -105,9 +106,16 @@ def result_object(session: Session, ended: TurnEnded, code: int, started: float)
     }
 
 
-def _used(agent: Agent) -> Json:
-    meter = agent.meter
-    return {"turns": meter.turns, "tool_calls": meter.tool_calls, "usage": meter.usage.to_dict()}
+def _used_by_each(agents: Sequence[Agent]) -> Json:
+    used: Json = {}
+    for name in dict.fromkeys(agent.name for agent in agents):
+        meters = [agent.meter for agent in agents if agent.name == name]
+        used[name] = {
+            "turns": sum(meter.turns for meter in meters),
+            "tool_calls": sum(meter.tool_calls for meter in meters),
+            "usage": sum((meter.usage for meter in meters), Usage()).to_dict(),
+        }
+    return used
 
 
 class TextPrinter:
