@@ -1,6 +1,8 @@
 """`python -m teamcli` and the `teamcli` command."""
 
+import contextlib
 import gc
+import os
 import sys
 
 
@@ -9,8 +11,9 @@ def main() -> int:
     if sys.argv[1:] in (["--version"], ["-V"]):  # answered before anything else is loaded
         from teamcli import __version__
 
-        print(f"teamcli {__version__}")
-        return 0
+        with contextlib.suppress(OSError):  # below it is told what is wrong with standard output
+            os.write(1, f"teamcli {__version__}\n".encode())
+            return 0
     try:
         from teamcli.cli import run
 

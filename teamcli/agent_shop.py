@@ -23,7 +23,7 @@ from teamcli.files import AppendLog, Json, read_lines
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.client import connect
 from teamcli.llm.credentials import Endpoint
-from teamcli.llm.types import LLM, Preamble, Usage
+from teamcli.llm.types import LLM, Preamble, ToolSpec, Usage
 from teamcli.options import Options
 from teamcli.session import LEAD, Fanout, Permits
 from teamcli.settings import Settings
@@ -104,6 +104,7 @@ class AgentShop:
         self._cancel = cancel
         self._backoff = Backoff(max_calls=choices.settings.max_concurrent_calls)
         self._locks = PathLocks()
+        self._specs: dict[str, ToolSpec] = {}
         self.budget = Budget(options.max_budget_usd)
         self.has_team = not state.is_private
         self.team: TeammateManager
@@ -199,7 +200,7 @@ class AgentShop:
             preamble=Preamble(
                 model,
                 system,
-                tuple(tool.spec for tool in bound.values()),
+                tuple(self._spec(*named) for named in bound.items()),
                 settings.max_tokens,
                 settings.prompt_caching,
                 {"thinking": settings.thinking} if settings.thinking else {},
@@ -211,6 +212,12 @@ class AgentShop:
             emit=self._events,
         )
         return Built(agent, commands, known_files)
+
+    def _spec(self, name: str, tool: AnyTool) -> ToolSpec:
+        """Made once: to describe an input takes a millisecond, a teammate has a dozen tools, and a team many of them."""
+        if name not in self._specs:
+            self._specs[name] = tool.spec
+        return self._specs[name]
 
     def _toolset(self, name: str, tools: dict[str, AnyTool]) -> Toolset:
         permits, root = self._permits, self._choices.workspace.root

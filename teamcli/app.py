@@ -29,7 +29,7 @@ from teamcli.agent.transcript import begin_session, find_session, list_sessions,
 from teamcli.agent_shop import AgentShop, Choices
 from teamcli.cancel import CancelScope
 from teamcli.environment import MODEL, Environment, read_environment
-from teamcli.errors import ConfigError
+from teamcli.errors import ConfigError, StateError
 from teamcli.files import AppendLog
 from teamcli.llm.credentials import ClientChoice, Endpoint, find_endpoint
 from teamcli.llm.pricing import DEFAULT_MODEL, cost
@@ -66,6 +66,8 @@ class Place(NamedTuple):
     environment: Environment
     offers: tuple[str, ...]
     """What would be used if the user trusted the directory, in words."""
+    notes: tuple[str, ...] = ()
+    """What the user should know about that."""
 
     @property
     def is_stranger(self) -> bool:
@@ -84,32 +86,35 @@ class Place(NamedTuple):
 
         Raises: ConfigError
         """
-        self.team.prepare()
         state = self.trusted.state or not self.team.has_state
-        trusted = self.trusted._replace(state=state, refused=self.offers)
-        TrustStore(self.home).keep(self.directory, self.team, trusted)
-        return look_around(self.directory, self.home)
+        return self._remember(self.trusted._replace(state=state, refused=self.offers))
 
     def trust(self) -> Place:
         """The same place, trusted from now on.
 
         Raises: ConfigError
         """
-        self.team.prepare()
         endpoint = self.environment.untrusted_endpoint or self.trusted.endpoint
-        trusted = self.trusted._replace(config=True, state=True, endpoint=endpoint)
-        TrustStore(self.home).keep(self.directory, self.team, trusted)
+        return self._remember(self.trusted._replace(config=True, state=True, endpoint=endpoint))
+
+    def _remember(self, trusted: Trusted) -> Place:
+        self.team.prepare()
+        try:
+            TrustStore(self.home).keep(self.directory, self.team, trusted)
+        except StateError as e:  # a home that cannot be written (a container, say) must not stop the work
+            place = look_around(self.directory, self.home, trusted._replace(token=""))
+            return place._replace(notes=(f"How far you trust this directory holds for this run only: {e}.",))
         return look_around(self.directory, self.home)
 
 
-def look_around(directory: Path, home: Path | None = None) -> Place:
-    """See what the directory brings along. Changes nothing.
+def look_around(directory: Path, home: Path | None = None, trusted: Trusted | None = None) -> Place:
+    """See what the directory brings along. Changes nothing. `trusted` is for what could not be remembered.
 
     Raises: ConfigError
     """
     home = home or home_dir()
     team = TeamDir.of(directory)
-    trusted = TrustStore(home).of(directory, team)
+    trusted = trusted or TrustStore(home).of(directory, team)
     environment = read_environment(os.environ, directory / ".env", trusted.endpoint)
     offers = []
     if environment.untrusted_endpoint:
@@ -235,7 +240,7 @@ class _Builder:
 
     def _choose(self) -> Choices:
         options, place = self.options, self.place
-        self.notes += place.environment.notes
+        self.notes += [*place.environment.notes, *place.notes]
         settings = read_settings(place)
         if settings.sandbox == "required":
             raise ConfigError(NO_SANDBOX)
@@ -288,7 +293,9 @@ class _Builder:
         return private, None
 
     def _claim(self, team: TeamDir) -> Trusted:
-        return claim(TrustStore(self.place.home), self.place.directory, team, self.place.brings_config)
+        if self.place.notes:  # it could not be remembered
+            return self.place.trusted
+        return claim(TrustStore(self.place.home), self.place.directory, team, self.place.brings_config, self.notes.append)
 
     def _session_to_continue(self, team: TeamDir) -> tuple[str | None, History]:
         wanted = self.options.resume
@@ -396,7 +403,10 @@ def _price(usage: Usage, model: str, settings: Settings) -> float | None:
 
 
 def _directory(path: Path) -> Path:
-    resolved = path.expanduser().resolve()
+    try:
+        resolved = path.expanduser().resolve()
+    except (OSError, RuntimeError) as e:  # `~somebody` whom nobody knows, links that go round in circles
+        raise ConfigError(f"--add-dir: {path} cannot be found: {e}") from e
     if not resolved.is_dir():
         raise ConfigError(f"--add-dir: {path} is not a directory")
     return resolved

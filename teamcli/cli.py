@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -11,29 +10,39 @@ from pathlib import Path
 from typing import NoReturn
 
 from teamcli import __version__
-from teamcli.errors import AuthError, ConfigError, ModelNotFound, TeamcliError, UsageError
+from teamcli.errors import AuthError, ConfigError, ModelNotFound, TeamcliError, TeamError, UsageError, WrongEndpoint
 from teamcli.options import ExitStatus, Options
 from teamcli.plain import neutralise
+from teamcli.streams import have_standard_streams, leave_standard_output
 
 MODES = ("default", "acceptEdits", "plan", "bypassPermissions")
 
 
 def run(argv: Sequence[str]) -> int:
     """Run the program with these arguments; returns its exit code."""
-    _have_standard_streams()
+    have_standard_streams()
+    try:
+        try:
+            return _run(argv)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        if problem := leave_standard_output():
+            print(f"teamcli: standard output cannot be written: {problem}", file=sys.stderr)
+            return ExitStatus.FAILED
+        return ExitStatus.SIGPIPE
+
+
+def _run(argv: Sequence[str]) -> int:
     try:
         if argv and argv[0] in SUBCOMMANDS:
             return SUBCOMMANDS[argv[0]](argv[1:])
         return _run_agent(parse_options(argv))
-    except BrokenPipeError:
-        # The reader of our output has gone; without this the interpreter would complain when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitStatus.SIGPIPE
     except TeamcliError as e:
         print(f"teamcli: {neutralise(str(e))}", file=sys.stderr)
         return (
             ExitStatus.USAGE
-            if isinstance(e, UsageError | ConfigError | AuthError | ModelNotFound)
+            if isinstance(e, UsageError | ConfigError | TeamError | AuthError | ModelNotFound | WrongEndpoint)
             else ExitStatus.FAILED
         )
 
@@ -45,22 +54,6 @@ def _run_agent(options: Options) -> int:
     from teamcli import app
 
     return app.run_headless(options) if options.headless else app.run_repl(options)
-
-
-def _have_standard_streams() -> None:
-    """Descriptors 0 to 2 lead somewhere, so that no file of ours gets their numbers.
-
-    Pipes and files get UTF-8 whatever the locale; a terminal gets what it can show, and a `?` for the rest.
-    """
-    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
-        os.set_inheritable(fd, True)
-    os.close(fd)
-    sys.stdin = sys.stdin or open(0, encoding="utf-8")  # noqa: SIM115 - they stay open to the end
-    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8")  # noqa: SIM115
-    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8")  # noqa: SIM115
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="replace")
 
 
 def _enter(directory: Path | None) -> None:
@@ -76,22 +69,84 @@ def _enter(directory: Path | None) -> None:
 
 
 def _doctor(argv: Sequence[str]) -> int:
-    parser = _Parser(
-        prog="teamcli doctor", description="Check key, endpoint, model, terminal and .team/, and say how to mend each."
-    )
-    parser.add_argument("--cwd", type=Path, metavar="DIR", help="check this directory")
-    arguments = parser.parse_args(argv)
-    _enter(arguments.cwd)
+    _parse(_subparser("doctor", "Check key, endpoint, model, terminal and .team/, and say how to mend each."), argv)
     from teamcli.doctor import run_doctor
 
     return run_doctor()
 
 
 def _sessions(argv: Sequence[str]) -> int:
-    parser = _Parser(prog="teamcli sessions", description="List this directory's lead sessions, newest first.")
-    parser.add_argument("--cwd", type=Path, metavar="DIR", help="list those of this directory")
-    _enter(parser.parse_args(argv).cwd)
+    _parse(_subparser("sessions", "List this directory's lead sessions, newest first."), argv)
     return _print_sessions()
+
+
+def _team(argv: Sequence[str]) -> int:
+    parser = _subparser("team", "Show who is in this directory's team, also while it works. Changes nothing.")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments = _parse(parser, argv)
+    from teamcli.team_cli import show_team
+
+    return show_team(arguments.json)
+
+
+def _inbox(argv: Sequence[str]) -> int:
+    parser = _subparser("inbox", "Show the messages to an agent, read and unread. Consumes none.")
+    parser.add_argument("name", nargs="?", default="", metavar="NAME", help="whose inbox (default: lead)")
+    parser.add_argument("--unread", action="store_true", help="only those that are unread")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    arguments = _parse(parser, argv)
+    from teamcli.team_cli import show_inbox
+
+    return show_inbox(arguments.name, arguments.unread, arguments.json)
+
+
+def _send(argv: Sequence[str]) -> int:
+    parser = _subparser("send", "Send a message to an agent: a running team wakes on it, else it waits there.")
+    parser.add_argument("name", metavar="NAME", help="a teammate, or lead")
+    parser.add_argument("text", nargs="+", metavar="TEXT", help="the message")
+    arguments = _parse(parser, argv)
+    from teamcli.team_cli import send
+
+    return send(arguments.name, " ".join(arguments.text))
+
+
+def _log(argv: Sequence[str]) -> int:
+    parser = _subparser("log", "Show the timeline: what each agent did, said and cost.")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on as things happen, until Ctrl-C")
+    parser.add_argument("-n", type=_at_least_one, metavar="N", help="begin with the last N events (default: all)")
+    parser.add_argument("--agent", default="", metavar="NAME", help="only what NAME does, and messages to it")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    arguments = _parse(parser, argv)
+    from teamcli.team_cli import show_log
+
+    return show_log(arguments.follow, arguments.agent, arguments.n, arguments.json)
+
+
+def _demo(argv: Sequence[str]) -> int:
+    parser = _Parser(
+        prog="teamcli demo",
+        description="Show a team of two at work, on the embedded model, in a scratch directory.",
+        allow_abbrev=False,
+    )
+    parser.parse_args(argv)
+    from teamcli.demo import run_demo
+
+    return run_demo()
+
+
+def _subparser(name: str, description: str) -> _Parser:
+    parser = _Parser(prog=f"teamcli {name}", description=description, allow_abbrev=False)
+    parser.add_argument("--cwd", type=Path, metavar="DIR", help="do it in this directory")
+    return parser
+
+
+def _parse(parser: _Parser, argv: Sequence[str]) -> argparse.Namespace:
+    """Raises: UsageError."""
+    # the intermixed way does not know that only operands follow `--`
+    parse = parser.parse_args if "--" in argv else parser.parse_intermixed_args
+    arguments = parse(list(argv))
+    _enter(arguments.cwd)
+    return arguments
 
 
 def _print_sessions() -> int:
@@ -102,7 +157,15 @@ def _print_sessions() -> int:
     return ExitStatus.DONE
 
 
-SUBCOMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"doctor": _doctor, "sessions": _sessions}
+SUBCOMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "team": _team,
+    "inbox": _inbox,
+    "send": _send,
+    "log": _log,
+    "sessions": _sessions,
+    "demo": _demo,
+    "doctor": _doctor,
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -112,9 +175,10 @@ class _Parser(argparse.ArgumentParser):
 
 def parse_options(argv: Sequence[str]) -> Options:
     """Raises: UsageError."""
-    arguments = _agent_parser().parse_intermixed_args(list(argv))
+    end = argv.index("--") if "--" in argv else len(argv)
+    arguments = _agent_parser().parse_intermixed_args(list(argv[:end]))
     options = Options(
-        prompt=" ".join(arguments.prompt).strip(),
+        prompt=" ".join([*arguments.prompt, *argv[end + 1 :]]).strip(),
         headless=arguments.headless,
         model=arguments.model,
         permission_mode=arguments.permission_mode,
@@ -144,7 +208,8 @@ def parse_options(argv: Sequence[str]) -> Options:
 def _agent_parser() -> _Parser:
     parser = _Parser(
         prog="teamcli",
-        usage="teamcli [OPTIONS] [PROMPT]\n       teamcli -p [OPTIONS] [PROMPT]\n       teamcli doctor | sessions",
+        usage="teamcli [OPTIONS] [PROMPT]\n       teamcli -p [OPTIONS] [PROMPT]\n       teamcli "
+        + " | ".join(SUBCOMMANDS),
         description="A coding agent in the terminal that is a team.",
         epilog="Without a key, teamcli runs on a small embedded model: try  teamcli -p 'run ls'",
         allow_abbrev=False,
@@ -194,9 +259,10 @@ def _agent_parser() -> _Parser:
 
 
 def _at_least_one(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
+    value = int(text) if text.isdecimal() and len(text) < 19 else 0
+    if value < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number from 1 up, not '{text}'")
-    return int(text)
+    return value
 
 
 def _dollars(text: str) -> float:

@@ -9,6 +9,7 @@ TeamcliError
 │   ├── ModelNotFound       the endpoint does not know the model   → exit 2
 │   ├── ContextTooLong      the conversation does not fit the model
 │   ├── RequestRejected     the endpoint calls the request invalid
+│   │   └── WrongEndpoint       there is no Messages API           → exit 2
 │   └── TransientError      worth another try; final only when all tries are used up
 │       ├── RateLimited
 │       ├── Overloaded
@@ -70,6 +71,10 @@ class ContextTooLong(ModelError):
 
 class RequestRejected(ModelError):
     """Raised when the endpoint answers that the request is invalid."""
+
+
+class WrongEndpoint(RequestRejected):
+    """Raised when whatever answers is not the Messages API."""
 
 
 class TransientError(ModelError):

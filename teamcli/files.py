@@ -26,6 +26,7 @@ VERSION = 1
 """Of every document and log that we write, as its `v`."""
 PRIVATE_FILE = 0o600
 PRIVATE_DIR = 0o700
+LARGEST_DOCUMENT = 5_000_000
 _TAIL_CHUNK = 64 * 1024
 
 
@@ -74,7 +75,12 @@ def open_private(path: Path, flags: int) -> int:
 
 
 def write_json(path: Path, value: Json) -> None:
-    write_atomic(path, json.dumps(value, ensure_ascii=False, indent=2).encode() + b"\n")
+    """Raises: StateError."""
+    try:
+        data = json.dumps(value, ensure_ascii=False, indent=2).encode()
+    except UnicodeEncodeError:  # a name that is no valid text survives only as escapes
+        data = json.dumps(value, indent=2).encode()
+    write_atomic(path, data + b"\n")
 
 
 def sync_directory(directory: Path) -> None:
@@ -99,9 +105,9 @@ class AppendLog:
         self._lock = threading.Lock()  # flock does not keep threads apart that share one descriptor
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
+            is_new = not path.exists()
         except OSError as e:
             raise StateError(cannot("open", path, e)) from e
-        is_new = not path.exists()
         self._fd = open_private(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         if is_new and durable:
             sync_directory(path.parent)
@@ -154,18 +160,16 @@ def write_whole(fd: int, data: bytes, durable: bool) -> None:
 
 def cut_torn_tail(fd: int) -> bytes:
     """Cut what follows the last newline, and return it. The caller holds the lock."""
-    size = os.fstat(fd).st_size
-    tail = b""
-    position = size
-    while position > 0:
+    size = position = os.fstat(fd).st_size
+    chunks: list[bytes] = []
+    newline = -1
+    while position > 0 and newline < 0:
         step = min(_TAIL_CHUNK, position)
         position -= step
         chunk = os.pread(fd, step, position)
         newline = chunk.rfind(b"\n")
-        if newline >= 0:
-            tail = chunk[newline + 1 :] + tail
-            break
-        tail = chunk + tail
+        chunks.append(chunk[newline + 1 :])
+    tail = b"".join(reversed(chunks))
     if tail:
         os.ftruncate(fd, size - len(tail))
     return tail
@@ -198,13 +202,15 @@ def decode_line(line: bytes) -> Json | None:
     return value if isinstance(value, dict) else None
 
 
-def read_json(path: Path) -> Json | None:
+def read_json(path: Path, may_be_link: bool = False) -> Json | None:
     """A whole JSON document, or None where there is no such file.
+
+    `may_be_link` is for the user's own: a link in a project could point anywhere.
 
     Raises: StateError
     """
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(_read_document(path, 0 if may_be_link else os.O_NOFOLLOW))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as e:
@@ -215,6 +221,23 @@ def read_json(path: Path) -> Json | None:
         raise StateError(f"{path} must hold a JSON object, not a {type(value).__name__}; mend or remove it")
     refuse_newer(path, value)
     return value
+
+
+def _read_document(path: Path, flags: int) -> bytes:
+    """Raises: StateError, OSError."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    except OSError as e:
+        if e.errno == errno.ELOOP:
+            raise StateError(f"{path} is a symbolic link; put a file in its place") from e
+        raise
+    with os.fdopen(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise StateError(f"{path} is not a regular file; remove it")
+        data = file.read(LARGEST_DOCUMENT + 1)
+    if len(data) > LARGEST_DOCUMENT:
+        raise StateError(f"{path} is larger than {LARGEST_DOCUMENT:,} bytes; mend or remove it")
+    return data
 
 
 def refuse_newer(path: Path, value: Json) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from pathlib import Path
@@ -33,8 +34,9 @@ class _LateFile(logging.Handler):
 def log_to(directory: Path, debug: bool) -> None:
     """Send what teamcli logs to a file there. Other libraries' records are left alone: they may hold secrets."""
     path = directory / "teamcli.log"
-    if path.exists() and path.stat().st_size > SIZE_LIMIT:
-        path.replace(path.with_suffix(".old.log"))
+    with contextlib.suppress(OSError):  # not there yet, or not ours to look at: `_LateFile` copes
+        if path.stat().st_size > SIZE_LIMIT:
+            path.replace(path.with_suffix(".old.log"))
     logger = logging.getLogger("teamcli")
     logger.handlers = [_LateFile(path)]
     logger.propagate = False

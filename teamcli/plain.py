@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from typing import TextIO
+
 _KEPT = "\n\t"
 # C0 controls have visible twins at U+2400; DEL, C1 controls and the bidirectional overrides show as their code.
 _SIGNS = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in _KEPT}
@@ -17,3 +20,8 @@ def one_line(text: str, limit: int = 200) -> str:
     """The text on one line, shortened."""
     flat = " ".join(neutralise(text).split())
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+def has_colour(stream: TextIO) -> bool:
+    """Whether text written there may be coloured."""
+    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"

@@ -75,17 +75,17 @@ def load_settings(user: Path, project: Path, local: Path, trusted: bool) -> Sett
     """Raises: ConfigError, naming the file and the field."""
     merged: Json = {}
     for path, may_loosen in ((user, True), (project, trusted), (local, trusted)):
-        raw = read_settings_file(path)
+        raw = read_settings_file(path, may_be_link=path is user)
         merged = _merge(merged, raw if may_loosen else _tightening(raw))
     return Settings.model_validate(merged) if merged else Settings.model_construct()
 
 
-def read_settings_file(path: Path) -> Json:
+def read_settings_file(path: Path, may_be_link: bool = False) -> Json:
     """One file, checked by itself so that a mistake is blamed on the right one.
 
     Raises: ConfigError
     """
-    raw = read_json(path)
+    raw = read_json(path, may_be_link)
     if not raw:
         return {}
     try:

@@ -67,10 +67,10 @@ class TeamDir:
 
         Raises: StateError
         """
-        for directory in (self.root, self.transcripts, self.logs, self.inbox):
-            if directory.is_symlink():  # a cloned repository could point it anywhere
-                raise StateError(f"{directory} is a symbolic link; remove it, or use --no-team")
         try:
+            for directory in (self.root, self.transcripts, self.logs, self.inbox):
+                if directory.is_symlink():  # a cloned repository could point it anywhere
+                    raise StateError(f"{directory} is a symbolic link; remove it, or use --no-team")
             self.root.mkdir(mode=PRIVATE_DIR, exist_ok=True)
             if self.root.stat().st_mode & 0o077:
                 self.root.chmod(PRIVATE_DIR)

@@ -7,16 +7,14 @@ endpoint from `.env` is trusted by its address, so that another one is asked abo
 
 from __future__ import annotations
 
-import logging
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from teamcli.errors import ConfigError, StateError
 from teamcli.files import read_json, write_json
 from teamcli.state import TeamDir
-
-logger = logging.getLogger(__name__)
 
 
 def home_dir() -> Path:
@@ -76,11 +74,13 @@ class TrustStore:
         return trusted
 
     def _directories(self) -> dict[str, Any]:
-        raw = (read_json(self._path) or {}).get("directories")
+        raw = (read_json(self._path, may_be_link=True) or {}).get("directories")
         return raw if isinstance(raw, dict) else {}
 
 
-def claim(store: TrustStore, directory: Path, team: TeamDir, brings_config: bool) -> Trusted:
+def claim(
+    store: TrustStore, directory: Path, team: TeamDir, brings_config: bool, note: Callable[[str], None]
+) -> Trusted:
     """What is trusted when an agent starts to work here; at the first start, all that is not there yet."""
     trusted = store.of(directory, team)
     if trusted.token:
@@ -88,5 +88,5 @@ def claim(store: TrustStore, directory: Path, team: TeamDir, brings_config: bool
     try:
         return store.keep(directory, team, Trusted(config=not brings_config, state=not team.has_state))
     except StateError as e:  # a home that cannot be written (a container, say) must not stop the work
-        logger.warning("trust cannot be remembered: %s", e)
+        note(f"This directory cannot be remembered as yours: {e}.")
         return Trusted(state=not team.has_state)

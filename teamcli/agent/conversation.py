@@ -7,8 +7,9 @@ rewritten, so what was sent to the model stays the unchanged beginning of every 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 from typing import Any
 
 from teamcli.files import AppendLog, Json
@@ -51,12 +52,12 @@ class History:
             role = row.get("kind")
             if role not in ("user", "assistant") or not isinstance(content, list):
                 continue
-            messages.append(Message(role, tuple(block for block in content if is_block(block))))
+            messages.append(Message(role, tuple(block for block in content if is_block(block, role))))
             if isinstance(marks := row.get("marks"), dict):
                 history.marks = joined_marks(history.marks, marks)
             files = row.get("files")
             history.seen_files.update(files if isinstance(files, dict) else {})
-        history.messages = mend(messages)
+        history.messages = mend(sound(messages))
         return history
 
 
@@ -141,12 +142,64 @@ class Conversation:
             self.add_user(answer_calls(calls, results, INTERRUPTED_CALL))
 
 
-def is_block(block: object) -> bool:
-    """Whether it is something that could have come from the API."""
-    if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+_NEEDED = {
+    "text": ("text",),
+    "tool_use": ("id", "name"),
+    "tool_result": ("tool_use_id",),
+    "thinking": ("signature",),
+    "redacted_thinking": ("data",),
+}
+_OF_ONE_ROLE = {
+    "tool_use": "assistant",
+    "thinking": "assistant",
+    "redacted_thinking": "assistant",
+    "tool_result": "user",
+}
+
+
+def is_block(block: object, role: str) -> bool:
+    """Whether it is something that the API would take back: it refuses a whole request for one that is not."""
+    if not isinstance(block, dict) or not isinstance(kind := block.get("type"), str):
         return False
-    needed = {"tool_use": ("id", "name"), "tool_result": ("tool_use_id",), "text": ("text",)}.get(block["type"], ())
-    return all(isinstance(block.get(name), str) for name in needed)
+    if _OF_ONE_ROLE.get(kind, role) != role or (kind == "tool_use" and not isinstance(block.get("input"), dict)):
+        return False
+    return all(isinstance(value := block.get(name), str) and value.strip() for name in _NEEDED.get(kind, ()))
+
+
+def sound(messages: Sequence[Message]) -> list[Message]:
+    """The same messages, with no call id used twice and no answer that ends in thinking: the API takes neither."""
+    used: set[str] = set()
+    new_ids: dict[str, str] = {}
+    sound: list[Message] = []
+    for message in messages:
+        if message.role == "assistant":
+            new_ids = _new_ids(message, used)
+            used.update(new_ids.values())
+        content = [_with_new_id(block, new_ids) for block in _each_call_once(message.content)]
+        while content and content[-1]["type"] in ("thinking", "redacted_thinking"):
+            content.pop()
+        sound.append(Message(message.role, tuple(content)))
+    return sound
+
+
+def _new_ids(message: Message, used: set[str]) -> dict[str, str]:
+    ids = {call["id"] for call in open_calls(message)}
+    return {id: next(new for new in chain([id], (f"{id}-{n}" for n in count(2))) if new not in used) for id in ids}
+
+
+def _each_call_once(content: Sequence[Block]) -> Iterator[Block]:
+    seen = set()
+    for block in content:
+        if block["type"] != "tool_use" or block["id"] not in seen:
+            yield block
+        seen.add(block.get("id"))
+
+
+def _with_new_id(block: Block, new_ids: Mapping[str, str]) -> Block:
+    name = {"tool_use": "id", "tool_result": "tool_use_id"}.get(block["type"], "")
+    old = block.get(name)
+    new = new_ids.get(old, old) if isinstance(old, str) else old
+    return block if new == old else {**block, name: new}
 
 
 def append_message(messages: list[Message], message: Message) -> None:

@@ -13,6 +13,10 @@ from teamcli.errors import UsageError
 from teamcli.files import VERSION, AppendLog, Json, read_lines, refuse_newer
 
 
+_LAST_TS = 1e11
+"""Some thousand years ahead; no calendar knows times like 1e400."""
+
+
 class SessionSummary(NamedTuple):
     id: str
     started: float
@@ -66,7 +70,7 @@ def list_sessions(path: Path) -> list[SessionSummary]:
     current: SessionSummary | None = None
     for row in _rows(path):
         ts = row.get("ts")
-        when = float(ts) if isinstance(ts, int | float) else 0.0
+        when = float(ts) if isinstance(ts, int | float) and 0 <= ts < _LAST_TS else 0.0
         if row.get("kind") == "session":
             current = sessions.get(str(row.get("id"))) or SessionSummary(
                 str(row.get("id")), when, when, str(row.get("model", ""))

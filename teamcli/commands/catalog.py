@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import difflib
 
-from teamcli.agent.permissions import Mode
-from teamcli.commands.base import Command, Leave, command
+from teamcli.commands.base import Command, Job, command
+from teamcli.commands.session import clear, cost, leave, model, permissions, sessions
+from teamcli.commands.team import (
+    approve,
+    forget,
+    inbox,
+    log,
+    pause,
+    reject,
+    resume,
+    send,
+    shutdown,
+    stop,
+    team,
+    wait,
+)
 from teamcli.errors import UsageError
 from teamcli.session import Session
-from teamcli.sessions import session_table
 
 
 @command("help", aliases=("?",))
@@ -21,58 +34,32 @@ def show_help(session: Session, arguments: str) -> str:
     return "Type a task and press Enter; the agent works on it with its tools. Ctrl-C ends a turn.\n" + "\n".join(lines)
 
 
-@command("clear")
-def clear(session: Session, arguments: str) -> str:
-    """Begin a new session with an empty conversation."""
-    session.clear()
-    return f"A new session: {session.id}"
-
-
-@command("cost")
-def cost(session: Session, arguments: str) -> str:
-    """Show what this session has used."""
-    return session.cost_line()
-
-
-@command("model", usage="[ID]")
-def model(session: Session, arguments: str) -> str:
-    """Show the model, or use another from now on."""
-    if arguments:
-        session.use_model(arguments)
-    return f"Model: {session.model}"
-
-
-@command("permissions", usage="[MODE]")
-def permissions(session: Session, arguments: str) -> str:
-    """Show the permission mode and rules, or switch the mode."""
-    if arguments:
-        try:
-            session.permits.set_mode(Mode(arguments))
-        except ValueError as e:
-            raise UsageError(f"unknown mode '{arguments}': there are {', '.join(Mode)}") from e
-    policy = session.permits.policy
-    rules = [(verdict, rule) for verdict in ("deny", "ask", "allow") for rule in getattr(policy, verdict)]
-    return "\n".join([f"Mode: {policy.mode}", *(f"  {verdict:<5}  {rule}" for verdict, rule in rules)])
-
-
-@command("sessions")
-def sessions(session: Session, arguments: str) -> str:
-    """List this directory's sessions, newest first."""
-    return session_table(session.team.lead_transcript)
-
-
-@command("quit", aliases=("exit", "q"))
-def leave(session: Session, arguments: str) -> str:
-    """Leave."""
-    raise Leave
-
-
-COMMANDS: tuple[Command, ...] = (show_help, clear, cost, model, permissions, sessions, leave)
+COMMANDS: tuple[Command, ...] = (
+    show_help,
+    team,
+    inbox,
+    send,
+    log,
+    wait,
+    stop,
+    pause,
+    resume,
+    shutdown,
+    forget,
+    approve,
+    reject,
+    cost,
+    model,
+    permissions,
+    clear,
+    sessions,
+    leave,
+)
 
 _BY_NAME = {name: entry for entry in COMMANDS for name in (entry.name, *entry.aliases)}
 
 
-def run_command(session: Session, line: str) -> str:
+def run_command(session: Session, line: str) -> str | Job:
     """Run a line such as `/model claude-x`.
 
     Raises: Leave, TeamcliError

@@ -25,6 +25,7 @@ from teamcli.errors import (
     RateLimited,
     RequestRejected,
     ServerFault,
+    WrongEndpoint,
 )
 from teamcli.llm.credentials import BASE_URL, Endpoint
 
@@ -73,7 +74,8 @@ class Faults:
 
     def from_event(self, event: Mapping[str, object], model: str) -> ModelError:
         """An `error` event in the middle of a stream."""
-        return self.from_answer(200, {}, json.dumps({"type": "error", **event}), model)
+        kind, detail = _kind_and_detail(json.dumps({"type": "error", **event}))
+        return self._from_status(_STATUS_OF_TYPE.get(kind, 500), {}, self.clean(detail), kind, model)
 
     def from_http_error(self, error: BaseException) -> ModelError:
         """An exception of the HTTP layer: the endpoint was not reached, or the connection was lost."""
@@ -117,7 +119,7 @@ class Faults:
                 f"The conversation is too long for {self.clean(model)}: begin a new one (/clear){_in_brackets(detail)}"
             )
         if status == 404:
-            return RequestRejected(
+            return WrongEndpoint(
                 f"There is no Messages API at {host} (404){self._check_base_url}{_in_brackets(detail)}"
             )
         if status < 400:
@@ -128,9 +130,9 @@ class Faults:
         host = self.endpoint.host
         if status >= 300:
             target = self.clean(headers.get("location", "elsewhere"))
-            return RequestRejected(f"{host} redirects to {target}: set {BASE_URL} to where the API really is")
+            return WrongEndpoint(f"{host} redirects to {target}: set {BASE_URL} to where the API really is")
         kind = self.clean(headers.get("content-type", "")) or "something else"
-        return RequestRejected(f"{host} answers with {kind}, not with an event stream{self._check_base_url}")
+        return WrongEndpoint(f"{host} answers with {kind}, not with an event stream{self._check_base_url}")
 
     @property
     def _check_base_url(self) -> str:
@@ -218,7 +220,7 @@ def _kind_and_detail(body: str) -> tuple[str, str]:
         return "", _without_markup(body)
     error = raw.get("error", raw) if isinstance(raw, dict) else raw
     if not isinstance(error, dict):
-        return "", str(error)
+        return "", str(error or "")
     kind = error.get("type") if isinstance(raw.get("error"), dict) else ""
     detail = error.get("message") or error.get("detail") or ("" if kind else body)
     return str(kind or ""), str(detail)

@@ -90,9 +90,9 @@ class SdkTransport:
 
 def _arguments(request: Request) -> dict[str, Any]:
     """What the SDK insists on goes by name, the rest as it is: it may hold fields that this SDK does not know."""
-    body = request.to_dict()
-    named = {name: body.pop(name) for name in ("model", "max_tokens", "messages")}
-    return {**named, "stream": True, "extra_body": body}
+    body = json.loads(request.encoded)  # what is no valid text is mended in it
+    named = {name: body.pop(name) for name in ("model", "max_tokens", "messages", "stream")}
+    return {**named, "extra_body": body}
 
 
 @contextmanager
@@ -104,6 +104,8 @@ def _explained(faults: Faults, model: str) -> Iterator[None]:
     try:
         yield
     except anthropic.APIStatusError as e:
+        if e.status_code < 300:  # an error in the middle of a stream
+            raise faults.from_event(e.body if isinstance(e.body, dict) else {"error": e.body}, model) from None
         body = e.body if isinstance(e.body, str) else json.dumps(e.body)
         raise faults.from_answer(e.status_code, e.response.headers, body, model) from None  # `e` quotes the endpoint
     except anthropic.APIConnectionError as e:

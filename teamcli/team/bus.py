@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from teamcli.cancel import CancelScope
-from teamcli.errors import StateError
+from teamcli.errors import StateError, TeamcliError
 from teamcli.files import PRIVATE_DIR, PRIVATE_FILE, cannot, open_private
 from teamcli.team.inbox import Extent, Inbox, read_whole
 from teamcli.team.line import BadLine, LineCodec, Origin, Reading
@@ -229,8 +229,12 @@ class FileBus:
                 logger.warning("late lines stay in the archive: %s", e)
 
     def _changed_outside(self, name: str) -> None:
-        if not self._is_closed:
+        if self._is_closed:
+            return
+        try:
             self._tell(self._box(name), name)
+        except TeamcliError as e:  # one inbox that cannot be used must not end the watch over all others
+            logger.warning("a change in the inbox of %s was not followed up: %s", name, e)
 
     def _tell(self, box: _Box, name: str) -> None:
         if box.waiting:  # who begins to wait only now looks into the inbox first

@@ -219,6 +219,8 @@ class _HostProcess:
     def close(self) -> None:
         """It ends when its socket does, after all that it has started."""
         self._sock.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGCONT)  # a command may have stopped it
         deadline = time.monotonic() + _ANSWER_PATIENCE_SECONDS
         while not self._has_died():
             if time.monotonic() > deadline:

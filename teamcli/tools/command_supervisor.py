@@ -341,12 +341,25 @@ class Host:
         return FORKED, str(pid).encode()
 
     def _bury(self, supervisors: set[int]) -> None:
-        """Wait for the end of these, each of which has lost its socket; what they had to leave came to us: end it."""
-        deadline = time.monotonic() + 2 * KILL_PATIENCE_SECONDS
-        while self._children.reap() and supervisors & self._supervisors and time.monotonic() < deadline:
-            self._children.pause(deadline - time.monotonic())
+        """Wait for the end of these, each of which has lost its socket; what they had to leave came to us: end it.
+
+        A command may have stopped its supervisor: it goes on now, and where it is stopped again, it is killed.
+        """
+        self._signal(supervisors, signal.SIGCONT)
+        self._wait_for(supervisors, 2 * KILL_PATIENCE_SECONDS)
+        self._signal(supervisors, signal.SIGKILL)
+        self._wait_for(supervisors, KILL_PATIENCE_SECONDS)
         if self._children.alive():
             self._children.end()
+
+    def _signal(self, supervisors: set[int], number: int) -> None:
+        for pid in supervisors & self._supervisors:  # not collected yet, so the id is still theirs
+            _send_signal(os.kill, pid, number)
+
+    def _wait_for(self, supervisors: set[int], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while self._children.reap() and supervisors & self._supervisors and time.monotonic() < deadline:
+            self._children.pause(deadline - time.monotonic())
 
 
 def main() -> None:

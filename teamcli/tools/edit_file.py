@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from itertools import accumulate
 from typing import NamedTuple
 
 from teamcli.agent.tool import Display, ToolOutput, Writes
@@ -26,6 +27,7 @@ _EXCERPT_LINES = 16
 _EXCERPT_LINE_LENGTH = 200
 _LISTED_LINES = 10
 _LOOSE_SEARCH_LENGTH = 10_000
+_MOST_PLACES = 100_000
 _NUMBERED = re.compile(r"\s*\d+\t")
 
 Span = tuple[int, int]
@@ -57,6 +59,7 @@ def run(args: EditFileInput, toolbox: Toolbox, running: Running) -> ToolOutput:
         known = known_files.digest_of(path)
         has_changed = known is not None and known != content.digest
         edit = _plan(args, content, shown, has_changed)
+        running.cancel.check()
         data = encode_text(edit.after, edit.before.encoding, shown)
         replace_file(path, data, toolbox.workspace)
         # An edit in the dark must not open the way for write_file over what the agent has never seen.
@@ -77,44 +80,51 @@ def _plan(args: EditFileInput, content: Content, shown: str, has_changed: bool) 
     spans = _occurrences(before.content, args.old_text)
     if not spans:
         raise ToolError(_not_found(before.content, args.old_text, shown, has_changed))
+    if len(spans) > _MOST_PLACES:
+        raise ToolError(f"old_text stands more than {_MOST_PLACES:,} times in {shown}; edit it with a command like sed")
     if len(spans) > 1 and not args.replace_all:
         raise ToolError(
             f"old_text stands {len(spans)} times in {shown} (lines {_lines_of(before.content, spans)}); "
             f"add surrounding lines until it is unique, or set replace_all"
         )
-    return _replace(before, _without_overlaps(spans), args.new_text)
+    kept = _without_overlaps(spans)
+    if len(before.content) + len(kept) * len(args.new_text) > MAX_HELD_BYTES:
+        raise ToolError(f"{shown} would become larger than {MAX_HELD_BYTES:,} bytes; edit it with a command like sed")
+    return _replace(before, kept, args.new_text)
 
 
 def _occurrences(content: str, old_text: str) -> list[Span]:
-    """Wherever `old_text` stands in `content`, overlaps included, whichever line ends either of them has."""
+    """Where `old_text` stands in `content`, whichever line ends either of them has.
+
+    Of places that overlap only one is told, unless there is no other: `aa` stands twice in `aaa`.
+    """
     plain, wanted = with_plain_ends(content), with_plain_ends(old_text)
     crlf = [match.start() - index for index, match in enumerate(re.finditer("\r\n", content))]
 
     def in_content(position: int) -> int:
         return position + bisect_left(crlf, position)  # each CRLF before it is one character longer there
 
-    spans = []
+    starts: list[int] = []
     start = plain.find(wanted)
-    while start >= 0:
-        spans.append((in_content(start), in_content(start + len(wanted))))
-        start = plain.find(wanted, start + 1)
-    return spans
+    while start >= 0 and len(starts) <= _MOST_PLACES:
+        starts.append(start)
+        start = plain.find(wanted, start + len(wanted))
+    if len(starts) == 1 and (overlapping := plain.find(wanted, starts[0] + 1)) >= 0:
+        starts.append(overlapping)
+    return [(in_content(start), in_content(start + len(wanted))) for start in starts]
 
 
 def _without_overlaps(spans: list[Span]) -> list[Span]:
-    kept: list[Span] = []
-    for span in spans:
-        if not kept or span[0] >= kept[-1][1]:
-            kept.append(span)
-    return kept
+    return spans[:1] if len(spans) == 2 and spans[1][0] < spans[0][1] else spans
 
 
 def _replace(before: Text, spans: list[Span], new_text: str) -> _Edit:
     pieces: list[str] = []
     places: list[Span] = []
     position = length = 0
+    usual_end = line_end(before.content)
     for start, end in spans:
-        own_end = line_end(before.content[start:end]) or line_end(before.content)
+        own_end = line_end(before.content[start:end]) or usual_end
         kept, new = before.content[position:start], with_line_ends(new_text, own_end)
         pieces += [kept, new]
         places.append((length + len(kept), length + len(kept) + len(new)))
@@ -138,8 +148,13 @@ def _line_without_whitespace(content: str, old_text: str) -> int | None:
     words = old_text.split()
     if not words or len(old_text) > _LOOSE_SEARCH_LENGTH:
         return None
-    found = re.search(r"\s+".join(map(re.escape, words)), content)
-    return _line_at(content, found.start()) if found else None
+    flat = " ".join(content.split())
+    found = flat.find(" ".join(words))
+    if found < 0:
+        return None
+    words_before = flat.count(" ", 0, found)
+    counts = accumulate(len(line.split()) for line in content.split("\n"))
+    return next(number for number, count in enumerate(counts, 1) if count > words_before)
 
 
 def _line_at(content: str, position: int) -> int:

@@ -8,6 +8,7 @@ import errno
 import math
 import os
 import select
+import signal
 import socket
 import threading
 import time
@@ -22,6 +23,8 @@ OnText = Callable[[str], None]
 
 _CHUNK = 64 * 1024
 _LARGEST_PIPE = 1024 * 1024
+_STOP_PATIENCE_SECONDS = 2.0
+"""A supervisor needs half of this to end what does not want to; one that takes longer has been stopped itself."""
 
 
 class Ended(NamedTuple):
@@ -44,15 +47,28 @@ class RunningCommand:
         self._finish = finish
         self._lock = threading.Lock()
         self._is_over = False
+        self._giving_up: threading.Timer | None = None
+        self._is_given_up = False
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         os.set_blocking(output, False)
 
     def stop(self) -> None:
         """End it, with all it has started; takes less than 100 ms. Does nothing when it is over."""
         with self._lock:  # or the supervisor might already run somebody else's command
+            if self._is_over or self._giving_up:
+                return
+            self._giving_up = threading.Timer(_STOP_PATIENCE_SECONDS, self._give_up)
+            self._giving_up.daemon = True
+            self._giving_up.start()
+            with contextlib.suppress(OSError):  # the supervisor is lost: `follow` finds out
+                wire.send_frame(self._sock, wire.STOP)
+
+    def _give_up(self) -> None:
+        """The supervisor does not answer (`kill -STOP $PPID`, say): let `follow` end, and the host see to it."""
+        with self._lock:
             if not self._is_over:
-                with contextlib.suppress(OSError):  # the supervisor is lost: `follow` finds out
-                    wire.send_frame(self._sock, wire.STOP)
+                self._is_given_up = True
+                self._sock.shutdown(socket.SHUT_RDWR)
 
     def follow(self, on_text: OnText, progress: OnText, timeout_seconds: float = math.inf) -> Ended:
         """Wait until it is over. `on_text` gets all output at once, `progress` what a person may want to watch.
@@ -69,11 +85,13 @@ class RunningCommand:
                     watched.add(text)
 
             ended = self._wait(pass_on, watched, time.monotonic() + timeout_seconds)
-            reusable = not ended.survivors
+            reusable = not ended.survivors and not self._is_given_up
             return ended
         finally:
             with self._lock:
                 self._is_over = True
+                if self._giving_up:
+                    self._giving_up.cancel()
             os.close(self._output)
             self._finish(reusable)
 
@@ -97,6 +115,8 @@ class RunningCommand:
         self._read(on_text, _LARGEST_PIPE)  # not to its end: a descriptor may have been passed to somebody else
         on_text(self._decoder.decode(b"", final=True))
         watched.flush()
+        if frame is None and self._is_given_up:
+            return Ended(-signal.SIGKILL, False, (), timed_out)
         return _ended(frame, timed_out)
 
     def _read(self, on_text: OnText, limit: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -16,7 +17,7 @@ from teamcli.agent import events
 from teamcli.agent.conversation import text_block
 from teamcli.agent.events import Event, Outcome, TurnEnded
 from teamcli.agent.loop import Agent
-from teamcli.errors import AuthError, ConfigError, ModelNotFound, StateError, UsageError
+from teamcli.errors import AuthError, ConfigError, ModelNotFound, StateError, UsageError, WrongEndpoint
 from teamcli.files import Json
 from teamcli.llm.types import Usage
 from teamcli.options import ExitStatus
@@ -46,6 +47,8 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str) 
         except SignalReceived as e:
             session.cancel.cancel(f"stopped by {e.signal_name}")
             ended, code = _last_words(turn), e.exit_code
+        except CancelledError:  # nobody can read what would come of it, so it was not even begun
+            ended, code = _last_words(turn), ExitStatus.FAILED
     for each in session.team.waiting():
         print(f"teamcli: {each}", file=sys.stderr)
     printer.finish(ended, result_object(session, ended, code, started))
@@ -70,7 +73,7 @@ def exit_status(session: Session, ended: TurnEnded) -> ExitStatus:
     match ended.outcome:
         case Outcome.FAILED if isinstance(ended.error, StateError):  # the disk filled up, say: nothing to do with usage
             return ExitStatus.FAILED
-        case Outcome.FAILED if isinstance(ended.error, AuthError | ModelNotFound | ConfigError):
+        case Outcome.FAILED if isinstance(ended.error, AuthError | ModelNotFound | WrongEndpoint | ConfigError):
             return ExitStatus.USAGE
         case Outcome.FAILED | Outcome.REFUSED | Outcome.CONTEXT_FULL | Outcome.INTERRUPTED:
             return ExitStatus.FAILED
@@ -220,7 +223,8 @@ def read_stdin(prompt: str, may_be_empty: bool) -> str:
     except OSError:  # started with stdin closed
         mode = 0
     if stat.S_ISREG(mode) or ((stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)) and _something_comes()):
-        text = sys.stdin.buffer.read().decode("utf-8", "replace").strip("\n")
+        with contextlib.suppress(OSError):  # open for writing only, say: nothing can come
+            text = sys.stdin.buffer.read().decode("utf-8", "replace").strip("\n")
     if not prompt.strip() and not text.strip() and not may_be_empty:
         raise UsageError("-p needs a task: give a PROMPT, or pipe one in (try teamcli --help)")
     return text

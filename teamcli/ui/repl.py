@@ -229,8 +229,14 @@ class PipedLines:
     """Lines from a pipe or a file: each is run to its end before the next is read."""
 
     def __iter__(self) -> Iterator[str]:
-        for line in sys.stdin.buffer:
+        while line := self._next():
             yield line.decode("utf-8", "replace")
+
+    def _next(self) -> bytes:
+        try:
+            return sys.stdin.buffer.readline()
+        except OSError:  # open for writing only, say: nothing can come
+            return b""
 
     def ask(self, question: str) -> str:
         return ""

@@ -220,6 +220,26 @@ def test_asks_when_one_command_of_the_line_is_not_allowed(command: str, mode: Mo
     assert verdict is ASK
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo ${a['$(touch p)']}",
+        "test -v 'a[$(touch p)]'",
+        "printf -v 'a[$(touch p)]' x",
+        "read 'a[$(touch p)]' <<< x",
+        "declare 'a[$(touch p)]=1'",
+        "export x='a[$(touch p)]'; echo $((x))",
+        "for x in 'a[$(touch p)]'; do echo ${!x}; done",
+        "find . -delete",
+        "find . -fprint f",
+        "find . -ok touch p ';'",
+    ],
+)
+def test_no_rule_for_a_program_covers_commands_that_are_hidden_in_its_words(command: str) -> None:
+    programs = "echo test printf read declare export find"
+    assert run(policy(",".join(f"bash({name}:*)" for name in programs.split())), command).verdict is ASK
+
+
 @pytest.mark.parametrize("command", ALLOWED_BY_GIT_AND_CO + NOT_ALLOWED_BY_GIT_AND_CO)
 def test_plan_refuses_every_command_even_an_allowed_one(command: str) -> None:
     decision = run(policy(GIT_AND_CO, mode=Mode.PLAN), command)

@@ -103,6 +103,38 @@ def test_closed_standard_streams_do_no_harm(program: Program, closed: str, argum
     assert done.returncode == 0 and "Traceback" not in done.stderr and "embedded" not in done.stdout
 
 
+def in_shell(program: Program, arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
+    command = f"{before}{' '.join(program.command([]))} {arguments}"
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=program.directory, env=program.env(), capture_output=True, text=True, timeout=60
+    )
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr, done.stderr
+    return done
+
+
+RUN_ECHO = "-p 'run echo hi' --permission-mode bypassPermissions"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [RUN_ECHO, f"{RUN_ECHO} --output-format stream-json", "--help", "--version", "sessions", "doctor", "<<< '/help'"],
+)
+def test_output_that_cannot_be_written_is_told_in_one_sentence(program: Program, arguments: str) -> None:
+    done = in_shell(program, f"{arguments} > /dev/full")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("teamcli: standard output cannot be written: No space left")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(RUN_ECHO, 0), ("-p 'run echo hi'", 4), ("sessions", 0), ("-p x --max-turns 0", 2)]
+)
+@pytest.mark.parametrize("lost", ["2> /dev/full", "2>&-", "2> >(exec <&-; exec sleep 0)"])
+def test_a_lost_standard_error_changes_nothing(program: Program, arguments: str, code: int, lost: str) -> None:
+    usual = in_shell(program, arguments)
+    done = in_shell(program, f"{arguments} {lost}")
+    assert usual.returncode == done.returncode == code and done.stdout == usual.stdout
+
+
 def test_a_directory_that_is_gone_is_one_clear_line(program: Program) -> None:
     command = f"mkdir gone; cd gone; rmdir ../gone; {' '.join(program.command(['-p', 'x']))}"
     done = subprocess.run(

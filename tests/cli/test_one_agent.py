@@ -162,7 +162,7 @@ class TestContext:
         import json
 
         size = len(json.dumps(requests[0]["system"])) + len(json.dumps(requests[0]["tools"]))
-        assert ran.code == 0 and size <= 8_000
+        assert ran.code == 0 and size <= 12_000
         assert all(request["system"] == requests[0]["system"] for request in requests)
         assert all(request["tools"] == requests[0]["tools"] for request in requests)
 

@@ -221,6 +221,35 @@ def test_a_command_that_kills_its_supervisor_gets_an_error_and_is_ended(shell: S
     assert "Z" not in children_of(host_pid(shell)).values()
 
 
+@pytest.mark.parametrize(
+    "trick",
+    [
+        "kill -STOP $PPID",
+        "(while :; do kill -STOP $PPID; done) &",
+        "kill -STOP $(ps -o ppid= -p $PPID) $PPID",
+    ],
+)
+def test_a_command_that_stops_its_supervisor_is_ended_all_the_same(shell: Shell, mark: str, trick: str) -> None:
+    said = shell.bash(f"export MARK={mark}; echo hi; {trick}\nsleep 300", timeout_seconds=1)
+    assert said.startswith("Error: Timeout (1s)") and said.endswith("hi")
+    wait_until(lambda: not processes_with(mark))
+    assert shell.bash("echo again") == "again"
+
+
+def test_a_cancel_reaches_a_command_that_has_stopped_its_supervisor(shell: Shell, mark: str) -> None:
+    shell.on_progress = lambda text: shell.cancel.cancel()
+    with pytest.raises(Cancelled):
+        shell.bash(f"export MARK={mark}; kill -STOP $PPID; echo hi; sleep 300")
+    wait_until(lambda: not processes_with(mark))
+
+
+def test_the_end_of_the_program_reaches_a_command_that_has_stopped_its_supervisor(shell: Shell, mark: str) -> None:
+    shell.in_background(f"export MARK={mark}; kill -STOP $PPID; exec sleep 300")
+    wait_until(lambda: processes_with(mark))
+    shell.close()
+    assert not processes_with(mark)
+
+
 def test_a_supervisor_that_was_killed_while_idle_is_replaced(shell: Shell) -> None:
     supervisor = int(shell.bash("echo $PPID"))
     os.kill(supervisor, signal.SIGKILL)

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from teamcli.agent.tool import Writes
+from teamcli.errors import Cancelled
 from teamcli.tools.known_files import PathLocks
 from tests.tools.file_agent import FileAgent
 
@@ -83,6 +84,33 @@ def test_replace_all_replaces_all(agent: FileAgent, tmp_path: Path) -> None:
     assert path.read_text() == "xx y xx\nxx\n"
     assert said == "Edited a.txt: 3 places, lines 1, 1, 2"
     assert "not in" in agent.refuses("edit_file", path="a.txt", old_text="zz", new_text="x", replace_all=True)
+
+
+@pytest.mark.parametrize("old_text", ["a", "a" * 5_000_000, "a " * 4_999 + "b"])
+def test_a_huge_repeating_file_is_searched_in_one_pass(agent: FileAgent, tmp_path: Path, old_text: str) -> None:
+    (tmp_path / "a.txt").write_text("a" * 10_000_000 + "\n" + "a\t" * 1_000_000)
+    assert agent.refuses("edit_file", path="a.txt", old_text=old_text, new_text="b")
+
+
+def test_many_places_are_replaced_in_one_pass(agent: FileAgent, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("some line of text\n" * 90_000)
+    assert "90000 places" in agent.says("edit_file", path="a.txt", old_text="line", new_text="row", replace_all=True)
+    assert (tmp_path / "a.txt").read_text() == "some row of text\n" * 90_000
+
+
+def test_a_replacement_that_would_blow_up_the_file_is_refused(agent: FileAgent, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a" * 50_000)
+    message = agent.refuses("edit_file", path="a.txt", old_text="a", new_text="b" * 50_000, replace_all=True)
+    assert "larger" in message and (tmp_path / "a.txt").read_text() == "a" * 50_000
+
+
+def test_a_cancelled_edit_writes_nothing(agent: FileAgent, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    call = agent.prepare("edit_file", path="a.txt", old_text="a", new_text="b")
+    agent.cancel.cancel()
+    with pytest.raises(Cancelled):
+        call.run(agent.cancel, lambda _: None)
+    assert (tmp_path / "a.txt").read_text() == "a"
 
 
 def test_empty_and_unchanged_text_are_refused(agent: FileAgent, tmp_path: Path) -> None:

@@ -1,0 +1,166 @@
+"""`teamcli demo`: a team of two at work in a scratch directory, step by step, on the embedded model.
+
+Every step is a line typed at the real prompt; what is shown can be followed in the files with `cat` and `tail -F`.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from signal import SIGHUP, SIGINT, SIGTERM
+from typing import NamedTuple
+
+from teamcli.app import look_around, open_session
+from teamcli.options import Options
+from teamcli.ui.repl import NewsQueue, Repl
+from teamcli.ui.signals import SignalReceived, signals_raise
+from teamcli.ui.view import View
+
+INTRODUCTION = """\
+This shows a lead and two teammates at work. No key is needed: a small embedded model stands in for a real one and does
+literally what it is told. Threads, inboxes, tools and files are the real ones.
+
+Everything happens in {directory}
+To follow it there, open a second terminal:
+
+  cd {directory}
+  tail -F .team/inbox/bob.jsonl     # bob's mail, as it comes
+  {teamcli} log -f        # what everybody does, as it happens
+  {teamcli} team          # who is in the team
+"""
+ENDING = """\
+That was the team. All of it is in plain files, and stays there:
+
+  cat {directory}/.team/config.json                # who is in the team
+  cat {directory}/.team/inbox/lead.jsonl           # each message, one line
+  cat {directory}/.team/transcripts/bob.jsonl      # all that bob saw and did
+  {teamcli} log --cwd {directory}        # the timeline
+
+To play on there:    cd {directory} && {teamcli} --offline --continue
+To remove it:        rm -r {directory}
+"""
+
+
+class Step(NamedTuple):
+    why: str
+    lines: tuple[str, ...]
+
+
+STEPS = (
+    Step(
+        "You talk to the lead; it makes teammates. Here is the first, with something to read.",
+        ("spawn bob as reviewer: read welcome.txt", "/wait"),
+    ),
+    Step(
+        "bob has done that and rests. He costs nothing now, and remembers everything.",
+        ("/team",),
+    ),
+    Step(
+        "The second teammate writes a file and tells bob about it, without the lead in between.\n"
+        "The message wakes bob; what each of them says at the end reaches the lead by itself.",
+        (
+            "spawn alice as coder: write notes.txt: hello from alice then tell bob: read notes.txt",
+            "/wait",
+        ),
+    ),
+    Step(
+        "An inbox is a file with one message a line. This is what alice sent to bob:",
+        ("!cat .team/inbox/bob.jsonl",),
+    ),
+    Step(
+        "Any program may append a line, and the teammate acts on it; it is told that the line came from outside.",
+        (
+            """!echo '{"type":"message","from":"a shell","content":"read welcome.txt"}' >> .team/inbox/alice.jsonl""",
+            "/wait",
+            "/inbox alice",
+        ),
+    ),
+    Step(
+        "You can write to a teammate as well, here or with `teamcli send` from another terminal.",
+        ("/send bob read notes.txt", "/wait"),
+    ),
+    Step(
+        "What has come back to the lead. Looking at an inbox takes nothing out of it.",
+        ("/inbox",),
+    ),
+    Step(
+        "The timeline: every message, tool call and change of status, with its time.",
+        ("/log 12",),
+    ),
+    Step(
+        "They are idle, so they leave at once.",
+        ("/shutdown alice", "/shutdown bob", "/team"),
+    ),
+)
+
+
+def run_demo() -> int:
+    """Returns the exit code."""
+    directory = Path(tempfile.mkdtemp(prefix="teamcli-demo-")).resolve()
+    (directory / "welcome.txt").write_text("Welcome to the team, bob.\n", encoding="utf-8")
+    words = {"directory": shlex.quote(str(directory)), "teamcli": _how_to_call()}
+    print(INTRODUCTION.format(**words), flush=True)
+    with signals_raise(SIGINT, SIGTERM, SIGHUP):
+        try:
+            code = _play(directory)
+        except SignalReceived as e:
+            code = e.exit_code
+    print(ENDING.format(**words), flush=True)
+    return code
+
+
+def _play(directory: Path) -> int:
+    options = Options(offline=True, permission_mode="acceptEdits")
+    session = open_session(options, look_around(directory))
+    try:
+        view = View(sys.stdout, session)
+        session.events.subscribe(view)
+        session.start()
+        repl = Repl(session, view, NewsQueue())
+        repl.run(Guide(view))
+        return repl.status
+    finally:
+        session.close()
+
+
+class Guide:
+    """Types the lines of all steps, each after a word about it; at a terminal at the reader's pace."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._has_reader = sys.stdin.isatty() and sys.stdout.isatty()
+
+    def __iter__(self) -> Iterator[str]:
+        for number, step in enumerate(STEPS, start=1):
+            self._view.say(f"--- {number} of {len(STEPS)}: {step.why}")
+            if not self._may_go_on():
+                return
+            for line in step.lines:
+                self._view.say(f"team >> {line}")
+                yield line
+            self._view.say("")
+
+    def ask(self, question: str) -> str:
+        return ""
+
+    def interrupts_to(self, news: NewsQueue) -> AbstractContextManager[object]:
+        return nullcontext()  # Ctrl-C ends the demo
+
+    def _may_go_on(self) -> bool:
+        if not self._has_reader:
+            return True
+        try:
+            input("    Enter goes on, Ctrl-D ends: ")
+        except EOFError:
+            self._view.say("")
+            return False
+        return True
+
+
+def _how_to_call() -> str:
+    return "teamcli" if shutil.which("teamcli") else f"{shlex.quote(sys.executable)} -m teamcli"

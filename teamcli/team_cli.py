@@ -1,0 +1,253 @@
+"""`teamcli team`, `inbox`, `send` and `log`: the team seen from another shell, whether it runs or not.
+
+All but `send` only look: they take no lock that anybody waits for, consume nothing and create nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import select
+import stat
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from signal import SIGHUP, SIGINT, SIGTERM
+
+from teamcli.agent.transcript import read_marks
+from teamcli.errors import StateError, UsageError
+from teamcli.files import Json
+from teamcli.mail import Mail, count_unread, look_into, mail_text
+from teamcli.options import ExitStatus
+from teamcli.overview import LeadState, Overview
+from teamcli.plain import has_colour, neutralise
+from teamcli.state import TeamDir, lock_holder
+from teamcli.team.bus import KEY_BYTES, FileBus, load_key
+from teamcli.team.mailbox import Mailbox
+from teamcli.team.message import LEAD, USER, Message, MessageType, is_address, message_id
+from teamcli.team.roster import Member, Status, read_team
+from teamcli.timeline import NAME_WIDTH, EventLog, Line, concerns, describe, last_lead_turn
+from teamcli.trust import home_dir
+from teamcli.ui.signals import SignalReceived, signals_raise
+
+FOLLOW_SECONDS = 0.2
+DIM, MAGENTA, RED, PLAIN = "\x1b[2m", "\x1b[35m", "\x1b[31m", "\x1b[0m"
+
+
+def show_team(as_json: bool) -> int:
+    """Print the roster; returns the exit code."""
+    place = _Place.here()
+    overview = place.overview()
+    if as_json:
+        team = {"team_name": place.team.name, "running": place.pid is not None, "pid": place.pid}
+        _print_json({**team, **overview.to_json()})
+    else:
+        print(neutralise(f"{place.describe()}\n{overview.to_text(time.time())}"))
+    if place.damage:
+        _warn(place.damage)
+    return ExitStatus.USAGE if place.damage else ExitStatus.DONE
+
+
+def show_inbox(name: str, only_unread: bool, as_json: bool) -> int:
+    """Print an inbox; returns the exit code."""
+    place = _Place.here()
+    exact = place.owner_of_inbox(name or LEAD)
+    mails = [mail for mail in place.mail(exact) if not (only_unread and mail.is_read)]
+    if as_json:
+        for mail in mails:
+            _print_json(mail.to_json())
+    elif only_unread and not mails:
+        print(f"No unread messages for {exact}.")
+    else:
+        print(mail_text(exact, mails))
+    return ExitStatus.DONE
+
+
+def send(name: str, text: str) -> int:
+    """Append a message from the user to an inbox; returns the exit code."""
+    place = _Place.here()
+    if not place.directory.root.is_dir():
+        raise UsageError(f"there is no team in {Path.cwd()}: start teamcli here first, or name a directory with --cwd")
+    if not text.strip():
+        raise UsageError("the message is empty (try teamcli send --help)")
+    exact = place.recipient(name)
+    unique = message_id(USER, secrets.token_hex(8))
+    bus = FileBus(place.directory.inbox, load_key(home_dir()))
+    try:
+        bus.send(Message(MessageType.MESSAGE, USER, exact, text, time.time(), unique))
+    finally:
+        bus.close()
+    waits = "" if place.pid is not None else "; nothing runs here, so it waits there until teamcli is started"
+    print(f"Sent message to {exact}{waits}")
+    return ExitStatus.DONE
+
+
+def show_log(follow: bool, agent: str, last: int | None, as_json: bool) -> int:
+    """Print the timeline, and go on with it if asked to; returns the exit code."""
+    place = _Place.here()
+    printer = _Printer(agent, as_json)
+    events = EventLog(place.directory.events)
+    with signals_raise(SIGINT, SIGTERM, SIGHUP), closing(events):
+        try:
+            printer.print(deque(filter(printer.wants, events.read()), maxlen=last))
+            if agent and not printer.has_printed:
+                place.check_agent(agent, may_come=follow)
+            while follow:
+                _pause()
+                printer.print(filter(printer.wants, events.read()))
+        except SignalReceived as e:
+            return e.exit_code
+    if not printer.has_printed and not as_json:
+        print("Nothing has happened here yet.")
+    return ExitStatus.DONE
+
+
+def _pause() -> None:
+    """Raises: BrokenPipeError, as soon as nobody reads any more."""
+    if not stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
+        time.sleep(FOLLOW_SECONDS)
+        return
+    reader = select.poll()
+    reader.register(sys.stdout, 0)  # no event but that the other end has gone
+    if reader.poll(FOLLOW_SECONDS * 1000):
+        raise BrokenPipeError
+
+
+class _Printer:
+    """Events as lines: plain, in colour on a terminal, or as JSON."""
+
+    def __init__(self, agent: str, as_json: bool) -> None:
+        self._agent = agent
+        self._as_json = as_json
+        self._has_colour = has_colour(sys.stdout)
+        self.has_printed = False
+
+    def wants(self, row: Json) -> bool:
+        return not self._agent or concerns(row, self._agent)
+
+    def print(self, rows: Iterable[Json]) -> None:
+        for row in rows:
+            self.has_printed = True
+            if self._as_json:
+                _print_json(row)
+            else:
+                print(self._painted(describe(row)), flush=True)
+
+    def _painted(self, line: Line) -> str:
+        if not self._has_colour:
+            return str(line)
+        text = f"{RED}{line.text}{PLAIN}" if line.is_bad else line.text
+        return f"{DIM}{line.time}{PLAIN}  {MAGENTA}{line.agent:<{NAME_WIDTH}}{PLAIN}  {text}"
+
+
+class _Place:
+    """The team of a directory as its files tell it at this moment."""
+
+    def __init__(self, directory: TeamDir) -> None:
+        self.directory = directory
+        self.team = read_team(directory.config)
+        self.pid = lock_holder(directory.lock)
+
+    @classmethod
+    def here(cls) -> _Place:
+        """Raises: StateError."""
+        directory = TeamDir.of(Path.cwd())
+        for path in (directory.root, directory.inbox, directory.transcripts):
+            if path.is_symlink():  # it could lead anywhere, and `send` would write there
+                raise StateError(f"{path} is a symbolic link; remove it")
+        return cls(directory)
+
+    def overview(self) -> Overview:
+        members = tuple(map(self._as_it_stands, self.team.members))
+        now = time.time()
+        standing = tuple(r for r in self.team.requests if r.is_open and not r.has_lapsed(now))
+        unread = {name: count_unread(self.mail(name)) for name in (LEAD, *(member.name for member in members))}
+        return Overview(self._lead(), members, standing, unread)
+
+    def describe(self) -> str:
+        where = Path.cwd()
+        if self.pid is not None:
+            return f"teamcli runs in {where} (process {self.pid})."
+        return f"Nothing runs here: there is no teamcli at work in {where}."
+
+    @property
+    def damage(self) -> str:
+        """What of the roster's file cannot be read, in words."""
+        if not self.team.problems:
+            return ""
+        problems = "; ".join(self.team.problems)
+        what_now = "the next start of teamcli here keeps it aside and rebuilds what is missing"
+        return f"{self.directory.config} is damaged ({problems}); {what_now}"
+
+    def recipient(self, name: str) -> str:
+        """The exact name of somebody who can be written to.
+
+        Raises: UsageError, listing the names there are
+        """
+        return self._named(name, [LEAD, *(member.name for member in self.team.members if member.is_active)])
+
+    def owner_of_inbox(self, name: str) -> str:
+        """The exact name of the lead or anybody who is or was in the team.
+
+        Raises: UsageError, listing the names there are
+        """
+        if is_address(name) and (self.directory.inbox / f"{name}.jsonl").exists():
+            return name  # perhaps forgotten, or lost with a damaged roster
+        return self._named(name, [LEAD, *(member.name for member in self.team.members)])
+
+    def check_agent(self, name: str, may_come: bool) -> None:
+        """Nothing was found of `name`: where it is nobody's, raise a UsageError, or only say so if it may become."""
+        try:
+            self._named(name, [LEAD, USER, *(member.name for member in self.team.members)])
+        except UsageError as e:
+            if not may_come:
+                raise
+            _warn(f"{e}; waiting for it to come")
+
+    def _named(self, name: str, names: Sequence[str]) -> str:
+        for each in names:
+            if each.casefold() == name.casefold():
+                return each
+        is_gone = any(member.name.casefold() == name.casefold() for member in self.team.members)
+        problem = f"'{name}' is shut down" if is_gone else f"there is no teammate '{name}'"
+        raise UsageError("; ".join(filter(None, [problem, f"there are: {', '.join(names)}", self.damage])))
+
+    def mail(self, name: str) -> list[Mail]:
+        mailbox = Mailbox(self._bus, name, read_marks(self.directory.transcripts / f"{name}.jsonl"))
+        return look_into(self._bus, name, mailbox)
+
+    @cached_property
+    def _bus(self) -> FileBus:
+        home = home_dir()
+        # Whoever has no key has signed nothing: what stands here then comes from outside, and no key need be made.
+        key = load_key(home) if (home / "key").exists() else secrets.token_bytes(KEY_BYTES)
+        return FileBus(self.directory.inbox, key)
+
+    def _as_it_stands(self, member: Member) -> Member:
+        """Where nothing runs nobody works: the program was killed, and the next start will find them interrupted."""
+        if self.pid is None and member.status in (Status.WORKING, Status.SPAWNING):
+            return replace(member, status=Status.IDLE, interrupted=True, waiting_for="")
+        return member
+
+    def _lead(self) -> LeadState:
+        if self.pid is None:
+            return LeadState("not running")
+        started = self.directory.lock.stat().st_mtime
+        turn = last_lead_turn(self.directory.events)
+        if turn is None or turn.at < started:
+            return LeadState("idle", started)
+        return LeadState("working" if turn.is_under_way else "idle", turn.at)
+
+
+def _warn(text: str) -> None:
+    print(f"teamcli: {neutralise(text)}", file=sys.stderr)
+
+
+def _print_json(value: Json) -> None:
+    print(json.dumps(value), flush=True)
