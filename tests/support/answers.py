@@ -204,6 +204,11 @@ def drip(delay: float = 0.0, size: int = 0) -> Fault:
     return Fault("drip", delay=delay, size=size)
 
 
+def delay(seconds: float) -> Fault:
+    """A model that takes its time before it says anything."""
+    return Fault("delay", BEFORE_HEADERS, delay=seconds)
+
+
 def malformed_event(after: int = 2) -> Fault:
     return Fault("raw", after, payload=b'event: content_block_delta\ndata: {"type": "content_block_del\n\n')
 
@@ -236,6 +241,16 @@ def turns(n: int, command: str = "true", last: str = "done") -> Callable[[Json, 
         return tool("bash", command=command.replace("{n}", str(done))) if done < n else text(last)
 
     return script
+
+
+def slowly(script: Callable[[Json, int], AnswerLike], seconds: float) -> Callable[[Json, int], AnswerLike]:
+    """The same answers, each of them after so many seconds."""
+
+    def slow_script(request: Json, n: int) -> AnswerLike:
+        reply = as_answer(script(request, n))
+        return replace(reply, faults=(*reply.faults, delay(seconds))) if isinstance(reply, Answer) else reply
+
+    return slow_script
 
 
 def rules(*pairs: tuple[str, AnswerLike]) -> Callable[[Json, int], AnswerLike]:

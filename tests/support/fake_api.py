@@ -40,6 +40,7 @@ from tests.support.answers import (
     comment,
     cut_after,
     cut_before_headers,
+    delay,
     drip,
     error_event,
     malformed_event,
@@ -51,6 +52,7 @@ from tests.support.answers import (
     rules,
     said_by_user,
     sign,
+    slowly,
     stall_after,
     stall_before_headers,
     status,
@@ -77,6 +79,7 @@ __all__ = [
     "comment",
     "cut_after",
     "cut_before_headers",
+    "delay",
     "drip",
     "error_event",
     "malformed_event",
@@ -88,6 +91,7 @@ __all__ = [
     "rules",
     "said_by_user",
     "sign",
+    "slowly",
     "stall_after",
     "stall_before_headers",
     "status",
@@ -499,6 +503,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.flush()
             with self.server.api._stall() as released:
                 self._watch(None, released)
+        elif fault.kind == "delay":
+            self._watch(fault.delay)
         elif fault.kind == "cut":
             self.wfile.flush()
             self.close_connection = True

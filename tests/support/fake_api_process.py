@@ -6,8 +6,8 @@
 
 A script file is a JSON list in the words of `answers.py`: `"hi"`, `{"text": "hi"}`, `{"tool": "bash", "input":
 {"command": "ls"}}`, `{"answer": [...], "stop_reason": "max_tokens"}`, `{"status": 529, "retry_after": 1}`,
-`{"cut_after": 3}`, `{"stall_after": 3}`, `{"repeat": 5, "answer": [...]}`; `{"rules": [["pattern", ANSWER], ...]}`
-instead of the list answers by pattern.
+`{"cut_after": 3}`, `{"stall_after": 3}`, `{"answer": ["hi", {"delay": 0.05}]}`, `{"repeat": 5, "answer": [...]}`;
+`{"rules": [["pattern", ANSWER], ...]}` instead of the list answers by pattern.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from tests.support.answers import (
     Status,
     answer,
     rules,
+    slowly,
     text,
     tool,
     turns,
@@ -47,6 +48,7 @@ REPOSITORY = Path(__file__).parents[2]
 FAULTS: dict[str, Callable[[Any], Fault]] = {
     "cut_after": answers.cut_after,
     "stall_after": answers.stall_after,
+    "delay": answers.delay,
     "drip": answers.drip,
     "malformed_event": answers.malformed_event,
     "ping": answers.ping,
@@ -67,7 +69,8 @@ class FakeAPIProcess:
     def __init__(self, script: str | list[Any] | Json, log: Path, *, keep_bodies: int | None = None) -> None:
         """
         Args:
-            script: A named script (`hi`, `turns:N`, `turns:N:COMMAND`, `sleeps:N`), or what a script file would hold.
+            script: A named script (`hi`, `turns:N`, `turns:N:COMMAND`, `slow_turns:N:SECONDS`, `sleeps:N`), or what a
+                script file would hold.
             log: Where it writes one JSON line per request, finished answer and breach; starts empty.
             keep_bodies: How many request bodies the log holds (None: all).
         """
@@ -160,7 +163,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.support.fake_api", description=__doc__)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--text", help="answer this text, always")
-    source.add_argument("--script", help="hi, turns:N[:COMMAND], sleeps:N")
+    source.add_argument("--script", help="hi, turns:N[:COMMAND], slow_turns:N:SECONDS, sleeps:N")
     source.add_argument("--script-file", type=Path)
     parser.add_argument("--default-text", help="the answer when the script has run out")
     parser.add_argument("--log", help="append one JSON line per request, answer and breach")
@@ -184,6 +187,8 @@ def named_script(name: str) -> Script:
         return [text("hi")]
     if kind == "turns":
         return turns(int(details[0]), *details[1:])
+    if kind == "slow_turns":
+        return slowly(turns(int(details[0])), float(details[1]))
     if kind == "sleeps":
         return [answer(*(tool("bash", command="sleep 1") for _ in range(int(details[0])))), text("done")]
     raise ValueError(f"no script is called {name!r}")

@@ -1,0 +1,94 @@
+"""`teamcli demo`: a newcomer sees a team at work, and finds it again in the files."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.program import Program
+from tests.support.screen import Screen
+
+STEPS = 9
+
+
+@pytest.fixture
+def here(program: Program, tmp_path: Path) -> Iterator[Program]:
+    """The program with a place of its own for scratch directories."""
+    scratch = tmp_path / "a scratch"
+    scratch.mkdir()
+    program.variables["TMPDIR"] = str(scratch)
+    yield program
+    shutil.rmtree(scratch)
+
+
+def scratch_of(program: Program) -> Path:
+    (directory,) = Path(program.variables["TMPDIR"]).glob("teamcli-demo-*")
+    return directory
+
+
+def test_ends_by_itself_without_a_terminal(here: Program) -> None:
+    ran = here.run("demo")
+    assert (ran.code, ran.err) == (0, "")
+    directory = scratch_of(here)
+    assert str(directory) in ran.out and list(here.directory.iterdir()) == []
+    for shown in (
+        "team >> spawn alice as coder:",
+        "alice → bob: read notes.txt",
+        "[bob] read_file: 1 hello from alice",
+        "bob → lead (result)",
+        '"from":"alice","to":"bob"',
+        "outside, claims to be a shell",
+        "'alice' was idle and is shut down now",
+        "tail -F",
+    ):
+        assert shown in ran.out, shown
+    assert "teamcli: " not in ran.out and ran.out.count("--- ") == STEPS
+
+
+def test_the_commands_that_it_prints_work_as_they_stand(here: Program) -> None:
+    out = here.run("demo").out
+    directory = scratch_of(here)
+    printed = [line.strip() for line in out.splitlines() if re.match(r"  (cat|.* log --cwd) ", line)]
+    printed += re.findall(r"^To remove it: +(.*)$", out, re.MULTILINE)
+    assert len(printed) == 5
+    for command in printed:
+        done = subprocess.run(["bash", "-c", command], env=here.env(), capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, ""), command
+        assert done.stdout or command.startswith("rm")
+    assert not directory.exists()
+
+
+def test_what_is_left_behind_can_be_looked_at_and_continued(here: Program) -> None:
+    here.run("demo")
+    left = Program(scratch_of(here), here.home)
+    shown = left.run("team", "--json").json
+    assert {member["name"]: member["status"] for member in shown["members"]} == {"alice": "shutdown", "bob": "shutdown"}
+    assert "result" in left.run("inbox").out
+    assert left.run("-p", "--offline", "--continue", "list").code == 0
+
+
+def test_at_a_terminal_the_reader_sets_the_pace(here: Program) -> None:
+    with Screen(here, "demo", columns=120, lines=60) as screen:
+        screen.wait_for("1 of 9")
+        screen.wait_for("Enter goes on")
+        assert "Spawned" not in screen.text
+        screen.type("\r")
+        screen.wait_for("2 of 9")
+        assert "Spawned 'bob'" in screen.text
+        screen.type("\x04")
+        screen.wait_for("To remove it:")
+        assert screen.wait_for_end() == 0
+    assert scratch_of(here).is_dir()
+
+
+def test_ctrl_c_ends_it(here: Program) -> None:
+    with Screen(here, "demo", columns=120, lines=60) as screen:
+        screen.wait_for("Enter goes on")
+        screen.type("\x03")
+        screen.wait_for("To remove it:")
+        assert screen.wait_for_end() == 130

@@ -1,0 +1,246 @@
+"""Slash commands about the team, at the real prompt. None of them costs a model call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.fake_api import FakeAPI, answer, said_by_user, stall_after, text, tool
+from tests.support.program import Program
+from tests.support.running import Running
+from tests.support.screen import Screen
+from tests.support.team_script import TeamScript
+from tests.support.waiting import wait_until
+
+BYPASS = ("--permission-mode", "bypassPermissions")
+UNTIL_GO = "spawn alice as coder: run until [ -e go ]; do sleep 0.05; done"
+RESTS = "spawn bob as reviewer: read a.txt"
+
+
+@pytest.fixture
+def repl(program: Program) -> Iterator[Running]:
+    """A REPL with bob, who rests, and alice, who works until there is a file `go`."""
+    with Running(program, *BYPASS) as repl:
+        repl.type(RESTS)
+        repl.type("/wait")
+        repl.type(UNTIL_GO)
+        wait_until(lambda: member(program, "alice").get("status") == "working" and has_command(program))
+        yield repl
+
+
+def has_command(program: Program) -> bool:
+    events = program.directory / ".team/events.jsonl"
+    return events.exists() and '"tool":"bash"' in events.read_text()
+
+
+def member(program: Program, name: str) -> dict[str, Any]:
+    path = program.directory / ".team/config.json"
+    members = json.loads(path.read_text())["members"] if path.exists() else []
+    return next((each for each in members if each["name"] == name), {})
+
+
+def row(repl: Running, name: str) -> list[str]:
+    """The words of the last row of a table that is about `name`."""
+    return [line.split() for line in repl.out.splitlines() if line.startswith(f"{name} ")][-1]
+
+
+class TestTeam:
+    def test_shows_everybody_the_lead_on_top(self, repl: Running) -> None:
+        repl.type("/team")
+        repl.wait_for("\nalice ")
+        table = repl.out[repl.out.index("NAME ") :].splitlines()
+        assert table[0].split() == ["NAME", "ROLE", "STATUS", "SINCE", "UNREAD", "CALLS", "COST"]
+        assert [line.split()[0] for line in table[1:4]] == ["lead", "bob", "alice"]
+        assert row(repl, "bob")[1:3] == ["reviewer", "idle"] and row(repl, "alice")[1:3] == ["coder", "working"]
+
+    def test_without_teammates(self, program: Program) -> None:
+        ran = program.run(stdin="/team\n/wait\n/pause\n/inbox\n/log\n")
+        for shown in ("No teammates yet.", "Nobody works", "there is nobody in the team", "No messages for lead."):
+            assert shown in ran.out, shown
+        assert "Nothing has happened yet." in ran.out
+
+    def test_marks_those_who_are_held_back(self, program: Program, repl: Running) -> None:
+        repl.type("/pause alice")
+        repl.wait_for("Paused 'alice'")
+        wait_until(lambda: member(program, "alice")["status"] == "idle")
+        repl.type("/team")
+        repl.wait_for("interrupted; paused")
+
+
+class TestMail:
+    def test_looking_consumes_nothing(self, program: Program) -> None:
+        script = TeamScript(
+            lead=[tool("spawn_teammate", name="bob", role="reviewer", prompt="x"), text("hired"), text("ok")],
+            bob=[text("first"), text("second")],
+        )
+        with FakeAPI(script) as api:
+            program.url = api.url
+            with Running(program) as repl:
+                repl.type("go")
+                repl.type("/wait")
+                repl.type("/send bob and again")  # its result does not wake the lead
+                repl.type("/wait")
+                repl.type("/inbox")
+                repl.type("/inbox lead")
+                repl.wait_for("2 messages for lead, 1 unread", times=2)
+                repl.type("/inbox bob")
+                repl.wait_for("user  message  and again")
+                assert repl.leave() == 0
+        assert len(script.requests["lead"]) == 3
+
+    def test_a_message_wakes_a_teammate(self, program: Program, repl: Running) -> None:
+        repl.type("/send @Bob write done.txt: by bob")
+        repl.wait_for("Sent message to bob")
+        wait_until(lambda: (program.directory / "done.txt").exists())
+
+    def test_the_timeline(self, repl: Running) -> None:
+        repl.type("/log")
+        repl.wait_for("alice     spawned as coder")
+        repl.type("/log 1")
+        repl.type("/log x")
+        repl.wait_for("N must be a whole number, not 'x'")
+
+
+class TestStopping:
+    def test_stop_interrupts_and_resume_goes_on(self, program: Program, repl: Running) -> None:
+        repl.type("/stop alice")
+        repl.wait_for("Stopped 'alice'")
+        wait_until(lambda: member(program, "alice")["interrupted"])
+        repl.type("/stop bob")
+        repl.wait_for("'bob' is not working")
+        (program.directory / "go").touch()
+        repl.type("/resume")
+        repl.wait_for("'alice' goes on")
+        wait_until(lambda: not member(program, "alice")["interrupted"])
+
+    def test_a_lead_that_mail_has_woken_can_be_stopped(self, program: Program) -> None:
+        hire = tool("spawn_teammate", name="bob", role="reviewer", prompt="x")
+        script = TeamScript(
+            lead=[hire, text("hired"), answer(text("never ending"), stall_after(2))], bob=[text("done")]
+        )
+        with FakeAPI(script) as api:
+            program.url = api.url
+            with Running(program) as repl:
+                repl.type("/stop lead")
+                repl.wait_for("The lead is not working")
+                repl.type("go")
+                api.wait_for_stall()
+                repl.type("/stop lead")
+                repl.wait_for("Stopped the lead")
+                repl.type("/wait")
+                repl.wait_for("Nobody works any more")
+
+    def test_pause_and_resume_all(self, program: Program, repl: Running) -> None:
+        repl.type("/pause")
+        repl.wait_for("Paused 'bob'")
+        repl.wait_for("Paused 'alice'")
+        repl.type("/pause")
+        repl.wait_for("That would change nothing")
+        repl.type("/send bob write done.txt: by bob")
+        repl.wait_for("Sent message to bob")
+        assert not (program.directory / "done.txt").exists()
+        repl.type("/resume bob")
+        wait_until(lambda: (program.directory / "done.txt").exists())
+        assert member(program, "alice")["paused"]
+
+    def test_shutdown_and_forget(self, program: Program, repl: Running) -> None:
+        repl.type("/forget bob")
+        repl.wait_for("shut it down first")
+        repl.type("/shutdown bob")
+        repl.wait_for("'bob' was idle and is shut down now")
+        repl.type("/shutdown alice")
+        repl.wait_for("Asked 'alice' to shut down")
+        repl.type("/team")
+        repl.wait_for("user asked alice to shut down")
+        repl.type("/forget bob")
+        repl.wait_for("Forgot 'bob'")
+        assert not member(program, "bob") and member(program, "alice")
+
+
+@pytest.mark.parametrize("line", ["/send", "/stop", "/shutdown", "/forget", "/pause", "/resume", "/inbox"])
+def test_unknown_and_missing_names_list_those_there_are(program: Program, line: str) -> None:
+    ran = program.run(*BYPASS, stdin=f"{RESTS}\n/wait\n{line} carol hi\n{line}\n")
+    errors = [shown for shown in ran.out.splitlines() if shown.startswith("teamcli:")]
+    assert len(errors) == (1 if line in ("/pause", "/resume", "/inbox") else 2)
+    assert all("bob" in error for error in errors) and "carol" in errors[0]
+
+
+class TestPlans:
+    def script(self, *after: Any) -> TeamScript:
+        hire = tool("spawn_teammate", name="alice", role="coder", prompt="x", plan=True)
+        plan = tool("submit_plan", plan="1. look\n2. leap")
+        return TeamScript(
+            lead=[hire, text("hired"), *[text("seen")] * 4],
+            alice=[plan, text("submitted"), *after],
+        )
+
+    def talk(self, program: Program, script: TeamScript, *lines: str) -> str:
+        with FakeAPI(script) as api:
+            program.url = api.url
+            ran = program.run(*BYPASS, stdin="\n".join(["go", "/wait", *lines, ""]))
+        assert ran.code == 0, ran.err
+        return ran.out
+
+    def test_are_shown_and_approved(self, program: Program) -> None:
+        script = self.script(text("thanks"))
+        out = self.talk(program, script, "/team", "/approve", "/approve alice", "/wait", "/approve")
+        assert "Waiting for an answer:" in out and "plan of alice" in out and "1. look\n2. leap" in out
+        assert "Approved the plan of 'alice'" in out and "No plan waits" in out
+        assert 'approve="true"' in said_by_user(script.requests["alice"][2])
+
+    def test_are_rejected_with_words(self, program: Program) -> None:
+        script = self.script(text("I see"))
+        out = self.talk(program, script, "/reject", "/reject req-0", "/reject alice look twice", "/wait")
+        assert "say which plan" in out and "no request 'req-0'" in out and "Rejected the plan of 'alice'" in out
+        assert "look twice" in said_by_user(script.requests["alice"][2])
+
+    def test_from_another_shell_they_can_be_seen(self, program: Program) -> None:
+        self.talk(program, self.script())
+        (request,) = program.run("team", "--json").json["requests"]
+        assert (request["kind"], request["teammate"], request["state"]) == ("plan", "alice", "open")
+        out = program.run("team").out
+        assert request["id"] in out and "/approve ID" in out
+
+
+class TestWaiting:
+    def test_ends_when_nobody_works_any_more(self, program: Program, repl: Running) -> None:
+        repl.type("/wait")
+        repl.type("!echo after the waiting")
+        (program.directory / "go").touch()
+        repl.wait_for("after the waiting")
+        assert repl.out.rindex("alice → lead (result)") < repl.out.rindex("after the waiting")
+
+    def test_ctrl_c_ends_the_waiting_and_nothing_else(self, program: Program) -> None:
+        with Screen(program, *BYPASS) as screen:
+            screen.wait_for("team >>")
+            screen.type(UNTIL_GO + "\r")
+            wait_until(lambda: has_command(program))
+            screen.wait_for("team >>", 2)
+            screen.type("/wait\r")
+            screen.wait_for("Waiting for alice")
+            screen.type("\x03")
+            screen.wait_for("Interrupted")
+            assert member(program, "alice")["status"] == "working"
+            screen.type("q\r")
+            assert screen.wait_for_end() == 0
+
+    def test_a_teammates_question_is_asked_meanwhile(self, program: Program) -> None:
+        gate = program.directory / "gate"
+        gate.write_text("#!/bin/sh\nuntil [ -e go ]; do sleep 0.05; done\n")
+        gate.chmod(0o755)
+        with Screen(program, "--allowedTools", "bash(./gate)") as screen:
+            screen.wait_for("team >>")
+            screen.type("spawn alice as coder: run ./gate then run touch made\r")
+            wait_until(lambda: has_command(program))
+            screen.wait_for("team >>", 2)
+            screen.type("/wait\r")
+            screen.wait_for("Waiting for alice")
+            (program.directory / "go").touch()
+            screen.wait_for("alice wants to use bash")
+            screen.wait_for("Allow?")
+            screen.type("y\r")
+            screen.wait_for("Nobody works any more")
+        assert (program.directory / "made").exists()

@@ -1,0 +1,71 @@
+"""The smallest thing that is a MessageBus: what the suite asks of one, it asks of this too."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Container
+
+from teamcli.cancel import CancelScope
+from teamcli.errors import MessageTooLong
+from teamcli.team.bus import Batch, Entry, Position
+from teamcli.team.line import MAX_LINE_BYTES
+from teamcli.team.message import LEAD, Message, check_name
+
+
+class MemoryBus:
+    def __init__(self) -> None:
+        self._inboxes: dict[str, list[Message]] = {}
+        self._changed = threading.Condition()
+        self._callbacks: list[Callable[[str], None]] = []
+        self._is_closed = False
+
+    def send(self, message: Message) -> bool:
+        if len(message.content.encode("utf-8", "replace")) >= MAX_LINE_BYTES:
+            raise MessageTooLong(f"the message to '{message.to}' is longer than 256 KB")
+        with self._changed:
+            self._inbox(message.to).append(message)
+            self._changed.notify_all()
+        for callback in self._callbacks:
+            callback(message.to)
+        return True
+
+    def send_once(self, message: Message) -> bool:
+        return all(other.id != message.id for other in self._inbox(message.to)) and self.send(message)
+
+    def unread(self, name: str, position: Position, seen: Container[str] = ()) -> Batch:
+        inbox = tuple(self._inbox(name))
+        new = {message.id: message for message in inbox[position.offset :] if message.id not in seen}
+        return Batch(tuple(new.values()), Position(len(inbox), 1))
+
+    def has_unread(self, name: str, position: Position) -> bool:
+        return len(self._inbox(name)) > position.offset
+
+    def peek(self, name: str) -> list[Entry]:
+        return [Entry(message, Position(n, 1)) for n, message in enumerate(self._inbox(name), 1)]
+
+    def wait(self, name: str, position: Position, cancel: CancelScope, timeout_seconds: float | None = None) -> bool:
+        def is_over() -> bool:
+            return self._is_closed or cancel.cancelled or self.has_unread(name, position)
+
+        with cancel.on_cancel(self._wake), self._changed:
+            self._changed.wait_for(is_over, timeout_seconds)
+        return not self._is_closed and not cancel.cancelled and self.has_unread(name, position)
+
+    def subscribe(self, callback: Callable[[str], None]) -> None:
+        self._callbacks.append(callback)
+
+    def rotate(self, name: str, position: Position) -> Position:
+        return position
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _inbox(self, name: str) -> list[Message]:
+        if name != LEAD:
+            check_name(name)
+        return self._inboxes.setdefault(name, [])
