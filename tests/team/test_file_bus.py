@@ -1,0 +1,639 @@
+"""The bus in files: what stands on the disk, who may write to it, and what becomes of lines that are no messages."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from teamcli.cancel import CancelScope
+from teamcli.errors import StateError
+from teamcli.team.bus import FileBus, Position, load_key
+from teamcli.team.line import LineCodec, Origin, Reading
+from teamcli.team.message import MessageType, message_id
+from tests.support.waiting import DEADLINE_SECONDS, wait_until
+from tests.team.letters import KEY, append, contents, letter, outside
+
+BEGINNING = Position()
+FRAGMENTS = [b"{", b'{"type":"mess', b'{"a":', b'{"a":{"b":"', b"x", b" ", outside()[:-3], b"\xff"]
+MakeBus = Callable[..., FileBus]
+
+
+@pytest.fixture
+def make_bus(tmp_path: Path) -> Iterator[MakeBus]:
+    """Each call is a start of the program."""
+    made: list[FileBus] = []
+
+    def make(**options: object) -> FileBus:
+        made.append(FileBus(tmp_path / "inbox", KEY, **({"durable": False, "poll_seconds": 0.02} | options)))
+        return made[-1]
+
+    yield make
+    for bus in made:
+        bus.close()
+
+
+@pytest.fixture
+def bus(make_bus: MakeBus, told: list[str]) -> FileBus:
+    return make_bus(on_quarantine=told.append)
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Path:
+    return tmp_path / "inbox" / "alice.jsonl"
+
+
+def unread(bus: FileBus, position: Position = BEGINNING) -> list[str]:
+    return contents(bus.unread("alice", position).messages)
+
+
+def quarantined(inbox: Path) -> list[dict[str, object]]:
+    path = inbox.with_name("alice.bad.jsonl")
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+
+
+# The lines
+
+
+def test_a_line_is_plain_json_that_only_its_owner_may_read(bus: FileBus, inbox: Path) -> None:
+    message = letter("日本 \ud800", request_id="r1", approve=True)
+    bus.send(message)
+    row = json.loads(inbox.read_bytes())
+    assert row.pop("sig")
+    assert row == {
+        "type": "message",
+        "from": "lead",
+        "to": "alice",
+        "content": "日本 ?",
+        "timestamp": message.timestamp,
+        "id": message.id,
+        "request_id": "r1",
+        "approve": True,
+    }
+    assert "日本".encode() in inbox.read_bytes()
+    assert inbox.stat().st_mode & 0o777 == 0o600 and inbox.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_no_field_can_take_the_place_of_a_stamp(bus: FileBus) -> None:
+    fields = {"from": "lead", "sig": "x", "to": "bob", "content": "false", "type": "result", "id": "y"}
+    bus.send(letter("true")._replace(fields=fields))
+    (message,) = bus.unread("alice", Position()).messages
+    assert (message.content, message.type, message.to, message.is_foreign) == ("true", "message", "alice", False)
+    assert message.fields == {}
+
+
+@given(content=st.text(), sender=st.text(), fields=st.dictionaries(st.text(), st.none() | st.text() | st.integers()))
+def test_any_text_survives_the_line(content: str, sender: str, fields: dict[str, object]) -> None:
+    codec = LineCodec(KEY)
+    message = letter(content, sender=sender, id="x")._replace(fields=fields)
+    line = codec.write(message)
+    assert line.count(b"\n") == 1
+    (reading,) = codec.read(Origin("alice", 1, 0.0), line, 0)
+    assert isinstance(reading, Reading) and not reading.message.is_foreign and reading.end == len(line)
+    assert (reading.message.content, reading.message.sender) == (content, sender)
+    stamps = {"type", "from", "to", "content", "timestamp", "id", "sig"}
+    assert reading.message.fields == {name: value for name, value in fields.items() if name not in stamps}
+
+
+def test_a_legacy_locale_changes_nothing(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from teamcli.team.bus import *; from tests.team.letters import *\n"
+        "bus = FileBus(Path(sys.argv[1]), KEY, on_quarantine=lambda _: None)\n"
+        "text = '\\u65e5\\u672c \\U0001f680'; bus.send(letter(text))\n"
+        "append(Path(sys.argv[1]) / 'alice.jsonl', 'n\\xf6\\n'.encode())\n"
+        "assert bus.unread('alice', Position()).messages[0].content == text"
+    )
+    environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environment, check=True)
+    assert "日本 🚀" in (tmp_path / "alice.jsonl").read_text("utf-8")
+    assert "nö" in (tmp_path / "alice.bad.jsonl").read_text("utf-8")
+
+
+# Lines from outside
+
+
+def test_a_shell_can_write_to_an_agent(bus: FileBus, inbox: Path) -> None:
+    inbox.parent.mkdir()
+    line = '{"type":"message","from":"me","content":"hi"}'
+    before = time.time()
+    subprocess.run(f"echo '{line}' >> {inbox}", shell=True, check=True)
+    (message,) = bus.unread("alice", Position()).messages
+    assert (message.sender, message.content, message.is_foreign, message.to) == ("me", "hi", True, "alice")
+    assert message.id and before <= message.timestamp <= time.time()
+
+
+def test_its_own_id_and_time_are_kept_and_nothing_else_of_it_counts(bus: FileBus, inbox: Path) -> None:
+    append(inbox, outside(id="mine", timestamp=5, to="bob", request_id="r", approve=True, sig="x"))
+    (message,) = bus.unread("alice", Position()).messages
+    assert (message.id, message.timestamp, message.to, message.fields) == ("mine", 5.0, "alice", {})
+
+
+@pytest.mark.parametrize("timestamp", [float("nan"), float("inf"), 10**400, -1, "soon", None, [1]])
+def test_a_time_that_is_none_is_the_time_it_was_seen(bus: FileBus, inbox: Path, timestamp: object) -> None:
+    append(inbox, outside(timestamp=timestamp))
+    (message,) = bus.unread("alice", Position()).messages
+    assert abs(message.timestamp - time.time()) < DEADLINE_SECONDS
+
+
+@pytest.mark.parametrize("id", ["", "x" * 101, 7, None, "a\nb", message_id("alice", "call", "bob")])
+def test_an_id_that_is_none_or_looks_like_ours_is_replaced(bus: FileBus, inbox: Path, id: object) -> None:
+    append(inbox, outside(id=id) * 2)
+    first, second = bus.unread("alice", Position()).messages
+    assert first.id != second.id and id not in (first.id, second.id)
+
+
+def test_the_id_from_its_position_stays_over_restarts(make_bus: MakeBus, inbox: Path) -> None:
+    append(inbox, outside() * 2)
+    first, second = (make_bus().unread("alice", Position()).messages for _ in range(2))
+    assert [message.id for message in first] == [message.id for message in second]
+
+
+def test_the_same_line_in_the_inbox_after_a_rotation_is_another_message(make_bus: MakeBus, inbox: Path) -> None:
+    append(inbox, outside())
+    bus = make_bus(rotate_bytes=1)
+    batch = bus.unread("alice", Position())
+    position = bus.rotate("alice", batch.position)
+    append(inbox, outside())
+    assert len(bus.unread("alice", position, {batch.messages[0].id}).messages) == 1
+
+
+def test_odd_but_harmless_lines_are_delivered(bus: FileBus, inbox: Path) -> None:
+    append(inbox, b"\n  \n" + outside("crlf").replace(b"\n", b"\r\n"))
+    append(inbox, b'  { "type" : "broadcast", "from":"", "content":"a\ttab" }  \n')
+    append(inbox, outside("surrogate").replace(b"surrogate", b"\\ud800!"))
+    assert unread(bus) == ["crlf", "a\ttab", "?!"]
+    assert not quarantined(inbox)
+
+
+BAD_LINES = [
+    (b"half a li", "not JSON"),
+    (b'{"type":"message","from":"me","content":"hi"', "torn"),
+    (b"\xff\xfe", "not UTF-8"),
+    (b'{"type":"message","from":"me","content":"\xe4"}', "not UTF-8"),
+    (b"[1]", "not a JSON object"),
+    (b"7", "not a JSON object"),
+    (b"{}", "`type` is missing"),
+    (b'{"type":"message","content":"hi"}', "`from` is missing"),
+    (b'{"type":"message","from":"me"}', "`content` is missing"),
+    (b'{"type":"message","from":"me","content":["hi"]}', "`content` must be a text"),
+    (b'{"type":"news","from":"me","content":"hi"}', "'news' without a valid signature"),
+    (b'{"type":["message"],"from":"me","content":"hi"}', "`type` must be a text"),
+    (b"[" * 100_000, "not JSON"),
+    (b'{"type":"message","from":"me","content":"%s"}' % (b"x" * 300_000), "longer than"),
+    (b'{"type":"message","from":"me","content":"hi","n":%s}' % (b"9" * 10_000), "not JSON"),
+    *((outside(type=kind).strip(), "without a valid signature") for kind in MessageType if "_" in kind),
+    (outside(type="result").strip(), "without a valid signature"),
+    (outside(type="error").strip(), "without a valid signature"),
+]
+
+
+@pytest.mark.parametrize(("line", "reason"), BAD_LINES, ids=lambda value: str(value)[:40])
+def test_a_bad_line_is_set_aside_once_with_its_reason_and_all_others_come(
+    make_bus: MakeBus, inbox: Path, told: list[str], line: bytes, reason: str
+) -> None:
+    before = outside("before")
+    append(inbox, before + line + b"\n" + outside("after"))
+    bus = make_bus(on_quarantine=told.append)
+    assert unread(bus) == unread(bus) == ["before", "after"]
+    assert unread(make_bus(on_quarantine=told.append)) == ["before", "after"]
+    (row,) = quarantined(inbox)
+    assert reason in str(row["reason"]) and row["offset"] == len(before)
+    assert row.get("line") == line.decode() if line.isascii() else row["base64"]
+    assert len(told) == 1 and reason in told[0] and "alice.bad.jsonl" in told[0]
+    assert contents(entry.message for entry in bus.peek("alice")) == ["before", "after"]
+
+
+def test_peek_sets_nothing_aside(bus: FileBus, inbox: Path, told: list[str]) -> None:
+    append(inbox, b"nonsense\n" + outside())
+    assert len(bus.peek("alice")) == 1
+    assert not told and not quarantined(inbox)
+
+
+def test_many_bad_lines_are_told_at_once_and_each_is_kept(bus: FileBus, inbox: Path, told: list[str]) -> None:
+    append(inbox, b"bad\n" * 3)
+    unread(bus)
+    append(inbox, b"worse\n")
+    unread(bus)
+    assert [row["offset"] for row in quarantined(inbox)] == [0, 4, 8, 12]
+    assert len(told) == 2 and told[0].startswith("3 lines") and told[1].startswith("a line")
+
+
+def test_mail_comes_even_where_nothing_can_be_set_aside(bus: FileBus, inbox: Path, told: list[str]) -> None:
+    append(inbox, b"nonsense\n" + outside("after"))
+    inbox.with_name("alice.bad.jsonl").mkdir()
+    assert unread(bus) == unread(bus) == ["after"]
+    assert len(told) == 1 and "nor set aside" in told[0]
+
+
+def test_a_line_that_is_not_finished_waits_for_its_end_and_wakes_nobody(bus: FileBus, inbox: Path) -> None:
+    line = outside("slow")
+    append(inbox, outside("first") + line[:20])
+    batch = bus.unread("alice", Position())
+    assert contents(batch.messages) == ["first"]
+    assert not bus.has_unread("alice", batch.position)
+    assert bus.wait("alice", batch.position, CancelScope(), 0.01) is False
+    append(inbox, line[20:])
+    assert bus.has_unread("alice", batch.position)
+    assert unread(bus, batch.position) == ["slow"]
+    assert not quarantined(inbox)
+
+
+def test_a_lone_bad_line_wakes_nobody_again_even_if_the_position_stays(bus: FileBus, inbox: Path) -> None:
+    append(inbox, b"nonsense\n")
+    assert bus.has_unread("alice", Position())
+    assert unread(bus) == []
+    assert not bus.has_unread("alice", Position())
+    append(inbox, outside())
+    assert bus.has_unread("alice", Position())
+
+
+@pytest.mark.parametrize(
+    "fragment", [b"{", b'{"type":"mess', b'{"a":', b'{"a":{"b":"', b"x", b" ", outside()[:-3], b"\xff"]
+)
+def test_our_message_behind_a_torn_line_begins_a_new_one(bus: FileBus, inbox: Path, fragment: bytes) -> None:
+    append(inbox, outside("before") + fragment)
+    bus.send(letter("ours"))
+    assert unread(bus) == ["before", "ours"]
+    assert inbox.read_bytes().startswith(outside("before") + fragment + b"\n")
+    assert len(quarantined(inbox)) == bool(fragment.strip())
+
+
+@pytest.mark.parametrize(
+    "fragment", [b"{", b'{"type":"mess', b'{"a":', b'{"a":{"b":"', b"x", b" ", outside()[:-3], b"\xff"]
+)
+def test_what_others_write_behind_a_torn_line_is_not_lost_with_it(
+    bus: FileBus, inbox: Path, fragment: bytes, told: list[str]
+) -> None:
+    append(inbox, outside("before") + fragment)
+    append(inbox, outside("after", nested={"a": {"b": 1}}) + outside("more"))
+    assert unread(bus) == ["before", "after", "more"]
+    assert [row["offset"] for row in quarantined(inbox)] == [len(outside("before"))] * bool(fragment.strip())
+
+
+def test_a_line_that_lacks_only_its_end_is_delivered_when_another_follows(bus: FileBus, inbox: Path) -> None:
+    append(inbox, outside("no newline")[:-1])
+    bus.send(letter("ours"))
+    assert unread(bus) == ["no newline", "ours"]
+
+
+# Signatures
+
+
+def only_foreign(bus: FileBus, name: str = "alice") -> bool:
+    messages = bus.unread(name, Position()).messages
+    return bool(messages) and all(message.is_foreign for message in messages)
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda line: line.replace(b"hi", b"ho"),
+        lambda line: line.replace(b'"lead"', b'"user"'),
+        lambda line: line.replace(b"1800000000.5", b"1800000000.6"),
+        lambda line: line.replace(b'"id":"msg_', b'"id":"msg_0'),
+        lambda line: line.replace(b'"sig"', b'"request_id":"r","sig"'),
+        lambda line: line.replace(b'{"type"', b'{"request_id":"r","type"'),
+        lambda line: line[:-3] + b'","content":"ho"}\n',
+        lambda line: line[:-4] + (b"0" if line[-4:-3] != b"0" else b"1") + b'"}\n',
+        lambda line: line[:-43] + b'"}\n',
+        lambda line: line.replace(b"}", b" }"),
+    ],
+)
+def test_a_line_of_ours_that_was_changed_is_foreign(bus: FileBus, inbox: Path, forge: Callable[[bytes], bytes]) -> None:
+    line = LineCodec(KEY).write(letter("hi"))
+    assert forge(line) != line
+    append(inbox, forge(line))
+    assert only_foreign(bus)
+
+
+def test_a_line_of_ours_in_another_inbox_is_foreign(bus: FileBus, inbox: Path) -> None:
+    bus.send(letter(to="bob"))
+    shutil.copy(inbox.with_name("bob.jsonl"), inbox)
+    assert only_foreign(bus)
+
+
+def test_a_line_with_another_users_key_is_foreign(bus: FileBus, inbox: Path) -> None:
+    append(inbox, LineCodec(b"another key").write(letter()))
+    assert only_foreign(bus)
+
+
+def test_a_forged_order_is_set_aside(bus: FileBus, inbox: Path) -> None:
+    order = letter()._replace(type=MessageType.SHUTDOWN_REQUEST)
+    append(inbox, LineCodec(b"another key").write(order))
+    append(inbox, LineCodec(KEY).write(order._replace(to="bob")))
+    assert unread(bus) == [] and len(quarantined(inbox)) == 2
+
+
+def test_a_copy_of_a_line_of_ours_is_no_second_message(bus: FileBus, inbox: Path) -> None:
+    message = letter()
+    bus.send(message)
+    append(inbox, inbox.read_bytes() * 2)
+    batch = bus.unread("alice", Position())
+    assert len(batch.messages) == 1
+    append(inbox, LineCodec(KEY).write(message))
+    assert bus.unread("alice", batch.position, {message.id}).messages == ()
+
+
+def test_a_line_from_outside_cannot_keep_our_message_from_being_sent_or_read(bus: FileBus, inbox: Path) -> None:
+    message = letter("ours")
+    append(inbox, outside("theirs", id=message.id, to="alice"))
+    assert bus.send_once(message) is True
+    assert unread(bus) == ["theirs", "ours"]
+
+
+# Replaced, rotated, deleted, full
+
+
+def test_a_deleted_inbox_breaks_nothing_and_comes_back_with_the_next_message(bus: FileBus, inbox: Path) -> None:
+    for message in ("one", "two"):
+        bus.send(letter(message))
+    position = bus.unread("alice", Position()).position
+    inbox.unlink()
+    assert not bus.has_unread("alice", position) and bus.unread("alice", position).messages == ()
+    for message in ("three", "four", "five"):
+        bus.send(letter(message))
+    assert bus.has_unread("alice", position)
+    assert unread(bus, position) == ["three", "four", "five"]
+
+
+@pytest.mark.parametrize("lines", [1, 2, 3])
+def test_a_new_file_in_the_place_of_a_deleted_one_is_read_from_its_beginning(
+    make_bus: MakeBus, inbox: Path, lines: int
+) -> None:
+    append(inbox, outside("one") + outside("two"))
+    bus = make_bus()
+    position = bus.unread("alice", Position()).position
+    bus.close()
+    inbox.unlink()
+    append(inbox, outside("six") * lines)
+    assert unread(make_bus(), position) == ["six"] * lines
+
+
+def test_the_same_line_in_a_new_file_is_a_new_message_while_we_run(bus: FileBus, inbox: Path) -> None:
+    append(inbox, outside("same"))
+    batch = bus.unread("alice", Position())
+    inbox.unlink()
+    append(inbox, outside("same"))
+    assert len(bus.unread("alice", batch.position, {batch.messages[0].id}).messages) == 1
+
+
+def test_an_inbox_that_somebody_emptied_is_read_from_its_beginning(bus: FileBus, inbox: Path) -> None:
+    append(inbox, outside("a long line that is not there any more"))
+    position = bus.unread("alice", Position()).position
+    os.truncate(inbox, 0)
+    assert not bus.has_unread("alice", position)
+    bus.send(letter("new"))
+    assert unread(bus, position) == ["new"]
+
+
+def test_a_deleted_directory_comes_back_too(bus: FileBus, inbox: Path) -> None:
+    bus.send(letter("one"))
+    shutil.rmtree(inbox.parent)
+    bus.send(letter("two"))
+    assert unread(bus) == ["two"]
+
+
+def test_a_fully_read_inbox_over_the_limit_goes_to_the_archive(make_bus: MakeBus, inbox: Path) -> None:
+    bus, position = make_bus(rotate_bytes=500), Position()
+    sent = [letter(f"{n} {'x' * 500}") for n in range(3)]
+    for message in sent:
+        bus.send(message)
+        position = bus.rotate("alice", bus.unread("alice", position).position)
+        assert position == Position() and not bus.has_unread("alice", position) and not inbox.exists()
+    archived = sorted(path.name for path in (inbox.parent / "archive").iterdir())
+    assert archived == ["alice.1.jsonl", "alice.2.jsonl", "alice.3.jsonl"]
+    assert not any(make_bus().send_once(message) for message in sent)
+
+
+def test_an_inbox_with_unread_mail_or_under_the_limit_stays(make_bus: MakeBus, inbox: Path) -> None:
+    bus = make_bus(rotate_bytes=500)
+    bus.send(letter("small"))
+    position = bus.unread("alice", Position()).position
+    assert bus.rotate("alice", position) == position
+    bus.send(letter("x" * 1000))
+    assert bus.rotate("alice", position) == position
+    assert bus.rotate("bob", Position()) == Position()
+    assert inbox.exists() and not (inbox.parent / "archive").exists()
+
+
+def test_what_a_slow_writer_puts_into_the_archived_file_is_delivered(make_bus: MakeBus, inbox: Path) -> None:
+    heard: list[str] = []
+    bus = make_bus(rotate_bytes=1)
+    bus.send(letter("old"))
+    fd = os.open(inbox, os.O_WRONLY | os.O_APPEND)
+    position = bus.rotate("alice", bus.unread("alice", Position()).position)
+    os.write(fd, outside("late 1"))
+    assert unread(bus, position) == ["late 1"]
+    bus.subscribe(heard.append)
+    os.write(fd, outside("late 2"))
+    wait_until(lambda: heard)
+    assert unread(bus, position) == ["late 1", "late 2"]
+    os.close(fd)
+
+
+def test_another_process_that_sends_during_a_rotation_reaches_the_new_file(make_bus: MakeBus, inbox: Path) -> None:
+    bus, other = make_bus(rotate_bytes=1), make_bus()
+    other.send(letter("old"))
+    batch = bus.unread("alice", Position())
+    position = bus.rotate("alice", batch.position)
+    other.send(letter("new"))
+    assert contents(bus.unread("alice", position, {batch.messages[0].id}).messages) == ["new"]
+
+
+@pytest.mark.parametrize("place", ["alice.jsonl", "alice.bad.jsonl"])
+def test_a_link_is_not_followed(bus: FileBus, inbox: Path, place: str, tmp_path: Path, told: list[str]) -> None:
+    target = tmp_path / "precious"
+    target.write_bytes(b"as it was\n")
+    append(inbox, b"nonsense\n")
+    inbox.with_name(place).unlink(missing_ok=True)
+    inbox.with_name(place).symlink_to(target)
+    if place == "alice.jsonl":
+        for act in (lambda: bus.send(letter()), lambda: unread(bus), lambda: bus.peek("alice")):
+            with pytest.raises(StateError, match="symbolic link"):
+                act()
+    else:
+        assert unread(bus) == [] and "symbolic link" in told[0]
+    assert target.read_bytes() == b"as it was\n"
+
+
+def test_what_is_no_file_is_refused(bus: FileBus, inbox: Path) -> None:
+    inbox.parent.mkdir()
+    os.mkfifo(inbox)
+    for act in (lambda: bus.send(letter()), lambda: unread(bus), lambda: bus.peek("alice")):
+        with pytest.raises(StateError, match=r"not a regular file|No such device"):
+            act()
+
+
+def test_a_directory_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    bus = FileBus(tmp_path / "file" / "inbox", KEY)
+    with pytest.raises(StateError, match="inbox"):
+        bus.send(letter())
+    assert unread(bus) == [] and not bus.has_unread("alice", Position())
+
+
+def test_a_full_disk_is_an_error_and_nothing_is_half_written(tmp_path: Path) -> None:
+    process = subprocess.run(
+        [sys.executable, "-m", "tests.team.full_disk", str(tmp_path)], capture_output=True, text=True
+    )
+    assert process.returncode == 0, process.stderr
+    lines = (tmp_path / "alice.jsonl").read_bytes().splitlines(keepends=True)
+    assert len(lines) == 2 and all(line.endswith(b"\n") for line in lines)
+    assert contents(FileBus(tmp_path, KEY).unread("alice", Position()).messages) == ["fits", "fits too"]
+
+
+def test_after_closing_nothing_is_sent_and_nothing_hangs(bus: FileBus) -> None:
+    bus.send(letter())
+    bus.close()
+    with pytest.raises(StateError, match="leaving"):
+        bus.send(letter())
+    assert not bus.has_unread("alice", Position())
+    assert bus.wait("alice", Position(), CancelScope()) is False
+
+
+def test_paths_with_spaces_and_other_letters_work(tmp_path: Path) -> None:
+    bus = FileBus(tmp_path / "mein Büro 日本" / ".team" / "inbox", KEY)
+    bus.send(letter())
+    assert unread(bus) == ["hi"]
+    bus.close()
+
+
+# Waking
+
+
+def test_an_append_from_outside_wakes_who_waits_and_is_told(bus: FileBus, inbox: Path) -> None:
+    heard: list[str] = []
+    bus.subscribe(heard.append)
+    position = Position()
+    for n in range(3):
+        threading.Timer(0.05, append, (inbox, outside(str(n)))).start()
+        assert bus.wait("alice", position, CancelScope(), DEADLINE_SECONDS) is True
+        batch = bus.unread("alice", position)
+        assert contents(batch.messages) == [str(n)]
+        position = batch.position
+    assert heard == ["alice"] * 3
+
+
+def test_our_own_messages_are_not_told_again_by_the_watcher(bus: FileBus, inbox: Path) -> None:
+    heard: list[str] = []
+    bus.subscribe(heard.append)
+    for _ in range(200):
+        bus.send(letter())
+    for name in ("bob", "carol"):  # each takes the watcher another look
+        append(inbox.with_name(f"{name}.jsonl"), outside())
+        wait_until(lambda name=name: name in heard)
+    assert heard.count("alice") < 250  # a look in the very moment of a write may tell of it too
+
+
+def test_files_that_are_no_inboxes_disturb_nobody(bus: FileBus, inbox: Path) -> None:
+    heard: list[str] = []
+    bus.subscribe(heard.append)
+    for name in ("user", "ALL", "a b", "alice.bad", "1", "alice.1"):
+        append(inbox.with_name(f"{name}.jsonl"), outside())
+    append(inbox, outside())
+    wait_until(lambda: heard)
+    append(inbox, outside())
+    wait_until(lambda: len(heard) == 2)
+    assert heard == ["alice", "alice"]
+
+
+def test_a_subscriber_that_cannot_use_one_inbox_does_not_end_the_watch(bus: FileBus, inbox: Path) -> None:
+    heard: list[str] = []
+
+    def look(name: str) -> None:
+        heard.append(name)
+        bus.has_unread(name, Position())
+        bus.unread(name, Position())
+
+    bus.subscribe(look)
+    inbox.parent.mkdir()
+    inbox.with_name("bob.jsonl").symlink_to("/dev/null")
+    wait_until(lambda: "bob" in heard)
+    append(inbox, outside())
+    wait_until(lambda: "alice" in heard)
+
+
+def test_a_directory_that_comes_and_goes_does_not_end_the_watch(bus: FileBus, inbox: Path) -> None:
+    heard: list[str] = []
+    bus.subscribe(heard.append)
+    for n in range(1, 4):
+        append(inbox, outside())
+        wait_until(lambda n=n: len(heard) == n)
+        assert unread(bus) == ["hi"]
+        shutil.rmtree(inbox.parent)
+
+
+def test_waiting_costs_next_to_nothing_with_two_hundred_inboxes(tmp_path: Path) -> None:
+    bus = FileBus(tmp_path, KEY, durable=False)
+    scope = CancelScope()
+    names = [f"mate{n}" for n in range(200)]
+    positions = {}
+    for name in names:
+        bus.send(letter(to=name))
+        positions[name] = bus.unread(name, Position()).position
+    threads = [threading.Thread(target=bus.wait, args=(name, positions[name], scope)) for name in names]
+    for thread in threads:
+        thread.start()
+    began, used = time.monotonic(), time.process_time()
+    bus.wait("lead", Position(), scope, 2.0)
+    share = (time.process_time() - used) / (time.monotonic() - began)
+    scope.cancel()
+    for thread in threads:
+        thread.join()
+    bus.close()
+    assert share < 0.05
+
+
+# The key
+
+
+def test_the_key_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
+    home = tmp_path / "home" / ".teamcli"
+    key = load_key(home)
+    assert len(key) == 32 and load_key(home) == key
+    assert (home / "key").stat().st_mode & 0o777 == 0o600 and home.stat().st_mode & 0o777 == 0o700
+    assert load_key(tmp_path / "other") != key
+
+
+def test_programs_that_start_at_once_get_the_same_key(tmp_path: Path) -> None:
+    barrier, keys = threading.Barrier(16), []
+
+    def load() -> None:
+        barrier.wait()
+        keys.append(load_key(tmp_path))
+
+    threads = [threading.Thread(target=load) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(keys) == 16 and len(set(keys)) == 1
+
+
+def test_a_key_that_was_cut_short_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(b"short")
+    key = load_key(tmp_path)
+    assert len(key) == 32 and not key.startswith(b"short") and load_key(tmp_path) == key
+
+
+def test_a_home_that_cannot_be_written_gives_a_key_for_this_run(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    first, second = load_key(tmp_path / "file"), load_key(tmp_path / "file")
+    assert len(first) == len(second) == 32 and first != second
+    (tmp_path / "key").symlink_to(tmp_path / "file")
+    assert len(load_key(tmp_path)) == 32 and (tmp_path / "file").read_bytes() == b""

@@ -1,0 +1,155 @@
+"""Rules of a team that users rely on: when the lead wakes, what roles give, what limits and permissions hold back."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from tests.support.fake_api import FakeAPI, answer, said_by_user, stall_after, text, tool, tool_results
+from tests.support.program import Program
+from tests.support.running import Running
+from tests.support.team_script import TeamScript
+from tests.support.waiting import wait_until
+from tests.team.test_team import BYPASS, run, spawn, told
+
+ROLE = """\
+---
+name: coder
+description: writes code
+tools: read_file, write_file, edit_file
+disallowedTools: [edit_file]
+model: small-model
+---
+You like short functions.
+"""
+
+
+def write_role(program: Program) -> None:
+    path = program.directory / ".team/agents/coder.md"
+    path.parent.mkdir(parents=True)
+    path.write_text(ROLE)
+
+
+def hire_alice(**more: Any) -> TeamScript:
+    return TeamScript(lead=[spawn("alice", **more), text("hired"), text("end")], alice=[text("done")])
+
+
+class TestRoles:
+    def test_give_a_teammate_its_prompt_model_and_tools(self, program: Program) -> None:
+        run(program, TeamScript(lead=[text("hello")]))  # what is put here later is the user's own
+        write_role(program)
+        script = hire_alice()
+        run(program, script)
+        (request,) = script.requests["alice"]
+        names = {each["name"] for each in request["tools"]}
+        assert request["model"] == "small-model" and "You like short functions." in request["system"][0]["text"]
+        assert {"read_file", "write_file", "send_message", "submit_plan"} <= names and not names & {"edit_file", "bash"}
+
+    def test_yield_to_what_the_spawn_says(self, program: Program) -> None:
+        run(program, TeamScript(lead=[text("hello")]))
+        write_role(program)
+        script = hire_alice(model="large-model", tools=["bash"])
+        run(program, script)
+        (request,) = script.requests["alice"]
+        names = {each["name"] for each in request["tools"]}
+        assert request["model"] == "large-model" and "bash" in names and "read_file" not in names
+
+    def test_of_a_cloned_directory_wait_for_trust(self, program: Program) -> None:
+        write_role(program)
+        script = hire_alice()
+        ran = run(program, script)
+        assert "not trusted" in ran.err and ".team/agents" in ran.err
+        assert script.requests["alice"][0]["model"] == "test-model"
+        script = hire_alice()
+        run(program, script, "--trust")
+        assert script.requests["alice"][0]["model"] == "small-model"
+
+
+class TestLeadWakes:
+    def test_not_after_an_interruption_until_the_users_next_line(self, program: Program) -> None:
+        script = TeamScript(
+            lead=[
+                spawn("alice"),
+                text("hired"),
+                answer(text("never ending"), stall_after(2)),
+                text("now I see it"),
+            ],
+            alice=[
+                tool("send_message", to="lead", content="a question"),
+                tool("bash", command="until [ -e go ]; do sleep 0.02; done"),
+                text("my result"),
+            ],
+        )
+        with FakeAPI(script) as api:
+            program.url = api.url
+            with Running(program, *BYPASS) as repl:
+                repl.type("go")
+                api.wait_for_stall()
+                repl.type("/stop lead")
+                repl.wait_for("Stopped the lead")
+                (program.directory / "go").touch()
+                repl.wait_for("my result")
+                repl.type("/wait")
+                repl.wait_for("Nobody works any more")
+                assert len(script.requests["lead"]) == 3
+                repl.type("and?")
+                repl.wait_for("now I see it")
+        assert ">my result<" in said_by_user(script.requests["lead"][3])
+
+    def test_no_more_than_25_times_in_a_row_for_nothing(self, program: Program) -> None:
+        def alice(request: dict[str, Any], n: int) -> Any:
+            wait_until(lambda: len(script.requests["lead"]) >= min(n, 25) + 2)
+            return tool("send_message", to="lead", content=f"ping {n}") if n < 30 else text("done")
+
+        script = TeamScript(lead=lambda request, n: spawn("alice") if n == 0 else text("hm"), alice=alice)
+        ran = run(program, script)
+        assert len(script.requests["lead"]) == 27 and "sleeps until your next line" in ran.err
+
+
+class TestLimits:
+    def test_a_restart_does_not_reset_the_count_of_a_piece_of_work(self, program: Program) -> None:
+        program.settings(limits={"teammate_turns": 4})
+        work = tool("bash", command="touch a-$RANDOM; [ $(ls a-* | wc -l) -lt 3 ] || { touch on; sleep 60; }")
+        script = TeamScript(lead=[spawn("alice"), text("hired")], alice=lambda request, n: work)
+        with FakeAPI(script) as api:
+            program.url = api.url
+            process = program.start("-p", "go", *BYPASS)
+            wait_until(lambda: (program.directory / "on").exists())
+            process.kill()
+            process.communicate(timeout=60)
+        assert len(script.requests["alice"]) == 3
+        script = TeamScript(lead=[text("waiting"), text("end")], alice=lambda request, n: tool("bash", command="true"))
+        ran = run(program, script, "--continue")
+        assert len(script.requests["alice"]) == 1 and "limit of 4" in ran.err
+
+    def test_calls_at_the_same_time_are_bounded_for_the_whole_team(self, program: Program) -> None:
+        program.settings(max_concurrent_calls=1)
+        under_way: list[int] = []
+        overlap = threading.Event()
+
+        def mate(request: dict[str, Any], n: int) -> Any:
+            under_way.append(n)
+            if len(under_way) > 1:
+                overlap.set()
+            overlap.wait(0.5)  # time for another one to come
+            under_way.pop()
+            return text("done")
+
+        names = [f"mate{n}" for n in range(4)]
+        script = TeamScript(lead=[answer(*map(spawn, names)), *[text("seen")] * 6], **dict.fromkeys(names, mate))
+        run(program, script)
+        assert not overlap.is_set() and all(len(script.requests[name]) == 1 for name in names)
+
+
+def test_what_nobody_allows_a_teammate_is_refused_by_name_and_is_exit_4(program: Program) -> None:
+    script = TeamScript(
+        lead=[spawn("alice"), text("hired"), text("end")],
+        alice=[tool("bash", command="touch made"), text("I was not allowed to")],
+    )
+    with FakeAPI(script) as api:
+        program.url = api.url
+        ran = program.run("-p", "go", "--output-format", "json")
+    (denial,) = ran.json["permission_denials"]
+    assert (ran.code, denial["agent"], denial["rule"]) == (4, "alice", "bash(touch made)")
+    assert tool_results(script.requests["alice"][1])[0]["is_error"] and not (program.directory / "made").exists()
+    assert "not allowed" in told(script, "lead")
