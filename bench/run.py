@@ -94,7 +94,7 @@ def one_shot(effort: Effort) -> list[Figure]:
     return [
         Figure("-p: first request", _first_request_ms(ours), _first_request_ms(naive), 0.2, "ms", "naive loop"),
         Figure("-p: peak memory", _peak_memory(ours), _peak_memory(naive), 0.8, "MB", "naive loop"),
-        Figure("first request: system + tools", characters, 8000, 1.0, "chars", "the promise"),
+        Figure("first request: system + tools", characters, 12000, 1.0, "chars", "the promise"),
     ]
 
 

@@ -1,0 +1,245 @@
+"""What a team costs: how fast a message wakes a teammate, what many at work cost beside bare threads, and many at rest.
+
+Each is measured in a process of its own, against a fake API in another one.
+
+Usage: python -m bench.team [--quick]
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any, NamedTuple
+
+from bench.client_run import REPOSITORY, client_environment, fresh_directory
+from tests.support.fake_api_process import FakeAPIProcess
+
+Row = tuple[str, float, float, float, str, str]
+"""The arguments of a `Figure`."""
+
+MODEL_SECONDS = 0.05
+OK = {"rules": [["", "ok"]]}
+"""A script that says ok to everything."""
+
+
+class Counts(NamedTuple):
+    """How many of everything."""
+
+    wakes: int = 300
+    workers: int = 100
+    turns: int = 10
+    rounds: int = 3
+    idlers: int = 200
+    idle_seconds: float = 5.0
+
+
+FULL = Counts()
+QUICK = Counts(wakes=100, rounds=1, idle_seconds=3.0)
+
+
+def rows(quick: bool = False, counts: Counts | None = None) -> list[Row]:
+    counts = counts or (QUICK if quick else FULL)
+    return [*waking(counts), *working(counts), *idling(counts)]
+
+
+def waking(counts: Counts) -> list[Row]:
+    """From sending to an idle teammate to its request being complete at the server."""
+    sent_at, log = run("wakes", OK, counts.wakes)
+    arrived_at = [entry["t"] for entry in log if entry["event"] == "request"][-counts.wakes :]
+    took_ms = [(arrived - sent) * 1000 for sent, arrived in zip(sent_at, arrived_at, strict=True)]
+    return [
+        ("message → idle teammate's request, p50", median(took_ms), 10, 1.0, "ms", "the promise"),
+        ("message → idle teammate's request, p99", quantiles(took_ms, n=100)[98], 50, 1.0, "ms", "the promise"),
+    ]
+
+
+def working(counts: Counts) -> list[Row]:
+    """Taken in turns, so that a busy moment of the machine falls on both."""
+    pairs = [(work("teammates", counts), work("threads", counts)) for _ in range(counts.rounds)]
+    ours, bare = (median(times) for times in zip(*pairs, strict=True))
+    name = f"{counts.workers} teammates, {counts.turns} tool turns each"
+    return [(name, ours, bare, 1.5, "ms", "bare threads")]
+
+
+def work(who: str, counts: Counts) -> float:
+    """How long all take together, in ms."""
+    seconds, log = run(who, f"slow_turns:{counts.turns}:{MODEL_SECONDS}", counts.workers, counts.turns)
+    requests = sum(entry["event"] == "request" for entry in log)
+    expected = (counts.workers + 1) * (counts.turns + 1)
+    if requests != expected:
+        raise RuntimeError(f"{who}: {requests} requests came instead of {expected}")
+    return float(seconds) * 1000
+
+
+def idling(counts: Counts) -> list[Row]:
+    (cpu_share, kilobytes), _ = run("idlers", OK, counts.idlers, counts.idle_seconds)
+    return [
+        (f"{counts.idlers} idle teammates: CPU", cpu_share * 100, 1, 1.0, "%", "the promise"),
+        (f"{counts.idlers} idle teammates: memory of each", kilobytes, 300, 1.0, "KB", "the promise"),
+    ]
+
+
+def run(what: str, script: str | dict[str, Any], *numbers: float) -> tuple[Any, list[dict[str, Any]]]:
+    """Do one of `MEASURES` in a process of its own; what it found, and the log of the server."""
+    with fresh_directory() as directory, FakeAPIProcess(script, directory / "api.jsonl", keep_bodies=0) as api:
+        done = subprocess.run(
+            [sys.executable, "-m", "bench.team", what, *map(str, numbers)],
+            cwd=directory / "work",
+            env=client_environment(directory, api.url),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"{what} ended with {done.returncode}: {done.stderr[-2000:]}")
+        return json.loads(done.stdout), api.log()
+
+
+# What runs in those processes; it imports teamcli late, so that the process that starts them stays small.
+
+
+def time_wakes(wakes: float) -> list[float]:
+    """When each message was sent."""
+    sent_at = []
+    with team_of_one() as (session, spawn, wait_until_quiet):
+        names = [f"mate{number}" for number in range(10)]
+        for name in names:
+            spawn(name)
+        wait_until_quiet()
+        for number in range(int(wakes)):
+            sent_at.append(time.monotonic())
+            session.team.say(names[number % len(names)], "What is new?")
+            wait_until_quiet()
+    return sent_at
+
+
+def time_teammates(workers: float, turns: float) -> float:
+    with team_of_one() as (_, spawn, wait_until_quiet):
+        started = time.monotonic()
+        for number in range(int(workers)):
+            spawn(f"mate{number}")
+        wait_until_quiet()
+        return time.monotonic() - started
+
+
+def time_threads(workers: float, turns: float) -> float:
+    worker = bare_worker()
+    worker("warm", int(turns))
+    gc.freeze()  # as a session does
+    threads = [
+        threading.Thread(target=worker, args=(f"mate{number}", int(turns)), daemon=True)
+        for number in range(int(workers))
+    ]
+    started = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return time.monotonic() - started
+
+
+def measure_idlers(idlers: float, seconds: float) -> tuple[float, float]:
+    """The share of a processor that all use together, and how many KB each takes."""
+    with team_of_one() as (_, spawn, wait_until_quiet):
+        gc.collect()
+        before = resident_kilobytes()
+        for number in range(int(idlers)):
+            spawn(f"mate{number}")
+        wait_until_quiet()
+        gc.collect()
+        each = (resident_kilobytes() - before) / idlers
+        used = time.process_time()
+        time.sleep(seconds)
+        return (time.process_time() - used) / seconds, each
+
+
+@contextmanager
+def team_of_one() -> Iterator[Any]:
+    """A session, how to spawn in it, and how to wait for all; one teammate has worked, so that everything is loaded."""
+    from teamcli.app import look_around, open_session
+    from teamcli.cancel import CancelScope
+    from teamcli.options import Options
+
+    options = Options(permission_mode="bypassPermissions", client="direct")
+    session = open_session(options, look_around(Path.cwd()))
+    try:
+        session.start()
+        spawn = partial(session.team.spawn, role="worker", prompt="go", model="", tools=None, plan=False)
+        wait_until_quiet = partial(session.team.wait_until_quiet, CancelScope())
+        spawn("warm")
+        wait_until_quiet()
+        yield session, spawn, wait_until_quiet
+    finally:
+        session.close()
+
+
+def bare_worker() -> Any:
+    """The same requests and the same tool, and nothing else: no transcript, no timeline, no roster, no rules."""
+    from teamcli.agent.prompt import TEAMMATE_PROMPT, system_prompt
+    from teamcli.cancel import CancelScope
+    from teamcli.llm.backoff import Backoff
+    from teamcli.llm.client import connect
+    from teamcli.llm.credentials import Endpoint
+    from teamcli.llm.types import Message, Preamble, Request
+    from teamcli.tools.base import Toolbox
+    from teamcli.tools.catalog import TEAMMATE_TOOLS, bind_tools
+    from teamcli.tools.command_host import CommandHost
+    from teamcli.tools.commands import Commands
+    from teamcli.tools.known_files import KnownFiles, PathLocks
+    from teamcli.workspace import Workspace
+
+    endpoint = Endpoint("direct", "the benchmark", os.environ["ANTHROPIC_BASE_URL"], os.environ["ANTHROPIC_API_KEY"])
+    host, backoff = CommandHost(os.environ), Backoff()
+    tools = bind_tools(TEAMMATE_TOOLS, Toolbox(Workspace(Path.cwd()), Commands(host), KnownFiles(PathLocks())))
+    specs = tuple(tool.spec for tool in tools.values())
+
+    def work(name: str, turns: int) -> None:
+        system = system_prompt(TEAMMATE_PROMPT.format(name=name, role="worker"), [])
+        preamble = Preamble(os.environ["MODEL_ID"], system, specs, 32_000)
+        llm, cancel = connect(endpoint, backoff), CancelScope()
+        messages = [Message("user", ({"type": "text", "text": "go"},))]
+        for _ in range(turns):
+            reply = llm.stream(Request(preamble, tuple(messages)), lambda event: None, cancel)
+            (call,) = reply.tool_calls
+            output = tools["bash"].prepare(call["input"]).run(cancel, lambda text: None, call["id"])
+            result = {"type": "tool_result", "tool_use_id": call["id"], "content": output.content}
+            messages += [Message("assistant", reply.content), Message("user", (result,))]
+        llm.stream(Request(preamble, tuple(messages)), lambda event: None, cancel)
+
+    return work
+
+
+def resident_kilobytes() -> float:
+    command = ["ps", "-o", "rss=", "-p", str(os.getpid())]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+MEASURES = {
+    "wakes": time_wakes,
+    "teammates": time_teammates,
+    "threads": time_threads,
+    "idlers": measure_idlers,
+}
+
+
+def main(arguments: Sequence[str]) -> None:
+    if arguments and arguments[0] in MEASURES:
+        what, *numbers = arguments
+        print(json.dumps(MEASURES[what](*map(float, numbers))))
+        return
+    for name, ours, reference, bound, unit, against in rows("--quick" in arguments):
+        print(f"{name}: {ours:.1f} {unit}, {against}: {reference:.1f} {unit}, {ours / reference:.2f} (≤ {bound:g})")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
