@@ -14,7 +14,7 @@ from teamcli.cli import SUBCOMMANDS, _agent_parser
 from teamcli.commands.catalog import COMMANDS
 from teamcli.settings import PermissionSettings, Price, Settings
 from teamcli.tools.base import Tool
-from teamcli.tools.catalog import BASE_TOOLS
+from teamcli.tools.catalog import ALL_TOOLS
 from tests.support.program import ROOT
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -90,7 +90,7 @@ def test_every_option_and_command_is_documented() -> None:
 
 def test_every_tool_is_documented_with_its_fields() -> None:
     page = read("docs/tools.md")
-    for tool in BASE_TOOLS:
+    for tool in ALL_TOOLS:
         section = re.search(rf"^## `{tool.name}`\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE)
         assert section, f"{tool.name} has no section"
         assert isinstance(tool, Tool)
