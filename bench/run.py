@@ -60,10 +60,11 @@ class Effort:
     rounds: int
     long_rounds: int
     long_turns: int
+    is_quick: bool = False
 
 
 FULL = Effort(starts=21, one_shots=7, rounds=7, long_rounds=3, long_turns=500)
-QUICK = Effort(starts=7, one_shots=3, rounds=2, long_rounds=1, long_turns=200)
+QUICK = Effort(starts=7, one_shots=3, rounds=2, long_rounds=1, long_turns=200, is_quick=True)
 
 
 def main() -> int:
@@ -71,7 +72,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="fewer repetitions and a shorter long run: a rough look")
     effort = QUICK if parser.parse_args().quick else FULL
     figures: list[Figure] = []
-    for measure in (start, one_shot, tool_turns, growth, four_sleeps, cancelling):
+    for measure in (start, one_shot, tool_turns, growth, four_sleeps, cancelling, message_bus, team):
         print(f"measuring: {measure.__name__.replace('_', ' ')} …", file=sys.stderr, flush=True)
         figures += measure(effort)
     print_table(figures)
@@ -135,6 +136,18 @@ def cancelling(effort: Effort) -> list[Figure]:
         done = subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     return [Figure(f"cancelling {name}", ms, 100, 1.0, "ms", "the promise") for name, ms in found.items()]
+
+
+def message_bus(effort: Effort) -> list[Figure]:
+    from bench import bus  # late: it loads a part of teamcli, and this process stays small (see client_run)
+
+    return [Figure(*row) for row in bus.rows(effort.is_quick)]
+
+
+def team(effort: Effort) -> list[Figure]:
+    from bench.team import rows
+
+    return [Figure(*row) for row in rows(effort.is_quick)]
 
 
 def print_table(figures: Sequence[Figure]) -> None:

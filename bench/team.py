@@ -14,14 +14,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, NamedTuple
 
-from bench.client_run import REPOSITORY, client_environment, fresh_directory
+from bench.client_run import client_environment, fresh_directory
 from tests.support.fake_api_process import FakeAPIProcess
 
 Row = tuple[str, float, float, float, str, str]
@@ -53,7 +51,8 @@ def rows(quick: bool = False, counts: Counts | None = None) -> list[Row]:
 
 
 def waking(counts: Counts) -> list[Row]:
-    """From sending to an idle teammate to its request being complete at the server."""
+    """From sending to an idle teammate to its request being complete at the server; in between, two appends and the
+    roster go to the disk."""
     sent_at, log = run("wakes", OK, counts.wakes)
     arrived_at = [entry["t"] for entry in log if entry["event"] == "request"][-counts.wakes :]
     took_ms = [(arrived - sent) * 1000 for sent, arrived in zip(sent_at, arrived_at, strict=True)]
@@ -64,7 +63,7 @@ def waking(counts: Counts) -> list[Row]:
 
 
 def working(counts: Counts) -> list[Row]:
-    """Taken in turns, so that a busy moment of the machine falls on both."""
+    """From the first spawn until all rest. Taken in turns, so that a busy moment of the machine falls on both."""
     pairs = [(work("teammates", counts), work("threads", counts)) for _ in range(counts.rounds)]
     ours, bare = (median(times) for times in zip(*pairs, strict=True))
     name = f"{counts.workers} teammates, {counts.turns} tool turns each"
@@ -105,41 +104,72 @@ def run(what: str, script: str | dict[str, Any], *numbers: float) -> tuple[Any, 
         return json.loads(done.stdout), api.log()
 
 
-# What runs in those processes; it imports teamcli late, so that the process that starts them stays small.
+# What runs in those processes. It loads teamcli late, so that the process that starts them stays small.
+
+
+class Team:
+    """A session of which one teammate has worked, so that everything is loaded."""
+
+    def __init__(self) -> None:
+        from teamcli.app import look_around, open_session
+        from teamcli.cancel import CancelScope
+        from teamcli.options import Options
+
+        options = Options(permission_mode="bypassPermissions", client="direct")
+        self._session = open_session(options, look_around(Path.cwd()))
+        self._cancel = CancelScope()
+
+    def __enter__(self) -> Team:
+        self._session.start()
+        self.spawn("warm")
+        self.wait_until_quiet()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._session.close()
+
+    def spawn(self, *names: str) -> None:
+        for name in names:
+            self._session.team.spawn(name, "worker", "go", model="", tools=None, plan=False)
+
+    def say(self, name: str, text: str) -> None:
+        self._session.team.say(name, text)
+
+    def wait_until_quiet(self) -> None:
+        self._session.team.wait_until_quiet(self._cancel)
+
+
+def names(count: float) -> list[str]:
+    return [f"mate{number}" for number in range(int(count))]
 
 
 def time_wakes(wakes: float) -> list[float]:
     """When each message was sent."""
     sent_at = []
-    with team_of_one() as (session, spawn, wait_until_quiet):
-        names = [f"mate{number}" for number in range(10)]
-        for name in names:
-            spawn(name)
-        wait_until_quiet()
+    mates = names(10)
+    with Team() as team:
+        team.spawn(*mates)
+        team.wait_until_quiet()
         for number in range(int(wakes)):
             sent_at.append(time.monotonic())
-            session.team.say(names[number % len(names)], "What is new?")
-            wait_until_quiet()
+            team.say(mates[number % len(mates)], "What is new?")
+            team.wait_until_quiet()
     return sent_at
 
 
-def time_teammates(workers: float, turns: float) -> float:
-    with team_of_one() as (_, spawn, wait_until_quiet):
+def time_teammates(workers: float, _turns: float) -> float:
+    with Team() as team:
         started = time.monotonic()
-        for number in range(int(workers)):
-            spawn(f"mate{number}")
-        wait_until_quiet()
+        team.spawn(*names(workers))
+        team.wait_until_quiet()
         return time.monotonic() - started
 
 
 def time_threads(workers: float, turns: float) -> float:
-    worker = bare_worker()
-    worker("warm", int(turns))
+    work = bare_worker(int(turns))
+    work("warm")
     gc.freeze()  # as a session does
-    threads = [
-        threading.Thread(target=worker, args=(f"mate{number}", int(turns)), daemon=True)
-        for number in range(int(workers))
-    ]
+    threads = [threading.Thread(target=work, args=(name,), daemon=True) for name in names(workers)]
     started = time.monotonic()
     for thread in threads:
         thread.start()
@@ -148,42 +178,7 @@ def time_threads(workers: float, turns: float) -> float:
     return time.monotonic() - started
 
 
-def measure_idlers(idlers: float, seconds: float) -> tuple[float, float]:
-    """The share of a processor that all use together, and how many KB each takes."""
-    with team_of_one() as (_, spawn, wait_until_quiet):
-        gc.collect()
-        before = resident_kilobytes()
-        for number in range(int(idlers)):
-            spawn(f"mate{number}")
-        wait_until_quiet()
-        gc.collect()
-        each = (resident_kilobytes() - before) / idlers
-        used = time.process_time()
-        time.sleep(seconds)
-        return (time.process_time() - used) / seconds, each
-
-
-@contextmanager
-def team_of_one() -> Iterator[Any]:
-    """A session, how to spawn in it, and how to wait for all; one teammate has worked, so that everything is loaded."""
-    from teamcli.app import look_around, open_session
-    from teamcli.cancel import CancelScope
-    from teamcli.options import Options
-
-    options = Options(permission_mode="bypassPermissions", client="direct")
-    session = open_session(options, look_around(Path.cwd()))
-    try:
-        session.start()
-        spawn = partial(session.team.spawn, role="worker", prompt="go", model="", tools=None, plan=False)
-        wait_until_quiet = partial(session.team.wait_until_quiet, CancelScope())
-        spawn("warm")
-        wait_until_quiet()
-        yield session, spawn, wait_until_quiet
-    finally:
-        session.close()
-
-
-def bare_worker() -> Any:
+def bare_worker(turns: int) -> Callable[[str], None]:
     """The same requests and the same tool, and nothing else: no transcript, no timeline, no roster, no rules."""
     from teamcli.agent.prompt import TEAMMATE_PROMPT, system_prompt
     from teamcli.cancel import CancelScope
@@ -199,14 +194,14 @@ def bare_worker() -> Any:
     from teamcli.workspace import Workspace
 
     endpoint = Endpoint("direct", "the benchmark", os.environ["ANTHROPIC_BASE_URL"], os.environ["ANTHROPIC_API_KEY"])
-    host, backoff = CommandHost(os.environ), Backoff()
-    tools = bind_tools(TEAMMATE_TOOLS, Toolbox(Workspace(Path.cwd()), Commands(host), KnownFiles(PathLocks())))
+    commands, backoff, cancel = Commands(CommandHost(os.environ)), Backoff(), CancelScope()
+    tools = bind_tools(TEAMMATE_TOOLS, Toolbox(Workspace(Path.cwd()), commands, KnownFiles(PathLocks())))
     specs = tuple(tool.spec for tool in tools.values())
 
-    def work(name: str, turns: int) -> None:
+    def work(name: str) -> None:
         system = system_prompt(TEAMMATE_PROMPT.format(name=name, role="worker"), [])
         preamble = Preamble(os.environ["MODEL_ID"], system, specs, 32_000)
-        llm, cancel = connect(endpoint, backoff), CancelScope()
+        llm = connect(endpoint, backoff)
         messages = [Message("user", ({"type": "text", "text": "go"},))]
         for _ in range(turns):
             reply = llm.stream(Request(preamble, tuple(messages)), lambda event: None, cancel)
@@ -219,12 +214,26 @@ def bare_worker() -> Any:
     return work
 
 
+def measure_idlers(idlers: float, seconds: float) -> tuple[float, float]:
+    """The share of a processor that all use together, and how many KB each takes."""
+    with Team() as team:
+        gc.collect()
+        before = resident_kilobytes()
+        team.spawn(*names(idlers))
+        team.wait_until_quiet()
+        gc.collect()
+        each = (resident_kilobytes() - before) / idlers
+        used = time.process_time()
+        time.sleep(seconds)
+        return (time.process_time() - used) / seconds, each
+
+
 def resident_kilobytes() -> float:
     command = ["ps", "-o", "rss=", "-p", str(os.getpid())]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
-MEASURES = {
+MEASURES: dict[str, Callable[..., Any]] = {
     "wakes": time_wakes,
     "teammates": time_teammates,
     "threads": time_threads,

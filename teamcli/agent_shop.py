@@ -214,7 +214,7 @@ class AgentShop:
         return Built(agent, commands, known_files)
 
     def _spec(self, name: str, tool: AnyTool) -> ToolSpec:
-        """Made once: to describe an input takes a millisecond, a teammate has a dozen tools, and a team many of them."""
+        """Made once: to describe an input takes a millisecond, a teammate has a dozen tools, a team many teammates."""
         if name not in self._specs:
             self._specs[name] = tool.spec
         return self._specs[name]

@@ -295,7 +295,9 @@ class _Builder:
     def _claim(self, team: TeamDir) -> Trusted:
         if self.place.notes:  # it could not be remembered
             return self.place.trusted
-        return claim(TrustStore(self.place.home), self.place.directory, team, self.place.brings_config, self.notes.append)
+        return claim(
+            TrustStore(self.place.home), self.place.directory, team, self.place.brings_config, self.notes.append
+        )
 
     def _session_to_continue(self, team: TeamDir) -> tuple[str | None, History]:
         wanted = self.options.resume

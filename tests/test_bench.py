@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bench import bus, team
 from bench.client_run import FLOOR, NAIVE, NAIVE_STREAMING, TEAMCLI, run_client, system_and_tools_characters
 from bench.run import Figure, print_table
 
@@ -27,3 +28,22 @@ def test_the_table_says_which_bound_is_missed(capsys: pytest.CaptureFixture[str]
     lines = capsys.readouterr().out.splitlines()
     assert "3.00" in lines[1] and lines[1].endswith("MISSED")
     assert "2.00" in lines[2] and lines[2].endswith("met")
+
+
+def test_the_figures_of_a_team_are_measured() -> None:
+    counts = team.Counts(wakes=3, workers=2, turns=2, rounds=1, idlers=2, idle_seconds=0.1)
+    figures = [Figure(*row) for row in team.rows(counts=counts)]
+    assert [figure.unit for figure in figures] == ["ms", "ms", "ms", "%", "KB"]
+    assert all(figure.ours > 0 for figure in figures[:3])
+    assert all(figure.reference > 0 for figure in figures)
+
+
+def test_workers_that_do_not_get_to_their_tool_give_no_figure() -> None:
+    with pytest.raises(RuntimeError, match="threads ended with 1"):
+        team.run("threads", team.OK, 1, 1)
+
+
+def test_the_figures_of_the_bus_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bus, "WRITERS", 2)
+    assert all(microseconds > 0 for microseconds in bus.compare(rounds=1, messages=3, durable=True))
+    assert all(microseconds > 0 for microseconds in bus.growth(3))

@@ -12,6 +12,9 @@ import pytest
 
 from teamcli.errors import StateError
 from teamcli.files import AppendLog, read_json, read_lines, write_atomic, write_json
+from teamcli.logs import log_to
+from teamcli.state import TeamDir
+from tests.tools.file_agent import as_an_ordinary_user
 
 
 def lines_of(path: Path) -> list[dict[str, object] | None]:
@@ -133,3 +136,27 @@ def test_a_broken_document_is_a_clear_error(tmp_path: Path, text: str, problem: 
     with pytest.raises(StateError, match=problem):
         read_json(path)
     assert read_json(tmp_path / "absent.json") is None
+
+
+def test_names_that_are_no_valid_text_survive_in_a_document(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"caf\udce9": "é"})
+    assert read_json(tmp_path / "a.json") == {"caf\udce9": "é"}
+
+
+def test_a_long_line_without_an_end_is_cut_in_one_pass(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"{}\n" + b"x" * 60_000_000)
+    log = AppendLog(path)
+    assert len(log.torn) == 60_000_000 and path.read_bytes() == b"{}\n"
+    log.close()
+
+
+def test_a_directory_that_may_not_be_looked_into_is_a_clear_error(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    with as_an_ordinary_user():
+        with pytest.raises(StateError, match="Permission denied"):
+            AppendLog(closed / "a.jsonl")
+        with pytest.raises(StateError, match="Permission denied"):
+            TeamDir(closed).prepare()
+        log_to(closed, debug=False)

@@ -12,7 +12,6 @@ from teamcli.agent.conversation import Marks, joined_marks
 from teamcli.errors import UsageError
 from teamcli.files import VERSION, AppendLog, Json, read_lines, refuse_newer
 
-
 _LAST_TS = 1e11
 """Some thousand years ahead; no calendar knows times like 1e400."""
 

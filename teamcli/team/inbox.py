@@ -206,8 +206,7 @@ class Inbox:
             return None
         if self._fd < 0 or size.inode != self._inode:
             self._open(os.O_RDONLY)
-        if not self._file:
-            self._file = _identity(self._fd, self._inode)
+        self._file = _identity(self._fd, self._inode)  # each time: it may have been emptied and filled again
         return Extent(self._file, os.fstat(self._fd).st_size)
 
     def _open(self, flags: int) -> None:

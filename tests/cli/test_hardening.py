@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.fake_api import FakeAPI, answer, text, tool, tool_json, tool_results
+from teamcli.environment import SECRET_VARIABLES
+from tests.support.fake_api import FakeAPI, answer, not_json, status, text, tool, tool_json, tool_results
 from tests.support.program import Program
 
 BYPASS = ("--permission-mode", "bypassPermissions")
@@ -204,3 +208,142 @@ def test_parallel_always_answers_keep_every_rule(tmp_path: Path) -> None:
         list(pool.map(permits.always_allow, [f"bash(echo {n})" for n in range(40)]))
     assert len(read_settings_file(path)["permissions"]["allow"]) == 40
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("stdin", ["0> written", "0> /dev/null"])
+def test_standard_input_that_cannot_be_read_is_no_input(program: Program, stdin: str) -> None:
+    assert "hi" in in_shell(program, f"{RUN_ECHO} {stdin}").stdout
+    done = in_shell(program, f"-p {stdin}")
+    assert done.returncode == 2 and "needs a task" in done.stderr
+    assert in_shell(program, stdin).returncode == 0
+
+
+@pytest.mark.parametrize("client", ["direct", "sdk"])
+def test_a_directory_and_a_prompt_that_are_no_valid_text_work(program: Program, tmp_path: Path, client: str) -> None:
+    strange = Path(os.fsdecode(bytes(tmp_path / "caf") + b"\xe9"))
+    strange.mkdir()
+    program.directory = strange
+    with FakeAPI([text("one"), text("two")]) as api:
+        program.url = api.url
+        assert program.run("-p", os.fsdecode(b"say \xe9"), "--client", client).out == "one\n"
+        assert program.run("-p", "-c", "again", "--client", client).out == "two\n"
+    assert len(api.requests[1]["messages"]) == 3
+
+
+@pytest.mark.parametrize("target", ["/dev/zero", "elsewhere.json"])
+def test_settings_of_a_project_are_not_read_through_a_link(program: Program, target: str) -> None:
+    (program.directory / "elsewhere.json").write_text("{}")
+    (program.directory / ".team").mkdir()
+    (program.directory / ".team/settings.json").symlink_to(program.directory / target)
+    ran = program.run("-p", "run echo hi")
+    assert ran.code == 2 and "settings.json is a symbolic link" in ran.err and ran.err.count("\n") == 1
+
+
+def test_settings_of_the_user_may_be_a_link_to_a_file_and_to_nothing_else(program: Program, tmp_path: Path) -> None:
+    (tmp_path / "dotfile").write_text('{"permissions": {"mode": "bypassPermissions"}}')
+    settings = program.home / ".teamcli/settings.json"
+    settings.parent.mkdir()
+    settings.symlink_to(tmp_path / "dotfile")
+    assert program.run("-p", "run echo hi").code == 0
+    settings.unlink()
+    settings.symlink_to("/dev/zero")
+    ran = program.run("-p", "run echo hi")
+    assert ran.code == 2 and "not a regular file" in ran.err
+
+
+def test_settings_of_any_size_do_no_harm(program: Program) -> None:
+    (program.directory / ".team").mkdir()
+    with (program.directory / ".team/settings.json").open("wb") as file:
+        file.truncate(2**36)
+    ran = program.run("-p", "run echo hi")
+    assert ran.code == 2 and "larger than 5,000,000 bytes" in ran.err
+
+
+def test_behind_two_dashes_all_is_prompt(program: Program) -> None:
+    with FakeAPI([text("ok")]) as api:
+        program.url = api.url
+        assert program.run("-p", "--", "-x", "--model").out == "ok\n"
+    assert "-x --model" in str(api.requests[0]["messages"])
+    assert program.run("send", "lead", "--", "-x").code == 0
+
+
+def test_trust_that_cannot_be_remembered_holds_for_this_run(program: Program, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with FakeAPI([text("hi")]) as api:
+        program.variables["HOME"] = str(tmp_path / "file")
+        (program.directory / ".env").write_text(
+            f"ANTHROPIC_BASE_URL={api.url}\nANTHROPIC_API_KEY=test-key-0123456789\nMODEL_ID=m\n"
+        )
+        ran = program.run("-p", "x", "--trust")
+    assert ran.out == "hi\n" and "holds for this run only" in ran.err
+    assert all(line.startswith("teamcli: ") for line in ran.err.splitlines())
+
+
+def test_a_home_that_cannot_be_written_is_told_in_our_words(program: Program, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    program.variables["HOME"] = str(tmp_path / "file")
+    ran = program.run("-p", "run echo hi", *BYPASS)
+    assert ran.code == 0 and "cannot be remembered" in ran.err
+    assert all(line.startswith("teamcli: ") for line in ran.err.splitlines())
+
+
+@pytest.mark.parametrize("ts", ["1e400", "1" + "0" * 400, "-1e300", "NaN", "true"])
+def test_a_time_that_no_calendar_knows_does_no_harm(program: Program, ts: str) -> None:
+    program.run("-p", "run echo hi")
+    with (program.directory / ".team/transcripts/lead.jsonl").open("a") as file:
+        file.write(f'{{"kind":"user","ts":{ts},"content":[]}}\n')
+    assert program.run("sessions").code == 0
+
+
+def test_blocks_that_the_api_would_refuse_are_not_sent_again(program: Program) -> None:
+    call = '{"type":"tool_use","id":"t1","name":"bash","input":{}}'
+    result = '{"type":"tool_result","tool_use_id":"t1","content":"x"}'
+    rows = [
+        '{"kind":"assistant","content":[{"type":"thinking","thinking":"x"},{"type":"text","text":" "}]}',
+        f'{{"kind":"assistant","content":[{call},{call}]}}',
+        f'{{"kind":"user","content":[{result},{{"type":"text","text":""}}]}}',
+        f'{{"kind":"assistant","content":[{call}]}}',
+        f'{{"kind":"user","content":[{result}]}}',
+    ]
+    with FakeAPI([text("a"), text("b")]) as api:
+        program.url = api.url
+        program.run("-p", "one")
+        with (program.directory / ".team/transcripts/lead.jsonl").open("a") as file:
+            file.write("".join(f"{row}\n" for row in rows))
+        assert program.run("-p", "-c", "two").out == "b\n"
+    blocks = [block for message in api.requests[1]["messages"] for block in message["content"]]
+    ids = [block["id"] for block in blocks if block["type"] == "tool_use"]
+    assert len(ids) == len(set(ids)) == 2
+    assert [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"] == ids
+    assert all(block["text"].strip() for block in blocks if block["type"] == "text")
+    assert "thinking" not in str(blocks)
+
+
+def test_commands_see_no_secret_that_the_sdk_knows(program: Program) -> None:
+    import anthropic
+
+    sources = Path(anthropic.__file__).parent.rglob("*.py")
+    found = {name for path in sources for name in re.findall(r'"(ANTHROPIC_\w+)"', path.read_text(encoding="utf-8"))}
+    secret = {name for name in found if re.search(r"KEY$|SECRET$|_TOKEN$|HEADERS$", name)}
+    assert secret and secret <= SECRET_VARIABLES
+
+
+@pytest.mark.parametrize("value", ["²", "٠", "9" * 5000, "-1"])
+def test_a_number_of_turns_that_is_none_is_told(program: Program, value: str) -> None:
+    ran = program.run("-p", "x", f"--max-turns={value}")
+    assert ran.code == 2 and "must be a whole number from 1 up" in ran.err
+
+
+def test_a_directory_of_nobody_is_one_clear_line(program: Program) -> None:
+    ran = program.run("-p", "x", "--add-dir", "~nosuchuser/x")
+    assert ran.code == 2 and "--add-dir: ~nosuchuser" in ran.err
+
+
+@pytest.mark.parametrize("client", ["direct", "sdk"])
+@pytest.mark.parametrize(
+    "reply", [status(404, body="no"), status(307, body="x", headers={"location": "http://x/"}), not_json()]
+)
+def test_an_endpoint_that_is_none_is_a_configuration_error(program: Program, client: str, reply: Any) -> None:
+    with FakeAPI([reply]) as api:
+        program.url = api.url
+        assert program.run("-p", "x", "--client", client).code == 2

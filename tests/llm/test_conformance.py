@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from teamcli.errors import (
     ServerFault,
     StreamInterrupted,
     TransientError,
+    WrongEndpoint,
 )
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.connection import Timeouts
@@ -46,6 +48,7 @@ from tests.llm.wires import (
     is_connecting_to,
     make_certificate,
 )
+from tests.support.answers import Fault, encode_event
 from tests.support.fake_api import (
     AT_THE_END,
     FakeAPI,
@@ -326,15 +329,15 @@ LASTING_FAULTS = [
     (status(403, message="no access"), AuthError, "ANTHROPIC_API_KEY may do"),
     (status(404, message="model: claude-opus-5-5"), ModelNotFound, "claude-opus-5-5.*--model or MODEL_ID"),
     (status(400, message="Invalid model name passed"), ModelNotFound, "claude-opus-5-5"),
-    (status(404, body="<html><title>404 Not Found</title>"), RequestRejected, "ANTHROPIC_BASE_URL looks wrong"),
-    (status(404, message="no such path"), RequestRejected, "ANTHROPIC_BASE_URL looks wrong"),
+    (status(404, body="<html><title>404 Not Found</title>"), WrongEndpoint, "ANTHROPIC_BASE_URL looks wrong"),
+    (status(404, message="no such path"), WrongEndpoint, "ANTHROPIC_BASE_URL looks wrong"),
     (status(400, message="prompt is too long: 210000 tokens > 200000 maximum"), ContextTooLong, "too long"),
     (status(413), ContextTooLong, "too long for claude-opus-5-5"),
     (status(400, message="messages.0: what is this?"), RequestRejected, "400.*what is this"),
     (status(422, body={"detail": "field required"}), RequestRejected, "field required"),
-    (status(307, body="moved", headers={"location": "https://elsewhere.example/"}), RequestRejected, "elsewhere"),
-    (not_json(), RequestRejected, "text/html.*ANTHROPIC_BASE_URL looks wrong"),
-    (status(200, body={"object": "list"}), RequestRejected, "application/json"),
+    (status(307, body="moved", headers={"location": "https://elsewhere.example/"}), WrongEndpoint, "elsewhere"),
+    (not_json(), WrongEndpoint, "text/html.*ANTHROPIC_BASE_URL looks wrong"),
+    (status(200, body={"object": "list"}), WrongEndpoint, "application/json"),
 ]
 
 
@@ -350,6 +353,10 @@ def test_a_lasting_fault_is_told_at_once(
     _assert_presentable(caught.value)
 
 
+def odd_error_event(data: dict[str, Any]) -> Fault:
+    return Fault("last", 2, payload=encode_event("error", data))
+
+
 PASSING_FAULTS = [
     (status(429), RateLimited, "limits the rate"),
     (status(500), ServerFault, "500"),
@@ -360,6 +367,9 @@ PASSING_FAULTS = [
     (error_event("overloaded_error"), Overloaded, "overloaded.*Overloaded"),
     (error_event("api_error", "Internal"), ServerFault, "Internal"),
     (error_event("rate_limit_error"), RateLimited, "limits"),
+    (odd_error_event({"type": "error", "error": None}), ServerFault, "fault"),
+    (odd_error_event({"type": "error", "error": "out of order"}), ServerFault, "out of order"),
+    (odd_error_event({"type": "error"}), ServerFault, "fault"),
     (cut_after(4), ConnectionLost, "broke off"),
     (cut_before_headers(), ConnectionLost, "broke off"),
     (malformed_event(), ServerFault, "malformed"),

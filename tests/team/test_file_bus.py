@@ -401,6 +401,15 @@ def test_an_inbox_that_somebody_emptied_is_read_from_its_beginning(bus: FileBus,
     assert unread(bus, position) == ["new"]
 
 
+@pytest.mark.parametrize("kept", [b"", outside("one")])
+def test_an_inbox_that_somebody_wrote_anew_loses_nothing_new(bus: FileBus, inbox: Path, kept: bytes) -> None:
+    append(inbox, outside("one") + outside("two"))
+    batch = bus.unread("alice", Position())
+    inbox.write_bytes(kept + outside("three") * 3)
+    seen = {message.id for message in batch.messages}
+    assert contents(bus.unread("alice", batch.position, seen).messages) == ["three"] * 3
+
+
 def test_a_deleted_directory_comes_back_too(bus: FileBus, inbox: Path) -> None:
     bus.send(letter("one"))
     shutil.rmtree(inbox.parent)
