@@ -125,7 +125,7 @@ def look_around(directory: Path, home: Path | None = None, trusted: Trusted | No
         roles = (team.root / "agents", directory / ".claude" / "agents")
         offers += [f"roles for teammates in {path.relative_to(directory)}" for path in roles if any(path.glob("*.md"))]
     if team.has_state and not trusted.state:
-        offers.append("conversations in .team/ that were not made here")
+        offers.append("a team and conversations in .team/ that were not made here")
     return Place(directory, team, home, trusted, environment, tuple(offers))
 
 
@@ -269,8 +269,12 @@ class _Builder:
         team, lock = self._team_dir(undo)
         trusted = self.place.trusted if team.is_private else self._claim(team)
         is_ours = team.is_private or trusted.state
+        if not is_ours:
+            # A roster, mail and transcripts that others wrote must not make an agent act: leave them all alone.
+            self._refuse_to_continue()
+            team, lock = self._private_dir(undo), None
         log_to(team.logs, self.options.debug)
-        session_id, history = self._session_to_continue(team) if is_ours else self._refuse_to_continue(team)
+        session_id, history = self._session_to_continue(team)
         log = AppendLog(team.lead_transcript, choices.settings.durable)
         undo.callback(log.close)
         if log.torn:
@@ -288,9 +292,12 @@ class _Builder:
             if not self.options.headless:
                 raise ConfigError(f"teamcli already runs in this directory ({holder}); leave it, or use --no-team")
             self.notes.append(f"Another teamcli leads in this directory ({holder}): working alone beside it.")
+        return self._private_dir(undo), None
+
+    def _private_dir(self, undo: ExitStack) -> TeamDir:
         private = TeamDir.temporary()
         undo.callback(private.discard)
-        return private, None
+        return private
 
     def _claim(self, team: TeamDir) -> Trusted:
         if self.place.notes:  # it could not be remembered
@@ -310,10 +317,9 @@ class _Builder:
         session = find_session(sessions, wanted) if wanted else sessions[0]
         return session.id, History.read(session_rows(team.lead_transcript, session.id))
 
-    def _refuse_to_continue(self, team: TeamDir) -> tuple[None, History]:
+    def _refuse_to_continue(self) -> None:
         if self.options.resume is not None or self.options.go_on:
             raise ConfigError("the conversations in .team/ were not made here; look at them, then use --trust")
-        return None, History()
 
     def _assemble(self, choices: Choices, state: _State) -> Session:
         team_dir = state.team

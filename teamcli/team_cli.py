@@ -95,7 +95,8 @@ def show_log(follow: bool, agent: str, last: int | None, as_json: bool) -> int:
     events = EventLog(place.directory.events)
     with signals_raise(SIGINT, SIGTERM, SIGHUP), closing(events):
         try:
-            printer.print(deque(filter(printer.wants, events.read()), maxlen=last))
+            rows = filter(printer.wants, events.read())
+            printer.print(rows if last is None else deque(rows, maxlen=min(last, sys.maxsize)))
             if agent and not printer.has_printed:
                 place.check_agent(agent, may_come=follow)
             while follow:
@@ -137,7 +138,8 @@ class _Printer:
             if self._as_json:
                 _print_json(row)
             else:
-                print(self._painted(describe(row)), flush=True)
+                print(self._painted(describe(row)))
+        sys.stdout.flush()
 
     def _painted(self, line: Line) -> str:
         if not self._has_colour:
@@ -250,4 +252,4 @@ def _warn(text: str) -> None:
 
 
 def _print_json(value: Json) -> None:
-    print(json.dumps(value), flush=True)
+    print(json.dumps(value))

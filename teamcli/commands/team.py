@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -106,8 +107,8 @@ def wait(session: Session, arguments: str) -> Job:
 @command("log", usage="[N]")
 def log(session: Session, arguments: str) -> str:
     """Show the last N events of the timeline (20)."""
-    if arguments and not (arguments.isascii() and arguments.isdigit()):
-        raise UsageError(f"N must be a whole number, not '{arguments}': /log [N]")
+    if arguments and not re.fullmatch(r"[1-9][0-9]{0,8}", arguments):
+        raise UsageError(f"N must be a whole number from 1 up, not '{arguments}': /log [N]")
     with closing(EventLog(session.state.events)) as events:
         rows = deque(events.read(), maxlen=int(arguments or LOG_LINES))
     return "\n".join(str(describe(row)) for row in rows) or "Nothing has happened yet."

@@ -205,8 +205,9 @@ class Repl:
         if isinstance(answer, str):
             self._view.say(answer)
         else:
-            self._view.say(answer.announcement)
-            self._run_job(answer.run, lines)
+            with lines.interrupts_to(self._news):  # from the moment it is announced
+                self._view.say(answer.announcement)
+                self._run_job(answer.run, lines)
 
     def _run_job(self, run: Callable[[CancelScope], str], lines: Lines) -> None:
         """Run what takes its time in a thread, and show how it ended."""

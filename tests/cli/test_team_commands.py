@@ -90,6 +90,14 @@ class TestLooking:
         assert ran.code == 0 and f"teamcli {name}" in ran.out
         assert program.run(name, "--bogus").err.count("\n") == 1
 
+    @pytest.mark.parametrize("arguments", [("team",), ("team", "--json"), ("inbox",), ("inbox", "--json"), ("log",)])
+    def test_minds_nothing_when_its_reader_has_gone(self, team: Program, arguments: tuple[str, ...]) -> None:
+        reading, writing = os.pipe()
+        os.close(reading)
+        process = team.start(*arguments, stdout=writing)
+        os.close(writing)
+        assert process.communicate(timeout=PATIENCE_SECONDS)[1] == b"" and process.returncode == 141
+
     def test_refuses_state_behind_a_link(self, team: Program) -> None:
         (team.directory / ".team").rename(team.home / "moved")
         (team.directory / ".team").symlink_to(team.home / "moved")
@@ -257,6 +265,7 @@ class TestLog:
         assert team.run("log", "-n", "3").out.splitlines() == every[-3:]
         rows = team.run("log", "--agent", "BOB", "--json").json_lines
         assert rows == [row for row in team.lines(".team/events.jsonl") if "bob" in (row["agent"], row.get("to"))]
+        assert team.run("log", "-n", "9" * 30).out.splitlines() == every
         assert team.run("log", "-n", "0").code == 2
 
     def test_of_an_unknown_agent_lists_the_names(self, team: Program) -> None:

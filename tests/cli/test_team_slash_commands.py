@@ -101,7 +101,8 @@ class TestMail:
         repl.wait_for("alice     spawned as coder")
         repl.type("/log 1")
         repl.type("/log x")
-        repl.wait_for("N must be a whole number, not 'x'")
+        repl.type("/log 0")
+        repl.wait_for("N must be a whole number from 1 up", times=2)
 
 
 class TestStopping:
