@@ -96,7 +96,7 @@ def show_log(follow: bool, agent: str, last: int | None, as_json: bool) -> int:
     with signals_raise(SIGINT, SIGTERM, SIGHUP), closing(events):
         try:
             rows = filter(printer.wants, events.read())
-            printer.print(rows if last is None else deque(rows, maxlen=min(last, sys.maxsize)))
+            printer.print(rows if last is None else deque(rows, maxlen=last))
             if agent and not printer.has_printed:
                 place.check_agent(agent, may_come=follow)
             while follow:

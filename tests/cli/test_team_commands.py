@@ -265,7 +265,7 @@ class TestLog:
         assert team.run("log", "-n", "3").out.splitlines() == every[-3:]
         rows = team.run("log", "--agent", "BOB", "--json").json_lines
         assert rows == [row for row in team.lines(".team/events.jsonl") if "bob" in (row["agent"], row.get("to"))]
-        assert team.run("log", "-n", "9" * 30).out.splitlines() == every
+        assert team.run("log", "-n", "9" * 18).out.splitlines() == every
         assert team.run("log", "-n", "0").code == 2
 
     def test_of_an_unknown_agent_lists_the_names(self, team: Program) -> None:

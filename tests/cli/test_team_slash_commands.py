@@ -140,12 +140,19 @@ class TestStopping:
         repl.wait_for("Paused 'alice'")
         repl.type("/pause")
         repl.wait_for("That would change nothing")
-        repl.type("/send bob write done.txt: by bob")
-        repl.wait_for("Sent message to bob")
-        assert not (program.directory / "done.txt").exists()
+        line = {"type": "message", "from": "a shell", "content": "write done.txt: by bob"}
+        (program.directory / ".team/inbox/bob.jsonl").write_text(json.dumps(line) + "\n")
+        repl.type("/wait")
+        repl.type("/inbox bob")
+        repl.wait_for("1 message for bob, 1 unread")
         repl.type("/resume bob")
         wait_until(lambda: (program.directory / "done.txt").exists())
         assert member(program, "alice")["paused"]
+
+    def test_a_message_of_the_users_ends_a_pause(self, program: Program, repl: Running) -> None:
+        repl.type("/pause bob")
+        repl.type("/send bob write done.txt: by bob")
+        wait_until(lambda: (program.directory / "done.txt").exists())
 
     def test_shutdown_and_forget(self, program: Program, repl: Running) -> None:
         repl.type("/forget bob")
