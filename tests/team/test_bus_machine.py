@@ -125,7 +125,7 @@ class BusMachine(RuleBasedStateMachine):
         self.ours = [message for message in self.ours if self.is_archived(message)]
 
     def is_archived(self, message: Message) -> bool:
-        return any(message.id in path.read_text("utf-8") for path in self.inbox.parent.glob("archive/*"))
+        return any(message.id.encode() in path.read_bytes() for path in self.inbox.parent.glob("archive/*"))
 
     @invariant()
     def what_is_unread_is_known(self) -> None:
