@@ -61,6 +61,7 @@ class Lead:
         """Mail does not wake it: before the user's first line, after an interruption, and after too many idle wakes."""
         self._idle_wakes = 0
         self._turn: CancelScope | None = None
+        self._has_left = False
         self.last: TurnEnded | None = None
         """How the last turn ended."""
         agent.incoming = self._incoming
@@ -73,9 +74,12 @@ class Lead:
         self._thread.join(timeout_seconds)
 
     def submit(self, blocks: Sequence[Block], closing: Sequence[Block] = ()) -> Future[TurnEnded]:
-        """A line of the user's: the next turn, or, while one runs, a word in between."""
+        """A line of the user's: the next turn, or, while one runs, a word in between; cancelled once it has left."""
         line = Line(blocks, Future(), closing)
         with self._changed:
+            if self._has_left:
+                line.ended.cancel()
+                return line.ended
             self._lines.append(line)
             self._changed.notify_all()
         return line.ended
@@ -136,6 +140,7 @@ class Lead:
                         return self._with_mail((), {}), None
                     self._on_quiet_change()
                 self._changed.wait(self._until_due())
+            self._has_left = True
             for line in self._lines:
                 line.ended.cancel()
             return None, None

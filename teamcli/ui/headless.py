@@ -148,7 +148,7 @@ class StreamPrinter(TextPrinter):
     def __init__(self, session: Session) -> None:
         self._cancel = session.cancel
         self._reader_has_gone = False
-        self._print(
+        _print_json(
             {
                 "type": "system",
                 "subtype": "init",

@@ -184,10 +184,10 @@ def test_a_bad_glob_is_named(agent: FileAgent) -> None:
 
 
 def test_a_search_that_breaks_down_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("teamcli.tools.grep_engine._PACKAGE_ROOT", tmp_path)  # where the fallback finds nothing to run
+    monkeypatch.setattr("teamcli.tools.grep_engine._CHILD", "raise SystemExit('teamcli broke down')")
     monkeypatch.setenv("PATH", "/nowhere")
     message = FileAgent(tmp_path).refuses("grep", pattern="x")
-    assert message.startswith("The search for 'x' failed: ") and "teamcli" in message
+    assert message.startswith("The search for 'x' failed: ") and "teamcli broke down" in message
 
 
 def test_what_only_one_engine_knows_works(agent: FileAgent, tmp_path: Path) -> None:
