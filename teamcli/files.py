@@ -84,11 +84,18 @@ def write_json(path: Path, value: Json) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY)
+    """Have what was made or replaced in a directory survive a power cut.
+
+    Raises: StateError
+    """
     try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        fd = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as e:
+        raise StateError(cannot("sync", directory, e)) from e
 
 
 class AppendLog:

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import resource
 import signal
+import tempfile
 import threading
 from pathlib import Path
 
@@ -160,3 +161,14 @@ def test_a_directory_that_may_not_be_looked_into_is_a_clear_error(tmp_path: Path
         with pytest.raises(StateError, match="Permission denied"):
             TeamDir(closed).prepare()
         log_to(closed, debug=False)
+
+
+def test_a_directory_that_cannot_be_synced_is_a_clear_error() -> None:
+    with tempfile.TemporaryDirectory() as listless:  # not in tmp_path: an ordinary user must get there
+        Path(listless).chmod(0o333)
+        with as_an_ordinary_user():
+            with pytest.raises(StateError, match=f"cannot sync {listless}: Permission denied"):
+                write_atomic(Path(listless, "config.json"), b"")
+            with pytest.raises(StateError, match=f"cannot sync {listless}: Permission denied"):
+                AppendLog(Path(listless, "a.jsonl"))
+        Path(listless).chmod(0o700)
