@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from teamcli.commands.base import Command, Job, command
+from teamcli.commands.base import Command, Shown, command
 from teamcli.commands.session import clear, cost, leave, model, permissions, sessions
 from teamcli.commands.team import (
     approve,
@@ -59,7 +59,7 @@ COMMANDS: tuple[Command, ...] = (
 _BY_NAME = {name: entry for entry in COMMANDS for name in (entry.name, *entry.aliases)}
 
 
-def run_command(session: Session, line: str) -> str | Job:
+def run_command(session: Session, line: str) -> Shown:
     """Run a line such as `/model claude-x`.
 
     Raises: Leave, TeamcliError

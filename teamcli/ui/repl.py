@@ -19,7 +19,7 @@ from typing import Protocol, TextIO, TypeVar, cast
 
 from teamcli.agent.approval import Consent, Question, Reply
 from teamcli.cancel import CancelScope
-from teamcli.commands.base import Leave
+from teamcli.commands.base import Job, Leave, Prompt, plain
 from teamcli.commands.catalog import run_command
 from teamcli.errors import Cancelled, TeamcliError
 from teamcli.files import open_private
@@ -202,8 +202,10 @@ class Repl:
 
     def _command(self, text: str, lines: Lines) -> None:
         answer = run_command(self._session, text)
-        if isinstance(answer, str):
-            self._view.say(answer)
+        if isinstance(answer, Prompt):
+            self._task(answer.text, lines)
+        elif not isinstance(answer, Job):
+            self._view.say(plain(answer))
         else:
             with lines.interrupts_to(self._news):  # from the moment it is announced
                 self._view.say(answer.announcement)
