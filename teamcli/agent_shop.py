@@ -35,7 +35,7 @@ from teamcli.team.manager import TeammateManager
 from teamcli.team.message import MessageType
 from teamcli.team.roles import Role, Roles, load_roles, role_dirs
 from teamcli.team.roster import Member, Roster
-from teamcli.team.teammate import WORK, Report, Teammate, Work
+from teamcli.team.teammate import WORK, Kit, Report, Teammate, Work
 from teamcli.tools.base import Toolbox
 from teamcli.tools.catalog import BASE_TOOLS, LEAD_TOOLS, TEAMMATE_TOOLS, Bindable, bind_tools
 from teamcli.tools.command_host import CommandHost
@@ -62,12 +62,6 @@ class Choices(NamedTuple):
 
 class BuiltLead(NamedTuple):
     lead: Lead
-    commands: Commands
-    known_files: KnownFiles
-
-
-class Built(NamedTuple):
-    agent: Agent
     commands: Commands
     known_files: KnownFiles
 
@@ -115,103 +109,102 @@ class AgentShop:
         mailbox = Mailbox(self._bus, LEAD, marks)
         mailbox.rotate()
         base = f"{LEAD_PROMPT}\n\n{LEAD_TEAM_PROMPT}" if self.has_team else LEAD_PROMPT
-        built = self._agent(
-            LEAD,
+        toolbox = self._toolbox(LEAD, history)
+        kit = self._kit(
             self._choices.model,
             system_prompt(base, self._instructions, self._options.append_system_prompt),
             LEAD_TOOLS if self.has_team else BASE_TOOLS,
-            log,
-            history,
-            mailbox,
-            Meter(self.budget, self._options.max_turns),
+            toolbox,
         )
+        agent = self._agent(LEAD, kit, log, history, mailbox, Meter(self.budget, self._options.max_turns))
         lead = Lead(
-            built.agent,
+            agent,
             mailbox,
             self._cancel,
             self._events,
             results_wait=lambda: self._options.headless and self.team.is_working,
             on_rest=lambda: self.team.at_rest(),
         )
-        self._close_calls(built.agent)
-        return BuiltLead(lead, built.commands, built.known_files)
+        self._close_calls(agent)
+        return BuiltLead(lead, toolbox.commands, toolbox.known_files)
 
     def hire(self, member: Member, prompt: str | None) -> Teammate:
-        _refuse_unknown_tools(member.tools)
         path = self._state.transcripts / f"{member.name}.jsonl"
         if prompt is not None:
             self._archive(path)
         rows = [row for _, row in read_lines(path) if row is not None]
         history = History.read(rows)
         mailbox = Mailbox(self._bus, member.name, history.marks)
-        role = self._roles.match(member.role)
         settings = self._choices.settings
         work, open_work, report = _last_work(rows, history)
-        built = self._agent(
-            member.name,
-            member.model or (role.model if role else "") or self._choices.model,
-            self._teammate_system(member, role),
-            _subset(TEAMMATE_TOOLS, member.tools, role),
-            AppendLog(path, settings.durable),
-            history,
-            mailbox,
-            Meter(self.budget, self._options.max_turns, settings.limits.teammate_turns, work_turns=_calls_since(rows)),
-        )
+        toolbox = self._toolbox(member.name, history)
+        equip = partial(self._teammate_kit, toolbox=toolbox)
+        limit = settings.limits.teammate_turns
+        meter = Meter(self.budget, self._options.max_turns, limit, work_turns=_calls_since(rows))
+        log = AppendLog(path, settings.durable)
+        agent = self._agent(member.name, equip(member), log, history, mailbox, meter)
         if prompt is not None:
             work, open_work, report = Work(1, by_user=False), True, None
             marks = {WORK: work.to_mark(), **mailbox.skip_all()}
-            built.agent.conversation.add_user([text_block(prompt)], marks=marks)
+            agent.conversation.add_user([text_block(prompt)], marks=marks)
         else:
             mailbox.rotate()
-            self._close_calls(built.agent)
-        built.agent.incoming = lambda noted: mailbox.take_after(noted).delivery
+            self._close_calls(agent)
+        agent.incoming = lambda noted: mailbox.take_after(noted).delivery
 
         def release() -> None:
-            built.commands.close()
-            built.agent.llm.close()
+            toolbox.commands.close()
+            agent.llm.close()
 
-        return Teammate(built.agent, mailbox, self._roster, self._cancel.child(), work, open_work, report, release)
+        scope = self._cancel.child()
+        return Teammate(agent, mailbox, self._roster, scope, equip, work, open_work, report, release)
 
-    def _agent(
-        self,
-        name: str,
-        model: str,
-        system: str,
-        tools: tuple[Bindable, ...],
-        log: AppendLog,
-        history: History,
-        mailbox: Mailbox,
-        meter: Meter,
-    ) -> Built:
-        settings, workspace = self._choices.settings, self._choices.workspace
-        commands = Commands(self._host)
-        known_files = KnownFiles(self._locks, history.seen_files)
-        sees = lambda path: may_see(self._permits.policy, path, workspace.root)  # noqa: E731 - shorter than its name
-        toolbox = Toolbox(workspace, commands, known_files, name, self.team, sees)
-        bound = bind_tools(tools, toolbox)
+    def check_tools(self, wanted: tuple[str, ...] | None) -> None:
+        known = [tool.name for tool in TEAMMATE_TOOLS]
+        for name in wanted or ():
+            if name not in known:
+                raise ToolError(f"tools: a teammate has no tool '{name}' (there are: {', '.join(known)})")
 
+    def _agent(self, name: str, kit: Kit, log: AppendLog, history: History, mailbox: Mailbox, meter: Meter) -> Agent:
         def recorded(message: Any, marks: Mapping[str, Any]) -> None:
             mailbox.recorded(marks)
             self._events(Recorded(name, message))
 
-        agent = Agent(
+        return Agent(
             name=name,
             llm=self._llm(),
-            preamble=Preamble(
-                model,
-                system,
-                tuple(self._spec(*named) for named in bound.items()),
-                settings.max_tokens,
-                settings.prompt_caching,
-                {"thinking": settings.thinking} if settings.thinking else {},
-            ),
+            preamble=kit.preamble,
             conversation=Conversation(log, history, recorded),
-            toolset=self._toolset(name, bound),
+            toolset=kit.toolset,
             meter=meter,
             price=self._choices.price,
             emit=self._events,
         )
-        return Built(agent, commands, known_files)
+
+    def _toolbox(self, name: str, history: History) -> Toolbox:
+        workspace = self._choices.workspace
+        known_files = KnownFiles(self._locks, history.seen_files)
+        sees = lambda path: may_see(self._permits.policy, path, workspace.root)  # noqa: E731 - shorter than its name
+        return Toolbox(workspace, Commands(self._host), known_files, name, self.team, sees)
+
+    def _teammate_kit(self, member: Member, toolbox: Toolbox) -> Kit:
+        role = self._roles.match(member.role)
+        model = member.model or (role.model if role else "") or self._choices.model
+        system = self._teammate_system(member, role)
+        return self._kit(model, system, _subset(TEAMMATE_TOOLS, member.tools, role), toolbox)
+
+    def _kit(self, model: str, system: str, tools: tuple[Bindable, ...], toolbox: Toolbox) -> Kit:
+        settings = self._choices.settings
+        bound = bind_tools(tools, toolbox)
+        preamble = Preamble(
+            model,
+            system,
+            tuple(self._spec(*named) for named in bound.items()),
+            settings.max_tokens,
+            settings.prompt_caching,
+            {"thinking": settings.thinking} if settings.thinking else {},
+        )
+        return Kit(preamble, self._toolset(toolbox.agent, bound))
 
     def _spec(self, name: str, tool: AnyTool) -> ToolSpec:
         """Made once: to describe an input takes a millisecond, a teammate has a dozen tools, a team many teammates."""
@@ -281,13 +274,6 @@ def _repeat(agent: Agent, call: Json) -> Json | None:
     except ToolError as e:
         return {"type": "tool_result", "tool_use_id": call["id"], "content": f"Error: {e}", "is_error": True}
     return {"type": "tool_result", "tool_use_id": call["id"], "content": output.content}
-
-
-def _refuse_unknown_tools(wanted: tuple[str, ...] | None) -> None:
-    known = [tool.name for tool in TEAMMATE_TOOLS]
-    for name in wanted or ():
-        if name not in known:
-            raise ToolError(f"tools: a teammate has no tool '{name}' (there are: {', '.join(known)})")
 
 
 def _subset(tools: tuple[Bindable, ...], wanted: tuple[str, ...] | None, role: Role | None) -> tuple[Bindable, ...]:

@@ -41,6 +41,10 @@ class Recruit(NamedTuple):
 class Hiring(Protocol):
     """Builds teammates; the composition root's part."""
 
+    def check_tools(self, wanted: tuple[str, ...] | None) -> None:
+        """Raises: ToolError, for a tool that no teammate can have."""
+        ...
+
     def hire(self, member: Member, prompt: str | None) -> Teammate:
         """The teammate behind a member. With a prompt, one that begins afresh: the prompt is durable when this returns.
 
@@ -297,6 +301,7 @@ class TeammateManager:
             plan=recruit.plan,
             since=time.time(),
         )
+        self._hiring.check_tools(recruit.tools)
         teammate = self._hiring.hire(member, recruit.prompt)
         if earlier is None:
             self.roster.add(member)
@@ -306,9 +311,10 @@ class TeammateManager:
         teammate.go_on()
 
     def _assign(self, recruit: Recruit, member: Member) -> None:
-        """A new piece of work for an idle member: memory kept, role updated."""
-        self.roster.update(member.name, role=recruit.role, paused=False)
-        self._teammates[member.name].assign(recruit.prompt)
+        """A new piece of work for an idle member: memory kept; all else is what the call says."""
+        terms = {"role": recruit.role, "model": recruit.model, "tools": recruit.tools, "plan": recruit.plan}
+        self._hiring.check_tools(recruit.tools)
+        self._teammates[member.name].assign(recruit.prompt, terms)
 
     def _enlist(self, teammate: Teammate) -> Teammate:
         teammate.post_report, teammate.on_rest, teammate.on_leave = self.post_report, self.at_rest, self.finished

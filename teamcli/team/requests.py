@@ -37,7 +37,7 @@ class State(StrEnum):
     REJECTED = "rejected"
     LAPSED = "lapsed"
     VOID = "void"
-    """Overtaken: the teammate was shut down or spawned anew, or submitted another plan."""
+    """Overtaken: the teammate was shut down, spawned again or has submitted another plan."""
 
 
 class Request(NamedTuple):
@@ -191,9 +191,9 @@ class Requests:
         with self._change():
             return self.void_here(teammate)
 
-    def void_here(self, teammate: str) -> list[Request]:
-        """The same for the keeper, as a part of a change of its own."""
-        return self._close(self.standing(teammate), State.VOID)
+    def void_here(self, teammate: str, kind: Kind | None = None) -> list[Request]:
+        """The same for the keeper, as a part of a change of its own; for all requests, or those of one kind."""
+        return self._close(self.standing(teammate, kind), State.VOID)
 
     def _close(self, requests: Iterable[Request], state: State) -> list[Request]:
         return [self._put(request._replace(state=state)) for request in requests]
@@ -225,7 +225,7 @@ def _check_who(request: Request, by: str) -> None:
 
 def _check_state(request: Request, now: float) -> None:
     if request.state is State.VOID:
-        raise TeamError(f"{request.id} is void: '{request.teammate}' was shut down, spawned anew or sent a newer plan")
+        raise TeamError(f"{request.id} is void: '{request.teammate}' was shut down, spawned again or sent a newer plan")
     if request.state is State.LAPSED or request.has_lapsed(now):
         raise TeamError(f"{request.id} has lapsed: the answer came after its deadline")
     if not request.is_open:

@@ -163,6 +163,17 @@ class Roster:
         self._follow()
         return moved
 
+    def reassign(self, name: str, /, **terms: Any) -> Member:
+        """A new piece of work for an idle teammate, on these terms. A plan, approved or not, was for the old one.
+
+        Raises: UnknownTeammate, IllegalTransition
+        """
+        with self._lock:
+            self.requests.void_here(name, Kind.PLAN)
+            moved = self._put(self._moved(self.get(name), Status.WORKING, {"plan_approved": False, **terms}))
+        self._follow()
+        return moved
+
     def update(self, name: str, /, **fields: Any) -> Member:
         """Change anything but the status.
 

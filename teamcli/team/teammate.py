@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from teamcli.agent.conversation import text_block
 from teamcli.agent.events import Outcome, TurnEnded
 from teamcli.agent.loop import Agent, Delivery, run_turn
+from teamcli.agent.tool_calls import Toolset
 from teamcli.cancel import CancelScope
 from teamcli.errors import TeamcliError, ToolError
 from teamcli.files import Json
+from teamcli.llm.types import Preamble
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import LEAD, USER, Message, MessageType, message_id
 from teamcli.team.roster import Member, Roster, Status
@@ -40,6 +43,13 @@ class Work(NamedTuple):
         return cls(int(raw.get("number", 0)), raw.get("by_user") is True) if isinstance(raw, dict) else cls(0, False)
 
 
+class Kit(NamedTuple):
+    """What a teammate works with: how its requests begin, and the tools behind them. A new task may change it."""
+
+    preamble: Preamble
+    toolset: Toolset
+
+
 class Report(NamedTuple):
     """How a piece of work ended, as its transcript line and as the message to the lead."""
 
@@ -58,16 +68,21 @@ class Teammate:
         mailbox: Mailbox,
         roster: Roster,
         cancel: CancelScope,
+        equip: Callable[[Member], Kit],
         work: Work,
         has_open_work: bool,
         report: Report | None = None,
         release: Callable[[], None] = lambda: None,
     ) -> None:
-        """`work` is the latest piece, as the transcript says: either it is open, or `report` says how it ended."""
+        """`equip` says what a member of the team is to work with.
+
+        `work` is the latest piece, as the transcript says: either it is open, or `report` says how it ended.
+        """
         self.agent = agent
         self.mailbox = mailbox
         self._roster = roster
         self._cancel = cancel
+        self._equip = equip
         self._work = work
         self._has_open_work = has_open_work
         self._report = report
@@ -129,18 +144,21 @@ class Teammate:
         self._ignores_mail = False
         self.wake()
 
-    def assign(self, prompt: str) -> None:
-        """A new piece of work, for a teammate at rest; it is durable when this returns.
+    def assign(self, prompt: str, terms: Mapping[str, Any]) -> None:
+        """A new piece of work, for a teammate at rest, on these terms; it is durable when this returns.
 
         Raises: ToolError, StateError
         """
         with self._lock:
             if self._turn is not None or self.member.status is not Status.IDLE:
                 raise ToolError(f"'{self.name}' is currently working")
+            kit = self._equip(replace(self.member, **terms))
             work = self._next_work(by_user=False)
             self.agent.conversation.add_user([text_block(prompt)], marks={WORK: work.to_mark()})
             self._has_open_work = True
-            self._roster.transition(self.name, Status.WORKING, error="", interrupted=False, waiting_for="")
+            if kit.preamble != self.agent.preamble:
+                self.agent.preamble, self.agent.toolset = kit
+            self._roster.reassign(self.name, **terms)
         self.go_on()
 
     def interrupt(self, reason: str) -> bool:

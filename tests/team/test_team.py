@@ -68,10 +68,11 @@ def test_the_lead_is_not_blocked_and_results_wait_for_each_other(program: Progra
 
 
 def test_teammates_talk_to_each_other_and_an_idle_one_wakes_with_its_memory(program: Program) -> None:
+    ask = tool("send_message", to="bob", content="which colour?")
     script = TeamScript(
         lead=[answer(spawn("bob", "remember: blue"), spawn("alice")), text("hired"), text("end")],
         bob=[text("noted"), text("blue")],
-        alice=[lambda request: _after_bob(program), text("asked bob")],
+        alice=[lambda request: _when_idle(program, "bob", ask), text("asked bob")],
     )
     run(program, script)
     second = script.requests["bob"][1]["messages"]
@@ -79,9 +80,9 @@ def test_teammates_talk_to_each_other_and_an_idle_one_wakes_with_its_memory(prog
     assert 'from="alice"' in said_by_user(script.requests["bob"][1])
 
 
-def _after_bob(program: Program) -> Any:
-    wait_until(lambda: members(program).get("bob", {}).get("status") == "idle")
-    return tool("send_message", to="bob", content="which colour?")
+def _when_idle(program: Program, name: str, answer: Any) -> Any:
+    wait_until(lambda: members(program).get(name, {}).get("status") == "idle")
+    return answer
 
 
 def test_unknown_recipients_are_named_and_nothing_is_written(program: Program) -> None:
@@ -141,6 +142,69 @@ def test_respawn_rules(program: Program) -> None:
     assert len(script.requests["alice"][3]["messages"]) == 1  # a new incarnation begins empty
     assert members(program)["alice"]["incarnation"] == 2
     assert len(list((program.directory / ".team/transcripts/archive").iterdir())) == 1
+
+
+class TestNextTask:
+    """A spawn on an idle teammate."""
+
+    def test_brings_role_model_and_tools_at_once(self, program: Program) -> None:
+        run(program, TeamScript(lead=[text("hello")]))
+        role = program.directory / ".team/agents/reviewer.md"
+        role.parent.mkdir()
+        role.write_text("---\nname: reviewer\n---\nYou trust nobody.\n")
+        again = tool("spawn_teammate", name="alice", role="reviewer", prompt="2", model="other", tools=["read_file"])
+        script = TeamScript(
+            lead=[spawn("alice"), text("waiting"), again, text("waiting"), text("end")],
+            alice=[text("one"), tool("bash", command="touch made"), text("two")],
+        )
+        run(program, script)
+        first, second, third = script.requests["alice"]
+        assert (first["model"], second["model"]) == ("test-model", "other")
+        assert "You trust nobody." in second["system"][0]["text"] and len(second["messages"]) == 3
+        assert {"bash", "read_file"} & {each["name"] for each in second["tools"]} == {"read_file"}
+        assert "Unknown tool" in str(tool_results(third)[0]["content"])
+        member = members(program)["alice"]
+        assert (member["role"], member["model"], member["tools"]) == ("reviewer", "other", ["read_file"])
+
+    def test_leaves_the_cached_prefix_alone_where_nothing_changes(self, program: Program) -> None:
+        script = TeamScript(
+            lead=[spawn("alice"), text("waiting"), spawn("alice", "2"), text("waiting"), text("end")],
+            alice=[text("one"), text("two")],
+        )
+        run(program, script)
+        first, second = script.requests["alice"]
+        assert all(first[part] == second[part] for part in ("model", "system", "tools"))
+
+    def test_can_need_a_plan_and_an_old_plan_does_not_count_for_it(self, program: Program) -> None:
+        def approve_the_old(request: dict[str, Any]) -> Any:
+            request_id = str(request["messages"]).split('request_id="')[1].split('"')[0]
+            return tool("plan_review", request_id=request_id, approve=True)
+
+        write = tool("write_file", path="a.txt", content="x")
+        script = TeamScript(
+            lead=[
+                spawn("alice", plan=True),
+                text("waiting"),
+                lambda request: _when_idle(program, "alice", spawn("alice", "2", plan=True)),
+                approve_the_old,
+                text("waiting"),
+                text("end"),
+            ],
+            alice=[tool("submit_plan", plan="a plan"), text("submitted"), write, text("may not")],
+        )
+        run(program, script)
+        assert "is void" in str(tool_results(script.requests["lead"][4])[0]["content"])
+        assert "submit_plan" in str(tool_results(script.requests["alice"][3])[0]["content"])
+        assert not (program.directory / "a.txt").exists()
+
+    def test_with_a_tool_that_nobody_has_changes_nothing(self, program: Program) -> None:
+        script = TeamScript(
+            lead=[spawn("alice"), text("waiting"), spawn("alice", "2", tools=["fly"]), text("end")],
+            alice=[text("one")],
+        )
+        run(program, script)
+        assert "no tool 'fly'" in str(tool_results(script.requests["lead"][3])[0]["content"])
+        assert (members(program)["alice"]["status"], members(program)["alice"]["tools"]) == ("idle", None)
 
 
 def test_an_error_of_a_teammate_is_told_and_the_name_stays_usable(program: Program) -> None:
