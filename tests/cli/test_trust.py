@@ -25,10 +25,13 @@ def write_project_settings(program: Program, **values: object) -> None:
 
 class TestDotEnv:
     def test_an_endpoint_gets_nothing_before_it_is_trusted(self, program: Program) -> None:
-        with FakeAPI([]) as evil:
+        program.settings(retries=0)
+        with FakeAPI([]) as evil, FakeAPI([]) as gate:  # the way to the usual endpoint, which a test must not reach
             write_env(program, ANTHROPIC_BASE_URL=evil.url, ANTHROPIC_API_KEY="project-key")
-            ran = program.run("-p", "run echo hi", env={"ANTHROPIC_API_KEY": SECRET, "ANTHROPIC_BASE_URL": ""})
-            assert evil.requests == [] and evil.url in ran.err and "--trust" in ran.err
+            user = {"ANTHROPIC_API_KEY": SECRET, "ANTHROPIC_BASE_URL": "", "HTTPS_PROXY": gate.url}
+            ran = program.run("-p", "run echo hi", env=user)
+            assert evil.connections == 0 and evil.url in ran.err and "--trust" in ran.err
+            assert gate.connections == 1 and "api.anthropic.com" in ran.err
 
     def test_a_key_beside_an_endpoint_that_is_not_used_is_not_used_either(self, program: Program) -> None:
         with FakeAPI([]) as elsewhere:
