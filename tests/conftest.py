@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 from collections.abc import Iterator
@@ -14,10 +15,18 @@ from tests.support.program import Program
 _LOOPBACK = ("127.", "::1", "localhost")
 
 
+@pytest.fixture(scope="session")
+def new_homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Empty homes, numbered here: `mktemp` would look at all that there are for each of thousands."""
+    parent = tmp_path_factory.mktemp("homes")
+    return (parent / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def clean_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def clean_environment(new_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty home, and none of the variables that would reach a real endpoint."""
-    home = tmp_path_factory.mktemp("home")
+    home = next(new_homes)
+    home.mkdir(0o700)
     for name in list(os.environ):
         if (
             name.startswith(("ANTHROPIC_", "CLAUDE_CODE_", "AWS_"))
