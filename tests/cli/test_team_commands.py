@@ -12,6 +12,7 @@ from typing import Any
 import pexpect
 import pytest
 
+from tests.support.prepared import Prepared
 from tests.support.program import PATIENCE_SECONDS, Program
 from tests.support.running import Running
 from tests.support.waiting import wait_until
@@ -30,14 +31,22 @@ LOOKS = (
 )
 
 
-@pytest.fixture
-def team(program: Program) -> Program:
-    """A directory in which alice has written to bob and both rest; nothing runs."""
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     lines = (
         "spawn bob as reviewer: read a.txt\nspawn alice as coder: write notes.txt: hello then tell bob: read notes.txt"
     )
-    assert program.run(*BYPASS, stdin=lines + "\n").code == 0
-    return program
+
+    def prepare(program: Program) -> None:
+        assert program.run(*BYPASS, stdin=lines + "\n").code == 0
+
+    return Prepared(tmp_path_factory.mktemp("team"), prepare)
+
+
+@pytest.fixture
+def team(prepared: Prepared) -> Program:
+    """A directory in which alice has written to bob and both rest; nothing runs."""
+    return prepared.program()
 
 
 @pytest.fixture
@@ -140,10 +149,19 @@ class TestTeam:
         (alice,) = shown["members"]
         assert (alice["status"], alice["interrupted"], shown["running"]) == ("idle", True, False)
 
-    @pytest.mark.parametrize("damage", ["{", "[]", '{"members":[{"name":"bob","role":"x","status":"gone"}]}'])
-    def test_a_damaged_roster_is_said_in_one_sentence(self, team: Program, damage: str) -> None:
+    @pytest.mark.parametrize(
+        ("damage", "commands"),
+        [
+            ("{", [("team",), ("team", "--json"), ("send", "alice", "x"), ("log", "--agent", "carol")]),
+            ("[]", [("team",)]),
+            ('{"members":[{"name":"bob","role":"x","status":"gone"}]}', [("team", "--json")]),
+        ],
+    )
+    def test_a_damaged_roster_is_said_in_one_sentence(
+        self, team: Program, damage: str, commands: list[tuple[str, ...]]
+    ) -> None:
         (team.directory / ".team/config.json").write_text(damage)
-        for arguments in (("team",), ("team", "--json"), ("send", "alice", "x"), ("log", "--agent", "carol")):
+        for arguments in commands:
             ran = team.run(*arguments)
             assert ran.code == 2 and ran.err.count("\n") == 1
             assert "config.json is damaged" in ran.err and "rebuilds" in ran.err

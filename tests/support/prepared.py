@@ -1,0 +1,28 @@
+"""A directory and a home that are made ready once and given to each test as they were then."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.support.program import Program
+
+
+class Prepared:
+    """The places stay the same: what was trusted and written there holds for its path."""
+
+    def __init__(self, base: Path, prepare: Callable[[Program], object]) -> None:
+        self._places = base / "work", base / "home"
+        self._kept = base / "kept"
+        for place in self._places:
+            place.mkdir()
+        prepare(Program(*self._places))
+        for place in self._places:
+            shutil.copytree(place, self._kept / place.name)
+
+    def program(self) -> Program:
+        for place in self._places:
+            shutil.rmtree(place)
+            shutil.copytree(self._kept / place.name, place)
+        return Program(*self._places)
