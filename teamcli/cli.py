@@ -153,7 +153,7 @@ def _print_sessions() -> int:
     from teamcli.sessions import session_table
     from teamcli.state import TeamDir
 
-    print(session_table(TeamDir.of(Path.cwd()).lead_transcript))
+    print(session_table(TeamDir.of(Path.cwd()).lead_transcript).to_text())
     return ExitStatus.DONE
 
 

@@ -5,19 +5,31 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from teamcli.files import Json
-from teamcli.overview import table
-from teamcli.plain import one_line
+from teamcli.overview import age
+from teamcli.plain import neutralise, one_line
+from teamcli.table import Cell, Column, Table
 from teamcli.team.bus import MessageBus
 from teamcli.team.mailbox import Mailbox
-from teamcli.team.message import Message
-from teamcli.timeline import format_time
+from teamcli.team.message import Message, MessageType
+from teamcli.timeline import format_time, short_time
 
 TEXT_LIMIT = 160
+COLUMNS = (
+    Column("#", "dim", right=True),
+    Column("READ"),
+    Column("WHEN", "dim"),
+    Column("AGO", "dim", right=True),
+    Column("FROM", "name"),
+    Column("TYPE"),
+    Column("TEXT", shrinks=True),
+)
 
 
 class Mail(NamedTuple):
     message: Message
     is_read: bool
+    number: int
+    """Counted from the oldest, which is 1."""
 
     def to_json(self) -> Json:
         message = self.message
@@ -41,7 +53,7 @@ def look_into(bus: MessageBus, name: str, mailbox: Mailbox) -> list[Mail]:
     """
     found: dict[str, Mail] = {}
     for entry in bus.peek(name):
-        found.setdefault(entry.message.id, Mail(entry.message, mailbox.is_read(entry)))
+        found.setdefault(entry.message.id, Mail(entry.message, mailbox.is_read(entry), len(found) + 1))
     return list(found.values())
 
 
@@ -49,20 +61,41 @@ def count_unread(mails: list[Mail]) -> int:
     return sum(not mail.is_read for mail in mails)
 
 
-def mail_text(name: str, mails: list[Mail]) -> str:
+def mail_table(name: str, mails: list[Mail], now: float, last: int | None = None) -> Table:
+    """The messages to `name`, the newest at the end; `last`: not more than so many."""
     if not mails:
-        return f"No messages for {name}."
+        return Table(f"No messages for {name}.", (), ())
     count = "1 message" if len(mails) == 1 else f"{len(mails)} messages"
-    return f"{count} for {name}, {count_unread(mails)} unread:\n{table([_row(mail) for mail in mails])}"
+    shown = mails if last is None else mails[-last:]
+    left_out = len(mails) - len(shown)
+    notes = (
+        (f"{left_out} earlier ones are not shown: `teamcli inbox {name}` in a shell shows all.",) if left_out else ()
+    )
+    return Table(
+        f"{count} for {name}, {count_unread(mails)} unread:", COLUMNS, tuple(_row(mail, now) for mail in shown), notes
+    )
 
 
-def _row(mail: Mail) -> tuple[str, ...]:
+def whole_text(mail: Mail) -> str:
+    """One message with all that is known of it."""
     message = mail.message
-    sender = f"outside, claims to be {message.sender}" if message.is_foreign else message.sender
+    head = f"{_sender(message)} → {message.to} ({message.type}, {'read' if mail.is_read else 'UNREAD'})"
+    lines = [head, f"{format_time(message.timestamp)}  {message.id}", "", message.content]
+    return neutralise("\n".join(lines))
+
+
+def _row(mail: Mail, now: float) -> tuple[str | Cell, ...]:
+    message = mail.message
     return (
-        "  read" if mail.is_read else "  UNREAD",
-        format_time(message.timestamp),
-        one_line(sender, 56),
-        message.type,
+        str(mail.number),
+        Cell("read", "dim") if mail.is_read else Cell("UNREAD", "warn"),
+        short_time(message.timestamp, now),
+        age(now - message.timestamp),
+        one_line(_sender(message), 56),
+        Cell(message.type, "bad" if message.type == MessageType.ERROR else ""),
         one_line(message.content, TEXT_LIMIT),
     )
+
+
+def _sender(message: Message) -> str:
+    return f"outside, claims to be {message.sender}" if message.is_foreign else message.sender

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from teamcli.files import Json
 from teamcli.plain import one_line
+from teamcli.table import Cell, Column, Style, Table
 from teamcli.team.message import LEAD
 from teamcli.team.requests import Kind, Request
-from teamcli.team.roster import Member
+from teamcli.team.roster import Member, Status
 
-TITLES = ("NAME", "ROLE", "STATUS", "SINCE", "UNREAD", "CALLS", "COST", "")
+COLUMNS = (
+    Column("NAME", "name"),
+    Column("ROLE", shrinks=True),
+    Column("STATUS"),
+    Column("SINCE", "dim", right=True),
+    Column("UNREAD", right=True),
+    Column("CALLS", right=True),
+    Column("COST", right=True),
+    Column("", shrinks=True),
+)
+STATUS_STYLES: Mapping[str, Style] = {
+    Status.WORKING: "good",
+    Status.SPAWNING: "warn",
+    Status.IDLE: "",
+    Status.SHUTDOWN: "dim",
+}
 ROLE_LIMIT, NOTE_LIMIT, PLAN_LIMIT = 24, 100, 80
+_A_LIFE = 36_525 * 86_400.0
 HOW_TO_ANSWER = "Answer a plan at the prompt: /approve ID, or /reject ID WHY. /approve alone shows it whole."
 
 
@@ -22,6 +39,7 @@ class LeadState(NamedTuple):
     turns: int | None = None
     """Model calls of this run; None where nobody can know."""
     cost_usd: float | None = None
+    waiting_for: str = ""
 
 
 class Overview(NamedTuple):
@@ -39,48 +57,56 @@ class Overview(NamedTuple):
             "requests": [request.to_dict() for request in self.requests],
         }
 
-    def to_text(self, now: float) -> str:
-        rows = [TITLES, self._lead_row(now), *(self._row(member, now) for member in self.members)]
-        parts = [table(rows)]
-        if not self.members:
-            parts.append("No teammates yet.")
+    def to_table(self, now: float) -> Table:
+        rows = (self._lead_row(now), *(self._row(member, now) for member in self.members))
+        notes = [] if self.members else ["No teammates yet."]
         if self.requests:
-            parts.append("\n".join(["Waiting for an answer:", *(_request_line(r, now) for r in self.requests)]))
+            notes += ["Waiting for an answer:", *(_request_line(request, now) for request in self.requests)]
         if any(request.kind is Kind.PLAN for request in self.requests):
-            parts.append(HOW_TO_ANSWER)
-        return "\n".join(parts)
+            notes.append(HOW_TO_ANSWER)
+        return Table("", COLUMNS, rows, tuple(notes))
 
-    def _lead_row(self, now: float) -> tuple[str, ...]:
+    def _lead_row(self, now: float) -> tuple[str | Cell, ...]:
         lead = self.lead
         since = "" if lead.since is None else age(now - lead.since)
-        calls, cost = ("", "") if lead.turns is None else (str(lead.turns), _dollars(lead.cost_usd))
-        return (LEAD, "", lead.status, since, str(self.unread.get(LEAD, 0)), calls, cost, "")
+        calls, cost = ("", "") if lead.turns is None else (str(lead.turns), dollars(lead.cost_usd))
+        note = Cell(one_line(f"waiting for {lead.waiting_for}", NOTE_LIMIT), "warn") if lead.waiting_for else ""
+        return (LEAD, "", _status(lead.status), since, self._unread(LEAD), calls, cost, note)
 
-    def _row(self, member: Member, now: float) -> tuple[str, ...]:
+    def _row(self, member: Member, now: float) -> tuple[str | Cell, ...]:
+        style: Style = "bad" if member.error else "warn" if member.waiting_for else "dim"
         return (
             member.name,
             one_line(member.role, ROLE_LIMIT),
-            member.status,
+            _status(member.status),
             age(now - member.since),
-            str(self.unread.get(member.name, 0)),
+            self._unread(member.name),
             str(member.turns),
-            _dollars(member.cost_usd),
-            one_line("; ".join(_notes(member)), NOTE_LIMIT),
+            dollars(member.cost_usd),
+            Cell(one_line("; ".join(_notes(member)), NOTE_LIMIT), style),
         )
 
-
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells, each column as wide as its widest cell."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    def _unread(self, name: str) -> Cell:
+        count = self.unread.get(name, 0)
+        return Cell(str(count), "warn" if count else "dim")
 
 
 def age(seconds: float) -> str:
     """How long something has been so, in the largest unit that fits."""
+    if seconds > _A_LIFE:  # anybody may have written when it began
+        return "long"
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= length:
             return f"{seconds / length:.0f} {unit}"
     return f"{max(0.0, seconds):.0f} s"
+
+
+def dollars(cost: float | None) -> str:
+    return "unknown" if cost is None else f"${cost:.4f}"
+
+
+def _status(status: str) -> Cell:
+    return Cell(status, STATUS_STYLES.get(status, ""))
 
 
 def _notes(member: Member) -> Iterable[str]:
@@ -101,7 +127,3 @@ def _request_line(request: Request, now: float) -> str:
     if request.kind is Kind.PLAN:
         return f"  {request.id}  plan of {request.teammate} ({ago}): {one_line(request.text, PLAN_LIMIT)}"
     return f"  {request.id}  {request.asker} asked {request.teammate} to shut down ({ago})"
-
-
-def _dollars(cost: float | None) -> str:
-    return "unknown" if cost is None else f"${cost:.4f}"

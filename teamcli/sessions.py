@@ -1,25 +1,27 @@
-"""The list of earlier sessions, as text."""
+"""The list of earlier sessions, as a table."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
 
-from teamcli.agent.transcript import list_sessions
+from teamcli.agent.transcript import SessionSummary, list_sessions
 from teamcli.plain import one_line
+from teamcli.table import Column, Table
+
+COLUMNS = (Column("", "name"), Column("", "dim"), Column("", "dim", right=True), Column("", shrinks=True))
 
 
-def session_table(transcript: Path) -> str:
-    """One line for each session, newest first.
+def session_table(transcript: Path) -> Table:
+    """One row for each session, newest first.
 
     Raises: StateError
     """
-    rows = [
-        f"{session.id}  {_when(session.updated)}  {session.model_calls:>4} calls  {one_line(session.first_prompt, 60)}"
-        for session in list_sessions(transcript)
-    ]
-    return "\n".join(rows) or "No sessions here yet."
+    rows = tuple((session.id, *describe_session(session)) for session in list_sessions(transcript))
+    return Table("" if rows else "No sessions here yet.", COLUMNS, rows)
 
 
-def _when(timestamp: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(timestamp))
+def describe_session(session: SessionSummary) -> tuple[str, str, str]:
+    """When it was last written to, how much it is, how it began."""
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(session.updated))
+    return when, f"{session.model_calls} calls", one_line(session.first_prompt, 60)

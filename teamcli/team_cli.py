@@ -23,7 +23,7 @@ from signal import SIGHUP, SIGINT, SIGTERM
 from teamcli.agent.transcript import read_marks
 from teamcli.errors import StateError, UsageError
 from teamcli.files import Json
-from teamcli.mail import Mail, count_unread, look_into, mail_text
+from teamcli.mail import Mail, count_unread, look_into, mail_table
 from teamcli.options import ExitStatus
 from teamcli.overview import LeadState, Overview
 from teamcli.plain import has_colour, neutralise
@@ -48,7 +48,7 @@ def show_team(as_json: bool) -> int:
         team = {"team_name": place.team.name, "running": place.pid is not None, "pid": place.pid}
         _print_json({**team, **overview.to_json()})
     else:
-        print(neutralise(f"{place.describe()}\n{overview.to_text(time.time())}"))
+        print(neutralise(place.describe()), overview.to_table(time.time()).to_text(), sep="\n")
     if place.damage:
         _warn(place.damage)
     return ExitStatus.USAGE if place.damage else ExitStatus.DONE
@@ -65,7 +65,7 @@ def show_inbox(name: str, only_unread: bool, as_json: bool) -> int:
     elif only_unread and not mails:
         print(f"No unread messages for {exact}.")
     else:
-        print(mail_text(exact, mails))
+        print(mail_table(exact, mails, time.time()).to_text())
     return ExitStatus.DONE
 
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from teamcli.errors import StateError
 from teamcli.files import Json, decode_line, open_private
 from teamcli.plain import one_line
+from teamcli.table import Cell, Column, Style, Table
 from teamcli.team.message import LEAD
 
 TEXT_LIMIT = 160
 NAME_WIDTH = 8
 _TAIL_BYTES = 256 * 1024
+_COLUMNS = (Column("WHEN", "dim"), Column("WHO", "name"), Column("WHAT", shrinks=True))
+_HOUSEKEEPING = ("answer", "turn_started", "turn_ended")
 
 
 class Line(NamedTuple):
@@ -48,6 +52,43 @@ def format_time(timestamp: object) -> str:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(str(timestamp))))
     except (ValueError, OverflowError, OSError):  # anybody may have written it
         return "-" * 19
+
+
+def short_time(timestamp: object, now: float) -> str:
+    """Without the day where that is today, else without the seconds."""
+    full = format_time(timestamp)
+    return full[11:] if full[:10] == format_time(now)[:10] else full[:16]
+
+
+def timeline_table(rows: Iterable[Json], last: int, now: float) -> Table:
+    """The last events as a table; a tool call is one row, from its start to its outcome."""
+    shown = tuple(_table_row(row, now) for row in _joined_calls(rows, last))
+    return Table("" if shown else "Nothing has happened yet.", _COLUMNS, shown)
+
+
+def _table_row(row: Json, now: float) -> tuple[str | Cell, ...]:
+    line = describe(row)
+    style: Style = "bad" if line.is_bad else "dim" if row.get("event") in _HOUSEKEEPING else ""
+    return short_time(row.get("ts"), now), f"{line.agent:<{NAME_WIDTH}}", Cell(line.text, style)
+
+
+def _joined_calls(rows: Iterable[Json], last: int) -> Iterable[Json]:
+    """The last rows; what ended a call is written into the row that began it, while that is among them."""
+    kept: deque[Json] = deque(maxlen=last)
+    under_way: dict[str, tuple[int, Json]] = {}
+    count = 0
+    for row in rows:
+        began: Json = {}
+        if row.get("event") == "tool_finished":
+            began_at, began = under_way.pop(_text(row, "id"), (0, {}))
+            if began and began_at > count - last:
+                began.update({**row, "ts": began.get("ts")})
+                continue
+        count += 1
+        kept.append({**began, **row})
+        if row.get("event") == "tool_started":
+            under_way[_text(row, "id")] = (count, kept[-1])
+    return kept
 
 
 class EventLog:
@@ -150,7 +191,8 @@ def _tell_answer(row: Json) -> str:
 
 def _tell_tool_finished(row: Json) -> str:
     mark = "✗" if row.get("is_error") else "✓"
-    return one_line(f"{mark} {_text(row, 'tool')} ({_number(row, 'seconds'):.1f} s)", TEXT_LIMIT)
+    what = ": ".join(filter(None, (_text(row, "tool"), _text(row, "title"))))
+    return f"{mark} {one_line(what, TEXT_LIMIT)} ({_number(row, 'seconds'):.1f} s)"
 
 
 def _tell_denied(row: Json) -> str:
@@ -172,6 +214,7 @@ _DESCRIPTIONS: Mapping[str, Callable[[Json], str]] = {
     "answer": _tell_answer,
     "tool_started": lambda row: one_line(f"▸ {_text(row, 'tool')}: {_text(row, 'title')}", TEXT_LIMIT),
     "tool_finished": _tell_tool_finished,
+    "permission_asked": lambda row: one_line(f"? asks for {_text(row, 'tool')}: {_text(row, 'title')}", TEXT_LIMIT),
     "permission_denied": _tell_denied,
     "retry": _tell_retry,
     "message": _tell_message,

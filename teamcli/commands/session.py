@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from teamcli.agent.permissions import Mode
-from teamcli.commands.base import Leave, command
+from teamcli.commands.base import Leave, Table, command
 from teamcli.errors import UsageError
 from teamcli.session import Session
 from teamcli.sessions import session_table
@@ -44,7 +44,7 @@ def permissions(session: Session, arguments: str) -> str:
 
 
 @command("sessions")
-def sessions(session: Session, arguments: str) -> str:
+def sessions(session: Session, arguments: str) -> Table:
     """List this directory's sessions, newest first."""
     return session_table(session.state.lead_transcript)
 

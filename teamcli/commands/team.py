@@ -4,91 +4,123 @@ from __future__ import annotations
 
 import re
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import closing
 
 from teamcli.agent.transcript import read_marks
 from teamcli.cancel import CancelScope
-from teamcli.commands.base import Job, command
+from teamcli.commands.base import Group, Job, Kind, Shown, Table, command
 from teamcli.errors import UsageError
-from teamcli.mail import Mail, count_unread, look_into, mail_text
+from teamcli.mail import Mail, count_unread, look_into, mail_table, whole_text
 from teamcli.overview import LeadState, Overview
 from teamcli.session import LEAD, Session
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import USER
-from teamcli.team.requests import Kind, Request
+from teamcli.team.requests import Kind as RequestKind
+from teamcli.team.requests import Request
 from teamcli.team.roster import Member, Status
-from teamcli.timeline import EventLog, describe, last_lead_turn
+from teamcli.timeline import EventLog, last_lead_turn, timeline_table
 
 LOG_LINES = 20
+INBOX_LINES = 50
 
 
-@command("team")
-def team(session: Session, arguments: str) -> str:
-    """Show the lead, its teammates, and what waits for an answer."""
-    roster, lead = session.team.roster, session.lead
-    turn = last_lead_turn(session.state.events)
-    meter = lead.agent.meter
-    state = LeadState(
-        "idle" if lead.is_at_rest else "working", turn.at if turn and meter.turns else None, meter.turns, meter.cost_usd
-    )
+@command("team", group=Group.TEAM)
+def team(session: Session, arguments: str) -> Table:
+    """Show the lead, its teammates, and what waits for an answer.
+
+    SINCE is how long the status has been so; UNREAD counts messages not taken up yet; CALLS are model calls.
+    The last column says what holds somebody back: a permission question with its command, a plan that waits for a
+    review, a message that it waits for, a pause, an interruption, an error.
+    The same from another shell: teamcli team
+    """
+    roster = session.team.roster
     unread = {name: count_unread(_mail(session, name)) for name in (LEAD, *roster.names())}
-    return Overview(state, roster.members(), roster.requests.standing(), unread).to_text(time.time())
+    overview = Overview(_lead_state(session), roster.members(), roster.requests.standing(), unread)
+    return overview.to_table(time.time())
 
 
-@command("inbox", usage="[NAME]")
-def inbox(session: Session, arguments: str) -> str:
-    """Show all messages to the lead or a teammate, read and unread; they stay as they are."""
-    name = LEAD if arguments.casefold() in ("", LEAD) else session.team.roster.get(arguments).name
-    return mail_text(name, _mail(session, name))
+@command("inbox", usage="[NAME] [N]", arguments=(Kind.AGENT,), group=Group.TEAM)
+def inbox(session: Session, arguments: str) -> Shown:
+    """Show the messages to the lead or a teammate, read and unread; with N, one of them whole.
+
+    Looking takes nothing out: what is unread stays unread until the agent takes it up. The newest is at the end.
+    /inbox            what has come to the lead
+    /inbox alice      what has come to alice
+    /inbox alice 3    her third message, all of it
+    Each inbox is a file, .team/inbox/NAME.jsonl, one message a line; any program may append to it.
+    """
+    words = arguments.split()
+    number = words.pop() if words and words[-1].isdecimal() else ""
+    name = _addressee(session, words[0] if words else LEAD)
+    if len(words) > 1:
+        raise UsageError(f"'{words[1]}' is no number: /inbox [NAME] [N]")
+    mails = _mail(session, name)
+    if not number:
+        return mail_table(name, mails, time.time(), last=INBOX_LINES)
+    if (found := next((mail for mail in mails if str(mail.number) == number), None)) is None:
+        raise UsageError(f"there is no message {number} for {name}: it has {len(mails)}")
+    return whole_text(found)
 
 
-@command("send", usage="NAME TEXT")
+@command("send", usage="NAME TEXT", arguments=(Kind.AGENT, Kind.TEXT), group=Group.TALK)
 def send(session: Session, arguments: str) -> str:
-    """Send a message to a teammate; it wakes and acts on it."""
+    """Send a message to a teammate; it wakes and acts on it.
+
+    The same as @NAME TEXT. A teammate that works reads it between two steps, a resting or paused one wakes. What it
+    answers is shown to you, and the lead reads it with its next turn.
+    """
     name, text = _split(session, arguments)
     if not text:
         raise UsageError(f"there is no text for {name}: /send NAME TEXT")
     return session.team.say(name, text)
 
 
-@command("stop", usage="NAME")
+@command("stop", usage="NAME", arguments=(Kind.AGENT,), group=Group.TEAM)
 def stop(session: Session, arguments: str) -> str:
-    """End what a teammate (or the lead) is doing; it keeps its memory."""
+    """End what a teammate (or the lead) is doing; it keeps its memory.
+
+    /resume NAME or a message lets it go on where it was.
+    """
     name, _ = _split(session, arguments)
     if name.casefold() == LEAD:
         return "Stopped the lead" if session.interrupt() else "The lead is not working"
     return session.team.stop(name)
 
 
-@command("shutdown", usage="NAME")
+@command("shutdown", usage="NAME [WHY]", arguments=(Kind.TEAMMATE, Kind.TEXT), group=Group.TEAM)
 def shutdown(session: Session, arguments: str) -> str:
-    """Ask a teammate to shut down: an idle one does so at once, a working one within 60 s."""
+    """Ask a teammate to shut down: an idle one does so at once, a working one within 60 s.
+
+    Its name can be given out again: that is then a new teammate with an empty memory. /forget NAME removes it.
+    """
     name, reason = _split(session, arguments)
     return session.team.request_shutdown(USER, name, reason)
 
 
-@command("forget", usage="NAME")
+@command("forget", usage="NAME", arguments=(Kind.TEAMMATE,), group=Group.TEAM)
 def forget(session: Session, arguments: str) -> str:
     """Take a teammate that is shut down out of the team."""
     name, _ = _split(session, arguments)
     return session.team.forget(name)
 
 
-@command("pause", usage="[NAME]")
+@command("pause", usage="[NAME]", arguments=(Kind.TEAMMATE,), group=Group.TEAM)
 def pause(session: Session, arguments: str) -> str:
-    """Pause a teammate, or all."""
+    """Pause a teammate, or all.
+
+    What it does ends, and mail does not wake it before /resume or a message of yours.
+    """
     return _for_each(session, arguments, session.team.pause, lambda member: not member.paused)
 
 
-@command("resume", usage="[NAME]")
+@command("resume", usage="[NAME]", arguments=(Kind.TEAMMATE,), group=Group.TEAM)
 def resume(session: Session, arguments: str) -> str:
     """Let a paused or interrupted teammate go on, or all of them."""
     return _for_each(session, arguments, session.team.resume, lambda member: member.paused or member.interrupted)
 
 
-@command("wait")
+@command("wait", group=Group.TEAM)
 def wait(session: Session, arguments: str) -> Job:
     """Wait until nobody works any more; Ctrl-C ends the waiting, not the work."""
 
@@ -104,30 +136,60 @@ def wait(session: Session, arguments: str) -> Job:
     return Job(until_quiet, f"Waiting for {', '.join(busy) or 'nobody'}; Ctrl-C ends the waiting.")
 
 
-@command("log", usage="[N]")
-def log(session: Session, arguments: str) -> str:
-    """Show the last N events of the timeline (20)."""
-    if arguments and not re.fullmatch(r"[1-9][0-9]{0,8}", arguments):
-        raise UsageError(f"N must be a whole number from 1 up, not '{arguments}': /log [N]")
+@command("log", usage="[N]", group=Group.LOOK)
+def log(session: Session, arguments: str) -> Table:
+    """Show the last N events of the timeline (20).
+
+    Everything that happened here, in this run and before: spawns, messages, tool calls with their outcome, model calls
+    with their cost, refusals, errors. The same from another shell, as it happens: teamcli log -f
+    """
+    last = _number(arguments, "/log [N]") if arguments else LOG_LINES
     with closing(EventLog(session.state.events)) as events:
-        rows = deque(events.read(), maxlen=int(arguments or LOG_LINES))
-    return "\n".join(str(describe(row)) for row in rows) or "Nothing has happened yet."
+        return timeline_table(events.read(), last, time.time())
 
 
-@command("approve", usage="[ID]")
+@command("agents", group=Group.LOOK)
+def agents(session: Session, arguments: str) -> str:
+    """Show the sub-agents that run."""
+    return "No sub-agents run."
+
+
+@command("approve", usage="[ID] [WORDS]", arguments=(Kind.PLAN, Kind.TEXT), group=Group.TEAM)
 def approve(session: Session, arguments: str) -> str:
-    """Approve a teammate's plan; without ID, show the plans that wait."""
+    """Approve a teammate's plan; without ID, show the plans that wait.
+
+    The id, or the teammate's name. Until then it can neither run commands nor change files.
+    """
     if not arguments:
-        return _plans(session.team.roster.requests.standing(kind=Kind.PLAN))
+        return _plans(session.team.roster.requests.standing(kind=RequestKind.PLAN))
     wanted, _, feedback = arguments.partition(" ")
     return session.team.review_plan(USER, _plan_id(session, wanted), True, feedback.strip())
 
 
-@command("reject", usage="ID [FEEDBACK]")
+@command("reject", usage="ID [FEEDBACK]", arguments=(Kind.PLAN, Kind.TEXT), group=Group.TEAM)
 def reject(session: Session, arguments: str) -> str:
     """Reject a teammate's plan, and say what should be different."""
     wanted, _, feedback = arguments.partition(" ")
     return session.team.review_plan(USER, _plan_id(session, wanted), False, feedback.strip())
+
+
+def _lead_state(session: Session) -> LeadState:
+    lead, meter = session.lead, session.lead.agent.meter
+    turn = last_lead_turn(session.state.events)
+    status = "idle" if lead.is_at_rest else "working"
+    return LeadState(status, turn.at if turn and meter.turns else None, meter.turns, meter.cost_usd)
+
+
+def _addressee(session: Session, name: str) -> str:
+    """The exact name of the lead or a teammate."""
+    name = name.removeprefix("@")
+    return LEAD if name.casefold() == LEAD else session.team.roster.get(name).name
+
+
+def _number(text: str, usage: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
+        raise UsageError(f"N must be a whole number from 1 up, not '{text}': {usage}")
+    return int(text)
 
 
 def _mail(session: Session, name: str) -> list[Mail]:
@@ -163,7 +225,7 @@ def _plan_id(session: Session, wanted: str) -> str:
     """The id itself, or that of the plan of a teammate with this name."""
     if not wanted:
         raise UsageError("say which plan: /team lists them with their ids")
-    plans = session.team.roster.requests.standing(kind=Kind.PLAN)
+    plans = session.team.roster.requests.standing(kind=RequestKind.PLAN)
     return next((plan.id for plan in plans if plan.concerns(wanted)), wanted)
 
 
