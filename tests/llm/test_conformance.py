@@ -91,6 +91,13 @@ def test_text_arrives_in_pieces_and_as_a_whole(make_client: MakeClient) -> None:
     assert len(pieces) == len(events) == 4 and "".join(pieces) == reply.text
 
 
+def test_words_and_directories_that_are_no_valid_text_are_sent(make_client: MakeClient) -> None:
+    preamble = Preamble(PREAMBLE.model, "You work in /tmp/caf\udce9.", (BASH,), 1000)
+    with FakeAPI(["ok"]) as api:
+        assert ask(make_client(api.url), asking(user("say \udce9"), preamble=preamble)).text == "ok"
+    assert "/tmp/caf" in str(api.requests[0]["system"]) and "say " in str(api.requests[0]["messages"])
+
+
 def test_several_tool_calls_come_with_their_inputs_in_order(make_client: MakeClient) -> None:
     events: list[StreamEvent] = []
     calls = [tool("bash", command='echo "ä\n"'), tool("read_file", path="a.py", offset=3), tool("list_teammates")]
