@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from teamcli.errors import Cancelled, ToolError
-from teamcli.tools import command_supervisor
+from teamcli.tools import command_host, command_supervisor, running_command
 from teamcli.tools.bash import BASH
 from tests.tools.shell import Shell, children_of, needs_proc, new_mark, processes_with, wait_until
 
@@ -62,6 +62,14 @@ def alter_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: st
     monkeypatch.setattr(command_supervisor, "__file__", str(script))
 
 
+@pytest.fixture
+def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A supervisor that was stopped is given up sooner."""
+    alter_supervisor(tmp_path, monkeypatch, "supervisor.KILL_PATIENCE_SECONDS = 0.3")
+    monkeypatch.setattr(running_command, "_STOP_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(command_host, "_ANSWER_PATIENCE_SECONDS", 2.0)
+
+
 def open_descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
@@ -78,12 +86,16 @@ def test_what_is_left_running_at_the_end_is_ended_and_told(shell: Shell, mark: s
     assert result == "hi\n[what it left running was ended; to keep a process running, set background and do not use &]"
 
 
-@pytest.mark.parametrize("way", WAYS_TO_GET_AWAY)
-def test_nothing_survives_a_timeout(shell: Shell, mark: str, tmp_path: Path, way: str) -> None:
-    command = f"export M={mark}; {WAYS_TO_GET_AWAY[way]}\n{UNTIL_READY}; trap '' TERM; while :; do sleep 0.05; done"
-    output = shell.call(BASH, command=command, timeout_seconds=1)
-    assert output.content.startswith("Error: Timeout (1s)")
-    assert processes_with(mark) == []
+def test_nothing_survives_a_timeout(shell: Shell) -> None:
+    def run(way: str) -> tuple[str, list[int]]:
+        mark = new_mark()
+        start = f"export M={mark}; mkdir {mark}; cd {mark}; {WAYS_TO_GET_AWAY[way]}"
+        result = shell.bash(f"{start}\n{UNTIL_READY}; trap '' TERM; while :; do sleep 0.05; done", timeout_seconds=1)
+        return result, processes_with(mark)
+
+    with ThreadPoolExecutor(len(WAYS_TO_GET_AWAY)) as pool:
+        for way, (result, left) in zip(WAYS_TO_GET_AWAY, pool.map(run, WAYS_TO_GET_AWAY), strict=True):
+            assert result.startswith("Error: Timeout (1s)") and left == [], way
 
 
 @pytest.mark.parametrize("way", WAYS_TO_GET_AWAY)
@@ -229,6 +241,7 @@ def test_a_command_that_kills_its_supervisor_gets_an_error_and_is_ended(shell: S
         "kill -STOP $(ps -o ppid= -p $PPID) $PPID",
     ],
 )
+@pytest.mark.usefixtures("impatient")
 def test_a_command_that_stops_its_supervisor_is_ended_all_the_same(shell: Shell, mark: str, trick: str) -> None:
     said = shell.bash(f"export MARK={mark}; echo hi; {trick}\nsleep 300", timeout_seconds=1)
     assert said.startswith("Error: Timeout (1s)") and said.endswith("hi")
@@ -236,6 +249,7 @@ def test_a_command_that_stops_its_supervisor_is_ended_all_the_same(shell: Shell,
     assert shell.bash("echo again") == "again"
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_cancel_reaches_a_command_that_has_stopped_its_supervisor(shell: Shell, mark: str) -> None:
     shell.on_progress = lambda text: shell.cancel.cancel()
     with pytest.raises(Cancelled):
@@ -243,6 +257,7 @@ def test_a_cancel_reaches_a_command_that_has_stopped_its_supervisor(shell: Shell
     wait_until(lambda: not processes_with(mark))
 
 
+@pytest.mark.usefixtures("impatient")
 def test_the_end_of_the_program_reaches_a_command_that_has_stopped_its_supervisor(shell: Shell, mark: str) -> None:
     shell.in_background(f"export MARK={mark}; kill -STOP $PPID; exec sleep 300")
     wait_until(lambda: processes_with(mark))
