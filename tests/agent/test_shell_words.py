@@ -393,6 +393,7 @@ def test_a_harmless_function_is_no_fork_bomb(line: str) -> None:
     assert not read_commands(line).has_fork_bomb
 
 
+@pytest.mark.soak
 def test_characters_beyond_the_basic_plane_are_read_and_do_not_crash_the_parser() -> None:
     assert texts(parse_line("echo '🎉' 🎉$X | 🎉")) == ["echo 🎉 ?🎉$X", "🎉"]
     program = """
@@ -400,11 +401,12 @@ import random, sys
 from teamcli.agent.shell_words import parse_line
 choose = random.Random(int(sys.argv[1]))
 pieces = [*"ab;|&(){}'$`<>#= ", "<<E\\n", "\\nE\\n", *"🎉🎈" * 4, chr(0x10FFFF)]
-for _ in range(10_000):
+for _ in range(int(sys.argv[2])):
     parse_line("".join(choose.choices(pieces, k=12)))
 """
+    count = "10_000" if os.environ.get("TEAMCLI_SOAK") else "1_000"
     for seed in "1234":
-        assert subprocess.run([sys.executable, "-c", program, seed], timeout=100).returncode == 0
+        assert subprocess.run([sys.executable, "-c", program, seed, count], timeout=100).returncode == 0
 
 
 def test_a_long_list_of_commands_is_read_without_recursion() -> None:
