@@ -21,11 +21,11 @@ from teamcli.llm.backoff import Backoff
 from teamcli.llm.client import Client, connect
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.types import Message, Preamble, Request
-from teamcli.tools.base import Toolbox
 from teamcli.tools.bash import BASH
 from teamcli.tools.command_host import CommandHost
 from teamcli.tools.commands import Commands
 from teamcli.tools.known_files import KnownFiles, PathLocks
+from teamcli.tools.toolbox import Toolbox
 from teamcli.workspace import Workspace
 from tests.support.fake_api import FakeAPI, answer, stall_after, stall_before_headers, text
 

@@ -186,11 +186,11 @@ def bare_worker(turns: int) -> Callable[[str], None]:
     from teamcli.llm.client import connect
     from teamcli.llm.credentials import Endpoint
     from teamcli.llm.types import Message, Preamble, Request
-    from teamcli.tools.base import Toolbox
     from teamcli.tools.catalog import TEAMMATE_TOOLS, bind_tools
     from teamcli.tools.command_host import CommandHost
     from teamcli.tools.commands import Commands
     from teamcli.tools.known_files import KnownFiles, PathLocks
+    from teamcli.tools.toolbox import Toolbox
     from teamcli.workspace import Workspace
 
     endpoint = Endpoint("direct", "the benchmark", os.environ["ANTHROPIC_BASE_URL"], os.environ["ANTHROPIC_API_KEY"])

@@ -23,7 +23,7 @@ from teamcli.files import AppendLog, Json, read_lines
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.client import connect
 from teamcli.llm.credentials import Endpoint
-from teamcli.llm.types import LLM, Preamble, ToolSpec, Usage
+from teamcli.llm.types import LLM, Preamble, Usage
 from teamcli.options import Options
 from teamcli.session import LEAD, Fanout, Permits
 from teamcli.settings import Settings
@@ -36,11 +36,11 @@ from teamcli.team.message import MessageType
 from teamcli.team.roles import Role, Roles, load_roles, role_dirs
 from teamcli.team.roster import Member, Roster
 from teamcli.team.teammate import WORK, Kit, Report, Teammate, Work
-from teamcli.tools.base import Toolbox
-from teamcli.tools.catalog import BASE_TOOLS, LEAD_TOOLS, TEAMMATE_TOOLS, Bindable, bind_tools
+from teamcli.tools.catalog import BASE_TOOLS, LEAD_TOOLS, TEAMMATE_TOOLS, Entry, bind_tools
 from teamcli.tools.command_host import CommandHost
 from teamcli.tools.commands import Commands
 from teamcli.tools.known_files import KnownFiles, PathLocks
+from teamcli.tools.toolbox import Toolbox
 from teamcli.workspace import Workspace
 
 SHORTEST_SECRET = 8
@@ -98,7 +98,6 @@ class AgentShop:
         self._cancel = cancel
         self._backoff = Backoff(max_calls=choices.settings.max_concurrent_calls)
         self._locks = PathLocks()
-        self._specs: dict[str, ToolSpec] = {}
         self.budget = Budget(options.max_budget_usd)
         self.has_team = not state.is_private
         self.team: TeammateManager
@@ -193,24 +192,18 @@ class AgentShop:
         system = self._teammate_system(member, role)
         return self._kit(model, system, _subset(TEAMMATE_TOOLS, member.tools, role), toolbox)
 
-    def _kit(self, model: str, system: str, tools: tuple[Bindable, ...], toolbox: Toolbox) -> Kit:
+    def _kit(self, model: str, system: str, tools: tuple[Entry, ...], toolbox: Toolbox) -> Kit:
         settings = self._choices.settings
         bound = bind_tools(tools, toolbox)
         preamble = Preamble(
             model,
             system,
-            tuple(self._spec(*named) for named in bound.items()),
+            tuple(tool.spec for tool in bound.values()),
             settings.max_tokens,
             settings.prompt_caching,
             {"thinking": settings.thinking} if settings.thinking else {},
         )
         return Kit(preamble, self._toolset(toolbox.agent, bound))
-
-    def _spec(self, name: str, tool: AnyTool) -> ToolSpec:
-        """Made once: to describe an input takes a millisecond, a teammate has a dozen tools, a team many teammates."""
-        if name not in self._specs:
-            self._specs[name] = tool.spec
-        return self._specs[name]
 
     def _toolset(self, name: str, tools: dict[str, AnyTool]) -> Toolset:
         permits, root = self._permits, self._choices.workspace.root
@@ -276,7 +269,7 @@ def _repeat(agent: Agent, call: Json) -> Json | None:
     return {"type": "tool_result", "tool_use_id": call["id"], "content": output.content}
 
 
-def _subset(tools: tuple[Bindable, ...], wanted: tuple[str, ...] | None, role: Role | None) -> tuple[Bindable, ...]:
+def _subset(tools: tuple[Entry, ...], wanted: tuple[str, ...] | None, role: Role | None) -> tuple[Entry, ...]:
     """The tools that spawn and role leave; what the protocols need is always there."""
     allowed = wanted if wanted is not None else role.tools if role else None
     denied = role.disallowed_tools if role else ()

@@ -43,7 +43,7 @@ from teamcli.state import LeadLock, TeamDir, lock_holder
 from teamcli.team.bus import FileBus, load_key
 from teamcli.team.manager import TeammateManager
 from teamcli.team.roster import Member, Roster
-from teamcli.tools.catalog import ALL_TOOLS
+from teamcli.tools.catalog import ALL_TOOLS, preload
 from teamcli.tools.command_host import CommandHost
 from teamcli.trust import Trusted, TrustStore, claim, home_dir
 from teamcli.ui import headless
@@ -336,7 +336,7 @@ class _Builder:
         events.subscribe(journal)
         events.subscribe(lambda event: denials.append(event) if isinstance(event, PermissionDenied) else None)
         events.subscribe(lambda event: limits.append(event) if isinstance(event, LimitHit) else None)
-        events.subscribe(lambda event: host.prestart() if isinstance(event, CallStarted) else None)
+        events.subscribe(partial(_get_ready, host))
 
         roster = self._roster(team_dir, events)
         bus = FileBus(team_dir.inbox, load_key(self.place.home), choices.settings.durable, tell)
@@ -399,6 +399,13 @@ class _Builder:
 def _status(member: Member) -> StatusChanged:
     details = ("role", "error", "interrupted", "paused", "waiting_for", "incarnation")
     return StatusChanged(member.name, member.status, {name: v for name in details if (v := getattr(member, name))})
+
+
+def _get_ready(host: CommandHost, event: Event) -> None:
+    """Load what a call needs while the model still writes it."""
+    if isinstance(event, CallStarted):
+        host.prestart()
+        preload(event.tool)
 
 
 def _count_turns(roster: Roster, event: Event) -> None:

@@ -25,10 +25,11 @@ from teamcli.state import LeadLock, TeamDir
 from teamcli.team.lead import Lead
 from teamcli.team.manager import TeammateManager
 from teamcli.team.message import LEAD as LEAD
-from teamcli.tools.bash import describe_exit
+from teamcli.tools.catalog import ALL_TOOLS
 from teamcli.tools.command_host import CommandHost
 from teamcli.tools.commands import Commands
 from teamcli.tools.known_files import KnownFiles
+from teamcli.tools.running_command import describe_exit
 from teamcli.workspace import Workspace
 
 EMBEDDED = "embedded"
@@ -148,6 +149,8 @@ class Session:
         """Load what the first turn needs; for a thread of its own, while the user still types."""
         self.lead.agent.llm.warm_up()
         self.host.prestart()
+        for tool in ALL_TOOLS:
+            tool.load()
 
     def run_shell(self, command: str, cancel: CancelScope, progress: Progress) -> str:
         """A command of the user's own (`!command`): shown as it runs, and nothing is asked.

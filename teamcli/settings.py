@@ -6,10 +6,10 @@ files only the `ask` and `deny` rules count.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, NoReturn
 
 from teamcli.errors import ConfigError
 from teamcli.files import Json, read_json, write_json
@@ -17,32 +17,26 @@ from teamcli.files import Json, read_json, write_json
 Mode = Literal["default", "acceptEdits", "plan", "bypassPermissions"]
 
 
-class _Model(BaseModel):
-    # Unknown keys are kept out quietly: a file may be written for a newer teamcli.
-    # Built at the first use: with no settings at all, and that is most directories, there is none.
-    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
-
-
-class Price(_Model):
+class Price(NamedTuple):
     """Dollars per million tokens."""
 
-    input: float = Field(ge=0)
-    output: float = Field(ge=0)
+    input: float
+    output: float
 
 
-class PermissionSettings(_Model):
+class PermissionSettings(NamedTuple):
     allow: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     mode: Mode | None = None
 
 
-class LimitSettings(_Model):
-    teammate_turns: int = Field(default=200, ge=1)
+class LimitSettings(NamedTuple):
+    teammate_turns: int = 200
     """Model calls of a teammate for one piece of work."""
 
 
-class Settings(_Model):
+class Settings(NamedTuple):
     model: str | None = None
     """The model, unless `--model` or MODEL_ID names one."""
     client: Literal["auto", "direct", "sdk"] = "auto"
@@ -50,22 +44,115 @@ class Settings(_Model):
     """Reach the model through a cloud platform, with its usual credentials."""
     auth_header: Literal["auto", "bearer", "x-api-key", "both"] = "auto"
     """How the key is sent; some gateways read only `x-api-key`."""
-    permissions: PermissionSettings = PermissionSettings.model_construct()
+    permissions: PermissionSettings = PermissionSettings()
     sandbox: Literal["auto", "off", "required"] = "auto"
-    max_tokens: int = Field(default=32_000, ge=1)
+    max_tokens: int = 32_000
     """The longest answer to ask for."""
-    thinking: dict[str, Any] | None = None
+    thinking: Mapping[str, Any] | None = None
     """The `thinking` field of requests, for models that have it: `{"type": "adaptive"}`."""
     prompt_caching: bool = True
-    retries: int = Field(default=5, ge=0, le=20)
+    retries: int = 5
     """How often a failed model call is tried again."""
-    limits: LimitSettings = LimitSettings.model_construct()
-    max_concurrent_calls: int | None = Field(default=None, ge=1)
+    limits: LimitSettings = LimitSettings()
+    max_concurrent_calls: int | None = None
     """How many model calls of the team may run at the same time."""
-    prices: dict[str, Price] = {}
+    prices: Mapping[str, Price] = MappingProxyType({})
     """Prices that the built-in list lacks, by model."""
     durable: bool = True
     """Wait for the disk at each step, so that even a power cut loses nothing."""
+
+
+# What each key may hold. By hand: to load pydantic would take as long as all else that a start does.
+
+Check = Callable[[Any, str], Any]
+"""Takes a value and the name of its field; returns what the settings hold of it, or raises ValueError."""
+
+
+def _refuse(field: str, wanted: str) -> NoReturn:
+    raise ValueError(f"{field}: should be {wanted}")
+
+
+def _text(value: Any, field: str) -> Any:
+    return value if isinstance(value, str) else _refuse(field, "a text")
+
+
+def _flag(value: Any, field: str) -> Any:
+    return value if isinstance(value, bool) else _refuse(field, "true or false")
+
+
+def _object(value: Any, field: str) -> Any:
+    return value if isinstance(value, dict) else _refuse(field, "an object in braces")
+
+
+def _dollars(value: Any, field: str) -> Any:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value < 1e12 else _refuse(field, "a number from 0 up")
+
+
+def _whole(least: int, most: float = float("inf")) -> Check:
+    bounds = f"from {least} up" if most == float("inf") else f"from {least} to {most}"
+
+    def check(value: Any, field: str) -> Any:
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        return value if is_whole and least <= value <= most else _refuse(field, f"a whole number {bounds}")
+
+    return check
+
+
+def _one_of(*words: str) -> Check:
+    return lambda value, field: value if value in words else _refuse(field, f"one of {', '.join(words)}")
+
+
+def _or_nothing(check: Check) -> Check:
+    return lambda value, field: None if value is None else check(value, field)
+
+
+def _list_of(check: Check) -> Check:
+    def check_all(value: Any, field: str) -> Any:
+        if not isinstance(value, list):
+            _refuse(field, "a list in brackets")
+        return tuple(check(item, f"{field}.{position}") for position, item in enumerate(value))
+
+    return check_all
+
+
+def _each(check: Check) -> Check:
+    return lambda value, field: {name: check(item, f"{field}.{name}") for name, item in _object(value, field).items()}
+
+
+def _made_of(kind: Callable[..., Any], needed: tuple[str, ...] = (), **checks: Check) -> Check:
+    """Unknown keys are kept out quietly: a file may be written for a newer teamcli."""
+
+    def check(value: Any, field: str) -> Any:
+        values = _object(value, field)
+        for name in needed:
+            if name not in values:
+                _refuse(f"{field}.{name}", "given")
+        prefix = f"{field}." if field else ""
+        return kind(**{name: checks[name](item, prefix + name) for name, item in values.items() if name in checks})
+
+    return check
+
+
+_MODE = _one_of("default", "acceptEdits", "plan", "bypassPermissions")
+_RULES = _list_of(_text)
+_check = _made_of(
+    Settings,
+    model=_or_nothing(_text),
+    client=_one_of("auto", "direct", "sdk"),
+    platform=_or_nothing(_one_of("bedrock", "vertex", "foundry")),
+    auth_header=_one_of("auto", "bearer", "x-api-key", "both"),
+    permissions=_made_of(PermissionSettings, allow=_RULES, ask=_RULES, deny=_RULES, mode=_or_nothing(_MODE)),
+    sandbox=_one_of("auto", "off", "required"),
+    max_tokens=_whole(1),
+    thinking=_or_nothing(_object),
+    prompt_caching=_flag,
+    retries=_whole(0, 20),
+    limits=_made_of(LimitSettings, teammate_turns=_whole(1)),
+    max_concurrent_calls=_or_nothing(_whole(1)),
+    prices=_each(_made_of(Price, ("input", "output"), input=_dollars, output=_dollars)),
+    durable=_flag,
+)
 
 
 LOOSENING = "all but its ask and deny rules"
@@ -77,7 +164,8 @@ def load_settings(user: Path, project: Path, local: Path, trusted: bool) -> Sett
     for path, may_loosen in ((user, True), (project, trusted), (local, trusted)):
         raw = read_settings_file(path, may_be_link=path is user)
         merged = _merge(merged, raw if may_loosen else _tightening(raw))
-    return Settings.model_validate(merged) if merged else Settings.model_construct()
+    settings: Settings = _check(merged, "")
+    return settings
 
 
 def read_settings_file(path: Path, may_be_link: bool = False) -> Json:
@@ -89,11 +177,9 @@ def read_settings_file(path: Path, may_be_link: bool = False) -> Json:
     if not raw:
         return {}
     try:
-        Settings.model_validate(raw)
-    except ValidationError as e:
-        problem = e.errors(include_url=False, include_context=False)[0]
-        field = ".".join(str(part) for part in problem["loc"])
-        raise ConfigError(f"{path}: {field}: {problem['msg']}; mend it there") from e
+        _check(raw, "")
+    except ValueError as e:
+        raise ConfigError(f"{path}: {e}; mend it there") from e
     return raw
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
@@ -14,9 +13,7 @@ from teamcli.agent.tool import Access, Display, PreparedCall, Progress, ToolOutp
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
 from teamcli.llm.types import ToolSpec
-from teamcli.tools.commands import Commands
-from teamcli.tools.known_files import KnownFiles
-from teamcli.workspace import Workspace
+from teamcli.tools.toolbox import Running, Toolbox
 
 
 class ToolInput(BaseModel):
@@ -29,57 +26,6 @@ class ToolInput(BaseModel):
     def _null_means_absent(cls, raw: Any) -> Any:
         """Models write null for what they leave out."""
         return {name: value for name, value in raw.items() if value is not None} if isinstance(raw, dict) else raw
-
-
-class TeamPort(Protocol):
-    """What the team tools need of the team. `agent` is who calls, stamped by the harness, and so is `call_id`.
-
-    All raise ToolError or TeamError, which become error results that name what is wrong; they return the result's text.
-    """
-
-    def spawn(
-        self, name: str, role: str, prompt: str, model: str, tools: tuple[str, ...] | None, plan: bool
-    ) -> str: ...
-
-    def describe(self) -> str: ...
-
-    def send(self, agent: str, to: str | tuple[str, ...], content: str, summary: str, call_id: str) -> str: ...
-
-    def broadcast(self, agent: str, content: str, call_id: str) -> str: ...
-
-    def read_inbox(self, agent: str) -> ToolOutput: ...
-
-    def wait_for_message(self, agent: str, timeout_seconds: float, cancel: CancelScope) -> ToolOutput: ...
-
-    def request_shutdown(self, asker: str, name: str, reason: str) -> str: ...
-
-    def answer_shutdown(self, agent: str, request_id: str, approve: bool, reason: str) -> str: ...
-
-    def submit_plan(self, agent: str, plan: str) -> str: ...
-
-    def review_plan(self, reviewer: str, request_id: str, approve: bool, feedback: str) -> str: ...
-
-
-class Toolbox(NamedTuple):
-    """What the tools of one agent work with, for as long as the agent lives."""
-
-    workspace: Workspace
-    commands: Commands
-    known_files: KnownFiles
-    agent: str = "lead"
-    team: TeamPort | None = None
-    """None for an agent without team tools."""
-    may_see: Callable[[Path], bool] = lambda path: True
-    """Whether a search through a directory may show this file of it; the pipeline has judged only the directory."""
-
-
-class Running(NamedTuple):
-    """What one call has while it runs."""
-
-    cancel: CancelScope
-    progress: Progress
-    call_id: str
-    """The model's id for the call; what is derived from it (a message's id) is the same when the call is repeated."""
 
 
 InputT = TypeVar("InputT", bound=ToolInput)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import signal
-
 from pydantic import Field
 
 from teamcli.agent.tool import Display, Executes, ToolOutput
-from teamcli.tools.base import Running, Tool, Toolbox, ToolInput
+from teamcli.tools.base import Tool, ToolInput
 from teamcli.tools.command_host import check_command
 from teamcli.tools.commands import Finished
-from teamcli.tools.running_command import Ended
+from teamcli.tools.running_command import Ended, describe_exit
+from teamcli.tools.toolbox import Running, Toolbox
 
 DEFAULT_TIMEOUT_SECONDS = 120
 MAX_TIMEOUT_SECONDS = 600
@@ -62,19 +61,6 @@ def notes(ended: Ended) -> list[str]:
         pids = ", ".join(map(str, ended.survivors))
         lines.append(f"[could not be ended and may still run (another user's?): process {pids}]")
     return lines
-
-
-def describe_exit(exit_code: int) -> str:
-    if exit_code >= 0:
-        return f"exit code {exit_code}"
-    return f"killed by signal {-exit_code} ({signal_name(-exit_code)})"
-
-
-def signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # real-time signals have no names
-        return "real-time"
 
 
 def show(args: BashInput, _: Toolbox) -> Display:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from teamcli.agent.tool import Display, Harmless, ToolOutput
-from teamcli.tools.base import Running, Tool, Toolbox, ToolInput
-from teamcli.tools.bash import describe_exit, notes
+from teamcli.tools.base import Tool, ToolInput
+from teamcli.tools.bash import notes
 from teamcli.tools.commands import Look
+from teamcli.tools.running_command import describe_exit
+from teamcli.tools.toolbox import Running, Toolbox
 
 
 class BashOutputInput(ToolInput):

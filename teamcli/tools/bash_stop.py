@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from teamcli.agent.tool import Display, Harmless, ToolOutput
-from teamcli.tools.base import Running, Tool, Toolbox, ToolInput
+from teamcli.tools.base import Tool, ToolInput
 from teamcli.tools.bash_output import describe
+from teamcli.tools.toolbox import Running, Toolbox
 
 
 class BashStopInput(ToolInput):

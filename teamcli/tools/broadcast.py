@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from teamcli.agent.tool import ToolOutput
-from teamcli.tools.base import Running, TeamPort, ToolInput
+from teamcli.tools.base import ToolInput
 from teamcli.tools.team_tool import Words, show_words, team_tool
+from teamcli.tools.toolbox import Running, TeamPort
 
 
 class BroadcastInput(ToolInput):

@@ -1,81 +1,92 @@
-"""Which tools there are, and who has them. The order is part of the request's stable prefix."""
+"""Which tools there are, and who has them. The order is part of the request's stable prefix.
+
+What the model reads of them stands in `specs.json`, and a tool's module is loaded at its first call: so the first
+request of a program waits neither for the tools nor for pydantic, which makes up most of what they load.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+import json
+from functools import cache, cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from teamcli.agent.tool import AnyTool
-from teamcli.tools.base import Toolbox
-from teamcli.tools.bash import BASH
-from teamcli.tools.bash_output import BASH_OUTPUT
-from teamcli.tools.bash_stop import BASH_STOP
-from teamcli.tools.broadcast import BROADCAST
-from teamcli.tools.edit_file import EDIT_FILE
-from teamcli.tools.glob import GLOB
-from teamcli.tools.grep import GREP
-from teamcli.tools.list_teammates import LIST_TEAMMATES
-from teamcli.tools.plan_review import PLAN_REVIEW
-from teamcli.tools.read_file import READ_FILE
-from teamcli.tools.read_inbox import READ_INBOX
-from teamcli.tools.send_message import SEND_MESSAGE
-from teamcli.tools.shutdown_request import SHUTDOWN_REQUEST
-from teamcli.tools.shutdown_response import SHUTDOWN_RESPONSE
-from teamcli.tools.spawn_teammate import SPAWN_TEAMMATE
-from teamcli.tools.submit_plan import SUBMIT_PLAN
-from teamcli.tools.wait_for_message import WAIT_FOR_MESSAGE
-from teamcli.tools.write_file import WRITE_FILE
+from teamcli.agent.tool import AnyTool, PreparedCall
+from teamcli.llm.types import ToolSpec
+from teamcli.tools.toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from teamcli.tools.base import Tool
+
+SPECS = Path(__file__).with_name("specs.json")
+"""Generated from the tools: `UPDATE_SPECS=1 pytest tests/tools/test_specs.py`."""
 
 
-class Bindable(Protocol):
-    """A tool whatever its input: what a tuple of them has in common."""
+class Entry(NamedTuple):
+    """A tool by its name, which is also that of its module and, in capitals, of the value in it."""
+
+    name: str
+
+    def load(self) -> Tool[Any]:
+        tool: Tool[Any] = getattr(import_module(f"teamcli.tools.{self.name}"), self.name.upper())
+        return tool
+
+    def bind(self, toolbox: Toolbox) -> AnyTool:
+        return LateTool(self, toolbox)
+
+
+class LateTool:
+    """A tool in the hands of one agent, loaded when it is called."""
+
+    def __init__(self, entry: Entry, toolbox: Toolbox) -> None:
+        self._entry = entry
+        self._toolbox = toolbox
 
     @property
-    def name(self) -> str: ...
+    def spec(self) -> ToolSpec:
+        return _specs()[self._entry.name]
 
-    def bind(self, toolbox: Toolbox) -> AnyTool: ...
+    def prepare(self, raw: object) -> PreparedCall:
+        return self._loaded.prepare(raw)
+
+    @cached_property
+    def _loaded(self) -> AnyTool:
+        return self._entry.load().bind(self._toolbox)
 
 
-BASE_TOOLS: tuple[Bindable, ...] = (BASH, READ_FILE, WRITE_FILE, EDIT_FILE, GLOB, GREP, BASH_OUTPUT, BASH_STOP)
+def _entries(names: str) -> tuple[Entry, ...]:
+    return tuple(map(Entry, names.split()))
+
+
+BASE_TOOLS = _entries("bash read_file write_file edit_file glob grep bash_output bash_stop")
 """Of an agent without a team."""
 
-LEAD_TOOLS: tuple[Bindable, ...] = (
-    BASH,
-    READ_FILE,
-    WRITE_FILE,
-    EDIT_FILE,
-    SPAWN_TEAMMATE,
-    LIST_TEAMMATES,
-    SEND_MESSAGE,
-    READ_INBOX,
-    BROADCAST,
-    GLOB,
-    GREP,
-    WAIT_FOR_MESSAGE,
-    SHUTDOWN_REQUEST,
-    PLAN_REVIEW,
-    BASH_OUTPUT,
-    BASH_STOP,
+LEAD_TOOLS = _entries(
+    "bash read_file write_file edit_file spawn_teammate list_teammates send_message read_inbox broadcast"
+    " glob grep wait_for_message shutdown_request plan_review bash_output bash_stop"
 )
 
-TEAMMATE_TOOLS: tuple[Bindable, ...] = (
-    BASH,
-    READ_FILE,
-    WRITE_FILE,
-    EDIT_FILE,
-    SEND_MESSAGE,
-    READ_INBOX,
-    GLOB,
-    GREP,
-    WAIT_FOR_MESSAGE,
-    SUBMIT_PLAN,
-    SHUTDOWN_RESPONSE,
-    BASH_OUTPUT,
-    BASH_STOP,
+TEAMMATE_TOOLS = _entries(
+    "bash read_file write_file edit_file send_message read_inbox"
+    " glob grep wait_for_message submit_plan shutdown_response bash_output bash_stop"
 )
 
-ALL_TOOLS: tuple[Bindable, ...] = (*LEAD_TOOLS, *(tool for tool in TEAMMATE_TOOLS if tool not in LEAD_TOOLS))
+ALL_TOOLS = tuple(dict.fromkeys((*LEAD_TOOLS, *TEAMMATE_TOOLS)))
 """Whoever has them: what a permission rule may name."""
 
 
-def bind_tools(tools: tuple[Bindable, ...], toolbox: Toolbox) -> dict[str, AnyTool]:
+def bind_tools(tools: tuple[Entry, ...], toolbox: Toolbox) -> dict[str, AnyTool]:
     return {tool.name: tool.bind(toolbox) for tool in tools}
+
+
+def preload(name: str) -> None:
+    """Load a tool that is about to be called; nothing happens where the model has made up its name."""
+    for tool in ALL_TOOLS:
+        if tool.name == name:
+            tool.load()
+
+
+@cache
+def _specs() -> dict[str, ToolSpec]:
+    return {raw["name"]: ToolSpec(**raw) for raw in json.loads(SPECS.read_bytes())}

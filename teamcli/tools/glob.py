@@ -12,9 +12,10 @@ from pydantic import Field
 from teamcli.agent.tool import Display, Reads, ToolOutput
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
-from teamcli.tools.base import Running, Tool, Toolbox, ToolInput
+from teamcli.tools.base import Tool, ToolInput
 from teamcli.tools.file_walk import look_around, walk
 from teamcli.tools.glob_pattern import compile_glob, depth_of, has_wildcard, names_hidden, split_fixed_directory
+from teamcli.tools.toolbox import Running, Toolbox
 from teamcli.workspace import Workspace
 
 MAX_RESULTS = 200

@@ -15,7 +15,7 @@ from pydantic import Field
 from teamcli.agent.tool import Display, Reads, ToolOutput
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
-from teamcli.tools.base import Running, Tool, Toolbox, ToolInput
+from teamcli.tools.base import Tool, ToolInput
 from teamcli.tools.file_access import open_file
 from teamcli.tools.glob_pattern import names_hidden
 from teamcli.tools.grep_engine import (
@@ -29,6 +29,7 @@ from teamcli.tools.grep_engine import (
 )
 from teamcli.tools.grep_fallback import Search, path_filter
 from teamcli.tools.text_files import HEAD_BYTES, refuse_binary
+from teamcli.tools.toolbox import Running, Toolbox
 from teamcli.workspace import Workspace
 
 MAX_CHARACTERS = 30_000

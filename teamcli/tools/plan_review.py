@@ -5,8 +5,9 @@ from __future__ import annotations
 from pydantic import Field
 
 from teamcli.agent.tool import Display, ToolOutput
-from teamcli.tools.base import Running, TeamPort, ToolInput
+from teamcli.tools.base import ToolInput
 from teamcli.tools.team_tool import show_words, team_tool
+from teamcli.tools.toolbox import Running, TeamPort
 
 
 class PlanReviewInput(ToolInput):

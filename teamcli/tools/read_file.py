@@ -12,10 +12,11 @@ from pydantic import Field
 
 from teamcli.agent.tool import Display, Reads, ToolOutput
 from teamcli.errors import ToolError
-from teamcli.tools.base import Running, Tool, Toolbox, ToolInput
+from teamcli.tools.base import Tool, ToolInput
 from teamcli.tools.file_access import open_file
 from teamcli.tools.known_files import new_digest
 from teamcli.tools.text_files import HEAD_BYTES, UTF8, WINDOWS_1252, Encoding, marked_encoding, refuse_binary
+from teamcli.tools.toolbox import Running, Toolbox
 
 MAX_CHARACTERS = 50_000
 MAX_LINE_LENGTH = 2000

@@ -149,3 +149,16 @@ def _ended(frame: wire.Frame | None, timed_out: bool) -> Ended:
         raise ToolError(f"the command cannot be started in {os.fsdecode(fields[2])}: {os.strerror(number)}")
     exit_code, left_running, survivors = fields[1:]
     return Ended(int(exit_code), bool(left_running), tuple(map(int, survivors.split())), timed_out)
+
+
+def describe_exit(exit_code: int) -> str:
+    if exit_code >= 0:
+        return f"exit code {exit_code}"
+    return f"killed by signal {-exit_code} ({signal_name(-exit_code)})"
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # real-time signals have no names
+        return "real-time"

@@ -9,8 +9,9 @@ from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapV
 from pydantic_core import PydanticCustomError
 
 from teamcli.agent.tool import Display, ToolOutput
-from teamcli.tools.base import Running, TeamPort, ToolInput
+from teamcli.tools.base import ToolInput
 from teamcli.tools.team_tool import Words, show_words, team_tool
+from teamcli.tools.toolbox import Running, TeamPort
 
 
 def _check_names(raw: Any, check: ValidatorFunctionWrapHandler) -> Any:

@@ -11,7 +11,8 @@ from pydantic_core import PydanticCustomError
 from teamcli.agent.tool import Display, Harmless, ToolOutput
 from teamcli.errors import TeamError, ToolError
 from teamcli.plain import one_line
-from teamcli.tools.base import Running, TeamPort, Tool, Toolbox, ToolInput
+from teamcli.tools.base import Tool, ToolInput
+from teamcli.tools.toolbox import Running, TeamPort, Toolbox
 
 NO_TEAM = "There is no team here: work alone."
 _TITLE_LENGTH = 100

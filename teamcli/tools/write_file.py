@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from teamcli.agent.tool import Display, ToolOutput, Writes
 from teamcli.errors import ToolError
-from teamcli.tools.base import Running, Tool, Toolbox, ToolInput
+from teamcli.tools.base import Tool, ToolInput
 from teamcli.tools.diff import unified_diff
 from teamcli.tools.file_access import MAX_SHOWN_BYTES, Content, read_content_if_there, replace_file
 from teamcli.tools.known_files import digest
 from teamcli.tools.text_files import UTF8, Text, decode_text, encode_text, line_end
+from teamcli.tools.toolbox import Running, Toolbox
 
 
 class WriteFileInput(ToolInput):

@@ -14,11 +14,11 @@ from teamcli.agent.tool_calls import Permissions, Results, Toolset
 from teamcli.cancel import CancelScope
 from teamcli.errors import TeamError
 from teamcli.llm.types import Block
-from teamcli.tools.base import TeamPort, Toolbox
-from teamcli.tools.catalog import Bindable, bind_tools
+from teamcli.tools.catalog import Entry, bind_tools
 from teamcli.tools.command_host import CommandHost
 from teamcli.tools.commands import Commands
 from teamcli.tools.known_files import KnownFiles, PathLocks
+from teamcli.tools.toolbox import TeamPort, Toolbox
 from teamcli.workspace import Workspace
 
 
@@ -75,7 +75,7 @@ class FakeTeam:
 class TeamAgent:
     """Runs the calls of one answer; `call_1` is the id of the first of them."""
 
-    def __init__(self, root: Path, tools: tuple[Bindable, ...], team: TeamPort | None, name: str = "lead") -> None:
+    def __init__(self, root: Path, tools: tuple[Entry, ...], team: TeamPort | None, name: str = "lead") -> None:
         toolbox = Toolbox(Workspace(root), Commands(CommandHost({})), KnownFiles(PathLocks()), name, team)
         permissions = Permissions(
             lambda tool, access: decide(Policy(), tool, access, root),

@@ -12,11 +12,11 @@ import pytest
 from teamcli.agent.tool import PreparedCall, ToolOutput
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
-from teamcli.tools.base import Toolbox
 from teamcli.tools.catalog import BASE_TOOLS, bind_tools
 from teamcli.tools.command_host import CommandHost
 from teamcli.tools.commands import Commands
 from teamcli.tools.known_files import KnownFiles, PathLocks
+from teamcli.tools.toolbox import Toolbox
 from teamcli.workspace import Workspace
 
 

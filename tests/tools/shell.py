@@ -15,11 +15,12 @@ import pytest
 
 from teamcli.agent.tool import ToolOutput
 from teamcli.cancel import CancelScope
-from teamcli.tools.base import Tool, Toolbox
+from teamcli.tools.base import Tool
 from teamcli.tools.bash import BASH
 from teamcli.tools.command_host import CommandHost
 from teamcli.tools.commands import Commands
 from teamcli.tools.known_files import KnownFiles, PathLocks
+from teamcli.tools.toolbox import Toolbox
 from teamcli.workspace import Workspace
 
 DEADLINE_SECONDS = 30
