@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from tests.support.fake_api import FakeAPI, answer, said_by_user, status, text, tool, tool_results
 from tests.support.program import Program, Ran
 from tests.support.team_script import TeamScript
