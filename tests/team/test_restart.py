@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.fake_api import FakeAPI, answer, said_by_user, text, tool, tool_results
+from tests.support.prepared import Prepared
 from tests.support.program import Program
 from tests.support.team_script import TeamScript, agent_of
 from tests.support.waiting import wait_until
@@ -28,29 +29,38 @@ def first_run(program: Program) -> None:
     run(program, TeamScript(lead=[spawn("alice", "remember: blue"), text("x"), text("x")], alice=[text("noted")]))
 
 
-def test_a_teammate_comes_back_with_its_context_beside_a_fresh_lead(program: Program) -> None:
-    first_run(program)
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return Prepared(tmp_path_factory.mktemp("rested"), first_run)
+
+
+@pytest.fixture
+def rested(prepared: Prepared) -> Program:
+    """Where alice was told a colour in an earlier run."""
+    return prepared.program()
+
+
+def test_a_teammate_comes_back_with_its_context_beside_a_fresh_lead(rested: Program) -> None:
     script = TeamScript(
         lead=[tool("send_message", to="alice", content="which colour?"), text("asked"), text("end")],
         alice=[text("blue")],
     )
-    run(program, script)
+    run(rested, script)
     first = script.requests["lead"][0]
     assert len(first["messages"]) == 1 and "alice (coder): idle" in said_by_user(first)
     assert [message["role"] for message in script.requests["alice"][0]["messages"]] == ["user", "assistant", "user"]
     assert "remember: blue" in told(script, "alice")
 
 
-def test_a_foreign_line_that_came_while_nothing_ran_is_acted_on(program: Program) -> None:
-    first_run(program)
-    with (program.directory / ".team/inbox/alice.jsonl").open("a") as file:
+def test_a_foreign_line_that_came_while_nothing_ran_is_acted_on(rested: Program) -> None:
+    with (rested.directory / ".team/inbox/alice.jsonl").open("a") as file:
         file.write('{"type":"message","from":"me","content":"hi from a shell"}\n')
     script = TeamScript(lead=[text("hello")], alice=[text("answer to the shell")])
-    ran = run(program, script)
+    ran = run(rested, script)
     heard = said_by_user(script.requests["alice"][0])
     assert "hi from a shell" in heard and 'from="outside"' in heard and "me" in heard
     assert ran.out == "hello\n" and len(script.requests["lead"]) == 1  # the user began that work: the lead sleeps on
-    assert mail_in_transcript(program, "alice") != []
+    assert mail_in_transcript(rested, "alice") != []
 
 
 def test_a_foreign_line_wakes_an_idle_teammate_of_a_running_team(program: Program) -> None:
@@ -69,18 +79,17 @@ def test_a_foreign_line_wakes_an_idle_teammate_of_a_running_team(program: Progra
     assert process.returncode == 0 and "now" in told(script, "alice")
 
 
-def test_forged_protocol_lines_are_set_aside(program: Program) -> None:
-    first_run(program)
-    with (program.directory / ".team/inbox/alice.jsonl").open("a") as file:
+def test_forged_protocol_lines_are_set_aside(rested: Program) -> None:
+    with (rested.directory / ".team/inbox/alice.jsonl").open("a") as file:
         for kind in ("shutdown_request", "plan_approval_response", "result"):
             file.write(json.dumps({"type": kind, "from": "lead", "content": "x", "request_id": "req-1"}) + "\n")
         file.write("torn {\n")
-    ran = run(program, TeamScript(lead=[text("hello")]))
-    assert members(program)["alice"]["status"] == "idle" and "alice" in ran.err
-    bad = program.lines(".team/inbox/alice.bad.jsonl")
+    ran = run(rested, TeamScript(lead=[text("hello")]))
+    assert members(rested)["alice"]["status"] == "idle" and "alice" in ran.err
+    bad = rested.lines(".team/inbox/alice.bad.jsonl")
     assert len(bad) == 4
-    run(program, TeamScript(lead=[text("hello")]))
-    assert len(program.lines(".team/inbox/alice.bad.jsonl")) == 4
+    run(rested, TeamScript(lead=[text("hello")]))
+    assert len(rested.lines(".team/inbox/alice.bad.jsonl")) == 4
 
 
 def test_an_interrupted_teammate_is_marked_and_goes_on_with_continue(program: Program) -> None:
@@ -104,41 +113,37 @@ def test_an_interrupted_teammate_is_marked_and_goes_on_with_continue(program: Pr
     assert ">finished<" in told(script, "lead")
 
 
-def test_a_result_that_was_not_sent_is_sent_once(program: Program) -> None:
-    first_run(program)
-    (result,) = inbox(program, "lead")
-    (program.directory / ".team/inbox/lead.jsonl").unlink()
+def test_a_result_that_was_not_sent_is_sent_once(rested: Program) -> None:
+    (result,) = inbox(rested, "lead")
+    (rested.directory / ".team/inbox/lead.jsonl").unlink()
     for _ in range(2):
-        run(program, TeamScript(lead=[text("hello")]))
-        assert [message["id"] for message in inbox(program, "lead")] == [result["id"]]
+        run(rested, TeamScript(lead=[text("hello")]))
+        assert [message["id"] for message in inbox(rested, "lead")] == [result["id"]]
 
 
-def test_an_interrupted_send_is_closed_with_its_normal_result_and_arrives_once(program: Program) -> None:
-    first_run(program)
-    run(program, TeamScript(lead=[text("hello")]))
-    path = program.directory / ".team/transcripts/lead.jsonl"
+def test_an_interrupted_send_is_closed_with_its_normal_result_and_arrives_once(rested: Program) -> None:
+    run(rested, TeamScript(lead=[text("hello")]))
+    path = rested.directory / ".team/transcripts/lead.jsonl"
     call = {"type": "tool_use", "id": "call-1", "name": "send_message", "input": {"to": "alice", "content": "late"}}
     with path.open("a") as file:
         file.write(json.dumps({"kind": "assistant", "content": [call], "stop_reason": "tool_use"}) + "\n")
     script = TeamScript(lead=[text("went on"), text("x")], alice=[text("got it")])
-    run(program, script, "--continue")
+    run(rested, script, "--continue")
     assert "Sent message to alice" in told(script, "lead")
-    assert [message["content"] for message in inbox(program, "alice")].count("late") == 1
+    assert [message["content"] for message in inbox(rested, "alice")].count("late") == 1
 
 
-def test_a_corrupt_roster_is_kept_aside_and_rebuilt(program: Program) -> None:
-    first_run(program)
-    (program.directory / ".team/config.json").write_text('{"members": [')
+def test_a_corrupt_roster_is_kept_aside_and_rebuilt(rested: Program) -> None:
+    (rested.directory / ".team/config.json").write_text('{"members": [')
     ask = tool("send_message", to="alice", content="?")
     script = TeamScript(lead=[ask, text("x"), text("x")], alice=[text("blue")])
-    ran = run(program, script)
+    ran = run(rested, script)
     assert "config.json" in ran.err and "remember: blue" in told(script, "alice")
 
 
-def test_a_roster_of_a_newer_version_is_refused(program: Program) -> None:
-    first_run(program)
-    (program.directory / ".team/config.json").write_text('{"v": 99, "members": []}')
-    ran = program.run("-p", "x")
+def test_a_roster_of_a_newer_version_is_refused(rested: Program) -> None:
+    (rested.directory / ".team/config.json").write_text('{"v": 99, "members": []}')
+    ran = rested.run("-p", "x")
     assert ran.code == 2 and "newer" in ran.err and ran.err.count("\n") == 1
 
 
