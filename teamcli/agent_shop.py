@@ -37,6 +37,7 @@ from teamcli.team.roles import Role, Roles, load_roles, role_dirs
 from teamcli.team.roster import Member, Roster
 from teamcli.team.teammate import WORK, Kit, Report, Teammate, Work
 from teamcli.tools.catalog import BASE_TOOLS, LEAD_TOOLS, TEAMMATE_TOOLS, Entry, bind_tools
+from teamcli.tools.changes import Changes
 from teamcli.tools.command_host import CommandHost
 from teamcli.tools.commands import Commands
 from teamcli.tools.known_files import KnownFiles, PathLocks
@@ -98,6 +99,7 @@ class AgentShop:
         self._cancel = cancel
         self._backoff = Backoff(max_calls=choices.settings.max_concurrent_calls)
         self._locks = PathLocks()
+        self.changes = Changes()
         self.budget = Budget(options.max_budget_usd)
         self.has_team = not state.is_private
         self.team: TeammateManager
@@ -124,7 +126,7 @@ class AgentShop:
             results_wait=lambda: self._options.headless and self.team.is_working,
             on_rest=lambda: self.team.at_rest(),
         )
-        self._close_calls(agent)
+        self.close_calls(agent)
         return BuiltLead(lead, toolbox.commands, toolbox.known_files)
 
     def hire(self, member: Member, prompt: str | None) -> Teammate:
@@ -148,7 +150,7 @@ class AgentShop:
             agent.conversation.add_user([text_block(prompt)], marks=marks)
         else:
             mailbox.rotate()
-            self._close_calls(agent)
+            self.close_calls(agent)
         agent.incoming = lambda noted: mailbox.take_after(noted).delivery
 
         def release() -> None:
@@ -184,7 +186,8 @@ class AgentShop:
         workspace = self._choices.workspace
         known_files = KnownFiles(self._locks, history.seen_files)
         sees = lambda path: may_see(self._permits.policy, path, workspace.root)  # noqa: E731 - shorter than its name
-        return Toolbox(workspace, Commands(self._host), known_files, name, self.team, sees)
+        changed = partial(self.changes.note, name)
+        return Toolbox(workspace, Commands(self._host), known_files, name, self.team, sees, changed)
 
     def _teammate_kit(self, member: Member, toolbox: Toolbox) -> Kit:
         role = self._roles.match(member.role)
@@ -248,7 +251,7 @@ class AgentShop:
             archive.mkdir(exist_ok=True)
             path.rename(archive / f"{path.stem}.{time.time_ns()}.jsonl")
 
-    def _close_calls(self, agent: Agent) -> None:
+    def close_calls(self, agent: Agent) -> None:
         """Answer what a crash left open: messages are sent if they were not, everything else counts as interrupted."""
         messages = agent.conversation.messages
         calls = open_calls(messages[-1]) if messages else []

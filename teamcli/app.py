@@ -28,11 +28,12 @@ from teamcli.agent.permissions import Mode, Policy, parse_rules
 from teamcli.agent.transcript import begin_session, find_session, list_sessions, read_marks, session_rows
 from teamcli.agent_shop import AgentShop, Choices
 from teamcli.cancel import CancelScope
+from teamcli.custom_commands import CustomCommands, command_dirs
 from teamcli.environment import MODEL, Environment, read_environment
 from teamcli.errors import ConfigError, StateError
 from teamcli.files import AppendLog
 from teamcli.llm.credentials import ClientChoice, Endpoint, find_endpoint
-from teamcli.llm.pricing import DEFAULT_MODEL, cost
+from teamcli.llm.pricing import DEFAULT_MODEL, PRICES, cost
 from teamcli.llm.types import Usage
 from teamcli.logs import log_to
 from teamcli.options import Options
@@ -124,6 +125,8 @@ def look_around(directory: Path, home: Path | None = None, trusted: Trusted | No
         offers += [f"settings in .team/{path.name} that loosen or redirect" for path in files if loosens(path)]
         roles = (team.root / "agents", directory / ".claude" / "agents")
         offers += [f"roles for teammates in {path.relative_to(directory)}" for path in roles if any(path.glob("*.md"))]
+        commands = command_dirs(directory, home, trusted=True)
+        offers += [f"commands in {path.relative_to(directory)}" for path in commands[:-1] if any(path.rglob("*.md"))]
     if team.has_state and not trusted.state:
         offers.append("a team and conversations in .team/ that were not made here")
     return Place(directory, team, home, trusted, environment, tuple(offers))
@@ -377,6 +380,12 @@ class _Builder:
             commands=lead.commands,
             known_files=lead.known_files,
             cancel=cancel,
+            changes=shop.changes,
+            custom_commands=CustomCommands(
+                command_dirs(self.place.directory, self.place.home, state.is_trusted), choices.workspace.root
+            ),
+            models=tuple(dict.fromkeys((*PRICES, *choices.settings.prices))),
+            close_calls=shop.close_calls,
             lock=state.lock,
             notes=self.notes,
             denials=denials,

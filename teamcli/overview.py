@@ -40,6 +40,7 @@ class LeadState(NamedTuple):
     """Model calls of this run; None where nobody can know."""
     cost_usd: float | None = None
     waiting_for: str = ""
+    """Known only inside the program."""
 
 
 class Overview(NamedTuple):
@@ -51,8 +52,9 @@ class Overview(NamedTuple):
 
     def to_json(self) -> Json:
         unread = self.unread
+        lead = {name: value for name, value in self.lead._asdict().items() if name != "waiting_for"}
         return {
-            "lead": {**self.lead._asdict(), "unread": unread.get(LEAD, 0)},
+            "lead": {**lead, "unread": unread.get(LEAD, 0)},
             "members": [{**member.to_dict(), "unread": unread.get(member.name, 0)} for member in self.members],
             "requests": [request.to_dict() for request in self.requests],
         }

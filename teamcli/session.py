@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
-from teamcli.agent.conversation import text_block
+from teamcli.agent.conversation import History, text_block
 from teamcli.agent.events import Emit, Event, LimitHit, PermissionDenied, TurnEnded
 from teamcli.agent.journal import Journal
 from teamcli.agent.limits import Budget
@@ -16,8 +16,9 @@ from teamcli.agent.loop import Agent
 from teamcli.agent.permissions import Mode, Policy, parse_rules
 from teamcli.agent.prompt import FACTS_FRAME, environment_facts
 from teamcli.agent.tool import Progress
-from teamcli.agent.transcript import begin_session
+from teamcli.agent.transcript import begin_session, find_session, list_sessions, session_rows
 from teamcli.cancel import CancelScope
+from teamcli.custom_commands import CustomCommands
 from teamcli.errors import UsageError
 from teamcli.files import AppendLog
 from teamcli.llm.types import Block, Usage
@@ -26,6 +27,7 @@ from teamcli.team.lead import Lead
 from teamcli.team.manager import TeammateManager
 from teamcli.team.message import LEAD as LEAD
 from teamcli.tools.catalog import ALL_TOOLS
+from teamcli.tools.changes import Changes
 from teamcli.tools.command_host import CommandHost
 from teamcli.tools.commands import Commands
 from teamcli.tools.known_files import KnownFiles
@@ -100,6 +102,12 @@ class Session:
     commands: Commands
     known_files: KnownFiles
     cancel: CancelScope
+    changes: Changes
+    custom_commands: CustomCommands
+    models: tuple[str, ...]
+    """Those whose price is known."""
+    close_calls: Callable[[Agent], None]
+    """Answers the calls that a crash left open in a conversation."""
     lock: LeadLock | None = None
     notes: list[str] = field(default_factory=list)
     """What the user should know about how this session was set up."""
@@ -109,9 +117,7 @@ class Session:
     """What the lead was last told of its surroundings."""
 
     def __post_init__(self) -> None:
-        told = (block for message in self.lead.agent.conversation.messages for block in message.content)
-        facts = [block["text"] for block in told if str(block.get("text", "")).startswith(FACTS_FRAME)]
-        self._facts = facts[-1] if facts else ""
+        self._facts = self._last_facts()
 
     def start(self, resume_all: bool = False) -> None:
         """Let the threads run. `resume_all`: those that were interrupted go on as well."""
@@ -129,12 +135,20 @@ class Session:
     def clear(self) -> None:
         """Begin a new session with an empty conversation.
 
-        Raises: StateError
+        Raises: StateError, and UsageError while the lead works
         """
-        self.id = begin_session(self.log, self.model)
-        self.lead.agent.conversation.start_afresh()
-        self.known_files.clear()
-        self._facts = ""
+        with self.lead.held():
+            self._take_up(None, History())
+
+    def resume(self, wanted: str) -> None:
+        """Go on with an earlier session of this directory; how far mail is read stays as it is.
+
+        Raises: StateError, and UsageError for an unknown session or while the lead works
+        """
+        transcript = self.state.lead_transcript
+        found = find_session(list_sessions(transcript), wanted)
+        with self.lead.held():
+            self._take_up(found.id, History.read(session_rows(transcript, found.id)))
 
     def use_model(self, model: str) -> None:
         """Raises: UsageError."""
@@ -192,6 +206,20 @@ class Session:
         self.state.discard()
         if self.lock is not None:
             self.lock.release()
+
+    def _take_up(self, session_id: str | None, history: History) -> None:
+        agent = self.lead.agent
+        self.id = begin_session(self.log, self.model, session_id)
+        agent.conversation.take_up(history)
+        self.known_files.restore(history.seen_files)
+        self.close_calls(agent)
+        self._facts = self._last_facts()
+
+    def _last_facts(self) -> str:
+        """What the conversation was last told of the surroundings."""
+        told = (block for message in self.lead.agent.conversation.messages for block in message.content)
+        facts = [block["text"] for block in told if str(block.get("text", "")).startswith(FACTS_FRAME)]
+        return facts[-1] if facts else ""
 
     def _prompt(self, text: str, extra: tuple[Block, ...]) -> list[Block]:
         """The user's words, and what has changed around the lead since it was last told."""

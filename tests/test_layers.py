@@ -20,7 +20,7 @@ LAYERS = """
     agent
     tools
     team
-    session sessions timeline overview mail
+    custom_commands session sessions timeline overview mail
     agent_shop
     commands
     ui

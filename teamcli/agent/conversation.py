@@ -124,9 +124,9 @@ class Conversation:
         """
         self._log.append({"ts": time.time(), **row})
 
-    def start_afresh(self) -> None:
-        """Forget everything that was said. The caller has begun a new session in the transcript."""
-        self.history = History()
+    def take_up(self, history: History) -> None:
+        """Go on with another conversation. The caller has begun its session in the transcript."""
+        self.history = history
 
     def _record(self, row: Json, message: Message, marks: Mapping[str, Any]) -> None:
         self._log.append(row)

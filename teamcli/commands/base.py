@@ -69,10 +69,10 @@ class Prompt(NamedTuple):
 class Job(NamedTuple):
     """What takes its time: whoever runs the command watches it, and ends it by its scope when the user wants so."""
 
-    run: Callable[[CancelScope], str]
+    run: Callable[[CancelScope], Now]
     """Returns what to show. Raises Cancelled."""
     announcement: str
-    """What to show before."""
+    """What to show before; may be empty."""
 
 
 Now: TypeAlias = str | Table | Choice | Expand | Verbosity | Diff | Prompt

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import difflib
 
-from teamcli.commands.base import Command, Shown, command
-from teamcli.commands.session import clear, cost, leave, model, permissions, sessions
+from teamcli.agent.events import Notice, Severity
+from teamcli.commands.base import Command, Group, Kind, Prompt, Shown, command
+from teamcli.commands.help import help_table, help_text
+from teamcli.commands.look import cost, diff, expand, verbose
+from teamcli.commands.session import clear, leave, model, permissions, sessions
 from teamcli.commands.team import (
+    agents,
     approve,
     forget,
     inbox,
@@ -20,26 +24,27 @@ from teamcli.commands.team import (
     team,
     wait,
 )
+from teamcli.custom_commands import CustomCommand
 from teamcli.errors import UsageError
-from teamcli.session import Session
+from teamcli.session import LEAD, Session
 
 
-@command("help", aliases=("?",))
-def show_help(session: Session, arguments: str) -> str:
-    """Show what can be typed here."""
-    rows = [(f"/{c.name} {c.usage}".rstrip(), c.help) for c in COMMANDS]
-    rows += [("!COMMAND", "Run a shell command yourself."), ("q, exit, Ctrl-D", "Leave.")]
-    width = max(len(left) for left, _ in rows)
-    lines = [f"  {left:<{width}}  {right}" for left, right in rows]
-    return "Type a task and press Enter; the agent works on it with its tools. Ctrl-C ends a turn.\n" + "\n".join(lines)
+@command("help", usage="[COMMAND]", aliases=("?",), arguments=(Kind.COMMAND,))
+def show_help(session: Session, arguments: str) -> Shown:
+    """Show what can be typed here, or more of one command."""
+    if arguments:
+        return help_text(find_command(session, arguments.removeprefix("/")))
+    found = session.custom_commands.find()
+    session.custom_commands.untold_problems()  # they are told here
+    shadowed = [f"{each.source} is not used: /{each.name} is built in." for each in found.commands if _is_ours(each)]
+    return help_table(all_commands(session), (*found.problems, *shadowed))
 
 
 COMMANDS: tuple[Command, ...] = (
     show_help,
+    send,
     team,
     inbox,
-    send,
-    log,
     wait,
     stop,
     pause,
@@ -48,15 +53,40 @@ COMMANDS: tuple[Command, ...] = (
     forget,
     approve,
     reject,
-    cost,
-    model,
-    permissions,
     clear,
     sessions,
+    model,
+    permissions,
     leave,
+    log,
+    cost,
+    diff,
+    agents,
+    expand,
+    verbose,
 )
+"""Those that are built in, in the order in which help and README list them."""
 
 _BY_NAME = {name: entry for entry in COMMANDS for name in (entry.name, *entry.aliases)}
+
+
+def all_commands(session: Session) -> tuple[Command, ...]:
+    """Those that are built in, then the user's own."""
+    own = (each for each in session.custom_commands.find().commands if not _is_ours(each))
+    return (*COMMANDS, *map(_as_command, own))
+
+
+def find_command(session: Session, name: str) -> Command:
+    """Raises: UsageError, suggesting the nearest."""
+    if (built_in := _BY_NAME.get(name)) is not None:
+        return built_in
+    by_name = _BY_NAME | {entry.name: entry for entry in all_commands(session)}
+    _tell_problems(session)
+    if name in by_name:
+        return by_name[name]
+    near = difflib.get_close_matches(name, by_name, 1, 0.5)
+    hint = f"did you mean /{near[0]}?" if near else "/help lists them"
+    raise UsageError(f"unknown command /{name}: {hint}")
 
 
 def run_command(session: Session, line: str) -> Shown:
@@ -64,9 +94,26 @@ def run_command(session: Session, line: str) -> Shown:
 
     Raises: Leave, TeamcliError
     """
-    name, _, arguments = line.removeprefix("/").partition(" ")
-    if (entry := _BY_NAME.get(name)) is not None:
-        return entry.run(session, arguments.strip())
-    near = difflib.get_close_matches(name, _BY_NAME, 1, 0.5)
-    hint = f"did you mean /{near[0]}?" if near else "/help lists them"
-    raise UsageError(f"unknown command /{name}: {hint}")
+    name, arguments = [*line.removeprefix("/").split(maxsplit=1), "", ""][:2]
+    return find_command(session, name).run(session, arguments.strip())
+
+
+def _is_ours(custom: CustomCommand) -> bool:
+    return custom.name in _BY_NAME
+
+
+def _as_command(custom: CustomCommand) -> Command:
+    details = f"From {custom.source}; its text goes to the lead:\n\n{custom.text}"
+    return Command(
+        custom.name,
+        custom.hint,
+        custom.description,
+        lambda session, arguments: Prompt(custom.prompt(arguments)),
+        group=Group.CUSTOM,
+        details=details,
+    )
+
+
+def _tell_problems(session: Session) -> None:
+    for problem in session.custom_commands.untold_problems():
+        session.events(Notice(LEAD, problem, Severity.WARNING))

@@ -1,55 +1,121 @@
-"""Slash commands about the session: its conversation, model, permissions, cost."""
+"""Slash commands about the session: its conversation, model, permissions."""
 
 from __future__ import annotations
 
 from teamcli.agent.permissions import Mode
-from teamcli.commands.base import Leave, Table, command
+from teamcli.agent.transcript import list_sessions
+from teamcli.commands.base import Choice, Kind, Leave, Option, Shown, command
 from teamcli.errors import UsageError
-from teamcli.session import Session
-from teamcli.sessions import session_table
+from teamcli.llm.pricing import PRICES
+from teamcli.session import EMBEDDED, Session
+from teamcli.sessions import describe_session
+
+MODES = {
+    Mode.DEFAULT: "asks before commands and file changes",
+    Mode.ACCEPT_EDITS: "asks before commands",
+    Mode.PLAN: "refuses commands and file changes",
+    Mode.BYPASS_PERMISSIONS: "asks nothing",
+}
 
 
 @command("clear")
 def clear(session: Session, arguments: str) -> str:
-    """Begin a new session with an empty conversation."""
+    """Begin a new session with an empty conversation.
+
+    The team, its mail and what you have typed stay; /sessions brings the old conversation back.
+    """
     session.clear()
     return f"A new session: {session.id}"
 
 
-@command("cost")
-def cost(session: Session, arguments: str) -> str:
-    """Show what this session has used."""
-    return session.cost_line()
+@command("model", usage="[ID]", arguments=(Kind.MODEL,))
+def model(session: Session, arguments: str) -> Shown:
+    """Show the models, or use another from now on.
 
+    For the lead, from its next model call; teammates keep theirs. Any name that the endpoint knows will do; the list
+    has those whose price is known.
+    """
 
-@command("model", usage="[ID]")
-def model(session: Session, arguments: str) -> str:
-    """Show the model, or use another from now on."""
+    def choose(name: str) -> str:
+        session.use_model(name)
+        return f"Model: {session.model}"
+
     if arguments:
-        session.use_model(arguments)
-    return f"Model: {session.model}"
+        return choose(arguments)
+    if session.model == EMBEDDED:
+        return f"Model: {EMBEDDED}. There is no other without a key: teamcli doctor says how to add one."
+    return Choice(f"Model: {session.model}", model_options(session), choose)
 
 
-@command("permissions", usage="[MODE]")
-def permissions(session: Session, arguments: str) -> str:
-    """Show the permission mode and rules, or switch the mode."""
+@command("permissions", usage="[MODE]", arguments=(Kind.MODE,))
+def permissions(session: Session, arguments: str) -> Shown:
+    """Show the permission mode and rules, or switch the mode.
+
+    For all agents, at once. A deny rule wins in every mode. To answer a question with `a` adds a rule that allows; it
+    goes into .team/settings.local.json.
+    """
+
+    def choose(mode: str) -> str:
+        session.permits.set_mode(_mode(mode))
+        return f"Mode: {session.permits.policy.mode}"
+
     if arguments:
-        try:
-            session.permits.set_mode(Mode(arguments))
-        except ValueError as e:
-            raise UsageError(f"unknown mode '{arguments}': there are {', '.join(Mode)}") from e
+        return choose(arguments)
     policy = session.permits.policy
     rules = [(verdict, rule) for verdict in ("deny", "ask", "allow") for rule in getattr(policy, verdict)]
-    return "\n".join([f"Mode: {policy.mode}", *(f"  {verdict:<5}  {rule}" for verdict, rule in rules)])
+    title = "\n".join([f"Mode: {policy.mode}", *(f"  {verdict:<5}  {rule}" for verdict, rule in rules)])
+    return Choice(title, mode_options(session), choose)
 
 
-@command("sessions")
-def sessions(session: Session, arguments: str) -> Table:
-    """List this directory's sessions, newest first."""
-    return session_table(session.state.lead_transcript)
+@command("sessions", usage="[ID]", arguments=(Kind.SESSION,))
+def sessions(session: Session, arguments: str) -> Shown:
+    """List this directory's sessions, newest first, or go on with one of them.
+
+    The lead takes up that conversation where it ended; the team and the mail stay as they are now. An id may be
+    shortened. From a shell: teamcli --continue, teamcli --resume ID
+    """
+
+    def choose(wanted: str) -> str:
+        session.resume(wanted)
+        return f"This is session {session.id} now, with {len(session.lead.agent.conversation.messages)} messages."
+
+    if arguments:
+        return choose(arguments)
+    options = session_options(session)
+    return Choice("Sessions, newest first:", options, choose) if options else "No sessions here yet."
 
 
 @command("quit", aliases=("exit", "q"))
 def leave(session: Session, arguments: str) -> str:
-    """Leave."""
+    """Leave; q, exit and Ctrl-D do the same.
+
+    Teammates that work are interrupted and can be resumed next time. Go on later with: teamcli --continue
+    """
     raise Leave
+
+
+def model_options(session: Session) -> tuple[Option, ...]:
+    names = dict.fromkeys((session.model, *session.models))
+    return tuple(Option(name, _price(name), name == session.model) for name in names)
+
+
+def mode_options(session: Session) -> tuple[Option, ...]:
+    return tuple(Option(mode, what, mode == session.permits.policy.mode) for mode, what in MODES.items())
+
+
+def session_options(session: Session) -> tuple[Option, ...]:
+    """Raises: StateError."""
+    found = list_sessions(session.state.lead_transcript)
+    return tuple(Option(each.id, "  ".join(describe_session(each)), each.id == session.id) for each in found)
+
+
+def _mode(name: str) -> Mode:
+    for mode in Mode:
+        if mode.casefold() == name.casefold():
+            return mode
+    raise UsageError(f"unknown mode '{name}': there are {', '.join(Mode)}")
+
+
+def _price(name: str) -> str:
+    price = PRICES.get(name)
+    return f"${price.input:g} in, ${price.output:g} out per million tokens" if price else ""

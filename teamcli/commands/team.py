@@ -177,7 +177,8 @@ def _lead_state(session: Session) -> LeadState:
     lead, meter = session.lead, session.lead.agent.meter
     turn = last_lead_turn(session.state.events)
     status = "idle" if lead.is_at_rest else "working"
-    return LeadState(status, turn.at if turn and meter.turns else None, meter.turns, meter.cost_usd)
+    since = turn.at if turn and meter.turns else None
+    return LeadState(status, since, meter.turns, meter.cost_usd, session.team.lead_waits_for)
 
 
 def _addressee(session: Session, name: str) -> str:

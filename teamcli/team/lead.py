@@ -8,13 +8,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from teamcli.agent.events import Emit, Notice, Outcome, Severity, TurnEnded
 from teamcli.agent.loop import Agent, Delivery, run_turn
 from teamcli.cancel import CancelScope
+from teamcli.errors import UsageError
 from teamcli.llm.types import Block
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import Message, MessageType
@@ -61,6 +63,7 @@ class Lead:
         """Mail does not wake it: before the user's first line, after an interruption, and after too many idle wakes."""
         self._idle_wakes = 0
         self._turn: CancelScope | None = None
+        self._is_held = False
         self._has_left = False
         self.last: TurnEnded | None = None
         """How the last turn ended."""
@@ -113,6 +116,23 @@ class Lead:
         with self._changed:
             return self._turn is None and not self._lines and not self._would_wake()
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep it from beginning a turn inside the block.
+
+        Raises: UsageError, while it works
+        """
+        with self._changed:
+            if self._turn is not None or self._lines:
+                raise UsageError("the lead is working: wait for it, or interrupt it first (Ctrl-C, /stop lead)")
+            self._is_held = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_held = False
+                self._changed.notify_all()
+
     def _run(self) -> None:
         with self._cancel.on_cancel(self._wake):
             while True:
@@ -126,6 +146,9 @@ class Lead:
         """Wait for a line or for mail that is worth waking for; nothing when the program leaves."""
         with self._changed:
             while not self._cancel.cancelled:
+                if self._is_held:
+                    self._changed.wait()
+                    continue
                 if self._lines:
                     line = self._lines.pop(0)
                     self._is_deaf = False

@@ -64,6 +64,7 @@ class TeammateManager:
         self._cancel = cancel
         self._is_headless = is_headless
         self.lead: Lead | None = None
+        self.lead_waits_for = ""
         self._teammates: dict[str, Teammate] = {}
         self._departed: list[Agent] = []
         """Those of this run that were shut down: what they used still counts."""
@@ -413,8 +414,10 @@ class TeammateManager:
         self._notify()
 
     def show_waiting(self, agent: str, what: str) -> None:
-        """Say in the roster what a teammate waits for; empty when it does no longer."""
-        if agent != LEAD:
+        """Say in the roster what a teammate waits for; empty when it does no longer. The lead is not in it."""
+        if agent == LEAD:
+            self.lead_waits_for = what
+        else:
             self.roster.update(agent, waiting_for=what)
 
     def _is_quiet(self) -> bool:

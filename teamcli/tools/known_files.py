@@ -80,9 +80,9 @@ class KnownFiles:
         self._digests[_key(path)] = content_digest
         return {_key(path): content_digest}
 
-    def clear(self) -> None:
-        """Know nothing, as an agent whose conversation begins anew."""
-        self._digests.clear()
+    def restore(self, seen: Mapping[str, str]) -> None:
+        """Know this and nothing else, as an agent that goes on with another conversation."""
+        self._digests = dict(seen)
 
     def forget(self, path: Path) -> dict[str, str]:
         return self.remember(path, UNKNOWN)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from teamcli.agent.tool import Progress, ToolOutput
 from teamcli.cancel import CancelScope
 from teamcli.tools.commands import Commands
 from teamcli.tools.known_files import KnownFiles
 from teamcli.workspace import Workspace
+
+if TYPE_CHECKING:
+    from teamcli.tools.file_access import Content
 
 
 class TeamPort(Protocol):
@@ -53,6 +56,8 @@ class Toolbox(NamedTuple):
     """None for an agent without team tools."""
     may_see: Callable[[Path], bool] = lambda path: True
     """Whether a search through a directory may show this file of it; the pipeline has judged only the directory."""
+    changed: Callable[[Path, Content | None], None] = lambda path, before: None
+    """Told of each file change and of what stood there before, None where nothing did."""
 
 
 class Running(NamedTuple):

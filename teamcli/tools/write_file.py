@@ -31,6 +31,7 @@ def run(args: WriteFileInput, toolbox: Toolbox, running: Running) -> ToolOutput:
             _refuse_unless_known(before, toolbox.known_files.digest_of(path), shown)
         if not is_same:
             replace_file(path, data, toolbox.workspace)
+            toolbox.changed(path, before)
         seen = toolbox.known_files.remember(path, digest(data))
     notes = ["it had this content already"] if is_same else _what_changed(before, args.content, shown)
     report = f"Wrote {len(data)} bytes to {shown}{''.join(f' ({note})' for note in notes)}"

@@ -19,7 +19,7 @@ from typing import Protocol, TextIO, TypeVar, cast
 
 from teamcli.agent.approval import Consent, Question, Reply
 from teamcli.cancel import CancelScope
-from teamcli.commands.base import Job, Leave, Prompt, plain
+from teamcli.commands.base import Job, Leave, Now, Prompt, plain
 from teamcli.commands.catalog import run_command
 from teamcli.errors import Cancelled, TeamcliError
 from teamcli.files import open_private
@@ -208,16 +208,17 @@ class Repl:
             self._view.say(plain(answer))
         else:
             with lines.interrupts_to(self._news):  # from the moment it is announced
-                self._view.say(answer.announcement)
+                if answer.announcement:
+                    self._view.say(answer.announcement)
                 self._run_job(answer.run, lines)
 
-    def _run_job(self, run: Callable[[CancelScope], str], lines: Lines) -> None:
+    def _run_job(self, run: Callable[[CancelScope], Now], lines: Lines) -> None:
         """Run what takes its time in a thread, and show how it ended."""
         scope = self._session.cancel.child()
         try:
             job = in_thread(lambda: run(scope), "job")
             if ending := self._watch(job, lambda: scope.cancel("interrupted by the user"), lines):
-                self._view.say(ending)
+                self._view.say(plain(ending))
         except Cancelled:
             self._view.say("Interrupted")
 

@@ -1,0 +1,172 @@
+"""Commands that users write themselves: a Markdown file each, whose text becomes a task for the lead.
+
+`$ARGUMENTS` in it stands for all that was typed behind the name, `$1` to `$9` for single words. A file that cannot be
+used is told once and stops nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from teamcli.files import cannot
+from teamcli.plain import one_line
+from teamcli.team.front_matter import FENCE, FrontMatter, parse
+from teamcli.workspace import TEAM_DIR
+
+MAX_BYTES = 256 * 1024
+MAX_FILES = 1000
+DESCRIPTION_LIMIT = 100
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}(:[A-Za-z0-9][A-Za-z0-9_-]{0,63})*")
+_PLACE = re.compile(r"\$(ARGUMENTS\b|[1-9](?!\d))")
+_QUOTES = "\"'"
+
+
+class CustomCommand(NamedTuple):
+    name: str
+    """Those in sub-directories are called `directory:name`."""
+    description: str
+    hint: str
+    """Its arguments, as help shows them."""
+    text: str
+    source: str
+    """The file, as people know it."""
+
+    def prompt(self, arguments: str) -> str:
+        """The task, with the arguments in their places, or behind it where it has none."""
+        if not _PLACE.search(self.text):
+            return "\n\n".join(filter(None, (self.text, arguments)))
+        words = _split(arguments)
+
+        def fill(place: re.Match[str]) -> str:
+            if place[1] == "ARGUMENTS":
+                return arguments
+            return words[int(place[1]) - 1] if int(place[1]) <= len(words) else ""
+
+        return _PLACE.sub(fill, self.text)
+
+
+class Found(NamedTuple):
+    commands: tuple[CustomCommand, ...]
+    """By name, each name once."""
+    problems: tuple[str, ...]
+    """What is wrong with a file that cannot be used, in one sentence each."""
+
+
+def command_dirs(directory: Path, home: Path, trusted: bool) -> tuple[Path, ...]:
+    """Where they are looked for: the project's before the user's, and only in a project that is trusted."""
+    own = home / "commands"
+    return (directory / TEAM_DIR / "commands", directory / ".claude" / "commands", own) if trusted else (own,)
+
+
+class CustomCommands:
+    """The commands in some directories, read again only when a file has come, gone or changed."""
+
+    def __init__(self, directories: tuple[Path, ...], root: Path) -> None:
+        """Of two commands with one name the first directory's counts. Files below `root` are named relative to it."""
+        self._directories = directories
+        self._root = root
+        self._seen: list[tuple[str, int, int]] | None = None
+        self._found = Found((), ())
+        self._told: set[str] = set()
+
+    def find(self) -> Found:
+        files = [(directory, path) for directory in self._directories for path in _files(directory)]
+        seen = [_state(path) for _, path in files]
+        if seen != self._seen:
+            self._seen, self._found = seen, self._read(files)
+        return self._found
+
+    def untold_problems(self) -> tuple[str, ...]:
+        """Those that nobody has been told yet; from now on they have been."""
+        fresh = tuple(problem for problem in self.find().problems if problem not in self._told)
+        self._told.update(fresh)
+        return fresh
+
+    def _read(self, files: list[tuple[Path, Path]]) -> Found:
+        commands: dict[str, CustomCommand] = {}
+        problems = []
+        for directory, path in files[:MAX_FILES]:
+            try:
+                command = read_command(path, _name(path.relative_to(directory)), self._shown(path))
+                commands.setdefault(command.name, command)
+            except ValueError as e:
+                problems.append(f"The command in {self._shown(path)} is not used: {e}.")
+        if len(files) > MAX_FILES:
+            problems.append(f"Only the first {MAX_FILES} command files are used; there are {len(files)}.")
+        return Found(tuple(commands[name] for name in sorted(commands)), tuple(problems))
+
+    def _shown(self, path: Path) -> str:
+        shown = path.relative_to(self._root) if path.is_relative_to(self._root) else path
+        return one_line(str(shown))
+
+
+def read_command(path: Path, name: str, source: str) -> CustomCommand:
+    """Raises: ValueError, in words that name the line."""
+    text = _text(path)
+    matter = parse(text, ("description",)) if text.startswith(FENCE) else FrontMatter({}, text, {})
+    body = matter.body.strip()
+    if not body:
+        raise ValueError("it has no text")
+    described = matter.fields.get("description") or next(line for line in body.splitlines() if line.strip())
+    description = described if isinstance(described, str) else ", ".join(described)
+    hint = one_line(_raw(matter, text, "argument-hint"), DESCRIPTION_LIMIT)
+    return CustomCommand(name, one_line(description.lstrip("# "), DESCRIPTION_LIMIT), hint, body, source)
+
+
+def _raw(matter: FrontMatter, text: str, field: str) -> str:
+    """A field as it stands there: people write `[file] [line]`, which is no YAML."""
+    if field not in matter.line_of:
+        return ""
+    value = text.splitlines()[matter.line_of[field] - 1].partition(":")[2].strip()
+    is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in _QUOTES
+    return value[1:-1] if is_quoted else value
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    for parent, directories, names in os.walk(directory):  # follows no links to directories
+        directories.sort()
+        yield from (Path(parent, name) for name in sorted(names) if name.endswith(".md"))
+
+
+def _state(path: Path) -> tuple[str, int, int]:
+    try:
+        found = path.stat()
+    except OSError:  # a dangling link, say: the reading says it
+        return str(path), 0, 0
+    return str(path), found.st_mtime_ns, found.st_size
+
+
+def _name(path: Path) -> str:
+    name = ":".join(path.with_suffix("").parts)
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r:.80} is no name for a command: use letters, digits, '_' and '-'")
+    return name
+
+
+def _text(path: Path) -> str:
+    try:
+        if not path.is_file():  # a FIFO would never end
+            raise ValueError("it is no regular file")
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as e:
+        raise ValueError(cannot("read", path, e)) from e
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"it is longer than {MAX_BYTES // 1024} KB")
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as e:
+        line = data[: e.start].count(b"\n") + 1
+        raise ValueError(f"line {line}: it is not UTF-8") from e
+
+
+def _split(arguments: str) -> list[str]:
+    try:
+        return shlex.split(arguments)
+    except ValueError:  # an apostrophe, most likely
+        return arguments.split()

@@ -1,0 +1,90 @@
+"""Commands that users write themselves, over a pipe."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from teamcli.custom_commands import CustomCommands
+from tests.support.fake_api import FakeAPI, said_by_user, text
+from tests.support.program import Program
+
+BYPASS = ("--permission-mode", "bypassPermissions")
+
+
+def write(directory: Path, name: str, content: str | bytes) -> Path:
+    path = directory / f"{name}.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def test_the_text_goes_to_the_lead_with_the_arguments_in_their_places(program: Program) -> None:
+    project = program.directory / ".team/commands"
+    write(project, "all", "Look at: $ARGUMENTS!")
+    write(project, "each", "$2 before $1, not $3 nor $10; $HOME stays")
+    write(project, "none", "Just do it.")
+    write(project, "git/push", "---\ndescription: x\n---\n\nPush.\n")
+    lines = ("/all this $1 'and that'", "/each 'a b' c", "/each it's", "/none", "/none at once", "/git:push")
+    with FakeAPI([text("ok")] * len(lines)) as api:
+        program.url = api.url
+        assert program.run("--trust", stdin="\n".join(lines)).code == 0
+    said = [said_by_user(request).partition("\n<environment>")[0] for request in api.requests]
+    assert said == [
+        "Look at: this $1 'and that'!",
+        "c before a b, not  nor $10; $HOME stays",
+        " before it's, not  nor $10; $HOME stays",
+        "Just do it.",
+        "Just do it.\n\nat once",
+        "Push.",
+    ]
+
+
+def test_those_of_a_project_wait_for_trust_and_the_users_own_do_not(program: Program) -> None:
+    write(program.directory / ".team/commands", "fix", "write by-team.txt: x")
+    write(program.directory / ".claude/commands/deep", "er", "write by-claude.txt: x")
+    write(program.home / ".teamcli/commands", "fix", "write by-user.txt: x")
+    made = lambda: sorted(path.name for path in program.directory.glob("*.txt"))  # noqa: E731 - shorter than its name
+    ran = program.run(*BYPASS, stdin="/fix\n/deep:er\n")
+    assert "commands in .team/commands" in ran.err and "commands in .claude/commands" in ran.err
+    assert made() == ["by-user.txt"] and "unknown command /deep:er" in ran.out
+    ran = program.run(*BYPASS, "--trust", stdin="/fix\n/deep:er\n")
+    assert made() == ["by-claude.txt", "by-team.txt", "by-user.txt"] and "commands" not in ran.err
+
+
+def test_help_shows_them_and_what_is_wrong_with_others(program: Program) -> None:
+    own = program.home / ".teamcli/commands"
+    write(own, "fix", "---\ndescription: Mend an issue\x1b[2J\nargument-hint: [issue] [why]\n---\nMend $1")
+    write(own, "plain", "# Say hello\n\nHello.")
+    write(own, "team", "never")
+    write(own, "two words", "x")
+    write(own, "bytes", b"\xff")
+    write(own, "empty", "---\ndescription: x\n---\n")
+    write(own, "open", "---\ndescription: x\n")
+    (own / "gone.md").symlink_to("nowhere")
+    os.mkfifo(own / "pipe.md")
+    out = program.run(stdin="/help\n/fxi\n/team\n/help fix\n").out
+    assert "\nYour own\n  /fix [issue] [why] " in out and "Mend an issue␛[2J" in out and "\x1b" not in out
+    assert "Say hello" in out and "did you mean /fix?" in out and "No teammates yet." in out
+    for name in ("two words", "bytes", "empty", "open", "gone", "pipe"):
+        assert out.count(f"{name}.md is not used") == 1, name
+    assert "team.md is not used: /team is built in" in out
+    assert "fix.md; its text goes to the lead:\n\nMend $1" in out
+
+
+def test_a_broken_one_is_told_when_it_is_called(program: Program) -> None:
+    write(program.home / ".teamcli/commands", "fix", b"\xff")
+    out = program.run(stdin="/fix\n/fix\n").out
+    assert out.count("fix.md is not used: line 1: it is not UTF-8") == 1 and out.count("unknown command /fix") == 2
+
+
+def test_changes_are_seen_while_it_runs(tmp_path: Path) -> None:
+    commands = CustomCommands((tmp_path,), tmp_path)
+    assert commands.find().commands == ()
+    path = write(tmp_path, "a", "one")
+    first = commands.find()
+    assert [command.text for command in first.commands] == ["one"] and commands.find() is first
+    path.write_text("three")
+    assert [command.text for command in commands.find().commands] == ["three"]
+    path.unlink()
+    assert commands.find().commands == ()

@@ -1,0 +1,200 @@
+"""Slash commands about the session and what was done in it, over a pipe."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+from teamcli.commands.base import Choice, Diff, Expand, Option, Prompt, Verbosity, plain
+from teamcli.timeline import timeline_table
+from tests.support.fake_api import FakeAPI, answer, stall_after, text, tool
+from tests.support.program import Program
+from tests.support.running import Running
+from tests.support.team_script import TeamScript
+
+BYPASS = ("--permission-mode", "bypassPermissions")
+
+
+def test_what_is_for_the_terminal_has_a_plain_form() -> None:
+    choice = Choice("Which?", (Option("a", "the first", is_current=True), Option("long", "")), lambda value: value)
+    assert plain(choice) == "Which?\n* a     the first\n  long"
+    assert plain(Diff("+a\n", "Changed:")) == "Changed:\n+a" and plain(Prompt("do it\x1b")) == "do it␛"
+    assert "/expand" in plain(Expand(1)) and "/verbose" in plain(Verbosity(None))
+
+
+class TestHelp:
+    def test_teaches_in_groups_with_keys_and_examples(self, program: Program) -> None:
+        out = program.run(stdin="/help\n/?\n").out
+        half = out[: len(out) // 2]
+        assert out == half * 2
+        places = [half.index(f"\n{group}\n") for group in ("Talk", "Team", "Session", "Look", "Keys")]
+        assert places == sorted(places)
+        for taught in ("@NAME TEXT", "!COMMAND", "Ctrl-R", "Shift-Tab", "Examples:", ".team/inbox/NAME.jsonl"):
+            assert taught in half, taught
+
+    def test_tells_more_of_one_command(self, program: Program) -> None:
+        out = program.run(stdin="/help inbox\n/help /quit\n/help tema\n").out
+        assert "/inbox [NAME] [N]\nShow the messages" in out and "Looking takes nothing out" in out
+        assert "Also: /exit, /q" in out and "did you mean /team?" in out and "Talk" not in out
+
+
+class TestChoices:
+    def test_are_plain_lists_that_mark_what_is_on(self, program: Program) -> None:
+        with FakeAPI([]) as api:
+            program.url = api.url
+            program.settings(prices={"test-model": {"input": 1, "output": 2}, "own": {"input": 1, "output": 2}})
+            ran = program.run(stdin="/model\n/permissions\n/permissions ACCEPTEDITS\n/permissions\n/sessions\n")
+        for shown in (
+            "* test-model",
+            "\n  own\n",
+            "  claude-opus-5-5    $4 in, $20 out per million tokens",
+            "* default            asks before commands and file changes",
+            "Mode: acceptEdits",
+            "* acceptEdits        asks before commands\n",
+            "No sessions here yet.",
+        ):
+            assert shown in ran.out, shown
+
+    def test_the_embedded_model_has_no_other(self, program: Program) -> None:
+        out = program.run(stdin="/model\n/model other\n").out
+        assert "Model: embedded." in out and "no other without a key" in out.splitlines()[1]
+
+    def test_wrong_words_are_told(self, program: Program) -> None:
+        lines = ("/expand 0", "/expand x", "/verbose maybe", "/diff carol", "/inbox 1", "/sessions x", "/permissions p")
+        told = program.run(stdin="\n".join(lines)).out.splitlines()
+        assert len(told) == len(lines)
+        for line, shown in zip(lines, told, strict=True):
+            assert shown.startswith("teamcli: ") and line.split()[1] in shown, line
+
+
+class TestSessions:
+    def test_another_session_is_taken_up_in_the_same_repl(self, program: Program) -> None:
+        with FakeAPI([text("a"), text("b"), text("c")]) as api:
+            program.url = api.url
+            program.run(stdin="first\n")
+            (row, *_) = program.transcript()
+            ran = program.run(stdin=f"second\n/sessions\n/sessions {row['id'][:-1]}\nthird\n/sessions\n")
+        said = [str(message["content"]) for message in api.requests[2]["messages"]]
+        assert len(said) == 3 and "first" in said[0] and "third" in said[2]
+        assert f"This is session {row['id']} now, with 2 messages." in ran.out
+        marked = [line.split()[1] for line in ran.out.splitlines() if line.startswith("* ")]
+        assert len(marked) == 2 and marked[0] != row["id"] == marked[1]
+
+    def test_it_knows_the_files_again_and_mail_is_not_delivered_twice(self, program: Program) -> None:
+        (program.directory / "a.txt").write_text("one")
+        with Running(program, *BYPASS) as repl:
+            repl.type("read a.txt then spawn bob as reviewer: list")
+            repl.type("/wait")
+            repl.wait_for("Nobody works")
+            (session, *_) = [row["id"] for row in program.transcript() if row["kind"] == "session"]
+            repl.type("/clear")
+            repl.type("write a.txt: two")
+            repl.wait_for("you have not read its present content")
+            repl.type(f"/sessions {session}")
+            repl.type("write a.txt: three")
+            repl.wait_for("Wrote 5 bytes")
+            repl.type("/inbox")
+            repl.wait_for("1 message for lead, 0 unread")
+        assert sum("<message" in str(row) for row in program.transcript()) == 1
+
+    def test_not_while_the_lead_works(self, program: Program) -> None:
+        hire = tool("spawn_teammate", name="bob", role="reviewer", prompt="x")
+        script = TeamScript(lead=[hire, text("hired"), answer(text("never"), stall_after(2))], bob=[text("done")])
+        with FakeAPI(script) as api:
+            program.url = api.url
+            with Running(program) as repl:
+                repl.type("go")
+                api.wait_for_stall()
+                (session, *_) = [row["id"] for row in program.transcript() if row["kind"] == "session"]
+                repl.type("/clear")
+                repl.type(f"/sessions {session}")
+                repl.wait_for("the lead is working", times=2)
+
+
+class TestCost:
+    def test_is_told_agent_by_agent(self, program: Program) -> None:
+        hire = tool("spawn_teammate", name="bob", role="reviewer", prompt="x", model="claude-haiku-4-5")
+        script = TeamScript(lead=[hire, text("hired"), text("seen")], bob=[text("done")])
+        with FakeAPI(script) as api:
+            program.url = api.url
+            out = program.run(stdin="go\n/wait\n/cost\n").out
+        table = out[out.index("AGENT ") :].splitlines()
+        assert table[0].split() == ["AGENT", "MODEL", "CALLS", "TOKENS", "IN", "CACHED", "OUT", "COST"]
+        lead, bob, total = (line.split() for line in table[1:4])
+        assert lead[:3] == ["lead", "test-model", "3"] and lead[-1] == "unknown"
+        assert bob[:3] == ["bob", "claude-haiku-4-5", "1"] and bob[-1].startswith("$")
+        assert total[:2] == ["total", "4"] and total[-1] == "unknown"
+        assert table[4] == "No price is known for test-model: give one under `prices` in the settings."
+
+
+class TestDiff:
+    def test_shows_who_changed_what_and_what_changed_otherwise(self, program: Program) -> None:
+        subprocess.run(["git", "init", "--quiet", program.directory], check=True)
+        (program.directory / "a.txt").write_text("one\n")
+        lines = (
+            "read a.txt then write a.txt: two",
+            "spawn bob as coder: read a.txt then write a.txt: three then write n.txt: new",
+            "/wait",
+            "run touch 'by command'",
+            "/diff",
+            "/diff BOB",
+        )
+        out = program.run(*BYPASS, stdin="\n".join(lines)).out
+        whole = out[out.index("Changed since") : out.rindex("Changed since")]
+        assert "a.txt: lead, bob (+1 -1)\n--- a/a.txt\n+++ b/a.txt\n@@ -1,1 +1,1 @@\n-one\n+three\n" in whole
+        assert "n.txt: bob (new)" in whole and "two" not in whole
+        assert whole.endswith("now or earlier:\nby command\n")
+        assert "n.txt: bob" in out[out.rindex("Changed since") :] and not out.endswith("by command\n")
+
+    def test_without_a_change_it_says_so(self, program: Program) -> None:
+        out = program.run(stdin="/diff\n/diff lead\n").out
+        assert out.splitlines() == [
+            "No agent has changed a file since teamcli was started.",
+            "lead has changed no file since teamcli was started.",
+        ]
+
+
+def test_a_call_is_one_row_of_the_timeline() -> None:
+    def tool_row(event: str, id: str, ts: float, **more: object) -> dict[str, object]:
+        return {"event": event, "ts": ts, "agent": "bob", "tool": "bash", "id": id, **more}
+
+    rows = [
+        tool_row("tool_started", "1", 1.0, title="$ first"),
+        tool_row("tool_started", "2", 2.0, title="$ second"),
+        tool_row("tool_finished", "2", 3.0, is_error=True, seconds=1.0),
+        {"event": "notice", "ts": 4.0, "agent": "lead", "text": "between"},
+        tool_row("tool_finished", "1", 5.0, is_error=False, seconds=4.0),
+    ]
+
+    def told(last: int) -> list[str]:
+        return [str(line).split(maxsplit=2)[-1] for line in timeline_table(rows, last, 0).to_text().splitlines()[1:]]
+
+    assert told(9) == ["✓ bash: $ first (4.0 s)", "✗ bash: $ second (1.0 s)", "between"]
+    assert told(2) == ["between", "✓ bash: $ first (4.0 s)"]
+
+
+def test_no_sub_agents_run(program: Program) -> None:
+    assert program.run(stdin="/agents\n").out == "No sub-agents run.\n"
+
+
+def test_a_message_can_be_read_whole(program: Program) -> None:
+    inbox = program.directory / ".team/inbox"
+    with Running(program) as repl:
+        repl.type("/team")
+        repl.wait_for("lead")
+        content = f"{'long ' * 50}\nsecond line\x1b[2J"
+        line = {"type": "message", "from": "a shell", "content": content, "timestamp": -1e308}
+        inbox.mkdir(exist_ok=True)
+        (inbox / "lead.jsonl").write_text(json.dumps(line) + "\n")
+        repl.type("/inbox")
+        repl.wait_for("UNREAD")
+        assert "second line" not in repl.out
+        repl.type("/inbox 1")
+        repl.wait_for("\nsecond line")
+        repl.type("/inbox lead 2")
+        repl.wait_for("no message 2 for lead: it has 1")
+        repl.type("/inbox lead x")
+        repl.wait_for("'x' is no number")
+        repl.type("/team")
+        repl.wait_for("NAME", times=2)
+        assert "\x1b" not in repl.out

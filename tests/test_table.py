@@ -1,0 +1,33 @@
+"""Tables as plain text."""
+
+from __future__ import annotations
+
+from teamcli.table import Cell, Column, Table, cell_width, shorten
+
+
+def test_columns_line_up_also_with_wide_and_combining_characters() -> None:
+    columns = (Column("NAME"), Column("N", right=True), Column("TEXT"))
+    rows = (("bob", "7", "x"), ("名前", Cell("12", "warn"), "x"), ("e\u0301va", "3", "x"))
+    lines = Table("Title", columns, rows, ("note",)).to_text().splitlines()
+    assert (lines[0], lines[1], lines[-1]) == ("Title", "NAME   N  TEXT", "note")
+    assert {cell_width(line[: line.index("x")]) for line in lines[2:5]} == {10}
+
+
+def test_only_the_columns_that_may_give_way_do() -> None:
+    table = Table("", (Column("NAME"), Column("TEXT", shrinks=True)), (("alice", "a long text that does not fit"),))
+    assert table.to_text(width=20).splitlines() == ["NAME   TEXT", "alice  a long text…"]
+    assert table.to_text(width=1).splitlines() == ["NAME   TEXT", "alice  a long…"]
+    assert "does not fit" in table.to_text()
+
+
+def test_nothing_in_it_can_drive_a_terminal_or_break_a_row() -> None:
+    text = Table("a\x1b[2J", (Column(""),), (("b\x1b]0;x\x07\nc",),), ("d\r",)).to_text()
+    assert not set("\x1b\x07\r") & set(text) and len(text.splitlines()) == 3
+
+
+def test_without_rows_only_the_words_are_left() -> None:
+    assert Table("Nothing here.", (Column("NAME"),), ()).to_text() == "Nothing here."
+
+
+def test_shortened_text_fits() -> None:
+    assert [shorten("名前名前", width) for width in (8, 7, 6, 2)] == ["名前名前", "名前名…", "名前…", "…"]
