@@ -13,7 +13,8 @@ run: $(VENV)/run.stamp ## Start teamcli here
 	@$(BIN)/teamcli
 
 test: $(VENV)/dev.stamp ## Run the tests
-	$(BIN)/python -m pytest -n auto
+	@# with compiled tests every worker starts four seconds sooner
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n auto --dist worksteal
 
 check: $(VENV)/dev.stamp ## Formatter, linter, strict types
 	$(BIN)/ruff format --check .

@@ -15,6 +15,12 @@ from tests.support.program import Program
 _LOOPBACK = ("127.", "::1", "localhost")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: a test often waits for something that needs none."""
+    return (os.cpu_count() or 1) + 1
+
+
 @pytest.fixture(scope="session")
 def new_homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Empty homes, numbered here: `mktemp` would look at all that there are for each of thousands."""
