@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -21,8 +20,9 @@ from teamcli.workspace import TEAM_DIR
 MAX_BYTES = 256 * 1024
 MAX_FILES = 1000
 DESCRIPTION_LIMIT = 100
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}(:[A-Za-z0-9][A-Za-z0-9_-]{0,63})*")
-_PLACE = re.compile(r"\$(ARGUMENTS\b|[1-9](?!\d))")
+# Compiled at their first use, as most starts do without.
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}(:[A-Za-z0-9][A-Za-z0-9_-]{0,63})*"
+_PLACE = r"\$(ARGUMENTS\b|[1-9](?!\d))"
 _QUOTES = "\"'"
 
 
@@ -38,7 +38,7 @@ class CustomCommand(NamedTuple):
 
     def prompt(self, arguments: str) -> str:
         """The task, with the arguments in their places, or behind it where it has none."""
-        if not _PLACE.search(self.text):
+        if not re.search(_PLACE, self.text):
             return "\n\n".join(filter(None, (self.text, arguments)))
         words = _split(arguments)
 
@@ -47,7 +47,7 @@ class CustomCommand(NamedTuple):
                 return arguments
             return words[int(place[1]) - 1] if int(place[1]) <= len(words) else ""
 
-        return _PLACE.sub(fill, self.text)
+        return re.sub(_PLACE, fill, self.text)
 
 
 class Found(NamedTuple):
@@ -143,7 +143,7 @@ def _state(path: Path) -> tuple[str, int, int]:
 
 def _name(path: Path) -> str:
     name = ":".join(path.with_suffix("").parts)
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(_NAME, name):
         raise ValueError(f"{name!r:.80} is no name for a command: use letters, digits, '_' and '-'")
     return name
 
@@ -166,6 +166,8 @@ def _text(path: Path) -> str:
 
 
 def _split(arguments: str) -> list[str]:
+    import shlex  # late, for the same reason
+
     try:
         return shlex.split(arguments)
     except ValueError:  # an apostrophe, most likely
