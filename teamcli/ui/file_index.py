@@ -1,0 +1,138 @@
+"""Finds files of the workspace by a few letters of their path, while somebody types.
+
+A thread of its own walks the directory; whoever asks waits for it only a moment and takes what it has found so far.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from teamcli.tools.file_walk import look_around, walk
+from teamcli.workspace import TEAM_DIR
+
+MAX_ENTRIES = 20_000
+WAIT_SECONDS = 0.15
+FRESH_SECONDS = 5.0
+MAX_WALK_SECONDS = 10.0
+
+_CLOSED = (".git", TEAM_DIR)
+
+
+class FileIndex:
+    """Paths are relative to `root`, and those of directories end in a slash. What .gitignore leaves out is not found
+    by its letters, only by its place: as the content of a directory that is named."""
+
+    def __init__(self, root: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._root = _real(root)
+        self._clock = clock
+        self._walks: dict[bool, _Walk] = {}
+        self._lock = threading.Lock()
+
+    def find(self, fragment: str, limit: int) -> list[str]:
+        """The best matches for `fragment`, the best first."""
+        if fragment.startswith(("/", "~", "..")) or not fragment.isprintable():
+            return []
+        found = best_matches(fragment, self._paths(with_hidden="/." in f"/{fragment}"), limit)
+        return found or best_matches(fragment, self._beside(fragment), limit)
+
+    def _paths(self, with_hidden: bool) -> list[str]:
+        with self._lock:
+            walk = self._walks.get(with_hidden)
+            if walk is None or (walk.done.is_set() and walk.started + FRESH_SECONDS < self._clock()):
+                walk = self._walks[with_hidden] = _Walk(self._root, with_hidden, self._clock(), walk)
+        walk.done.wait(WAIT_SECONDS)
+        return walk.paths
+
+    def _beside(self, fragment: str) -> Iterator[str]:
+        """What is in the directory that the fragment names, ignored or not."""
+        parent = fragment.rpartition("/")[0]
+        directory = _real(self._root / parent)
+        if not parent or not directory.is_relative_to(self._root) or _is_closed(directory.relative_to(self._root)):
+            return
+        try:
+            with os.scandir(directory) as entries:
+                for entry in islice(entries, MAX_ENTRIES):
+                    if _is_offered(entry, self._root):
+                        yield f"{parent}/{entry.name}" + "/" * entry.is_dir(follow_symlinks=False)
+        except OSError:  # there is no such directory
+            return
+
+
+class _Walk:
+    """One look at everything. Until it is done, what the one before had found stands beside what it has itself."""
+
+    def __init__(self, root: Path, with_hidden: bool, started: float, before: _Walk | None) -> None:
+        self.started = started
+        self.done = threading.Event()
+        self._root = root
+        self._with_hidden = with_hidden
+        self._before = before.paths if before else None
+        self._found: list[str] = []
+        threading.Thread(target=self._run, name="files", daemon=True).start()
+
+    @property
+    def paths(self) -> list[str]:
+        return self._found.copy() if self._before is None else self._before
+
+    def _run(self) -> None:
+        end = time.monotonic() + MAX_WALK_SECONDS
+        prefix = len(str(self._root).rstrip("/")) + 1
+        entries = walk(self._root, look_around(self._root, self._root).ignores, self._with_hidden)
+        for entry in islice(entries, MAX_ENTRIES):
+            if _is_offered(entry, self._root):
+                self._found.append(entry.path[prefix:] + "/" * entry.is_dir(follow_symlinks=False))
+            if time.monotonic() > end:
+                break
+        self._before = None
+        self.done.set()
+
+
+def best_matches(fragment: str, paths: Iterable[str], limit: int) -> list[str]:
+    """The paths that hold the letters of `fragment` in this order: names before directories, the whole fragment before
+    its letters, its beginning before its middle, the short before the long."""
+    wanted = fragment.casefold()
+    letters = re.compile("".join(f"[^{re.escape(letter)}]*{re.escape(letter)}" for letter in wanted))
+    ranked = ((rank, path) for path in paths if (rank := _rank(path, wanted, letters)) is not None)
+    return [path for _, path in heapq.nsmallest(limit, ranked)]
+
+
+def _rank(path: str, wanted: str, letters: re.Pattern[str]) -> tuple[int, int, int] | None:
+    folded = path.casefold()
+    if not letters.match(folded):
+        return None
+    name = folded.rstrip("/").rpartition("/")[2]
+    ranks = (
+        name.startswith(wanted),
+        folded.startswith(wanted),
+        wanted in name,
+        wanted in folded,
+        letters.match(name) is not None,
+        True,
+    )
+    depth = 0 if wanted else path.rstrip("/").count("/")
+    return ranks.index(True), depth, len(path)
+
+
+def can_be_typed(name: str) -> bool:
+    """Control characters and bytes that are no text would garble the screen, and a quote would end the name."""
+    return name.isprintable() and '"' not in name
+
+
+def _is_offered(entry: os.DirEntry[str], root: Path) -> bool:
+    leads_out = entry.is_symlink() and not _real(Path(entry.path)).is_relative_to(root)
+    return can_be_typed(entry.name) and not leads_out
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))  # unlike Path.resolve, it never raises
+
+
+def _is_closed(inside: Path) -> bool:
+    return any(part.casefold() in _CLOSED for part in inside.parts)

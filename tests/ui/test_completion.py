@@ -1,0 +1,150 @@
+"""What Tab offers at the prompt."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+
+from teamcli.commands.base import Command, Kind
+from teamcli.commands.catalog import COMMANDS
+from teamcli.ui import file_index
+from teamcli.ui.completion import MOST_SHOWN, LineCompleter
+from teamcli.ui.file_index import FileIndex, best_matches
+from tests.support.waiting import wait_until
+
+TEAM = [("alice", "coder, working"), ("bob", "tester, idle")]
+VALUES = {Kind.MODE: [("plan", "only reading"), ("default", "")], Kind.AGENT: [("lead", ""), *TEAM], Kind.TEXT: []}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name in (
+        "readme.md",
+        "src/main.py",
+        "src/team/manager.py",
+        "src/my file.txt",
+        "build/out.py",
+        ".github/ci.yml",
+        ".team/config.json",
+        "alpha.txt",
+    ):
+        path = tmp_path / "work" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    (tmp_path / "work" / ".gitignore").write_text("build/\n")
+    return tmp_path / "work"
+
+
+def offered(root: Path, text: str, commands: Sequence[Command] = COMMANDS) -> list[tuple[str, str]]:
+    """Each line that accepting an offer would make, and what is shown beside the offer."""
+    completer = LineCompleter(lambda: commands, lambda: TEAM, lambda kind: VALUES[kind], root)
+    found = completer.get_completions(Document(text), CompleteEvent(text_inserted=True))
+    return [(text[: len(text) + each.start_position] + each.text, each.display_meta_text) for each in found]
+
+
+def lines(root: Path, text: str) -> list[str]:
+    return [line for line, _ in offered(root, text)]
+
+
+class TestCommands:
+    def test_a_slash_offers_commands_with_their_help(self, root: Path) -> None:
+        found = dict(offered(root, "/inb"))
+        assert list(found) == ["/inbox "] and "messages" in found["/inbox "].lower()
+        assert lines(root, "/exi") == ["/quit"]
+        assert len(lines(root, "/")) == MOST_SHOWN
+
+    def test_a_command_of_the_users_own_is_offered_too(self, root: Path) -> None:
+        own = Command("review", "[FILE]", "Look at \x1b[31mit.", lambda session, arguments: "")
+        assert offered(root, "/rev", (own,)) == [("/review", "Look at ␛[31mit.")]
+
+    def test_arguments_are_offered_by_their_kind(self, root: Path) -> None:
+        assert offered(root, "/permissions p") == [("/permissions plan", "only reading")]
+        assert offered(root, "/send a") == [("/send alice", "coder, working"), ("/send lead", "")]
+        assert lines(root, "/send bo") == ["/send bob"]
+        assert lines(root, "/send bob a") == []
+        assert lines(root, "/inbox ") == ["/inbox lead", "/inbox alice", "/inbox bob"]
+
+    def test_nothing_is_offered_in_what_is_no_command(self, root: Path) -> None:
+        for text in ("", "read", "what is /inb", "/no-such ", "!ls @rea", "text\n/inb", "/log 5 "):
+            assert lines(root, text) == []
+
+
+class TestMentions:
+    def test_teammates_come_first_with_what_they_are_and_do(self, root: Path) -> None:
+        assert offered(root, "@al") == [("@alice", "coder, working"), ("@alpha.txt", "")]
+
+    def test_it_may_stand_anywhere_but_inside_a_word(self, root: Path) -> None:
+        assert lines(root, "look at (@read") == ["look at (@readme.md"]
+        assert lines(root, "/send bob look at @readm") == ["/send bob look at @readme.md"]
+        assert lines(root, "first\nthen @readm") == ["first\nthen @readme.md"]
+        assert lines(root, "me@readm") == []
+
+    def test_files_are_found_by_some_of_their_letters_and_names_count_most(self, root: Path) -> None:
+        assert lines(root, "@ma") == ["@src/main.py", "@src/team/manager.py"]
+        assert lines(root, "@STMGR") == ["@src/team/manager.py"]
+        assert lines(root, "@pha") == ["@alpha.txt"]
+
+    def test_directories_end_in_a_slash_and_can_be_gone_into(self, root: Path) -> None:
+        assert lines(root, "@tea") == ["@src/team/", "@src/team/manager.py"]
+        assert lines(root, "@src/team/") == ["@src/team/", "@src/team/manager.py"]
+
+    def test_a_path_with_a_space_is_quoted(self, root: Path) -> None:
+        assert lines(root, "see @myf") == ['see @"src/my file.txt"']
+        assert lines(root, 'see @"src/my f') == ['see @"src/my file.txt"']
+
+    def test_ignored_files_are_found_only_by_their_place_and_hidden_ones_by_a_dot(self, root: Path) -> None:
+        assert lines(root, "@out") == []
+        assert lines(root, "@build/o") == ["@build/out.py"]
+        assert lines(root, "@ci.yml") == []
+        assert lines(root, "@.gith") == ["@.github/", "@.github/ci.yml"]
+        assert lines(root, "@.team/") == lines(root, "@.team/conf") == []
+
+    def test_nothing_outside_is_offered(self, root: Path) -> None:
+        (root.parent / "outside").mkdir()
+        (root.parent / "outside" / "zebra.txt").touch()
+        (root / "way-out").symlink_to(root.parent / "outside")
+        (root / "zebra-link").symlink_to(root.parent / "outside" / "zebra.txt")
+        for text in ("@zebra", "@way", "@way-out/z", "@../outside/z", f"@{root.parent}/outside/z", "@~/", "@a\0/"):
+            assert lines(root, text) == []
+
+    def test_names_that_would_garble_the_screen_or_cannot_be_typed_are_not_offered(self, root: Path) -> None:
+        for name in (b"evil\x1b[2J", b"evil\nname", b'evil"quote', b"evil\xff", "evil\u202e".encode()):
+            Path(os.fsdecode(os.fsencode(root) + b"/" + name)).touch()
+        (root / "evil-but-fine").touch()
+        assert lines(root, "@evil") == ["@evil-but-fine"]
+
+    def test_only_a_few_are_offered(self, root: Path) -> None:
+        for number in range(100):
+            (root / f"x{number}").touch()
+        assert len(lines(root, "@x")) == MOST_SHOWN
+        assert lines(root, "@")[:2] == ["@alice", "@bob"]
+        assert all("/" not in line.rstrip("/") for line in lines(root, "@"))
+
+
+class TestFileIndex:
+    def test_new_files_are_found_after_a_while(self, root: Path) -> None:
+        now = 0.0
+        index = FileIndex(root, lambda: now)
+        assert index.find("brandnew", 5) == []
+        (root / "brandnew").touch()
+        assert index.find("brandnew", 5) == []
+        now = file_index.FRESH_SECONDS + 1
+        wait_until(lambda: index.find("brandnew", 5) == ["brandnew"])
+
+    def test_what_is_found_so_far_is_offered_while_the_walk_goes_on(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(file_index, "MAX_ENTRIES", 3)
+        index = FileIndex(root)
+        wait_until(lambda: index.find("a", 100) != [])
+        assert len(index.find("", 100)) == 3
+        assert index.find("src/team/m", 100) == ["src/team/manager.py"]
+
+    def test_the_order_of_matches(self) -> None:
+        paths = ["zz/a/b/c", "abc/x", "x/abc.py", "x/long/abc.py", "x/zabc", "abc"]
+        assert best_matches("abc", paths, 10) == ["abc", "x/abc.py", "x/long/abc.py", "abc/x", "x/zabc", "zz/a/b/c"]
