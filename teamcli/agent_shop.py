@@ -145,7 +145,7 @@ class AgentShop:
         log = AppendLog(path, settings.durable)
         agent = self._agent(member.name, equip(member), log, history, mailbox, meter)
         if prompt is not None:
-            work, open_work, report = Work(1, by_user=False), True, None
+            work, open_work, report = Work.begin(1, by_user=False), True, None
             marks = {WORK: work.to_mark(), **mailbox.skip_all()}
             agent.conversation.add_user([text_block(prompt)], marks=marks)
         else:

@@ -193,8 +193,6 @@ class TeammateManager:
     def say(self, name: str, text: str) -> str:
         """A message of the user's; it also ends a pause."""
         recipient = self._recipient(USER, name)
-        if recipient != LEAD and self.roster.get(recipient).paused:
-            self.roster.update(recipient, paused=False)
         unique = message_id(USER, str(time.time_ns()))
         self._post(Message(MessageType.MESSAGE, USER, recipient, text, time.time(), unique))
         return f"Sent message to {recipient}"
@@ -207,9 +205,8 @@ class TeammateManager:
 
     def pause(self, name: str) -> str:
         teammate = self._active(name)
-        self.roster.update(teammate.name, paused=True)
-        teammate.interrupt("paused by the user")
-        return f"Paused '{teammate.name}'; /resume {teammate.name} lets it go on"
+        teammate.pause("paused by the user")
+        return f"Paused '{teammate.name}'; /resume {teammate.name} or a message of yours lets it go on"
 
     def resume(self, name: str) -> str:
         teammate = self._active(name)
@@ -236,15 +233,17 @@ class TeammateManager:
 
     def start(self, resume_all: bool) -> None:
         """Bring back every member; those with unread mail act at once, interrupted and paused ones wait."""
-        self._lapse()
         self._answer_again()
         for member in self.roster.members():
-            if not member.is_active:
-                continue
-            teammate = self._enlist(self._hiring.hire(member, None))
-            teammate.report_again()
-            if resume_all and not member.paused:
-                teammate.go_on()
+            if member.is_active:
+                self._enlist(self._hiring.hire(member, None)).report_again()
+        self._lapse()
+        for request in self.roster.requests.standing(kind=Kind.SHUTDOWN):
+            self._watch_deadline(request)
+        for teammate in tuple(self._teammates.values()):
+            member = teammate.member
+            if resume_all:
+                self.resume(teammate.name)
             elif member.interrupted or member.paused:
                 teammate.hold()
             else:
@@ -318,7 +317,8 @@ class TeammateManager:
         self._teammates[member.name].assign(recruit.prompt, terms)
 
     def _enlist(self, teammate: Teammate) -> Teammate:
-        teammate.post_report, teammate.on_rest, teammate.on_leave = self.post_report, self.at_rest, self.finished
+        teammate.post_report, teammate.post_again = self.post_report, self.post_again
+        teammate.on_rest, teammate.on_leave = self.at_rest, self.finished
         self._teammates[teammate.name] = teammate
         teammate.start()
         return teammate
@@ -341,10 +341,12 @@ class TeammateManager:
         self._notify()
 
     def post_report(self, message: Message) -> None:
-        """A teammate's result or error; repeats are dropped by its id."""
-        stamped = message._replace(timestamp=time.time())
-        if self.bus.send_once(stamped):
-            self._emit(MailSent(stamped.sender, stamped.to, stamped.type, stamped.content, dict(stamped.fields)))
+        """A teammate's result or error."""
+        self._post(message._replace(timestamp=time.time()))
+
+    def post_again(self, message: Message) -> None:
+        """The same after a restart: what stands in the lead's inbox is not sent again."""
+        self._post(message._replace(timestamp=time.time()), once=True)
 
     def _recipient(self, sender: str, name: str) -> str:
         """The exact name of somebody who can be written to.
@@ -366,8 +368,8 @@ class TeammateManager:
         fields = {"summary": summary} if summary else {}
         return Message(MessageType.MESSAGE, agent, name, content, time.time(), message_id(agent, call_id, name), fields)
 
-    def _post(self, message: Message) -> None:
-        if not (self.bus.send_once if self.is_repeating else self.bus.send)(message):
+    def _post(self, message: Message, once: bool = False) -> None:
+        if not (self.bus.send_once if once or self.is_repeating else self.bus.send)(message):
             return
         self._emit(MailSent(message.sender, message.to, message.type, message.content, dict(message.fields)))
 
@@ -385,13 +387,14 @@ class TeammateManager:
         if self._cancel.cancelled:
             return
         for lapsed in self.roster.requests.expire():
-            name = lapsed.teammate
-            if lapsed.asker == USER:
-                if teammate := self._teammates.get(name):
-                    teammate.leave()
-                continue
+            name, by_user = lapsed.teammate, lapsed.asker == USER
             text = f"{name} did not answer the request to shut down ({lapsed.id}); it has lapsed"
-            self._post(Message(MessageType.ERROR, name, LEAD, text, time.time(), message_id(lapsed.id, "lapsed")))
+            if by_user:
+                text = f"{name} did not answer the user's request to shut down ({lapsed.id}); it was stopped"
+            unique, fields = message_id(lapsed.id, "lapsed"), {"by_user": True} if by_user else {}
+            self._post(Message(MessageType.ERROR, name, LEAD, text, time.time(), unique, fields))
+            if by_user and (teammate := self._teammates.get(name)):
+                teammate.leave()
 
     def _mailbox(self, agent: str) -> Mailbox:
         if agent == LEAD:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -30,17 +31,24 @@ WORK = "work"
 
 
 class Work(NamedTuple):
-    """A piece of work: what began it, and its number in this incarnation."""
+    """A piece of work: what began it, its number in this incarnation, and when it began."""
 
     number: int
     by_user: bool
+    began: float
+
+    @classmethod
+    def begin(cls, number: int, by_user: bool) -> Work:
+        return cls(number, by_user, time.time())
 
     def to_mark(self) -> Json:
-        return {"number": self.number, "by_user": self.by_user}
+        return self._asdict()
 
     @classmethod
     def from_mark(cls, raw: Any) -> Work:
-        return cls(int(raw.get("number", 0)), raw.get("by_user") is True) if isinstance(raw, dict) else cls(0, False)
+        if not isinstance(raw, dict):
+            return cls(0, False, 0.0)
+        return cls(int(raw.get("number", 0)), raw.get("by_user") is True, float(raw.get("began", 0.0)))
 
 
 class Kit(NamedTuple):
@@ -89,12 +97,16 @@ class Teammate:
         self._release = release
         self._may_go_on = False
         self._ignores_mail = False
+        self._held_mail: frozenset[str] = frozenset()
+        """What was unread when it was paused."""
+        self._only_user_ends_pause = False
         self._leaves = False
         self._turn: CancelScope | None = None
         self._wakes = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=agent.name, daemon=True)
         self.post_report: Callable[[Message], None] = lambda message: None
+        self.post_again: Callable[[Message], None] = lambda message: None
         self.on_rest: Callable[[], None] = lambda: None
         self.on_leave: Callable[[Teammate], None] = lambda teammate: None
 
@@ -131,12 +143,34 @@ class Teammate:
         self._wakes.set()
 
     def mail_came(self) -> None:
+        if self.member.paused and not self._ends_pause():
+            return
         self._ignores_mail = False
         self.wake()
 
     def hold(self) -> None:
-        """Interrupted in an earlier run: wait for the user, or for a new message."""
+        """Interrupted or paused in an earlier run: wait for the user, or for a new message."""
         self._ignores_mail = True
+        self._hold_mail(of_all=False)
+
+    def pause(self, reason: str) -> None:
+        """End the turn, from any thread, and wait for the user: what others write waits as well."""
+        self._hold_mail(of_all=True)
+        self._roster.update(self.name, paused=True)
+        self.interrupt(reason)
+
+    def _hold_mail(self, of_all: bool) -> None:
+        self._only_user_ends_pause = of_all
+        self._held_mail = frozenset(message.id for message in self.mailbox.look())
+
+    def _ends_pause(self) -> bool:
+        """Whether what has come since the pause ends it."""
+        new = [message for message in self.mailbox.look() if message.id not in self._held_mail]
+        if self._only_user_ends_pause:
+            new = [message for message in new if message.sender == USER and not message.is_foreign]
+        if new:
+            self._roster.update(self.name, paused=False)
+        return bool(new)
 
     def go_on(self) -> None:
         """Take up what stands in the transcript and has not ended."""
@@ -162,10 +196,11 @@ class Teammate:
         self.go_on()
 
     def interrupt(self, reason: str) -> bool:
-        """End the turn, from any thread; false when it was at rest."""
+        """End the turn, from any thread; false when it was at rest. Then only new mail wakes it."""
         turn = self._turn
         if turn is None:
             return False
+        self._ignores_mail = True
         turn.cancel(reason)
         return True
 
@@ -183,7 +218,7 @@ class Teammate:
     def report_again(self) -> None:
         """After a restart: send the report that a crash may have kept back. Repeats are harmless."""
         if self._report is not None:
-            self._send(self._report)
+            self.post_again(self._message(self._report))
 
     def step(self) -> bool:
         """Do one piece of work, if there is one; false when there was none.
@@ -219,7 +254,7 @@ class Teammate:
         return Delivery(taken.delivery.blocks, {**taken.marks, WORK: work.to_mark()})
 
     def _next_work(self, by_user: bool) -> Work:
-        self._work = Work(self._work.number + 1, by_user)
+        self._work = Work.begin(self._work.number + 1, by_user)
         self.agent.meter.begin_work()
         return self._work
 
@@ -228,18 +263,26 @@ class Teammate:
         if ended.outcome is Outcome.INTERRUPTED:
             self._rest(interrupted=True)
             if not self._cancel.cancelled and not self._leaves:
-                self._send(Report(MessageType.ERROR, f"was interrupted: {turn.reason}", self._work))
+                self._tell_of_interruption(turn.reason)
             return
         self._has_open_work = False
         report = Report(*_told(ended), self._work)
         self.agent.conversation.note(report.to_row())
-        self._send(report)
+        self.post_report(self._message(report))
         self._rest(error=report.text if report.type is MessageType.ERROR else "")
 
-    def _send(self, report: Report) -> None:
-        parts = (self.name, str(self.member.incarnation), report.type, str(report.work.number))
-        fields = {"by_user": True} if report.work.by_user else {}
-        self.post_report(Message(report.type, self.name, LEAD, report.text, 0.0, message_id(*parts), fields))
+    def _tell_of_interruption(self, reason: str) -> None:
+        """It was the user, who knows: the lead hears of it with its next turn, and is not woken."""
+        unique = message_id(self.name, "interrupted", str(time.time_ns()))
+        fields = {"by_user": True}
+        self.post_report(Message(MessageType.ERROR, self.name, LEAD, f"was {reason}", 0.0, unique, fields))
+
+    def _message(self, report: Report) -> Message:
+        """Its id comes from the transcript: the same again after a restart, and another for each piece of work."""
+        work = report.work
+        unique = message_id(self.name, str(work.began), str(work.number), report.type)
+        fields = {"by_user": True} if work.by_user else {}
+        return Message(report.type, self.name, LEAD, report.text, 0.0, unique, fields)
 
     def _rest(self, **fields: Any) -> None:
         if self.member.status is Status.WORKING:
@@ -261,7 +304,9 @@ class Teammate:
     def _fail(self, error: Exception) -> None:
         try:
             self._rest(error=str(error))
-            self._send(Report(MessageType.ERROR, f"{type(error).__name__}: {error}", self._work))
+            text = f"{type(error).__name__}: {error}"
+            unique = message_id(self.name, "failed", str(time.time_ns()))
+            self.post_report(Message(MessageType.ERROR, self.name, LEAD, text, 0.0, unique))
         except TeamcliError:
             logger.exception("%s could not tell that it failed", self.name)
 

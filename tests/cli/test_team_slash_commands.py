@@ -42,6 +42,12 @@ def member(program: Program, name: str) -> dict[str, Any]:
     return next((each for each in members if each["name"] == name), {})
 
 
+def append_line(program: Program, name: str, content: str) -> None:
+    line = {"type": "message", "from": "a shell", "content": content}
+    with (program.directory / f".team/inbox/{name}.jsonl").open("a") as inbox:
+        inbox.write(json.dumps(line) + "\n")
+
+
 def row(repl: Running, name: str) -> list[str]:
     """The words of the last row of a table that is about `name`."""
     return [line.split() for line in repl.out.splitlines() if line.startswith(f"{name} ")][-1]
@@ -140,12 +146,17 @@ class TestStopping:
         repl.wait_for("Paused 'alice'")
         repl.type("/pause")
         repl.wait_for("That would change nothing")
-        line = {"type": "message", "from": "a shell", "content": "write done.txt: by bob"}
-        (program.directory / ".team/inbox/bob.jsonl").write_text(json.dumps(line) + "\n")
+        append_line(program, "bob", "write done.txt: by bob")
+        repl.type("spawn carol as coder: tell bob: write more.txt: by bob")
+        wait_until(lambda: member(program, "carol").get("status") == "idle")
+        append_line(program, "carol", "write seen.txt: the watcher has looked")  # so it has seen bob's line as well
+        wait_until(lambda: (program.directory / "seen.txt").exists())
         repl.type("/wait")
         repl.type("/inbox bob")
-        repl.wait_for("1 message for bob, 1 unread")
+        repl.wait_for("2 messages for bob, 2 unread")
+        assert member(program, "bob")["paused"]
         repl.type("/resume bob")
+        wait_until(lambda: (program.directory / "more.txt").exists())
         wait_until(lambda: (program.directory / "done.txt").exists())
         assert member(program, "alice")["paused"]
 
