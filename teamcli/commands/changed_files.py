@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -81,6 +80,8 @@ def _after(now: Content | None, shown: str) -> str:
 
 
 def _git_changed(root: Path) -> Iterator[str]:
+    import subprocess  # late: every prompt loads this module, few look at changes
+
     try:
         environment = command_environment(os.environ)
         done = subprocess.run(
