@@ -10,7 +10,7 @@ INTRODUCTION = "Type a task and press Enter: the lead works on it, alone or with
 COLUMNS = (Column("", "name"), Column("", shrinks=True))
 WORDS = {
     Group.TALK: (
-        ("TEXT", "A task for the lead; while it works, a word in between."),
+        ("TEXT", "A task for the lead, or, while it works, a word to it."),
         ("@NAME TEXT", "A word to a teammate."),
         ("@PATH", "Names a file, anywhere in a task."),
         ("!COMMAND", "Run a shell command yourself."),
@@ -19,19 +19,21 @@ WORDS = {
 KEYS = (
     ("Enter", "Send the line."),
     ("Alt-Enter, Ctrl-J", "A new line within it."),
-    ("Esc, Ctrl-C", "Interrupt the lead; Ctrl-C twice at an empty prompt leaves."),
-    ("Up", "Take a line back that the lead has not read yet, else the one typed before."),
+    ("Esc, Ctrl-C", "Interrupt the lead; Ctrl-C also clears the line."),
+    ("Ctrl-C twice", "At an empty prompt: leave."),
+    ("Up", "Take back what the lead has not read, or typed before."),
     ("Ctrl-R", "Search what was typed before."),
     ("Ctrl-O", "Show the whole of what was folded last."),
     ("Shift-Tab", "The next permission mode."),
     ("Ctrl-X Ctrl-E", "Write the line in your editor."),
     ("Ctrl-Z", "Suspend; `fg` in the shell comes back."),
 )
+EXAMPLES = (
+    ("", "why does test_login fail? mend it"),
+    ("", "hire bob as reviewer, mend the parser, let bob look"),
+    ("", "@bob look at the tests, too"),
+)
 NOTES = (
-    "Examples:",
-    "  why does test_login fail? mend it",
-    "  hire alice as coder and bob as reviewer; alice mends the parser, bob looks at it",
-    "  @alice use the old name, please",
     "Mail between agents lies in .team/inbox/NAME.jsonl, one message a line; any program may read it or append to it.",
     "/help COMMAND tells more of one command.",
 )
@@ -46,7 +48,9 @@ def help_table(commands: Iterable[Command], problems: Iterable[str]) -> Table:
     for group in Group:
         inside = [*WORDS.get(group, ()), *((heading(each), each.help) for each in listed if each.group is group)]
         rows += _section(group, inside)
-    return Table(INTRODUCTION, COLUMNS, (*rows, *_section("Keys", KEYS)), (*problems, *NOTES))
+    return Table(
+        INTRODUCTION, COLUMNS, (*rows, *_section("Keys", KEYS), *_section("Examples", EXAMPLES)), (*problems, *NOTES)
+    )
 
 
 def help_text(command: Command) -> str:

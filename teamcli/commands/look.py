@@ -45,11 +45,11 @@ def cost(session: Session, arguments: str) -> Table:
 
 @command("diff", usage="[NAME]", arguments=(Kind.AGENT,), group=Group.LOOK)
 def diff(session: Session, arguments: str) -> Job:
-    """Show what the agents have changed in files, and who it was; with NAME, only where it was NAME.
+    """Show what agents changed in files, and who it was.
 
-    From what stood there before an agent of this run first changed a file, to what stands there now. What commands
-    changed is not known: in a git repository, files that git sees as changed and no agent's file tool touched are named
-    at the end.
+    With NAME, only files that NAME has changed. From what stood there before an agent of this run first changed a file,
+    to what stands there now. What commands changed is not known: in a git repository, files that git sees as changed
+    and no agent's file tool touched are named at the end.
     """
     name = _agent_name(session, arguments) if arguments else ""
 
@@ -65,7 +65,7 @@ def diff(session: Session, arguments: str) -> Job:
 
 @command("expand", usage="[N]", group=Group.LOOK)
 def expand(session: Session, arguments: str) -> Expand:
-    """Show the whole of what was folded away; N counts from the newest, which is 1.
+    """Show the whole of what was folded; 1 is the newest.
 
     Ctrl-O does the same for the newest.
     """
@@ -76,7 +76,7 @@ def expand(session: Session, arguments: str) -> Expand:
 
 @command("verbose", usage="[on|off]", group=Group.LOOK)
 def verbose(session: Session, arguments: str) -> Verbosity:
-    """Show everything from now on, or fold long output again."""
+    """Show everything from now on, or fold again."""
     if arguments not in SWITCH:
         raise UsageError(f"'{arguments}' is neither on nor off: /verbose [on|off]")
     return Verbosity(SWITCH[arguments])

@@ -49,7 +49,7 @@ def model(session: Session, arguments: str) -> Shown:
 
 @command("permissions", usage="[MODE]", arguments=(Kind.MODE,))
 def permissions(session: Session, arguments: str) -> Shown:
-    """Show the permission mode and rules, or switch the mode.
+    """Show the permission mode and rules, or switch it.
 
     For all agents, at once. A deny rule wins in every mode. To answer a question with `a` adds a rule that allows; it
     goes into .team/settings.local.json.
@@ -69,7 +69,7 @@ def permissions(session: Session, arguments: str) -> Shown:
 
 @command("sessions", usage="[ID]", arguments=(Kind.SESSION,))
 def sessions(session: Session, arguments: str) -> Shown:
-    """List this directory's sessions, newest first, or go on with one of them.
+    """List the sessions here, or go on with one of them.
 
     The lead takes up that conversation where it ended; the team and the mail stay as they are now. An id may be
     shortened. From a shell: teamcli --continue, teamcli --resume ID

@@ -27,7 +27,7 @@ INBOX_LINES = 50
 
 @command("team", group=Group.TEAM)
 def team(session: Session, arguments: str) -> Table:
-    """Show the lead, its teammates, and what waits for an answer.
+    """Show the lead, its teammates, and who waits for what.
 
     SINCE is how long the status has been so; UNREAD counts messages not taken up yet; CALLS are model calls.
     The last column says what holds somebody back: a permission question with its command, a plan that waits for a
@@ -42,7 +42,7 @@ def team(session: Session, arguments: str) -> Table:
 
 @command("inbox", usage="[NAME] [N]", arguments=(Kind.AGENT,), group=Group.TEAM)
 def inbox(session: Session, arguments: str) -> Shown:
-    """Show the messages to the lead or a teammate, read and unread; with N, one of them whole.
+    """Show messages to the lead or NAME, or message N whole.
 
     Looking takes nothing out: what is unread stays unread until the agent takes it up. The newest is at the end.
     /inbox            what has come to the lead
@@ -78,9 +78,9 @@ def send(session: Session, arguments: str) -> str:
 
 @command("stop", usage="NAME", arguments=(Kind.AGENT,), group=Group.TEAM)
 def stop(session: Session, arguments: str) -> str:
-    """End what a teammate (or the lead) is doing; it keeps its memory.
+    """End what a teammate (or the lead) is doing.
 
-    /resume NAME or a message lets it go on where it was.
+    It keeps its memory: /resume NAME or a message lets it go on where it was.
     """
     name, _ = _split(session, arguments)
     if name.casefold() == LEAD:
@@ -90,8 +90,9 @@ def stop(session: Session, arguments: str) -> str:
 
 @command("shutdown", usage="NAME [WHY]", arguments=(Kind.TEAMMATE, Kind.TEXT), group=Group.TEAM)
 def shutdown(session: Session, arguments: str) -> str:
-    """Ask a teammate to shut down: an idle one does so at once, a working one within 60 s.
+    """Ask a teammate to shut down; an idle one does at once.
 
+    A working one answers when it can, and may say no; where it has not answered after 60 s, it is stopped.
     Its name can be given out again: that is then a new teammate with an empty memory. /forget NAME removes it.
     """
     name, reason = _split(session, arguments)
@@ -116,13 +117,13 @@ def pause(session: Session, arguments: str) -> str:
 
 @command("resume", usage="[NAME]", arguments=(Kind.TEAMMATE,), group=Group.TEAM)
 def resume(session: Session, arguments: str) -> str:
-    """Let a paused or interrupted teammate go on, or all of them."""
+    """Let NAME, or all who are paused or interrupted, go on."""
     return _for_each(session, arguments, session.team.resume, lambda member: member.paused or member.interrupted)
 
 
 @command("wait", group=Group.TEAM)
 def wait(session: Session, arguments: str) -> Job:
-    """Wait until nobody works any more; Ctrl-C ends the waiting, not the work."""
+    """Wait until nobody works; Ctrl-C ends only the waiting."""
 
     def until_quiet(cancel: CancelScope) -> str:
         session.team.wait_until_quiet(cancel)
@@ -156,7 +157,7 @@ def agents(session: Session, arguments: str) -> str:
 
 @command("approve", usage="[ID] [WORDS]", arguments=(Kind.PLAN, Kind.TEXT), group=Group.TEAM)
 def approve(session: Session, arguments: str) -> str:
-    """Approve a teammate's plan; without ID, show the plans that wait.
+    """Approve a plan; alone, show those that wait.
 
     The id, or the teammate's name. Until then it can neither run commands nor change files.
     """
@@ -168,7 +169,7 @@ def approve(session: Session, arguments: str) -> str:
 
 @command("reject", usage="ID [FEEDBACK]", arguments=(Kind.PLAN, Kind.TEXT), group=Group.TEAM)
 def reject(session: Session, arguments: str) -> str:
-    """Reject a teammate's plan, and say what should be different."""
+    """Reject a teammate's plan, and say what should differ."""
     wanted, _, feedback = arguments.partition(" ")
     return session.team.review_plan(USER, _plan_id(session, wanted), False, feedback.strip())
 

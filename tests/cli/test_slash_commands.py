@@ -29,12 +29,14 @@ class TestHelp:
         assert out == half * 2
         places = [half.index(f"\n{group}\n") for group in ("Talk", "Team", "Session", "Look", "Keys")]
         assert places == sorted(places)
-        for taught in ("@NAME TEXT", "!COMMAND", "Ctrl-R", "Shift-Tab", "Examples:", ".team/inbox/NAME.jsonl"):
+        for taught in ("@NAME TEXT", "!COMMAND", "Ctrl-R", "Shift-Tab", "Examples", ".team/inbox/NAME.jsonl"):
             assert taught in half, taught
+        *rows, _, _ = half.splitlines()[1:]
+        assert [row for row in rows if len(row) > 80] == []
 
     def test_tells_more_of_one_command(self, program: Program) -> None:
         out = program.run(stdin="/help inbox\n/help /quit\n/help tema\n").out
-        assert "/inbox [NAME] [N]\nShow the messages" in out and "Looking takes nothing out" in out
+        assert "/inbox [NAME] [N]\nShow messages" in out and "Looking takes nothing out" in out
         assert "Also: /exit, /q" in out and "did you mean /team?" in out and "Talk" not in out
 
 
