@@ -1,0 +1,98 @@
+"""How things look on this terminal: its colours, its signs, its width. Only the 16 colours that every theme adapts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TextIO
+
+from teamcli.plain import has_colour, neutralise
+
+PLAIN, BOLD, DIM = "", "1", "2"
+RED, GREEN, YELLOW, BLUE, MAGENTA, CYAN = "31", "32", "33", "34", "35", "36"
+
+Piece = tuple[str, str]
+"""Text and the SGR code it is shown in."""
+
+Line = list[Piece]
+
+_AGENT_COLOURS = (MAGENTA, BLUE, GREEN, CYAN, "95", "94", "92", "96")
+_ASCII_SIGNS = str.maketrans(
+    {
+        "✓": "+",
+        "✗": "x",
+        "●": "*",
+        "○": "o",
+        "▲": "!",
+        "◆": "*",
+        "✉": "@",
+        "→": ">",
+        "…": "~",
+        "·": "-",
+        "│": "|",
+        "✻": "*",
+        "↳": ">",
+        "⏎": "Enter",
+        "•": "-",
+        "─": "-",
+    }
+)
+WIDTH_WITHOUT_TERMINAL = 80
+
+
+class Look(NamedTuple):
+    colour: str | None
+    """As rich names it: `standard`, `256`, `truecolor`; None for no colour at all."""
+    is_unicode: bool
+    width: Callable[[], int]
+
+    @classmethod
+    def of(cls, stream: TextIO) -> Look:
+        encoding = (stream.encoding or "ascii").lower().replace("-", "")
+        return cls(_colour_system(stream), encoding.startswith("utf"), lambda: terminal_width(stream))
+
+    def paint(self, pieces: Iterable[Piece]) -> str:
+        """One line or several, coloured; whatever the text holds, it drives nothing."""
+        return "".join(self._paint(neutralise(text), colour) for text, colour in pieces)
+
+    def signs(self, text: str) -> str:
+        """Our own signs, in letters where the terminal has no others."""
+        return text if self.is_unicode else text.translate(_ASCII_SIGNS)
+
+    def _paint(self, text: str, colour: str) -> str:
+        shown = self.signs(text)
+        return f"\x1b[{colour}m{shown}\x1b[0m" if self.colour and colour and shown else shown
+
+
+def terminal_width(stream: TextIO | None = None) -> int:
+    try:
+        return max(20, os.get_terminal_size((stream or sys.__stdout__ or sys.stdout).fileno()).columns)
+    except (OSError, ValueError):
+        return WIDTH_WITHOUT_TERMINAL
+
+
+def _colour_system(stream: TextIO) -> str | None:
+    if not has_colour(stream):
+        return None
+    if os.environ.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
+        return "truecolor"
+    return "256" if "256color" in os.environ.get("TERM", "") else "standard"
+
+
+class AgentColours:
+    """A colour for each teammate, kept while the program runs; the lead speaks in the terminal's own."""
+
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        self._colours: dict[str, str] = {}
+        for name in names:
+            self.of(name)
+
+    def of(self, name: str) -> str:
+        return self._colours.setdefault(name, _AGENT_COLOURS[len(self._colours) % len(_AGENT_COLOURS)])
+
+
+def diff_lines(diff: str) -> list[Line]:
+    """A unified diff, in its colours."""
+    colours = {"+": GREEN, "-": RED, "@": MAGENTA}
+    return [[("    " + line, colours.get(line[:1], DIM))] for line in diff.splitlines()]
