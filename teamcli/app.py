@@ -16,7 +16,6 @@ from teamcli.agent.conversation import History
 from teamcli.agent.events import (
     Answered,
     CallStarted,
-    Event,
     LimitHit,
     Notice,
     PermissionDenied,
@@ -337,9 +336,9 @@ class _Builder:
         denials: list[PermissionDenied] = []
         limits: list[LimitHit] = []
         events.subscribe(journal)
-        events.subscribe(lambda event: denials.append(event) if isinstance(event, PermissionDenied) else None)
-        events.subscribe(lambda event: limits.append(event) if isinstance(event, LimitHit) else None)
-        events.subscribe(partial(_get_ready, host))
+        events.subscribe(denials.append, PermissionDenied)
+        events.subscribe(limits.append, LimitHit)
+        events.subscribe(partial(_get_ready, host), CallStarted)
 
         roster = self._roster(team_dir, events)
         bus = FileBus(team_dir.inbox, load_key(self.place.home), choices.settings.durable, tell)
@@ -361,7 +360,7 @@ class _Builder:
         team = shop.team = TeammateManager(roster, bus, shop, events, cancel, self.options.headless)
         lead = shop.lead(state.log, state.history, read_marks(team_dir.lead_transcript))
         team.lead = lead.lead
-        events.subscribe(partial(_count_turns, roster))
+        events.subscribe(partial(_count_turns, roster), Answered)
         self.notes += shop.notes
         return Session(
             id=state.session_id,
@@ -410,15 +409,14 @@ def _status(member: Member) -> StatusChanged:
     return StatusChanged(member.name, member.status, {name: v for name in details if (v := getattr(member, name))})
 
 
-def _get_ready(host: CommandHost, event: Event) -> None:
+def _get_ready(host: CommandHost, event: CallStarted) -> None:
     """Load what a call needs while the model still writes it."""
-    if isinstance(event, CallStarted):
-        host.prestart()
-        preload(event.tool)
+    host.prestart()
+    preload(event.tool)
 
 
-def _count_turns(roster: Roster, event: Event) -> None:
-    if isinstance(event, Answered) and event.agent != LEAD:
+def _count_turns(roster: Roster, event: Answered) -> None:
+    if event.agent != LEAD:
         roster.count(event.agent, 1, event.cost_usd)
 
 

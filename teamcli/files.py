@@ -28,11 +28,12 @@ PRIVATE_FILE = 0o600
 PRIVATE_DIR = 0o700
 LARGEST_DOCUMENT = 5_000_000
 _TAIL_CHUNK = 64 * 1024
+_as_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def encode_line(value: Json) -> bytes:
     """One JSON object as one UTF-8 line. Lone surrogates (broken input) become '?': a log must always be writable."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
+    return _as_json(value).encode("utf-8", "replace") + b"\n"
 
 
 def write_atomic(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:

@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from teamcli.agent.conversation import History, text_block
-from teamcli.agent.events import Emit, Event, LimitHit, PermissionDenied, TurnEnded
+from teamcli.agent.events import Event, LimitHit, PermissionDenied, TurnEnded
 from teamcli.agent.journal import Journal
 from teamcli.agent.limits import Budget
 from teamcli.agent.loop import Agent
@@ -39,6 +40,9 @@ SHELL_TIMEOUT_SECONDS = 600.0
 LEAVING_SECONDS = 1.5
 GO_ON = "<note>Go on with what you were doing.</note>"
 
+Consumer = Callable[[Any], object]
+"""Takes events of the kinds that it has subscribed to."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -46,21 +50,30 @@ class Fanout:
     """Hands each event to all who listen, in the thread in which it happened, one after the other."""
 
     def __init__(self) -> None:
-        self._consumers: list[Emit] = []
+        self._consumers: list[tuple[Consumer, tuple[type[Event], ...]]] = []
+        self._concerned: dict[type[Event], list[Consumer]] = {}
         self._lock = threading.RLock()  # one event at a time, so that no consumer mixes two; a consumer may emit
 
-    def subscribe(self, consumer: Emit) -> None:
+    def subscribe(self, consumer: Consumer, *kinds: type[Event]) -> None:
+        """Tell `consumer` of all events, or only of these kinds."""
         with self._lock:
-            self._consumers.append(consumer)
+            self._consumers.append((consumer, kinds))
+            self._concerned = {}
 
     def __call__(self, event: Event) -> None:
         with self._lock:
-            for consumer in tuple(self._consumers):
+            for consumer in self._consumers_of(type(event)):
                 try:
                     consumer(event)
                 except Exception:  # boundary: whoever only looks on must not be able to stop an agent
                     logger.exception("%s failed and is told nothing any more", consumer)
-                    self._consumers.remove(consumer)
+                    self._consumers = [each for each in self._consumers if each[0] is not consumer]
+                    self._concerned = {}
+
+    def _consumers_of(self, kind: type[Event]) -> list[Consumer]:
+        if kind not in self._concerned:
+            self._concerned[kind] = [consumer for consumer, kinds in self._consumers if not kinds or kind in kinds]
+        return self._concerned[kind]
 
 
 class Permits:

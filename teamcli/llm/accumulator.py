@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from teamcli.errors import ServerFault
@@ -122,8 +122,7 @@ class Accumulator:
 
     def _add_usage(self, raw: dict[str, Any] | None) -> None:
         # The counts of a stream are totals so far, and some endpoints repeat only a few of them at the end.
-        new = Usage.from_dict(raw or {})
-        self._usage = Usage(*(max(getattr(self._usage, f.name), getattr(new, f.name)) for f in fields(Usage)))
+        self._usage = self._usage.at_least(raw or {})
 
     def _block_start(self, event: dict[str, Any]) -> StreamEvent | None:
         start = event["content_block"]

@@ -6,6 +6,7 @@ It sends the request's own bytes and needs a tenth of a second to load, where th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -65,11 +66,19 @@ class DirectTransport:
     def close(self) -> None:
         self._connections.close()
 
+    @cached_property
+    def _address(self) -> tuple[httpx2.URL, httpx2.Headers]:
+        """Parsed once, not for every request."""
+        import httpx2
+
+        return httpx2.URL(self._url), httpx2.Headers(self._headers)
+
     def _post(self, connection: Connection, request: Request) -> httpx2.Response:
         import httpx2
 
         try:
-            post = httpx2.Request("POST", self._url, content=request.encoded, headers=self._headers)
+            url, headers = self._address
+            post = httpx2.Request("POST", url, content=request.encoded, headers=headers)
             response = connection.http.send(post, stream=True)
             refuse_unless_stream(response, self._faults, request.preamble.model)
         except (httpx2.HTTPError, httpx2.InvalidURL) as e:
@@ -81,7 +90,9 @@ class DirectTransport:
 
         parser = EventParser()
         try:
-            for chunk in chain(response.iter_bytes(), (END_OF_EVENT,)):
+            is_plain = "content-encoding" not in response.headers
+            chunks = response.iter_raw() if is_plain else response.iter_bytes()
+            for chunk in chain(chunks, (END_OF_EVENT,)):
                 for event in parser.feed(chunk):
                     if event["type"] == "error":
                         raise self._faults.from_event(event, model)

@@ -29,8 +29,8 @@ class EventParser:
                 self._data.append(line[5:].removeprefix(b" "))
             elif line.startswith(b"event:"):
                 self._name = line[6:].decode("utf-8", "replace").strip()
-            elif not line and (self._data or self._name):
-                yield from self._event()
+            elif not line and (self._data or self._name) and (event := self._event()) is not None:
+                yield event
 
     def _lines(self, data: bytes) -> list[bytes]:
         # A carriage return at the very end may be one half of CRLF: it waits for what follows.
@@ -38,18 +38,18 @@ class EventParser:
         self._rest = data[whole:]
         return data[:whole].splitlines()
 
-    def _event(self) -> Iterator[dict[str, Any]]:
+    def _event(self) -> dict[str, Any] | None:
         name, data = self._name, b"\n".join(self._data)
         self._name, self._data = "", []
         if not data or name == "ping":
-            return
+            return None
         event = _parsed(data)
         if isinstance(event, dict):
             event.setdefault("type", name)
-            yield event
-        elif name:
+            return event
+        if name:
             raise ServerFault(f"The endpoint sent a malformed event ({name}).")
-        # Without a name it is some gateway's end mark, such as `[DONE]`.
+        return None  # without a name it is some gateway's end mark, such as `[DONE]`
 
 
 def _parsed(data: bytes) -> object:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -18,8 +18,11 @@ Block = dict[str, Any]
 """One content block on the wire: `{"type": "text", "text": …}`, `{"type": "tool_use", …}`, …"""
 
 
+_as_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
 def encode(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return _as_json(value).encode("utf-8", "replace")
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class Request(NamedTuple):
     @property
     def encoded(self) -> bytes:
         """The whole streaming request as it goes over the wire."""
-        messages = b",".join(message.encoded for message in self.messages)
+        messages = b",".join([message.encoded for message in self.messages])
         return b'%s,"messages":[%s]}' % (self.preamble.encoded[:-1], messages)
 
     def to_dict(self) -> dict[str, Any]:
@@ -98,7 +101,12 @@ class Usage:
     cache_read_input_tokens: int = 0
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Usage)))
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cache_creation_input_tokens + other.cache_creation_input_tokens,
+            self.cache_read_input_tokens + other.cache_read_input_tokens,
+        )
 
     @property
     def context_tokens(self) -> int:
@@ -106,12 +114,13 @@ class Usage:
         return self.input_tokens + self.cache_creation_input_tokens + self.cache_read_input_tokens + self.output_tokens
 
     def to_dict(self) -> dict[str, int]:
-        return {f.name: getattr(self, f.name) for f in fields(Usage)}
+        return {name: getattr(self, name) for name in self.__slots__}
 
-    @classmethod
-    def from_dict(cls, raw: dict[str, Any]) -> Usage:
-        """Tolerant: absent, null and unknown fields are all fine."""
-        return cls(*(raw[f.name] if isinstance(raw.get(f.name), int) else 0 for f in fields(cls)))
+    def at_least(self, raw: dict[str, Any]) -> Usage:
+        """With the counts of `raw` that are higher. Tolerant: absent, null and unknown fields are all fine."""
+        counts = self.to_dict()
+        higher = {name: new for name, old in counts.items() if isinstance(new := raw.get(name), int) and new > old}
+        return Usage(**(counts | higher)) if higher else self
 
 
 class Reply(NamedTuple):

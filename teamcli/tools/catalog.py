@@ -82,9 +82,8 @@ def bind_tools(tools: tuple[Entry, ...], toolbox: Toolbox) -> dict[str, AnyTool]
 
 def preload(name: str) -> None:
     """Load a tool that is about to be called; nothing happens where the model has made up its name."""
-    for tool in ALL_TOOLS:
-        if tool.name == name:
-            tool.load()
+    if Entry(name) in ALL_TOOLS:
+        Entry(name).load()
 
 
 @cache
