@@ -72,7 +72,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="fewer repetitions and a shorter long run: a rough look")
     effort = QUICK if parser.parse_args().quick else FULL
     figures: list[Figure] = []
-    for measure in (start, one_shot, tool_turns, growth, four_sleeps, cancelling, message_bus, team):
+    for measure in (start, one_shot, tool_turns, growth, four_sleeps, cancelling, message_bus, team, terminal):
         print(f"measuring: {measure.__name__.replace('_', ' ')} …", file=sys.stderr, flush=True)
         figures += measure(effort)
     print_table(figures)
@@ -148,6 +148,12 @@ def team(effort: Effort) -> list[Figure]:
     from bench.team import rows
 
     return [Figure(*row) for row in rows(effort.is_quick)]
+
+
+def terminal(effort: Effort) -> list[Figure]:
+    from bench import prompt, terminal
+
+    return [Figure(*row) for row in (*terminal.rows(effort.is_quick), *prompt.rows(effort.is_quick))]
 
 
 def print_table(figures: Sequence[Figure]) -> None:

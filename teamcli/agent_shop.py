@@ -41,6 +41,7 @@ from teamcli.tools.changes import Changes
 from teamcli.tools.command_host import CommandHost
 from teamcli.tools.commands import Commands
 from teamcli.tools.known_files import KnownFiles, PathLocks
+from teamcli.tools.mentions import attach_mentioned
 from teamcli.tools.toolbox import Toolbox
 from teamcli.workspace import Workspace
 
@@ -125,6 +126,7 @@ class AgentShop:
             self._events,
             results_wait=lambda: self._options.headless and self.team.is_working,
             on_rest=lambda: self.team.at_rest(),
+            attach=lambda text, cancel: attach_mentioned(text, agent.toolset, self._choices.workspace, cancel),
         )
         self.close_calls(agent)
         return BuiltLead(lead, toolbox.commands, toolbox.known_files)

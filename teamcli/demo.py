@@ -10,16 +10,15 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
 from typing import NamedTuple
 
 from teamcli.app import look_around, open_session
 from teamcli.options import Options
-from teamcli.ui.repl import NewsQueue, Repl
+from teamcli.ui.piped import PipedRepl
+from teamcli.ui.plain_view import PlainView
 from teamcli.ui.signals import SignalReceived, signals_raise
-from teamcli.ui.view import View
 
 INTRODUCTION = """\
 This shows a lead and two teammates at work. No key is needed: a small embedded model stands in for a real one and does
@@ -118,10 +117,10 @@ def _play(directory: Path) -> int:
     options = Options(offline=True, permission_mode="acceptEdits")
     session = open_session(options, look_around(directory))
     try:
-        view = View(sys.stdout, session)
+        view = PlainView(sys.stdout)
         session.events.subscribe(view)
         session.start()
-        repl = Repl(session, view, NewsQueue())
+        repl = PipedRepl(session, view)
         repl.run(Guide(view))
         return repl.status
     finally:
@@ -131,7 +130,7 @@ def _play(directory: Path) -> int:
 class Guide:
     """Types the lines of all steps, each after a word about it; at a terminal at the reader's pace."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: PlainView) -> None:
         self._view = view
         self._has_reader = sys.stdin.isatty() and sys.stdout.isatty()
 
@@ -144,12 +143,6 @@ class Guide:
                 self._view.say(f"team >> {line}")
                 yield line
             self._view.say("")
-
-    def ask(self, question: str) -> str:
-        return ""
-
-    def interrupts_to(self, news: NewsQueue) -> AbstractContextManager[object]:
-        return nullcontext()  # Ctrl-C ends the demo
 
     def _may_go_on(self) -> bool:
         if not self._has_reader:

@@ -58,6 +58,10 @@ class Settings(NamedTuple):
     """How many model calls of the team may run at the same time."""
     prices: Mapping[str, Price] = MappingProxyType({})
     """Prices that the built-in list lacks, by model."""
+    vi_mode: bool = False
+    """Edit at the prompt as in vi."""
+    notify: Literal["off", "bell", "desktop"] = "bell"
+    """How the terminal calls the user: a question waits, or the team is done after more than a moment."""
     durable: bool = True
     """Wait for the disk at each step, so that even a power cut loses nothing."""
 
@@ -152,6 +156,8 @@ _check = _made_of(
     max_concurrent_calls=_or_nothing(_whole(1)),
     prices=_each(_made_of(Price, ("input", "output"), input=_dollars, output=_dollars)),
     durable=_flag,
+    vi_mode=_flag,
+    notify=_one_of("off", "bell", "desktop"),
 )
 
 

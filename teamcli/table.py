@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from teamcli.plain import neutralise
@@ -41,12 +41,17 @@ class Table(NamedTuple):
 
     def to_text(self, width: int | None = None) -> str:
         """The table as plain text that drives no terminal; None is as wide as it takes."""
-        titles = tuple(column.title for column in self.columns)
-        rows = [tuple(text_of(cell) for cell in row) for row in self.rows]
-        set_rows = [titles, *rows] if any(titles) else rows
-        widths = self._widths(set_rows, width)
-        lines = (self._line(row, widths) for row in set_rows) if rows else ()
-        return "\n".join(filter(None, (neutralise(self.title), *lines, *map(neutralise, self.notes))))
+        return "\n".join("".join(cell.text for cell in line).rstrip() for line in self.lines(width))
+
+    def lines(self, width: int | None = None) -> list[list[Cell]]:
+        """The same, line by line, for whoever gives styles a colour; the cells are padded."""
+        titles = tuple(Cell(column.title, "dim") for column in self.columns)
+        rows = [titles, *self.rows] if any(column.title for column in self.columns) else list(self.rows)
+        texts = [[text_of(cell) for cell in row] for row in rows]
+        widths = self._widths(texts, width) if texts else []
+        body = [self._line(row, widths) for row in rows] if self.rows else []
+        head = [[Cell(neutralise(self.title), "name")]] if self.title else []
+        return [*head, *body, *([Cell(neutralise(note), "dim")] for note in self.notes)]
 
     def _widths(self, rows: Sequence[Sequence[str]], limit: int | None) -> list[int]:
         widths = [max(map(cell_width, cells)) for cells in zip(*rows, strict=True)]
@@ -58,9 +63,13 @@ class Table(NamedTuple):
                 widths[at] = narrower
         return widths
 
-    def _line(self, row: Iterable[str], widths: Iterable[int]) -> str:
-        cells = (_fitted(*each) for each in zip(row, widths, self.columns, strict=True))
-        return GAP.join(cells).rstrip()
+    def _line(self, row: Sequence[str | Cell], widths: Sequence[int]) -> list[Cell]:
+        cells: list[Cell] = []
+        for given, width, column in zip(row, widths, self.columns, strict=True):
+            gap = GAP if len(cells) < len(self.columns) - 1 else ""
+            style = column.style if isinstance(given, str) else given.style
+            cells.append(Cell(_fitted(text_of(given), width, column) + gap, style))
+        return cells
 
 
 def text_of(cell: str | Cell) -> str:

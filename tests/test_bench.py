@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench import bus, team
+from bench import bus, team, terminal
 from bench.client_run import FLOOR, NAIVE, NAIVE_STREAMING, TEAMCLI, run_client, system_and_tools_characters
 from bench.run import Figure, print_table
 
@@ -47,3 +47,9 @@ def test_the_figures_of_the_bus_are_measured(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(bus, "WRITERS", 2)
     assert all(microseconds > 0 for microseconds in bus.compare(rounds=1, messages=3, durable=True))
     assert all(microseconds > 0 for microseconds in bus.growth(3))
+
+
+def test_the_figure_of_the_terminal_is_measured() -> None:
+    (row,) = terminal.rows(is_quick=True)
+    figure = Figure(*row)
+    assert figure.ours > 0 and (figure.reference, figure.unit) == (500, "ms")

@@ -22,6 +22,13 @@ class TurnStarted(NamedTuple):
     agent: str
 
 
+class LineTaken(NamedTuple):
+    """A line that the user typed has reached the agent."""
+
+    agent: str
+    text: str
+
+
 class TextArrived(NamedTuple):
     agent: str
     text: str
@@ -178,6 +185,7 @@ class TurnEnded(NamedTuple):
 
 Event = (
     TurnStarted
+    | LineTaken
     | TextArrived
     | ThinkingArrived
     | CallStarted

@@ -33,6 +33,8 @@ class Delivery(NamedTuple):
 
     blocks: Sequence[Block] = ()
     marks: Mapping[str, Any] = MappingProxyType({})
+    seen_files: Mapping[str, str] = MappingProxyType({})
+    """Digests by path of files whose content the blocks show."""
 
 
 def nothing_came(noted: Mapping[str, Any]) -> Delivery:
@@ -65,7 +67,7 @@ def run_turn(agent: Agent, prompt: Delivery, cancel: CancelScope) -> TurnEnded:
     agent.emit(TurnStarted(agent.name))
     answer = Answer()
     try:
-        agent.conversation.add_user(prompt.blocks, marks=prompt.marks)
+        agent.conversation.add_user(prompt.blocks, prompt.seen_files, prompt.marks)
         outcome = _work(agent, answer, cancel)
     except Cancelled:
         outcome = Outcome.INTERRUPTED
@@ -140,7 +142,8 @@ def _book(agent: Agent, reply: Reply) -> None:
 def _tell_results(agent: Agent, results: Results) -> None:
     came = agent.incoming(results.marks)
     marks = joined_marks(results.marks, came.marks)
-    agent.conversation.add_user([*results.blocks, *came.blocks], results.seen_files, marks)
+    seen_files = {**results.seen_files, **came.seen_files}
+    agent.conversation.add_user([*results.blocks, *came.blocks], seen_files, marks)
 
 
 def _stopped(agent: Agent, reply: Reply) -> Outcome | None:

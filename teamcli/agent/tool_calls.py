@@ -80,6 +80,15 @@ class Permissions:
         emit(denied)
         raise ToolError(denied.reason)
 
+    def refuse_denied(self, tool: str, call: PreparedCall) -> None:
+        """For what the user's own words ask for: nobody needs to be asked, but what is denied stays denied.
+
+        Raises: ToolError
+        """
+        decision = self._decide(tool, call.access)
+        if decision.verdict is Verdict.DENY:
+            raise ToolError(decision.reason)
+
     def _ask_person(self, question: Question, cancel: CancelScope, emit: Emit) -> Reply:
         self._ask(question)
         if not question.is_open:
@@ -122,6 +131,16 @@ class Toolset:
         else:
             self._execute_together(pending, cancel)
         return Results.of(pending)
+
+    def run_for_user(self, name: str, raw: object, cancel: CancelScope) -> ToolOutput:
+        """Run one call that the user's own words ask for.
+
+        Raises: ToolError, Cancelled
+        """
+        prepared = self.tools[name].prepare(raw)
+        self.permissions.refuse_denied(name, prepared)
+        output = prepared.run(cancel, lambda text: None)
+        return output._replace(content=self.redact(output.content))
 
     def _prepare(self, call: _Call, cut: frozenset[str]) -> None:
         call.prepared = None

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from teamcli.agent.events import Emit, Notice, Outcome, Severity, TurnEnded
+from teamcli.agent.events import Emit, LineTaken, Notice, Outcome, Severity, TurnEnded
 from teamcli.agent.loop import Agent, Delivery, run_turn
 from teamcli.cancel import CancelScope
 from teamcli.errors import UsageError
@@ -36,6 +36,12 @@ class Line(NamedTuple):
     ended: Future[TurnEnded]
     closing: Sequence[Block] = ()
     """What stands at the end of the message, behind mail."""
+    text: str = ""
+    """The user's own words, to be shown."""
+
+
+Attach = Callable[[str, CancelScope], Delivery]
+"""Takes the user's words; returns what goes to the model with them."""
 
 
 class Lead:
@@ -47,6 +53,7 @@ class Lead:
         emit: Emit,
         results_wait: Callable[[], bool],
         on_rest: Callable[[], None],
+        attach: Attach = lambda text, cancel: Delivery(),
     ) -> None:
         """`results_wait` says whether a teammate's result should wait for those of others that still work."""
         self.agent = agent
@@ -55,6 +62,7 @@ class Lead:
         self._emit = emit
         self._results_wait = results_wait
         self._on_rest = on_rest
+        self._attach = attach
         self._changed = threading.Condition()
         self._lines: list[Line] = []
         self._taken_up: list[Line] = []
@@ -76,9 +84,9 @@ class Lead:
     def join(self, timeout_seconds: float) -> None:
         self._thread.join(timeout_seconds)
 
-    def submit(self, blocks: Sequence[Block], closing: Sequence[Block] = ()) -> Future[TurnEnded]:
+    def submit(self, blocks: Sequence[Block], closing: Sequence[Block] = (), text: str = "") -> Future[TurnEnded]:
         """A line of the user's: the next turn, or, while one runs, a word in between; cancelled once it has left."""
-        line = Line(blocks, Future(), closing)
+        line = Line(blocks, Future(), closing, text)
         with self._changed:
             if self._has_left:
                 line.ended.cancel()
@@ -86,6 +94,21 @@ class Lead:
             self._lines.append(line)
             self._changed.notify_all()
         return line.ended
+
+    @property
+    def queued(self) -> tuple[str, ...]:
+        """What the user has typed and nobody has read yet."""
+        with self._changed:
+            return tuple(line.text for line in self._lines)
+
+    def take_back(self) -> str | None:
+        """Take the newest line back that nobody has read; its future is cancelled."""
+        with self._changed:
+            if not self._lines:
+                return None
+            line = self._lines.pop()
+        line.ended.cancel()
+        return line.text
 
     def go_on(self) -> None:
         """From now on mail wakes it, although the user has said nothing in this run."""
@@ -136,14 +159,16 @@ class Lead:
     def _run(self) -> None:
         with self._cancel.on_cancel(self._wake):
             while True:
-                prompt, line = self._next()
-                if prompt is None:
+                is_on, line = self._next()
+                if not is_on:
                     return
-                self._do_turn(prompt, line)
+                if line is not None:
+                    self._emit(LineTaken(self.agent.name, line.text))
+                self._do_turn(line)
                 self._on_rest()
 
-    def _next(self) -> tuple[Delivery | None, Line | None]:
-        """Wait for a line or for mail that is worth waking for; nothing when the program leaves."""
+    def _next(self) -> tuple[bool, Line | None]:
+        """Wait for a line, or (without one) for mail that is worth waking for; false when the program leaves."""
         with self._changed:
             while not self._cancel.cancelled:
                 if self._is_held:
@@ -154,29 +179,30 @@ class Lead:
                     self._is_deaf = False
                     self._idle_wakes = 0
                     self._turn = self._cancel.child()
-                    prompt = self._with_mail(line.blocks, {})
-                    return Delivery([*prompt.blocks, *line.closing], prompt.marks), line
+                    return True, line
                 if self._mail_is_due():
                     self._mail_at = None
                     if self._would_wake():
                         self._turn = self._cancel.child()
-                        return self._with_mail((), {}), None
+                        return True, None
                     self._on_quiet_change()
                 self._changed.wait(self._until_due())
             self._has_left = True
             for line in self._lines:
                 line.ended.cancel()
-            return None, None
+            return False, None
 
     def _on_quiet_change(self) -> None:
         # Whoever waits for quiescence must look again: mail was there, and is not worth waking for.
         threading.Thread(target=self._on_rest, daemon=True).start()
 
-    def _do_turn(self, prompt: Delivery, line: Line | None) -> None:
+    def _do_turn(self, line: Line | None) -> None:
         assert self._turn is not None
         self._taken_up = [line] if line else []
         calls_before = self.agent.meter.tool_calls
         try:
+            told = self._told(self._taken_up, {})
+            prompt = told._replace(blocks=[*told.blocks, *(line.closing if line else ())])
             ended = run_turn(self.agent, prompt, self._turn)
         except Exception as e:  # boundary: the lead's thread never dies silently
             logger.exception("the lead failed")
@@ -203,11 +229,20 @@ class Lead:
         with self._changed:
             lines, self._lines = self._lines, []
             self._taken_up += lines
-        return self._with_mail([block for line in lines for block in line.blocks], noted)
+        for line in lines:
+            self._emit(LineTaken(self.agent.name, line.text))
+        return self._told(lines, noted)
 
-    def _with_mail(self, blocks: Sequence[Block], noted: Mapping[str, Any]) -> Delivery:
+    def _told(self, lines: Sequence[Line], noted: Mapping[str, Any]) -> Delivery:
+        """What these lines say, each with what belongs to it as of now, and mail."""
+        blocks: list[Block] = []
+        seen_files: dict[str, str] = {}
+        for line in lines:
+            attached = self._attach(line.text, self._turn or self._cancel)
+            blocks += [*line.blocks, *attached.blocks]
+            seen_files.update(attached.seen_files)
         mail = self.mailbox.take_after(noted).delivery
-        return Delivery([*blocks, *mail.blocks], mail.marks)
+        return Delivery([*blocks, *mail.blocks], mail.marks, seen_files)
 
     def _would_wake(self) -> bool:
         if self._is_deaf or not self.mailbox.has_unread:

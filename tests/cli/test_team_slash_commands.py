@@ -261,7 +261,7 @@ class TestWaiting:
             screen.wait_for("Waiting for alice")
             (program.directory / "go").touch()
             screen.wait_for("alice wants to use bash")
-            screen.wait_for("Allow?")
+            screen.wait_for("allow?")
             screen.type("y\r")
             screen.wait_for("Nobody works any more")
         assert (program.directory / "made").exists()

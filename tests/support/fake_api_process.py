@@ -230,4 +230,4 @@ def _parse_block(raw: Json) -> Part:
         return tool(raw["tool"], raw.get("id"), **raw.get("input", {}))
     if "thinking" in raw:
         return answers.thinking(raw["thinking"], raw.get("signature", ""))
-    return text(raw["text"])
+    return text(raw["text"], raw.get("pieces", 4))

@@ -19,7 +19,8 @@ class Screen:
 
     def __init__(self, program: Program, *arguments: str, columns: int = 80, lines: int = 40) -> None:
         command, *rest = program.command(arguments)
-        env = {**program.env(), "TERM": "xterm-256color", "LANG": "C.UTF-8"}
+        env = {"TERM": "xterm-256color", "LANG": "C.UTF-8", **program.env()}
+        env["LANG"] = "C.UTF-8"
         self._screen = pyte.HistoryScreen(columns, lines, history=10_000)
         self._stream = pyte.Stream(self._screen)
         self.process = pexpect.spawn(
@@ -32,6 +33,8 @@ class Screen:
             echo=False,
         )
         self.process.delaybeforesend = None
+        self.raw = ""
+        """All that the program has written."""
 
     def __enter__(self) -> Screen:
         return self
@@ -74,6 +77,7 @@ class Screen:
             return True
         except pexpect.EOF:
             return False
+        self.raw += data
         self._stream.feed(data)
         for _ in range(data.count(WHERE_IS_THE_CURSOR)):  # a real terminal answers
             self.process.send(f"\x1b[{self._screen.cursor.y + 1};{self._screen.cursor.x + 1}R")

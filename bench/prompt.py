@@ -1,0 +1,124 @@
+"""The live prompt: how soon it is there, and how soon a key is seen while a team of eight streams."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+import pexpect
+
+from bench.client_run import REPOSITORY, client_environment, fresh_directory
+from tests.support.fake_api_process import FakeAPIProcess
+
+Row = tuple[str, float, float, float, str, str]
+"""The arguments of a `Figure`."""
+
+PROMPT = b"team >> "
+TEAMMATES = 8
+PROMISED_KEY_MS = 30.0
+SECONDS_BETWEEN_KEYS = 0.03
+FIRST_KEY = 0x4E00
+"""Each key is another sign that stands nowhere else, so that its echo cannot be mistaken."""
+WHERE_IS_THE_CURSOR = b"\x1b[6n"
+
+
+def rows(is_quick: bool = False) -> list[Row]:
+    starts, keys = (3, 60) if is_quick else (11, 400)
+    ours, bare = measure_ready(starts)
+    latencies = measure_keys(keys)
+    return [
+        ("prompt ready", ours, bare, 10.0, "ms", "python -c pass"),
+        (f"key to echo, {TEAMMATES} teammates stream, p99", latencies, PROMISED_KEY_MS, 1.0, "ms", "the promise"),
+    ]
+
+
+def measure_ready(repetitions: int) -> tuple[float, float]:
+    """From starting the process to the prompt on its terminal; the same for a python that only says a word."""
+    ours, bare = [], []
+    with fresh_directory() as directory:
+        for _ in range(repetitions):
+            ours.append(_time_to(PROMPT, ["-m", "teamcli", "--offline"], directory))
+            bare.append(_time_to(b"x", ["-c", "print('x')"], directory))
+    return median(ours) * 1000, median(bare) * 1000
+
+
+def measure_keys(keys: int) -> float:
+    """The 99th percentile of the time from a key to its echo, in ms."""
+    with fresh_directory() as directory, FakeAPIProcess(_script(), directory / "api.jsonl", keep_bodies=0) as api:
+        env = client_environment(directory, api.url)
+        with _terminal(["-m", "teamcli", "--permission-mode", "bypassPermissions"], directory, env) as terminal:
+            _read_until(terminal, PROMPT)
+            terminal.send("go\r")
+            _read_until(terminal, b"everybody is hired")
+            latencies = [_type(terminal, chr(FIRST_KEY + number)) for number in range(keys)]
+            streaming = len(api.requests()) - sum(entry["event"] == "answered" for entry in api.log())
+            os.kill(terminal.pid, 9)
+    if streaming < TEAMMATES:
+        raise RuntimeError(f"only {streaming} teammates were streaming while the keys were typed")
+    return quantiles(latencies, n=100)[98] * 1000
+
+
+def _script() -> dict[str, Any]:
+    hire = [
+        {"tool": "spawn_teammate", "input": {"name": f"worker{n}", "role": "writer", "prompt": "stream on"}}
+        for n in range(TEAMMATES)
+    ]
+    words = "A sentence that goes on and on, with `code` and **more**.\n\n" * 2000
+    stream = {"answer": [{"text": words, "pieces": 8000}, {"drip": 0.02}]}
+    return {"rules": [["stream on", stream], ["Spawned", "everybody is hired"], ["go", {"answer": hire}]]}
+
+
+def _type(terminal: Any, key: str) -> float:
+    """Types one key after a short rest, in which what streams is read; returns how long its echo took."""
+    rest = time.monotonic() + SECONDS_BETWEEN_KEYS
+    while (left := rest - time.monotonic()) > 0:
+        _read(terminal, left)
+    typed = time.monotonic()
+    terminal.send(key)
+    _read_until(terminal, key.encode())
+    return time.monotonic() - typed
+
+
+@contextmanager
+def _terminal(arguments: list[str], directory: Path, env: dict[str, str]) -> Iterator[Any]:
+    env = {**env, "TERM": "xterm-256color", "LANG": "C.UTF-8", "PYTHONPATH": str(REPOSITORY)}
+    terminal = pexpect.spawn(sys.executable, arguments, cwd=str(directory / "work"), env=env, dimensions=(40, 120))
+    terminal.delaybeforesend = None
+    terminal.seen = b""
+    try:
+        yield terminal
+    finally:
+        terminal.close(force=True)
+
+
+def _time_to(sign: bytes, arguments: list[str], directory: Path) -> float:
+    started = time.monotonic()
+    env = {"PATH": os.environ["PATH"], "HOME": str(directory)}
+    with _terminal(arguments, directory, env) as terminal:
+        _read_until(terminal, sign)
+        return time.monotonic() - started
+
+
+def _read_until(terminal: Any, sign: bytes) -> None:
+    end = time.monotonic() + 60
+    start = len(terminal.seen)
+    while sign not in terminal.seen[max(0, start - len(sign)) :]:
+        if time.monotonic() > end:
+            raise RuntimeError(f"{sign!r} did not appear: {terminal.seen[-2000:]!r}")
+        _read(terminal, 0.1)
+
+
+def _read(terminal: Any, timeout: float) -> None:
+    if not select.select([terminal.child_fd], [], [], timeout)[0]:
+        return
+    data = os.read(terminal.child_fd, 65_536)
+    terminal.seen += data
+    for _ in range(data.count(WHERE_IS_THE_CURSOR)):
+        terminal.send("\x1b[1;1R")

@@ -1,0 +1,112 @@
+"""Files that the user mentions with `@path`: they go to the model with the user's words, as `read_file` shows them.
+
+The same bounds hold as for the tools: the workspace, what rules deny, and what counts as known for a later change.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from teamcli.agent.conversation import text_block
+from teamcli.agent.loop import Delivery
+from teamcli.agent.tool import ToolOutput
+from teamcli.agent.tool_calls import Toolset
+from teamcli.cancel import CancelScope
+from teamcli.errors import Cancelled, ToolError
+from teamcli.llm.types import Block
+from teamcli.workspace import Workspace
+
+MAX_FILES = 10
+MAX_CHARACTERS = 200_000
+"""Of all files together; none is begun that might go beyond it."""
+MOST_OF_ONE = 50_000
+
+_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
+_MENTION = re.compile(r"""(?<![^\s(\[{<'",;:])@(?:"([^"\n]+)"|([^\s"'`<>]+))""")
+_PLACE_IN_FILE = re.compile(r"(?::\d+(?:-\d+|:\d+)?|#L?\d+(?:-L?\d+)?)\Z")
+_PUNCTUATION = ".,;:!?)]}"
+
+
+def mentioned_paths(text: str, workspace: Workspace) -> list[Path]:
+    """What exists of that which the text mentions, resolved, each once. Whatever stands in back-ticks is code."""
+    code = [found.span() for found in _CODE.finditer(text)]
+    paths: dict[Path, None] = {}
+    for found in _MENTION.finditer(text):
+        if any(start <= found.start() < end for start, end in code):
+            continue
+        path = _find(_spellings(found), workspace)
+        if path is not None:
+            paths[path] = None
+    return list(paths)
+
+
+def attach_mentioned(text: str, toolset: Toolset, workspace: Workspace, cancel: CancelScope) -> Delivery:
+    """The files and directories that the text mentions, as blocks for the model; fewer where `cancel` cuts it short."""
+    blocks: list[Block] = []
+    seen: dict[str, str] = {}
+    paths = mentioned_paths(text, workspace)
+    room = MAX_CHARACTERS
+    try:
+        while paths and len(blocks) < MAX_FILES and room >= MOST_OF_ONE:
+            path = paths.pop(0)
+            output = _read(path, toolset, workspace, cancel)
+            room -= len(output.content)
+            seen.update(output.seen_files)
+            kind = "directory" if path.is_dir() else "file"
+            blocks.append(text_block(_framed(kind, workspace.relative(path), output.content)))
+    except Cancelled:  # the turn ends by itself at its next step, with a valid history
+        pass
+    if paths:
+        names = ", ".join(workspace.relative(path) for path in paths)
+        blocks.append(text_block(f"<note>Not attached, because that would be too much at once: {names}</note>"))
+    return Delivery(blocks, seen_files=seen)
+
+
+def _spellings(found: re.Match[str]) -> Iterator[str]:
+    """As it was written, then without what may belong to the sentence or names a place in the file."""
+    quoted, bare = found.groups()
+    if quoted:
+        yield quoted
+        return
+    while bare:
+        yield bare
+        shorter = _PLACE_IN_FILE.sub("", bare)
+        if shorter == bare:
+            shorter = bare[:-1] if bare[-1] in _PUNCTUATION else ""
+        bare = shorter
+
+
+def _find(spellings: Iterator[str], workspace: Workspace) -> Path | None:
+    for spelling in spellings:
+        try:
+            path = workspace.resolve(spelling)
+        except ToolError:  # outside, or our own state: to the file tools it is not there
+            continue
+        if os.path.exists(path):  # noqa: PTH110 - Path.exists raises for names that are too long
+            return path
+    return None
+
+
+def _read(path: Path, toolset: Toolset, workspace: Workspace, cancel: CancelScope) -> ToolOutput:
+    try:
+        if path.is_dir():
+            return toolset.run_for_user("glob", {"pattern": "*", "path": str(path)}, cancel)
+        return toolset.run_for_user("read_file", {"path": str(path)}, cancel)
+    except ToolError as e:
+        return ToolOutput(f"(not attached: {e})")
+
+
+def _framed(kind: str, path: str, content: str) -> str:
+    """In a frame that nothing in the content can close: its name is made longer until it does not occur there."""
+    tag = kind
+    while f"</{tag}" in content.lower():
+        tag += "-x"
+    return f'<{tag} path="{_escaped(path)}">\n{content}\n</{tag}>'
+
+
+def _escaped(path: str) -> str:
+    plain = "".join(character if character.isprintable() else f"&#{ord(character)};" for character in path)
+    return plain.replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,28 @@
+"""Long pasted text stands in the prompt as one short mark, and comes back whole when the line is sent."""
+
+from __future__ import annotations
+
+FOLDED_LINES = 12
+FOLDED_CHARACTERS = 2000
+
+
+class Pastes:
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def folded(self, pasted: str) -> str:
+        """What to put into the prompt for a pasted text: short ones as they are."""
+        text = pasted.replace("\r\n", "\n").replace("\r", "\n")
+        lines = text.count("\n") + 1
+        if lines <= FOLDED_LINES and len(text) <= FOLDED_CHARACTERS:
+            return text
+        size = f"{lines} lines" if lines > 1 else f"{len(text)} characters"
+        mark = f"[pasted {size}, {len(self._texts) + 1}]"
+        self._texts[mark] = text
+        return mark
+
+    def unfolded(self, line: str) -> str:
+        """The line with every mark replaced by its text."""
+        for mark, text in self._texts.items():
+            line = line.replace(mark, text)
+        return line

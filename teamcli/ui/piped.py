@@ -1,0 +1,94 @@
+"""The REPL on a pipe: each line is run to its end before the next is read. Plain output, nobody to ask."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from signal import SIGHUP, SIGINT, SIGTERM
+
+from teamcli.cancel import CancelScope
+from teamcli.commands.base import Job, Leave, Shown, plain
+from teamcli.errors import Cancelled, TeamcliError
+from teamcli.options import ExitStatus
+from teamcli.session import Session
+from teamcli.ui.headless import exit_status
+from teamcli.ui.plain_view import PlainView
+from teamcli.ui.repl import Repl
+from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
+
+
+class PipedRepl(Repl):
+    """What lines start runs in another thread, so that a signal can end it."""
+
+    def __init__(self, session: Session, view: PlainView) -> None:
+        super().__init__(session)
+        self._view = view
+        self.status = ExitStatus.DONE
+        """What a script should know of how the tasks went; the worst of them."""
+        self.has_left = False
+        """A line said so; else they have ended."""
+
+    def run(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            try:
+                self.serve(line)
+            except Leave:
+                self.has_left = True
+                return
+            except TeamcliError as e:
+                self._view.say(f"teamcli: {e}")
+
+    def echo(self, line: str) -> None:
+        """Whoever wrote the line has it."""
+
+    def show(self, shown: Shown) -> None:
+        assert not isinstance(shown, Job)
+        self._view.say(plain(shown))
+
+    def task(self, text: str) -> None:
+        ended = self._session.submit(text).result()
+        self.status = worse(self.status, exit_status(self._session, ended))
+
+    def run_job(self, run: Callable[[CancelScope], Shown]) -> None:
+        try:
+            if ending := in_thread(lambda: run(self._session.cancel.child()), "job").result():
+                self.show(ending)
+        except Cancelled:
+            self._view.say("Interrupted")
+
+    def stream_output(self, text: str) -> None:
+        self._view.stream_text(text)
+
+
+def worse(one: ExitStatus, other: ExitStatus) -> ExitStatus:
+    """Where several apply, the first of 2, 1, 3, 4."""
+    order = (ExitStatus.USAGE, ExitStatus.FAILED, ExitStatus.LIMIT, ExitStatus.PERMISSION, ExitStatus.DONE)
+    return min(one, other, key=order.index)
+
+
+def piped_lines() -> Iterator[str]:
+    while line := _next_line():
+        yield line.decode("utf-8", "replace")
+
+
+def _next_line() -> bytes:
+    try:
+        return sys.stdin.buffer.readline()
+    except OSError:  # open for writing only, say: nothing can come
+        return b""
+
+
+def run_piped(session: Session, first_task: str) -> int:
+    """The REPL with stdin not a terminal; the exit code says how the tasks went."""
+    view = PlainView(sys.stdout)
+    session.events.subscribe(view)
+    repl = PipedRepl(session, view)
+    with signals_raise(SIGINT, SIGTERM, SIGHUP):
+        try:
+            repl.run(chain([first_task], piped_lines()))
+            if not repl.has_left:
+                in_thread(lambda: session.team.wait_until_quiet(session.cancel), "quiet").result()
+        except SignalReceived as e:
+            return e.exit_code
+    return repl.status

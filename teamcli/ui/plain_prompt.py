@@ -1,0 +1,100 @@
+"""The prompt of a terminal that can only print (`TERM=dumb`): lines are read as they are, questions come in between."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from teamcli.ui.look import Line, Look
+from teamcli.ui.prompt import LEAVE_WITHIN_SECONDS, Host
+from teamcli.ui.questions import Asked, Desk
+from teamcli.ui.scroll import PROMPT
+
+
+class AroundThePrompt:
+    """A stream that shows the prompt again below whatever is written."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(f"\n{text.strip(chr(10))}\n{PROMPT}")
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
+class PlainPrompt:
+    """Serves a host as `LivePrompt` does, without a live part. Main thread; `exit`, `redraw`, `ring` from any."""
+
+    def __init__(self, host: Host, desk: Desk, look: Look) -> None:
+        self._host = host
+        self._desk = desk
+        self._look = look
+        self._question: Asked | None = None
+        self._ctrl_c_at = -LEAVE_WITHIN_SECONDS
+        self._has_left = False
+        self._woken, self._wake = os.pipe()
+
+    def run(self, on_ready: Callable[[], object]) -> None:
+        self._print(PROMPT)
+        on_ready()
+        while not self._has_left:
+            try:
+                self._step()
+            except KeyboardInterrupt:
+                self._ctrl_c()
+
+    def exit(self) -> None:
+        self._has_left = True
+        self.redraw()
+
+    def redraw(self) -> None:
+        os.write(self._wake, b".")
+
+    def ring(self, sequence: str) -> None:
+        """Nothing: a terminal that can only print would print the sequence."""
+
+    def _step(self) -> None:
+        ready = select.select([0, self._woken], [], [])[0]
+        if self._woken in ready:
+            os.read(self._woken, 4096)
+            self._take_turns()
+        if 0 in ready:
+            self._take_line(os.read(0, 65_536))
+
+    def _take_line(self, data: bytes) -> None:
+        if not data:
+            self._host.leave()
+            return
+        text = data.decode("utf-8", "replace").rstrip("\n")
+        asked, self._question = self._question, None
+        if asked is None or not text.strip() or text.strip()[0] in "/!@" or not self._host.answer(asked, text.strip()):
+            self._host.enter(text)
+        self._take_turns()
+
+    def _take_turns(self) -> None:
+        current = self._desk.current
+        if current is None or current is self._question:
+            return
+        self._question = current
+        lines: list[Line] = [*current.lines(), [("  " + current.keys, "")], [(current.label, "")]]
+        self._print("\n" + "\n".join(self._look.paint(line) for line in lines))
+
+    def _ctrl_c(self) -> None:
+        if self._host.interrupt():
+            return
+        if time.monotonic() - self._ctrl_c_at < LEAVE_WITHIN_SECONDS:
+            self._host.leave()
+            return
+        self._ctrl_c_at = time.monotonic()
+        self._print("\nCtrl-C again leaves\n")
+
+    def _print(self, text: str) -> None:
+        stream = sys.__stdout__ or sys.stdout
+        stream.write(text)
+        stream.flush()

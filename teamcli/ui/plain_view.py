@@ -1,0 +1,74 @@
+"""The session as plain text in a pipe: the answer as it streams, a line for each tool call, notices."""
+
+from __future__ import annotations
+
+import threading
+from typing import TextIO
+
+from teamcli.agent import events
+from teamcli.agent.events import Event, Outcome
+from teamcli.plain import neutralise, one_line
+from teamcli.session import LEAD
+
+
+class PlainView:
+    """Consumes events and writes to a stream. All text passes through here, so nothing can drive a terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+        self._in_text = False
+        """Whether the last thing written was a piece of an answer, its line still open."""
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case events.TextArrived() if event.agent == LEAD:
+                self.stream_text(event.text)
+            case events.ToolFinished():
+                self.say(tool_trace(event))
+            case events.MailSent():
+                self._show_mail(event)
+            case events.TurnEnded() if event.agent == LEAD:
+                self._write(["Interrupted"] if event.outcome is Outcome.INTERRUPTED else [])
+            case events.RetryScheduled():
+                reason = one_line(event.reason)
+                self.say(f"{reason}; trying again in {event.delay_seconds:.1f} s ({event.attempt} of {event.of})")
+            case events.LimitHit():
+                self.say(f"{event.text}.")
+            case events.Notice():
+                self.say(event.text)
+
+    def say(self, text: str) -> None:
+        """Write whole lines."""
+        self._write([text])
+
+    def stream_text(self, text: str) -> None:
+        """Write a part of a line."""
+        if not text:
+            return
+        with self._lock:
+            shown = neutralise(text)
+            self._stream.write(shown)
+            self._stream.flush()
+            self._in_text = not shown.endswith("\n")
+
+    def _show_mail(self, mail: events.MailSent) -> None:
+        """A line for each message; the whole of what answers the user's own request."""
+        is_answer = mail.fields.get("by_user") or (mail.type == "error" and mail.to == LEAD)
+        text = mail.content if is_answer else one_line(mail.content, 160)
+        kind = "" if mail.type == "message" else f" ({mail.type})"
+        self.say(f"{mail.agent} → {mail.to}{kind}: {text}")
+
+    def _write(self, lines: list[str]) -> None:
+        """Finish an open line, then write these, in one step."""
+        with self._lock:
+            self._stream.write("\n" * self._in_text + "".join(neutralise(line) + "\n" for line in lines))
+            self._stream.flush()
+            self._in_text = False
+
+
+def tool_trace(event: events.ToolFinished) -> str:
+    """A call in a pipe or log: `> bash: its output`, a teammate's with its name."""
+    if event.agent == LEAD:
+        return f"> {event.tool}: {one_line(event.content, 200)}"
+    return f"  [{event.agent}] {event.tool}: {one_line(event.content, 120)}"

@@ -1,0 +1,338 @@
+"""The prompt that is always there: editing, keys, questions in the same place, the bar below. Main thread only.
+
+It never ends between two lines: Enter hands the line over and the prompt stays, so nothing can be typed into the void.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import Completer
+from prompt_toolkit.document import Document
+from prompt_toolkit.enums import EditingMode
+from prompt_toolkit.filters import Condition, FilterOrBool, has_completions, vi_insert_mode, vi_mode
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.history import FileHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.styles import Style
+
+from teamcli.plain import neutralise
+from teamcli.session import LEAD
+from teamcli.ui.cells import clipped, wrapped_pieces
+from teamcli.ui.completion import may_be_completed
+from teamcli.ui.look import CYAN, DIM, YELLOW, Line, Look
+from teamcli.ui.pastes import Pastes
+from teamcli.ui.questions import Asked, Desk, is_answer
+
+LEAVE_WITHIN_SECONDS = 2.0
+QUIET_SECONDS = 0.3
+"""A question waits for this long a pause in typing before it takes the prompt."""
+ESCAPE_SECONDS = 0.05
+CHORD_SECONDS = 0.2
+REDRAW_SECONDS = 0.03
+_STYLES = {"1": "bold", "2": "dim", "31": "ansired", "32": "ansigreen", "33": "ansiyellow", "34": "ansiblue"}
+_STYLES |= {"35": "ansimagenta", "36": "ansicyan", "92": "ansibrightgreen", "94": "ansibrightblue"}
+_STYLES |= {"95": "ansibrightmagenta", "96": "ansibrightcyan"}
+_STYLE = Style.from_dict(
+    {
+        "bottom-toolbar": "noreverse",
+        "completion-menu": "bg:default fg:default",
+        "completion-menu.completion": "bg:default fg:default",
+        "completion-menu.completion.current": "reverse",
+        "completion-menu.meta.completion": "bg:default fg:default dim",
+        "completion-menu.meta.completion.current": "bg:default fg:default",
+        "scrollbar.background": "bg:default",
+        "scrollbar.button": "reverse",
+    }
+)
+
+
+class Host(Protocol):
+    """What stands behind the prompt. Everything is called in the main thread and must not block."""
+
+    def enter(self, text: str) -> None:
+        """A line, typed in full."""
+        ...
+
+    def interrupt(self) -> bool:
+        """End what runs in the foreground; false where nothing does."""
+        ...
+
+    def take_back(self) -> str | None:
+        """The newest line that nobody has read."""
+        ...
+
+    def next_mode(self) -> None: ...
+
+    def expand(self) -> None: ...
+
+    def leave(self) -> None: ...
+
+    def show_question(self, asked: Asked) -> list[Line]:
+        """Show it; returns what of it stands at the prompt until it is answered."""
+        ...
+
+    def answer(self, asked: Asked, text: str) -> bool:
+        """False: that was no answer."""
+        ...
+
+    def above(self) -> list[Line]:
+        """What still grows, right above the prompt."""
+        ...
+
+    def bar(self, width: int, hint: str) -> list[Line]: ...
+
+
+class LivePrompt:
+    def __init__(
+        self, host: Host, desk: Desk, look: Look, history: Path, completer: Completer | None, use_vi: bool
+    ) -> None:
+        self._host = host
+        self._desk = desk
+        self._look = look
+        self._pastes = Pastes()
+        self._question: Asked | None = None
+        self._question_lines: list[Line] = []
+        self._half_typed = Document()
+        """What stood at the prompt when a question took it."""
+        self._typed_at = -QUIET_SECONDS
+        self._ctrl_c_at = -LEAVE_WITHIN_SECONDS
+        self._session: PromptSession[None] = PromptSession(
+            message=self._message,
+            bottom_toolbar=self._toolbar,
+            history=FileHistory(str(history)),
+            completer=completer,
+            complete_while_typing=Condition(self._wants_completion),
+            complete_in_thread=True,
+            key_bindings=self._keys(),
+            multiline=True,
+            prompt_continuation=lambda width, number, wrapped: " " * width,
+            editing_mode=EditingMode.VI if use_vi else EditingMode.EMACS,
+            enable_suspend=True,
+            tempfile_suffix=".md",
+            erase_when_done=True,
+            style=_STYLE,
+            reserve_space_for_menu=6,
+        )
+        app = self._app = self._session.app
+        app.ttimeoutlen, app.timeoutlen = ESCAPE_SECONDS, CHORD_SECONDS
+        app.min_redraw_interval = REDRAW_SECONDS
+        app.before_render += lambda _: self._take_turns()
+        self._buffer.on_text_changed += lambda _: self._note_typing()
+
+    def run(self, on_ready: Callable[[], object]) -> None:
+        """Until `exit`. `on_ready` is called once the prompt stands on the screen."""
+        is_ready = False
+
+        def rendered(_: object) -> None:
+            nonlocal is_ready
+            if not is_ready:
+                is_ready = True
+                on_ready()
+
+        self._app.after_render += rendered
+        self._session.prompt()
+
+    def exit(self) -> None:
+        """From any thread."""
+        self._in_loop(lambda: self._app.exit() if self._app.is_running else None)
+
+    def redraw(self) -> None:
+        """From any thread; many calls cost one drawing."""
+        self._app.invalidate()
+
+    def ring(self, sequence: str) -> None:
+        """From any thread: send the terminal a sound or a notification."""
+
+        def send() -> None:
+            self._app.output.write_raw(sequence)
+            self._app.output.flush()
+
+        self._in_loop(send)
+
+    def _in_loop(self, call: Callable[[], object]) -> None:
+        if (loop := self._app.loop) is not None:
+            loop.call_soon_threadsafe(call)
+
+    @property
+    def _buffer(self) -> Buffer:
+        return self._session.default_buffer
+
+    # Questions
+
+    def _take_turns(self) -> None:
+        """Give the prompt to a question, or back to the line that was being typed."""
+        current = self._desk.current
+        if self._question is not None and self._question is not current:
+            self._question = None
+            if current is None:
+                self._buffer.set_document(self._half_typed, bypass_readonly=True)
+                self._half_typed = Document()
+        if current is None or self._question is not None:
+            return
+        pause = self._typed_at + QUIET_SECONDS - time.monotonic()
+        if self._buffer.text and pause > 0 and self._app.loop is not None:
+            self._app.loop.call_later(pause, self._app.invalidate)
+            return
+        if self._buffer.text:
+            self._half_typed = self._buffer.document
+        self._buffer.reset()
+        self._question = current
+        self._question_lines = self._host.show_question(current)
+
+    def _answer(self, asked: Asked, text: str) -> None:
+        words = text.strip()
+        if not words:
+            return
+        if words[0] in "/!@" or (self._half_typed.text and not is_answer(words)):
+            # Typed on in the middle of a line: it was meant as one.
+            typed, self._half_typed = self._half_typed.text, Document()
+            self._buffer.reset()
+            self._enter_line(typed + text)
+        elif self._host.answer(asked, words):
+            self._buffer.reset()
+        else:
+            self._enter_line(text)
+
+    def _put_off(self, asked: Asked) -> None:
+        if self._buffer.text:
+            self._buffer.reset()
+        elif asked.agent == LEAD:
+            self._interrupt()
+        else:
+            self._desk.put_aside(asked)
+
+    # Lines
+
+    def _enter_line(self, text: str) -> None:
+        whole = self._pastes.unfolded(text)
+        self._buffer.set_document(Document(whole), bypass_readonly=True)
+        if whole.strip():
+            self._buffer.append_to_history()
+        self._buffer.reset()
+        if not whole.strip():
+            self._desk.bring_back()
+        self._host.enter(whole)
+
+    def _interrupt(self) -> bool:
+        """End the turn; what was queued behind it comes back to be edited, or it would start the next one."""
+        waiting: list[str] = []
+        while (text := self._host.take_back()) is not None:
+            waiting.insert(0, text)
+        if not self._host.interrupt() and not waiting:
+            return False
+        if waiting:
+            self._buffer.insert_text("\n".join(waiting), move_cursor=True)
+        return True
+
+    def _ctrl_c(self) -> None:
+        if self._question is not None:
+            self._put_off(self._question)
+        elif self._interrupt():
+            pass
+        elif self._buffer.text:
+            self._buffer.reset()
+        elif self._may_leave:
+            self._host.leave()
+        else:
+            self._ctrl_c_at = time.monotonic()
+            if self._app.loop is not None:
+                self._app.loop.call_later(LEAVE_WITHIN_SECONDS, self._app.invalidate)
+
+    @property
+    def _may_leave(self) -> bool:
+        return time.monotonic() - self._ctrl_c_at < LEAVE_WITHIN_SECONDS
+
+    def _note_typing(self) -> None:
+        self._typed_at = time.monotonic()
+
+    def _wants_completion(self) -> bool:
+        """Only where there is something to complete: else the menu would keep lines free below the prompt."""
+        return self._question is None and may_be_completed(self._buffer.document.text_before_cursor)
+
+    # What is drawn
+
+    def _message(self) -> StyleAndTextTuples:
+        width = self._look.width() - 1
+        lines = [[], *(clipped(line, width) for line in self._host.above())]
+        if self._question is None:
+            return [*self._drawn(lines, newline=True), *self._drawn([[("team >> ", CYAN)]])]
+        waiting = len(self._desk.open)
+        keys: Line = [("  " + self._question.keys, DIM), (f" · 1 of {waiting}" if waiting > 1 else "", DIM)]
+        lines += [*wrapped_pieces(self._question_lines, width), clipped(keys, width)]
+        return [*self._drawn(lines, newline=True), *self._drawn([[(self._question.label, YELLOW)]])]
+
+    def _toolbar(self) -> StyleAndTextTuples:
+        hint = "Ctrl-C again leaves" if self._may_leave else ""
+        lines = self._host.bar(self._look.width() - 1, hint)
+        drawn = self._drawn(lines, newline=True)
+        return drawn[:-1] if drawn else drawn
+
+    def _drawn(self, lines: Sequence[Line], newline: bool = False) -> StyleAndTextTuples:
+        drawn: StyleAndTextTuples = []
+        for line in lines:
+            drawn += [(self._style(code), self._look.signs(neutralise(text))) for text, code in line]
+            drawn += [("", "\n")] if newline else []
+        return drawn
+
+    def _style(self, code: str) -> str:
+        return " ".join(_STYLES.get(each, "") for each in code.split(";")) if self._look.colour and code else ""
+
+    # Keys
+
+    def _keys(self) -> KeyBindings:
+        buffer_is_empty = Condition(lambda: not self._buffer.text)
+        is_asked = Condition(lambda: self._question is not None)
+        esc_is_free = ~(vi_mode & vi_insert_mode)  # there it leaves the insert mode
+        table: tuple[tuple[tuple[str, ...], FilterOrBool, Callable[[KeyPressEvent], None]], ...] = (
+            (("enter",), True, lambda event: self._on_enter()),
+            (("escape", "enter"), True, lambda event: event.current_buffer.insert_text("\n")),
+            (("c-j",), True, lambda event: event.current_buffer.insert_text("\n")),
+            (("escape",), esc_is_free & ~has_completions, lambda event: self._escape()),
+            (("escape",), esc_is_free & has_completions, lambda event: event.current_buffer.cancel_completion()),
+            (("c-c",), True, lambda event: self._ctrl_c()),
+            ((Keys.SIGINT,), True, lambda event: self._ctrl_c()),
+            (("c-d",), buffer_is_empty, lambda event: self._host.leave()),
+            (("up",), buffer_is_empty & ~is_asked, lambda event: self._up()),
+            (("s-tab",), ~has_completions, lambda event: self._host.next_mode()),
+            (("c-o",), True, lambda event: self._host.expand()),
+            (("c-x", "c-e"), True, self._edit),
+            ((Keys.BracketedPaste,), True, lambda event: self._paste(event.data)),
+        )
+        bindings = KeyBindings()
+        for keys, when, handler in table:
+            bindings.add(*keys, filter=when)(handler)
+        return bindings
+
+    def _escape(self) -> None:
+        if self._question is not None:
+            self._put_off(self._question)
+        else:
+            self._interrupt()
+
+    def _up(self) -> None:
+        if (text := self._host.take_back()) is not None:
+            self._buffer.insert_text(text)
+        else:
+            self._buffer.auto_up()
+
+    def _edit(self, event: KeyPressEvent) -> None:
+        event.current_buffer.open_in_editor(validate_and_handle=False)
+
+    def _paste(self, text: str) -> None:
+        self._buffer.insert_text(self._pastes.folded(text))
+
+    def _on_enter(self) -> None:
+        buffer = self._buffer
+        if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
+            buffer.complete_state = None  # Enter takes the completion; the next one sends the line
+        elif self._question is not None:
+            self._answer(self._question, buffer.text)
+        else:
+            self._enter_line(buffer.text)

@@ -1,0 +1,308 @@
+"""What scrolls by above the prompt: each event as finished lines, quiet by default. One thread calls this.
+
+Nothing that was written is ever repainted. What still grows (the end of an answer, the output of a running command) is
+the `tail`, which the prompt shows until it is finished.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from teamcli.agent import events
+from teamcli.agent.conversation import INTERRUPTED_CALL
+from teamcli.agent.events import Event, Outcome, Severity
+from teamcli.plain import neutralise, one_line
+from teamcli.session import LEAD
+from teamcli.team.message import MessageType
+from teamcli.ui.cells import word_wrapped, wrapped
+from teamcli.ui.look import BOLD, CYAN, DIM, GREEN, PLAIN, RED, YELLOW, AgentColours, Line, Look, diff_lines
+from teamcli.ui.markdown import BlockSplitter, goes_on, render
+from teamcli.ui.status import short_time
+
+PROMPT = "team >> "
+ECHOED_LINES = 8
+DIFF_LINES = 24
+VERBOSE_LINES = 40
+EXPANDED_LINES = 2000
+FOLDS = 200
+TAIL_CHARACTERS = 8000
+_MARKDOWN_MARGIN = 1
+_EXIT = re.compile(r"\[(exit code \d+|killed by signal .+)\]\Z")
+
+
+class Fold(NamedTuple):
+    """Something that was shown in one line."""
+
+    title: str
+    body: str
+
+
+class Talk:
+    """An agent's answer as it comes in."""
+
+    def __init__(self) -> None:
+        self.splitter = BlockSplitter()
+        self.thought = ""
+
+
+class Scroll:
+    def __init__(self, look: Look, colours: AgentColours, below: str = "") -> None:
+        """`below`: the kind of what stands on the screen already."""
+        self._look = look
+        self._colours = colours
+        self._talks: dict[str, Talk] = {}
+        self._folds: deque[Fold] = deque(maxlen=FOLDS)
+        self._output: dict[str, str] = {}
+        """By call: what the lead's running commands have printed last."""
+        self._last_kind = below
+        self._block_goes_on = False
+        self.is_verbose = False
+        self.echoes = True
+        """What the user types goes from the prompt when it is sent, so it must be shown again."""
+
+    def show(self, event: Event) -> str:
+        """The lines that this event adds, ready for the terminal; usually none."""
+        shown = _SHOWN.get(type(event))
+        return shown(self, event) if shown else ""
+
+    def tail(self, lines: int) -> list[Line]:
+        """The last lines of what is not finished yet."""
+        talk = self._talks.get(LEAD)
+        text, colour = talk.splitter.tail if talk else "", PLAIN
+        if not text.strip():
+            text, colour = next(reversed(list(self._output.values())), ""), DIM
+        plain = neutralise(text[-TAIL_CHARACTERS:]).strip("\n")
+        return [[(line, colour)] for line in wrapped(plain, self._look.width() - 1)[-lines:]] if plain else []
+
+    # What is not an event
+
+    def note(self, text: str, colour: str = PLAIN) -> str:
+        """A remark of the program's own."""
+        return self._block("note", [[(word_wrapped(text, self._look.width() - 1), colour)]])
+
+    def prose(self, text: str, kind: str = "note") -> str:
+        """Text that is already set."""
+        gap = "\n" if self._last_kind and self._last_kind != kind else ""
+        self._last_kind = kind
+        return gap + text.rstrip("\n") + "\n"
+
+    def question(self, lines: Iterable[Line]) -> str:
+        return self._block("question", lines)
+
+    def typed(self, text: str) -> str:
+        """What the user has typed."""
+        if not self.echoes:
+            return ""
+        first, *rest = text.split("\n")
+        echoed = rest[: ECHOED_LINES - 1]
+        if len(rest) > len(echoed):
+            self._folds.append(Fold("you", text))
+        more = _more(len(rest) - len(echoed), "lines")
+        lines: list[Line] = [[(PROMPT, CYAN), (first, BOLD)], *([(" " * len(PROMPT) + line, BOLD)] for line in echoed)]
+        self._last_kind = self._last_kind and "before it"
+        return self._block("typed", [*lines, *more])
+
+    def diff(self, text: str, title: str) -> str:
+        head = [[(title, BOLD)]] if title else []
+        return self._block("note", [*head, *diff_lines(text)])
+
+    def output(self, text: str) -> str:
+        """Whole lines that a command of the user's own has printed."""
+        return self._block("output", [[(line, PLAIN)] for line in text.split("\n")])
+
+    def expand(self, which: int) -> str:
+        if not self._folds:
+            return self.note("Nothing is folded.", DIM)
+        if which > len(self._folds):
+            return self.note(f"Only {len(self._folds)} things are folded.", DIM)
+        fold = self._folds[-which]
+        lines = fold.body.splitlines()
+        shown = [[("  " + line, PLAIN)] for line in lines[:EXPANDED_LINES]]
+        return self._block("expanded", [[(fold.title, BOLD)], *shown, *_more(len(lines) - EXPANDED_LINES, "lines")])
+
+    # Events
+
+    def _line_taken(self, event: events.LineTaken) -> str:
+        return self.typed(event.text)
+
+    def _text(self, event: events.TextArrived) -> str:
+        if event.agent != LEAD and not self.is_verbose:
+            return ""
+        return self._thought(event.agent) + self._blocks(event.agent, self._talk(event.agent).splitter.feed(event.text))
+
+    def _thinking(self, event: events.ThinkingArrived) -> str:
+        if event.agent == LEAD or self.is_verbose:
+            self._talk(event.agent).thought += event.text
+        return ""
+
+    def _retry(self, event: events.RetryScheduled) -> str:
+        self._talks.pop(event.agent, None)  # what had streamed of that answer is void
+        who = "" if event.agent == LEAD else f"{event.agent}: "
+        text = f"{who}{one_line(event.reason)}; trying again in {event.delay_seconds:.0f} s"
+        return self.note(f"{text} ({event.attempt} of {event.of})", YELLOW)
+
+    def _recorded(self, event: events.Recorded) -> str:
+        return self._finish(event.agent) if event.message.role == "assistant" else ""
+
+    def _turn_ended(self, event: events.TurnEnded) -> str:
+        rest = self._finish(event.agent)
+        self._talks.pop(event.agent, None)
+        if event.agent != LEAD or event.outcome is not Outcome.INTERRUPTED:
+            return rest
+        return rest + self.note("Interrupted", YELLOW)
+
+    def _progress(self, event: events.ToolProgress) -> str:
+        if event.agent == LEAD:
+            self._output[event.call_id] = (self._output.get(event.call_id, "") + event.text)[-TAIL_CHARACTERS:]
+        return ""
+
+    def _tool(self, event: events.ToolFinished) -> str:
+        self._output.pop(event.call_id, None)
+        title, diff = event.display.title, event.display.diff
+        body = "\n".join(filter(None, (event.display.text or title, diff, event.content)))
+        self._folds.append(Fold(f"{event.agent}: {one_line(title, 120)}", body))
+        failed = event.is_error or (event.tool == "bash" and _EXIT.search(event.content) is not None)
+        outcome = short_outcome(event)
+        ending: Line = [(f"  {took(event.seconds)}", DIM), (f" · {outcome}" if outcome else "", RED if failed else DIM)]
+        room = self._look.width() - 5 - sum(len(text) for text, _ in ending) - len(self._name(event.agent))
+        head: Line = [
+            ("  ", PLAIN),
+            *self._who(event.agent),
+            ("✗ ", RED) if failed else ("✓ ", GREEN),
+            (one_line(title, max(8, room)), PLAIN),
+            *ending,
+        ]
+        reason = [[("    " + one_line(event.content, self._look.width() - 6), RED)]] if outcome == "failed" else []
+        return self._block("tool", [head, *reason, *_short_diff(diff), *self._verbose_output(event)])
+
+    def _verbose_output(self, event: events.ToolFinished) -> list[Line]:
+        if not self.is_verbose or event.is_error or event.display.diff:
+            return []
+        lines = event.content.splitlines()
+        return [
+            *([("    " + line, DIM)] for line in lines[:VERBOSE_LINES]),
+            *_more(len(lines) - VERBOSE_LINES, "lines"),
+        ]
+
+    def _mail(self, event: events.MailSent) -> str:
+        """A line for each message; the whole of what answers the user's own request, and of errors."""
+        is_answer = event.fields.get("by_user") or (event.type == MessageType.ERROR and event.to == LEAD)
+        kind = "" if event.type == MessageType.MESSAGE else f" {event.type.replace('_', ' ')}"
+        who: Line = [("  ", PLAIN), (event.agent, self._colours.of(event.agent)), (f" → {event.to}{kind}: ", DIM)]
+        if is_answer:
+            colour = RED if event.type == MessageType.ERROR else PLAIN
+            return self._block("mail", [[*who, (event.content.rstrip(), colour)]])
+        room = max(20, self._look.width() - sum(len(text) for text, _ in who) - 1)
+        flat = one_line(event.content, room)
+        if flat != event.content:
+            self._folds.append(Fold(f"{event.agent} → {event.to}", event.content))
+        return self._block("mail", [[*who, (flat, PLAIN)]])
+
+    def _limit(self, event: events.LimitHit) -> str:
+        return self.note(f"{event.agent}: {event.text}.", YELLOW)
+
+    def _notice(self, event: events.Notice) -> str:
+        colour = {Severity.ERROR: RED, Severity.WARNING: YELLOW}.get(event.severity, DIM)
+        who = "" if event.agent == LEAD else f"{event.agent}: "
+        return self.note(who + event.text, colour)
+
+    # Parts
+
+    def _talk(self, agent: str) -> Talk:
+        return self._talks.setdefault(agent, Talk())
+
+    def _finish(self, agent: str) -> str:
+        """Whatever is left of an answer that is over."""
+        if (talk := self._talks.get(agent)) is None:
+            return ""
+        return self._thought(agent) + self._blocks(agent, talk.splitter.close())
+
+    def _thought(self, agent: str) -> str:
+        talk = self._talk(agent)
+        thought, talk.thought = talk.thought, ""
+        if not thought.strip():
+            return ""
+        self._folds.append(Fold(f"{agent}: thoughts", thought))
+        shown = [[("  " + line, DIM)] for line in thought.strip().splitlines()] if self.is_verbose else []
+        return self._block("tool", [[("  ", PLAIN), *self._who(agent), ("✻ thought", DIM)], *shown])
+
+    def _blocks(self, agent: str, blocks: Iterable[str]) -> str:
+        return "".join(self._markdown(agent, block) for block in blocks)
+
+    def _markdown(self, agent: str, block: str) -> str:
+        width = self._look.width() - _MARKDOWN_MARGIN
+        if agent == LEAD:
+            return self._set_off(block, render(block, width, self._look.colour, self._look.is_unicode))
+        name = self._look.paint([(f"{agent} │ ", self._colours.of(agent))])
+        lines = render(block, width - len(agent) - 3, self._look.colour, self._look.is_unicode).rstrip("\n").split("\n")
+        return self.prose("\n".join(name + line for line in lines), f"text of {agent}")
+
+    def _set_off(self, block: str, lines: str) -> str:
+        """Blocks of one answer have a blank line between them, pieces of one block have none."""
+        follows = self._last_kind == "text" and self._block_goes_on
+        gap = "\n" if self._last_kind and not follows else ""
+        self._last_kind, self._block_goes_on = "text", goes_on(block)
+        return gap + lines
+
+    def _name(self, agent: str) -> str:
+        return "" if agent == LEAD else f"{agent} "
+
+    def _who(self, agent: str) -> Line:
+        return [(self._name(agent), self._colours.of(agent))] if agent != LEAD else []
+
+    def _block(self, kind: str, lines: Iterable[Line]) -> str:
+        """Lines that belong together; a blank line sets them off from what is of another kind."""
+        return self.prose("\n".join(self._look.paint(line) for line in lines), kind)
+
+
+def short_outcome(event: events.ToolFinished) -> str:
+    """What came of a call, in a few words."""
+    if event.is_error:
+        return "interrupted" if event.content.startswith(INTERRUPTED_CALL) else "failed"
+    if event.display.diff:
+        return _changed(event.display.diff)
+    content = event.content.strip()
+    if event.tool == "bash" and (ending := _EXIT.search(content)):
+        return ending[1]
+    lines = content.splitlines()
+    if len(lines) == 1 and len(content) <= 60:
+        return one_line(content)
+    return f"{len(lines)} lines" if lines else ""
+
+
+def took(seconds: float) -> str:
+    return f"{seconds:.1f}s" if seconds < 60 else short_time(seconds)
+
+
+def _changed(diff: str) -> str:
+    lines = [line for line in diff.splitlines() if not line.startswith(("+++", "---"))]
+    added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
+    return f"+{added} -{removed}"
+
+
+def _short_diff(diff: str) -> list[Line]:
+    lines = diff_lines("\n".join(line for line in diff.splitlines() if not line.startswith(("--- ", "+++ "))))
+    return [*lines[:DIFF_LINES], *_more(len(lines) - DIFF_LINES, "lines")]
+
+
+def _more(count: int, what: str) -> list[Line]:
+    return [[(f"    … {count} more {what} (Ctrl-O)", DIM)]] if count > 0 else []
+
+
+_SHOWN: dict[type, Callable[[Scroll, Any], str]] = {
+    events.LineTaken: Scroll._line_taken,
+    events.TextArrived: Scroll._text,
+    events.ThinkingArrived: Scroll._thinking,
+    events.RetryScheduled: Scroll._retry,
+    events.Recorded: Scroll._recorded,
+    events.TurnEnded: Scroll._turn_ended,
+    events.ToolProgress: Scroll._progress,
+    events.ToolFinished: Scroll._tool,
+    events.MailSent: Scroll._mail,
+    events.LimitHit: Scroll._limit,
+    events.Notice: Scroll._notice,
+}
+"""How each kind is shown; those that are missing are not."""

@@ -1,0 +1,29 @@
+"""Tables and choices of commands, set in colour and fitted to the width of the terminal."""
+
+from __future__ import annotations
+
+from teamcli.commands.base import Choice
+from teamcli.table import Table
+from teamcli.ui.cells import word_wrapped
+from teamcli.ui.look import BOLD, CYAN, DIM, GREEN, PLAIN, RED, YELLOW, Line, Look, Piece
+
+STYLES = {"name": BOLD, "dim": DIM, "good": GREEN, "warn": YELLOW, "bad": RED}
+
+
+def set_table(table: Table, look: Look) -> str:
+    width = look.width() - 1
+    shown: list[Line] = []
+    for line in table.lines(width):
+        pieces = [(cell.text, STYLES.get(cell.style, PLAIN)) for cell in line]
+        # A title or note is a sentence; the cells of a row are cut to the width already.
+        shown.append([(word_wrapped(pieces[0][0], width), pieces[0][1])] if len(pieces) == 1 else pieces)
+    return "".join(look.paint(line).rstrip() + "\n" for line in shown)
+
+
+def choice_lines(choice: Choice) -> list[Line]:
+    width = max((len(option.value) for option in choice.options), default=0)
+    lines: list[Line] = [[(choice.title, BOLD)]]
+    for number, option in enumerate(choice.options, start=1):
+        mark: Piece = ("● ", GREEN) if option.is_current else ("  ", PLAIN)
+        lines.append([(f"{number:>4} ", CYAN), mark, (f"{option.value:<{width}}  ", PLAIN), (option.label, DIM)])
+    return lines

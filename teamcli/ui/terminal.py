@@ -1,0 +1,347 @@
+"""The REPL at a terminal. The prompt has the main thread for ever; lines are served in a second thread, agents work in
+their own, and a painter puts what they do above the prompt."""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from signal import SIGHUP, SIGTERM
+from typing import TextIO, cast
+
+from prompt_toolkit.patch_stdout import StdoutProxy
+
+from teamcli.agent import events
+from teamcli.agent.events import Event
+from teamcli.agent.permissions import Mode
+from teamcli.cancel import CancelScope
+from teamcli.commands.arguments import candidates
+from teamcli.commands.base import Choice, Diff, Expand, Job, Leave, Shown, Table, Verbosity, plain
+from teamcli.commands.base import Kind as ArgumentKind
+from teamcli.commands.catalog import all_commands
+from teamcli.errors import Cancelled, TeamcliError
+from teamcli.files import open_private
+from teamcli.llm.pricing import context_tokens
+from teamcli.options import ExitStatus
+from teamcli.plain import neutralise, one_line
+from teamcli.session import EMBEDDED, LEAD, Session
+from teamcli.team.message import MessageType
+from teamcli.team.requests import Kind
+from teamcli.team.roster import Member
+from teamcli.ui.banner import banner, farewell, inbox_tip
+from teamcli.ui.cells import wrapped_pieces
+from teamcli.ui.completion import LineCompleter, Offer
+from teamcli.ui.look import DIM, RED, YELLOW, AgentColours, Line, Look
+from teamcli.ui.notify import Notifier
+from teamcli.ui.painter import Painter
+from teamcli.ui.plain_prompt import AroundThePrompt, PlainPrompt
+from teamcli.ui.prompt import LivePrompt
+from teamcli.ui.questions import Asked, ChoiceQuestion, Desk, PlanQuestion
+from teamcli.ui.repl import Repl
+from teamcli.ui.scroll import Scroll
+from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
+from teamcli.ui.status import AgentState, Meter, StatusBoard, meter_line
+from teamcli.ui.tables import set_table
+
+TAIL_LINES = 6
+MODES = (Mode.DEFAULT, Mode.ACCEPT_EDITS, Mode.PLAN)
+"""What Shift-Tab goes through; the mode that asks nothing must be named."""
+
+
+class Terminal(Repl):
+    """Connects the prompt, the painter and the session. Serves as the prompt's host."""
+
+    def __init__(self, session: Session, desk: Desk, out: TextIO) -> None:
+        super().__init__(session)
+        members = session.team.roster.members()
+        self._desk = desk
+        self._look = Look.of(sys.__stdout__ or sys.stdout)
+        self._board = StatusBoard(LEAD, map(_agent_state, members))
+        self._scroll = Scroll(self._look, AgentColours([member.name for member in members]), "banner")
+        self._scroll.echoes = not is_dumb()
+        self._typed: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._jobs: list[CancelScope] = []
+        self._shell_line = ""
+        """What a command of the user's own has printed of a line that is not finished."""
+        self._wants_tip = not members
+        self._hired = ""
+        self._prompt = PlainPrompt(self, desk, self._look) if is_dumb() else self._live_prompt()
+        self._notifier = Notifier(session.preferences.notify, self._prompt.ring)
+        self._painter = Painter(self._scroll, self._board, out, self._prompt.redraw)
+        self._painter.before = self._note_event
+        self._unread = 0
+        self._context_share: float | None = None
+        desk.on_question = self._question_came
+        for request in session.team.roster.requests.standing(kind=Kind.PLAN):
+            self._lay_plan_down(request.id)
+
+    def _live_prompt(self) -> LivePrompt:
+        history = self._session.state.root / "history"
+        os.close(open_private(history, os.O_WRONLY | os.O_CREAT))
+        use_vi = self._session.preferences.vi_mode
+        return LivePrompt(self, self._desk, self._look, history, _completer(self._session), use_vi)
+
+    def run(self, first_task: str) -> None:
+        """Until the user leaves."""
+        self._session.events.subscribe(self._painter)
+        threading.Thread(target=self._serve_lines, name="typed", daemon=True).start()
+        self._painter.start()
+        if first_task:
+            self._typed.put(first_task)
+        try:
+            self._prompt.run(on_ready=lambda: in_thread(self._session.warm_up, "warm-up"))
+        finally:
+            self._painter.stop()
+
+    # Lines, in the thread that serves them
+
+    def _serve_lines(self) -> None:
+        while True:
+            line = self._typed.get()
+            try:
+                self.serve(line)
+            except Leave:
+                self._prompt.exit()
+            except TeamcliError as e:
+                self._say(f"teamcli: {e}", RED)
+            except Exception as e:  # boundary: a bug in a command must not take the prompt's ears
+                self._say(f"teamcli: {type(e).__name__}: {e}", RED)
+                raise
+
+    def task(self, text: str) -> None:
+        self._session.submit(text)
+        self._prompt.redraw()
+
+    def echo(self, line: str) -> None:
+        self._painter.paint(lambda scroll: scroll.typed(line))
+
+    def show(self, shown: Shown) -> None:
+        match shown:
+            case Table():
+                self._painter.paint(lambda scroll: scroll.prose(set_table(shown, self._look)))
+            case Choice():
+                self._desk.lay_down(ChoiceQuestion(shown))
+            case Expand():
+                self._painter.paint(lambda scroll: scroll.expand(shown.which))
+            case Verbosity():
+                self._painter.paint(partial(_switch_verbosity, on=shown.on))
+            case Diff():
+                self._painter.paint(lambda scroll: scroll.diff(shown.text, shown.title))
+            case Job():
+                self._run(shown)
+            case _:
+                self._say(plain(shown))
+
+    def run_job(self, run: Callable[[CancelScope], Shown]) -> None:
+        """In a thread of its own: the next line need not wait for it."""
+        scope = self._session.cancel.child()
+        self._jobs.append(scope)
+
+        def work() -> None:
+            try:
+                ending = run(scope)
+                self._finish_shell_line()
+                if ending:
+                    self.show(ending)
+            except Cancelled:
+                self._say("Interrupted", YELLOW)
+            except TeamcliError as e:
+                self._say(f"teamcli: {e}", RED)
+            finally:
+                self._jobs.remove(scope)
+
+        threading.Thread(target=work, name="job", daemon=True).start()
+
+    def stream_output(self, text: str) -> None:
+        whole, _, self._shell_line = (self._shell_line + text).rpartition("\n")
+        if whole:
+            self._painter.paint(lambda scroll: scroll.output(whole))
+
+    def _finish_shell_line(self) -> None:
+        if rest := self._shell_line:
+            self._shell_line = ""
+            self._painter.paint(lambda scroll: scroll.output(rest))
+
+    def _say(self, text: str, colour: str = "") -> None:
+        self._painter.paint(lambda scroll: scroll.note(text, colour))
+
+    # What the prompt asks for, in the main thread
+
+    def enter(self, text: str) -> None:
+        if text.strip():
+            self._notifier.user_is_here()
+            self._typed.put(text)
+
+    def interrupt(self) -> bool:
+        for scope in tuple(self._jobs):
+            scope.cancel("interrupted by the user")
+            return True
+        return self._session.interrupt()
+
+    def take_back(self) -> str | None:
+        return self._session.take_back()
+
+    def next_mode(self) -> None:
+        mode = self._session.permits.policy.mode
+        following = MODES[(MODES.index(mode) + 1) % len(MODES)] if mode in MODES else MODES[0]
+        self._session.permits.set_mode(following)
+
+    def expand(self) -> None:
+        self.show(Expand(1))
+
+    def leave(self) -> None:
+        self._prompt.exit()
+
+    def show_question(self, asked: Asked) -> list[Line]:
+        lines = asked.lines()
+        if len(wrapped_pieces(lines, self._look.width() - 1)) <= max(4, _rows() // 3):
+            return lines
+        self._painter.paint(lambda scroll: scroll.question(lines))
+        return lines[:1]
+
+    def answer(self, asked: Asked, text: str) -> bool:
+        try:
+            shown = asked.take(text)
+        except TeamcliError as e:
+            self._say(f"teamcli: {e}", RED)
+            return True
+        if shown is not None:
+            self.show(shown)
+        return shown is not None
+
+    def above(self) -> list[Line]:
+        rows = max(1, min(TAIL_LINES, _rows() // 4))
+        tail = self._scroll.tail(rows)
+        if self._shell_line:
+            tail.append([(self._shell_line, "")])
+        queued: list[Line] = [
+            [("  queued: ", YELLOW), (one_line(text), DIM), ("  (Up takes it back)", DIM)]
+            for text in self._session.lead.queued
+        ]
+        return [*tail, *queued]
+
+    def bar(self, width: int, hint: str) -> list[Line]:
+        now = time.monotonic()
+        asking = [asked.agent for asked in self._desk.open]
+        aside = len(asking) > 0 and self._desk.current is None
+        hint = hint or ("Enter answers" if aside else "Esc interrupts" if self._board.lead_is_working else "/help")
+        return [self._board.agent_line(width, now, asking), meter_line(self._meter(), hint, width)]
+
+    def _meter(self) -> Meter:
+        session = self._session
+        used = session.budget
+        cost = f"${used.spent_usd:.2f}" if used.is_known else f"{session.usage.context_tokens:,} tokens"
+        return Meter(session.model, session.permits.policy.mode, self._context_share, cost, self._unread)
+
+    # Events, in the painter's thread
+
+    def _note_event(self, event: Event) -> None:
+        match event:
+            case events.Answered() if event.agent == LEAD and event.model != EMBEDDED:
+                self._context_share = event.usage.context_tokens / context_tokens(event.model)
+            case events.MailSent():
+                self._mail_was_sent(event)
+            case events.StatusChanged(status="spawning") if self._wants_tip:
+                self._hired = event.agent
+            case events.ToolFinished() if self._hired:
+                self._wants_tip, hired, self._hired = False, self._hired, ""
+                self._painter.paint(lambda scroll: scroll.note(inbox_tip(hired), DIM))
+            case events.TurnStarted() | events.TurnEnded():
+                self._unread = len(self._session.lead.mailbox.look())
+                self._notifier.work_changed(self._board.is_busy)
+
+    def _mail_was_sent(self, event: events.MailSent) -> None:
+        self._unread = len(self._session.lead.mailbox.look())
+        if event.type == MessageType.PLAN_APPROVAL_REQUEST:
+            self._lay_plan_down(str(event.fields.get("request_id", "")))
+
+    def _lay_plan_down(self, request_id: str) -> None:
+        requests = self._session.team.roster.requests
+
+        def still_open(id: str) -> bool:
+            return any(request.id == id for request in requests.standing(kind=Kind.PLAN))
+
+        if still_open(request_id):
+            review = partial(self._session.team.review_plan, "user")
+            self._desk.lay_down(PlanQuestion(requests.get(request_id), still_open, review))
+
+    def _question_came(self) -> None:
+        self._notifier.question_waits()
+        self._prompt.redraw()
+
+
+def _completer(session: Session) -> LineCompleter:
+    def teammates() -> list[Offer]:
+        return [(member.name, f"{member.role}, {member.status}") for member in session.team.roster.members()]
+
+    def values(kind: ArgumentKind) -> list[Offer]:
+        return [(option.value, option.label) for option in candidates(session, kind)]
+
+    return LineCompleter(lambda: all_commands(session), teammates, values, session.workspace.root)
+
+
+def _switch_verbosity(scroll: Scroll, on: bool | None) -> str:
+    scroll.is_verbose = not scroll.is_verbose if on is None else on
+    return scroll.note("Everything is shown." if scroll.is_verbose else "Only what matters is shown.", DIM)
+
+
+def _agent_state(member: Member) -> AgentState:
+    notes = [word for word in ("interrupted", "paused") if getattr(member, word)]
+    return AgentState(member.name, member.status, ", ".join([*notes, *(["error"] if member.error else [])]))
+
+
+def is_dumb() -> bool:
+    """Whether the terminal can only print."""
+    return os.environ.get("TERM", "dumb") in ("dumb", "unknown", "")
+
+
+def _rows() -> int:
+    try:
+        return os.get_terminal_size((sys.__stdout__ or sys.stdout).fileno()).lines
+    except (OSError, ValueError):
+        return 24
+
+
+@contextmanager
+def above_the_prompt() -> Iterator[TextIO]:
+    """Whatever is printed inside the block, by whomever, appears above the prompt, in whole lines."""
+    if is_dumb():
+        yield cast(TextIO, AroundThePrompt(sys.stdout))
+        return
+    before = sys.stdout, sys.stderr
+    with StdoutProxy(raw=True, sleep_between_writes=0.02) as proxy:
+        out = cast(TextIO, proxy)
+        sys.stdout = sys.stderr = out
+        try:
+            yield out
+        finally:
+            sys.stdout, sys.stderr = before
+
+
+def ask_trust(directory: Path, offers: tuple[str, ...]) -> bool:
+    """Whether to use what a directory brings along; asked once, before anything of it is used."""
+    print(f"{neutralise(str(directory))} brings along:", *(f"  - {neutralise(offer)}" for offer in offers), sep="\n")
+    try:
+        answer = input("Trust it? Without, teamcli goes on and leaves these unused. [y/N] ")
+    except (EOFError, KeyboardInterrupt):
+        return False
+    return answer.strip().lower() in ("y", "yes")
+
+
+def run_terminal(session: Session, first_task: str, desk: Desk) -> int:
+    """Leaving is no failure, whatever became of the tasks."""
+    print(banner(session, Look.of(sys.stdout)), end="", flush=True)
+    with signals_raise(SIGTERM, SIGHUP):
+        try:
+            with above_the_prompt() as out:
+                Terminal(session, desk, out).run(first_task)
+        except SignalReceived as e:
+            return e.exit_code
+    print(farewell(session))
+    return ExitStatus.DONE

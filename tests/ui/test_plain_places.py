@@ -1,0 +1,108 @@
+"""Terminals that can do less, and windows that change: the screen stays right."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.fake_api import FakeAPI, answer, drip, text, tool
+from tests.support.program import Program
+from tests.support.screen import Screen
+from tests.support.waiting import wait_until
+
+PROMPT = "team >>"
+ANSWER = (
+    "# Title\n\nSome **bold** `code`.\n\n" + "word " * 60 + "\n\n- 漢字 and 🚀\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
+)
+
+
+def colour_codes(raw: str) -> list[str]:
+    return [code for code in re.findall(r"\x1b\[([0-9;]*)m", raw) if code.strip("0;")]
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+def test_every_width_shows_the_answer_the_prompt_and_the_bar(program: Program, columns: int) -> None:
+    with FakeAPI([tool("bash", command="echo " + "long " * 40), text(ANSWER)]) as api:
+        program.url = api.url
+        with Screen(program, "--permission-mode", "bypassPermissions", columns=columns) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("go\r")
+            screen.wait_for("漢字 and 🚀")
+            screen.wait_for("○ lead")
+            assert "Title" in screen.text and f"{PROMPT} go" in screen.text and "bypassPermi" in screen.text
+            assert screen.text.count("○ lead") == 1
+
+
+def test_no_color_means_none(program: Program) -> None:
+    program.variables["NO_COLOR"] = "1"
+    with FakeAPI([text(ANSWER)]) as api:
+        program.url = api.url
+        with Screen(program) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("go\r")
+            screen.wait_for("漢字 and 🚀")
+            assert colour_codes(screen.raw) == []
+
+
+def test_a_dumb_terminal_gets_plain_text_and_can_answer(program: Program) -> None:
+    program.variables["TERM"] = "dumb"
+    with FakeAPI([tool("bash", command="touch made"), text("The end.")]) as api:
+        program.url = api.url
+        with Screen(program) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("go\r")
+            screen.wait_for("$ touch made")
+            screen.type("y\r")
+            screen.wait_for("The end.")
+            screen.type("q\r")
+            assert screen.wait_for_end() == 0
+            assert colour_codes(screen.raw) == []
+    assert (program.directory / "made").exists()
+
+
+def test_a_locale_without_unicode_gets_letters(program: Program) -> None:
+    program.variables |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    with FakeAPI([tool("bash", command="true"), text("- one\n- two, naïve\n")]) as api:
+        program.url = api.url
+        with Screen(program, "--permission-mode", "bypassPermissions") as screen:
+            screen.wait_for(PROMPT)
+            screen.type("go\r")
+            screen.wait_for("two, na")
+            assert screen.raw.isascii()
+
+
+@pytest.fixture
+def tmux(program: Program, tmp_path: Path) -> Iterator[list[str]]:
+    if shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed")
+    command = ["tmux", "-S", str(tmp_path / uuid.uuid4().hex[:8])]
+    yield command
+    subprocess.run([*command, "kill-server"], capture_output=True, check=False)
+
+
+def test_resizing_while_text_streams_leaves_one_prompt_and_loses_nothing(program: Program, tmux: list[str]) -> None:
+    def run(*arguments: str) -> str:
+        return subprocess.run([*tmux, *arguments], capture_output=True, text=True, check=True, timeout=30).stdout
+
+    lines = "".join(f"line {number:03d} of the answer\n\n" for number in range(120))
+    with FakeAPI([answer(text(lines, pieces=120), drip(0.02))]) as api:
+        program.url = api.url
+        environment = [item for pair in program.env().items() for item in ("-e", "=".join(pair))]
+        options = ["-d", "-x", "80", "-y", "24", *environment, "-c", str(program.directory)]
+        run("new-session", *options, *program.command(()))
+        run("set-option", "-g", "history-limit", "5000")
+        wait_until(lambda: PROMPT in run("capture-pane", "-p"))
+        run("send-keys", "go", "Enter")
+        for width, row in ((60, 10), (110, 30), (40, 50), (80, 70)):
+            wait_until(lambda row=row: f"line {row:03d}" in run("capture-pane", "-p", "-S-"))
+            run("resize-window", "-x", str(width), "-y", "24")
+        wait_until(lambda: "line 119" in run("capture-pane", "-p") and "○ lead" in run("capture-pane", "-p"))
+        shown = run("capture-pane", "-p", "-S-")
+    assert [int(number) for number in re.findall(r"line (\d+) of", shown)] == list(range(120))
+    assert shown.count(PROMPT) == 2 and shown.count("○ lead") == 1

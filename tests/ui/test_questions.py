@@ -1,0 +1,92 @@
+"""Questions at the prompt: how they are answered, and how they wait."""
+
+from __future__ import annotations
+
+import pytest
+
+from teamcli.agent.approval import Consent, Question, Reply
+from teamcli.agent.tool import Display
+from teamcli.cancel import CancelScope
+from teamcli.commands.base import Choice, Option
+from teamcli.ui.pastes import Pastes
+from teamcli.ui.questions import ChoiceQuestion, Desk, PermissionQuestion, is_answer
+
+
+def question(agent: str = "alice", rule: str = "bash(ls)") -> Question:
+    return Question(agent, "bash", Display("$ ls", text="$ ls\n-la"), rule)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reply"),
+    [
+        ("y", Reply(Consent.ONCE)),
+        ("Yes", Reply(Consent.ONCE)),
+        ("a", Reply(Consent.ALWAYS)),
+        ("always", Reply(Consent.ALWAYS)),
+        ("n", Reply(Consent.NO)),
+        ("no", Reply(Consent.NO)),
+        ("n use tee", Reply(Consent.NO, "use tee")),
+        ("No, use tee", Reply(Consent.NO, "use tee")),
+    ],
+)
+def test_answers(answer: str, reply: Reply) -> None:
+    asked = question()
+    assert PermissionQuestion(asked).take(answer) and asked.wait(CancelScope()) == reply
+
+
+@pytest.mark.parametrize("text", ["fix the tests", "yes please do", "add a test", "yet another", "nothing"])
+def test_what_is_no_answer_leaves_a_teammates_question_open(text: str) -> None:
+    asked = question()
+    assert PermissionQuestion(asked).take(text) is None and asked.is_open
+
+
+def test_the_lead_takes_any_other_word_as_a_refusal_with_its_reason() -> None:
+    asked = question(agent="lead")
+    assert PermissionQuestion(asked).take("use tee instead") and asked.wait(CancelScope()).feedback == "use tee instead"
+
+
+def test_everything_that_would_happen_is_shown() -> None:
+    lines = ["".join(text for text, _ in line) for line in PermissionQuestion(question()).lines()]
+    assert lines == ["▲ alice wants to use bash:", "  $ ls", "  -la"]
+
+
+def test_they_wait_in_order_and_what_is_closed_elsewhere_goes() -> None:
+    desk = Desk()
+    first, second = question("alice"), question("bob")
+    desk.ask(first)
+    desk.ask(second)
+    assert desk.current and desk.current.agent == "alice" and len(desk.open) == 2
+    first.answer(Reply(Consent.NO))
+    assert desk.current.agent == "bob" and len(desk.open) == 1
+
+
+def test_put_aside_they_still_wait_and_come_back() -> None:
+    desk = Desk()
+    desk.ask(question())
+    assert desk.current
+    desk.put_aside(desk.current)
+    assert desk.current is None and len(desk.open) == 1
+    assert desk.bring_back() and desk.current
+    assert not desk.bring_back()
+
+
+def test_a_choice_takes_a_number_or_a_value_and_lets_other_lines_pass() -> None:
+    def ask(answer: str) -> object:
+        choice = Choice("Which?", (Option("one", ""), Option("two", "")), lambda value: f"took {value}")
+        return ChoiceQuestion(choice).take(answer)
+
+    assert [ask("2"), ask("one"), ask("3"), ask("do something else")] == ["took two", "took one", None, None]
+
+
+def test_words_that_can_be_an_answer() -> None:
+    assert all(map(is_answer, ["y", "N", "always", "no: because", "n, because"]))
+    assert not any(map(is_answer, ["yesterday", "", "add", "note"]))
+
+
+def test_long_pastes_stand_as_a_mark_and_come_back_whole() -> None:
+    pastes = Pastes()
+    long = "\r".join(f"line {number}" for number in range(200))
+    mark = pastes.folded(long)
+    assert mark == "[pasted 200 lines, 1]" and pastes.folded("two\r\nlines") == "two\nlines"
+    assert pastes.unfolded(f"look: {mark}!") == f"look: {long}!".replace("\r", "\n")
+    assert pastes.folded("x" * 3000) == "[pasted 3000 characters, 2]"

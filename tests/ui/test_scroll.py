@@ -1,0 +1,164 @@
+"""What stands above the prompt after each event."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from teamcli.agent import events
+from teamcli.agent.conversation import INTERRUPTED_CALL, text_block
+from teamcli.agent.events import Event, Outcome
+from teamcli.agent.tool import Display
+from teamcli.llm.types import Message
+from teamcli.ui.look import AgentColours, Look
+from teamcli.ui.scroll import Scroll
+
+
+def look(width: int = 80, colour: str | None = None, is_unicode: bool = True) -> Look:
+    return Look(colour, is_unicode, lambda: width)
+
+
+def shown(*happened: Event, scroll: Scroll | None = None) -> str:
+    scroll = scroll or Scroll(look(), AgentColours())
+    return "".join(scroll.show(event) for event in happened)
+
+
+def tool(content: str = "ok", agent: str = "lead", title: str = "$ make", **more: object) -> events.ToolFinished:
+    made = events.ToolFinished(agent, "c1", "bash", Display(title), content, False, 1.25)
+    return made._replace(**more)
+
+
+def recorded(agent: str = "lead") -> events.Recorded:
+    return events.Recorded(agent, Message("assistant", (text_block("x"),)))
+
+
+def test_an_answer_appears_in_finished_blocks_and_the_rest_is_the_tail() -> None:
+    scroll = Scroll(look(), AgentColours())
+    out = shown(events.TextArrived("lead", "# One\n\nfirst *part*\n\nsec"), scroll=scroll)
+    assert "One" in out and "first part" in out and "sec" not in out
+    assert scroll.tail(6) == [[("sec", "")]]
+    assert shown(events.TextArrived("lead", "ond"), recorded(), scroll=scroll).strip() == "second"
+    assert scroll.tail(6) == []
+
+
+def test_the_tail_is_bounded_and_wrapped() -> None:
+    scroll = Scroll(look(width=21), AgentColours())
+    shown(events.TextArrived("lead", "word " * 100), scroll=scroll)
+    tail = scroll.tail(3)
+    assert len(tail) == 3 and all(len(line[0][0]) <= 20 for line in tail)
+
+
+def test_what_a_failed_call_had_streamed_is_dropped() -> None:
+    scroll = Scroll(look(), AgentColours())
+    out = shown(
+        events.TextArrived("lead", "void"), events.RetryScheduled("lead", 12.0, 1, 5, "overloaded"), scroll=scroll
+    )
+    assert out.strip() == "overloaded; trying again in 12 s (1 of 5)" and scroll.tail(3) == []
+
+
+def test_a_call_is_one_line_with_its_outcome() -> None:
+    assert shown(tool("a\nb\nc")) == "  ✓ $ make  1.2s · 3 lines\n"
+    assert shown(tool("done")) == "  ✓ $ make  1.2s · done\n"
+    assert shown(tool("x\n[exit code 2]")) == "  ✗ $ make  1.2s · exit code 2\n"
+    assert shown(tool("Error: no such thing", is_error=True)) == "  ✗ $ make  1.2s · failed\n    Error: no such thing\n"
+    assert shown(tool(INTERRUPTED_CALL, is_error=True)) == "  ✗ $ make  1.2s · interrupted\n"
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_a_call_fits_the_width(width: int) -> None:
+    scroll = Scroll(look(width), AgentColours())
+    out = shown(tool("a\nb", agent="alice", title="$ " + "long " * 60), scroll=scroll)
+    assert out.count("\n") == 1 and len(out.strip("\n")) < width and out.rstrip().endswith("2 lines")
+
+
+def test_an_edit_shows_its_diff_and_a_long_one_is_folded() -> None:
+    diff = "--- a/x\n+++ b/x\n@@ -1,1 +1,40 @@\n-old\n" + "\n".join(f"+new {n}" for n in range(40))
+    scroll = Scroll(look(colour="standard"), AgentColours())
+    out = shown(tool("Edited x", display=Display("edit x", diff=diff)), scroll=scroll)
+    assert "+40 -1" in out and "\x1b[31m    -old\x1b[0m" in out and "\x1b[32m    +new 0\x1b[0m" in out
+    assert "new 39" not in out and "18 more lines (Ctrl-O)" in out
+    assert "new 39" in scroll.expand(1)
+
+
+def test_teammates_are_named_in_their_colour_and_only_the_leads_text_is_shown() -> None:
+    scroll = Scroll(look(colour="standard"), AgentColours())
+    out = shown(events.TextArrived("alice", "murmur\n\n"), tool(agent="alice"), tool(agent="bob"), scroll=scroll)
+    alice, bob = re.findall(r"\x1b\[(\d+)m(?:alice|bob) \x1b", out)
+    assert alice != bob and "murmur" not in out
+
+
+def test_verbose_shows_teammates_text_output_and_thoughts() -> None:
+    scroll = Scroll(look(), AgentColours())
+    scroll.is_verbose = True
+    out = shown(
+        events.ThinkingArrived("alice", "hm"),
+        events.TextArrived("alice", "murmur\n\n"),
+        tool("one\ntwo", agent="alice"),
+        scroll=scroll,
+    )
+    assert "hm" in out and "alice │ murmur" in out and "    one\n    two" in out
+
+
+def test_thinking_is_folded() -> None:
+    scroll = Scroll(look(), AgentColours())
+    out = shown(events.ThinkingArrived("lead", "deep thought"), events.TextArrived("lead", "so\n\n"), scroll=scroll)
+    assert "deep" not in out and "thought" in out
+    assert "deep thought" in scroll.expand(1)
+
+
+def test_mail_is_one_line_but_what_the_user_asked_for_is_whole() -> None:
+    long = "word " * 60
+    mail = events.MailSent("alice", "lead", "result", long, {})
+    assert (
+        shown(mail).count("\n") == 1
+        and "alice → lead result: word" in shown(mail)
+        and shown(mail).rstrip().endswith("…")
+    )
+    assert long.strip() in shown(mail._replace(fields={"by_user": True}))
+    assert long.strip() in shown(mail._replace(type="error"))
+
+
+def test_a_long_line_of_the_users_is_echoed_in_part() -> None:
+    out = shown(events.LineTaken("lead", "\n".join(f"line {n}" for n in range(200))))
+    assert out.startswith("team >> line 0\n        line 1\n") and "192 more lines" in out
+
+
+def test_an_interruption_is_said_for_the_lead_only() -> None:
+    assert shown(events.TurnEnded("lead", Outcome.INTERRUPTED, "", 1.0)) == "Interrupted\n"
+    assert shown(events.TurnEnded("alice", Outcome.INTERRUPTED, "", 1.0)) == ""
+
+
+def test_nothing_in_any_text_drives_the_terminal() -> None:
+    evil = "\x1b[2J\x1b]0;x\x07"
+    scroll = Scroll(look(), AgentColours())
+    scroll.is_verbose = True
+    out = shown(
+        events.LineTaken("lead", evil),
+        events.TextArrived("lead", f"a{evil}\n\n"),
+        events.TextArrived("alice", f"```\n{evil}\n```\n"),
+        events.ThinkingArrived("lead", evil),
+        recorded(),
+        tool(evil, title=evil, display=Display(evil, diff=f"+{evil}")),
+        tool(evil, is_error=True),
+        events.MailSent("alice", "lead", "error", evil, {}),
+        events.Notice("alice", evil),
+        events.RetryScheduled("lead", 1.0, 1, 2, evil),
+        events.LimitHit("alice", evil, "turns", False),
+        scroll=scroll,
+    )
+    assert "\x1b" not in out + scroll.expand(1) + scroll.output(evil) and "\x07" not in out and "␛" in out
+
+
+def test_without_unicode_there_are_letters() -> None:
+    scroll = Scroll(look(is_unicode=False), AgentColours())
+    out = shown(tool(), tool("x\ny", agent="bob"), events.MailSent("a", "b", "message", "x", {}), scroll=scroll)
+    assert out.isascii()
+
+
+def test_folds_are_bounded_and_counted_from_the_newest() -> None:
+    scroll = Scroll(look(), AgentColours())
+    assert "Nothing is folded" in scroll.expand(1)
+    for number in range(300):
+        shown(tool(f"output {number}"), scroll=scroll)
+    assert "output 299" in scroll.expand(1) and "output 298" in scroll.expand(2) and "Only 200" in scroll.expand(201)

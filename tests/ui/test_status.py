@@ -1,0 +1,96 @@
+"""The status bar: what it says of each agent, at every width."""
+
+from __future__ import annotations
+
+import pytest
+
+from teamcli.agent import events
+from teamcli.agent.events import Event, Outcome
+from teamcli.agent.tool import Display
+from teamcli.ui.cells import clipped, width_of, wrapped, wrapped_pieces
+from teamcli.ui.look import Piece
+from teamcli.ui.status import AgentState, Meter, StatusBoard, meter_line, short_time
+
+
+def text(line: list[Piece]) -> str:
+    return "".join(piece for piece, _ in line)
+
+
+def board(*happened: Event, now: float = 0.0) -> StatusBoard:
+    made = StatusBoard("lead", [AgentState("alice"), AgentState("bob", note="interrupted")])
+    for event in happened:
+        made.apply(event, now)
+    return made
+
+
+def tool_started(agent: str = "lead", title: str = "$ pytest -q") -> events.ToolStarted:
+    return events.ToolStarted(agent, "c1", "bash", Display(title))
+
+
+def test_says_what_everybody_does_and_for_how_long() -> None:
+    shown = board(events.TurnStarted("lead"), tool_started(), events.TurnStarted("alice"))
+    assert (
+        text(shown.agent_line(120, now=75.0)) == "● lead $ pytest -q 1m15s │ ● alice thinking 1m15s │ ○ bob interrupted"
+    )
+
+
+def test_follows_a_turn_to_its_end() -> None:
+    shown = board(events.TurnStarted("lead"))
+    shown.apply(events.TextArrived("lead", "x"), 1.0)
+    assert "lead writing 2s" in text(shown.agent_line(120, now=3.0))
+    shown.apply(tool_started(), 3.0)
+    shown.apply(events.ToolFinished("lead", "c1", "bash", Display("$ pytest -q"), "", False, 1.0), 4.0)
+    assert "lead thinking 0s" in text(shown.agent_line(120, now=4.0)) and shown.lead_is_working
+    shown.apply(events.TurnEnded("lead", Outcome.DONE, "", 1.0), 5.0)
+    assert text(shown.agent_line(120, now=5.0)).startswith("○ lead │") and not shown.is_busy
+
+
+def test_counts_a_retry_down() -> None:
+    shown = board(events.TurnStarted("lead"), events.RetryScheduled("lead", 30.0, 1, 5, "overloaded"))
+    assert "lead tries again in 30 s" in text(shown.agent_line(120, now=0.0))
+    assert "lead tries again in 10 s" in text(shown.agent_line(120, now=20.0))
+    shown.apply(events.TextArrived("lead", "x"), 31.0)
+    assert "again" not in text(shown.agent_line(120, now=31.0))
+
+
+def test_shows_who_asks_and_how_a_teammate_rests() -> None:
+    shown = board(events.StatusChanged("alice", "idle", {"waiting_for": "plan review"}))
+    line = text(shown.agent_line(120, now=0.0, asking=["bob"]))
+    assert "▲ bob asks" in line and "alice waits for plan review" in line
+
+
+def test_who_is_shut_down_is_gone() -> None:
+    assert "alice" not in text(board(events.StatusChanged("alice", "shutdown", {})).agent_line(120, now=0.0))
+
+
+@pytest.mark.parametrize("width", [1, 7, 20, 40, 60, 80, 120, 400])
+def test_is_never_wider_than_the_terminal(width: int) -> None:
+    crowd = [events.TurnStarted(f"worker-{number}") for number in range(12)]
+    shown = board(*crowd, tool_started("worker-3", "$ 漢字 " * 40), events.TurnStarted("lead"))
+    assert 0 < width_of(shown.agent_line(width, now=3.0, asking=["bob"])) <= width
+    meter = Meter("claude-something-long-5-5", "bypassPermissions", 0.93, "$12.34", 7)
+    assert 0 < width_of(meter_line(meter, "Esc interrupts", width)) <= width
+
+
+def test_short_of_room_the_busy_come_first_and_the_rest_are_counted() -> None:
+    crowd = [events.TurnStarted("worker-9"), *(events.StatusChanged(f"idle-{n}", "idle", {}) for n in range(9))]
+    line = text(board(*crowd).agent_line(40, now=0.0, asking=["bob"]))
+    assert line.startswith("▲ bob asks │ ● worker-9") and line.split()[-1].startswith("+")
+
+
+def test_the_meter_drops_the_least_first() -> None:
+    meter = Meter("model", "plan", 0.05, "$0.10", 2)
+    assert (
+        text(meter_line(meter, "/help", 80)).split() == "model · plan · ✉ 2 unread · $0.10 · context 5% /help".split()
+    )
+    assert text(meter_line(meter, "/help", 30)) == "model · plan · ✉ 2 unread"
+
+
+def test_times_are_short() -> None:
+    assert [short_time(seconds) for seconds in (0.4, 59.9, 61, 3_725)] == ["0s", "59s", "1m01s", "1h02m"]
+
+
+def test_lines_are_cut_and_wrapped_by_cells() -> None:
+    assert clipped([("ab", ""), ("漢字漢字", "31")], 5) == [("ab", ""), ("漢", "31")]
+    assert wrapped("漢字ab\n\nc", 3) == ["漢", "字a", "b", "", "c"]
+    assert wrapped_pieces([[("abc", "1"), ("defg", "2")]], 4) == [[("abc", "1"), ("d", "2")], [("efg", "2")]]

@@ -1,0 +1,187 @@
+"""Typing at the prompt: while agents work, over several lines, with history, an editor and other modes."""
+
+from __future__ import annotations
+
+import json
+import stat
+
+import pytest
+
+from tests.support.fake_api import FakeAPI, answer, said_by_user, stall_after, text, tool
+from tests.support.program import Program
+from tests.support.screen import Screen
+from tests.support.waiting import wait_until
+
+PROMPT = "team >>"
+ALT_ENTER, UP, SHIFT_TAB, ESCAPE = "\x1b\r", "\x1b[A", "\x1b[Z", "\x1b"
+
+
+def stalled(words: str = "half an answer") -> object:
+    return answer(text(words, pieces=2), stall_after(4))
+
+
+def test_a_line_typed_while_the_lead_works_is_queued_and_steers_at_the_next_tool_boundary(program: Program) -> None:
+    script = [answer(tool("bash", command="true"), stall_after(2)), text("as you like")]
+    with FakeAPI(script) as api:
+        program.url = api.url
+        with Screen(program, "--permission-mode", "bypassPermissions") as screen:
+            screen.wait_for(PROMPT)
+            screen.type("work\r")
+            api.wait_for_stall()
+            screen.type("use tabs\r")
+            screen.wait_for("queued: use tabs")
+            api.release()
+            screen.wait_for("as you like")
+            assert "queued" not in screen.text and f"{PROMPT} use tabs" in screen.text
+    assert "use tabs" in said_by_user(api.requests[1])
+
+
+def test_up_takes_a_queued_line_back(program: Program) -> None:
+    with FakeAPI([stalled(), text("x")]) as api:
+        program.url = api.url
+        with Screen(program) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("work\r")
+            api.wait_for_stall()
+            screen.type("a mistake\r")
+            screen.wait_for("queued: a mistake")
+            screen.type(UP)
+            screen.wait_for(f"{PROMPT} a mistake")
+            assert "queued" not in screen.text
+            screen.type("\x15")
+            api.release()
+            screen.wait_for("○ lead")
+    assert len(api.requests) == 1
+
+
+def test_an_interruption_brings_queued_lines_back_to_the_prompt(program: Program) -> None:
+    with FakeAPI([stalled()]) as api:
+        program.url = api.url
+        with Screen(program) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("work\r")
+            api.wait_for_stall()
+            screen.type("and then this\r")
+            screen.wait_for("queued: and then this")
+            screen.type(ESCAPE)
+            screen.wait_for("Interrupted")
+            screen.wait_for(f"{PROMPT} and then this")
+    assert len(api.requests) == 1
+
+
+def test_the_growing_end_of_an_answer_stands_above_the_prompt_and_half_typed_text_stays(program: Program) -> None:
+    with FakeAPI([answer(text("first block\n\nthe growing end", pieces=2), stall_after(4)), text("x")]) as api:
+        program.url = api.url
+        with Screen(program) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("work\r")
+            api.wait_for_stall()
+            screen.type("half typed")
+            screen.wait_for("first block")
+            screen.wait_for(f"{PROMPT} half typed")
+            assert screen.text.index("first block") < screen.text.index("half typed")
+            api.release()
+            screen.wait_for("growing end")
+            screen.wait_for("○ lead")
+            screen.wait_for(f"{PROMPT} half typed")
+            assert screen.text.count("growing end") == 1
+
+
+def test_several_lines_and_a_long_paste_arrive_whole(program: Program) -> None:
+    pasted = "\n".join(f"pasted line {number}" for number in range(200))
+    with FakeAPI([text("one"), text("two")]) as api:
+        program.url = api.url
+        with Screen(program) as screen:
+            screen.wait_for(PROMPT)
+            screen.type(f"first\nsecond{ALT_ENTER}third\r")
+            screen.wait_for("one")
+            screen.type(f"look at \x1b[200~{pasted}\x1b[201~")
+            screen.wait_for("look at [pasted 200 lines, 1]")
+            screen.type(" please\r")
+            screen.wait_for("two")
+            screen.type(UP)
+            screen.wait_for("pasted line 199 please")
+    assert "first\nsecond\nthird" in said_by_user(api.requests[0])
+    assert f"look at {pasted} please" in said_by_user(api.requests[1])
+
+
+def test_history_lasts_in_the_project_and_can_be_searched(program: Program) -> None:
+    with Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("read needle.txt\r")
+        screen.wait_for("needle.txt", 2)
+        screen.type("list\r")
+        screen.wait_for("list", 2)
+        screen.type("q\r")
+        screen.wait_for_end()
+    history = program.directory / ".team/history"
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600
+    with Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("\x12need")
+        screen.wait_for("read needle.txt")
+
+
+def test_an_editor_can_be_used_for_a_line(program: Program) -> None:
+    editor = program.directory / "editor.sh"
+    editor.write_text("#!/bin/sh\nprintf 'written elsewhere' > \"$1\"\n")
+    editor.chmod(0o755)
+    program.variables["EDITOR"] = str(editor)
+    with Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("\x18\x05")
+        screen.wait_for(f"{PROMPT} written elsewhere")
+
+
+def test_vi_mode_by_setting(program: Program) -> None:
+    settings = program.home / ".teamcli/settings.json"
+    settings.parent.mkdir()
+    settings.write_text(json.dumps({"vi_mode": True}))
+    with Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("wrong word")
+        screen.wait_for("wrong word")
+        screen.type(ESCAPE)
+        screen.type("0dwi")
+        screen.wait_for(f"{PROMPT} word")
+
+
+def test_shift_tab_goes_through_the_modes_and_they_hold_at_once(program: Program) -> None:
+    with FakeAPI([tool("write_file", path="a.txt", content="x"), text("written")]) as api:
+        program.url = api.url
+        with Screen(program) as screen:
+            screen.wait_for("default")
+            screen.type(SHIFT_TAB)
+            screen.wait_for("acceptEdits")
+            screen.type(SHIFT_TAB)
+            screen.wait_for("· plan")
+            screen.type(SHIFT_TAB)
+            screen.wait_for("· default")
+            screen.type(SHIFT_TAB + "go\r")
+            screen.wait_for("written")
+    assert (program.directory / "a.txt").exists()
+
+
+def test_folded_output_can_be_seen(program: Program) -> None:
+    with FakeAPI([tool("bash", command="seq 3 1000 3000"), text("counted")]) as api:
+        program.url = api.url
+        with Screen(program, "--permission-mode", "bypassPermissions") as screen:
+            screen.wait_for(PROMPT)
+            screen.type("go\r")
+            screen.wait_for("counted")
+            assert "3 lines" in screen.text and "2003" not in screen.text
+            screen.type("\x0f")
+            screen.wait_for("2003")
+
+
+@pytest.mark.parametrize("keys", ["\x03", ESCAPE])
+def test_a_command_of_the_users_own_shows_its_output_and_can_be_ended(program: Program, keys: str) -> None:
+    with Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("!echo from the shell; touch started; sleep 60\r")
+        wait_until(lambda: (program.directory / "started").exists())
+        screen.wait_for("\nfrom the shell")
+        screen.type(keys)
+        screen.wait_for("Interrupted")
+        screen.type("/cost\r")
+        screen.wait_for("COST")
