@@ -42,6 +42,7 @@ from teamcli.settings import Settings, add_allow_rule, load_settings, loosens
 from teamcli.state import LeadLock, TeamDir, lock_holder
 from teamcli.team.bus import FileBus, load_key
 from teamcli.team.manager import TeammateManager
+from teamcli.team.pulse import Pulse
 from teamcli.team.roster import Member, Roster
 from teamcli.tools.catalog import ALL_TOOLS, preload
 from teamcli.tools.command_host import CommandHost
@@ -340,7 +341,7 @@ class _Builder:
         events.subscribe(limits.append, LimitHit)
         events.subscribe(partial(_get_ready, host), CallStarted)
 
-        roster = self._roster(team_dir, events)
+        roster = self._roster(team_dir, events, choices.settings.limits.shutdown_seconds)
         bus = FileBus(team_dir.inbox, load_key(self.place.home), choices.settings.durable, tell)
         permits = Permits(choices.policy, partial(add_allow_rule, team_dir.local_settings))
         shop = AgentShop(
@@ -361,6 +362,7 @@ class _Builder:
         lead = shop.lead(state.log, state.history, read_marks(team_dir.lead_transcript))
         team.lead = lead.lead
         events.subscribe(partial(_count_turns, roster), Answered)
+        events.subscribe(Pulse(roster, events, cancel, choices.settings.stuck_after_seconds))
         self.notes += shop.notes
         return Session(
             id=state.session_id,
@@ -391,11 +393,12 @@ class _Builder:
             limits=limits,
         )
 
-    def _roster(self, team_dir: TeamDir, events: Fanout) -> Roster:
+    def _roster(self, team_dir: TeamDir, events: Fanout, shutdown_seconds: float) -> Roster:
         roster = Roster(
             team_dir.config,
             lambda member: events(_status(member)),
             lambda text: events(Notice(LEAD, text, Severity.WARNING)),
+            shutdown_seconds=shutdown_seconds,
         )
         if roster.needs_recovery:
             found = roster.recover(team_dir.transcripts, team_dir.inbox)
@@ -405,7 +408,7 @@ class _Builder:
 
 
 def _status(member: Member) -> StatusChanged:
-    details = ("role", "error", "interrupted", "paused", "waiting_for", "incarnation")
+    details = ("role", "error", "interrupted", "paused", "waiting_for", "stuck_since", "incarnation")
     return StatusChanged(member.name, member.status, {name: v for name in details if (v := getattr(member, name))})
 
 

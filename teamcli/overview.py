@@ -76,7 +76,7 @@ class Overview(NamedTuple):
         return (LEAD, "", _status(lead.status), since, self._unread(LEAD), calls, cost, note)
 
     def _row(self, member: Member, now: float) -> tuple[str | Cell, ...]:
-        style: Style = "bad" if member.error else "warn" if member.waiting_for else "dim"
+        style: Style = "bad" if member.error else "warn" if member.waiting_for or member.stuck_since else "dim"
         return (
             member.name,
             one_line(member.role, ROLE_LIMIT),
@@ -85,7 +85,7 @@ class Overview(NamedTuple):
             self._unread(member.name),
             str(member.turns),
             dollars(member.cost_usd),
-            Cell(one_line("; ".join(_notes(member)), NOTE_LIMIT), style),
+            Cell(one_line("; ".join(_notes(member, now)), NOTE_LIMIT), style),
         )
 
     def _unread(self, name: str) -> Cell:
@@ -111,7 +111,9 @@ def _status(status: str) -> Cell:
     return Cell(status, STATUS_STYLES.get(status, ""))
 
 
-def _notes(member: Member) -> Iterable[str]:
+def _notes(member: Member, now: float) -> Iterable[str]:
+    if member.stuck_since:
+        yield f"stuck: no progress for {age(now - member.stuck_since)}"
     if member.interrupted:
         yield "interrupted"
     if member.paused:

@@ -34,6 +34,8 @@ class PermissionSettings(NamedTuple):
 class LimitSettings(NamedTuple):
     teammate_turns: int = 200
     """Model calls of a teammate for one piece of work."""
+    shutdown_seconds: float = 60.0
+    """How long a working teammate has to answer a request to shut down."""
 
 
 class Settings(NamedTuple):
@@ -56,6 +58,8 @@ class Settings(NamedTuple):
     limits: LimitSettings = LimitSettings()
     max_concurrent_calls: int | None = None
     """How many model calls of the team may run at the same time."""
+    stuck_after_seconds: float = 120.0
+    """How long a teammate may work without any sign of progress before it is shown as stuck."""
     prices: Mapping[str, Price] = MappingProxyType({})
     """Prices that the built-in list lacks, by model."""
     vi_mode: bool = False
@@ -91,6 +95,11 @@ def _object(value: Any, field: str) -> Any:
 def _dollars(value: Any, field: str) -> Any:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and 0 <= value < 1e12 else _refuse(field, "a number from 0 up")
+
+
+def _seconds(value: Any, field: str) -> Any:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and 0 < value < 1e9 else _refuse(field, "a number of seconds above 0")
 
 
 def _whole(least: int, most: float = float("inf")) -> Check:
@@ -152,8 +161,9 @@ _check = _made_of(
     thinking=_or_nothing(_object),
     prompt_caching=_flag,
     retries=_whole(0, 20),
-    limits=_made_of(LimitSettings, teammate_turns=_whole(1)),
+    limits=_made_of(LimitSettings, teammate_turns=_whole(1), shutdown_seconds=_seconds),
     max_concurrent_calls=_or_nothing(_whole(1)),
+    stuck_after_seconds=_seconds,
     prices=_each(_made_of(Price, ("input", "output"), input=_dollars, output=_dollars)),
     durable=_flag,
     vi_mode=_flag,

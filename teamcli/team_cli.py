@@ -234,7 +234,7 @@ class _Place:
     def _as_it_stands(self, member: Member) -> Member:
         """Where nothing runs nobody works: the program was killed, and the next start will find them interrupted."""
         if self.pid is None and member.status in (Status.WORKING, Status.SPAWNING):
-            return replace(member, status=Status.IDLE, interrupted=True, waiting_for="")
+            return replace(member, status=Status.IDLE, interrupted=True, waiting_for="", stuck_since=0.0)
         return member
 
     def _lead(self) -> LeadState:

@@ -172,6 +172,7 @@ def _tell_status(row: Json) -> str:
     told = {"spawning": f"spawned as {_text(row, 'role')}", "shutdown": "shut down"}.get(status, status)
     marks = [mark for mark in ("interrupted", "paused") if row.get(mark)]
     marks += [f"waiting for {_text(row, 'waiting_for')}"] if row.get("waiting_for") else []
+    marks += ["stuck"] if row.get("stuck_since") else []
     marks += [f"error: {_text(row, 'error')}"] if row.get("error") else []
     return one_line(", ".join([told, *marks]), TEXT_LIMIT)
 

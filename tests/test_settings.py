@@ -52,6 +52,8 @@ def test_null_means_the_default_where_there_may_be_nothing_and_unknown_keys_are_
         ({"retries": "3"}, "retries: should be a whole number"),
         ({"thinking": "adaptive"}, "thinking: should be an object"),
         ({"durable": 1}, "durable: should be true or false"),
+        ({"stuck_after_seconds": 0}, "stuck_after_seconds: should be a number of seconds above 0"),
+        ({"limits": {"shutdown_seconds": "1"}}, "limits.shutdown_seconds: should be a number of seconds above 0"),
         ({"limits": {"teammate_turns": 0}}, "limits.teammate_turns: should be a whole number from 1 up"),
         ({"prices": {"m": {"input": 1}}}, "prices.m.output: should be given"),
         ({"prices": {"m": {"input": -1, "output": 1}}}, "prices.m.input: should be a number from 0 up"),

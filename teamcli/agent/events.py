@@ -46,6 +46,12 @@ class CallStarted(NamedTuple):
     tool: str
 
 
+class StillArriving(NamedTuple):
+    """More of an answer has come that is not shown."""
+
+    agent: str
+
+
 class RetryScheduled(NamedTuple):
     """A model call failed and starts again after the delay; what had streamed of its answer is void."""
 
@@ -189,6 +195,7 @@ Event = (
     | TextArrived
     | ThinkingArrived
     | CallStarted
+    | StillArriving
     | RetryScheduled
     | Answered
     | Recorded

@@ -203,5 +203,7 @@ def _named(agent: str, event: StreamEvent) -> events.Event:
             return events.ThinkingArrived(agent, text)
         case llm_types.CallStarted(tool):
             return events.CallStarted(agent, tool)
+        case llm_types.StillArriving():
+            return events.StillArriving(agent)
         case llm_types.RetryScheduled(delay, attempt, of, reason):
             return events.RetryScheduled(agent, delay, attempt, of, reason)

@@ -7,6 +7,7 @@ that stands, all happens in the calling thread, and a cancel breaks its socket o
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import closing, suppress
 
@@ -27,7 +28,7 @@ from teamcli.llm.credentials import Endpoint
 from teamcli.llm.direct import DirectTransport
 from teamcli.llm.sdk import SdkTransport
 from teamcli.llm.transport import EventStream, Transport
-from teamcli.llm.types import OnEvent, Reply, Request, RetryScheduled
+from teamcli.llm.types import OnEvent, Reply, Request, RetryScheduled, StillArriving
 
 DEFAULT_RETRIES = 5
 NOTICEABLE_SECONDS = 0.5
@@ -70,11 +71,13 @@ class Client:
     def _read(self, accumulator: Accumulator, request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
         try:
             with closing(self._open(request, cancel)) as stream, cancel.on_cancel(stream.interrupt):
+                told = time.monotonic()
                 for event in stream.events:
                     cancel.check()
                     seen = accumulator.feed(event)
-                    if seen is not None:
-                        on_event(seen)
+                    if seen is not None or time.monotonic() > told + 1:
+                        on_event(seen or StillArriving())
+                        told = time.monotonic()
                     if accumulator.is_complete:
                         self._read_out(stream)
         except ModelError:

@@ -156,6 +156,10 @@ class CallStarted(NamedTuple):
     tool: str
 
 
+class StillArriving(NamedTuple):
+    """More has come that is not shown, such as the input of a call; told once a second at most."""
+
+
 class RetryScheduled(NamedTuple):
     """The call failed and will be tried again from its start; what had streamed of the answer is void.
 
@@ -168,7 +172,7 @@ class RetryScheduled(NamedTuple):
     reason: str
 
 
-StreamEvent = TextArrived | ThinkingArrived | CallStarted | RetryScheduled
+StreamEvent = TextArrived | ThinkingArrived | CallStarted | StillArriving | RetryScheduled
 OnEvent = Callable[[StreamEvent], None]
 
 

@@ -455,6 +455,7 @@ def describe_member(member: Member) -> str:
     """One line of the roster, as models and people read it."""
     marks = [mark for mark in ("interrupted", "paused") if getattr(member, mark)]
     marks += [f"waiting for {member.waiting_for}"] if member.waiting_for else []
+    marks += ["stuck"] if member.stuck_since else []
     marks += [f"error: {member.error}"] if member.error else []
     return f"  {member.name} ({member.role}): {member.status}" + (f" ({'; '.join(marks)})" if marks else "")
 

@@ -19,7 +19,7 @@ from typing import Any
 from teamcli.errors import IllegalTransition, StateError, TeamError, UnknownTeammate
 from teamcli.files import cannot, write_atomic
 from teamcli.team.message import check_name
-from teamcli.team.requests import Kind, Request, Requests
+from teamcli.team.requests import SHUTDOWN_SECONDS, Kind, Request, Requests
 from teamcli.team.team_file import (
     TRANSITIONS,
     Member,
@@ -52,6 +52,7 @@ class Roster:
         on_problem: Callable[[str], None] = lambda problem: None,
         clock: Callable[[], float] = time.time,
         counter_seconds: float = COUNTER_SECONDS,
+        shutdown_seconds: float = SHUTDOWN_SECONDS,
     ) -> None:
         """Load the file. One that is damaged is kept beside it, `problem` says so, and what can be used is.
 
@@ -65,6 +66,7 @@ class Roster:
         self._on_problem = on_problem
         self._clock = clock
         self._counter_seconds = counter_seconds
+        self._shutdown_seconds = shutdown_seconds
         self._lock = threading.RLock()  # what is in memory
         self._writing = threading.RLock()  # the file; taken before the other one, never inside it
         self._revision = self._written = 0
@@ -88,7 +90,7 @@ class Roster:
             self.problem = f"{self._path} was damaged ({'; '.join(team.problems)}); it is kept as {aside.name}"
         self._team = team
         self._members = {member.name.casefold(): member for member in team.members}
-        self.requests = Requests(self._kept, self._clock)
+        self.requests = Requests(self._kept, self._clock, self._shutdown_seconds)
         """The protocol requests, kept in the same file."""
         self.requests.load(team.requests)
 
@@ -272,7 +274,7 @@ class Roster:
     def _moved(self, member: Member, to: Status, fields: Mapping[str, Any]) -> Member:
         if to not in TRANSITIONS[member.status]:
             raise IllegalTransition(f"'{member.name}' is currently {member.status}; it cannot become {to}")
-        usual: dict[str, Any] = {"since": self._clock(), "waiting_for": ""}
+        usual: dict[str, Any] = {"since": self._clock(), "waiting_for": "", "stuck_since": 0.0}
         match to:
             case Status.IDLE:
                 usual |= {"waiting_for": self._waits_for(member.name)}

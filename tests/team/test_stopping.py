@@ -112,6 +112,39 @@ class TestPause:
 
 
 class TestShutdown:
+    def test_of_a_working_one_that_does_not_answer_the_user_is_done_all_the_same(self, program: Program) -> None:
+        program.settings(limits={"shutdown_seconds": 0.1})
+        script = TeamScript(lead=[spawn("alice"), text("hired"), text("I see")], alice=[UNTIL_GO])
+        with FakeAPI(script) as api:
+            program.url = api.url
+            with Running(program, *BYPASS) as repl:
+                repl.type("go")
+                wait_until(lambda: is_on(program))
+                repl.type("/shutdown alice")
+                wait_until(lambda: members(program)["alice"]["status"] == "shutdown")
+                repl.type("/wait")
+                repl.wait_for("Nobody works any more")
+                assert len(script.requests["lead"]) == 2
+                repl.type("and?")
+                repl.wait_for("I see")
+        assert "did not answer the user" in said_by_user(script.requests["lead"][2])
+
+    def test_that_nobody_answers_lapses_and_the_lead_is_told(self, program: Program) -> None:
+        program.settings(limits={"shutdown_seconds": 0.1})
+        wait = tool("bash", command="until [ -e on ]; do sleep 0.02; done")
+        first = [spawn("alice"), wait, tool("shutdown_request", teammate="alice")]
+
+        def lead(request: dict[str, Any], n: int) -> Any:
+            if n < len(first):
+                return first[n]
+            has_to_act = "it has lapsed" in said_by_user(request) and not (program.directory / "go").exists()
+            return tool("bash", command="touch go") if has_to_act else text("waiting")
+
+        script = TeamScript(lead=lead, alice=[UNTIL_GO, text("went on")])
+        run(program, script)
+        assert (program.directory / "go").exists()
+        assert members(program)["alice"]["status"] == "idle"
+
     def test_that_the_user_asked_for_is_made_good_after_a_restart(self, program: Program) -> None:
         script = TeamScript(lead=[spawn("alice"), text("hired")], alice=[UNTIL_GO])
         with FakeAPI(script) as api:

@@ -1,0 +1,83 @@
+"""Notices a teammate that works and shows no sign of progress. It is only shown: what to do about it is the user's.
+
+One thread for all; it sleeps until somebody could be due, and starts with the first sign of a teammate.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from teamcli.agent.events import Emit, Event, Notice, Severity, StatusChanged
+from teamcli.cancel import CancelScope
+from teamcli.errors import UnknownTeammate
+from teamcli.team.message import LEAD
+from teamcli.team.roster import Member, Roster, Status
+
+
+class Pulse:
+    """Consumes events: whatever an agent tells of its work is a sign."""
+
+    def __init__(
+        self,
+        roster: Roster,
+        emit: Emit,
+        cancel: CancelScope,
+        stuck_after_seconds: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._roster = roster
+        self._emit = emit
+        self._cancel = cancel
+        self._patience_seconds = stuck_after_seconds
+        self._clock = clock
+        self._signs: dict[str, float] = {}
+        self._stuck: set[str] = set()
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, event: Event) -> None:
+        name = event.agent
+        if name == LEAD or isinstance(event, Notice) or (isinstance(event, StatusChanged) and _is_stuck(event)):
+            return
+        self._signs[name] = self._clock()
+        if name in self._stuck:
+            self._stuck.discard(name)
+            self._note(name, 0.0)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+            self._thread.start()
+
+    def look(self) -> float:
+        """Mark those who have shown no sign for too long, once; the seconds until there could be another."""
+        now = self._clock()
+        wait = self._patience_seconds
+        for member in self._roster.members():
+            if member.status is Status.WORKING and not member.waiting_for:
+                quiet_since = self._signs.setdefault(member.name, now)
+                remaining = quiet_since + self._patience_seconds - now
+                if remaining > 0:
+                    wait = min(wait, remaining)
+                elif not member.stuck_since:
+                    self._mark(member, quiet_since, now)
+        return wait
+
+    def _mark(self, member: Member, quiet_since: float, now: float) -> None:
+        self._note(member.name, quiet_since)
+        self._stuck.add(member.name)
+        text = f"{member.name} has shown no progress for {now - quiet_since:.0f} s; /stop {member.name} would end it."
+        self._emit(Notice(member.name, text, Severity.WARNING))
+
+    def _note(self, name: str, quiet_since: float) -> None:
+        try:
+            self._roster.update(name, stuck_since=quiet_since)
+        except UnknownTeammate:  # forgotten meanwhile
+            self._signs.pop(name, None)
+
+    def _run(self) -> None:
+        while not self._cancel.wait(self.look()):
+            pass
+
+
+def _is_stuck(event: StatusChanged) -> bool:
+    return bool(event.details.get("stuck_since"))
