@@ -37,7 +37,7 @@ from teamcli.llm.types import Usage
 from teamcli.logs import log_to
 from teamcli.options import Options
 from teamcli.plain import neutralise
-from teamcli.session import EMBEDDED, LEAD, Fanout, Permits, Session
+from teamcli.session import EMBEDDED, LEAD, Fanout, Permits, Preferences, Session
 from teamcli.settings import Settings, add_allow_rule, load_settings, loosens
 from teamcli.state import LeadLock, TeamDir, lock_holder
 from teamcli.team.bus import FileBus, load_key
@@ -135,9 +135,7 @@ def look_around(directory: Path, home: Path | None = None, trusted: Trusted | No
 def run_headless(options: Options) -> int:
     """`teamcli -p`; returns the exit code."""
     stdin = headless.read_stdin(options.prompt, may_be_empty=options.go_on or bool(options.resume))
-    place = look_around(Path.cwd())
-    if place.offers and options.trust:
-        place = place.trust()
+    place = _trusted_as_told(options)
     session = open_session(options, place)
     try:
         _print_notes([*untrusted_notes(place), *session.notes])
@@ -149,25 +147,42 @@ def run_headless(options: Options) -> int:
 
 def run_repl(options: Options) -> int:
     """`teamcli`: at a terminal or on a pipe; returns the exit code."""
-    from teamcli.ui import repl
+    return _run_at_terminal(options) if sys.stdin.isatty() and sys.stdout.isatty() else _run_on_pipe(options)
 
-    at_terminal = sys.stdin.isatty()
-    place = look_around(Path.cwd())
-    if place.offers and options.trust:
-        place = place.trust()
-    elif place.is_stranger and at_terminal:
-        place = place.trust() if repl.ask_trust(place.directory, place.offers) else place.refuse()
-    news = repl.NewsQueue()
-    session = open_session(options, place, news.ask if at_terminal else nobody_to_ask)
+
+def _run_at_terminal(options: Options) -> int:
+    from teamcli.ui.questions import Desk
+    from teamcli.ui.terminal import ask_trust, run_terminal
+
+    place = _trusted_as_told(options)
+    if place.is_stranger and place.offers and not options.trust:
+        place = place.trust() if ask_trust(place.directory, place.offers) else place.refuse()
+    desk = Desk()
+    session = open_session(options, place, desk.ask)
     session.notes += untrusted_notes(place)
     try:
         session.start()
-        if at_terminal:
-            return repl.run_terminal(session, options.prompt, news)
-        _print_notes(session.notes)
-        return repl.run_piped(session, options.prompt)
+        return run_terminal(session, options.prompt, desk)
     finally:
         session.close()
+
+
+def _run_on_pipe(options: Options) -> int:
+    from teamcli.ui.piped import run_piped
+
+    place = _trusted_as_told(options)
+    session = open_session(options, place)
+    try:
+        session.start()
+        _print_notes([*session.notes, *untrusted_notes(place)])
+        return run_piped(session, options.prompt)
+    finally:
+        session.close()
+
+
+def _trusted_as_told(options: Options) -> Place:
+    place = look_around(Path.cwd())
+    return place.trust() if place.offers and options.trust else place
 
 
 def _print_notes(notes: list[str]) -> None:
@@ -388,6 +403,7 @@ class _Builder:
             models=tuple(dict.fromkeys((*PRICES, *choices.settings.prices))),
             close_calls=shop.close_calls,
             lock=state.lock,
+            preferences=Preferences(choices.settings.vi_mode, choices.settings.notify),
             notes=self.notes,
             denials=denials,
             limits=limits,

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from teamcli.agent.conversation import History, text_block
 from teamcli.agent.events import Event, LimitHit, PermissionDenied, TurnEnded
@@ -44,6 +44,13 @@ Consumer = Callable[[Any], object]
 """Takes events of the kinds that it has subscribed to."""
 
 logger = logging.getLogger(__name__)
+
+
+class Preferences(NamedTuple):
+    """What the user likes at the terminal."""
+
+    vi_mode: bool = False
+    notify: Literal["off", "bell", "desktop"] = "bell"
 
 
 class Fanout:
@@ -122,6 +129,7 @@ class Session:
     close_calls: Callable[[Agent], None]
     """Answers the calls that a crash left open in a conversation."""
     lock: LeadLock | None = None
+    preferences: Preferences = field(default_factory=Preferences)
     notes: list[str] = field(default_factory=list)
     """What the user should know about how this session was set up."""
     denials: list[PermissionDenied] = field(default_factory=list)
@@ -139,7 +147,14 @@ class Session:
 
     def submit(self, text: str, extra: tuple[Block, ...] = ()) -> Future[TurnEnded]:
         """A line of the user's: the lead's next turn, or a word in between while one runs."""
-        return self.lead.submit(self._prompt(text, extra), self._roster_block())
+        return self.lead.submit(self._prompt(text, extra), self._roster_block(), text)
+
+    def take_back(self) -> str | None:
+        """The newest line that the lead has not read yet, taken back; None where there is none."""
+        text = self.lead.take_back()
+        if text is not None:
+            self._facts = ""  # they went with it
+        return text
 
     def interrupt(self) -> bool:
         """End the lead's turn, from any thread; false when it was at rest."""
