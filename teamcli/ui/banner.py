@@ -8,8 +8,8 @@ from teamcli import __version__
 from teamcli.plain import one_line
 from teamcli.session import Session
 from teamcli.team.roster import Member, Status
-from teamcli.ui.cells import word_wrapped
 from teamcli.ui.look import BOLD, CYAN, DIM, YELLOW, Look, Piece
+from teamcli.ui.wrapping import wrap
 
 HINT = "Type a task, or /help. Esc interrupts, q leaves."
 NO_TEAM = "no teammates yet: the lead hires them, or ask it to"
@@ -25,7 +25,7 @@ def banner(session: Session, look: Look) -> str:
         [("teamcli ", f"1;{CYAN}"), (one_line(where, max(20, width - 8)), DIM)],
         [("team ", BOLD), (one_line(_team(session), max(20, width - 5)), DIM)],
         [(HINT, DIM)],
-        *([(word_wrapped(note, width), YELLOW)] for note in session.notes),
+        *(line for note in session.notes for line in wrap([(note, YELLOW)], width)),
     ]
     return "".join(look.paint(line) + "\n" for line in lines)
 

@@ -36,38 +36,6 @@ def fit(text: str, width: int) -> str:
     return text
 
 
-def wrapped_pieces(lines: Iterable[Iterable[Piece]], width: int) -> list[list[Piece]]:
-    """Lines of at most `width` cells, with nothing left out."""
-    done: list[list[Piece]] = []
-    for line in lines:
-        current: list[Piece] = []
-        room = width
-        for text, colour in line:
-            while cell_width(text) > room:
-                head = fit(text, room)
-                done.append([*current, (head, colour)])
-                current, room, text = [], width, text[len(head) :]
-            current.append((text, colour))
-            room -= cell_width(text)
-        done.append(current)
-    return done
-
-
-def word_wrapped(text: str, width: int) -> str:
-    """The text with line breaks between words, so that no line is longer than it must be."""
-    lines: list[str] = []
-    for paragraph in text.split("\n"):
-        line = ""
-        for word in paragraph.split(" "):
-            if line and cell_width(line) + 1 + cell_width(word) > width:
-                lines.append(line)
-                line = word
-            else:
-                line = f"{line} {word}" if line else word
-        lines.append(line)
-    return "\n".join(lines)
-
-
 def wrapped(text: str, width: int) -> list[str]:
     """The text in lines of at most `width` cells, broken anywhere."""
     lines = []

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Literal
 
+from teamcli.ui.cells import width_of
 from teamcli.ui.look import DIM, PLAIN, Line, Piece
-from teamcli.ui.wrapping import width_of, wrap
+from teamcli.ui.wrapping import wrap
 
 Cell = Sequence[Piece]
 Alignment = Literal["left", "center", "right"]

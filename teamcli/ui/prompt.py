@@ -24,11 +24,12 @@ from prompt_toolkit.styles import Style
 
 from teamcli.plain import neutralise
 from teamcli.session import LEAD
-from teamcli.ui.cells import clipped, wrapped_pieces
+from teamcli.ui.cells import clipped
 from teamcli.ui.completion import may_be_completed
 from teamcli.ui.look import CYAN, DIM, YELLOW, Line, Look
 from teamcli.ui.pastes import Pastes
 from teamcli.ui.questions import Asked, Desk, is_answer
+from teamcli.ui.wrapping import wrap
 
 LEAVE_WITHIN_SECONDS = 2.0
 QUIET_SECONDS = 0.3
@@ -265,7 +266,9 @@ class LivePrompt:
             return [*self._drawn(lines, newline=True), *self._drawn([[("team >> ", CYAN)]])]
         waiting = len(self._desk.open)
         keys: Line = [("  " + self._question.keys, DIM), (f" · 1 of {waiting}" if waiting > 1 else "", DIM)]
-        lines += [*wrapped_pieces(self._question_lines, width), clipped(keys, width)]
+        for line in self._question_lines:
+            lines += wrap(line, width, keep_urls=False)
+        lines.append(clipped(keys, width))
         return [*self._drawn(lines, newline=True), *self._drawn([[(self._question.label, YELLOW)]])]
 
     def _toolbar(self) -> StyleAndTextTuples:

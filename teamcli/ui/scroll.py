@@ -17,10 +17,11 @@ from teamcli.agent.events import Event, Outcome, Severity
 from teamcli.plain import neutralise, one_line
 from teamcli.session import LEAD
 from teamcli.team.message import MessageType
-from teamcli.ui.cells import word_wrapped, wrapped
+from teamcli.ui.cells import wrapped
 from teamcli.ui.look import BOLD, CYAN, DIM, GREEN, PLAIN, RED, YELLOW, AgentColours, Line, Look, diff_lines
 from teamcli.ui.markdown import BlockSplitter, goes_on, render
 from teamcli.ui.status import short_time
+from teamcli.ui.wrapping import wrap
 
 PROMPT = "team >> "
 ECHOED_LINES = 8
@@ -81,7 +82,7 @@ class Scroll:
 
     def note(self, text: str, colour: str = PLAIN) -> str:
         """A remark of the program's own."""
-        return self._block("note", [[(word_wrapped(text, self._look.width() - 1), colour)]])
+        return self._block("note", wrap([(text, colour)], self._look.width() - 1))
 
     def prose(self, text: str, kind: str = "note") -> str:
         """Text that is already set."""

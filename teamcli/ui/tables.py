@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from teamcli.commands.base import Choice
 from teamcli.table import Table
-from teamcli.ui.cells import word_wrapped
 from teamcli.ui.look import BOLD, CYAN, DIM, GREEN, PLAIN, RED, YELLOW, Line, Look, Piece
+from teamcli.ui.wrapping import wrap
 
 STYLES = {"name": BOLD, "dim": DIM, "good": GREEN, "warn": YELLOW, "bad": RED}
 
@@ -16,7 +16,7 @@ def set_table(table: Table, look: Look) -> str:
     for line in table.lines(width):
         pieces = [(cell.text, STYLES.get(cell.style, PLAIN)) for cell in line]
         # A title or note is a sentence; the cells of a row are cut to the width already.
-        shown.append([(word_wrapped(pieces[0][0], width), pieces[0][1])] if len(pieces) == 1 else pieces)
+        shown += wrap(pieces, width) if len(pieces) == 1 else [pieces]
     return "".join(look.paint(line).rstrip() + "\n" for line in shown)
 
 

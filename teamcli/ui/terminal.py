@@ -35,7 +35,6 @@ from teamcli.team.message import MessageType
 from teamcli.team.requests import Kind
 from teamcli.team.roster import Member
 from teamcli.ui.banner import banner, farewell, inbox_tip
-from teamcli.ui.cells import wrapped_pieces
 from teamcli.ui.completion import LineCompleter, Offer
 from teamcli.ui.look import DIM, RED, YELLOW, AgentColours, Line, Look
 from teamcli.ui.notify import Notifier
@@ -48,6 +47,7 @@ from teamcli.ui.scroll import Scroll
 from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
 from teamcli.ui.status import AgentState, Meter, StatusBoard, meter_line
 from teamcli.ui.tables import set_table
+from teamcli.ui.wrapping import wrap
 
 TAIL_LINES = 6
 MODES = (Mode.DEFAULT, Mode.ACCEPT_EDITS, Mode.PLAN)
@@ -200,7 +200,8 @@ class Terminal(Repl):
 
     def show_question(self, asked: Asked) -> list[Line]:
         lines = asked.lines()
-        if len(wrapped_pieces(lines, self._look.width() - 1)) <= max(4, _rows() // 3):
+        whole = [part for line in lines for part in wrap(line, self._look.width() - 1, keep_urls=False)]
+        if len(whole) <= max(4, _rows() // 3):
             return lines
         self._painter.paint(lambda scroll: scroll.question(lines))
         return lines[:1]

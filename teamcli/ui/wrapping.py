@@ -7,6 +7,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 
+from teamcli.table import cell_width
+from teamcli.ui.cells import wrapped
 from teamcli.ui.look import Line, Piece
 
 Span = tuple[int, int]
@@ -19,10 +21,8 @@ def wrap(pieces: Sequence[Piece], width: int, keep_urls: bool = True) -> list[Li
 
     With `keep_urls` an URL is left to the terminal, so that it stays one that can be clicked and copied.
     """
-    from rich.cells import cell_len
-
     plain = "".join(text for text, _ in pieces)
-    if "\n" not in plain and cell_len(plain) <= width:
+    if "\n" not in plain and cell_width(plain) <= width:
         return [list(pieces)]
     ends = list(accumulate(len(text) for text, _ in pieces))
     return [_cut(pieces, ends, span) for span in _spans(plain, width, keep_urls)]
@@ -51,23 +51,14 @@ def _spans(plain: str, width: int, keep_urls: bool) -> Iterator[Span]:
 
 def _breaks(line: str, width: int, keep_urls: bool) -> Iterator[int]:
     """Where lines begin, but for the first."""
-    from rich.cells import cell_len, chop_cells
-
     used = 0
-    for word in _WORD.finditer(line) if cell_len(line) > width else ():
-        length = cell_len(word[1])
+    for word in _WORD.finditer(line) if cell_width(line) > width else ():
+        length = cell_width(word[1])
         if used and used + length > width:
             yield word.start()
             used = 0
         used += length + len(word[2])
         if length > width and not (keep_urls and "://" in word[1]):
-            *parts, last = chop_cells(word[1], width)
+            *parts, last = wrapped(word[1], width)
             yield from list(accumulate(map(len, parts), initial=word.start()))[1:]
-            used = cell_len(last) + len(word[2])
-
-
-def width_of(pieces: Sequence[Piece]) -> int:
-    """In cells."""
-    from rich.cells import cell_len
-
-    return sum(cell_len(text) for text, _ in pieces)
+            used = cell_width(last) + len(word[2])

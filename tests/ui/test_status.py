@@ -7,7 +7,7 @@ import pytest
 from teamcli.agent import events
 from teamcli.agent.events import Event, Outcome
 from teamcli.agent.tool import Display
-from teamcli.ui.cells import clipped, width_of, wrapped, wrapped_pieces
+from teamcli.ui.cells import clipped, width_of, wrapped
 from teamcli.ui.look import Piece
 from teamcli.ui.status import AgentState, Meter, StatusBoard, meter_line, short_time
 
@@ -92,4 +92,3 @@ def test_times_are_short() -> None:
 def test_lines_are_cut_and_wrapped_by_cells() -> None:
     assert clipped([("ab", ""), ("漢字漢字", "31")], 5) == [("ab", ""), ("漢", "31")]
     assert wrapped("漢字ab\n\nc", 3) == ["漢", "字a", "b", "", "c"]
-    assert wrapped_pieces([[("abc", "1"), ("defg", "2")]], 4) == [[("abc", "1"), ("d", "2")], [("efg", "2")]]
