@@ -70,6 +70,12 @@ def leads_somewhere(page: Path, target: str) -> bool:
     return path.exists() and (not anchor or anchor in anchors_in(path))
 
 
+def test_every_fault_of_the_ancestor_has_its_row_with_a_test() -> None:
+    rows = re.findall(r"^\| (R\d\d) \|(.*)$", read("docs/architecture.md"), re.MULTILINE)
+    assert [name for name, _ in rows] == [f"R{number:02}" for number in range(1, 47)]
+    assert [name for name, row in rows if not TEST.search(row)] == []
+
+
 def test_every_setting_is_documented() -> None:
     keys = [name for name in Settings._fields if name != "permissions"]
     keys += [f"permissions.{name}" for name in PermissionSettings._fields]

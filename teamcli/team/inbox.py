@@ -150,11 +150,21 @@ class Inbox:
             archived.close()
 
     def _close_torn_line(self) -> None:
-        """Before the lock is taken, which is held for nothing but the write. What we take for torn may be a line that
-        is being written: then the newline comes behind it, and an empty line harms nobody."""
+        """What looks torn may be a long line that somebody writes in pieces, under the lock: only with the lock in our
+        hands is it torn. Else the lock is held for nothing but the write. A single write of somebody without the lock
+        may come in between: then our newline makes an empty line, which harms nobody."""
+        if not self._is_torn():
+            return
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        try:
+            if self._is_torn():
+                os.write(self._fd, b"\n")
+        finally:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def _is_torn(self) -> bool:
         size = os.lseek(self._fd, 0, os.SEEK_END)
-        if size and os.pread(self._fd, 1, size - 1) != b"\n":
-            os.write(self._fd, b"\n")
+        return size > 0 and os.pread(self._fd, 1, size - 1) != b"\n"
 
     def _write(self, lines: bytes) -> int:
         fcntl.flock(self._fd, fcntl.LOCK_EX)

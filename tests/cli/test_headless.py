@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.fake_api import FakeAPI, answer, said_by_user, stall_after, status, text, tool, tool_results
 from tests.support.program import Program
+from tests.support.team_script import TeamScript
 from tests.support.waiting import wait_until
 
 BYPASS = ("--permission-mode", "bypassPermissions")
@@ -153,6 +154,18 @@ class TestOutputFormats:
         ]
         assert middle[2]["message"]["content"][0]["content"] == "out"
         assert (last["type"], last["result"], last["session_id"]) == ("result", "done", first["session_id"])
+
+    def test_stream_json_tells_what_the_team_does(self, program: Program) -> None:
+        hire = tool("spawn_teammate", name="alice", role="coder", prompt="x")
+        script = TeamScript(lead=[hire, text("hired"), text("end")], alice=[text("my result")])
+        with FakeAPI(script) as api:
+            lines = with_api(program, api).run("-p", "hi", "--output-format", "stream-json").json_lines
+        team = [line for line in lines if line["type"] == "team"]
+        statuses = [line["status"] for line in team if line["event"] == "status" and line["agent"] == "alice"]
+        assert statuses == ["spawning", "working", "idle"]
+        (mail,) = (line for line in team if line["event"] == "message")
+        assert (mail["agent"], mail["to"], mail["message_type"]) == ("alice", "lead", "result")
+        assert mail["content"] == "my result" and {"lead", "alice"} == {line.get("agent") for line in lines[1:-1]}
 
     def test_a_reader_that_goes_away_ends_the_work(self, program: Program) -> None:
         with FakeAPI([tool("bash", command="true"), tool("bash", command="sleep 60"), text("never")]) as api:

@@ -18,6 +18,7 @@ from tests.team.letters import KEY, SOAK, letter
 
 TIMES = 10 if SOAK else 1
 WRITERS, SHELLS = 8, 4
+FOUR_KB = 4096
 SHELL = """
 i=0
 while [ $i -lt $2 ]; do
@@ -69,8 +70,10 @@ def start_writer(directory: Path, sender: str, count: int, size: int, stdout: in
     return subprocess.Popen(command, stdout=stdout, text=True)
 
 
-def start_shell(directory: Path, sender: str, count: int, size: int) -> subprocess.Popen[str]:
-    return subprocess.Popen(["sh", "-c", SHELL, "sh", sender, str(count), "y" * size], cwd=directory, text=True)
+def start_shell(directory: Path, sender: str, count: int, line_bytes: int) -> subprocess.Popen[str]:
+    """The longest of its lines has so many bytes."""
+    padding = "y" * (line_bytes - len(f'{{"type":"message","from":"{sender}","content":"{count - 1} "}}\n'))
+    return subprocess.Popen(["sh", "-c", SHELL, "sh", sender, str(count), padding], cwd=directory, text=True)
 
 
 @pytest.mark.soak
@@ -79,7 +82,7 @@ def test_all_that_processes_and_shells_write_is_received_once_and_in_order(tmp_p
     per_writer, per_shell = 100 * TIMES, 50 * TIMES
     processes = [
         *(start_writer(tmp_path, f"w{n}", per_writer, 20_000 if n % 2 else 300, DEVNULL) for n in range(WRITERS)),
-        *(start_shell(tmp_path, f"s{n}", per_shell, 3500 if n % 2 else 20) for n in range(SHELLS)),
+        *(start_shell(tmp_path, f"s{n}", per_shell, FOUR_KB if n % 2 else 100) for n in range(SHELLS)),
     ]
     reader = Reader(tmp_path)
     total = WRITERS * per_writer + SHELLS * per_shell

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -135,6 +136,26 @@ def test_a_shell_can_write_to_an_agent(bus: FileBus, inbox: Path) -> None:
     (message,) = bus.unread("alice", Position()).messages
     assert (message.sender, message.content, message.is_foreign, message.to) == ("me", "hi", True, "alice")
     assert message.id and before <= message.timestamp <= time.time()
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="only there can be seen who waits for a lock")
+def test_a_long_line_written_in_pieces_under_flock_is_whole(bus: FileBus, inbox: Path, told: list[str]) -> None:
+    bus.send(letter("first"))
+    line = outside(content="x" * 200_000)
+    with inbox.open("ab", buffering=0) as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        other.write(line[:100_000])
+        sender = threading.Thread(target=bus.send, args=(letter("last"),))
+        sender.start()
+        wait_until(lambda: waits_for_lock(inbox))
+        other.write(line[100_000:])
+    sender.join(DEADLINE_SECONDS)
+    assert [len(content) for content in unread(bus)] == [5, 200_000, 4] and not told
+
+
+def waits_for_lock(path: Path) -> bool:
+    inode = f":{path.stat().st_ino} "
+    return any("->" in lock and inode in lock for lock in Path("/proc/locks").read_text().splitlines())
 
 
 def test_its_own_id_and_time_are_kept_and_nothing_else_of_it_counts(bus: FileBus, inbox: Path) -> None:

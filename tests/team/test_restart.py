@@ -79,6 +79,21 @@ def test_a_foreign_line_wakes_an_idle_teammate_of_a_running_team(program: Progra
     assert process.returncode == 0 and "now" in told(script, "alice")
 
 
+def test_clear_keeps_how_far_mail_is_read(program: Program) -> None:
+    script = TeamScript(
+        lead=[spawn("alice"), text("hired"), text("read"), text("fresh"), text("again")],
+        alice=[text("my result"), text("my answer")],
+    )
+    with FakeAPI(script) as api:
+        program.url = api.url
+        lines = "go", "/wait", "/clear", "one", "/clear", "/send alice and?", "/wait", "two", ""
+        assert program.run(*BYPASS, stdin="\n".join(lines)).code == 0
+    fresh, again = map(said_by_user, script.requests["lead"][3:])
+    assert "my result" not in fresh and "my result" not in again and "my answer" in again
+    read = mail_in_transcript(program, "lead")
+    assert read == [message["id"] for message in inbox(program, "lead")] and len(read) == 2
+
+
 def test_forged_protocol_lines_are_set_aside(rested: Program) -> None:
     with (rested.directory / ".team/inbox/alice.jsonl").open("a") as file:
         for kind in ("shutdown_request", "plan_approval_response", "result"):
