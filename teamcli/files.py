@@ -6,7 +6,6 @@ killed process left unfinished at the end of a log is cut off (and handed back) 
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import json
@@ -14,13 +13,14 @@ import os
 import stat
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from teamcli.errors import StateError
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 VERSION = 1
 """Of every document and log that we write, as its `v`."""
@@ -119,8 +119,7 @@ class AppendLog:
         self._fd = open_private(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         if is_new and durable:
             sync_directory(path.parent)
-        with self._locked():
-            self.torn = cut_torn_tail(self._fd)
+        self.torn = self._locked(cut_torn_tail)
 
     def append(self, *values: Json) -> None:
         """Write all `values` in one step; either every line is in the file afterwards or none is.
@@ -129,8 +128,7 @@ class AppendLog:
         """
         data = b"".join(map(encode_line, values))
         try:
-            with self._locked():
-                write_whole(self._fd, data, self._durable)
+            self._locked(lambda fd: write_whole(fd, data, self._durable))
         except OSError as e:
             raise StateError(cannot("write", self.path, e)) from e
 
@@ -140,14 +138,13 @@ class AppendLog:
                 os.close(self._fd)
                 self._fd = -1
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self, act: Callable[[int], T]) -> T:
         with self._lock:
             if self._fd < 0:
                 raise StateError(f"{self.path} is closed: teamcli is leaving")
             fcntl.flock(self._fd, fcntl.LOCK_EX)
             try:
-                yield
+                return act(self._fd)
             finally:
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
 
