@@ -17,10 +17,10 @@ TEXT_LIMIT = 160
 COLUMNS = (
     Column("#", "dim", right=True),
     Column("READ"),
-    Column("WHEN", "dim"),
+    Column("WHEN", "dim", may_go=True),
     Column("AGO", "dim", right=True),
     Column("FROM", "name"),
-    Column("TYPE"),
+    Column("TYPE", may_go=True),
     Column("TEXT", shrinks=True),
 )
 

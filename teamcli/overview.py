@@ -16,11 +16,11 @@ COLUMNS = (
     Column("NAME", "name"),
     Column("ROLE", shrinks=True),
     Column("STATUS"),
-    Column("SINCE", "dim", right=True),
+    Column("SINCE", "dim", right=True, may_go=True),
     Column("UNREAD", right=True),
-    Column("CALLS", right=True),
-    Column("COST", right=True),
-    Column("", shrinks=True),
+    Column("CALLS", right=True, may_go=True),
+    Column("COST", right=True, may_go=True),
+    Column("", "warn", goes_below=True),
 )
 STATUS_STYLES: Mapping[str, Style] = {
     Status.WORKING: "good",
@@ -28,7 +28,7 @@ STATUS_STYLES: Mapping[str, Style] = {
     Status.IDLE: "",
     Status.SHUTDOWN: "dim",
 }
-ROLE_LIMIT, NOTE_LIMIT, PLAN_LIMIT = 24, 100, 80
+ROLE_LIMIT, NOTE_LIMIT, PLAN_LIMIT = 24, 300, 80
 _A_LIFE = 36_525 * 86_400.0
 HOW_TO_ANSWER = "Answer a plan at the prompt: /approve ID, or /reject ID WHY. /approve alone shows it whole."
 

@@ -22,6 +22,10 @@ class Column(NamedTuple):
     """Its cells stand at the right edge, as numbers do."""
     shrinks: bool = False
     """It gives way where the width is short."""
+    may_go: bool = False
+    """It is left out where even that is not enough."""
+    goes_below: bool = False
+    """Where it does not fit it stands whole on a line of its own, below its row."""
 
 
 class Cell(NamedTuple):
@@ -47,29 +51,45 @@ class Table(NamedTuple):
         """The same, line by line, for whoever gives styles a colour; the cells are padded."""
         titles = tuple(Cell(column.title, "dim") for column in self.columns)
         rows = [titles, *self.rows] if any(column.title for column in self.columns) else list(self.rows)
-        texts = [[text_of(cell) for cell in row] for row in rows]
-        widths = self._widths(texts, width) if texts else []
-        body = [self._line(row, widths) for row in rows] if self.rows else []
+        widths = self._widths([[text_of(cell) for cell in row] for row in rows], width) if rows else []
+        body = [line for row in rows for line in self._row_lines(row, widths)] if self.rows else []
         head = [[Cell(neutralise(self.title), "name")]] if self.title else []
         return [*head, *body, *([Cell(neutralise(note), "dim")] for note in self.notes)]
 
-    def _widths(self, rows: Sequence[Sequence[str]], limit: int | None) -> list[int]:
-        widths = [max(map(cell_width, cells)) for cells in zip(*rows, strict=True)]
-        excess = 0 if limit is None else sum(widths) + len(GAP) * (len(widths) - 1) - limit
-        for at, column in enumerate(self.columns[: len(widths)]):
-            if column.shrinks and excess > 0:
-                narrower = max(min(widths[at], MIN_SHRUNK), widths[at] - excess)
-                excess -= widths[at] - narrower
-                widths[at] = narrower
+    def _widths(self, rows: Sequence[Sequence[str]], limit: int | None) -> list[int | None]:
+        """Of each column; None for one that is left out of the rows."""
+        widths: list[int | None] = [max(map(cell_width, cells)) for cells in zip(*rows, strict=True)]
+        if limit is None:
+            return widths
+        self._leave_out(widths, limit, [at for at, column in enumerate(self.columns) if column.goes_below])
+        for at, column in enumerate(self.columns):
+            width, excess = widths[at], _total(widths) - limit
+            if column.shrinks and width is not None and excess > 0:
+                widths[at] = max(min(width, MIN_SHRUNK), width - excess)
+        self._leave_out(widths, limit, [at for at, column in reversed(list(enumerate(self.columns))) if column.may_go])
         return widths
 
-    def _line(self, row: Sequence[str | Cell], widths: Sequence[int]) -> list[Cell]:
+    def _leave_out(self, widths: list[int | None], limit: int, candidates: Sequence[int]) -> None:
+        for at in candidates:
+            if _total(widths) > limit:
+                widths[at] = None
+
+    def _row_lines(self, row: Sequence[str | Cell], widths: Sequence[int | None]) -> list[list[Cell]]:
         cells: list[Cell] = []
+        below: list[list[Cell]] = []
         for given, width, column in zip(row, widths, self.columns, strict=True):
-            gap = GAP if len(cells) < len(self.columns) - 1 else ""
             style = column.style if isinstance(given, str) else given.style
-            cells.append(Cell(_fitted(text_of(given), width, column) + gap, style))
-        return cells
+            if width is not None:
+                cells.append(Cell(_fitted(text_of(given), width, column) + GAP, style))
+            elif column.goes_below and text_of(given).strip():
+                below.append([Cell(GAP + text_of(given), style)])
+        cells[-1] = cells[-1]._replace(text=cells[-1].text.removesuffix(GAP))
+        return [cells, *below]
+
+
+def _total(widths: Sequence[int | None]) -> int:
+    shown = [width for width in widths if width is not None]
+    return sum(shown) + len(GAP) * (len(shown) - 1)
 
 
 def text_of(cell: str | Cell) -> str:

@@ -31,3 +31,17 @@ def test_without_rows_only_the_words_are_left() -> None:
 
 def test_shortened_text_fits() -> None:
     assert [shorten("名前名前", width) for width in (8, 7, 6, 2)] == ["名前名前", "名前名…", "名前…", "…"]
+
+
+def test_short_of_room_a_column_goes_below_or_goes() -> None:
+    columns = (Column("NAME"), Column("CALLS", may_go=True), Column("COST", may_go=True), Column("", goes_below=True))
+    table = Table("", columns, (("alice", "12", "$0.10", "waiting for a long answer"), ("bob", "1", "$0", "")))
+    assert table.to_text(width=60).splitlines()[1] == "alice  12     $0.10  waiting for a long answer"
+    assert table.to_text(width=25).splitlines()[1:3] == ["alice  12     $0.10", "  waiting for a long answer"]
+    assert table.to_text(width=15).splitlines() == [
+        "NAME   CALLS",
+        "alice  12",
+        "  waiting for a long answer",
+        "bob    1",
+    ]
+    assert table.to_text(width=5).splitlines()[0] == "NAME"

@@ -15,10 +15,10 @@ from teamcli.session import LEAD, Session
 
 COST_COLUMNS = (
     Column("AGENT", "name"),
-    Column("MODEL", "dim", shrinks=True),
-    Column("CALLS", right=True),
+    Column("MODEL", "dim", shrinks=True, may_go=True),
+    Column("CALLS", right=True, may_go=True),
     Column("TOKENS IN", right=True),
-    Column("CACHED", "dim", right=True),
+    Column("CACHED", "dim", right=True, may_go=True),
     Column("OUT", right=True),
     Column("COST", right=True),
 )

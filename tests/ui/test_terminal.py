@@ -162,6 +162,90 @@ class TestTeam:
                 screen.type("@nobody hi\x03")
         assert len(script.requests["lead"]) == 3
 
+    def test_a_question_comes_up_while_the_lead_streams_and_blocks_nobody(self, program: Program) -> None:
+        script = TeamScript(
+            lead=[
+                tool("spawn_teammate", name="alice", role="coder", prompt="x"),
+                answer(text("words of the lead, and more to come", pieces=2), stall_after(4)),
+                text("all done"),
+            ],
+            alice=[tool("bash", command="touch made"), text("made it")],
+        )
+        with FakeAPI(script) as api:
+            program.url = api.url
+            with Screen(program) as screen:
+                screen.wait_for(PROMPT)
+                screen.type("go\r")
+                api.wait_for_stall()
+                screen.wait_for("alice wants to use bash")
+                screen.wait_for("▲ alice asks")
+                screen.wait_for("● lead writing")
+                screen.type("/team\r")  # any other line is not an answer
+                screen.wait_for("permission: bash")
+                screen.type("y\r")
+                wait_until((program.directory / "made").exists)
+                screen.wait_for("● lead writing")
+                api.release()
+                screen.wait_for("all done")
+        assert len(script.requests["lead"]) == 3
+
+    def test_a_plan_is_approved_at_the_prompt_before_the_lead_has_looked(self, program: Program) -> None:
+        script = TeamScript(
+            lead=[
+                answer(
+                    tool("spawn_teammate", name="alice", role="coder", prompt="x", plan=True),
+                    tool("wait_for_message", timeout_seconds=60),
+                ),
+                text("seen"),
+                text("all done"),
+            ],
+            alice=[tool("submit_plan", plan="1. touch made\n2. rest"), text("waiting"), text("as approved")],
+        )
+        with FakeAPI(script) as api:
+            program.url = api.url
+            with Screen(program) as screen:
+                screen.wait_for(PROMPT)
+                screen.type("go\r")
+                screen.wait_for("alice has a plan")
+                assert "2. rest" in screen.text
+                screen.wait_for("approve? >>")
+                screen.type("n touch nothing\r")
+                screen.wait_for("Rejected the plan of 'alice'")
+                wait_until(lambda: len(script.requests["alice"]) >= 3)
+        assert "touch nothing" in str(script.requests["alice"][2]["messages"][-1])
+
+    def test_the_first_hire_brings_a_tip_and_the_next_start_shows_who_is_there(self, program: Program) -> None:
+        with Screen(program) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("spawn alice as coder: list\r")
+            screen.wait_for(".team/inbox/alice.jsonl")
+            screen.wait_for("alice → lead result")
+            screen.type("q\r")
+            screen.wait_for("teamcli --continue")
+            assert screen.wait_for_end() == 0
+        with Screen(program) as screen:
+            screen.wait_for("team alice (coder, idle)")
+            screen.wait_for("○ lead │ ○ alice")
+
+
+def test_a_choice_is_made_at_the_prompt(program: Program) -> None:
+    with Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("/permissions\r")
+        screen.wait_for("choose >>")
+        screen.type("2\r")
+        screen.wait_for("· acceptEdits ·")
+        screen.wait_for(PROMPT)
+
+
+def test_the_bell_rings_when_a_question_waits(program: Program) -> None:
+    with Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        assert "\a" not in screen.raw
+        screen.type("run true\r")
+        screen.wait_for("allow? >>")
+        assert "\a" in screen.raw
+
 
 def _once(condition: Callable[[], bool], answer: Any) -> Any:
     wait_until(condition)

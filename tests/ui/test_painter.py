@@ -1,0 +1,53 @@
+"""Many threads at once above one prompt."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections import defaultdict
+
+from teamcli.agent import events
+from teamcli.ui.look import AgentColours, Look
+from teamcli.ui.painter import Painter
+from teamcli.ui.scroll import Scroll
+from teamcli.ui.status import StatusBoard
+
+THREADS, LINES = 8, 1250
+
+
+def painter(out: io.StringIO) -> Painter:
+    look = Look(None, True, lambda: 80)
+    return Painter(Scroll(look, AgentColours()), StatusBoard("lead"), out, lambda: None)
+
+
+def test_ten_thousand_lines_of_eight_threads_arrive_whole_and_in_order() -> None:
+    out = io.StringIO()
+    painting = painter(out)
+    painting.start()
+
+    def speak(name: str) -> None:
+        for number in range(LINES):
+            painting(events.Notice(name, f"line {number} of {name} ends"))
+
+    threads = [threading.Thread(target=speak, args=(f"t{number}",)) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    painting.stop()
+    found: dict[str, list[int]] = defaultdict(list)
+    for line in out.getvalue().splitlines():
+        who, _, number, _, name, end = line.split()
+        assert end == "ends" and who == f"{name}:"
+        found[name].append(int(number))
+    assert found == {f"t{number}": list(range(LINES)) for number in range(THREADS)}
+
+
+def test_what_cannot_be_shown_does_not_end_the_showing() -> None:
+    out = io.StringIO()
+    painting = painter(out)
+    painting.paint(lambda scroll: 1 / 0)  # type: ignore[arg-type, return-value]
+    painting(events.Notice("lead", "still here"))
+    painting.start()
+    painting.stop()
+    assert out.getvalue() == "still here\n"
