@@ -31,6 +31,10 @@ EXPANDED_LINES = 2000
 FOLDS = 200
 TAIL_CHARACTERS = 8000
 _MARKDOWN_MARGIN = 1
+_SHOWN_AS_MAIL = ("send_message", "broadcast")
+"""Calls of which the messages themselves tell everything."""
+_TOLD_OTHERWISE = frozenset({"send_message", "broadcast", "wait_for_message", "read_inbox"})
+"""Calls whose outcome is a line of mail anyway."""
 _EXIT = re.compile(r"\[(exit code \d+|killed by signal .+)\]\Z")
 
 
@@ -162,6 +166,10 @@ class Scroll:
 
     def _tool(self, event: events.ToolFinished) -> str:
         self._output.pop(event.call_id, None)
+        if event.tool in _TOLD_OTHERWISE and not event.is_error and not self.is_verbose:
+            return ""
+        if event.tool in _SHOWN_AS_MAIL and not event.is_error and not self.is_verbose:
+            return ""
         title, diff = event.display.title, event.display.diff
         body = "\n".join(filter(None, (event.display.text or title, diff, event.content)))
         self._folds.append(Fold(f"{event.agent}: {one_line(title, 120)}", body))
@@ -200,7 +208,7 @@ class Scroll:
         flat = one_line(event.content, room)
         if flat != event.content:
             self._folds.append(Fold(f"{event.agent} → {event.to}", event.content))
-        return self._block("mail", [[*who, (flat, PLAIN)]])
+        return self._block("tool", [[*who, (flat, PLAIN)]])
 
     def _limit(self, event: events.LimitHit) -> str:
         return self.note(f"{event.agent}: {event.text}.", YELLOW)
@@ -271,7 +279,11 @@ def short_outcome(event: events.ToolFinished) -> str:
     lines = content.splitlines()
     if len(lines) == 1 and len(content) <= 60:
         return one_line(content)
-    return f"{len(lines)} lines" if lines else ""
+    return _count(len(lines), "line") if lines else ""
+
+
+def _count(number: int, thing: str) -> str:
+    return f"1 {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def took(seconds: float) -> str:

@@ -237,7 +237,8 @@ class Terminal(Repl):
     def _meter(self) -> Meter:
         session = self._session
         used = session.budget
-        cost = f"${used.spent_usd:.2f}" if used.is_known else f"{session.usage.context_tokens:,} tokens"
+        digits = 2 if used.spent_usd >= 0.1 or not used.spent_usd else 4
+        cost = f"${used.spent_usd:.{digits}f}" if used.is_known else f"{session.usage.context_tokens:,} tokens"
         return Meter(session.model, session.permits.policy.mode, self._context_share, cost, self._unread)
 
     # Events, in the painter's thread

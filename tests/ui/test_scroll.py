@@ -65,6 +65,11 @@ def test_a_call_is_one_line_with_its_outcome() -> None:
     assert shown(tool(INTERRUPTED_CALL, is_error=True)) == "  ✗ $ make  1.2s · interrupted\n"
 
 
+def test_calls_whose_outcome_is_mail_are_not_told_twice() -> None:
+    assert shown(tool("Sent message to bob", tool="send_message")) == ""
+    assert "failed" in shown(tool("Error: unknown", tool="send_message", is_error=True))
+
+
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_a_call_fits_the_width(width: int) -> None:
     scroll = Scroll(look(width), AgentColours())
