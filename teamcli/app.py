@@ -161,7 +161,6 @@ def _run_at_terminal(options: Options) -> int:
     session = open_session(options, place, desk.ask)
     session.notes += untrusted_notes(place)
     try:
-        session.start()
         return run_terminal(session, options.prompt, desk)
     finally:
         session.close()

@@ -9,8 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.support.program import Program
+
+settings.register_profile("any machine", deadline=None)  # no test depends on speed
+settings.load_profile("any machine")
 
 _LOOPBACK = ("127.", "::1", "localhost")
 

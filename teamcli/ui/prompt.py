@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -138,7 +139,8 @@ class LivePrompt:
                 on_ready()
 
         self._app.after_render += rendered
-        self._session.prompt()
+        with suppress(EOFError):  # the terminal is gone
+            self._session.prompt()
 
     def exit(self) -> None:
         """From any thread."""
@@ -173,7 +175,9 @@ class LivePrompt:
         if self._question is not None and self._question is not current:
             self._question = None
             if current is None:
-                self._buffer.set_document(self._half_typed, bypass_readonly=True)
+                # Whatever was being typed for a question that is gone was meant for it only if it reads like an answer.
+                typed = "" if is_answer(self._buffer.text) else self._buffer.text
+                self._buffer.set_document(Document(self._half_typed.text + typed), bypass_readonly=True)
                 self._half_typed = Document()
         if current is None or self._question is not None:
             return

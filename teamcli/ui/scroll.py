@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from teamcli.agent import events
 from teamcli.agent.conversation import INTERRUPTED_CALL
 from teamcli.agent.events import Event, Outcome, Severity
+from teamcli.llm.types import Message
 from teamcli.plain import neutralise, one_line
 from teamcli.session import LEAD
 from teamcli.team.message import MessageType
@@ -31,8 +32,6 @@ EXPANDED_LINES = 2000
 FOLDS = 200
 TAIL_CHARACTERS = 8000
 _MARKDOWN_MARGIN = 1
-_SHOWN_AS_MAIL = ("send_message", "broadcast")
-"""Calls of which the messages themselves tell everything."""
 _TOLD_OTHERWISE = frozenset({"send_message", "broadcast", "wait_for_message", "read_inbox"})
 """Calls whose outcome is a line of mail anyway."""
 _EXIT = re.compile(r"\[(exit code \d+|killed by signal .+)\]\Z")
@@ -110,6 +109,15 @@ class Scroll:
         self._last_kind = self._last_kind and "before it"
         return self._block("typed", [*lines, *more])
 
+    def recap(self, messages: Sequence[Message]) -> str:
+        """How an earlier conversation ended: the user's last words and the last answer."""
+        asked = next((words for message in reversed(messages) if (words := _users_words(message))), "")
+        answered = [str(block.get("text", "")) for message in messages[-1:] for block in message.content]
+        if not asked:
+            return ""
+        said = "\n\n".join(answered) if messages[-1].role == "assistant" else ""
+        return self.typed(asked) + (self._markdown(LEAD, said) if said.strip() else "")
+
     def diff(self, text: str, title: str) -> str:
         head = [[(title, BOLD)]] if title else []
         return self._block("note", [*head, *diff_lines(text)])
@@ -167,8 +175,6 @@ class Scroll:
     def _tool(self, event: events.ToolFinished) -> str:
         self._output.pop(event.call_id, None)
         if event.tool in _TOLD_OTHERWISE and not event.is_error and not self.is_verbose:
-            return ""
-        if event.tool in _SHOWN_AS_MAIL and not event.is_error and not self.is_verbose:
             return ""
         title, diff = event.display.title, event.display.diff
         body = "\n".join(filter(None, (event.display.text or title, diff, event.content)))
@@ -265,6 +271,13 @@ class Scroll:
     def _block(self, kind: str, lines: Iterable[Line]) -> str:
         """Lines that belong together; a blank line sets them off from what is of another kind."""
         return self.prose("\n".join(self._look.paint(line) for line in lines), kind)
+
+
+def _users_words(message: Message) -> str:
+    """What the user typed; mail and remarks of the program's own are framed."""
+    first = message.content[0] if message.content else {}
+    text = str(first.get("text", "")) if message.role == "user" else ""
+    return "" if text.startswith("<") else text
 
 
 def short_outcome(event: events.ToolFinished) -> str:

@@ -3,6 +3,7 @@ their own, and a painter puts what they do above the prompt."""
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import sys
@@ -49,6 +50,8 @@ from teamcli.ui.status import AgentState, Meter, StatusBoard, meter_line
 from teamcli.ui.tables import set_table
 from teamcli.ui.wrapping import wrap
 
+logger = logging.getLogger(__name__)
+
 TAIL_LINES = 6
 MODES = (Mode.DEFAULT, Mode.ACCEPT_EDITS, Mode.PLAN)
 """What Shift-Tab goes through; the mode that asks nothing must be named."""
@@ -92,6 +95,8 @@ class Terminal(Repl):
         self._session.events.subscribe(self._painter)
         threading.Thread(target=self._serve_lines, name="typed", daemon=True).start()
         self._painter.start()
+        self._painter.paint(lambda scroll: scroll.recap(self._session.lead.agent.conversation.messages))
+        self._session.start()  # only now, so that nothing happens unseen
         if first_task:
             self._typed.put(first_task)
         try:
@@ -110,9 +115,9 @@ class Terminal(Repl):
                 self._prompt.exit()
             except TeamcliError as e:
                 self._say(f"teamcli: {e}", RED)
-            except Exception as e:  # boundary: a bug in a command must not take the prompt's ears
+            except Exception as e:  # boundary: a bug in one command must not make the prompt deaf
+                logger.exception("serving %r failed", line)
                 self._say(f"teamcli: {type(e).__name__}: {e}", RED)
-                raise
 
     def task(self, text: str) -> None:
         self._session.submit(text)
@@ -337,7 +342,7 @@ def ask_trust(directory: Path, offers: tuple[str, ...]) -> bool:
 
 
 def run_terminal(session: Session, first_task: str, desk: Desk) -> int:
-    """Leaving is no failure, whatever became of the tasks."""
+    """Start the session and serve the user; leaving is no failure, whatever became of the tasks."""
     print(banner(session, Look.of(sys.stdout)), end="", flush=True)
     with signals_raise(SIGTERM, SIGHUP):
         try:

@@ -21,6 +21,12 @@ TEAM = [("alice", "coder, working"), ("bob", "tester, idle")]
 VALUES = {Kind.MODE: [("plan", "only reading"), ("default", "")], Kind.AGENT: [("lead", ""), *TEAM], Kind.TEXT: []}
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is found here does not depend on how fast the machine walks."""
+    monkeypatch.setattr(file_index, "WAIT_SECONDS", 30.0)
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     for name in (

@@ -129,6 +129,14 @@ def test_a_long_line_of_the_users_is_echoed_in_part() -> None:
     assert out.startswith("team >> line 0\n        line 1\n") and "192 more lines" in out
 
 
+def test_a_recap_shows_the_last_words_of_both() -> None:
+    scroll = Scroll(look(), AgentColours())
+    words = [("user", "first"), ("assistant", "one"), ("user", "second"), ("user", "<message>m</message>")]
+    messages = [Message(role, (text_block(text),)) for role, text in [*words, ("assistant", "*two*")]]
+    assert scroll.recap(messages) == "team >> second\n\ntwo\n"
+    assert scroll.recap([]) == "" and scroll.recap(messages[-1:]) == ""
+
+
 def test_an_interruption_is_said_for_the_lead_only() -> None:
     assert shown(events.TurnEnded("lead", Outcome.INTERRUPTED, "", 1.0)) == "Interrupted\n"
     assert shown(events.TurnEnded("alice", Outcome.INTERRUPTED, "", 1.0)) == ""
