@@ -21,58 +21,66 @@ from teamcli.ui.plain_view import PlainView
 from teamcli.ui.signals import SignalReceived, signals_raise
 
 INTRODUCTION = """\
-This shows a lead and two teammates at work. No key is needed: a small embedded model stands in for a real one and does
-literally what it is told. Threads, inboxes, tools and files are the real ones.
+This shows a lead and two teammates at work. No key is needed: a small
+embedded model stands in for a real one and does literally what it is told.
+Threads, inboxes, tools and files are the real ones.
 
 Everything happens in {directory}
-To follow it there, open a second terminal:
+To follow it there, open a second terminal and try any of these:
 
   cd {directory}
-  tail -F .team/inbox/bob.jsonl     # bob's mail, as it comes
-  {teamcli} log -f        # what everybody does, as it happens
-  {teamcli} team          # who is in the team
+  tail -F .team/inbox/bob.jsonl   # bob's mail, as it comes (the file comes
+                                  # with the first message: it waits for it)
+  cat .team/config.json           # who is in the team, and how each stands
+  {teamcli} team                    # the same as a table
+  {teamcli} log -f                  # what everybody does, as it happens
 """
 ENDING = """\
 That was the team. All of it is in plain files, and stays there:
 
-  cat {directory}/.team/config.json                # who is in the team
-  cat {directory}/.team/inbox/lead.jsonl           # each message, one line
-  cat {directory}/.team/transcripts/bob.jsonl      # all that bob saw and did
-  {teamcli} log --cwd {directory}        # the timeline
+  cd {directory}
+  cat .team/config.json              # who is in the team
+  cat .team/inbox/lead.jsonl         # the lead's mail, one message a line
+  cat .team/transcripts/bob.jsonl    # all that bob saw and did
+  {teamcli} log                        # the timeline
+  {teamcli} --offline --continue       # to play on
 
-To play on there:    cd {directory} && {teamcli} --offline --continue
-To remove it:        rm -r {directory}
+To remove it:  rm -r {directory}
 """
 
 
 class Step(NamedTuple):
     why: str
+    """In lines that fit any terminal."""
     lines: tuple[str, ...]
 
 
 STEPS = (
     Step(
-        "You talk to the lead; it makes teammates. Here is the first, with something to read.",
+        "You talk to the lead; it hires teammates. Here is the first, with something\n"
+        "to read. /wait waits until nobody works any more.",
         ("spawn bob as reviewer: read welcome.txt", "/wait"),
     ),
     Step(
-        "bob has done that and rests. He costs nothing now, and remembers everything.",
+        "bob has done that, told the lead what came of it, and rests. He costs nothing\nnow, and remembers everything.",
         ("/team",),
     ),
     Step(
-        "The second teammate writes a file and tells bob about it, without the lead in between.\n"
-        "The message wakes bob; what each of them says at the end reaches the lead by itself.",
+        "The second teammate writes a file and tells bob about it, without the lead in\n"
+        "between. The message wakes bob; what each of them says at the end reaches the\n"
+        "lead by itself.",
         (
             "spawn alice as coder: write notes.txt: hello from alice then tell bob: read notes.txt",
             "/wait",
         ),
     ),
     Step(
-        "An inbox is a file with one message a line. This is what alice sent to bob:",
+        "An inbox is a file with one message a line. This is what alice sent to bob,\n"
+        "and what `tail -F` has shown in your second terminal:",
         ("!cat .team/inbox/bob.jsonl",),
     ),
     Step(
-        "Any program may append a line, and the teammate acts on it; it is told that the line came from outside.",
+        "Any program may append a line, and the teammate acts on it; it is told that\nthe line came from outside.",
         (
             """!echo '{"type":"message","from":"a shell","content":"read welcome.txt"}' >> .team/inbox/alice.jsonl""",
             "/wait",
@@ -80,11 +88,13 @@ STEPS = (
         ),
     ),
     Step(
-        "You can write to a teammate as well, here or with `teamcli send` from another terminal.",
+        "You can write to a teammate as well, here or with `teamcli send` from another\n"
+        "terminal. The answer is shown to you; the lead reads it with its next turn.",
         ("/send bob read notes.txt", "/wait"),
     ),
     Step(
-        "What has come back to the lead. Looking at an inbox takes nothing out of it.",
+        "What has come back to the lead. UNREAD are the answers to the shell and to\n"
+        "you. Looking at an inbox takes nothing out of it.",
         ("/inbox",),
     ),
     Step(
@@ -92,7 +102,7 @@ STEPS = (
         ("/log 12",),
     ),
     Step(
-        "They are idle, so they leave at once.",
+        "They are idle, so they leave at once. Their files stay.",
         ("/shutdown alice", "/shutdown bob", "/team"),
     ),
 )
@@ -136,7 +146,7 @@ class Guide:
 
     def __iter__(self) -> Iterator[str]:
         for number, step in enumerate(STEPS, start=1):
-            self._view.say(f"--- {number} of {len(STEPS)}: {step.why}")
+            self._view.say(f"--- {number} of {len(STEPS)} ---\n{step.why}")
             if not self._may_go_on():
                 return
             for line in step.lines:

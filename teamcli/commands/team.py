@@ -18,7 +18,7 @@ from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import USER
 from teamcli.team.requests import Kind as RequestKind
 from teamcli.team.requests import Request
-from teamcli.team.roster import Member, Status
+from teamcli.team.roster import Member
 from teamcli.timeline import EventLog, last_lead_turn, timeline_table
 
 LOG_LINES = 20
@@ -130,11 +130,8 @@ def wait(session: Session, arguments: str) -> Job:
         cancel.check()
         return "\n".join(["Nobody works any more.", *session.team.waiting()])
 
-    busy = [
-        member.name for member in session.team.roster.members() if member.status in (Status.SPAWNING, Status.WORKING)
-    ]
-    busy += [] if session.lead.is_at_rest else [LEAD]
-    return Job(until_quiet, f"Waiting for {', '.join(busy) or 'nobody'}; Ctrl-C ends the waiting.")
+    busy = ", ".join(session.team.busy())
+    return Job(until_quiet, f"Waiting for {busy}; Ctrl-C ends the waiting." if busy else "")
 
 
 @command("log", usage="[N]", group=Group.LOOK)

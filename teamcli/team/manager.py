@@ -253,6 +253,11 @@ class TeammateManager:
     def is_working(self) -> bool:
         return any(not mate.is_quiet for mate in tuple(self._teammates.values()))
 
+    def busy(self) -> list[str]:
+        """Who works or has mail to act on, the lead last."""
+        names = [mate.name for mate in tuple(self._teammates.values()) if not mate.is_quiet]
+        return names if self.lead is None or self.lead.is_at_rest else [*names, LEAD]
+
     def _answer_again(self) -> None:
         """Answers to plans that a crash may have kept back; what arrived before is dropped by its id."""
         for request in self.roster.requests.all():

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from teamcli.demo import ENDING, INTRODUCTION
+from teamcli.demo import STEPS as STORY
 from tests.support.program import Program
 from tests.support.screen import Screen
 
@@ -53,14 +55,24 @@ def test_ends_by_itself_without_a_terminal(here: Program) -> None:
 def test_the_commands_that_it_prints_work_as_they_stand(here: Program) -> None:
     out = here.run("demo").out
     directory = scratch_of(here)
-    printed = [line.strip() for line in out.splitlines() if re.match(r"  (cat|.* log --cwd) ", line)]
-    printed += re.findall(r"^To remove it: +(.*)$", out, re.MULTILINE)
-    assert len(printed) == 5
+    ending = out[out.index("That was the team") :]
+    enter, *printed = [line.strip() for line in ending.splitlines() if line.startswith("  ")]
+    assert len(printed) == 5 and enter.startswith("cd ")
     for command in printed:
-        done = subprocess.run(["bash", "-c", command], env=here.env(), capture_output=True, text=True)
+        done = subprocess.run(
+            ["bash", "-c", f"{enter}\n{command}"], env=here.env(), capture_output=True, text=True, input="list\n"
+        )
         assert (done.returncode, done.stderr) == (0, ""), command
-        assert done.stdout or command.startswith("rm")
+        assert done.stdout, command
+    (remove,) = re.findall(r"^To remove it: +(.*)$", ending, re.MULTILINE)
+    subprocess.run(["bash", "-c", remove], check=True)
     assert not directory.exists()
+
+
+def test_its_own_words_fit_eighty_columns() -> None:
+    words = "\n".join([INTRODUCTION, ENDING, *(step.why for step in STORY)])
+    filled = words.format(directory="/tmp/teamcli-demo-12345678", teamcli="teamcli")
+    assert [line for line in filled.splitlines() if len(line) > 80] == []
 
 
 def test_what_is_left_behind_can_be_looked_at_and_continued(here: Program) -> None:
