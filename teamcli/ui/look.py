@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TextIO
 
 from teamcli.plain import has_colour, neutralise
@@ -39,6 +40,7 @@ _ASCII_SIGNS = str.maketrans(
     }
 )
 WIDTH_WITHOUT_TERMINAL = 80
+_HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 
 
 class Look(NamedTuple):
@@ -92,7 +94,33 @@ class AgentColours:
         return self._colours.setdefault(name, _AGENT_COLOURS[len(self._colours) % len(_AGENT_COLOURS)])
 
 
-def diff_lines(diff: str) -> list[Line]:
-    """A unified diff, in its colours."""
-    colours = {"+": GREEN, "-": RED, "@": MAGENTA}
-    return [[("    " + line, colours.get(line[:1], DIM))] for line in diff.splitlines()]
+def diff_lines(diff: str, with_names: bool = True) -> list[Line]:
+    """A unified diff, in its colours; without the names of the files where they are told already."""
+    shown = [(line, _colour_in_diff(line, is_content)) for line, is_content in _in_hunks(diff)]
+    return [[("    " + line, colour)] for line, colour in shown if with_names or colour != BOLD]
+
+
+def _colour_in_diff(line: str, is_content: bool) -> str:
+    """Bold for the name of a file, and for nothing else."""
+    if is_content:
+        return {"+": GREEN, "-": RED}.get(line[:1], DIM)
+    return BOLD if line.startswith(("--- ", "+++ ")) else MAGENTA if line.startswith("@@") else DIM
+
+
+def changed_lines(diff: str) -> tuple[int, int]:
+    """How many are added and removed."""
+    content = [line for line, is_content in _in_hunks(diff) if is_content]
+    return sum(line.startswith("+") for line in content), sum(line.startswith("-") for line in content)
+
+
+def _in_hunks(diff: str) -> Iterator[tuple[str, bool]]:
+    """Each line, and whether it is one of a file. Counted: `--- x` may be the removed line `-- x`."""
+    removed_or_kept = added_or_kept = 0
+    for line in diff.removesuffix("\n").split("\n") if diff else ():
+        is_content = removed_or_kept > 0 or added_or_kept > 0
+        if is_content:
+            removed_or_kept -= not line.startswith(("+", "\\"))
+            added_or_kept -= not line.startswith(("-", "\\"))
+        elif hunk := _HUNK.match(line):
+            removed_or_kept, added_or_kept = (1 if count is None else int(count) for count in hunk.groups())
+        yield line, is_content

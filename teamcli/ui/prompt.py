@@ -16,7 +16,7 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
-from prompt_toolkit.filters import Condition, FilterOrBool, has_completions, vi_insert_mode, vi_mode
+from prompt_toolkit.filters import Condition, FilterOrBool, has_completions, is_searching, vi_insert_mode, vi_mode
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -30,11 +30,13 @@ from teamcli.ui.completion import may_be_completed
 from teamcli.ui.look import CYAN, DIM, YELLOW, Line, Look
 from teamcli.ui.pastes import Pastes
 from teamcli.ui.questions import Asked, Desk, is_answer
+from teamcli.ui.repl import QUIT_WORDS
 from teamcli.ui.wrapping import wrap
 
 LEAVE_WITHIN_SECONDS = 2.0
 QUIET_SECONDS = 0.3
 """A question waits for this long a pause in typing before it takes the prompt."""
+READING_SECONDS = 0.5
 ESCAPE_SECONDS = 0.05
 CHORD_SECONDS = 0.2
 REDRAW_SECONDS = 0.03
@@ -46,11 +48,11 @@ _STYLE = Style.from_dict(
         "bottom-toolbar": "noreverse",
         "completion-menu": "bg:default fg:default",
         "completion-menu.completion": "bg:default fg:default",
-        "completion-menu.completion.current": "reverse",
+        "completion-menu.completion.current": "bg:default fg:default reverse",
         "completion-menu.meta.completion": "bg:default fg:default dim",
         "completion-menu.meta.completion.current": "bg:default fg:default",
         "scrollbar.background": "bg:default",
-        "scrollbar.button": "reverse",
+        "scrollbar.button": "bg:ansibrightblack",
     }
 )
 
@@ -104,6 +106,8 @@ class LivePrompt:
         self._half_typed = Document()
         """What stood at the prompt when a question took it."""
         self._typed_at = -QUIET_SECONDS
+        self._deaf_until = 0.0
+        """Until then Enter answers nothing: it was pressed for a question that has just gone."""
         self._ctrl_c_at = -LEAVE_WITHIN_SECONDS
         self._session: PromptSession[None] = PromptSession(
             message=self._message,
@@ -172,36 +176,50 @@ class LivePrompt:
     def _take_turns(self) -> None:
         """Give the prompt to a question, or back to the line that was being typed."""
         current = self._desk.current
-        if self._question is not None and self._question is not current:
-            self._question = None
-            if current is None:
-                # Whatever was being typed for a question that is gone was meant for it only if it reads like an answer.
-                typed = "" if is_answer(self._buffer.text) else self._buffer.text
-                self._buffer.set_document(Document(self._half_typed.text + typed), bypass_readonly=True)
-                self._half_typed = Document()
-        if current is None or self._question is not None:
+        if current is self._question or self._app.layout.is_searching:
             return
-        pause = self._typed_at + QUIET_SECONDS - time.monotonic()
-        if self._buffer.text and pause > 0 and self._app.loop is not None:
-            self._app.loop.call_later(pause, self._app.invalidate)
-            return
-        if self._buffer.text:
+        if self._question is not None:
+            self._end_question(current)
+        elif self._may_take_the_prompt():
             self._half_typed = self._buffer.document
-        self._buffer.reset()
-        self._question = current
-        self._question_lines = self._host.show_question(current)
+            self._begin_question(current)
+
+    def _may_take_the_prompt(self) -> bool:
+        pause = self._typed_at + QUIET_SECONDS - time.monotonic()
+        if not self._buffer.text or pause <= 0 or self._app.loop is None:
+            return True
+        self._app.loop.call_later(pause, self._app.invalidate)
+        return False
+
+    def _begin_question(self, asked: Asked | None) -> None:
+        self._question = asked
+        self._question_lines = self._host.show_question(asked) if asked else []
+        self._empty_line()
+
+    def _end_question(self, following: Asked | None) -> None:
+        """The question that stood here was answered, or its agent was stopped."""
+        if typed := self._buffer.text:
+            self._deaf_until = time.monotonic() + READING_SECONDS
+            # Whatever was being typed for a question that is gone was meant for it only if it reads like an answer.
+            if not is_answer(typed):
+                self._half_typed = Document(self._half_typed.text + typed)
+        self._begin_question(following)
+        if following is None:
+            self._buffer.set_document(self._half_typed, bypass_readonly=True)
+            self._half_typed = Document()
 
     def _answer(self, asked: Asked, text: str) -> None:
-        words = text.strip()
-        if not words:
+        words = self._pastes.unfolded(text).strip()
+        if not words or time.monotonic() < self._deaf_until:
             return
-        if words[0] in "/!@" or (self._half_typed.text and not is_answer(words)):
+        if words[0] in "/!@" or words in QUIT_WORDS:
+            self._enter_line(text)
+        elif self._half_typed.text and not is_answer(words):
             # Typed on in the middle of a line: it was meant as one.
             typed, self._half_typed = self._half_typed.text, Document()
-            self._buffer.reset()
             self._enter_line(typed + text)
         elif self._host.answer(asked, words):
-            self._buffer.reset()
+            self._empty_line()
         else:
             self._enter_line(text)
 
@@ -220,10 +238,14 @@ class LivePrompt:
         self._buffer.set_document(Document(whole), bypass_readonly=True)
         if whole.strip():
             self._buffer.append_to_history()
-        self._buffer.reset()
+        self._empty_line()
         if not whole.strip():
             self._desk.bring_back()
         self._host.enter(whole)
+
+    def _empty_line(self) -> None:
+        self._buffer.reset()
+        self._app.vi_state.reset()  # a new line begins in insert mode
 
     def _interrupt(self) -> bool:
         """End the turn; what was queued behind it comes back to be edited, or it would start the next one."""
@@ -233,8 +255,17 @@ class LivePrompt:
         if not self._host.interrupt() and not waiting:
             return False
         if waiting:
-            self._buffer.insert_text("\n".join(waiting), move_cursor=True)
+            self._put_before_the_line("\n".join(waiting))
         return True
+
+    def _put_before_the_line(self, text: str) -> None:
+        is_asked = self._question is not None
+        line = self._half_typed if is_asked else self._buffer.document
+        whole = Document(f"{text}\n{line.text}" if line.text else text)
+        if is_asked:
+            self._half_typed = whole
+        else:
+            self._buffer.set_document(whole, bypass_readonly=True)
 
     def _ctrl_c(self) -> None:
         if self._question is not None:
@@ -268,6 +299,7 @@ class LivePrompt:
         lines = [[], *(clipped(line, width) for line in self._host.above())]
         if self._question is None:
             return [*self._drawn(lines, newline=True), *self._drawn([[("team >> ", CYAN)]])]
+        lines += [[]] if len(lines) > 1 else []
         waiting = len(self._desk.open)
         keys: Line = [("  " + self._question.keys, DIM), (f" · 1 of {waiting}" if waiting > 1 else "", DIM)]
         for line in self._question_lines:
@@ -296,21 +328,22 @@ class LivePrompt:
     def _keys(self) -> KeyBindings:
         buffer_is_empty = Condition(lambda: not self._buffer.text)
         is_asked = Condition(lambda: self._question is not None)
-        esc_is_free = ~(vi_mode & vi_insert_mode)  # there it leaves the insert mode
+        is_line = ~is_searching  # a search through the history has keys of its own
+        esc_is_free = is_line & ~(vi_mode & vi_insert_mode)  # there it leaves the insert mode
         table: tuple[tuple[tuple[str, ...], FilterOrBool, Callable[[KeyPressEvent], None]], ...] = (
-            (("enter",), True, lambda event: self._on_enter()),
-            (("escape", "enter"), True, lambda event: event.current_buffer.insert_text("\n")),
-            (("c-j",), True, lambda event: event.current_buffer.insert_text("\n")),
+            (("enter",), is_line, lambda event: self._on_enter()),
+            (("escape", "enter"), is_line, lambda event: event.current_buffer.insert_text("\n")),
+            (("c-j",), is_line, lambda event: event.current_buffer.insert_text("\n")),
             (("escape",), esc_is_free & ~has_completions, lambda event: self._escape()),
             (("escape",), esc_is_free & has_completions, lambda event: event.current_buffer.cancel_completion()),
-            (("c-c",), True, lambda event: self._ctrl_c()),
+            (("c-c",), is_line, lambda event: self._ctrl_c()),
             ((Keys.SIGINT,), True, lambda event: self._ctrl_c()),
-            (("c-d",), buffer_is_empty, lambda event: self._host.leave()),
-            (("up",), buffer_is_empty & ~is_asked, lambda event: self._up()),
+            (("c-d",), is_line & buffer_is_empty, lambda event: self._host.leave()),
+            (("up",), is_line & buffer_is_empty & ~is_asked, lambda event: self._up()),
             (("s-tab",), ~has_completions, lambda event: self._host.next_mode()),
             (("c-o",), True, lambda event: self._host.expand()),
             (("c-x", "c-e"), True, self._edit),
-            ((Keys.BracketedPaste,), True, lambda event: self._paste(event.data)),
+            ((Keys.BracketedPaste,), is_line, lambda event: self._paste(event.data)),
         )
         bindings = KeyBindings()
         for keys, when, handler in table:
@@ -330,6 +363,9 @@ class LivePrompt:
             self._buffer.auto_up()
 
     def _edit(self, event: KeyPressEvent) -> None:
+        whole = self._pastes.unfolded(event.current_buffer.text)
+        if whole != event.current_buffer.text:
+            event.current_buffer.set_document(Document(whole), bypass_readonly=True)
         event.current_buffer.open_in_editor(validate_and_handle=False)
 
     def _paste(self, text: str) -> None:

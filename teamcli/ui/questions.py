@@ -79,7 +79,7 @@ class PermissionQuestion:
         asked, display = self.question, self.question.display
         what = (display.text or display.title).splitlines()
         head: Line = [("▲ ", YELLOW), (self.agent, f"1;{YELLOW}"), (f" wants to use {asked.tool}:", YELLOW)]
-        return [head, *([("  " + line, "")] for line in what), *diff_lines(display.diff)]
+        return [head, *([("  " + line, "")] for line in what), *diff_lines(display.diff, with_names=False)]
 
     @property
     def keys(self) -> str:

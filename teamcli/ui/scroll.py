@@ -19,7 +19,20 @@ from teamcli.plain import neutralise, one_line
 from teamcli.session import LEAD
 from teamcli.team.message import MessageType
 from teamcli.ui.cells import wrapped
-from teamcli.ui.look import BOLD, CYAN, DIM, GREEN, PLAIN, RED, YELLOW, AgentColours, Line, Look, diff_lines
+from teamcli.ui.look import (
+    BOLD,
+    CYAN,
+    DIM,
+    GREEN,
+    PLAIN,
+    RED,
+    YELLOW,
+    AgentColours,
+    Line,
+    Look,
+    changed_lines,
+    diff_lines,
+)
 from teamcli.ui.markdown import BlockSplitter, goes_on, render
 from teamcli.ui.status import short_time
 from teamcli.ui.wrapping import wrap
@@ -206,7 +219,7 @@ class Scroll:
         """A line for each message; the whole of what answers the user's own request, and of errors."""
         is_answer = event.fields.get("by_user") or (event.type == MessageType.ERROR and event.to == LEAD)
         kind = "" if event.type == MessageType.MESSAGE else f" {event.type.replace('_', ' ')}"
-        who: Line = [("  ", PLAIN), (event.agent, self._colours.of(event.agent)), (f" → {event.to}{kind}: ", DIM)]
+        who: Line = [("  ", PLAIN), (event.agent, self._colour(event.agent)), (f" → {event.to}{kind}: ", DIM)]
         if is_answer:
             colour = RED if event.type == MessageType.ERROR else PLAIN
             return self._block("mail", [[*who, (event.content.rstrip(), colour)]])
@@ -265,6 +278,9 @@ class Scroll:
     def _name(self, agent: str) -> str:
         return "" if agent == LEAD else f"{agent} "
 
+    def _colour(self, agent: str) -> str:
+        return BOLD if agent == LEAD else self._colours.of(agent)
+
     def _who(self, agent: str) -> Line:
         return [(self._name(agent), self._colours.of(agent))] if agent != LEAD else []
 
@@ -285,7 +301,7 @@ def short_outcome(event: events.ToolFinished) -> str:
     if event.is_error:
         return "interrupted" if event.content.startswith(INTERRUPTED_CALL) else "failed"
     if event.display.diff:
-        return _changed(event.display.diff)
+        return "+{} -{}".format(*changed_lines(event.display.diff))
     content = event.content.strip()
     if event.tool == "bash" and (ending := _EXIT.search(content)):
         return ending[1]
@@ -303,14 +319,8 @@ def took(seconds: float) -> str:
     return f"{seconds:.1f}s" if seconds < 60 else short_time(seconds)
 
 
-def _changed(diff: str) -> str:
-    lines = [line for line in diff.splitlines() if not line.startswith(("+++", "---"))]
-    added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
-    return f"+{added} -{removed}"
-
-
 def _short_diff(diff: str) -> list[Line]:
-    lines = diff_lines("\n".join(line for line in diff.splitlines() if not line.startswith(("--- ", "+++ "))))
+    lines = diff_lines(diff, with_names=False)
     return [*lines[:DIFF_LINES], *_more(len(lines) - DIFF_LINES, "lines")]
 
 

@@ -235,9 +235,16 @@ class Terminal(Repl):
     def bar(self, width: int, hint: str) -> list[Line]:
         now = time.monotonic()
         asking = [asked.agent for asked in self._desk.open]
-        aside = len(asking) > 0 and self._desk.current is None
-        hint = hint or ("Enter answers" if aside else "Esc interrupts" if self._board.lead_is_working else "/help")
+        hint = hint or self._hint(has_questions=bool(asking))
         return [self._board.agent_line(width, now, asking), meter_line(self._meter(), hint, width)]
+
+    def _hint(self, has_questions: bool) -> str:
+        current = self._desk.current
+        if has_questions and current is None:
+            return "Enter answers"
+        if current is not None and current.agent != LEAD:
+            return "Esc puts it off"
+        return "Esc interrupts" if self._board.lead_is_working else "/help"
 
     def _meter(self) -> Meter:
         session = self._session

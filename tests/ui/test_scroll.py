@@ -86,6 +86,12 @@ def test_an_edit_shows_its_diff_and_a_long_one_is_folded() -> None:
     assert "new 39" in scroll.expand(1)
 
 
+def test_a_removed_line_that_looks_like_a_file_name_is_shown_and_counted() -> None:
+    diff = "--- a/x.sql\n+++ b/x.sql\n@@ -1,2 +1,2 @@\n--- old\n+++ new\n x\n... (9 more)"
+    out = shown(tool("Edited x.sql", display=Display("edit x.sql", diff=diff)))
+    assert out.endswith("+1 -1\n    @@ -1,2 +1,2 @@\n    --- old\n    +++ new\n     x\n    ... (9 more)\n")
+
+
 def test_teammates_are_named_in_their_colour_and_only_the_leads_text_is_shown() -> None:
     scroll = Scroll(look(colour="standard"), AgentColours())
     out = shown(events.TextArrived("alice", "murmur\n\n"), tool(agent="alice"), tool(agent="bob"), scroll=scroll)
