@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import uuid
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -48,9 +49,10 @@ def test_what_a_path_means_is_judged_when_the_call_runs(program: Program) -> Non
 
 
 def test_commands_do_not_find_the_key_in_proc(program: Program) -> None:
-    look = 'for p in /proc/[0-9]*/environ; do tr "\\0" "\\n" < $p 2>/dev/null; done | grep -c "test-key-for-proc"'
+    key = f"test-key-{uuid.uuid4().hex}"  # its own: all processes of the machine are looked at
+    look = f'for p in /proc/[0-9]*/environ; do tr "\\0" "\\n" < $p 2>/dev/null; done | grep -c "{key}"'
     with FakeAPI([tool("bash", command=look + "; true"), text("x")]) as api:
-        program.url, program.key = api.url, "test-key-for-proc"
+        program.url, program.key = api.url, key
         program.run("-p", "x", *BYPASS)
     assert str(tool_results(api.requests[1])[0]["content"]).split()[-1] == "0"
 
