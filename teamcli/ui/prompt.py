@@ -29,7 +29,7 @@ from teamcli.ui.cells import clipped
 from teamcli.ui.completion import may_be_completed
 from teamcli.ui.look import CYAN, DIM, YELLOW, Line, Look
 from teamcli.ui.pastes import Pastes
-from teamcli.ui.questions import Asked, Desk, is_answer
+from teamcli.ui.questions import Asked, Desk
 from teamcli.ui.repl import QUIT_WORDS
 from teamcli.ui.wrapping import wrap
 
@@ -198,10 +198,10 @@ class LivePrompt:
 
     def _end_question(self, following: Asked | None) -> None:
         """The question that stood here was answered, or its agent was stopped."""
-        if typed := self._buffer.text:
+        if (typed := self._buffer.text) and self._question is not None:
             self._deaf_until = time.monotonic() + READING_SECONDS
             # Whatever was being typed for a question that is gone was meant for it only if it reads like an answer.
-            if not is_answer(typed):
+            if not self._question.fits(typed):
                 self._half_typed = Document(self._half_typed.text + typed)
         self._begin_question(following)
         if following is None:
@@ -214,7 +214,7 @@ class LivePrompt:
             return
         if words[0] in "/!@" or words in QUIT_WORDS:
             self._enter_line(text)
-        elif self._half_typed.text and not is_answer(words):
+        elif self._half_typed.text and not asked.fits(words):
             # Typed on in the middle of a line: it was meant as one.
             typed, self._half_typed = self._half_typed.text, Document()
             self._enter_line(typed + text)

@@ -45,6 +45,10 @@ class Asked(Protocol):
         """What can be answered."""
         ...
 
+    def fits(self, text: str) -> bool:
+        """Whether it can be meant as an answer, where it might as well go on with a line that was being typed."""
+        ...
+
     def take(self, answer: str) -> Shown | None:
         """Answer with what the user typed; returns what to show. None: that was no answer.
 
@@ -87,6 +91,9 @@ class PermissionQuestion:
             "y once · a always · n no, or n and a reason" if self.question.rule else "y once · n no, or n and a reason"
         )
 
+    def fits(self, text: str) -> bool:
+        return is_answer(text)
+
     def take(self, answer: str) -> str | None:
         if answer.lower() in YES:
             self.question.answer(Reply(Consent.ONCE))
@@ -127,6 +134,9 @@ class PlanQuestion:
     def keys(self) -> str:
         return "y approve · n and what to change · Esc leaves it to the lead"
 
+    def fits(self, text: str) -> bool:
+        return is_answer(text)
+
     def take(self, answer: str) -> str | None:
         words = answer.partition(" ")[2].strip()
         if _first_word(answer) in YES:
@@ -150,12 +160,19 @@ class ChoiceQuestion:
     def lines(self) -> list[Line]:
         return choice_lines(self.choice)
 
+    def fits(self, text: str) -> bool:
+        return self._chosen(text.strip()) is not None
+
     def take(self, answer: str) -> Shown | None:
         self.is_open = False
+        chosen = self._chosen(answer)
+        return None if chosen is None else self.choice.choose(chosen)
+
+    def _chosen(self, answer: str) -> str | None:
         values = [option.value for option in self.choice.options]
         if answer.isdecimal() and 1 <= int(answer) <= len(values):
-            return self.choice.choose(values[int(answer) - 1])
-        return self.choice.choose(answer) if answer in values else None
+            return values[int(answer) - 1]
+        return answer if answer in values else None
 
 
 class Desk:
