@@ -37,6 +37,8 @@ from teamcli.workspace import Workspace
 
 EMBEDDED = "embedded"
 SHELL_TIMEOUT_SECONDS = 600.0
+SHELL_PACE = 250_000
+"""In a tenth of a second; a file is shown whole, and an endless command does not drown the terminal."""
 LEAVING_SECONDS = 1.5
 GO_ON = "<note>Go on with what you were doing.</note>"
 
@@ -199,7 +201,7 @@ class Session:
 
         Raises: ToolError, Cancelled
         """
-        finished = self.commands.run(command, self.workspace.root, SHELL_TIMEOUT_SECONDS, cancel, progress)
+        finished = self.commands.run(command, self.workspace.root, SHELL_TIMEOUT_SECONDS, cancel, progress, SHELL_PACE)
         if finished.ended.timed_out:
             return f"[ended after {SHELL_TIMEOUT_SECONDS:.0f} s]"
         return f"[{describe_exit(finished.ended.exit_code)}]" if finished.ended.exit_code else ""

@@ -53,6 +53,8 @@ from teamcli.ui.wrapping import wrap
 logger = logging.getLogger(__name__)
 
 TAIL_LINES = 6
+LONGEST_SHELL_LINE = 8000
+"""So much is shown without waiting for its end."""
 MODES = (Mode.DEFAULT, Mode.ACCEPT_EDITS, Mode.PLAN)
 """What Shift-Tab goes through; the mode that asks nothing must be named."""
 
@@ -109,15 +111,22 @@ class Terminal(Repl):
     def _serve_lines(self) -> None:
         while True:
             line = self._typed.get()
-            try:
+            with self._failures_shown(line):
                 self.serve(line)
-            except Leave:
-                self._prompt.exit()
-            except TeamcliError as e:
-                self._say(f"teamcli: {e}", RED)
-            except Exception as e:  # boundary: a bug in one command must not make the prompt deaf
-                logger.exception("serving %r failed", line)
-                self._say(f"teamcli: {type(e).__name__}: {e}", RED)
+
+    @contextmanager
+    def _failures_shown(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except Leave:
+            self._prompt.exit()
+        except Cancelled:
+            self._say("Interrupted", YELLOW)
+        except TeamcliError as e:
+            self._say(f"teamcli: {e}", RED)
+        except Exception as e:  # boundary: a bug in one command must not make the prompt deaf
+            logger.exception("serving %r failed", what)
+            self._say(f"teamcli: {type(e).__name__}: {e}", RED)
 
     def task(self, text: str) -> None:
         self._session.submit(text)
@@ -149,17 +158,14 @@ class Terminal(Repl):
         self._jobs.append(scope)
 
         def work() -> None:
-            try:
-                ending = run(scope)
-                self._finish_shell_line()
+            with self._failures_shown("a job"):
+                try:
+                    ending = run(scope)
+                finally:
+                    self._finish_shell_line()
+                    self._jobs.remove(scope)
                 if ending:
                     self.show(ending)
-            except Cancelled:
-                self._say("Interrupted", YELLOW)
-            except TeamcliError as e:
-                self._say(f"teamcli: {e}", RED)
-            finally:
-                self._jobs.remove(scope)
 
         threading.Thread(target=work, name="job", daemon=True).start()
 
@@ -167,6 +173,8 @@ class Terminal(Repl):
         whole, _, self._shell_line = (self._shell_line + text).rpartition("\n")
         if whole:
             self._painter.paint(lambda scroll: scroll.output(whole))
+        if len(self._shell_line) > LONGEST_SHELL_LINE:
+            self._finish_shell_line()
 
     def _finish_shell_line(self) -> None:
         if rest := self._shell_line:
