@@ -38,7 +38,9 @@ QUIET_SECONDS = 0.3
 """A question waits for this long a pause in typing before it takes the prompt."""
 READING_SECONDS = 0.5
 ESCAPE_SECONDS = 0.05
-CHORD_SECONDS = 0.2
+"""What a terminal may take for the rest of a key that begins with Esc, and a person for the one behind Esc ..."""
+CHORD_SECONDS = 1.0
+"""... but Ctrl-X Ctrl-E is typed in peace."""
 REDRAW_SECONDS = 0.03
 _STYLES = {"1": "bold", "2": "dim", "31": "ansired", "32": "ansigreen", "33": "ansiyellow", "34": "ansiblue"}
 _STYLES |= {"35": "ansimagenta", "36": "ansicyan", "92": "ansibrightgreen", "94": "ansibrightblue"}
@@ -127,7 +129,8 @@ class LivePrompt:
             reserve_space_for_menu=6,
         )
         app = self._app = self._session.app
-        app.ttimeoutlen, app.timeoutlen = ESCAPE_SECONDS, CHORD_SECONDS
+        app.ttimeoutlen = ESCAPE_SECONDS
+        app.key_processor.after_key_press += lambda _: self._wait_for_chord()
         app.min_redraw_interval = REDRAW_SECONDS
         app.before_render += lambda _: self._take_turns()
         self._buffer.on_text_changed += lambda _: self._note_typing()
@@ -361,6 +364,11 @@ class LivePrompt:
             self._buffer.insert_text(text)
         else:
             self._buffer.auto_up()
+
+    def _wait_for_chord(self) -> None:
+        """Esc alone interrupts, so it must not wait long for a key that may follow."""
+        begun = self._app.key_processor.key_buffer
+        self._app.timeoutlen = ESCAPE_SECONDS if begun and begun[0].key == Keys.Escape else CHORD_SECONDS
 
     def _edit(self, event: KeyPressEvent) -> None:
         whole = self._pastes.unfolded(event.current_buffer.text)
