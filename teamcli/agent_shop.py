@@ -1,21 +1,22 @@
-"""Builds agents: the lead and its teammates differ only in name, prompt, tools, model and what they remember."""
+"""Builds agents: they differ only in name, prompt, tools, model and what they remember."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from teamcli.agent.approval import Ask
 from teamcli.agent.conversation import Conversation, History, Marks, open_calls, text_block
-from teamcli.agent.events import Recorded
+from teamcli.agent.events import Emit, Recorded
 from teamcli.agent.limits import Budget, Meter
 from teamcli.agent.loop import Agent
 from teamcli.agent.permissions import Policy, decide, may_see
 from teamcli.agent.prompt import LEAD_PROMPT, LEAD_TEAM_PROMPT, TEAMMATE_PROMPT, find_instructions, system_prompt
-from teamcli.agent.tool import AnyTool
+from teamcli.agent.tool import Access, AnyTool
 from teamcli.agent.tool_calls import Permissions, Toolset
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
@@ -25,6 +26,7 @@ from teamcli.llm.client import connect
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.types import LLM, Preamble, Usage
 from teamcli.options import Options
+from teamcli.plain import one_line
 from teamcli.session import LEAD, Fanout, Permits
 from teamcli.settings import Settings
 from teamcli.state import TeamDir
@@ -36,7 +38,7 @@ from teamcli.team.message import MessageType
 from teamcli.team.roles import Role, Roles, load_roles, role_dirs
 from teamcli.team.roster import Member, Roster
 from teamcli.team.teammate import WORK, Kit, Report, Teammate, Work
-from teamcli.tools.catalog import BASE_TOOLS, LEAD_TOOLS, TEAMMATE_TOOLS, Entry, bind_tools
+from teamcli.tools.catalog import LEAD_TOOLS, SOLO_TOOLS, TEAMMATE_TOOLS, Entry, bind_tools
 from teamcli.tools.changes import Changes
 from teamcli.tools.command_host import CommandHost
 from teamcli.tools.commands import Commands
@@ -45,8 +47,12 @@ from teamcli.tools.mentions import attach_mentioned
 from teamcli.tools.toolbox import Toolbox
 from teamcli.workspace import Workspace
 
+if TYPE_CHECKING:
+    from teamcli.subagents.manager import SubAgentManager
+
 SHORTEST_SECRET = 8
 """A shorter one (`ollama`, say) is no secret, and masking it would garble ordinary text."""
+ROLES_SHOWN, ROLE_LENGTH = 30, 160
 REPEATABLE = ("send_message", "broadcast")
 """Calls that a restart may finish: their messages have ids that make a repeat harmless."""
 
@@ -86,24 +92,27 @@ class AgentShop:
         ask: Ask,
         cancel: CancelScope,
     ) -> None:
-        self._choices = choices
-        self._options = options
+        self.choices = choices
+        self.options = options
         self._home = place_home
         self._is_trusted = is_trusted
-        self._state = state
-        self._events = events
+        self.state = state
+        self.events = events
         self._roster = roster
         self._bus = bus
         self._host = host
         self._permits = permits
         self._ask = ask
-        self._cancel = cancel
+        self.cancel = cancel
         self._backoff = Backoff(max_calls=choices.settings.max_concurrent_calls)
         self._locks = PathLocks()
         self.changes = Changes()
         self.budget = Budget(options.max_budget_usd)
         self.has_team = not state.is_private
         self.team: TeammateManager
+        self.subagents: SubAgentManager | None = None
+        """None until the first is wanted."""
+        self._making_subagents = threading.Lock()
         self.notes: list[str] = []
 
     def lead(self, log: AppendLog, history: History, marks: Marks) -> BuiltLead:
@@ -111,39 +120,39 @@ class AgentShop:
         mailbox = Mailbox(self._bus, LEAD, marks)
         mailbox.rotate()
         base = f"{LEAD_PROMPT}\n\n{LEAD_TEAM_PROMPT}" if self.has_team else LEAD_PROMPT
-        toolbox = self._toolbox(LEAD, history)
+        toolbox = self.toolbox(LEAD, history)
         kit = self._kit(
-            self._choices.model,
-            system_prompt(base, self._instructions, self._options.append_system_prompt),
-            LEAD_TOOLS if self.has_team else BASE_TOOLS,
+            self.choices.model,
+            system_prompt(base + self._known_roles, self.instructions, self.options.append_system_prompt),
+            LEAD_TOOLS if self.has_team else SOLO_TOOLS,
             toolbox,
         )
-        agent = self._agent(LEAD, kit, log, history, mailbox, Meter(self.budget, self._options.max_turns))
+        agent = self._agent(LEAD, kit, log, history, mailbox, Meter(self.budget, self.options.max_turns))
         lead = Lead(
             agent,
             mailbox,
-            self._cancel,
-            self._events,
-            results_wait=lambda: self._options.headless and self.team.is_working,
+            self.cancel,
+            self.events,
+            results_wait=lambda: self.options.headless and self.team.is_working,
             on_rest=lambda: self.team.at_rest(),
-            attach=lambda text, cancel: attach_mentioned(text, agent.toolset, self._choices.workspace, cancel),
+            attach=lambda text, cancel: attach_mentioned(text, agent.toolset, self.choices.workspace, cancel),
         )
         self.close_calls(agent)
         return BuiltLead(lead, toolbox.commands, toolbox.known_files)
 
     def hire(self, member: Member, prompt: str | None) -> Teammate:
-        path = self._state.transcripts / f"{member.name}.jsonl"
+        path = self.state.transcripts / f"{member.name}.jsonl"
         if prompt is not None:
             self._archive(path)
         rows = [row for _, row in read_lines(path) if row is not None]
         history = History.read(rows)
         mailbox = Mailbox(self._bus, member.name, history.marks)
-        settings = self._choices.settings
+        settings = self.choices.settings
         work, open_work, report = _last_work(rows, history)
-        toolbox = self._toolbox(member.name, history)
+        toolbox = self.toolbox(member.name, history)
         equip = partial(self._teammate_kit, toolbox=toolbox)
         limit = settings.limits.teammate_turns
-        meter = Meter(self.budget, self._options.max_turns, limit, work_turns=_calls_since(rows))
+        meter = Meter(self.budget, self.options.max_turns, limit, work_turns=_calls_since(rows))
         log = AppendLog(path, settings.durable)
         agent = self._agent(member.name, equip(member), log, history, mailbox, meter)
         if prompt is not None:
@@ -159,7 +168,7 @@ class AgentShop:
             toolbox.commands.close()
             agent.llm.close()
 
-        scope = self._cancel.child()
+        scope = self.cancel.child()
         return Teammate(agent, mailbox, self._roster, scope, equip, work, open_work, report, release)
 
     def check_tools(self, wanted: tuple[str, ...] | None) -> None:
@@ -171,81 +180,125 @@ class AgentShop:
     def _agent(self, name: str, kit: Kit, log: AppendLog, history: History, mailbox: Mailbox, meter: Meter) -> Agent:
         def recorded(message: Any, marks: Mapping[str, Any]) -> None:
             mailbox.recorded(marks)
-            self._events(Recorded(name, message))
+            self.events(Recorded(name, message))
 
         return Agent(
             name=name,
-            llm=self._llm(),
+            llm=self.llm(),
             preamble=kit.preamble,
             conversation=Conversation(log, history, recorded),
             toolset=kit.toolset,
             meter=meter,
-            price=self._choices.price,
-            emit=self._events,
+            price=self.choices.price,
+            emit=self.events,
         )
 
-    def _toolbox(self, name: str, history: History) -> Toolbox:
-        workspace = self._choices.workspace
+    def toolbox(self, name: str, history: History) -> Toolbox:
+        workspace = self.choices.workspace
         known_files = KnownFiles(self._locks, history.seen_files)
         sees = lambda path: may_see(self._permits.policy, path, workspace.root)  # noqa: E731 - shorter than its name
         changed = partial(self.changes.note, name)
-        return Toolbox(workspace, Commands(self._host), known_files, name, self.team, sees, changed)
+        return Toolbox(
+            workspace, Commands(self._host), known_files, name, self.team, sees, changed, self.have_subagents
+        )
+
+    def have_subagents(self) -> SubAgentManager:
+        """All sub-agents of the program; what they need is loaded when the first is wanted."""
+        with self._making_subagents:
+            if self.subagents is None:
+                from teamcli.subagent_shop import open_subagents
+
+                self.subagents = open_subagents(self)
+        return self.subagents
+
+    def report_lost_subagents(self) -> None:
+        """Tell parents of background sub-agents that an earlier run left behind.
+
+        Raises: StateError
+        """
+        if self.state.subagents.exists():
+            self.have_subagents().report_lost()
+
+    def parent_of(self, agent: str) -> str:
+        """Who started a sub-agent; any other agent stands for itself."""
+        return self.subagents.parent_of(agent) if self.subagents else agent
+
+    def running_aside(self) -> list[str]:
+        """The background sub-agents that run."""
+        return self.subagents.running_aside() if self.subagents else []
 
     def _teammate_kit(self, member: Member, toolbox: Toolbox) -> Kit:
-        role = self._roles.match(member.role)
-        model = member.model or (role.model if role else "") or self._choices.model
+        role = self.roles.match(member.role)
+        model = member.model or (role.model if role else "") or self.choices.model
         system = self._teammate_system(member, role)
         return self._kit(model, system, _subset(TEAMMATE_TOOLS, member.tools, role), toolbox)
 
     def _kit(self, model: str, system: str, tools: tuple[Entry, ...], toolbox: Toolbox) -> Kit:
-        settings = self._choices.settings
         bound = bind_tools(tools, toolbox)
-        preamble = Preamble(
+        toolset = self.toolset(toolbox.agent, bound, self.team.gate, self.team.show_waiting, self.events)
+        return Kit(self.preamble(model, system, tools), toolset)
+
+    def preamble(self, model: str, system: str, tools: tuple[Entry, ...]) -> Preamble:
+        settings = self.choices.settings
+        return Preamble(
             model,
             system,
-            tuple(tool.spec for tool in bound.values()),
+            tuple(tool.spec for tool in tools),
             settings.max_tokens,
             settings.prompt_caching,
             {"thinking": settings.thinking} if settings.thinking else {},
         )
-        return Kit(preamble, self._toolset(toolbox.agent, bound))
 
-    def _toolset(self, name: str, tools: dict[str, AnyTool]) -> Toolset:
-        permits, root = self._permits, self._choices.workspace.root
+    def toolset(
+        self,
+        name: str,
+        tools: Mapping[str, AnyTool],
+        gate: Callable[[str, str, Access], str],
+        show_waiting: Callable[[str, str], None],
+        emit: Emit,
+    ) -> Toolset:
+        permits, root = self._permits, self.choices.workspace.root
         permissions = Permissions(
             lambda tool, access: decide(permits.policy, tool, access, root),
             self._ask,
             permits.always_allow,
-            self.team.gate,
-            self.team.show_waiting,
+            gate,
+            show_waiting,
         )
-        secret = self._choices.endpoint.secret if self._choices.endpoint else ""
-        return Toolset(name, tools, permissions, self._events, partial(redact, secret=secret))
+        secret = self.choices.endpoint.secret if self.choices.endpoint else ""
+        return Toolset(name, tools, permissions, emit, partial(redact, secret=secret))
 
-    def _llm(self) -> LLM:
-        endpoint = self._choices.endpoint
+    def llm(self) -> LLM:
+        endpoint = self.choices.endpoint
         if endpoint is not None:
-            return connect(endpoint, self._backoff, self._choices.settings.retries)
+            return connect(endpoint, self._backoff, self.choices.settings.retries)
         from teamcli.llm.offline import EmbeddedModel  # late: most starts do without it
 
         return EmbeddedModel()
 
     def _teammate_system(self, member: Member, role: Role | None) -> str:
-        base = TEAMMATE_PROMPT.format(name=member.name, role=member.role)
-        return system_prompt(f"{base}\n\n{role.prompt}" if role else base, self._instructions)
+        base = TEAMMATE_PROMPT.format(name=member.name, role=member.role) + self._known_roles
+        return system_prompt(f"{base}\n\n{role.prompt}" if role else base, self.instructions)
 
     @cached_property
-    def _instructions(self) -> list[tuple[str, str]]:
-        workspace = self._choices.workspace.root
+    def instructions(self) -> list[tuple[str, str]]:
+        workspace = self.choices.workspace.root
         instructions = find_instructions(workspace, (Path.home() / ".claude", self._home))
         self.notes += instructions.problems
         return instructions.found
 
     @cached_property
-    def _roles(self) -> Roles:
-        roles = load_roles(role_dirs(self._choices.workspace.root, self._home, self._is_trusted))
+    def roles(self) -> Roles:
+        roles = load_roles(role_dirs(self.choices.workspace.root, self._home, self._is_trusted))
         self.notes += roles.problems
         return roles
+
+    @property
+    def _known_roles(self) -> str:
+        """What an agent should know of the roles there are; nothing where there are none."""
+        lines = [f"- {role.name}: {one_line(role.description, ROLE_LENGTH)}" for role in self.roles.found.values()]
+        shown = lines[:ROLES_SHOWN]
+        return "\n\nRoles for spawn_teammate and agent:\n" + "\n".join(shown) if shown else ""
 
     def _archive(self, path: Path) -> None:
         if path.exists():

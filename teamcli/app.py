@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from teamcli.agent_shop import AgentShop, Choices
 from teamcli.cancel import CancelScope
 from teamcli.custom_commands import CustomCommands, command_dirs
 from teamcli.environment import MODEL, Environment, read_environment
-from teamcli.errors import ConfigError, StateError
+from teamcli.errors import ConfigError, StateError, UnknownTeammate
 from teamcli.files import AppendLog
 from teamcli.llm.credentials import ClientChoice, Endpoint, find_endpoint
 from teamcli.llm.pricing import DEFAULT_MODEL, PRICES, cost
@@ -376,7 +376,10 @@ class _Builder:
         lead = shop.lead(state.log, state.history, read_marks(team_dir.lead_transcript))
         team.lead = lead.lead
         events.subscribe(partial(_count_turns, roster), Answered)
-        events.subscribe(Pulse(roster, events, cancel, choices.settings.stuck_after_seconds))
+        events.subscribe(
+            Pulse(roster, events, cancel, choices.settings.stuck_after_seconds, whose=shop.parent_of),
+        )
+        team.running_aside = shop.running_aside
         self.notes += shop.notes
         return Session(
             id=state.session_id,
@@ -401,6 +404,8 @@ class _Builder:
             ),
             models=tuple(dict.fromkeys((*PRICES, *choices.settings.prices))),
             close_calls=shop.close_calls,
+            find_subagents=lambda: shop.subagents,
+            recover=shop.report_lost_subagents,
             lock=state.lock,
             preferences=Preferences(choices.settings.vi_mode, choices.settings.notify),
             notes=self.notes,
@@ -435,7 +440,8 @@ def _get_ready(host: CommandHost, event: CallStarted) -> None:
 
 def _count_turns(roster: Roster, event: Answered) -> None:
     if event.agent != LEAD:
-        roster.count(event.agent, 1, event.cost_usd)
+        with suppress(UnknownTeammate):  # a sub-agent, which is counted by itself
+            roster.count(event.agent, 1, event.cost_usd)
 
 
 def _price(usage: Usage, model: str, settings: Settings) -> float | None:

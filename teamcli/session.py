@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from teamcli.agent.conversation import History, text_block
 from teamcli.agent.events import Event, LimitHit, PermissionDenied, TurnEnded
@@ -34,6 +34,9 @@ from teamcli.tools.commands import Commands
 from teamcli.tools.known_files import KnownFiles
 from teamcli.tools.running_command import describe_exit
 from teamcli.workspace import Workspace
+
+if TYPE_CHECKING:
+    from teamcli.subagents.manager import SubAgentManager
 
 EMBEDDED = "embedded"
 SHELL_TIMEOUT_SECONDS = 600.0
@@ -130,6 +133,9 @@ class Session:
     """Those whose price is known."""
     close_calls: Callable[[Agent], None]
     """Answers the calls that a crash left open in a conversation."""
+    find_subagents: Callable[[], SubAgentManager | None] = lambda: None
+    recover: Callable[[], None] = lambda: None
+    """Tells what an earlier run could not tell any more."""
     lock: LeadLock | None = None
     preferences: Preferences = field(default_factory=Preferences)
     notes: list[str] = field(default_factory=list)
@@ -144,6 +150,7 @@ class Session:
 
     def start(self, resume_all: bool = False) -> None:
         """Let the threads run. `resume_all`: those that were interrupted go on as well."""
+        self.recover()
         self.lead.start()
         self.team.start(resume_all)
 
@@ -209,7 +216,12 @@ class Session:
     @property
     def agents(self) -> list[Agent]:
         """Everybody who has worked in this run, the lead first."""
-        return self.team.agents()
+        return [*self.team.agents(), *(self.subagents.agents() if self.subagents else ())]
+
+    @property
+    def subagents(self) -> SubAgentManager | None:
+        """None where there were none in this run."""
+        return self.find_subagents()
 
     @property
     def usage(self) -> Usage:
@@ -227,6 +239,8 @@ class Session:
         self.cancel.cancel("teamcli is leaving")
         # A cancelled turn ends within milliseconds, and records what it had; who was told to leave waits no longer.
         self.lead.join(LEAVING_SECONDS)
+        if self.subagents:
+            self.subagents.close()
         self.team.close()
         self.host.close()
         for agent in self.agents:

@@ -38,6 +38,14 @@ class LimitSettings(NamedTuple):
     """How long a working teammate has to answer a request to shut down."""
 
 
+class SubAgentSettings(NamedTuple):
+    max_concurrent: int = 5
+    """How many run at once; the others wait."""
+    timeout_seconds: float = 1800.0
+    turns: int = 200
+    """Model calls of one sub-agent."""
+
+
 class Settings(NamedTuple):
     model: str | None = None
     """The model, unless `--model` or MODEL_ID names one."""
@@ -56,6 +64,7 @@ class Settings(NamedTuple):
     retries: int = 5
     """How often a failed model call is tried again."""
     limits: LimitSettings = LimitSettings()
+    subagents: SubAgentSettings = SubAgentSettings()
     max_concurrent_calls: int | None = None
     """How many model calls of the team may run at the same time."""
     stuck_after_seconds: float = 120.0
@@ -162,6 +171,7 @@ _check = _made_of(
     prompt_caching=_flag,
     retries=_whole(0, 20),
     limits=_made_of(LimitSettings, teammate_turns=_whole(1), shutdown_seconds=_seconds),
+    subagents=_made_of(SubAgentSettings, max_concurrent=_whole(1), timeout_seconds=_seconds, turns=_whole(1)),
     max_concurrent_calls=_or_nothing(_whole(1)),
     stuck_after_seconds=_seconds,
     prices=_each(_made_of(Price, ("input", "output"), input=_dollars, output=_dollars)),

@@ -44,6 +44,7 @@ class TeamDir:
         self.transcripts = root / "transcripts"
         self.lead_transcript = self.transcripts / "lead.jsonl"
         self.events = root / "events.jsonl"
+        self.subagents = root / "subagents.json"
         self.settings = root / "settings.json"
         self.local_settings = root / "settings.local.json"
         self.logs = root / "logs"

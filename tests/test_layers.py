@@ -20,8 +20,9 @@ LAYERS = """
     agent
     tools
     team
+    subagents
     custom_commands session sessions timeline overview mail
-    agent_shop
+    agent_shop subagent_shop
     commands
     ui
     app

@@ -27,7 +27,9 @@ def test_the_documented_example_is_understood_whole(tmp_path: Path) -> None:
     found = loaded(tmp_path / "settings.json", example)
     assert found.permissions.allow == tuple(example["permissions"]["allow"])
     assert found.prices == {"my-model": Price(0.5, 1.5)} and found.limits.teammate_turns == 100
-    simple = {name: value for name, value in example.items() if name not in ("permissions", "prices", "limits")}
+    assert found.subagents._asdict() == example["subagents"]
+    nested = ("permissions", "prices", "limits", "subagents")
+    simple = {name: value for name, value in example.items() if name not in nested}
     assert {name: getattr(found, name) for name in simple} == simple
 
 
@@ -55,6 +57,8 @@ def test_null_means_the_default_where_there_may_be_nothing_and_unknown_keys_are_
         ({"stuck_after_seconds": 0}, "stuck_after_seconds: should be a number of seconds above 0"),
         ({"limits": {"shutdown_seconds": "1"}}, "limits.shutdown_seconds: should be a number of seconds above 0"),
         ({"limits": {"teammate_turns": 0}}, "limits.teammate_turns: should be a whole number from 1 up"),
+        ({"subagents": {"max_concurrent": -1}}, "subagents.max_concurrent: should be a whole number from 1 up"),
+        ({"subagents": {"timeout_seconds": 0}}, "subagents.timeout_seconds: should be a number of seconds above 0"),
         ({"prices": {"m": {"input": 1}}}, "prices.m.output: should be given"),
         ({"prices": {"m": {"input": -1, "output": 1}}}, "prices.m.input: should be a number from 0 up"),
         ({"prices": {"m": {"input": 1, "output": 10**400}}}, "prices.m.output: should be a number"),

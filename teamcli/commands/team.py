@@ -14,6 +14,7 @@ from teamcli.errors import UsageError
 from teamcli.mail import Mail, count_unread, look_into, mail_table, whole_text
 from teamcli.overview import LeadState, Overview
 from teamcli.session import LEAD, Session
+from teamcli.subagents.show import NO_SUBAGENTS, steps_of, subagent_table
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import USER
 from teamcli.team.requests import Kind as RequestKind
@@ -73,6 +74,8 @@ def send(session: Session, arguments: str) -> str:
     name, text = _split(session, arguments)
     if not text:
         raise UsageError(f"there is no text for {name}: /send NAME TEXT")
+    if session.subagents and session.subagents.owns(name):
+        return session.subagents.send(name, text)
     return session.team.say(name, text)
 
 
@@ -80,9 +83,11 @@ def send(session: Session, arguments: str) -> str:
 def stop(session: Session, arguments: str) -> str:
     """End what a teammate (or the lead) is doing.
 
-    It keeps its memory: /resume NAME or a message lets it go on where it was.
+    It keeps its memory: /resume NAME or a message lets it go on where it was. A sub-agent, named by its id, is gone.
     """
     name, _ = _split(session, arguments)
+    if session.subagents and session.subagents.owns(name):
+        return f"Stopped {name}" if session.subagents.cancel_one(name) else f"{name} has ended already"
     if name.casefold() == LEAD:
         return "Stopped the lead" if session.interrupt() else "The lead is not working"
     return session.team.stop(name)
@@ -146,10 +151,19 @@ def log(session: Session, arguments: str) -> Table:
         return timeline_table(events.read(), last, time.time())
 
 
-@command("agents", group=Group.LOOK)
-def agents(session: Session, arguments: str) -> str:
-    """Show the sub-agents that run."""
-    return "No sub-agents run."
+@command("agents", usage="[ID]", group=Group.LOOK)
+def agents(session: Session, arguments: str) -> Shown:
+    """Show the sub-agents, or ID with its last steps.
+
+    A sub-agent does one job for the agent that started it, and is gone. /stop ID ends one, /send ID TEXT tells one that
+    runs something. All that it did stands in .team/transcripts/subagents/ID.jsonl.
+    """
+    manager = session.subagents
+    if manager is None:
+        return NO_SUBAGENTS
+    if arguments:
+        return steps_of(manager.snapshot(arguments.strip().removeprefix("@")), time.time())
+    return subagent_table(manager.snapshots(), time.time())
 
 
 @command("approve", usage="[ID] [WORDS]", arguments=(Kind.PLAN, Kind.TEXT), group=Group.TEAM)

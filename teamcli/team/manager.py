@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from teamcli.agent.events import Emit, MailSent
@@ -71,6 +71,8 @@ class TeammateManager:
         self._lock = threading.RLock()
         self._changed = threading.Condition()
         self._waiting: set[str] = set()
+        self.running_aside: Callable[[], list[str]] = list
+        """The background sub-agents that run; nobody is at rest before they have ended."""
         self.is_repeating = False
         """While calls are repeated that a crash had interrupted: what arrived before is not sent again."""
         bus.subscribe(self._mail_came)
@@ -255,7 +257,7 @@ class TeammateManager:
 
     def busy(self) -> list[str]:
         """Who works or has mail to act on, the lead last."""
-        names = [mate.name for mate in tuple(self._teammates.values()) if not mate.is_quiet]
+        names = [mate.name for mate in tuple(self._teammates.values()) if not mate.is_quiet] + self.running_aside()
         return names if self.lead is None or self.lead.is_at_rest else [*names, LEAD]
 
     def _answer_again(self) -> None:
@@ -267,7 +269,8 @@ class TeammateManager:
                     self.bus.send_once(_plan_answer(request))
 
     def wait_until_quiet(self, cancel: CancelScope) -> None:
-        """Return when every agent rests and none that may act has unread mail, or when cancelled."""
+        """Return when every agent rests, none that may act has unread mail and no background sub-agent runs, or when
+        cancelled."""
         with cancel.on_cancel(self._notify), self._changed:
             while not cancel.cancelled and not self._is_quiet():
                 self._changed.wait(1.0)
@@ -281,6 +284,13 @@ class TeammateManager:
         """All agents of this run, the lead first; one that was shut down and hired again stands there twice."""
         lead = [self.lead.agent] if self.lead else []
         return [*lead, *self._departed, *(teammate.agent for teammate in self._teammates.values())]
+
+    def scope_of(self, name: str) -> tuple[Agent, CancelScope] | None:
+        """The agent of that name and its scope, which outlives its turns; None where it is not there or leaves."""
+        if name == LEAD:
+            return (self.lead.agent, self._cancel) if self.lead else None
+        teammate = self._teammates.get(name)
+        return (teammate.agent, teammate.scope) if teammate else None
 
     def close(self) -> None:
         """Threads have been told to stop by their cancel scope; wait for them, then write down where they stood."""
@@ -429,11 +439,15 @@ class TeammateManager:
             self.roster.update(agent, waiting_for=what)
 
     def _is_quiet(self) -> bool:
+        aside = self.running_aside()  # first: one that ends meanwhile has told its parent by then, who does not rest
         lead_rests = self.lead is None or self.lead.is_at_rest
-        return lead_rests and all(mate.is_quiet for mate in tuple(self._teammates.values()))
+        mates_rest = all(mate.is_quiet for mate in tuple(self._teammates.values()))
+        return not aside and lead_rests and mates_rest
 
     def _only_waiters_are_left(self) -> bool:
         """Nobody else works or has mail to act on, and none of those who wait has any."""
+        if self.running_aside():
+            return False
         agents: Iterable[tuple[str, bool]] = [
             (LEAD, self.lead is None or self.lead.is_at_rest),
             *((mate.name, mate.is_quiet) for mate in tuple(self._teammates.values())),

@@ -18,6 +18,7 @@ RESERVED = (LEAD, USER, "team", "all")
 OWN_ID = "msg_"
 """How the ids that we give begin; no foreign line may claim one."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
+_SUBAGENT_ID = re.compile(r"sa-[0-9]+")
 _ATTRIBUTE_NAME = re.compile(r"[a-z][a-z_]*")
 _ID_BYTES = 12
 
@@ -58,6 +59,8 @@ def check_name(name: str) -> None:
         raise TeamError(f"{name!r} is not a name: use a letter, then at most 31 letters, digits, '_' or '-'")
     if name.lower() in RESERVED:
         raise TeamError(f"{name!r} is reserved ({', '.join(RESERVED)} are); choose another name")
+    if _SUBAGENT_ID.fullmatch(name.lower()):
+        raise TeamError(f"{name!r} is what sub-agents are called; choose another name")
 
 
 def message_id(*parts: str) -> str:

@@ -26,7 +26,10 @@ class Pulse:
         cancel: CancelScope,
         stuck_after_seconds: float,
         clock: Callable[[], float] = time.time,
+        whose: Callable[[str], str] = str,
     ) -> None:
+        """`whose` says whose sign it is when an agent shows one: a sub-agent's is its parent's."""
+        self._whose = whose
         self._roster = roster
         self._emit = emit
         self._cancel = cancel
@@ -37,7 +40,7 @@ class Pulse:
         self._thread: threading.Thread | None = None
 
     def __call__(self, event: Event) -> None:
-        name = event.agent
+        name = self._whose(event.agent)
         if name == LEAD or isinstance(event, Notice) or (isinstance(event, StatusChanged) and _is_stuck(event)):
             return
         self._signs[name] = self._clock()

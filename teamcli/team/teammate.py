@@ -111,6 +111,11 @@ class Teammate:
         self.on_leave: Callable[[Teammate], None] = lambda teammate: None
 
     @property
+    def scope(self) -> CancelScope:
+        """Of the teammate, not of its turn."""
+        return self._cancel
+
+    @property
     def name(self) -> str:
         return self.agent.name
 

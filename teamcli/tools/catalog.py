@@ -28,6 +28,11 @@ class Entry(NamedTuple):
 
     name: str
 
+    @property
+    def spec(self) -> ToolSpec:
+        """What the model reads of it."""
+        return _specs()[self.name]
+
     def load(self) -> Tool[Any]:
         tool: Tool[Any] = getattr(import_module(f"teamcli.tools.{self.name}"), self.name.upper())
         return tool
@@ -45,7 +50,7 @@ class LateTool:
 
     @property
     def spec(self) -> ToolSpec:
-        return _specs()[self._entry.name]
+        return self._entry.spec
 
     def prepare(self, raw: object) -> PreparedCall:
         return self._loaded.prepare(raw)
@@ -60,16 +65,19 @@ def _entries(names: str) -> tuple[Entry, ...]:
 
 
 BASE_TOOLS = _entries("bash read_file write_file edit_file glob grep bash_output bash_stop")
+"""Of a sub-agent."""
+
+SOLO_TOOLS = (*BASE_TOOLS, *_entries("agent agent_status agent_stop"))
 """Of an agent without a team."""
 
 LEAD_TOOLS = _entries(
     "bash read_file write_file edit_file spawn_teammate list_teammates send_message read_inbox broadcast"
-    " glob grep wait_for_message shutdown_request plan_review bash_output bash_stop"
+    " glob grep wait_for_message shutdown_request plan_review agent agent_status agent_stop bash_output bash_stop"
 )
 
 TEAMMATE_TOOLS = _entries(
     "bash read_file write_file edit_file send_message read_inbox"
-    " glob grep wait_for_message submit_plan shutdown_response bash_output bash_stop"
+    " glob grep wait_for_message submit_plan shutdown_response agent agent_status agent_stop bash_output bash_stop"
 )
 
 ALL_TOOLS = tuple(dict.fromkeys((*LEAD_TOOLS, *TEAMMATE_TOOLS)))

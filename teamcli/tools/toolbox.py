@@ -1,13 +1,14 @@
-"""What the tools of an agent work with: its workspace, its commands, what it knows of files, its team."""
+"""What the tools of an agent work with: its workspace and commands, what it knows of files, team and sub-agents."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from teamcli.agent.tool import Progress, ToolOutput
 from teamcli.cancel import CancelScope
+from teamcli.errors import ToolError
 from teamcli.tools.commands import Commands
 from teamcli.tools.known_files import KnownFiles
 from teamcli.workspace import Workspace
@@ -45,6 +46,29 @@ class TeamPort(Protocol):
     def review_plan(self, reviewer: str, request_id: str, approve: bool, feedback: str) -> str: ...
 
 
+class Errand(NamedTuple):
+    """What a sub-agent is to do."""
+
+    prompt: str
+    description: str = ""
+    role: str = ""
+    """Empty for a copy of its parent, which knows all that its parent knows."""
+    model: str = ""
+    """Empty for the role's, or the parent's."""
+
+
+class SubAgentPort(Protocol):
+    """What the sub-agent tools need. `parent` is who calls, stamped by the harness. All raise ToolError."""
+
+    def run(self, parent: str, errand: Errand, running: Running) -> str: ...
+
+    def start(self, parent: str, errand: Errand) -> str: ...
+
+    def status(self, parent: str, id: str, wait_seconds: float, cancel: CancelScope) -> str: ...
+
+    def stop(self, parent: str, ids: Iterable[str]) -> str: ...
+
+
 class Toolbox(NamedTuple):
     """What the tools of one agent work with, for as long as the agent lives."""
 
@@ -58,6 +82,8 @@ class Toolbox(NamedTuple):
     """Whether a search through a directory may show this file of it; the pipeline has judged only the directory."""
     changed: Callable[[Path, Content | None], None] = lambda path, before: None
     """Told of each file change and of what stood there before, None where nothing did."""
+    subagents: Callable[[], SubAgentPort] | None = None
+    """Asked when the first is wanted; None for an agent that can have none."""
 
 
 class Running(NamedTuple):
@@ -67,3 +93,10 @@ class Running(NamedTuple):
     progress: Progress
     call_id: str
     """The model's id for the call; what is derived from it (a message's id) is the same when the call is repeated."""
+
+
+def subagents_of(toolbox: Toolbox) -> SubAgentPort:
+    """Raises: ToolError."""
+    if toolbox.subagents is None:
+        raise ToolError("You cannot have sub-agents: do it yourself.")
+    return toolbox.subagents()

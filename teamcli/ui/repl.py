@@ -74,6 +74,10 @@ class Repl(ABC):
         """`@alice text` goes to alice; what begins with another @word is a task like any other, with a hint."""
         name, _, words = text[1:].partition(" ")
         names = self._session.team.names()
+        if (subagents := self._session.subagents) and subagents.owns(name) and words.strip():
+            self.echo(text)
+            self.show(subagents.send(name, words.strip()))
+            return True
         if name.casefold() in (each.casefold() for each in names):
             self.echo(text)
             self.show(self._session.team.say(name, words.strip()) if words.strip() else f"What should {name} hear?")

@@ -12,6 +12,8 @@ from teamcli.ui.cells import clipped, width_of
 from teamcli.ui.look import BOLD, CYAN, DIM, GREEN, PLAIN, RED, YELLOW, Piece
 
 SEPARATOR = " │ "
+_GONE = ("completed", "failed", "cancelled")
+"""How sub-agents end."""
 _ROOM_FOR_DOING = (48, 32, 20, 10, 0)
 """How much is said of what an agent does, from plenty of room to none."""
 
@@ -39,7 +41,7 @@ class AgentState:
 
     @property
     def is_working(self) -> bool:
-        return self.doing is not None or self.status in ("spawning", "working")
+        return self.doing is not None or self.status in ("spawning", "working", "pending", "running")
 
     def describe(self, now: float, room: int) -> str:
         """What it does, in at most `room` characters, and for how long."""
@@ -79,6 +81,8 @@ class StatusBoard:
 
     def apply(self, event: Event, now: float) -> bool:
         """Take note of an event; false where it changes nothing that is shown."""
+        if isinstance(event, events.StatusChanged) and event.status in _GONE:
+            return self._agents.pop(event.agent, None) is not None
         state = self._agents.setdefault(event.agent, AgentState(event.agent))
         match event:
             case events.TextArrived() | events.ThinkingArrived() | events.CallStarted():

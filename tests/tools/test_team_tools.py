@@ -10,7 +10,7 @@ import pytest
 from teamcli.agent.conversation import INTERRUPTED_CALL
 from teamcli.cancel import CancelScope
 from teamcli.errors import TeamError, UnknownTeammate
-from teamcli.tools.catalog import ALL_TOOLS, BASE_TOOLS, LEAD_TOOLS, TEAMMATE_TOOLS
+from teamcli.tools.catalog import ALL_TOOLS, BASE_TOOLS, LEAD_TOOLS, SOLO_TOOLS, TEAMMATE_TOOLS
 from tests.support.waiting import DEADLINE_SECONDS
 from tests.tools.fake_team import FakeTeam, TeamAgent
 
@@ -53,15 +53,15 @@ class TestWhoHasWhat:
         assert not names & {"spawn_teammate", "broadcast", "shutdown_request", "plan_review"}
         assert names >= {"send_message", "read_inbox", "wait_for_message", "submit_plan", "shutdown_response"}
 
-    def test_whoever_is_in_a_team_has_every_base_tool(self) -> None:
-        assert set(BASE_TOOLS) < set(LEAD_TOOLS) and set(BASE_TOOLS) < set(TEAMMATE_TOOLS)
+    def test_whoever_is_in_a_team_has_every_tool_of_one_who_is_not(self) -> None:
+        assert set(SOLO_TOOLS) < set(LEAD_TOOLS) and set(SOLO_TOOLS) < set(TEAMMATE_TOOLS)
 
     def test_nobody_has_two_tools_of_one_name(self) -> None:
         for tools in (BASE_TOOLS, LEAD_TOOLS, TEAMMATE_TOOLS, ALL_TOOLS):
             assert len({tool.name for tool in tools}) == len(tools)
 
     def test_these_are_all_the_team_tools(self) -> None:
-        assert {tool.name for tool in set(ALL_TOOLS) - set(BASE_TOOLS)} == set(EVERY_CALL)
+        assert {tool.name for tool in set(ALL_TOOLS) - set(SOLO_TOOLS)} == set(EVERY_CALL)
 
 
 class TestWhatReachesTheTeam:

@@ -1,0 +1,182 @@
+"""Builds sub-agents: a specialist that knows only its job, or a fork that knows all that its parent knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from teamcli.agent.conversation import Conversation, History, open_calls, text_block
+from teamcli.agent.events import Event, Recorded
+from teamcli.agent.limits import Meter
+from teamcli.agent.loop import Agent, Delivery
+from teamcli.agent.prompt import SUBAGENT_PROMPT, system_prompt
+from teamcli.agent.tool import Access
+from teamcli.errors import ToolError
+from teamcli.files import VERSION, AppendLog
+from teamcli.llm.types import Block, Message, Preamble, Usage
+from teamcli.subagents.ledger import Ledger
+from teamcli.subagents.manager import Limits, Parent, SubAgentManager
+from teamcli.subagents.subagent import Staffed, SubAgent
+from teamcli.team.message import Message as Mail
+from teamcli.team.roles import Role
+from teamcli.tools.catalog import BASE_TOOLS, Entry, bind_tools
+from teamcli.tools.toolbox import Errand
+
+if TYPE_CHECKING:
+    from teamcli.agent_shop import AgentShop
+
+GENERAL = Role("general", "any job")
+"""A specialist in nothing, so that there is one without role files."""
+FORKED = "A copy of you goes on from here as the sub-agent {id}."
+YOU_ARE_A_FORK = """\
+<note>You are {id}, a sub-agent: a copy of the agent above, made for one job. Do only this job; the rest is its own. \
+You can use {tools} and nothing else. Nobody answers questions. Your last text, and nothing else of what you do, goes \
+back to it as your result: make it complete and brief.</note>"""
+
+
+def open_subagents(shop: AgentShop) -> SubAgentManager:
+    settings = shop.choices.settings.subagents
+
+    def post(message: Mail, once: bool = False) -> None:
+        (shop.team.post_again if once else shop.team.post_report)(message)
+
+    return SubAgentManager(
+        SubAgentShop(shop),
+        Limits(settings.max_concurrent, settings.timeout_seconds),
+        shop.state.transcripts / "subagents",
+        Ledger(shop.state.subagents),
+        post,
+        shop.events,
+        shop.cancel,
+        on_rest=shop.team.at_rest,
+    )
+
+
+class Plan(NamedTuple):
+    """What a sub-agent is made from."""
+
+    preamble: Preamble
+    history: History
+    tools: tuple[Entry, ...]
+    """Those in its requests."""
+    usable: tuple[str, ...]
+    """Those that the pipeline lets through."""
+    opening: Sequence[Block]
+
+
+class SubAgentShop:
+    def __init__(self, shop: AgentShop) -> None:
+        self._shop = shop
+
+    def parent(self, name: str) -> Parent | None:
+        found = self._shop.team.scope_of(name)
+        return Parent(*found) if found else None
+
+    def staff(self, sub: SubAgent, parent: Agent, path: Path) -> Staffed:
+        shop, errand = self._shop, sub.errand
+        role = self._role(errand.role)
+        model = self._model(errand, role, parent)
+        plan = self._fresh(sub, role, model, parent) if role else self._fork(sub, model, parent)
+        toolbox = shop.toolbox(sub.id, plan.history)._replace(subagents=None)
+
+        def emit(event: Event) -> None:
+            sub.take(event)
+            shop.events(event)
+
+        tools = bind_tools(plan.tools, toolbox)
+        show_waiting = lambda agent, what: sub.show_waiting(what)  # noqa: E731 - shorter than its name
+        toolset = shop.toolset(sub.id, tools, self._gate(plan.usable, parent.name), show_waiting, emit)
+        log = AppendLog(path, shop.choices.settings.durable)
+        conversation = Conversation(log, plan.history, lambda message, marks: emit(Recorded(sub.id, message)))
+        conversation.note(_first_row(sub, model, len(plan.history.messages)))
+        agent = Agent(
+            name=sub.id,
+            llm=shop.llm(),
+            preamble=plan.preamble,
+            conversation=conversation,
+            toolset=toolset,
+            meter=Meter(shop.budget, shop.options.max_turns, shop.choices.settings.subagents.turns),
+            price=shop.choices.price,
+            emit=emit,
+        )
+
+        def release() -> None:
+            toolbox.commands.close()
+            agent.llm.close()
+            log.close()
+            conversation.take_up(History())  # what it used is still counted; what it said is on disk
+
+        return Staffed(agent, Delivery(plan.opening), plan.usable, release)
+
+    def _role(self, wanted: str) -> Role | None:
+        """None for a fork."""
+        if not wanted:
+            return None
+        roles = self._shop.roles
+        if role := roles.match(wanted) or (GENERAL if wanted.strip().casefold() == GENERAL.name else None):
+            return role
+        there_are = sorted({role.name for role in roles.found.values()} | {GENERAL.name})
+        raise ToolError(f"subagent_type: there is no role '{wanted}'; there are: {', '.join(there_are)}")
+
+    def _model(self, errand: Errand, role: Role | None, parent: Agent) -> str:
+        model = errand.model or (role.model if role else "") or parent.preamble.model
+        if self._shop.budget.max_usd is not None and self._shop.choices.price(Usage(), model) is None:
+            raise ToolError(f"model: no price is known for {model}, and there is a budget; use another")
+        return model
+
+    def _fresh(self, sub: SubAgent, role: Role, model: str, parent: Agent) -> Plan:
+        base = SUBAGENT_PROMPT.format(name=sub.id)
+        system = system_prompt(f"{base}\n\n{role.prompt}" if role.prompt else base, self._shop.instructions)
+        tools = tuple(
+            tool
+            for tool in BASE_TOOLS
+            if tool.name in parent.toolset.tools
+            and (role.tools is None or tool.name in role.tools)
+            and tool.name not in role.disallowed_tools
+        )
+        preamble = self._shop.preamble(model, system, tools)
+        return Plan(preamble, History(), tools, tuple(tool.name for tool in tools), [text_block(sub.errand.prompt)])
+
+    def _fork(self, sub: SubAgent, model: str, parent: Agent) -> Plan:
+        """The same request as its parent's next one up to the calls it is making: so the model's cache holds."""
+        known = parent.conversation.history
+        history = History(list(known.messages), dict(known.seen_files))
+        tools = tuple(Entry(name) for name in parent.toolset.tools)
+        usable = tuple(tool.name for tool in BASE_TOOLS if tool in tools)
+        note = YOU_ARE_A_FORK.format(id=sub.id, tools=", ".join(usable))
+        opening = [*_answers(history.messages, sub.id), text_block(note), text_block(sub.errand.prompt)]
+        preamble = parent.preamble if model == parent.preamble.model else replace(parent.preamble, model=model)
+        return Plan(preamble, history, tools, usable, opening)
+
+    def _gate(self, usable: tuple[str, ...], parent: str) -> Callable[[str, str, Access], str]:
+        """What its parent may not do, it may not do either."""
+
+        def gate(agent: str, tool: str, access: Access) -> str:
+            if tool not in usable:
+                return f"{tool} is not for a sub-agent: it has {', '.join(usable)}"
+            return self._shop.team.gate(parent, tool, access)
+
+        return gate
+
+
+def _answers(messages: Sequence[Message], id: str) -> list[Block]:
+    """A result for each call that its parent is making, without which the API would refuse the conversation."""
+    calls = open_calls(messages[-1]) if messages else []
+    text = FORKED.format(id=id)
+    return [{"type": "tool_result", "tool_use_id": call["id"], "content": text} for call in calls]
+
+
+def _first_row(sub: SubAgent, model: str, inherited: int) -> dict[str, object]:
+    return {
+        "v": VERSION,
+        "kind": "subagent",
+        "id": sub.id,
+        "parent": sub.parent,
+        "description": sub.errand.description,
+        "role": sub.errand.role,
+        "model": model,
+        "background": sub.is_background,
+        "inherited_messages": inherited,
+    }

@@ -1,0 +1,1 @@
+"""Sub-agents: born for one job, they report and are gone."""

@@ -1,0 +1,48 @@
+"""So many at once, the others in the order in which they came; whoever waits can be cancelled."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from teamcli.cancel import CancelScope
+
+
+class Slots:
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._waiting: deque[object] = deque()
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def taken(self, cancel: CancelScope) -> Iterator[None]:
+        """Have one of them inside the block.
+
+        Raises: Cancelled, while waiting
+        """
+        self._take(cancel)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += 1
+                self._changed.notify_all()
+
+    def _take(self, cancel: CancelScope) -> None:
+        ticket = object()
+        with cancel.on_cancel(self._notify), self._changed:
+            self._waiting.append(ticket)
+            try:
+                while not cancel.cancelled and (self._waiting[0] is not ticket or not self._free):
+                    self._changed.wait()
+                cancel.check()
+                self._free -= 1
+            finally:
+                self._waiting.remove(ticket)
+                self._changed.notify_all()
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()

@@ -1,0 +1,43 @@
+"""`agent`: have a sub-agent do one job. Several in one answer run at the same time."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from teamcli.agent.tool import Display, Harmless, ToolOutput
+from teamcli.plain import one_line
+from teamcli.tools.base import Tool, ToolInput
+from teamcli.tools.team_tool import Words
+from teamcli.tools.toolbox import Errand, Running, Toolbox, subagents_of
+
+_TITLE_LENGTH = 80
+
+
+class AgentInput(ToolInput):
+    """Have a sub-agent do one job; you get only its final text. Without subagent_type it is a copy of you that knows
+    this conversation; with it, a fresh specialist that knows only the prompt. Several in one answer run at once."""
+
+    prompt: Words
+    description: str = Field("", description="The job in 3-5 words")
+    subagent_type: str = Field("", description="A role, or general")
+    background: bool = Field(False, description="Returns an id at once; a message tells you of its end")
+    model: str = ""
+
+
+def run(args: AgentInput, toolbox: Toolbox, running: Running) -> ToolOutput:
+    errand = Errand(args.prompt, args.description, args.subagent_type, args.model)
+    subagents = subagents_of(toolbox)
+    if args.background:
+        return ToolOutput(subagents.start(toolbox.agent, errand))
+    return ToolOutput(subagents.run(toolbox.agent, errand, running))
+
+
+def show(args: AgentInput, toolbox: Toolbox) -> Display:
+    kind = args.subagent_type or "fork"
+    title = one_line(f"agent ({kind}): {args.description or args.prompt}", _TITLE_LENGTH)
+    conditions = [f"model {args.model}"] if args.model else []
+    conditions += ["in the background"] if args.background else []
+    return Display(title, text=f"{', '.join([f'agent ({kind})', *conditions])}: {args.prompt}")
+
+
+AGENT = Tool("agent", AgentInput, access=lambda args, toolbox: Harmless(), run=run, show=show)

@@ -1,0 +1,30 @@
+"""`agent_status`: how sub-agents come along."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from teamcli.agent.tool import Display, Harmless, ToolOutput
+from teamcli.tools.base import Tool, ToolInput
+from teamcli.tools.toolbox import Running, Toolbox, subagents_of
+
+MAX_WAIT_SECONDS = 600
+
+
+class AgentStatusInput(ToolInput):
+    """How your sub-agents stand, or one with all it has said."""
+
+    id: str = ""
+    wait_seconds: float = Field(0, ge=0, le=MAX_WAIT_SECONDS, description="At most so long, until one has ended")
+
+
+def run(args: AgentStatusInput, toolbox: Toolbox, running: Running) -> ToolOutput:
+    return ToolOutput(subagents_of(toolbox).status(toolbox.agent, args.id, args.wait_seconds, running.cancel))
+
+
+def show(args: AgentStatusInput, toolbox: Toolbox) -> Display:
+    waiting = f" (up to {args.wait_seconds:g} s)" if args.wait_seconds else ""
+    return Display(f"status of {args.id or 'all sub-agents'}{waiting}")
+
+
+AGENT_STATUS = Tool("agent_status", AgentStatusInput, access=lambda args, toolbox: Harmless(), run=run, show=show)

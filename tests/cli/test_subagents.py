@@ -1,0 +1,406 @@
+"""Sub-agents from the outside: the real program and the strict API."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import Any
+
+import pytest
+
+from tests.support.fake_api import FakeAPI, answer, said_by_user, stall_after, text, tool, tool_results
+from tests.support.program import Program, Ran
+from tests.support.running import Running
+from tests.support.screen import Screen
+from tests.support.team_script import TeamScript
+from tests.support.waiting import wait_until
+
+BYPASS = ("--permission-mode", "bypassPermissions")
+UNTIL_GO = "until [ -e go ]; do sleep 0.02; done"
+
+
+def agent(prompt: str = "look around", **more: Any) -> Any:
+    return tool("agent", prompt=prompt, **more)
+
+
+def fresh(prompt: str = "look around", **more: Any) -> Any:
+    return agent(prompt, subagent_type="general", **more)
+
+
+def aside(prompt: str = "look around", **more: Any) -> Any:
+    return fresh(prompt, background=True, **more)
+
+
+def run(program: Program, script: TeamScript, *arguments: str, prompt: str = "go", code: int = 0) -> Ran:
+    with FakeAPI(script) as api:
+        program.url = api.url
+        ran = program.run("-p", prompt, *(arguments or BYPASS))
+    assert ran.code == code, ran.err
+    return ran
+
+
+def results(request: dict[str, Any]) -> list[str]:
+    return [str(block["content"]) for block in tool_results(request)]
+
+
+def told(script: TeamScript, name: str) -> str:
+    """All that an agent was told, up to its last request."""
+    messages = script.requests[name][-1]["messages"]
+    return "\n".join(str(message["content"]) for message in messages if message["role"] == "user")
+
+
+def inbox(program: Program, name: str = "lead") -> list[dict[str, Any]]:
+    return program.lines(f".team/inbox/{name}.jsonl")
+
+
+def sidechain(program: Program, id: str) -> list[dict[str, Any]]:
+    return program.lines(f".team/transcripts/subagents/{id}.jsonl")
+
+
+class TestForeground:
+    def test_its_parent_reads_only_its_final_text(self, program: Program) -> None:
+        script = TeamScript(
+            lead=[fresh("find it"), text("end")], **{"sa-1": [tool("bash", command="echo inner"), text("found: 42")]}
+        )
+        ran = run(program, script, *BYPASS, "--output-format", "json")
+        first, second = script.requests["sa-1"]
+        assert said_by_user(first) == "find it" and len(first["messages"]) == 1
+        assert "agent" not in {each["name"] for each in first["tools"]}
+        assert "inner" in results(second)[0]
+        assert results(script.requests["lead"][1]) == ["found: 42"]
+        assert not any("inner" in json.dumps(row) for row in program.transcript())
+        kinds = [row["kind"] for row in sidechain(program, "sa-1")]
+        assert kinds == ["subagent", "user", "assistant", "user", "assistant", "end"]
+        assert ran.json["agents"]["sa-1"]["turns"] == 2 and ran.json["num_turns"] == 2
+        both = [ran.json["agents"][name]["usage"]["input_tokens"] for name in ("lead", "sa-1")]
+        assert ran.json["usage"]["input_tokens"] == sum(both)
+
+    def test_a_fork_knows_the_conversation_and_keeps_the_cached_prefix(self, program: Program) -> None:
+        (program.directory / "a.txt").write_text("alpha\n")
+        script = TeamScript(
+            lead=[tool("read_file", path="a.txt"), agent("go on"), text("end")],
+            **{"sa-1": [tool("write_file", path="a.txt", content="beta\n"), text("forked")]},
+        )
+        run(program, script)
+        before, fork, after = script.requests["lead"][1], script.requests["sa-1"][0], script.requests["lead"][2]
+        assert (fork["model"], fork["system"], fork["tools"]) == (before["model"], before["system"], before["tools"])
+        assert fork["messages"][:-1] == after["messages"][:-1]
+        assert said_by_user(fork).endswith("go on")
+        assert results(after) == ["forked"]
+        assert (program.directory / "a.txt").read_text() == "beta\n"  # it knows what its parent has read
+        assert [row["kind"] for row in sidechain(program, "sa-1")][:2] == ["subagent", "user"]
+
+    def test_a_fork_is_refused_what_is_not_for_sub_agents(self, program: Program) -> None:
+        calls = answer(agent("deeper"), tool("spawn_teammate", name="bob", role="x", prompt="y"), tool("read_inbox"))
+        script = TeamScript(lead=[agent(), text("end")], **{"sa-1": [calls, text("could not")]})
+        run(program, script)
+        assert [("not for a sub-agent" in result) for result in results(script.requests["sa-1"][1])] == [True] * 3
+        assert "sa-2" not in script.requests and "bob" not in script.requests
+
+    def test_several_in_one_answer_run_together_and_results_keep_their_order(self, program: Program) -> None:
+        meet = [
+            tool("bash", command=f"touch {here}; until [ -e {there} ]; do sleep 0.02; done")
+            for here, there in (("a", "b"), ("b", "a"))
+        ]
+
+        def work(request: dict[str, Any], number: int) -> Any:
+            part = said_by_user(request["messages"] and {"messages": request["messages"][:1]})
+            return meet[int(part)] if number == 0 else text(f"part {part}")
+
+        script = TeamScript(lead=[answer(fresh("0"), fresh("1")), text("end")], **{"sa-1": work, "sa-2": work})
+        run(program, script)
+        assert results(script.requests["lead"][1]) == ["part 0", "part 1"]
+
+    def test_failing_is_an_error_result_that_says_why(self, program: Program) -> None:
+        program.settings(subagents={"turns": 1})
+        script = TeamScript(
+            lead=[fresh(), text("end")], **{"sa-1": [answer(text("so far"), tool("bash", command="true"))]}
+        )
+        ran = run(program, script)
+        (result,) = tool_results(script.requests["lead"][1])
+        assert result["is_error"] and "limit of model calls" in result["content"] and "so far" in result["content"]
+        assert "sa-1" in ran.err
+
+    def test_the_time_out_ends_it(self, program: Program) -> None:
+        program.settings(subagents={"timeout_seconds": 0.2})
+        script = TeamScript(lead=[fresh(), text("end")], **{"sa-1": [answer(text("partly"), stall_after(3))]})
+        run(program, script)
+        (result,) = tool_results(script.requests["lead"][1])
+        assert result["is_error"] and "timed out after 0.2 s" in result["content"]
+        assert sidechain(program, "sa-1")[-1]["state"] == "failed"
+
+    def test_what_needs_a_permission_names_the_sub_agent(self, program: Program) -> None:
+        script = TeamScript(lead=[fresh(), text("end")], **{"sa-1": [tool("bash", command="touch x"), text("refused")]})
+        ran = run(program, script, "--output-format", "json", code=4)
+        assert [(each["agent"], each["call"]) for each in ran.json["permission_denials"]] == [("sa-1", "$ touch x")]
+
+    def test_interrupting_the_lead_ends_it(self, program: Program) -> None:
+        script = TeamScript(lead=[fresh(), text("again")], **{"sa-1": [answer(text("half of it"), stall_after(4))]})
+        with FakeAPI(script) as api:
+            program.url = api.url
+            with Screen(program, *BYPASS) as screen:
+                screen.wait_for("team >>")
+                screen.type("go\r")
+                wait_until(lambda: script.requests["sa-1"])
+                screen.wait_for("● sa-1")
+                screen.type("\x03")
+                screen.wait_for("Interrupted")
+                screen.type("go on\r")
+                screen.wait_for("again")
+                assert "sa-1" not in screen.text.splitlines()[-2]
+                screen.type("q\r")
+                assert screen.wait_for_end() == 0
+        (result,) = tool_results({"messages": script.requests["lead"][1]["messages"][2:3]})
+        assert "Interrupted" in result["content"]
+        assert sidechain(program, "sa-1")[-1]["state"] == "cancelled"
+
+
+class TestRoles:
+    HEAD = "name: researcher\ndescription: finds out\ntools: Read, Grep, Bash\ndisallowedTools: Bash\n"
+
+    def start(self, program: Program, more: str = "") -> None:
+        run(program, TeamScript(lead=[text("hello")]))
+        role = program.directory / ".claude/agents/researcher.md"
+        role.parent.mkdir(parents=True)
+        role.write_text(f"---\n{self.HEAD}{more}---\nTrust no one.\n")
+
+    def test_a_role_brings_its_prompt_tools_and_model(self, program: Program) -> None:
+        self.start(program, "model: other-model\n")
+        script = TeamScript(
+            lead=[
+                answer(agent(subagent_type="Researcher"), agent(subagent_type="researcher", model="third")),
+                text("end"),
+            ],
+            **{"sa-1": [text("one")], "sa-2": [text("two")]},
+        )
+        run(program, script, *BYPASS, "--trust")
+        assert "- researcher: finds out" in script.requests["lead"][0]["system"][0]["text"]
+        requests = [script.requests["sa-1"][0], script.requests["sa-2"][0]]
+        assert {request["model"] for request in requests} == {"other-model", "third"}
+        for request in requests:
+            assert request["system"][0]["text"].count("Trust no one.") == 1
+            assert [each["name"] for each in request["tools"]] == ["read_file", "grep"]
+
+    def test_an_unknown_one_is_an_error_that_lists_those_there_are(self, program: Program) -> None:
+        self.start(program)
+        script = TeamScript(lead=[agent(subagent_type="ghost"), text("end")])
+        run(program, script, *BYPASS, "--trust")
+        assert "ghost" in results(script.requests["lead"][1])[0]
+        assert "general, researcher" in results(script.requests["lead"][1])[0]
+        assert not (program.directory / ".team/transcripts/subagents").exists()
+
+
+class TestBackground:
+    def test_it_returns_an_id_at_once_and_tells_its_parent_once(self, program: Program) -> None:
+        script = TeamScript(
+            lead=[aside(description="look"), tool("bash", command="touch go"), text("waiting"), text("end")],
+            **{"sa-1": [tool("bash", command=UNTIL_GO), text("seen")]},
+        )
+        ran = run(program, script)
+        assert ran.out == "end\n" and results(script.requests["lead"][1])[0].startswith("Started sa-1")
+        (message,) = inbox(program)
+        assert (message["type"], message["from"], message["state"]) == ("result", "sa-1", "completed")
+        assert told(script, "lead").count('from="sa-1"') == 1 and ">seen<" in told(script, "lead")
+        assert json.loads((program.directory / ".team/subagents.json").read_text())["running"] == []
+
+    def test_it_outlives_the_turn_and_p_waits_for_it(self, program: Program) -> None:
+        def wake(request: dict[str, Any]) -> Any:
+            (program.directory / "go").touch()
+            return text("all for now")
+
+        script = TeamScript(
+            lead=[aside(), wake, text("the end")], **{"sa-1": [tool("bash", command=UNTIL_GO), text("late")]}
+        )
+        assert run(program, script).out == "the end\n"
+        assert 'type="result"' in said_by_user(script.requests["lead"][2])
+
+    def test_a_teammate_is_told_of_its_own(self, program: Program) -> None:
+        spawn = tool("spawn_teammate", name="alice", role="coder", prompt="do it")
+        script = TeamScript(
+            lead=[spawn, text("hired"), text("one"), text("two")],
+            alice=[aside(), tool("agent_status", wait_seconds=30), text("told")],
+            **{"sa-1": [text("aside")]},
+        )
+        run(program, script)
+        assert ">aside<" in told(script, "alice") and ">aside<" not in told(script, "lead")
+        assert "sa-1 (look around): completed" in told(script, "alice")
+
+    def test_status_and_stop(self, program: Program) -> None:
+        def both_run(request: dict[str, Any]) -> Any:
+            wait_until(lambda: script.requests["sa-1"] and script.requests["sa-2"])
+            return tool("agent_status")
+
+        script = TeamScript(
+            lead=[
+                tool("agent_status"),
+                answer(aside("one", description="first"), aside("two")),
+                both_run,
+                tool("agent_stop", ids=["sa-1", "sa-9"]),
+                tool("agent_stop", ids=["sa-1", "sa-2"]),
+                tool("agent_status", id="sa-1"),
+                tool("agent_status", id="ghost"),
+                text("end"),
+            ],
+            **{
+                "sa-1": [answer(text("half of it"), stall_after(4))],
+                "sa-2": [answer(text("half of it"), stall_after(4))],
+            },
+        )
+        run(program, script)
+        lead = script.requests["lead"]
+        assert results(lead[1]) == ["(none)"]
+        assert "sa-1 (" in results(lead[3])[0] and ": running for 0 s" in results(lead[3])[0]
+        assert results(lead[4]) == ["sa-1: cancelled\nsa-9: unknown"]
+        assert results(lead[5]) == ["sa-1: had ended before (cancelled)\nsa-2: cancelled"]
+        assert "cancelled" in results(lead[6])[0] and "half" in results(lead[6])[0]
+        assert "sa-1, sa-2" in results(lead[7])[0]
+        assert [(each["from"], each["type"], each["state"]) for each in inbox(program)] == [
+            ("sa-1", "error", "cancelled"),
+            ("sa-2", "error", "cancelled"),
+        ]
+        assert told(script, "lead").count('type="error"') == 2
+
+    def test_more_than_may_run_at_once_wait_and_none_is_lost(self, program: Program) -> None:
+        """Each says how many it saw beside itself."""
+        program.settings(subagents={"max_concurrent": 3}, durable=False)
+        count = 12
+        look = "mkdir at_$$; ls -d at_* | wc -l; sleep 0.05; rmdir at_$$"
+
+        def work(request: dict[str, Any], number: int) -> Any:
+            return tool("bash", command=look) if number == 0 else text(results(request)[0])
+
+        script = TeamScript(
+            lead=[answer(*(fresh() for _ in range(count))), text("end")],
+            **{f"sa-{number}": work for number in range(1, count + 1)},
+        )
+        run(program, script)
+        seen = [int(result) for result in results(script.requests["lead"][1])]
+        assert len(seen) == count and max(seen) <= 3
+
+    def test_a_waiting_one_can_be_stopped_and_makes_no_call(self, program: Program) -> None:
+        program.settings(subagents={"max_concurrent": 1})
+
+        def first_runs(request: dict[str, Any]) -> Any:
+            wait_until(lambda: script.requests["sa-1"])
+            return answer(tool("agent_status", id="sa-2"))
+
+        script = TeamScript(
+            lead=[
+                aside(),
+                aside(),
+                first_runs,
+                tool("agent_stop", ids=["sa-2"]),
+                tool("agent_stop", ids=["sa-1"]),
+                text("end"),
+            ],
+            **{"sa-1": [answer(text("x"), stall_after(2))]},
+        )
+        run(program, script)
+        assert "pending" in results(script.requests["lead"][3])[0]
+        assert results(script.requests["lead"][4]) == ["sa-2: cancelled"]
+        assert "sa-2" not in script.requests
+
+    @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+    def test_one_that_teamcli_left_behind_is_told_of_once_after_a_restart(
+        self, program: Program, how: signal.Signals
+    ) -> None:
+        script = TeamScript(
+            lead=[aside(description="dig"), answer(text("x"), stall_after(2)), text("second"), text("third")],
+            **{"sa-1": [answer(text("x"), stall_after(2))], "sa-2": [text("new")]},
+        )
+        with FakeAPI(script) as api:
+            program.url = api.url
+            process = program.start("-p", "go", *BYPASS)
+            wait_until(lambda: script.requests["sa-1"] and len(script.requests["lead"]) == 2)
+            process.send_signal(how)
+            process.communicate()
+            assert program.run("-p", "and now?", *BYPASS).out == "second\n"
+            assert program.run("-p", "again?", "--continue", *BYPASS).out == "third\n"
+        words = said_by_user(script.requests["lead"][2])
+        assert 'from="sa-1" type="error"' in words and 'state="cancelled"' in words and "teamcli was stopped" in words
+        assert told(script, "lead").count('from="sa-1"') == 1 and len(inbox(program)) == 1
+
+    def test_ids_are_not_used_again_after_a_restart(self, program: Program) -> None:
+        script = TeamScript(
+            lead=[fresh(), text("one"), fresh(), text("two")], **{"sa-1": [text("a")], "sa-2": [text("b")]}
+        )
+        run(program, script)
+        run(program, script)
+        assert sidechain(program, "sa-1")[-1]["result"] == "a" and sidechain(program, "sa-2")[-1]["result"] == "b"
+
+
+def test_without_a_team_there_are_sub_agents_all_the_same(program: Program) -> None:
+    script = TeamScript(lead=[aside(), text("waiting"), text("end")], **{"sa-1": [text("seen")]})
+    run(program, script, *BYPASS, "--no-team")
+    assert ">seen<" in told(script, "lead")
+
+
+def test_no_teammate_can_have_the_name_of_a_sub_agent(program: Program) -> None:
+    spawn = tool("spawn_teammate", name="sa-1", role="coder", prompt="x")
+    script = TeamScript(lead=[spawn, text("end")])
+    run(program, script)
+    assert tool_results(script.requests["lead"][1])[0]["is_error"]
+
+
+def test_a_teammates_sub_agent_can_do_no_more_than_the_teammate(program: Program) -> None:
+    spawn = [
+        tool("spawn_teammate", name=name, role="coder", prompt="do it", **more)
+        for name, more in (("alice", {"tools": ["read_file", "agent"]}), ("bob", {"plan": True}))
+    ]
+    script = TeamScript(
+        lead=[answer(*spawn), text("hired"), text("end"), text("end")],
+        alice=[fresh(description="alice's"), text("done")],
+        bob=[fresh("write", description="bob's"), text("done")],
+        **{name: self_willed for name in ("sa-1", "sa-2")},
+    )
+    run(program, script)
+    tools = sorted(len(script.requests[name][0]["tools"]) for name in ("sa-1", "sa-2"))
+    assert tools == [1, 8] and not (program.directory / "made").exists()
+
+
+def self_willed(request: dict[str, Any], number: int) -> Any:
+    """Tries to write, whatever its tools are."""
+    return tool("write_file", path="made", content="x") if number == 0 else text("refused")
+
+
+def test_max_turns_and_budget_hold_for_sub_agents_too(program: Program) -> None:
+    script = TeamScript(lead=[fresh(), text("end")], **{"sa-1": lambda request, n: tool("bash", command="true")})
+    run(program, script, *BYPASS, "--max-turns", "2", code=3)
+    assert len(script.requests["sa-1"]) == 2
+
+
+class TestAtThePrompt:
+    """Where a background sub-agent runs."""
+
+    def repl(self, program: Program, *lines: str) -> tuple[str, TeamScript]:
+        """Type these lines, the last of which ends sa-1, and leave."""
+        works = [tool("bash", command="touch on; until [ -e go ]; do sleep 0.02; done"), text("seen"), text("heard")]
+        script = TeamScript(lead=[aside(description="dig deep"), text("waiting"), text("end")], **{"sa-1": works})
+        with FakeAPI(script) as api:
+            program.url = api.url
+            with Running(program, *BYPASS) as repl:
+                repl.type("start")
+                repl.wait_for("waiting")
+                wait_until(lambda: (program.directory / "on").exists())
+                for line in lines:
+                    repl.type(line)
+                repl.type("/wait")
+                repl.wait_for("Nobody works any more")
+                assert repl.leave() == 0
+                return repl.out, script
+
+    def test_agents_shows_it_with_what_it_does(self, program: Program) -> None:
+        out, _ = self.repl(program, "/agents", "/agents sa-1", "/agents ghost", "!touch go")
+        (row,) = [line for line in out.splitlines() if line.startswith("sa-1 ")][:1]
+        assert row.split()[:5] == ["sa-1", "lead", "dig", "deep", "running"] and "bash" in row
+        assert "sa-1 (dig deep): running" in out and "→ bash" in out and "no sub-agent 'ghost'" in out
+
+    def test_stop_ends_it_without_waking_the_lead(self, program: Program) -> None:
+        out, script = self.repl(program, "/stop sa-1")
+        assert "Stopped sa-1" in out and len(script.requests["lead"]) == 2
+        assert inbox(program)[0]["state"] == "cancelled"
+
+    @pytest.mark.parametrize("how", ["/send sa-1", "@sa-1"])
+    def test_what_the_user_says_to_it_is_read_at_its_next_step(self, program: Program, how: str) -> None:
+        _, script = self.repl(program, f"{how} look left", "!touch go")
+        assert 'from="user"' in said_by_user(script.requests["sa-1"][1]) and ">look left<" in told(script, "sa-1")

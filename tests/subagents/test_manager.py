@@ -1,0 +1,328 @@
+"""What cannot be seen from outside: snapshots, callbacks, races and the books."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from teamcli.agent.events import Notice
+from teamcli.cancel import CancelScope
+from teamcli.errors import Cancelled, StateError, ToolError
+from teamcli.llm.types import OnEvent, Reply, Request, TextArrived
+from teamcli.subagents.activity import EVENT_LIMIT, ActivityLog
+from teamcli.subagents.manager import KEPT, Limits
+from teamcli.subagents.slots import Slots
+from teamcli.subagents.snapshot import AgentEvent, EventKind, Snapshot, State
+from teamcli.subagents.subagent import Ending, SubAgent
+from teamcli.subagents.updates import PAUSE_SECONDS
+from teamcli.tools.toolbox import Errand
+from tests.subagents.workshop import Together, Workshop, call, hang, said
+from tests.support.waiting import DEADLINE_SECONDS, wait_until
+
+
+def running(workshop: Workshop, id: str) -> bool:
+    return workshop.manager.snapshot(id).state is State.RUNNING
+
+
+class TestConcurrency:
+    def test_fifty_go_through_five_slots_and_none_is_lost(self, tmp_path: Path) -> None:
+        together, met = Together(), threading.Barrier(5)
+
+        def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+            with together:
+                met.wait(DEADLINE_SECONDS)
+            return said(str(request.messages[0].content[0]["text"]))
+
+        workshop = Workshop(tmp_path, say)
+        ids = [workshop.start(str(number)) for number in range(50)]
+        ended = [workshop.manager.wait(id, DEADLINE_SECONDS) for id in ids]
+        assert [snapshot.result for snapshot in ended] == [str(number) for number in range(50)]
+        assert together.most == 5
+        assert sorted(message.sender for message in workshop.posted) == sorted(ids)
+        assert workshop.manager.running_aside() == []
+
+    def test_who_waits_can_be_cancelled_and_comes_in_order(self) -> None:
+        slots, first, second, third = Slots(1), CancelScope(), CancelScope(), CancelScope()
+        order: list[str] = []
+
+        def take(name: str, scope: CancelScope) -> None:
+            try:
+                with slots.taken(scope):
+                    order.append(name)
+            except Cancelled:
+                order.append(f"{name} cancelled")
+
+        with slots.taken(first):
+            threads = []
+            for number, (name, scope) in enumerate((("second", second), ("third", third)), start=1):
+                threads.append(threading.Thread(target=take, args=(name, scope)))
+                threads[-1].start()
+                wait_until(lambda number=number: len(slots._waiting) == number)
+            second.cancel()
+            threads[0].join()
+        threads[1].join()
+        assert order == ["second cancelled", "third"]
+
+    def test_one_that_is_cancelled_before_it_begins_never_asks_the_model(self, tmp_path: Path) -> None:
+        workshop = Workshop(tmp_path, hang, Limits(max_concurrent=1))
+        first, second = workshop.start(), workshop.start()
+        wait_until(lambda: running(workshop, first))
+        assert workshop.manager.snapshot(second).state is State.PENDING
+        assert workshop.manager.cancel_one(second)
+        snapshot = workshop.manager.wait(second, DEADLINE_SECONDS)
+        assert (snapshot.state, snapshot.started_at, snapshot.result) == (State.CANCELLED, None, "")
+        assert running(workshop, first)
+        workshop.program.cancel()
+
+
+class TestEndings:
+    def test_a_final_state_stays(self) -> None:
+        sub = SubAgent("sa-1", "lead", Errand("x"), CancelScope(), True, lambda sub: None)
+        assert sub.finish(Ending(State.CANCELLED, "half", "stopped"))
+        assert not sub.finish(Ending(State.COMPLETED, "whole"))
+        assert (sub.snapshot().state, sub.snapshot().result) == (State.CANCELLED, "half")
+
+    def test_a_bug_makes_it_fail_and_releases_who_waits(self, tmp_path: Path, caplog: Any) -> None:
+        def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+            raise KeyError("oops")
+
+        workshop = Workshop(tmp_path, say)
+        snapshot = workshop.manager.wait(workshop.start(), DEADLINE_SECONDS)
+        assert snapshot.state is State.FAILED and "oops" in snapshot.error
+        assert workshop.posted[0].fields["state"] == "failed" and "oops" in workshop.posted[0].content
+        with pytest.raises(ToolError, match="oops"):
+            workshop.run()
+
+    def test_the_time_out_counts_from_its_beginning(self, tmp_path: Path) -> None:
+        workshop = Workshop(tmp_path, hang, Limits(timeout_seconds=0.05))
+        snapshot = workshop.manager.wait(workshop.start(), DEADLINE_SECONDS)
+        assert (snapshot.state, snapshot.error, snapshot.result) == (
+            State.FAILED,
+            "timed out after 0.05 s",
+            "half of it",
+        )
+
+    def test_cancelling_keeps_what_it_had_said_and_twice_is_once(self, tmp_path: Path) -> None:
+        workshop = Workshop(tmp_path, hang)
+        ids = [workshop.start() for _ in range(3)]
+        wait_until(lambda: all(workshop.manager.snapshot(id).activity.progress for id in ids))
+        assert workshop.manager.cancel_all() == 3
+        assert [workshop.manager.wait(id, DEADLINE_SECONDS).result for id in ids] == ["half of it"] * 3
+        assert workshop.manager.cancel_all() == 0 and not workshop.manager.cancel_one(ids[0])
+        assert all(message.fields["by_user"] for message in workshop.posted) and len(workshop.posted) == 3
+
+    def test_interrupting_the_call_ends_a_foreground_one_with_what_it_had_said(self, tmp_path: Path) -> None:
+        workshop, call_scope, caught = Workshop(tmp_path, hang), CancelScope(), []
+
+        def run() -> None:
+            try:
+                workshop.run(cancel=call_scope)
+            except Cancelled as e:
+                caught.append(e)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        wait_until(lambda: any(each.activity.progress for each in workshop.manager.snapshots()))
+        call_scope.cancel("interrupted by the user")
+        thread.join(DEADLINE_SECONDS)
+        assert caught[0].output == "half of it" and workshop.posted == []
+
+    def test_one_under_a_cancelled_scope_is_born_cancelled(self, tmp_path: Path) -> None:
+        workshop, scope = Workshop(tmp_path), CancelScope()
+        scope.cancel("too late")
+        with pytest.raises(Cancelled):
+            workshop.run(cancel=scope)
+        assert workshop.manager.snapshots()[0].started_at is None
+
+    def test_when_its_parent_leaves_it_ends_and_nobody_is_told(self, tmp_path: Path) -> None:
+        workshop = Workshop(tmp_path, hang)
+        id = workshop.start()
+        wait_until(lambda: running(workshop, id))
+        workshop.lead_scope.cancel("shut down")
+        assert workshop.manager.wait(id, DEADLINE_SECONDS).state is State.CANCELLED
+        assert workshop.posted == []
+        workshop.restarted().report_lost()
+        assert workshop.posted == []
+
+
+class TestSnapshots:
+    def test_tell_what_it_does_at_this_moment(self, tmp_path: Path) -> None:
+        go_on, answers = threading.Event(), iter([said("I poke.", call("c1", where="left")), said("done")])
+        workshop = Workshop(tmp_path, lambda *_: next(answers), poke=lambda: go_on.wait(DEADLINE_SECONDS) and "poked")
+        id = workshop.start("poke it\nand tell")
+        wait_until(lambda: workshop.manager.snapshot(id).activity.current_tool)
+        snapshot = workshop.manager.snapshot(id)
+        assert snapshot.activity._replace(events=()) == (
+            "running tools", "poke", '{"where":"left"}', 1, (("poke", 1),), "I poke.", (), 0,
+        )  # fmt: skip
+        assert (snapshot.id, snapshot.parent, snapshot.task, snapshot.tools) == (
+            id, "lead", "poke it\nand tell", ("poke",),
+        )  # fmt: skip
+        assert "\n" not in snapshot.display_task and snapshot.ended_at is None and snapshot.is_background
+        assert snapshot.started_at and snapshot.created_at <= snapshot.started_at
+        assert "[in progress] I poke." in workshop.manager.status("lead", id, 0, CancelScope())
+        go_on.set()
+        after = workshop.manager.wait(id, DEADLINE_SECONDS)
+        assert (after.state, after.result, after.activity.current_tool) == (State.COMPLETED, "done", "")
+        assert snapshot.state is State.RUNNING  # a copy
+        kinds = [(event.kind, event.call_id) for event in after.activity.events]
+        assert kinds == [
+            (EventKind.TEXT, ""),
+            (EventKind.TOOL_CALL, "c1"),
+            (EventKind.TOOL_RESULT, "c1"),
+            (EventKind.TEXT, ""),
+        ]
+
+    def test_keep_the_newest_two_hundred_events_and_count_the_rest(self) -> None:
+        log = ActivityLog()
+        for number in range(EVENT_LIMIT + 50):
+            log.add(AgentEvent(EventKind.TEXT, str(number)))
+        activity = log.look()
+        assert len(activity.events) == EVENT_LIMIT and activity.events_dropped == 50
+        assert (activity.events[0].text, activity.events[-1].text) == ("50", str(EVENT_LIMIT + 49))
+
+    def test_waiting_for_one_returns_at_once_early_or_when_the_time_is_up(self, tmp_path: Path) -> None:
+        workshop = Workshop(tmp_path, hang)
+        id = workshop.start()
+        assert workshop.manager.wait(id, 0).state in (State.PENDING, State.RUNNING)
+        assert workshop.manager.wait(id, 0.01).state in (State.PENDING, State.RUNNING)
+        threading.Timer(0.01, workshop.manager.cancel_one, (id,)).start()
+        assert workshop.manager.wait(id).state is State.CANCELLED
+        with pytest.raises(ToolError, match="sa-1"):
+            workshop.manager.wait("ghost")
+
+    def test_status_waits_for_an_end_and_can_be_interrupted(self, tmp_path: Path) -> None:
+        workshop, scope = Workshop(tmp_path, hang), CancelScope()
+        workshop.start()
+        threading.Timer(0.02, scope.cancel).start()
+        with pytest.raises(Cancelled):
+            workshop.manager.status("lead", "", DEADLINE_SECONDS, scope)
+        assert workshop.manager.status("alice", "", DEADLINE_SECONDS, CancelScope()) == "(none)"
+        workshop.program.cancel()
+
+
+class TestListeners:
+    def test_hear_at_most_ten_times_a_second_and_always_the_end(self, tmp_path: Path) -> None:
+        def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+            for _ in range(2_000):
+                on_event(TextArrived("."))
+            return said("done")
+
+        heard: list[tuple[float, Snapshot]] = []
+        workshop = Workshop(tmp_path, say)
+        workshop.manager.on_update(lambda snapshot: heard.append((time.monotonic(), snapshot)))
+        id = workshop.start()
+        workshop.manager.wait(id, DEADLINE_SECONDS)
+        wait_until(lambda: heard and heard[-1][1].state.is_final)
+        times = [at for at, _ in heard]
+        assert all(later - earlier >= PAUSE_SECONDS * 0.9 for earlier, later in pairwise(times))
+        assert heard[-1][1].result == "done"
+
+    def test_closing_tells_the_last_and_a_listener_that_fails_hinders_nobody(self, tmp_path: Path) -> None:
+        heard: list[Snapshot] = []
+        workshop = Workshop(tmp_path)
+        workshop.manager.on_update(lambda snapshot: 1 // 0)
+        workshop.manager.on_update(heard.append)
+        workshop.run()
+        workshop.run()
+        workshop.manager.close()
+        assert {snapshot.id: snapshot.state for snapshot in heard} == {
+            "sa-1": State.COMPLETED,
+            "sa-2": State.COMPLETED,
+        }
+
+    def test_hear_of_each_end_once_also_of_a_cancelled_one(self, tmp_path: Path) -> None:
+        ends: list[Snapshot] = []
+        workshop = Workshop(tmp_path, hang)
+        workshop.manager.on_end(lambda snapshot: 1 // 0)
+        workshop.manager.on_end(ends.append)
+        id = workshop.start()
+        wait_until(lambda: running(workshop, id))
+        workshop.manager.cancel_one(id)
+        workshop.manager.wait(id, DEADLINE_SECONDS)
+        wait_until(lambda: workshop.rests)
+        assert [(end.id, end.state) for end in ends] == [(id, State.CANCELLED)]
+
+
+class TestMessages:
+    def test_are_read_at_the_next_step_also_those_that_come_with_the_last_words(self, tmp_path: Path) -> None:
+        seen: list[str] = []
+
+        def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+            seen.append(str(request.messages[-1].content[-1].get("text", "")))
+            if len(seen) == 1:
+                workshop.manager.send("sa-1", "look <left>")
+                return said("on my way", call("c1"))
+            if len(seen) == 2:
+                workshop.manager.send("sa-1", "and right")
+            return said(f"answer {len(seen)}")
+
+        workshop = Workshop(tmp_path, say)
+        assert workshop.run() == "answer 3"
+        assert "look &lt;left&gt;" in seen[1] and 'from="user"' in seen[1] and "and right" in seen[2]
+        with pytest.raises(ToolError, match="has ended"):
+            workshop.manager.send("sa-1", "too late")
+
+    def test_for_all_reach_those_that_have_not_ended(self, tmp_path: Path) -> None:
+        workshop = Workshop(tmp_path, hang)
+        ended, running_one = workshop.start(), workshop.start()
+        workshop.manager.cancel_one(ended)
+        workshop.manager.wait(ended, DEADLINE_SECONDS)
+        assert workshop.manager.broadcast("hello") == [running_one]
+        workshop.program.cancel()
+
+
+class TestBooks:
+    def test_of_many_that_have_ended_only_what_they_used_is_kept(self, tmp_path: Path) -> None:
+        workshop = Workshop(tmp_path)
+        count = KEPT + 20
+        scope = CancelScope()
+        for _ in range(count):
+            workshop.run(cancel=scope)
+        assert len(workshop.manager.snapshots()) == KEPT
+        meters = [agent.meter for agent in workshop.manager.agents()]
+        assert sum(meter.turns for meter in meters) == count
+        assert sum(meter.cost_usd or 0 for meter in meters) == count * 0.5
+        gc.collect()
+        assert len(scope._children) == 0
+
+    def test_what_an_earlier_program_left_is_told_once(self, tmp_path: Path) -> None:
+        workshop = Workshop(tmp_path, hang)
+        id = workshop.start()
+        wait_until(lambda: running(workshop, id))
+        workshop.program.cancel("teamcli is leaving")
+        workshop.manager.close()
+        assert workshop.posted == []
+        for _ in range(2):
+            workshop.restarted().report_lost()
+        (message,) = workshop.posted
+        assert (message.sender, message.to, message.fields["state"]) == (id, "lead", "cancelled")
+
+    def test_an_end_that_could_not_be_told_is_told_by_the_next_program(self, tmp_path: Path) -> None:
+        workshop = Workshop(tmp_path)
+        workshop.failure = StateError("the disk is full")
+        id = workshop.start()
+        assert workshop.manager.wait(id, DEADLINE_SECONDS).state is State.COMPLETED
+        assert any(isinstance(event, Notice) and "disk is full" in event.text for event in workshop.events)
+        workshop.failure = None
+        workshop.restarted().report_lost()
+        (message,) = workshop.posted
+        assert (message.type, message.content) == ("result", "done")
+
+    def test_a_damaged_ledger_is_told_and_hinders_nothing(self, tmp_path: Path) -> None:
+        (tmp_path / "subagents.json").write_text("{")
+        workshop = Workshop(tmp_path)
+        workshop.manager.report_lost()
+        assert any(isinstance(event, Notice) and "subagents.json" in event.text for event in workshop.events)
+        assert workshop.manager.wait(workshop.start(), DEADLINE_SECONDS).state is State.COMPLETED
+
+    def test_a_very_long_last_text_reaches_its_parent_with_its_middle_cut_out(self, tmp_path: Path) -> None:
+        workshop = Workshop(tmp_path, lambda *_: said("€" * 300_000))
+        workshop.manager.wait(workshop.start(), DEADLINE_SECONDS)
+        assert "characters left out" in workshop.posted[0].content and len(workshop.posted[0].content) < 60_000

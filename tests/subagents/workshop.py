@@ -1,0 +1,164 @@
+"""Sub-agents with the real manager and the real loop, whose model is a function."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from teamcli.agent.conversation import Conversation, History, text_block
+from teamcli.agent.events import Event, Recorded
+from teamcli.agent.limits import Budget, Meter
+from teamcli.agent.loop import Agent, Delivery
+from teamcli.agent.permissions import Decision, Verdict
+from teamcli.agent.tool import Display, Harmless, PreparedCall, ToolOutput
+from teamcli.agent.tool_calls import Permissions, Toolset
+from teamcli.cancel import CancelScope
+from teamcli.errors import StreamInterrupted
+from teamcli.files import AppendLog
+from teamcli.llm.types import OnEvent, Preamble, Reply, Request, TextArrived, ToolSpec, Usage
+from teamcli.subagents.ledger import Ledger
+from teamcli.subagents.manager import Limits, Parent, SubAgentManager
+from teamcli.subagents.subagent import Staffed, SubAgent
+from teamcli.team.message import Message
+from teamcli.tools.toolbox import Errand, Running
+
+USUAL = Limits()
+Say = Callable[[Request, OnEvent, CancelScope], Reply]
+
+
+def said(text: str, *blocks: dict[str, Any]) -> Reply:
+    stop = "tool_use" if blocks else "end_turn"
+    return Reply((text_block(text), *blocks), stop, Usage(1, 1))
+
+
+def call(id: str, name: str = "poke", **given: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": id, "name": name, "input": given}
+
+
+def hang(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+    """Begins to say something, and never comes to an end."""
+    on_event(TextArrived("half of it"))
+    cancel.wait()
+    raise StreamInterrupted(cancel.reason, None)
+
+
+class Model:
+    def __init__(self, say: Say) -> None:
+        self._say = say
+
+    def stream(self, request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+        return self._say(request, on_event, cancel)
+
+    def warm_up(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Poke:
+    """A tool that does what the test says."""
+
+    spec = ToolSpec("poke", "Pokes.", {"type": "object"})
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self._act = act
+
+    def prepare(self, raw: object) -> PreparedCall:
+        def run(cancel: CancelScope, progress: Any, call_id: str = "") -> ToolOutput:
+            return ToolOutput(str(self._act()))
+
+        return PreparedCall(Display("poke"), Harmless(), run)
+
+
+class Workshop:
+    """A lead without a turn of its own, and the sub-agents it starts."""
+
+    def __init__(
+        self,
+        root: Path,
+        say: Say = lambda request, on_event, cancel: said("done"),
+        limits: Limits = USUAL,
+        poke: Callable[[], object] = lambda: "poked",
+    ) -> None:
+        self._say = say
+        self._root = root
+        self._poke = poke
+        self.program = CancelScope()
+        self.lead_scope = self.program.child()
+        self.is_there = True
+        self.posted: list[Message] = []
+        self.events: list[Event] = []
+        self.failure: Exception | None = None
+        self.rests = 0
+        self.manager = self._open(limits)
+
+    def _open(self, limits: Limits) -> SubAgentManager:
+        ledger = Ledger(self._root / "subagents.json")
+        return SubAgentManager(
+            self, limits, self._root / "transcripts", ledger, self._post, self.events.append, self.program, self._rest
+        )
+
+    def restarted(self) -> SubAgentManager:
+        """The manager of a new program in the same place."""
+        return self._open(Limits())
+
+    def parent(self, name: str) -> Parent | None:
+        return Parent(self._agent("lead", self._root / "lead.jsonl", self.events.append), self.lead_scope)
+
+    def staff(self, sub: SubAgent, parent: Agent, path: Path) -> Staffed:
+        agent = self._agent(sub.id, path, lambda event: (sub.take(event), self.events.append(event))[0])
+        opening = Delivery([text_block(sub.errand.prompt)])
+        return Staffed(agent, opening, ("poke",), lambda: agent.conversation.take_up(History()))
+
+    def start(self, prompt: str = "do it") -> str:
+        """Start one in the background; its id."""
+        return self.manager.start("lead", Errand(prompt)).split()[1]
+
+    def run(self, prompt: str = "do it", cancel: CancelScope | None = None) -> str:
+        return self.manager.run("lead", Errand(prompt), Running(cancel or CancelScope(), lambda text: None, "call"))
+
+    def _agent(self, name: str, path: Path, emit: Callable[[Event], None]) -> Agent:
+        permissions = Permissions(
+            lambda tool, access: Decision(Verdict.ALLOW, ""), ask=lambda question: None, remember=lambda rule: None
+        )
+        log = AppendLog(path, durable=False)
+        return Agent(
+            name,
+            Model(self._say),
+            Preamble("model", "", (), 100),
+            Conversation(log, on_record=lambda message, marks: emit(Recorded(name, message))),
+            Toolset(name, {"poke": Poke(self._poke)}, permissions, emit),
+            Meter(Budget()),
+            lambda usage, model: 0.5,
+            emit,
+        )
+
+    def _post(self, message: Message, once: bool = False) -> None:
+        if self.failure:
+            raise self.failure
+        if not once or message.id not in [posted.id for posted in self.posted]:
+            self.posted.append(message)
+
+    def _rest(self) -> None:
+        self.rests += 1
+
+
+class Together:
+    """Counts how many are inside at the same time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._now = 0
+        self.most = 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._now -= 1
