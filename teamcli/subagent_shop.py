@@ -19,6 +19,7 @@ from teamcli.llm.types import Block, Message, Preamble, Usage
 from teamcli.subagents.ledger import Ledger
 from teamcli.subagents.manager import Limits, Parent, SubAgentManager
 from teamcli.subagents.subagent import Staffed, SubAgent
+from teamcli.team.message import LEAD
 from teamcli.team.message import Message as Mail
 from teamcli.team.roles import Role
 from teamcli.tools.catalog import BASE_TOOLS, Entry, bind_tools
@@ -73,6 +74,9 @@ class SubAgentShop:
     def parent(self, name: str) -> Parent | None:
         found = self._shop.team.scope_of(name)
         return Parent(*found) if found else None
+
+    def has_member(self, name: str) -> bool:
+        return name == LEAD or name in self._shop.team.names()
 
     def staff(self, sub: SubAgent, parent: Agent, path: Path) -> Staffed:
         shop, errand = self._shop, sub.errand

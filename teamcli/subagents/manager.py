@@ -61,6 +61,10 @@ class Staffing(Protocol):
         """None for an agent that is no longer there."""
         ...
 
+    def has_member(self, name: str) -> bool:
+        """Whether an agent of that name is there, or will be once all have started."""
+        ...
+
     def staff(self, sub: SubAgent, parent: Agent, path: Path) -> Staffed:
         """The agent behind a sub-agent, with a transcript at `path`.
 
@@ -239,7 +243,7 @@ class SubAgentManager:
         if self._ledger.problem:
             self._warn(LEAD, f"What sub-agents of an earlier run were doing is not known: {self._ledger.problem}")
         for entry in self._ledger.all():
-            if self._staffing.parent(entry.parent) is not None:
+            if self._staffing.has_member(entry.parent):
                 ending = self._recorded_ending(entry.id) or Ending(State.CANCELLED, "", LOST)
                 self._post(_report(entry, ending), once=True)
             self._ledger.remove(entry.id)

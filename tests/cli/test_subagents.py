@@ -53,6 +53,10 @@ def inbox(program: Program, name: str = "lead") -> list[dict[str, Any]]:
     return program.lines(f".team/inbox/{name}.jsonl")
 
 
+def config(program: Program) -> str:
+    return (program.directory / ".team/config.json").read_text()
+
+
 def sidechain(program: Program, id: str) -> list[dict[str, Any]]:
     return program.lines(f".team/transcripts/subagents/{id}.jsonl")
 
@@ -319,6 +323,22 @@ class TestBackground:
         words = said_by_user(script.requests["lead"][2])
         assert 'from="sa-1" type="error"' in words and 'state="cancelled"' in words and "teamcli was stopped" in words
         assert told(script, "lead").count('from="sa-1"') == 1 and len(inbox(program)) == 1
+
+    def test_a_teammate_is_told_after_a_restart_too(self, program: Program) -> None:
+        spawn = tool("spawn_teammate", name="alice", role="coder", prompt="do it")
+        script = TeamScript(
+            lead=lambda request, number: spawn if number == 0 else text("fine"),
+            alice=[aside(), text("started"), text("I see")],
+            **{"sa-1": [answer(text("x"), stall_after(2))]},
+        )
+        with FakeAPI(script) as api:
+            program.url = api.url
+            process = program.start("-p", "go", *BYPASS)
+            wait_until(lambda: script.requests["sa-1"] and '"status": "idle"' in config(program))
+            process.kill()
+            process.communicate()
+            program.run("-p", "and now?", *BYPASS)
+        assert 'from="sa-1" type="error"' in said_by_user(script.requests["alice"][2])
 
     def test_ids_are_not_used_again_after_a_restart(self, program: Program) -> None:
         script = TeamScript(

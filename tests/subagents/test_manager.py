@@ -304,6 +304,16 @@ class TestBooks:
         (message,) = workshop.posted
         assert (message.sender, message.to, message.fields["state"]) == (id, "lead", "cancelled")
 
+    def test_nobody_is_told_where_the_parent_is_gone_for_good(self, tmp_path: Path) -> None:
+        workshop = Workshop(tmp_path, hang)
+        id = workshop.start()
+        wait_until(lambda: running(workshop, id))
+        workshop.program.cancel("teamcli is leaving")
+        workshop.manager.close()
+        for workshop.is_there in (False, True):
+            workshop.restarted().report_lost()
+        assert workshop.posted == []
+
     def test_an_end_that_could_not_be_told_is_told_by_the_next_program(self, tmp_path: Path) -> None:
         workshop = Workshop(tmp_path)
         workshop.failure = StateError("the disk is full")

@@ -108,6 +108,9 @@ class Workshop:
     def parent(self, name: str) -> Parent | None:
         return Parent(self._agent("lead", self._root / "lead.jsonl", self.events.append), self.lead_scope)
 
+    def has_member(self, name: str) -> bool:
+        return self.is_there
+
     def staff(self, sub: SubAgent, parent: Agent, path: Path) -> Staffed:
         agent = self._agent(sub.id, path, lambda event: (sub.take(event), self.events.append(event))[0])
         opening = Delivery([text_block(sub.errand.prompt)])
