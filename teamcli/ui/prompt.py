@@ -16,11 +16,20 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
-from prompt_toolkit.filters import Condition, FilterOrBool, has_completions, is_searching, vi_insert_mode, vi_mode
+from prompt_toolkit.filters import (
+    Condition,
+    FilterOrBool,
+    has_completions,
+    is_searching,
+    to_filter,
+    vi_insert_mode,
+    vi_mode,
+)
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout.controls import FormattedTextControl
 from prompt_toolkit.styles import Style
 
 from teamcli.plain import neutralise
@@ -129,6 +138,10 @@ class LivePrompt:
             reserve_space_for_menu=6,
         )
         app = self._app = self._session.app
+        for window in app.layout.find_all_windows():
+            # Cells are not counted alike everywhere; what is asked must be seen whole.
+            if isinstance(window.content, FormattedTextControl):
+                window.wrap_lines = to_filter(True)
         app.ttimeoutlen = ESCAPE_SECONDS
         app.key_processor.after_key_press += lambda _: self._wait_for_chord()
         app.min_redraw_interval = REDRAW_SECONDS

@@ -15,10 +15,10 @@ from teamcli.agent import events
 from teamcli.agent.conversation import INTERRUPTED_CALL
 from teamcli.agent.events import Event, Outcome, Severity
 from teamcli.llm.types import Message
-from teamcli.plain import neutralise, one_line
+from teamcli.plain import one_line
 from teamcli.session import LEAD
 from teamcli.team.message import MessageType
-from teamcli.ui.cells import wrapped
+from teamcli.ui.cells import visible, width_of
 from teamcli.ui.look import (
     BOLD,
     CYAN,
@@ -91,8 +91,8 @@ class Scroll:
         text, colour = talk.splitter.tail if talk else "", PLAIN
         if not text.strip():
             text, colour = next(reversed(list(self._output.values())), ""), DIM
-        plain = neutralise(text[-TAIL_CHARACTERS:]).strip("\n")
-        return [[(line, colour)] for line in wrapped(plain, self._look.width() - 1)[-lines:]] if plain else []
+        end = visible([(text[-TAIL_CHARACTERS:].strip("\n"), colour)])
+        return wrap(end, self._look.width() - 1, keep_urls=False)[-lines:] if width_of(end) else []
 
     # What is not an event
 

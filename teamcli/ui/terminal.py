@@ -9,7 +9,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -32,10 +32,12 @@ from teamcli.llm.pricing import context_tokens
 from teamcli.options import ExitStatus
 from teamcli.plain import neutralise, one_line
 from teamcli.session import EMBEDDED, LEAD, Session
+from teamcli.table import shorten
 from teamcli.team.message import MessageType
 from teamcli.team.requests import Kind
 from teamcli.team.roster import Member
 from teamcli.ui.banner import banner, farewell, inbox_tip
+from teamcli.ui.cells import visible
 from teamcli.ui.completion import LineCompleter, Offer
 from teamcli.ui.look import DIM, RED, YELLOW, AgentColours, Line, Look
 from teamcli.ui.notify import Notifier
@@ -53,6 +55,8 @@ from teamcli.ui.wrapping import wrap
 logger = logging.getLogger(__name__)
 
 TAIL_LINES = 6
+QUEUED_LINES = 2
+UP_HINT = "  (Up takes it back)"
 LONGEST_SHELL_LINE = 8000
 """So much is shown without waiting for its end."""
 MODES = (Mode.DEFAULT, Mode.ACCEPT_EDITS, Mode.PLAN)
@@ -212,7 +216,7 @@ class Terminal(Repl):
         self._prompt.exit()
 
     def show_question(self, asked: Asked) -> list[Line]:
-        lines = asked.lines()
+        lines = [visible(line) for line in asked.lines()]
         whole = [part for line in lines for part in wrap(line, self._look.width() - 1, keep_urls=False)]
         if len(whole) <= max(4, _rows() // 3):
             return lines
@@ -234,11 +238,7 @@ class Terminal(Repl):
         tail = self._scroll.tail(rows)
         if self._shell_line:
             tail.append([(self._shell_line, "")])
-        queued: list[Line] = [
-            [("  queued: ", YELLOW), (one_line(text), DIM), ("  (Up takes it back)", DIM)]
-            for text in self._session.lead.queued
-        ]
-        return [*tail, *queued]
+        return [visible(line) for line in [*tail, *queued_lines(self._session.lead.queued, self._look.width() - 1)]]
 
     def bar(self, width: int, hint: str) -> list[Line]:
         now = time.monotonic()
@@ -296,6 +296,18 @@ class Terminal(Repl):
     def _question_came(self) -> None:
         self._notifier.question_waits()
         self._prompt.redraw()
+
+
+def queued_lines(texts: Sequence[str], width: int) -> list[Line]:
+    """The last of what waits to be read: the newest is the one that can be taken back."""
+    room = max(10, width - len("  queued: ") - len(UP_HINT))
+    shown = [shorten(one_line(text), room) for text in texts[-QUEUED_LINES:]]
+    lines: list[Line] = [[("  queued: ", YELLOW), (text, DIM)] for text in shown]
+    if lines:
+        lines[-1].append((UP_HINT, DIM))
+    if (more := len(texts) - QUEUED_LINES) > 0:
+        lines.insert(0, [(f"  {more} more queued", YELLOW)])
+    return lines
 
 
 def _completer(session: Session) -> LineCompleter:

@@ -101,6 +101,17 @@ class TestPermission:
                 screen.type("n\r")
                 screen.wait_for(PROMPT, 2)
 
+    @pytest.mark.parametrize("lines", [16, 40])
+    def test_nothing_of_a_command_can_be_pushed_off_the_screen(self, program: Program, lines: int) -> None:
+        command = "echo\t" + "\x7f" * 30 + "\u00ad" * 40 + "\t; rm it"  # all are wider than they look
+        with FakeAPI([tool("bash", command=command), text("x")]) as api:
+            program.url = api.url
+            with Screen(program, columns=50, lines=lines) as screen:
+                screen.wait_for(PROMPT)
+                screen.type("do it\r")
+                screen.wait_for("allow? >>")
+                screen.wait_for("rm it")
+
     def test_what_was_typed_before_the_question_is_no_answer(self, program: Program) -> None:
         with FakeAPI([answer(tool("bash", command="touch made"), stall_after(2)), text("x")]) as api:
             program.url = api.url
