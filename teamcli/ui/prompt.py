@@ -26,7 +26,6 @@ from prompt_toolkit.filters import (
     vi_mode,
 )
 from prompt_toolkit.formatted_text import StyleAndTextTuples
-from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout.controls import FormattedTextControl
@@ -36,6 +35,7 @@ from teamcli.plain import neutralise
 from teamcli.session import LEAD
 from teamcli.ui.cells import clipped
 from teamcli.ui.completion import may_be_completed
+from teamcli.ui.history import LineHistory
 from teamcli.ui.look import CYAN, DIM, YELLOW, Line, Look
 from teamcli.ui.pastes import Pastes
 from teamcli.ui.questions import Asked, Desk
@@ -123,7 +123,7 @@ class LivePrompt:
         self._session: PromptSession[None] = PromptSession(
             message=self._message,
             bottom_toolbar=self._toolbar,
-            history=FileHistory(str(history)),
+            history=LineHistory(history),
             completer=completer,
             complete_while_typing=Condition(self._wants_completion),
             complete_in_thread=True,

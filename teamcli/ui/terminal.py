@@ -16,8 +16,6 @@ from pathlib import Path
 from signal import SIGHUP, SIGTERM
 from typing import TextIO, cast
 
-from prompt_toolkit.patch_stdout import StdoutProxy
-
 from teamcli.agent import events
 from teamcli.agent.events import Event
 from teamcli.agent.permissions import Mode
@@ -27,7 +25,6 @@ from teamcli.commands.base import Choice, Diff, Expand, Job, Leave, Shown, Table
 from teamcli.commands.base import Kind as ArgumentKind
 from teamcli.commands.catalog import all_commands
 from teamcli.errors import Cancelled, TeamcliError
-from teamcli.files import open_private
 from teamcli.llm.pricing import context_tokens
 from teamcli.options import ExitStatus
 from teamcli.plain import neutralise, one_line
@@ -43,6 +40,7 @@ from teamcli.ui.look import DIM, RED, YELLOW, AgentColours, Line, Look
 from teamcli.ui.notify import Notifier
 from teamcli.ui.painter import Painter
 from teamcli.ui.plain_prompt import AroundThePrompt, PlainPrompt
+from teamcli.ui.printer import AbovePrompt
 from teamcli.ui.prompt import LivePrompt
 from teamcli.ui.questions import Asked, ChoiceQuestion, Desk, PlanQuestion
 from teamcli.ui.repl import Repl
@@ -92,7 +90,6 @@ class Terminal(Repl):
 
     def _live_prompt(self) -> LivePrompt:
         history = self._session.state.root / "history"
-        os.close(open_private(history, os.O_WRONLY | os.O_CREAT))
         use_vi = self._session.preferences.vi_mode
         return LivePrompt(self, self._desk, self._look, history, _completer(self._session), use_vi)
 
@@ -349,7 +346,7 @@ def above_the_prompt() -> Iterator[TextIO]:
         yield cast(TextIO, AroundThePrompt(sys.stdout))
         return
     before = sys.stdout, sys.stderr
-    with StdoutProxy(raw=True, sleep_between_writes=0.02) as proxy:
+    with AbovePrompt() as proxy:
         out = cast(TextIO, proxy)
         sys.stdout = sys.stderr = out
         try:
