@@ -116,6 +116,7 @@ class LivePrompt:
         self._question_lines: list[Line] = []
         self._half_typed = Document()
         """What stood at the prompt when a question took it."""
+        self._is_editing = False
         self._typed_at = -QUIET_SECONDS
         self._deaf_until = 0.0
         """Until then Enter answers nothing: it was pressed for a question that has just gone."""
@@ -192,7 +193,7 @@ class LivePrompt:
     def _take_turns(self) -> None:
         """Give the prompt to a question, or back to the line that was being typed."""
         current = self._desk.current
-        if current is self._question or self._app.layout.is_searching:
+        if current is self._question or self._is_editing or self._app.layout.is_searching:
             return
         if self._question is not None:
             self._end_question(current)
@@ -387,7 +388,12 @@ class LivePrompt:
         whole = self._pastes.unfolded(event.current_buffer.text)
         if whole != event.current_buffer.text:
             event.current_buffer.set_document(Document(whole), bypass_readonly=True)
-        event.current_buffer.open_in_editor(validate_and_handle=False)
+        self._is_editing = True
+        event.current_buffer.open_in_editor(validate_and_handle=False).add_done_callback(lambda _: self._edited())
+
+    def _edited(self) -> None:
+        self._is_editing = False
+        self.redraw()
 
     def _paste(self, text: str) -> None:
         self._buffer.insert_text(self._pastes.folded(text))

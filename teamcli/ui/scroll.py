@@ -94,6 +94,10 @@ class Scroll:
         end = visible([(text[-TAIL_CHARACTERS:].strip("\n"), colour)])
         return wrap(end, self._look.width() - 1, keep_urls=False)[-lines:] if width_of(end) else []
 
+    def unfinished(self) -> str:
+        """What stood in the tail, for the last time."""
+        return "".join(self._finish(agent) for agent in tuple(self._talks))
+
     # What is not an event
 
     def note(self, text: str, colour: str = PLAIN) -> str:

@@ -105,6 +105,8 @@ class Terminal(Repl):
         try:
             self._prompt.run(on_ready=lambda: in_thread(self._session.warm_up, "warm-up"))
         finally:
+            self._finish_shell_line()
+            self._painter.paint(Scroll.unfinished)
             self._painter.stop()
 
     # Lines, in the thread that serves them
@@ -374,5 +376,5 @@ def run_terminal(session: Session, first_task: str, desk: Desk) -> int:
                 Terminal(session, desk, out).run(first_task)
         except SignalReceived as e:
             return e.exit_code
-    print(farewell(session))
+    print(farewell(session, Look.of(sys.stdout)))
     return ExitStatus.DONE

@@ -214,6 +214,26 @@ def test_a_history_that_cannot_be_used_keeps_nobody_from_typing(keyboard: Keyboa
     assert list(LineHistory(history).load_history_strings()) == []
 
 
+def test_a_question_waits_for_the_editor_and_a_paste_is_edited_whole(
+    keyboard: Keyboard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = tmp_path / "go on"
+    editor = tmp_path / "editor"
+    editor.write_text(f"#!/bin/sh\ntouch '{tmp_path}/open'; until test -e '{go_on}'; do sleep 0.02; done\n")
+    with editor.open("a") as script:
+        script.write('printf " edited" >> "$1"\n')
+    editor.chmod(0o755)
+    monkeypatch.setenv("EDITOR", str(editor))
+    pasted = "\n".join(map(str, range(50)))
+    keyboard.type(f"half \x1b[200~{pasted}\x1b[201~\x18\x05")
+    wait_until((tmp_path / "open").exists)
+    question = keyboard.ask("alice")
+    go_on.touch()
+    keyboard.is_asked(question)
+    keyboard.type("n\r")
+    keyboard.shows(f"half {pasted} edited")
+
+
 def test_a_pasted_reason_reaches_the_model_whole(keyboard: Keyboard) -> None:
     question = keyboard.ask("alice")
     keyboard.is_asked(question)
@@ -240,7 +260,7 @@ def test_queued_lines_that_read_like_answers_outlive_the_leads_question(keyboard
 
 def test_a_search_through_the_history_ends_as_usual_and_no_question_disturbs_it(keyboard: Keyboard) -> None:
     keyboard.type("read needle.txt\r")
-    wait_until(lambda: "read needle.txt" in keyboard.prompt._buffer._working_lines)
+    wait_until(lambda: list(keyboard.prompt._buffer._working_lines) == ["read needle.txt", ""])
     keyboard.type(f"{CTRL_R}need")
     wait_until(lambda: keyboard.prompt._app.current_buffer.text == "need")
     question = keyboard.ask("alice")

@@ -318,6 +318,18 @@ class TestInterrupting:
             assert screen.wait_for_end() == 0
 
 
+def test_what_had_streamed_stays_on_the_screen_when_the_user_leaves(program: Program) -> None:
+    with FakeAPI([answer(text("half an answer", pieces=2), stall_after(4))]) as api:
+        program.url = api.url
+        with Screen(program, columns=60) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("work\r")
+            screen.wait_for("half an")
+            screen.type("q\r")
+            assert screen.wait_for_end() == 0
+            assert "half an" in screen.text and "\nGo on with: teamcli --continue" in screen.text
+
+
 def test_an_api_error_brings_the_prompt_back(program: Program) -> None:
     with FakeAPI(
         [status(400, body={"type": "error", "error": {"type": "invalid_request_error", "message": "no"}}), text("ok")]
