@@ -37,7 +37,7 @@ from teamcli.workspace import Workspace
 
 EMBEDDED = "embedded"
 SHELL_TIMEOUT_SECONDS = 600.0
-SHELL_PACE = 250_000
+SHELL_PACE = 64_000
 """In a tenth of a second; a file is shown whole, and an endless command does not drown the terminal."""
 LEAVING_SECONDS = 1.5
 GO_ON = "<note>Go on with what you were doing.</note>"
