@@ -52,8 +52,7 @@ CHORD_SECONDS = 1.0
 """... but Ctrl-X Ctrl-E is typed in peace."""
 REDRAW_SECONDS = 0.03
 _STYLES = {"1": "bold", "2": "dim", "31": "ansired", "32": "ansigreen", "33": "ansiyellow", "34": "ansiblue"}
-_STYLES |= {"35": "ansimagenta", "36": "ansicyan", "92": "ansibrightgreen", "94": "ansibrightblue"}
-_STYLES |= {"95": "ansibrightmagenta", "96": "ansibrightcyan"}
+_STYLES |= {"35": "ansimagenta", "36": "ansicyan"}
 _STYLE = Style.from_dict(
     {
         "bottom-toolbar": "noreverse",

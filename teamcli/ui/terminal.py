@@ -249,9 +249,11 @@ class Terminal(Repl):
         current = self._desk.current
         if has_questions and current is None:
             return "Enter answers"
+        if isinstance(current, ChoiceQuestion):
+            return "Esc closes it"
         if current is not None and current.agent != LEAD:
             return "Esc puts it off"
-        return "Esc interrupts" if self._board.lead_is_working else "/help"
+        return "Esc interrupts" if self._board.lead_is_working or self._jobs else "/help"
 
     def _meter(self) -> Meter:
         session = self._session

@@ -244,6 +244,7 @@ def test_a_choice_is_made_at_the_prompt(program: Program) -> None:
         screen.wait_for(PROMPT)
         screen.type("/permissions\r")
         screen.wait_for("choose >>")
+        screen.wait_for("Esc closes it")
         screen.type("2\r")
         screen.wait_for("· acceptEdits ·")
         screen.wait_for(PROMPT)
