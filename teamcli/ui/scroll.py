@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from teamcli.agent import events
-from teamcli.agent.conversation import INTERRUPTED_CALL
+from teamcli.agent.conversation import INTERRUPTED_CALL, NOT_RUN_CALL
 from teamcli.agent.events import Event, Outcome, Severity
 from teamcli.llm.types import Message
 from teamcli.plain import one_line
@@ -48,6 +48,8 @@ TAIL_CHARACTERS = 8000
 _MARKDOWN_MARGIN = 1
 _TOLD_OTHERWISE = frozenset({"send_message", "broadcast", "wait_for_message", "read_inbox"})
 """Calls whose outcome is a line of mail anyway."""
+_SAY_IT_ALL = frozenset({"spawn_teammate"})
+"""Calls whose title says what came of them, where they did not fail."""
 _EXIT = re.compile(r"\[(exit code \d+|killed by signal .+)\]\Z")
 
 
@@ -307,7 +309,9 @@ def _users_words(message: Message) -> str:
 def short_outcome(event: events.ToolFinished) -> str:
     """What came of a call, in a few words."""
     if event.is_error:
-        return "interrupted" if event.content.startswith(INTERRUPTED_CALL) else "failed"
+        return "interrupted" if event.content.startswith((INTERRUPTED_CALL, NOT_RUN_CALL)) else "failed"
+    if event.tool in _SAY_IT_ALL:
+        return ""
     if event.display.diff:
         return "+{} -{}".format(*changed_lines(event.display.diff))
     content = event.content.strip()

@@ -270,9 +270,9 @@ class Terminal(Repl):
                 self._context_share = event.usage.context_tokens / context_tokens(event.model)
             case events.MailSent():
                 self._mail_was_sent(event)
-            case events.StatusChanged(status="spawning") if self._wants_tip:
+            case events.StatusChanged(status="spawning") if self._wants_tip and not self._hired:
                 self._hired = event.agent
-            case events.ToolFinished() if self._hired:
+            case events.Recorded() if self._hired and event.agent == LEAD:
                 self._wants_tip, hired, self._hired = False, self._hired, ""
                 self._painter.paint(lambda scroll: scroll.note(inbox_tip(hired), DIM))
             case events.TurnStarted() | events.TurnEnded():

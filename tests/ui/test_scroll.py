@@ -199,3 +199,9 @@ def test_what_is_too_long_even_when_expanded_does_not_promise_more() -> None:
     shown(tool(content="line\n" * 3000), scroll=scroll)
     out = scroll.expand(1)
     assert "more lines" in out and "Ctrl-O" not in out and "/expand 1" in scroll.expand(2)
+
+
+def test_a_hire_is_not_told_twice() -> None:
+    hire = events.ToolFinished("lead", "c1", "spawn_teammate", Display("spawn al (coder)"), "Spawned 'al'", False, 0.1)
+    assert shown(hire) == "  ✓ spawn al (coder)  0.1s\n"
+    assert "failed" in shown(hire._replace(is_error=True))
