@@ -37,6 +37,8 @@ class PlainView:
                 self.say(f"{event.text}.")
             case events.Notice():
                 self.say(event.text)
+            case events.Compacted():
+                self.say(event.text if event.agent == LEAD else f"{event.agent}: {event.text}")
 
     def say(self, text: str) -> None:
         """Write whole lines."""
