@@ -6,6 +6,7 @@ of the work, and a summary comes to stand before them. A call and its result sta
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -47,6 +48,7 @@ The conversation up to here was too long and is replaced by this summary of it.
 </summary>
 What follows is word for word as it was.
 </compacted>"""
+_OUR_ENDS = re.compile(r"</(?=\s*(?:summary|compacted)\b)", re.IGNORECASE)
 
 
 class Compaction(NamedTuple):
@@ -139,7 +141,8 @@ def instruction(focus: str) -> str:
 
 
 def framed_summary(text: str) -> str:
-    return OPENING.format(text.strip().replace("</", "<\\/"))  # so that nothing in it closes the frame
+    """In a frame that nothing in it can close."""
+    return OPENING.format(_OUR_ENDS.sub(r"<\/", text.strip()))
 
 
 def as_text(messages: Sequence[Message], limit_bytes: int) -> str:

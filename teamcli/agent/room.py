@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from teamcli.agent import events
 from teamcli.agent.compaction import (
+    NEWEST_RESULTS,
     SUMMARY_SYSTEM,
     Compaction,
     as_text,
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 ENOUGH = 0.75
 """Shortening suffices when it brings the conversation down to this share of where compaction begins."""
 TAIL_SHARE, MOST_TAIL_TOKENS = 8, 20_000
-"""What stays word for word behind a summary: an eighth of the window, and never more than so many tokens."""
+"""What stays word for word behind a summary: an eighth of the window, and never more than so many tokens, but for the
+last step, which the model may not have read yet."""
 MOST_BYTES_PER_TOKEN = 8.0
 WORTH_BYTES = 2_000
 """A summary of less than this would gain nothing."""
@@ -75,7 +77,7 @@ def make_room(agent: Agent, cancel: CancelScope) -> None:
     if used < max(agent.room.share * window, agent.room.tries_from):
         return
     agent.room.tries_from = used + window // 20
-    _try(agent, _Wish(int(ENOUGH * agent.room.share * window)), cancel)
+    _try(agent, _Wish(int(ENOUGH * agent.room.share * window), fits=used < window), cancel)
 
 
 def force_room(agent: Agent, cancel: CancelScope) -> bool:
@@ -93,7 +95,7 @@ def compact(agent: Agent, focus: str, cancel: CancelScope) -> bool:
 
     Raises: ModelError, ConfigError, Cancelled, LimitReached
     """
-    return _compact(agent, _Wish(0 if focus else _used(agent) // 2, focus, worth_bytes=1), cancel)
+    return _compact(agent, _Wish(0 if focus else _used(agent) // 2, focus, by_hand=True), cancel)
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class _Wish:
     focus: str = ""
     fits: bool = True
     """Whether the model can still read the whole conversation."""
-    worth_bytes: int = WORTH_BYTES
+    by_hand: bool = False
 
 
 def _try(agent: Agent, wish: _Wish, cancel: CancelScope) -> bool:
@@ -116,11 +118,10 @@ def _try(agent: Agent, wish: _Wish, cancel: CancelScope) -> bool:
 
 
 def _compact(agent: Agent, wish: _Wish, cancel: CancelScope) -> bool:
-    messages = agent.conversation.messages
-    shorter = _measured(agent, Compaction(long_results(messages, agent.room.exempt)))
-    done = shorter if shorter.shortened else None
-    if agent.room.may_ask and (done is None or done.tokens_after > wish.goal_tokens):
-        done = _summarised(agent, wish, cancel) or done
+    done = _shortened(agent, NEWEST_RESULTS)
+    if done is None or done.tokens_after > wish.goal_tokens:
+        summarised = _summarised(agent, wish, cancel) if agent.room.may_ask else None
+        done = summarised or (done if wish.fits else _shortened(agent, 0))
     if done is None:
         return False
     agent.conversation.compact(done)
@@ -129,15 +130,20 @@ def _compact(agent: Agent, wish: _Wish, cancel: CancelScope) -> bool:
     return True
 
 
+def _shortened(agent: Agent, newest: int) -> Compaction | None:
+    results = long_results(agent.conversation.messages, agent.room.exempt, newest)
+    return _measured(agent, Compaction(results)) if results else None
+
+
 def _summarised(agent: Agent, wish: _Wish, cancel: CancelScope) -> Compaction | None:
     messages = agent.conversation.messages
-    tail_tokens = min(agent.room.limit(agent.preamble.model) // TAIL_SHARE, MOST_TAIL_TOKENS)
-    tail_bytes = int(tail_tokens * _bytes_per_token(agent))
-    found = cut(messages, tail_bytes, agent.room.mail_is_work)
-    if found.dropped_bytes < wish.worth_bytes:
+    window, ratio = agent.room.limit(agent.preamble.model), _bytes_per_token(agent)
+    found = cut(messages, int(min(window // TAIL_SHARE, MOST_TAIL_TOKENS) * ratio), agent.room.mail_is_work)
+    if found.dropped_bytes < (1 if wish.by_hand else WORTH_BYTES):
         return None
     tail = messages[len(messages) - found.kept :]
-    shortened = long_results(tail, agent.room.exempt, newest=0) if size(tail) > tail_bytes else {}
+    is_too_much = size(tail) > window * ratio / 2
+    shortened = long_results(tail, agent.room.exempt, newest=0) if is_too_much else {}
     told = [framed_summary(_ask_for_summary(agent, wish, cancel)), *agent.room.restate()]
     return _measured(agent, Compaction(shortened, (*map(text_block, told), *found.words), found.kept))
 

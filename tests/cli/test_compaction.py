@@ -25,6 +25,7 @@ from tests.support.team_script import TeamScript
 
 BYPASS = ("--permission-mode", "bypassPermissions")
 STORY = "once upon a time " * 200
+PAGE = "x" * 99 + "\n"
 TOO_LONG = status(400, message="prompt is too long: 210000 tokens > 200000 maximum")
 
 
@@ -53,7 +54,7 @@ def compactions(program: Program, name: str = "lead") -> list[dict[str, Any]]:
 
 def test_old_results_are_shortened_first_and_nothing_is_asked(small: Program) -> None:
     for n in range(12):
-        (small.directory / f"{n}.txt").write_text(("x" * 99 + "\n") * 300 if n < 4 else "small")
+        (small.directory / f"{n}.txt").write_text(PAGE * 300 if n < 4 else "small")
     reads = full(*(tool("read_file", path=f"{n}.txt") for n in range(12)))
     with FakeAPI([reads, text("done")]) as api:
         small.url = api.url
@@ -82,6 +83,27 @@ def test_a_full_context_is_summarised_before_the_next_call(small: Program) -> No
     (event,) = [entry for entry in small.lines(".team/events.jsonl") if entry["event"] == "compacted"]
     assert event["tokens_before"] > 90_000 > event["tokens_after"] and event["summarised"]
     assert "context compacted: " in small.run("log").out
+
+
+def test_results_that_alone_are_too_much_are_shortened_though_they_are_new(small: Program) -> None:
+    for n in range(12):
+        (small.directory / f"{n}.txt").write_text(PAGE * 300)
+    with FakeAPI([answer(*(tool("read_file", path=f"{n}.txt") for n in range(12))), text("done")]) as api:
+        small.url = api.url
+        assert small.run("-p", "read", *BYPASS).out == "done\n"
+    assert all("left out to save room" in str(block["content"]) for block in tool_results(api.requests[1]))
+
+
+def test_a_step_that_the_model_has_not_read_yet_stays_whole(small: Program) -> None:
+    (small.directory / "a.txt").write_text(PAGE * 300)
+    (small.directory / "b.txt").write_text(PAGE * 700)
+    script = [tool("read_file", path="a.txt"), tool("read_file", path="b.txt"), text("SO FAR"), text("done")]
+    script[1] = answer(script[1], usage={"input_tokens": 70_000})
+    with FakeAPI(script) as api:
+        small.url = api.url
+        assert small.run("-p", "read", *BYPASS).out == "done\n"
+    (result,) = tool_results(api.requests[3])
+    assert len(str(result["content"])) > 45_000 and "a.txt" not in whole(api.requests[3])
 
 
 def _text(words: str) -> dict[str, str]:
