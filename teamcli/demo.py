@@ -18,6 +18,7 @@ from teamcli.app import look_around, open_session
 from teamcli.options import Options
 from teamcli.ui.piped import PipedRepl
 from teamcli.ui.plain_view import PlainView
+from teamcli.ui.scroll_view import ScrollView
 from teamcli.ui.signals import SignalReceived, signals_raise
 
 INTRODUCTION = """\
@@ -119,7 +120,7 @@ def run_demo() -> int:
             code = _play(directory)
         except SignalReceived as e:
             code = e.exit_code
-    print(ENDING.format(**words), flush=True)
+    print("\n" * sys.stdout.isatty() + ENDING.format(**words), flush=True)
     return code
 
 
@@ -127,7 +128,7 @@ def _play(directory: Path) -> int:
     options = Options(offline=True, permission_mode="acceptEdits")
     session = open_session(options, look_around(directory))
     try:
-        view = PlainView(sys.stdout)
+        view = ScrollView(sys.stdout) if sys.stdout.isatty() else PlainView(sys.stdout)
         session.events.subscribe(view)
         session.start()
         repl = PipedRepl(session, view)
@@ -146,11 +147,11 @@ class Guide:
 
     def __iter__(self) -> Iterator[str]:
         for number, step in enumerate(STEPS, start=1):
-            self._view.say(f"--- {number} of {len(STEPS)} ---\n{step.why}")
+            self._view.begin(f"--- {number} of {len(STEPS)} ---", step.why)
             if not self._may_go_on():
                 return
             for line in step.lines:
-                self._view.say(f"team >> {line}")
+                self._view.typed(line)
                 yield line
             self._view.say("")
 

@@ -38,6 +38,8 @@ from teamcli.workspace import Workspace
 
 EMBEDDED = "embedded"
 SHELL_TIMEOUT_SECONDS = 600.0
+SHELL_PACE = 64_000
+"""In a tenth of a second; a file is shown whole, and an endless command does not drown the terminal."""
 LEAVING_SECONDS = 1.5
 GO_ON = "<note>Go on with what you were doing.</note>"
 
@@ -210,7 +212,7 @@ class Session:
 
         Raises: ToolError, Cancelled
         """
-        finished = self.commands.run(command, self.workspace.root, SHELL_TIMEOUT_SECONDS, cancel, progress)
+        finished = self.commands.run(command, self.workspace.root, SHELL_TIMEOUT_SECONDS, cancel, progress, SHELL_PACE)
         if finished.ended.timed_out:
             return f"[ended after {SHELL_TIMEOUT_SECONDS:.0f} s]"
         return f"[{describe_exit(finished.ended.exit_code)}]" if finished.ended.exit_code else ""
@@ -229,7 +231,8 @@ class Session:
         used = self.usage
         tokens = f"{used.context_tokens - used.output_tokens:,} tokens in, {used.output_tokens:,} out"
         price = f"${self.budget.spent_usd:.4f}" if self.budget.is_known else "price of the model unknown"
-        return f"{sum(agent.meter.turns for agent in self.agents)} model calls, {tokens}, {price}."
+        calls = sum(agent.meter.turns for agent in self.agents)
+        return f"{calls} model {'call' if calls == 1 else 'calls'}, {tokens}, {price}."
 
     def close(self) -> None:
         """Stop everything at once and in order: agents first, then their commands, then the files they write to."""

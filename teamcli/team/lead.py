@@ -82,7 +82,8 @@ class Lead:
         self._thread.start()
 
     def join(self, timeout_seconds: float) -> None:
-        self._thread.join(timeout_seconds)
+        if self._thread.is_alive():  # a signal may end the program before it has started
+            self._thread.join(timeout_seconds)
 
     def submit(self, blocks: Sequence[Block], closing: Sequence[Block] = (), text: str = "") -> Future[TurnEnded]:
         """A line of the user's: the next turn, or, while one runs, a word in between; cancelled once it has left."""

@@ -34,10 +34,14 @@ class BoundedText:
         return f"{self._head}\n[... {self._dropped:,} characters left out ...]\n{self._tail}"
 
 
+WATCHED_CHARACTERS = 8_000
+"""Of what a command prints in a moment, so much is passed on to who watches."""
+
+
 class PacedProgress:
     """Passes text on in pieces, at most one an interval, each of them bounded: a person watches it, or nobody does."""
 
-    def __init__(self, progress: Callable[[str], None], interval_seconds: float = 0.1, limit: int = 8_000) -> None:
+    def __init__(self, progress: Callable[[str], None], limit: int, interval_seconds: float = 0.1) -> None:
         self._progress = progress
         self._interval = interval_seconds
         self._pending = BoundedText(limit)

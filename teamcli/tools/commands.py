@@ -11,7 +11,7 @@ from teamcli.agent.tool import Progress
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, ToolError
 from teamcli.tools.command_host import CommandHost
-from teamcli.tools.command_output import BoundedText
+from teamcli.tools.command_output import WATCHED_CHARACTERS, BoundedText
 from teamcli.tools.running_command import Ended, RunningCommand
 
 OUTPUT_LIMIT = 30_000
@@ -54,8 +54,16 @@ class Commands:
         self._lock = threading.Lock()
         self._background: dict[str, _BackgroundCommand] = {}
 
-    def run(self, command: str, cwd: Path, timeout_seconds: float, cancel: CancelScope, progress: Progress) -> Finished:
-        """Run `command` to its end.
+    def run(
+        self,
+        command: str,
+        cwd: Path,
+        timeout_seconds: float,
+        cancel: CancelScope,
+        progress: Progress,
+        pace: int = WATCHED_CHARACTERS,
+    ) -> Finished:
+        """Run `command` to its end. `progress` gets at most `pace` characters at once.
 
         Raises: ToolError, or Cancelled, with the output so far, once all of it is dead.
         """
@@ -63,7 +71,7 @@ class Commands:
         output = BoundedText(OUTPUT_LIMIT)
         running = self._host.start(command, cwd)
         with cancel.on_cancel(running.stop):
-            ended = running.follow(output.add, progress, timeout_seconds)
+            ended = running.follow(output.add, progress, timeout_seconds, pace)
         text = str(output).rstrip("\n")
         if cancel.cancelled:
             raise Cancelled(cancel.reason, text)

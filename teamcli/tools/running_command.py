@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from teamcli.errors import ToolError
 from teamcli.tools import command_supervisor as wire
-from teamcli.tools.command_output import PacedProgress
+from teamcli.tools.command_output import WATCHED_CHARACTERS, PacedProgress
 
 OnText = Callable[[str], None]
 
@@ -70,14 +70,20 @@ class RunningCommand:
                 self._is_given_up = True
                 self._sock.shutdown(socket.SHUT_RDWR)
 
-    def follow(self, on_text: OnText, progress: OnText, timeout_seconds: float = math.inf) -> Ended:
+    def follow(
+        self,
+        on_text: OnText,
+        progress: OnText,
+        timeout_seconds: float = math.inf,
+        pace: int = WATCHED_CHARACTERS,
+    ) -> Ended:
         """Wait until it is over. `on_text` gets all output at once, `progress` what a person may want to watch.
 
         Raises: ToolError
         """
         reusable = False  # whatever goes wrong here: a supervisor that loses its socket ends what it runs
         try:
-            watched = PacedProgress(progress)
+            watched = PacedProgress(progress, pace)
 
             def pass_on(text: str) -> None:
                 if text:

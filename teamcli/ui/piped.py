@@ -8,7 +8,7 @@ from itertools import chain
 from signal import SIGHUP, SIGINT, SIGTERM
 
 from teamcli.cancel import CancelScope
-from teamcli.commands.base import Job, Leave, Shown, plain
+from teamcli.commands.base import Job, Leave, Shown
 from teamcli.errors import Cancelled, TeamcliError
 from teamcli.options import ExitStatus
 from teamcli.session import Session
@@ -44,7 +44,7 @@ class PipedRepl(Repl):
 
     def show(self, shown: Shown) -> None:
         assert not isinstance(shown, Job)
-        self._view.say(plain(shown))
+        self._view.show(shown)
 
     def task(self, text: str) -> None:
         ended = self._session.submit(text).result()

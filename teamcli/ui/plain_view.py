@@ -7,6 +7,7 @@ from typing import TextIO
 
 from teamcli.agent import events
 from teamcli.agent.events import Event, Outcome
+from teamcli.commands.base import Now, plain
 from teamcli.plain import neutralise, one_line
 from teamcli.session import LEAD
 
@@ -40,9 +41,21 @@ class PlainView:
             case events.Compacted():
                 self.say(event.text if event.agent == LEAD else f"{event.agent}: {event.text}")
 
+    def show(self, shown: Now) -> None:
+        """What a command returns."""
+        self.say(plain(shown))
+
     def say(self, text: str) -> None:
         """Write whole lines."""
         self._write([text])
+
+    def begin(self, title: str, text: str) -> None:
+        """A new part, and what it is about."""
+        self.say(f"{title}\n{text}")
+
+    def typed(self, line: str) -> None:
+        """A line that stands for one at the prompt."""
+        self.say(f"team >> {line}")
 
     def stream_text(self, text: str) -> None:
         """Write a part of a line."""

@@ -16,20 +16,29 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
-from prompt_toolkit.filters import Condition, FilterOrBool, has_completions, is_searching, vi_insert_mode, vi_mode
+from prompt_toolkit.filters import (
+    Condition,
+    FilterOrBool,
+    has_completions,
+    is_searching,
+    to_filter,
+    vi_insert_mode,
+    vi_mode,
+)
 from prompt_toolkit.formatted_text import StyleAndTextTuples
-from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout.controls import FormattedTextControl
 from prompt_toolkit.styles import Style
 
 from teamcli.plain import neutralise
 from teamcli.session import LEAD
 from teamcli.ui.cells import clipped
 from teamcli.ui.completion import may_be_completed
+from teamcli.ui.history import LineHistory
 from teamcli.ui.look import CYAN, DIM, YELLOW, Line, Look
 from teamcli.ui.pastes import Pastes
-from teamcli.ui.questions import Asked, Desk, is_answer
+from teamcli.ui.questions import Asked, Desk
 from teamcli.ui.repl import QUIT_WORDS
 from teamcli.ui.wrapping import wrap
 
@@ -38,11 +47,12 @@ QUIET_SECONDS = 0.3
 """A question waits for this long a pause in typing before it takes the prompt."""
 READING_SECONDS = 0.5
 ESCAPE_SECONDS = 0.05
-CHORD_SECONDS = 0.2
+"""What a terminal may take for the rest of a key that begins with Esc, and a person for the one behind Esc ..."""
+CHORD_SECONDS = 1.0
+"""... but Ctrl-X Ctrl-E is typed in peace."""
 REDRAW_SECONDS = 0.03
 _STYLES = {"1": "bold", "2": "dim", "31": "ansired", "32": "ansigreen", "33": "ansiyellow", "34": "ansiblue"}
-_STYLES |= {"35": "ansimagenta", "36": "ansicyan", "92": "ansibrightgreen", "94": "ansibrightblue"}
-_STYLES |= {"95": "ansibrightmagenta", "96": "ansibrightcyan"}
+_STYLES |= {"35": "ansimagenta", "36": "ansicyan"}
 _STYLE = Style.from_dict(
     {
         "bottom-toolbar": "noreverse",
@@ -105,6 +115,7 @@ class LivePrompt:
         self._question_lines: list[Line] = []
         self._half_typed = Document()
         """What stood at the prompt when a question took it."""
+        self._is_editing = False
         self._typed_at = -QUIET_SECONDS
         self._deaf_until = 0.0
         """Until then Enter answers nothing: it was pressed for a question that has just gone."""
@@ -112,7 +123,7 @@ class LivePrompt:
         self._session: PromptSession[None] = PromptSession(
             message=self._message,
             bottom_toolbar=self._toolbar,
-            history=FileHistory(str(history)),
+            history=LineHistory(history),
             completer=completer,
             complete_while_typing=Condition(self._wants_completion),
             complete_in_thread=True,
@@ -127,7 +138,12 @@ class LivePrompt:
             reserve_space_for_menu=6,
         )
         app = self._app = self._session.app
-        app.ttimeoutlen, app.timeoutlen = ESCAPE_SECONDS, CHORD_SECONDS
+        for window in app.layout.find_all_windows():
+            # Cells are not counted alike everywhere; what is asked must be seen whole.
+            if isinstance(window.content, FormattedTextControl):
+                window.wrap_lines = to_filter(True)
+        app.ttimeoutlen = ESCAPE_SECONDS
+        app.key_processor.after_key_press += lambda _: self._wait_for_chord()
         app.min_redraw_interval = REDRAW_SECONDS
         app.before_render += lambda _: self._take_turns()
         self._buffer.on_text_changed += lambda _: self._note_typing()
@@ -176,7 +192,7 @@ class LivePrompt:
     def _take_turns(self) -> None:
         """Give the prompt to a question, or back to the line that was being typed."""
         current = self._desk.current
-        if current is self._question or self._app.layout.is_searching:
+        if current is self._question or self._is_editing or self._app.layout.is_searching:
             return
         if self._question is not None:
             self._end_question(current)
@@ -198,10 +214,10 @@ class LivePrompt:
 
     def _end_question(self, following: Asked | None) -> None:
         """The question that stood here was answered, or its agent was stopped."""
-        if typed := self._buffer.text:
+        if (typed := self._buffer.text) and self._question is not None:
             self._deaf_until = time.monotonic() + READING_SECONDS
             # Whatever was being typed for a question that is gone was meant for it only if it reads like an answer.
-            if not is_answer(typed):
+            if not self._question.fits(typed):
                 self._half_typed = Document(self._half_typed.text + typed)
         self._begin_question(following)
         if following is None:
@@ -214,7 +230,7 @@ class LivePrompt:
             return
         if words[0] in "/!@" or words in QUIT_WORDS:
             self._enter_line(text)
-        elif self._half_typed.text and not is_answer(words):
+        elif self._half_typed.text and not asked.fits(words):
             # Typed on in the middle of a line: it was meant as one.
             typed, self._half_typed = self._half_typed.text, Document()
             self._enter_line(typed + text)
@@ -362,11 +378,21 @@ class LivePrompt:
         else:
             self._buffer.auto_up()
 
+    def _wait_for_chord(self) -> None:
+        """Esc alone interrupts, so it must not wait long for a key that may follow."""
+        begun = self._app.key_processor.key_buffer
+        self._app.timeoutlen = ESCAPE_SECONDS if begun and begun[0].key == Keys.Escape else CHORD_SECONDS
+
     def _edit(self, event: KeyPressEvent) -> None:
         whole = self._pastes.unfolded(event.current_buffer.text)
         if whole != event.current_buffer.text:
             event.current_buffer.set_document(Document(whole), bypass_readonly=True)
-        event.current_buffer.open_in_editor(validate_and_handle=False)
+        self._is_editing = True
+        event.current_buffer.open_in_editor(validate_and_handle=False).add_done_callback(lambda _: self._edited())
+
+    def _edited(self) -> None:
+        self._is_editing = False
+        self.redraw()
 
     def _paste(self, text: str) -> None:
         self._buffer.insert_text(self._pastes.folded(text))

@@ -9,6 +9,7 @@ from typing import ClassVar, Protocol
 
 from teamcli.agent.approval import Consent, Question, Reply
 from teamcli.commands.base import Choice, Shown
+from teamcli.plain import one_line
 from teamcli.session import LEAD
 from teamcli.team.requests import Request
 from teamcli.ui.look import YELLOW, Line, diff_lines
@@ -17,6 +18,8 @@ from teamcli.ui.tables import choice_lines
 ALWAYS_ASKED = "Allowed this once: a rule of yours asks every time."
 
 
+SHORT_TITLE = 50
+"""What was asked has just been seen whole."""
 YES, ALWAYS, NO = ("y", "yes"), ("a", "always"), ("n", "no")
 
 
@@ -43,6 +46,10 @@ class Asked(Protocol):
     @property
     def keys(self) -> str:
         """What can be answered."""
+        ...
+
+    def fits(self, text: str) -> bool:
+        """Whether it can be meant as an answer, where it might as well go on with a line that was being typed."""
         ...
 
     def take(self, answer: str) -> Shown | None:
@@ -87,10 +94,13 @@ class PermissionQuestion:
             "y once · a always · n no, or n and a reason" if self.question.rule else "y once · n no, or n and a reason"
         )
 
+    def fits(self, text: str) -> bool:
+        return is_answer(text)
+
     def take(self, answer: str) -> str | None:
         if answer.lower() in YES:
             self.question.answer(Reply(Consent.ONCE))
-            return f"Allowed {self.agent} once: {self.question.display.title}"
+            return f"Allowed {self.agent} once: {self._title}"
         if answer.lower() in ALWAYS:
             self.question.answer(Reply(Consent.ALWAYS))
             return f"From now on allowed: {self.question.rule}" if self.question.rule else ALWAYS_ASKED
@@ -101,7 +111,11 @@ class PermissionQuestion:
 
     def _refuse(self, reason: str) -> str:
         self.question.answer(Reply(Consent.NO, reason))
-        return f"Refused {self.agent}: {self.question.display.title}"
+        return f"Refused {self.agent}: {self._title}"
+
+    @property
+    def _title(self) -> str:
+        return one_line(self.question.display.title, SHORT_TITLE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +141,9 @@ class PlanQuestion:
     def keys(self) -> str:
         return "y approve · n and what to change · Esc leaves it to the lead"
 
+    def fits(self, text: str) -> bool:
+        return is_answer(text)
+
     def take(self, answer: str) -> str | None:
         words = answer.partition(" ")[2].strip()
         if _first_word(answer) in YES:
@@ -150,12 +167,19 @@ class ChoiceQuestion:
     def lines(self) -> list[Line]:
         return choice_lines(self.choice)
 
+    def fits(self, text: str) -> bool:
+        return self._chosen(text.strip()) is not None
+
     def take(self, answer: str) -> Shown | None:
         self.is_open = False
+        chosen = self._chosen(answer)
+        return None if chosen is None else self.choice.choose(chosen)
+
+    def _chosen(self, answer: str) -> str | None:
         values = [option.value for option in self.choice.options]
         if answer.isdecimal() and 1 <= int(answer) <= len(values):
-            return self.choice.choose(values[int(answer) - 1])
-        return self.choice.choose(answer) if answer in values else None
+            return values[int(answer) - 1]
+        return answer if answer in values else None
 
 
 class Desk:

@@ -7,6 +7,7 @@ import stat
 
 import pytest
 
+from teamcli.ui.terminal import queued_lines
 from tests.support.fake_api import FakeAPI, answer, said_by_user, stall_after, text, tool
 from tests.support.program import Program
 from tests.support.screen import Screen
@@ -178,10 +179,32 @@ def test_folded_output_can_be_seen(program: Program) -> None:
 def test_a_command_of_the_users_own_shows_its_output_and_can_be_ended(program: Program, keys: str) -> None:
     with Screen(program) as screen:
         screen.wait_for(PROMPT)
-        screen.type("!echo from the shell; touch started; sleep 60\r")
+        screen.type("!echo from the shell; printf unfinished; touch started; sleep 60\r")
         wait_until(lambda: (program.directory / "started").exists())
         screen.wait_for("\nfrom the shell")
+        screen.wait_for("\nunfinished")
+        screen.wait_for("Esc interrupts")
         screen.type(keys)
         screen.wait_for("Interrupted")
+        assert screen.text.index("\nunfinished") < screen.text.index("Interrupted")
         screen.type("/cost\r")
         screen.wait_for("COST")
+
+
+def test_all_that_a_command_of_the_users_own_prints_is_shown(program: Program) -> None:
+    with Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("!seq 1 9000\r")
+        screen.wait_for("\n9000\n")
+        screen.type("!head -c 30000 /dev/zero | tr '\\0' x\r")
+        screen.wait_for("xxx")
+        screen.wait_for(PROMPT)
+    assert all(f"\n{number}\r" in screen.raw for number in range(2, 9000)) and "left out" not in screen.raw
+
+
+def test_of_many_queued_lines_the_newest_are_shown() -> None:
+    texts = [f"line {number}" for number in range(9)]
+    lines = ["".join(text for text, _ in line) for line in queued_lines([*texts, "long " * 30], 60)]
+    assert lines[:2] == ["  8 more queued", "  queued: line 8"]
+    assert lines[2].endswith("…  (Up takes it back)") and len(lines[2]) <= 60
+    assert queued_lines([], 60) == []

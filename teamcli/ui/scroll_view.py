@@ -1,0 +1,61 @@
+"""The session at a terminal that has no live prompt: all lines in their colours, as they scroll by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TextIO
+
+from teamcli.agent import events
+from teamcli.agent.events import Event
+from teamcli.commands.base import Now, Table
+from teamcli.ui.look import BOLD, PLAIN, AgentColours, Look
+from teamcli.ui.plain_view import PlainView
+from teamcli.ui.scroll import Scroll
+from teamcli.ui.tables import set_table
+
+
+class ScrollView(PlainView):
+    """Serves as `PlainView` does in a pipe."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._look = Look.of(stream)
+        self._scroll = Scroll(self._look, AgentColours())
+        self._unfinished = ""
+        """What a command of the user's own has printed of a line."""
+
+    def __call__(self, event: Event) -> None:
+        if not isinstance(event, events.LineTaken):  # whoever wrote the line shows it
+            with self._lock:
+                self._put(self._scroll.show(event))
+
+    def show(self, shown: Now) -> None:
+        if isinstance(shown, Table):
+            self._add(lambda: self._scroll.prose(set_table(shown, self._look)))
+        else:
+            super().show(shown)
+
+    def say(self, text: str) -> None:
+        if text:  # a blank line stands wherever one thing ends and another begins
+            self._add(lambda: self._scroll.note(text))
+
+    def begin(self, title: str, text: str) -> None:
+        self._add(lambda: self._scroll.prose(self._look.paint([(title, BOLD), (f"\n{text}", PLAIN)]), "part"))
+
+    def typed(self, line: str) -> None:
+        self._add(lambda: self._scroll.typed(line))
+
+    def stream_text(self, text: str) -> None:
+        with self._lock:
+            whole, _, self._unfinished = (self._unfinished + text).rpartition("\n")
+            self._put(self._scroll.output(whole) if whole else "")
+
+    def _add(self, text: Callable[[], str]) -> None:
+        """Below whatever stands there, also below a line that was not finished."""
+        with self._lock:
+            rest, self._unfinished = self._unfinished, ""
+            self._put((self._scroll.output(rest) if rest else "") + text())
+
+    def _put(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()

@@ -1,0 +1,314 @@
+"""The prompt by itself, on a pipe instead of a keyboard: what keys do while questions come and go."""
+
+from __future__ import annotations
+
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import PipeInput, create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+from teamcli.agent.approval import Consent, Question, Reply
+from teamcli.agent.tool import Display
+from teamcli.cancel import CancelScope
+from teamcli.commands.base import Choice, Option
+from teamcli.ui.history import LineHistory
+from teamcli.ui.look import Line, Look
+from teamcli.ui.printer import AbovePrompt
+from teamcli.ui.prompt import READING_SECONDS, LivePrompt
+from teamcli.ui.questions import Asked, ChoiceQuestion, Desk
+from tests.support.waiting import wait_until
+
+ESCAPE, CTRL_C, CTRL_D, CTRL_R = "\x1b", "\x03", "\x04", "\x12"
+
+
+class Paper(DummyOutput):
+    def __init__(self) -> None:
+        self.written: list[str] = []
+
+    def write_raw(self, data: str) -> None:
+        self.written.append(data)
+
+
+class Keyboard:
+    """A prompt and its host in one: keeps what came of the keys."""
+
+    def __init__(self, keys: PipeInput, history: Path, use_vi: bool = False) -> None:
+        self.lines: list[str] = []
+        self.written: list[str] = []
+        self.queued: list[str] = []
+        self.interrupted = threading.Event()
+        self.has_left = threading.Event()
+        self.asked: list[Asked] = []
+        self.desk = Desk()
+        self.keys = keys
+        self.prompt = LivePrompt(self, self.desk, Look(None, True, lambda: 80), history, None, use_vi)
+        self.desk.on_question = self.prompt.redraw
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self.prompt.run, args=[self._ready.set])
+
+    def start(self) -> None:
+        self._thread.start()
+        self._ready.wait()
+
+    def stop(self) -> None:
+        self.prompt.exit()
+        self._thread.join()
+
+    def type(self, keys: str) -> None:
+        self.keys.send_text(keys)
+
+    @property
+    def text(self) -> str:
+        return self.prompt._buffer.text
+
+    def shows(self, text: str) -> None:
+        wait_until(lambda: self.text == text)
+
+    def ask(self, agent: str) -> Question:
+        question = Question(agent, "bash", Display("$ ls"), "bash(ls)")
+        self.desk.ask(question)
+        return question
+
+    def is_asked(self, question: Question) -> None:
+        wait_until(lambda: bool(self.asked) and getattr(self.asked[-1], "question", None) is question)
+        self.shows("")
+
+    def enter(self, text: str) -> None:
+        self.lines.append(text)
+
+    def interrupt(self) -> bool:
+        self.interrupted.set()
+        for asked in self.desk.open:
+            asked.question._answered.set()  # type: ignore[attr-defined]  # as a cancelled turn does
+        return True
+
+    def take_back(self) -> str | None:
+        return self.queued.pop() if self.queued else None
+
+    def next_mode(self) -> None: ...
+
+    def expand(self) -> None: ...
+
+    def leave(self) -> None:
+        self.has_left.set()
+
+    def show_question(self, asked: Asked) -> list[Line]:
+        self.asked.append(asked)
+        return asked.lines()
+
+    def answer(self, asked: Asked, text: str) -> bool:
+        taken = asked.take(text) is not None
+        self.prompt.redraw()
+        return taken
+
+    def above(self) -> list[Line]:
+        return []
+
+    def bar(self, width: int, hint: str) -> list[Line]:
+        return []
+
+
+@pytest.fixture(params=[False])
+def keyboard(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Keyboard]:
+    output = Paper()
+    with create_pipe_input() as keys, create_app_session(input=keys, output=output):
+        keyboard = Keyboard(keys, tmp_path / "history", use_vi=request.param)
+        keyboard.written = output.written
+        keyboard.start()
+        yield keyboard
+        keyboard.stop()
+
+
+in_vi_mode = pytest.mark.parametrize("keyboard", [True], indirect=True)
+
+
+def test_half_typed_text_outlives_several_questions_and_an_answer_that_came_too_late(keyboard: Keyboard) -> None:
+    keyboard.type("half typed")
+    first, second = keyboard.ask("alice"), keyboard.ask("bob")
+    keyboard.is_asked(first)
+    keyboard.type("n because")
+    keyboard.shows("n because")
+    first.answer(Reply(Consent.NO))
+    keyboard.prompt.redraw()
+    keyboard.is_asked(second)
+    second.answer(Reply(Consent.NO))
+    keyboard.prompt.redraw()
+    keyboard.shows("half typed")
+
+
+def test_enter_for_a_question_that_has_just_gone_does_not_answer_the_next(keyboard: Keyboard) -> None:
+    first, second = keyboard.ask("alice"), keyboard.ask("bob")
+    keyboard.is_asked(first)
+    keyboard.type("y")
+    keyboard.shows("y")
+    first.answer(Reply(Consent.NO))
+    keyboard.prompt.redraw()
+    keyboard.is_asked(second)
+    keyboard.type("y\r")
+    keyboard.shows("y")
+    assert second.is_open
+    wait_until(lambda: keyboard.type("\r") or not second.is_open, READING_SECONDS + 10)
+    assert second.wait(CancelScope()).consent is Consent.ONCE
+
+
+def test_a_command_typed_at_a_question_leaves_the_half_typed_line_alone(keyboard: Keyboard) -> None:
+    keyboard.type("half typed")
+    question = keyboard.ask("alice")
+    keyboard.is_asked(question)
+    keyboard.type("/cost\r")
+    wait_until(lambda: keyboard.lines == ["/cost"])
+    keyboard.type("y\r")
+    keyboard.shows("half typed")
+    assert question.wait(CancelScope()).consent is Consent.ONCE
+
+
+def test_words_typed_on_in_the_middle_of_a_line_are_no_answer(keyboard: Keyboard) -> None:
+    keyboard.type("fix the par")
+    question = keyboard.ask("lead")
+    keyboard.is_asked(question)
+    keyboard.type("ser\r")
+    wait_until(lambda: keyboard.lines == ["fix the parser"])
+    assert question.is_open
+
+
+def test_a_choice_can_be_made_in_the_middle_of_a_line(keyboard: Keyboard) -> None:
+    chosen: list[str] = []
+    keyboard.type("half typed")
+    keyboard.desk.lay_down(
+        ChoiceQuestion(
+            Choice("Which?", (Option("one", ""), Option("two", "")), lambda value: chosen.append(value) or "")
+        )
+    )
+    wait_until(lambda: keyboard.asked)
+    keyboard.shows("")
+    keyboard.type("2\r")
+    keyboard.shows("half typed")
+    assert chosen == ["two"] and not keyboard.lines
+
+
+def test_the_word_that_leaves_is_no_reason_to_refuse(keyboard: Keyboard) -> None:
+    question = keyboard.ask("lead")
+    keyboard.is_asked(question)
+    keyboard.type("q\r")
+    wait_until(lambda: keyboard.lines == ["q"])
+    assert question.is_open
+
+
+def test_a_history_that_cannot_be_used_keeps_nobody_from_typing(keyboard: Keyboard, tmp_path: Path) -> None:
+    history = tmp_path / "history"
+    keyboard.type("first\r")
+    wait_until(lambda: history.exists() and "first" in history.read_text())
+    history.unlink()
+    keyboard.type("second\r")
+    wait_until(lambda: history.exists() and "second" in history.read_text())
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600
+    history.unlink()
+    history.mkdir()
+    keyboard.type("third\r")
+    wait_until(lambda: keyboard.lines == ["first", "second", "third"])
+    assert list(LineHistory(history).load_history_strings()) == []
+
+
+def test_a_question_waits_for_the_editor_and_a_paste_is_edited_whole(
+    keyboard: Keyboard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = tmp_path / "go on"
+    editor = tmp_path / "editor"
+    editor.write_text(f"#!/bin/sh\ntouch '{tmp_path}/open'; until test -e '{go_on}'; do sleep 0.02; done\n")
+    with editor.open("a") as script:
+        script.write('printf " edited" >> "$1"\n')
+    editor.chmod(0o755)
+    monkeypatch.setenv("EDITOR", str(editor))
+    pasted = "\n".join(map(str, range(50)))
+    keyboard.type(f"half \x1b[200~{pasted}\x1b[201~\x18\x05")
+    wait_until((tmp_path / "open").exists)
+    question = keyboard.ask("alice")
+    go_on.touch()
+    keyboard.is_asked(question)
+    keyboard.type("n\r")
+    keyboard.shows(f"half {pasted} edited")
+
+
+def test_a_pasted_reason_reaches_the_model_whole(keyboard: Keyboard) -> None:
+    question = keyboard.ask("alice")
+    keyboard.is_asked(question)
+    pasted = "\n".join(map(str, range(50)))
+    keyboard.type(f"n \x1b[200~{pasted}\x1b[201~\r")
+    assert question.wait(CancelScope()).feedback == pasted
+
+
+def test_an_interruption_puts_queued_lines_before_the_half_typed_one(keyboard: Keyboard) -> None:
+    keyboard.queued = ["no, use tabs", "then test"]
+    keyboard.type("half typed")
+    keyboard.shows("half typed")
+    keyboard.type(CTRL_C)
+    keyboard.shows("no, use tabs\nthen test\nhalf typed")
+
+
+def test_queued_lines_that_read_like_answers_outlive_the_leads_question(keyboard: Keyboard) -> None:
+    keyboard.queued = ["no, use tabs"]
+    keyboard.is_asked(keyboard.ask("lead"))
+    keyboard.type(ESCAPE)
+    keyboard.shows("no, use tabs")
+    assert keyboard.interrupted.is_set()
+
+
+def test_a_search_through_the_history_ends_as_usual_and_no_question_disturbs_it(keyboard: Keyboard) -> None:
+    keyboard.type("read needle.txt\r")
+    wait_until(lambda: list(keyboard.prompt._buffer._working_lines) == ["read needle.txt", ""])
+    keyboard.type(f"{CTRL_R}need")
+    wait_until(lambda: keyboard.prompt._app.current_buffer.text == "need")
+    question = keyboard.ask("alice")
+    keyboard.type("\r")
+    keyboard.shows("read needle.txt")
+    keyboard.is_asked(question)
+    keyboard.type("n\r")
+    keyboard.shows("read needle.txt")
+    keyboard.type(f"{CTRL_R}x")
+    wait_until(lambda: keyboard.prompt._app.current_buffer.text == "x")
+    keyboard.type(CTRL_C)
+    wait_until(lambda: not keyboard.prompt._app.layout.is_searching)
+    assert not keyboard.interrupted.is_set() and keyboard.lines == ["read needle.txt"]
+
+
+@in_vi_mode
+def test_a_question_and_a_new_line_begin_in_insert_mode(keyboard: Keyboard) -> None:
+    keyboard.type(f"half typed{ESCAPE}")
+    wait_until(lambda: keyboard.prompt._app.vi_state.input_mode != "vi-insert")
+    question = keyboard.ask("alice")
+    keyboard.is_asked(question)
+    keyboard.type("y\r")
+    assert question.wait(CancelScope()).consent is Consent.ONCE
+    keyboard.shows("half typed")
+    keyboard.type("\rsecond\r")
+    wait_until(lambda: keyboard.lines == ["half typed", "second"])
+
+
+def test_printing_above_loses_nothing_and_leaves_the_terminal_raw(
+    keyboard: Keyboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cooked(_: PipeInput) -> object:
+        raise AssertionError("keys would be echoed, and Enter would be a line feed")
+
+    monkeypatch.setattr(type(keyboard.keys), "cooked_mode", cooked)
+
+    def print_all(name: str, printer: AbovePrompt) -> None:
+        for number in range(1000):
+            printer.write(f"{name}{number}\n")
+
+    with AbovePrompt() as printer:
+        threads = [threading.Thread(target=print_all, args=[name, printer]) for name in "abcd"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        wait_until(lambda: "999" in "".join(keyboard.written))
+        keyboard.stop()
+    lines = "".join(keyboard.written).split()
+    for name in "abcd":
+        assert [line for line in lines if line[0] == name] == [f"{name}{number}" for number in range(1000)]
