@@ -16,6 +16,7 @@ from teamcli.agent.limits import Budget
 from teamcli.agent.loop import Agent
 from teamcli.agent.permissions import Mode, Policy, parse_rules
 from teamcli.agent.prompt import FACTS_FRAME, environment_facts
+from teamcli.agent.room import compact
 from teamcli.agent.tool import Progress
 from teamcli.agent.transcript import begin_session, find_session, list_sessions, session_rows
 from teamcli.cancel import CancelScope
@@ -179,6 +180,16 @@ class Session:
         found = find_session(list_sessions(transcript), wanted)
         with self.lead.held():
             self._take_up(found.id, History.read(session_rows(transcript, found.id)))
+
+    def compact(self, focus: str, cancel: CancelScope) -> bool:
+        """Make the lead's conversation shorter, keeping above all what `focus` names; false where nothing can go.
+
+        Raises: ModelError, StateError, Cancelled, LimitReached, and UsageError while the lead works
+        """
+        with self.lead.held():
+            is_done = compact(self.lead.agent, focus, cancel)
+            self._facts = self._last_facts()
+        return is_done
 
     def use_model(self, model: str) -> None:
         """Raises: UsageError."""

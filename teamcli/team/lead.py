@@ -149,6 +149,8 @@ class Lead:
         with self._changed:
             if self._turn is not None or self._lines:
                 raise UsageError("the lead is working: wait for it, or interrupt it first (Ctrl-C, /stop lead)")
+            if self._is_held:
+                raise UsageError("the conversation is being compacted: wait for it, or interrupt it first (Ctrl-C)")
             self._is_held = True
         try:
             yield

@@ -247,6 +247,9 @@ class Scroll:
         who = "" if event.agent == LEAD else f"{event.agent}: "
         return self.note(who + event.text, colour)
 
+    def _compacted(self, event: events.Compacted) -> str:
+        return self.note(event.text if event.agent == LEAD else f"{event.agent}: {event.text}", DIM)
+
     # Parts
 
     def _talk(self, agent: str) -> Talk:
@@ -352,5 +355,6 @@ _SHOWN: dict[type, Callable[[Scroll, Any], str]] = {
     events.MailSent: Scroll._mail,
     events.LimitHit: Scroll._limit,
     events.Notice: Scroll._notice,
+    events.Compacted: Scroll._compacted,
 }
 """How each kind is shown; those that are missing are not."""

@@ -25,7 +25,6 @@ from teamcli.commands.base import Choice, Diff, Expand, Job, Leave, Shown, Table
 from teamcli.commands.base import Kind as ArgumentKind
 from teamcli.commands.catalog import all_commands
 from teamcli.errors import Cancelled, TeamcliError
-from teamcli.llm.pricing import context_tokens
 from teamcli.options import ExitStatus
 from teamcli.plain import neutralise, one_line
 from teamcli.session import EMBEDDED, LEAD, Session
@@ -267,7 +266,9 @@ class Terminal(Repl):
     def _note_event(self, event: Event) -> None:
         match event:
             case events.Answered() if event.agent == LEAD and event.model != EMBEDDED:
-                self._context_share = event.usage.context_tokens / context_tokens(event.model)
+                self._show_context(event.usage.context_tokens)
+            case events.Compacted() if event.agent == LEAD and self._session.model != EMBEDDED:
+                self._show_context(event.tokens_after)
             case events.MailSent():
                 self._mail_was_sent(event)
             case events.StatusChanged(status="spawning") if self._wants_tip and not self._hired:
@@ -278,6 +279,10 @@ class Terminal(Repl):
             case events.TurnStarted() | events.TurnEnded():
                 self._unread = len(self._session.lead.mailbox.look())
                 self._notifier.work_changed(self._board.is_busy)
+
+    def _show_context(self, tokens: int) -> None:
+        agent = self._session.lead.agent
+        self._context_share = tokens / agent.room.limit(agent.preamble.model)
 
     def _mail_was_sent(self, event: events.MailSent) -> None:
         self._unread = len(self._session.lead.mailbox.look())
