@@ -197,7 +197,12 @@ class Scroll:
 
     def _tool(self, event: events.ToolFinished) -> str:
         self._output.pop(event.call_id, None)
-        if event.tool in _TOLD_OTHERWISE and not event.is_error and not self.is_verbose:
+        if (
+            event.tool in _TOLD_OTHERWISE
+            and not event.is_error
+            and not self.is_verbose
+            and "unknown:" not in event.content
+        ):
             return ""
         title, diff = event.display.title, event.display.diff
         body = "\n".join(filter(None, (event.display.text or title, diff, event.content)))

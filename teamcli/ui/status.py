@@ -32,6 +32,8 @@ class AgentState:
         self.doing: Doing | None = None
         self.calls: dict[str, Doing] = {}
         self.retry_at: float | None = None
+        self.is_stuck = False
+        """It works, and has shown no progress for long."""
 
     def rest(self) -> None:
         self.doing, self.retry_at = None, None
@@ -48,7 +50,8 @@ class AgentState:
         doing = next(reversed(list(self.calls.values())), None) or self.doing
         if doing is None:
             return one_line(self.note or ("" if self.status == "idle" else self.status), room)
-        return f"{one_line(doing.what, room)} {short_time(now - doing.since)}"
+        stuck = "stuck: " if self.is_stuck else ""
+        return f"{stuck}{one_line(doing.what, room)} {short_time(now - doing.since)}"
 
 
 class Meter(NamedTuple):
@@ -119,7 +122,8 @@ class StatusBoard:
     def _status_changed(self, state: AgentState, event: events.StatusChanged) -> None:
         state.status = event.status
         details = event.details
-        notes = [word for word in ("interrupted", "paused", "stuck") if details.get(word)]
+        notes = [word for word in ("interrupted", "paused") if details.get(word)]
+        state.is_stuck = bool(details.get("stuck_since"))
         if details.get("waiting_for") and event.status == "idle":
             notes.append(f"waits for {details['waiting_for']}")
         if details.get("error"):
@@ -169,7 +173,11 @@ def short_time(seconds: float) -> str:
 def _agent_pieces(state: AgentState, room: int, now: float, asking: Sequence[str]) -> list[Piece]:
     if state.name in asking:
         return [("▲ ", YELLOW), (state.name, BOLD), (" asks", YELLOW)]
-    sign = ("● ", GREEN) if state.is_working else ("○ ", RED if "error" in state.note else DIM)
+    sign = (
+        ("● ", YELLOW if state.is_stuck else GREEN)
+        if state.is_working
+        else ("○ ", RED if "error" in state.note else DIM)
+    )
     said = state.describe(now, room) if room else ""
     return [sign, (state.name, BOLD if state.is_working else PLAIN), (f" {said}" if said else "", DIM)]
 
