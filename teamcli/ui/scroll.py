@@ -50,6 +50,7 @@ _TOLD_OTHERWISE = frozenset({"send_message", "broadcast", "wait_for_message", "r
 """Calls whose outcome is a line of mail anyway."""
 _SAY_IT_ALL = frozenset({"spawn_teammate"})
 """Calls whose title says what came of them, where they did not fail."""
+_LEFT_OUT = re.compile(r"unknown: \[[^\]]")
 _EXIT = re.compile(r"\[(exit code \d+|killed by signal .+)\]\Z")
 
 
@@ -197,12 +198,7 @@ class Scroll:
 
     def _tool(self, event: events.ToolFinished) -> str:
         self._output.pop(event.call_id, None)
-        if (
-            event.tool in _TOLD_OTHERWISE
-            and not event.is_error
-            and not self.is_verbose
-            and "unknown:" not in event.content
-        ):
+        if not self.is_verbose and _is_told_otherwise(event):
             return ""
         title, diff = event.display.title, event.display.diff
         body = "\n".join(filter(None, (event.display.text or title, diff, event.content)))
@@ -312,6 +308,10 @@ def _users_words(message: Message) -> str:
     first = message.content[0] if message.content else {}
     text = str(first.get("text", "")) if message.role == "user" else ""
     return "" if text.startswith("<") else text
+
+
+def _is_told_otherwise(event: events.ToolFinished) -> bool:
+    return event.tool in _TOLD_OTHERWISE and not event.is_error and not _LEFT_OUT.search(event.content)
 
 
 def short_outcome(event: events.ToolFinished) -> str:

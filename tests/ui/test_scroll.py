@@ -68,6 +68,8 @@ def test_a_call_is_one_line_with_its_outcome() -> None:
 
 def test_calls_whose_outcome_is_mail_are_not_told_twice() -> None:
     assert shown(tool("Sent message to bob", tool="send_message")) == ""
+    assert shown(tool("delivered to [bob]; unknown: []", tool="send_message")) == ""
+    assert "unknown: [carol]" in shown(tool("delivered to [bob]; unknown: [carol]", tool="send_message"))
     assert "failed" in shown(tool("Error: unknown", tool="send_message", is_error=True))
 
 
