@@ -252,7 +252,8 @@ class Terminal(Repl):
             return "Esc closes it"
         if current is not None and current.agent != LEAD:
             return "Esc puts it off"
-        return "Esc interrupts" if self._board.lead_is_working or self._jobs else "/help"
+        key = "Ctrl-C" if self._session.preferences.vi_mode else "Esc"  # there Esc leaves the insert mode first
+        return f"{key} interrupts" if self._board.lead_is_working or self._jobs else "/help"
 
     def _meter(self) -> Meter:
         session = self._session
