@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from teamcli.agent.approval import Ask
 from teamcli.agent.conversation import Conversation, History, Marks, open_calls, text_block
 from teamcli.agent.events import Recorded
+from teamcli.agent.hooks import NO_HOOKS, STOP, TEAMMATE_IDLE, Hooks
 from teamcli.agent.limits import Budget, Meter
 from teamcli.agent.loop import Agent
 from teamcli.agent.permissions import Policy, decide, may_see
@@ -85,7 +86,9 @@ class AgentShop:
         permits: Permits,
         ask: Ask,
         cancel: CancelScope,
+        hooks: Hooks = NO_HOOKS,
     ) -> None:
+        self._hooks = hooks
         self._choices = choices
         self._options = options
         self._home = place_home
@@ -182,6 +185,8 @@ class AgentShop:
             meter=meter,
             price=self._choices.price,
             emit=self._events,
+            hooks=self._hooks,
+            stop_event=STOP if name == LEAD else TEAMMATE_IDLE,
         )
 
     def _toolbox(self, name: str, history: History) -> Toolbox:
@@ -220,7 +225,7 @@ class AgentShop:
             self.team.show_waiting,
         )
         secret = self._choices.endpoint.secret if self._choices.endpoint else ""
-        return Toolset(name, tools, permissions, self._events, partial(redact, secret=secret))
+        return Toolset(name, tools, permissions, self._events, partial(redact, secret=secret), self._hooks)
 
     def _llm(self) -> LLM:
         endpoint = self._choices.endpoint

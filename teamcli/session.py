@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from teamcli.agent.conversation import History, text_block
 from teamcli.agent.events import Event, LimitHit, PermissionDenied, TurnEnded
+from teamcli.agent.hooks import SESSION_END, HookEvent
 from teamcli.agent.journal import Journal
 from teamcli.agent.limits import Budget
 from teamcli.agent.loop import Agent
@@ -20,7 +21,7 @@ from teamcli.agent.tool import Progress
 from teamcli.agent.transcript import begin_session, find_session, list_sessions, session_rows
 from teamcli.cancel import CancelScope
 from teamcli.custom_commands import CustomCommands
-from teamcli.errors import UsageError
+from teamcli.errors import PromptBlocked, UsageError
 from teamcli.files import AppendLog
 from teamcli.llm.types import Block, Usage
 from teamcli.state import LeadLock, TeamDir
@@ -141,6 +142,7 @@ class Session:
 
     def __post_init__(self) -> None:
         self._facts = self._last_facts()
+        self.events.subscribe(self._notice_blocked, TurnEnded)
 
     def start(self, resume_all: bool = False) -> None:
         """Let the threads run. `resume_all`: those that were interrupted go on as well."""
@@ -150,6 +152,10 @@ class Session:
     def submit(self, text: str, extra: tuple[Block, ...] = ()) -> Future[TurnEnded]:
         """A line of the user's: the lead's next turn, or a word in between while one runs."""
         return self.lead.submit(self._prompt(text, extra), self._roster_block(), text)
+
+    def _notice_blocked(self, ended: TurnEnded) -> None:
+        if isinstance(ended.error, PromptBlocked):
+            self._facts = ""  # they were blocked with it
 
     def take_back(self) -> str | None:
         """The newest line that the lead has not read yet, taken back; None where there is none."""
@@ -168,7 +174,7 @@ class Session:
         Raises: StateError, and UsageError while the lead works
         """
         with self.lead.held():
-            self._take_up(None, History())
+            self._take_up(None, History(), "clear")
 
     def resume(self, wanted: str) -> None:
         """Go on with an earlier session of this directory; how far mail is read stays as it is.
@@ -178,7 +184,7 @@ class Session:
         transcript = self.state.lead_transcript
         found = find_session(list_sessions(transcript), wanted)
         with self.lead.held():
-            self._take_up(found.id, History.read(session_rows(transcript, found.id)))
+            self._take_up(found.id, History.read(session_rows(transcript, found.id)), "resume")
 
     def use_model(self, model: str) -> None:
         """Raises: UsageError."""
@@ -228,6 +234,7 @@ class Session:
         # A cancelled turn ends within milliseconds, and records what it had; who was told to leave waits no longer.
         self.lead.join(LEAVING_SECONDS)
         self.team.close()
+        self._tell_of_end("exit")
         self.host.close()
         for agent in self.agents:
             agent.llm.close()
@@ -237,13 +244,20 @@ class Session:
         if self.lock is not None:
             self.lock.release()
 
-    def _take_up(self, session_id: str | None, history: History) -> None:
+    def _tell_of_end(self, reason: str) -> None:
+        hooks = self.lead.agent.hooks
+        if hooks.concern(SESSION_END, reason):
+            hooks.fire(HookEvent(SESSION_END, LEAD, {"reason": reason}, reason), CancelScope())
+
+    def _take_up(self, session_id: str | None, history: History, why: str) -> None:
+        self._tell_of_end(why)
         agent = self.lead.agent
         self.id = begin_session(self.log, self.model, session_id)
         agent.conversation.take_up(history)
         self.known_files.restore(history.seen_files)
         self.close_calls(agent)
         self._facts = self._last_facts()
+        self.lead.session_began(why)
 
     def _last_facts(self) -> str:
         """What the conversation was last told of the surroundings."""
