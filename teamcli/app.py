@@ -130,6 +130,8 @@ def look_around(directory: Path, home: Path | None = None, trusted: Trusted | No
         offers += [f"roles for teammates in {path.relative_to(directory)}" for path in roles if any(path.glob("*.md"))]
         commands = command_dirs(directory, home, trusted=True)
         offers += [f"commands in {path.relative_to(directory)}" for path in commands[:-1] if any(path.rglob("*.md"))]
+        memory = team.root / "memory"
+        offers += ["memory of roles in .team/memory"] if any(path.is_file() for path in memory.rglob("*")) else []
     if team.has_state and not trusted.state:
         offers.append("a team and conversations in .team/ that were not made here")
     return Place(directory, team, home, trusted, environment, tuple(offers))

@@ -16,7 +16,7 @@ from teamcli.agent.journal import Journal
 from teamcli.agent.limits import Budget
 from teamcli.agent.loop import Agent
 from teamcli.agent.permissions import Mode, Policy, parse_rules
-from teamcli.agent.prompt import FACTS_FRAME, environment_facts
+from teamcli.agent.prompt import FACTS_FRAME, add_instruction, environment_facts
 from teamcli.agent.tool import Progress
 from teamcli.agent.transcript import begin_session, find_session, list_sessions, session_rows
 from teamcli.cancel import CancelScope
@@ -139,6 +139,10 @@ class Session:
     limits: list[LimitHit] = field(default_factory=list)
     _facts: str = ""
     """What the lead was last told of its surroundings."""
+    _news: list[Block] = field(default_factory=list)
+    """What the user has done that the lead has not been told yet."""
+    _told_news: list[Block] = field(default_factory=list)
+    """What went with the newest line."""
 
     def __post_init__(self) -> None:
         self._facts = self._last_facts()
@@ -155,13 +159,28 @@ class Session:
 
     def _notice_blocked(self, ended: TurnEnded) -> None:
         if isinstance(ended.error, PromptBlocked):
-            self._facts = ""  # they were blocked with it
+            self._tell_again()
+
+    def _tell_again(self) -> None:
+        """The newest line was not read: what went with it goes with the next one."""
+        self._facts = ""
+        self._news, self._told_news = [*self._told_news, *self._news], []
+
+    def add_instruction(self, line: str) -> str:
+        """A line of the user's for the project's instructions (`#line`); the lead hears of it with its next turn.
+
+        Raises: ConfigError
+        """
+        name = add_instruction(self.workspace.root, line)
+        harmless = line.replace("</note", "<\\/note")
+        self._news.append(text_block(f"<note>The user has added to the instructions in {name}: {harmless}</note>"))
+        return f"Added to {name}: {line}"
 
     def take_back(self) -> str | None:
         """The newest line that the lead has not read yet, taken back; None where there is none."""
         text = self.lead.take_back()
         if text is not None:
-            self._facts = ""  # they went with it
+            self._tell_again()
         return text
 
     def interrupt(self) -> bool:
@@ -267,7 +286,8 @@ class Session:
 
     def _prompt(self, text: str, extra: tuple[Block, ...]) -> list[Block]:
         """The user's words, and what has changed around the lead since it was last told."""
-        blocks = [text_block(text), *extra]
+        blocks = [text_block(text), *extra, *self._news]
+        self._told_news, self._news = self._news, []
         facts = environment_facts(self.workspace.root)
         if facts != self._facts:
             blocks.append(text_block(facts))

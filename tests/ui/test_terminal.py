@@ -238,6 +238,14 @@ def test_a_choice_is_made_at_the_prompt(program: Program) -> None:
         screen.wait_for(PROMPT)
 
 
+def test_a_line_for_the_instructions(program: Program) -> None:
+    with Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("# use tabs\r")
+        screen.wait_for("Added to AGENTS.md: use tabs")
+    assert (program.directory / "AGENTS.md").read_text() == "- use tabs\n"
+
+
 def test_the_bell_rings_when_a_question_waits(program: Program) -> None:
     with Screen(program) as screen:
         screen.wait_for(PROMPT)
