@@ -210,7 +210,12 @@ class AgentShop:
         return self._kit(model, system, tools, self._with_memory(toolbox, member.role))
 
     def _with_memory(self, toolbox: Toolbox, role: str) -> Toolbox:
-        return toolbox._replace(workspace=replace(toolbox.workspace, memory=self._users_memory(role)))
+        """Open the role's memory in the user's home to file tools.
+
+        Not from a stranger's directory: its files could have something noted there that comes up in all others.
+        """
+        memory = self._users_memory(role) if self._is_trusted else None
+        return toolbox._replace(workspace=replace(toolbox.workspace, memory=memory))
 
     def _users_memory(self, role: str) -> Path:
         return self._home / MEMORY_DIR / directory_name(role)
@@ -221,7 +226,7 @@ class AgentShop:
         shown = f"{MEMORY_DIR}/{name}/"
         users = Place(own, f"~/{USER_DIR}/{shown}", own)
         projects = Place(root / TEAM_DIR / MEMORY_DIR / name, f"{TEAM_DIR}/{shown}", root)
-        return offer(role, (projects, users) if self._is_trusted else (users,))
+        return offer(role, (projects, users)) if self._is_trusted else offer(role, (users,), may_write=False)
 
     def _kit(self, model: str, system: str, tools: tuple[Entry, ...], toolbox: Toolbox) -> Kit:
         settings = self._choices.settings

@@ -21,7 +21,7 @@ from teamcli.agent.tool import Progress
 from teamcli.agent.transcript import begin_session, find_session, list_sessions, session_rows
 from teamcli.cancel import CancelScope
 from teamcli.custom_commands import CustomCommands
-from teamcli.errors import PromptBlocked, UsageError
+from teamcli.errors import Cancelled, PromptBlocked, UsageError
 from teamcli.files import AppendLog
 from teamcli.llm.types import Block, Usage
 from teamcli.state import LeadLock, TeamDir
@@ -146,7 +146,7 @@ class Session:
 
     def __post_init__(self) -> None:
         self._facts = self._last_facts()
-        self.events.subscribe(self._notice_blocked, TurnEnded)
+        self.events.subscribe(self._notice_unread, TurnEnded)
 
     def start(self, resume_all: bool = False) -> None:
         """Let the threads run. `resume_all`: those that were interrupted go on as well."""
@@ -157,8 +157,8 @@ class Session:
         """A line of the user's: the lead's next turn, or a word in between while one runs."""
         return self.lead.submit(self._prompt(text, extra), self._roster_block(), text)
 
-    def _notice_blocked(self, ended: TurnEnded) -> None:
-        if isinstance(ended.error, PromptBlocked):
+    def _notice_unread(self, ended: TurnEnded) -> None:
+        if isinstance(ended.error, PromptBlocked | Cancelled):  # by a hook, or while one looked at it
             self._tell_again()
 
     def _tell_again(self) -> None:

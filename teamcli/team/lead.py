@@ -234,8 +234,8 @@ class Lead:
             self._open_session(turn)
             lines = [self._admit(line, turn)] if line else []
         except (PromptBlocked, Cancelled) as e:
-            outcome, error = (Outcome.FAILED, e) if isinstance(e, PromptBlocked) else (Outcome.INTERRUPTED, None)
-            ended = TurnEnded(self.agent.name, outcome, "", 0.0, error)
+            outcome = Outcome.FAILED if isinstance(e, PromptBlocked) else Outcome.INTERRUPTED
+            ended = TurnEnded(self.agent.name, outcome, "", 0.0, e)
             self._emit(ended)
             return ended
         told = self._told(lines, {})
