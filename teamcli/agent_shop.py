@@ -17,7 +17,15 @@ from teamcli.agent.limits import Budget, Meter
 from teamcli.agent.loop import Agent
 from teamcli.agent.memory import Place, directory_name, offer
 from teamcli.agent.permissions import Policy, decide, may_see
-from teamcli.agent.prompt import LEAD_PROMPT, LEAD_TEAM_PROMPT, TEAMMATE_PROMPT, find_instructions, system_prompt
+from teamcli.agent.prompt import (
+    LEAD_PROMPT,
+    LEAD_TEAM_PROMPT,
+    TEAMMATE_PROMPT,
+    environment_facts,
+    find_instructions,
+    system_prompt,
+)
+from teamcli.agent.room import Room
 from teamcli.agent.tool import AnyTool
 from teamcli.agent.tool_calls import Permissions, Toolset
 from teamcli.cancel import CancelScope
@@ -26,6 +34,7 @@ from teamcli.files import AppendLog, Json, read_lines
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.client import connect
 from teamcli.llm.credentials import Endpoint
+from teamcli.llm.pricing import context_tokens
 from teamcli.llm.types import LLM, Preamble, Usage
 from teamcli.options import Options
 from teamcli.session import LEAD, Fanout, Permits
@@ -53,6 +62,8 @@ SHORTEST_SECRET = 8
 """A shorter one (`ollama`, say) is no secret, and masking it would garble ordinary text."""
 REPEATABLE = ("send_message", "broadcast")
 """Calls that a restart may finish: their messages have ids that make a repeat harmless."""
+SAID_ONCE = frozenset(("read_inbox", "wait_for_message"))
+"""Their results hold mail, which a second call would not bring again."""
 
 
 class Choices(NamedTuple):
@@ -125,6 +136,8 @@ class AgentShop:
             toolbox,
         )
         agent = self._agent(LEAD, kit, log, history, mailbox, Meter(self.budget, self._options.max_turns))
+        facts = partial(environment_facts, self._choices.workspace.root)
+        agent.room.restate = lambda: (self._standing("You are the lead."), facts()) if self.has_team else (facts(),)
         lead = Lead(
             agent,
             mailbox,
@@ -160,6 +173,8 @@ class AgentShop:
             mailbox.rotate()
             self.close_calls(agent)
         agent.incoming = lambda noted: mailbox.take_after(noted).delivery
+        agent.room.mail_is_work = True
+        agent.room.restate = lambda: (self._standing(_identity(self._roster.get(member.name))),)
 
         def release() -> None:
             toolbox.commands.close()
@@ -190,7 +205,17 @@ class AgentShop:
             emit=self._events,
             hooks=self._hooks,
             stop_event=STOP if name == LEAD else TEAMMATE_IDLE,
+            room=Room(self._window, self._choices.settings.compact_at, self._choices.endpoint is not None, SAID_ONCE),
         )
+
+    def _window(self, model: str) -> int:
+        return self._choices.settings.context_tokens or context_tokens(model)
+
+    def _standing(self, who: str) -> str:
+        """What an agent must know of its team whatever it has forgotten."""
+        requests = [f"  {request}" for request in self.team.waiting()]
+        lines = [who, self.team.describe(), *(["Open requests:", *requests] if requests else [])]
+        return "<team>\n" + "\n".join(lines) + "\n</team>"
 
     def _toolbox(self, name: str, history: History) -> Toolbox:
         workspace = self._choices.workspace
@@ -294,6 +319,10 @@ class AgentShop:
         agent.conversation.close_open_calls(results)
 
 
+def _identity(member: Member) -> str:
+    return f"You are {member.name}, {member.role}, a teammate of the lead."
+
+
 def _repeat(agent: Agent, call: Json) -> Json | None:
     tool = agent.toolset.tools.get(call["name"])
     if tool is None:
@@ -336,7 +365,7 @@ def _calls_since(rows: list[Json]) -> int:
     for row in rows:
         if WORK in (row.get("marks") or ()):
             count = 0
-        count += row.get("kind") == "assistant"
+        count += row.get("kind") == "assistant" or bool(row.get("opening"))  # a summary is a model call too
     return count
 
 

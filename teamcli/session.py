@@ -17,6 +17,7 @@ from teamcli.agent.limits import Budget
 from teamcli.agent.loop import Agent
 from teamcli.agent.permissions import Mode, Policy, parse_rules
 from teamcli.agent.prompt import FACTS_FRAME, add_instruction, environment_facts
+from teamcli.agent.room import compact
 from teamcli.agent.tool import Progress
 from teamcli.agent.transcript import begin_session, find_session, list_sessions, session_rows
 from teamcli.cancel import CancelScope
@@ -38,7 +39,7 @@ from teamcli.workspace import Workspace
 
 EMBEDDED = "embedded"
 SHELL_TIMEOUT_SECONDS = 600.0
-SHELL_PACE = 250_000
+SHELL_PACE = 64_000
 """In a tenth of a second; a file is shown whole, and an endless command does not drown the terminal."""
 LEAVING_SECONDS = 1.5
 GO_ON = "<note>Go on with what you were doing.</note>"
@@ -205,6 +206,16 @@ class Session:
         with self.lead.held():
             self._take_up(found.id, History.read(session_rows(transcript, found.id)), "resume")
 
+    def compact(self, focus: str, cancel: CancelScope) -> bool:
+        """Make the lead's conversation shorter, keeping above all what `focus` names; false where nothing can go.
+
+        Raises: ModelError, StateError, Cancelled, LimitReached, and UsageError while the lead works
+        """
+        with self.lead.held():
+            is_done = compact(self.lead.agent, focus, cancel)
+            self._facts = self._last_facts()
+        return is_done
+
     def use_model(self, model: str) -> None:
         """Raises: UsageError."""
         if self.model == EMBEDDED:
@@ -245,7 +256,8 @@ class Session:
         used = self.usage
         tokens = f"{used.context_tokens - used.output_tokens:,} tokens in, {used.output_tokens:,} out"
         price = f"${self.budget.spent_usd:.4f}" if self.budget.is_known else "price of the model unknown"
-        return f"{sum(agent.meter.turns for agent in self.agents)} model calls, {tokens}, {price}."
+        calls = sum(agent.meter.turns for agent in self.agents)
+        return f"{calls} model {'call' if calls == 1 else 'calls'}, {tokens}, {price}."
 
     def close(self) -> None:
         """Stop everything at once and in order: agents first, then their commands, then the files they write to."""

@@ -79,6 +79,10 @@ class Settings(NamedTuple):
     sandbox: Literal["auto", "off", "required"] = "auto"
     max_tokens: int = 32_000
     """The longest answer to ask for."""
+    context_tokens: int | None = None
+    """How much the model can read, where teamcli does not know or should not use all of it."""
+    compact_at: float = 0.8
+    """How full of that a conversation may get before it is compacted."""
     thinking: Mapping[str, Any] | None = None
     """The `thinking` field of requests, for models that have it: `{"type": "adaptive"}`."""
     prompt_caching: bool = True
@@ -141,6 +145,11 @@ def _seconds(value: Any, field: str) -> Any:
     return float(value) if is_number and 0 < value < 1e9 else _refuse(field, "a number of seconds above 0")
 
 
+def _share(value: Any, field: str) -> Any:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and 0 < value <= 1 else _refuse(field, "a number above 0 and up to 1")
+
+
 def _whole(least: int, most: float = float("inf")) -> Check:
     bounds = f"from {least} up" if most == float("inf") else f"from {least} to {most}"
 
@@ -199,6 +208,8 @@ _check = _made_of(
     permissions=_made_of(PermissionSettings, allow=_RULES, ask=_RULES, deny=_RULES, mode=_or_nothing(_MODE)),
     sandbox=_one_of("auto", "off", "required"),
     max_tokens=_whole(1),
+    context_tokens=_or_nothing(_whole(1)),
+    compact_at=_share,
     thinking=_or_nothing(_object),
     prompt_caching=_flag,
     retries=_whole(0, 20),

@@ -89,7 +89,8 @@ class Lead:
         self._thread.start()
 
     def join(self, timeout_seconds: float) -> None:
-        self._thread.join(timeout_seconds)
+        if self._thread.is_alive():  # a signal may end the program before it has started
+            self._thread.join(timeout_seconds)
 
     def submit(self, blocks: Sequence[Block], closing: Sequence[Block] = (), text: str = "") -> Future[TurnEnded]:
         """A line of the user's: the next turn, or, while one runs, a word in between; cancelled once it has left."""
@@ -155,6 +156,8 @@ class Lead:
         with self._changed:
             if self._turn is not None or self._lines:
                 raise UsageError("the lead is working: wait for it, or interrupt it first (Ctrl-C, /stop lead)")
+            if self._is_held:
+                raise UsageError("the conversation is being compacted: wait for it, or interrupt it first (Ctrl-C)")
             self._is_held = True
         try:
             yield

@@ -107,11 +107,11 @@ class StatusBoard:
             line = _joined([_agent_pieces(state, room, now, asking) for state in states])
             if width_of(line) <= width:
                 return line
-        # The busy ones first: of those that rest it is enough to know how many they are.
+        # Who asks and who works first: of the others it is enough to know how many they are.
         states.sort(key=lambda state: (state.name not in asking, not state.is_working))
         for shown in range(len(states) - 1, 0, -1):
-            more: list[Piece] = [(f" +{len(states) - shown}", DIM)]
-            line = [*_joined([_agent_pieces(state, 0, now, asking) for state in states[:shown]]), *more]
+            more = _and_more(states[shown:])
+            line = [*_joined([_agent_pieces(state, 0, now, asking) for state in states[:shown]]), (more, DIM)]
             if width_of(line) <= width:
                 return line
         return clipped(_agent_pieces(states[0], 0, now, asking), width)
@@ -172,6 +172,11 @@ def _agent_pieces(state: AgentState, room: int, now: float, asking: Sequence[str
     sign = ("● ", GREEN) if state.is_working else ("○ ", RED if "error" in state.note else DIM)
     said = state.describe(now, room) if room else ""
     return [sign, (state.name, BOLD if state.is_working else PLAIN), (f" {said}" if said else "", DIM)]
+
+
+def _and_more(states: Sequence[AgentState]) -> str:
+    busy = sum(state.is_working for state in states)
+    return f" +{len(states)}" + (f" ({busy} busy)" if busy else "")
 
 
 def _joined(parts: Sequence[list[Piece]], separator: str = SEPARATOR) -> list[Piece]:

@@ -92,3 +92,8 @@ def test_times_are_short() -> None:
 def test_lines_are_cut_and_wrapped_by_cells() -> None:
     assert clipped([("ab", ""), ("漢字漢字", "31")], 5) == [("ab", ""), ("漢", "31")]
     assert wrapped("漢字ab\n\nc", 3) == ["漢", "字a", "b", "", "c"]
+
+
+def test_of_the_busy_who_find_no_room_it_is_said_how_many_they_are() -> None:
+    made = StatusBoard("lead", [AgentState(f"mate{number}", "working") for number in range(9)])
+    assert text(made.agent_line(40, now=0.0)) == "● mate0 │ ● mate1 │ ● mate2 +7 (6 busy)"
