@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from teamcli.agent.events import Emit, Notice, Severity
-from teamcli.agent.hooks import PRE_TOOL_USE, SESSION_END, SESSION_START, USER_PROMPT_SUBMIT, HookEvent, Ruling
+from teamcli.agent.hooks import (
+    PRE_COMPACT,
+    PRE_TOOL_USE,
+    SESSION_END,
+    SESSION_START,
+    USER_PROMPT_SUBMIT,
+    HookEvent,
+    Ruling,
+)
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
 from teamcli.settings import Hook, HookGroup
@@ -30,7 +38,7 @@ LEAVING_TIMEOUT_SECONDS = 1.5
 OUTPUT_LIMIT = 30_000
 OBJECTS = 2
 """The exit code by which a hook blocks."""
-PLAIN_TEXT_IS_CONTEXT = (USER_PROMPT_SUBMIT, SESSION_START)
+PLAIN_TEXT_IS_CONTEXT = (USER_PROMPT_SUBMIT, SESSION_START, PRE_COMPACT)
 """Events whose hooks tell the model whatever they print."""
 _DECISIONS = {"approve": "allow", "block": "deny"}
 _SHOWN_CHARACTERS = 300

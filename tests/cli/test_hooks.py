@@ -229,6 +229,17 @@ def test_sessions_begin_and_end(program: Program) -> None:
     ]
 
 
+def test_a_hook_may_say_what_a_summary_keeps_or_that_there_is_none(program: Program) -> None:
+    guard = "grep -q secret && { echo not now >&2; exit 2; }; echo the ticket numbers"
+    program.settings(hooks={"PreCompact": [hook(guard, "manual"), hook("touch never", "auto")]})
+    with FakeAPI([text("a"), text("b"), text("SO FAR"), text("c")]) as api:
+        program.url = api.url
+        ran = program.run(stdin=f"one {'x ' * 2000}\ntwo\n/compact secret\n/compact names\nthree\n")
+    assert "kept the conversation from being summarised: not now" in ran.out
+    assert "keep above all: names\nthe ticket numbers" in said_by_user(api.requests[2])
+    assert "SO FAR" in str(api.requests[3]["messages"]) and not (program.directory / "never").exists()
+
+
 class TestExamples:
     """Those of docs/hooks.md, as they stand there."""
 
