@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,8 +12,10 @@ from typing import Any, NamedTuple
 from teamcli.agent.approval import Ask
 from teamcli.agent.conversation import Conversation, History, Marks, open_calls, text_block
 from teamcli.agent.events import Recorded
+from teamcli.agent.hooks import NO_HOOKS, STOP, TEAMMATE_IDLE, Hooks
 from teamcli.agent.limits import Budget, Meter
 from teamcli.agent.loop import Agent
+from teamcli.agent.memory import Place, directory_name, offer
 from teamcli.agent.permissions import Policy, decide, may_see
 from teamcli.agent.prompt import (
     LEAD_PROMPT,
@@ -52,8 +55,9 @@ from teamcli.tools.commands import Commands
 from teamcli.tools.known_files import KnownFiles, PathLocks
 from teamcli.tools.mentions import attach_mentioned
 from teamcli.tools.toolbox import Toolbox
-from teamcli.workspace import Workspace
+from teamcli.workspace import TEAM_DIR, USER_DIR, Workspace
 
+MEMORY_DIR = "memory"
 SHORTEST_SECRET = 8
 """A shorter one (`ollama`, say) is no secret, and masking it would garble ordinary text."""
 REPEATABLE = ("send_message", "broadcast")
@@ -96,7 +100,9 @@ class AgentShop:
         permits: Permits,
         ask: Ask,
         cancel: CancelScope,
+        hooks: Hooks = NO_HOOKS,
     ) -> None:
+        self._hooks = hooks
         self._choices = choices
         self._options = options
         self._home = place_home
@@ -122,10 +128,10 @@ class AgentShop:
         mailbox = Mailbox(self._bus, LEAD, marks)
         mailbox.rotate()
         base = f"{LEAD_PROMPT}\n\n{LEAD_TEAM_PROMPT}" if self.has_team else LEAD_PROMPT
-        toolbox = self._toolbox(LEAD, history)
+        toolbox = self._with_memory(self._toolbox(LEAD, history), LEAD)
         kit = self._kit(
             self._choices.model,
-            system_prompt(base, self._instructions, self._options.append_system_prompt),
+            system_prompt(base, self._instructions, self._memory(LEAD), self._options.append_system_prompt),
             LEAD_TOOLS if self.has_team else BASE_TOOLS,
             toolbox,
         )
@@ -154,7 +160,7 @@ class AgentShop:
         settings = self._choices.settings
         work, open_work, report = _last_work(rows, history)
         toolbox = self._toolbox(member.name, history)
-        equip = partial(self._teammate_kit, toolbox=toolbox)
+        equip = partial(self._teammate_kit, toolbox=toolbox, memories={})
         limit = settings.limits.teammate_turns
         meter = Meter(self.budget, self._options.max_turns, limit, work_turns=_calls_since(rows))
         log = AppendLog(path, settings.durable)
@@ -197,6 +203,8 @@ class AgentShop:
             meter=meter,
             price=self._choices.price,
             emit=self._events,
+            hooks=self._hooks,
+            stop_event=STOP if name == LEAD else TEAMMATE_IDLE,
             room=Room(self._window, self._choices.settings.compact_at, self._choices.endpoint is not None, SAID_ONCE),
         )
 
@@ -216,11 +224,34 @@ class AgentShop:
         changed = partial(self.changes.note, name)
         return Toolbox(workspace, Commands(self._host), known_files, name, self.team, sees, changed)
 
-    def _teammate_kit(self, member: Member, toolbox: Toolbox) -> Kit:
+    def _teammate_kit(self, member: Member, toolbox: Toolbox, memories: dict[str, str]) -> Kit:
+        """`memories` holds what was offered to each role: once it has begun, its system prompt stays the same."""
+        if member.role not in memories:
+            memories[member.role] = self._memory(member.role)
         role = self._roles.match(member.role)
         model = member.model or (role.model if role else "") or self._choices.model
-        system = self._teammate_system(member, role)
-        return self._kit(model, system, _subset(TEAMMATE_TOOLS, member.tools, role), toolbox)
+        system = self._teammate_system(member, role, memories[member.role])
+        tools = _subset(TEAMMATE_TOOLS, member.tools, role)
+        return self._kit(model, system, tools, self._with_memory(toolbox, member.role))
+
+    def _with_memory(self, toolbox: Toolbox, role: str) -> Toolbox:
+        """Open the role's memory in the user's home to file tools.
+
+        Not from a stranger's directory: its files could have something noted there that comes up in all others.
+        """
+        memory = self._users_memory(role) if self._is_trusted else None
+        return toolbox._replace(workspace=replace(toolbox.workspace, memory=memory))
+
+    def _users_memory(self, role: str) -> Path:
+        return self._home / MEMORY_DIR / directory_name(role)
+
+    def _memory(self, role: str) -> str:
+        """What the role has learned so far: the user's own, and the project's where that is trusted."""
+        own, name, root = self._users_memory(role), directory_name(role), self._choices.workspace.root
+        shown = f"{MEMORY_DIR}/{name}/"
+        users = Place(own, f"~/{USER_DIR}/{shown}", own)
+        projects = Place(root / TEAM_DIR / MEMORY_DIR / name, f"{TEAM_DIR}/{shown}", root)
+        return offer(role, (projects, users)) if self._is_trusted else offer(role, (users,), may_write=False)
 
     def _kit(self, model: str, system: str, tools: tuple[Entry, ...], toolbox: Toolbox) -> Kit:
         settings = self._choices.settings
@@ -245,7 +276,7 @@ class AgentShop:
             self.team.show_waiting,
         )
         secret = self._choices.endpoint.secret if self._choices.endpoint else ""
-        return Toolset(name, tools, permissions, self._events, partial(redact, secret=secret))
+        return Toolset(name, tools, permissions, self._events, partial(redact, secret=secret), self._hooks)
 
     def _llm(self) -> LLM:
         endpoint = self._choices.endpoint
@@ -255,9 +286,9 @@ class AgentShop:
 
         return EmbeddedModel()
 
-    def _teammate_system(self, member: Member, role: Role | None) -> str:
+    def _teammate_system(self, member: Member, role: Role | None, memory: str) -> str:
         base = TEAMMATE_PROMPT.format(name=member.name, role=member.role)
-        return system_prompt(f"{base}\n\n{role.prompt}" if role else base, self._instructions)
+        return system_prompt(f"{base}\n\n{role.prompt}" if role else base, self._instructions, memory)
 
     @cached_property
     def _instructions(self) -> list[tuple[str, str]]:

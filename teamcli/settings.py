@@ -6,6 +6,7 @@ files only the `ask` and `deny` rules count.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -38,6 +39,34 @@ class LimitSettings(NamedTuple):
     """How long a working teammate has to answer a request to shut down."""
 
 
+class Hook(NamedTuple):
+    """A command of the user's that is run when something happens."""
+
+    command: str
+    timeout: float | None = None
+    """In seconds; None for the usual time."""
+    type: str = "command"
+
+
+class HookGroup(NamedTuple):
+    hooks: tuple[Hook, ...]
+    matcher: str = ""
+    """A regular expression for what the event is about, a tool's name say; empty for all."""
+
+
+HOOK_EVENTS = (
+    "PreToolUse",
+    "PostToolUse",
+    "UserPromptSubmit",
+    "Stop",
+    "SubagentStop",
+    "TeammateIdle",
+    "SessionStart",
+    "SessionEnd",
+    "PreCompact",
+)
+
+
 class Settings(NamedTuple):
     model: str | None = None
     """The model, unless `--model` or MODEL_ID names one."""
@@ -66,6 +95,8 @@ class Settings(NamedTuple):
     """How long a teammate may work without any sign of progress before it is shown as stuck."""
     prices: Mapping[str, Price] = MappingProxyType({})
     """Prices that the built-in list lacks, by model."""
+    hooks: Mapping[str, tuple[HookGroup, ...]] = MappingProxyType({})
+    """Commands to run, by event."""
     vi_mode: bool = False
     """Edit at the prompt as in vi."""
     notify: Literal["off", "bell", "desktop"] = "bell"
@@ -94,6 +125,14 @@ def _flag(value: Any, field: str) -> Any:
 
 def _object(value: Any, field: str) -> Any:
     return value if isinstance(value, dict) else _refuse(field, "an object in braces")
+
+
+def _pattern(value: Any, field: str) -> Any:
+    try:
+        re.compile("" if value == "*" else _text(value, field))
+    except re.error as e:
+        _refuse(field, f"a regular expression ({e})")
+    return value
 
 
 def _dollars(value: Any, field: str) -> Any:
@@ -158,6 +197,8 @@ def _made_of(kind: Callable[..., Any], needed: tuple[str, ...] = (), **checks: C
 
 _MODE = _one_of("default", "acceptEdits", "plan", "bypassPermissions")
 _RULES = _list_of(_text)
+_HOOK = _made_of(Hook, ("command",), type=_one_of("command"), command=_text, timeout=_or_nothing(_seconds))
+_HOOK_GROUP = _made_of(HookGroup, ("hooks",), matcher=_pattern, hooks=_list_of(_HOOK))
 _check = _made_of(
     Settings,
     model=_or_nothing(_text),
@@ -176,6 +217,7 @@ _check = _made_of(
     max_concurrent_calls=_or_nothing(_whole(1)),
     stuck_after_seconds=_seconds,
     prices=_each(_made_of(Price, ("input", "output"), input=_dollars, output=_dollars)),
+    hooks=_each(_list_of(_HOOK_GROUP)),
     durable=_flag,
     vi_mode=_flag,
     notify=_one_of("off", "bell", "desktop"),
@@ -215,8 +257,16 @@ def loosens(path: Path) -> bool:
 
     Raises: ConfigError
     """
-    raw = read_settings_file(path)
+    raw = {key: value for key, value in read_settings_file(path).items() if key != "hooks"}
     return bool(raw) and raw != _tightening(raw)
+
+
+def has_hooks(path: Path) -> bool:
+    """Whether a settings file would run commands by itself.
+
+    Raises: ConfigError
+    """
+    return bool(read_settings_file(path).get("hooks"))
 
 
 def add_allow_rule(path: Path, rule: str) -> None:
@@ -238,11 +288,15 @@ def _tightening(raw: Json) -> Json:
     return {"permissions": kept} if kept else {}
 
 
+_ADDING = frozenset(("allow", "ask", "deny", *HOOK_EVENTS))
+"""Lists that add up over all files."""
+
+
 def _merge(base: Json, over: Json) -> Json:
     merged = {**base, **over}
     for key in base.keys() & over.keys():
         if isinstance(base[key], dict) and isinstance(over[key], dict):
             merged[key] = _merge(base[key], over[key])
-        elif key in ("allow", "ask", "deny"):
+        elif key in _ADDING:
             merged[key] = [*base[key], *over[key]]
     return merged

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from teamcli.agent import events
 from teamcli.agent.conversation import Conversation, error_result, joined_marks, text_block
 from teamcli.agent.events import Emit, LimitHit, Notice, Outcome, Severity, TurnEnded, TurnStarted
+from teamcli.agent.hooks import MAX_SENT_BACK, NO_HOOKS, STOP, HookEvent, Hooks, hook_note
 from teamcli.agent.limits import Meter
 from teamcli.agent.room import Room, force_room, make_room
 from teamcli.agent.tool_calls import Results, Toolset
@@ -59,6 +60,9 @@ class Agent:
     emit: Emit
     incoming: Callable[[Mapping[str, Any]], Delivery] = nothing_came
     """Mail and steering since the last look; asked between model calls, with the marks of the results before it."""
+    hooks: Hooks = NO_HOOKS
+    stop_event: str = STOP
+    """What hooks know the end of its work by."""
     room: Room = field(default_factory=Room)
 
 
@@ -93,6 +97,8 @@ class Answer:
 
     text: str = ""
     continuations: int = 0
+    sent_back: int = 0
+    """How often hooks wanted more."""
     error: Exception | None = None
     has_overflowed: bool = False
     """The last answer had to end because the context was full."""
@@ -123,8 +129,25 @@ def _work(agent: Agent, answer: Answer, cancel: CancelScope) -> Outcome:
                 return Outcome.DONE
         elif nudge is not None:
             agent.conversation.add_user([text_block(nudge)])
-        else:
+        elif not _is_sent_back(agent, answer, cancel):
             return Outcome.DONE  # what has come meanwhile begins the next turn, if it is worth one
+
+
+def _is_sent_back(agent: Agent, answer: Answer, cancel: CancelScope) -> bool:
+    """Whether a hook wants more of an agent that thinks it is done; not for ever."""
+    if not agent.hooks.concern(agent.stop_event):
+        return False
+    fields = {"stop_hook_active": answer.sent_back > 0, "last_assistant_message": answer.text}
+    ruling = agent.hooks.fire(HookEvent(agent.stop_event, agent.name, fields), cancel)
+    if ruling.objection is None:
+        return False
+    if answer.sent_back >= MAX_SENT_BACK:
+        text = f"A {agent.stop_event} hook still objects after {MAX_SENT_BACK} more tries; the turn ends here."
+        agent.emit(Notice(agent.name, text, Severity.WARNING))
+        return False
+    answer.sent_back += 1
+    agent.conversation.add_user([text_block(hook_note(agent.stop_event, ruling.objection))])
+    return True
 
 
 def _next_reply(agent: Agent, cancel: CancelScope) -> Reply:

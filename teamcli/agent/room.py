@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from teamcli.agent import events
@@ -22,6 +22,7 @@ from teamcli.agent.compaction import (
 )
 from teamcli.agent.conversation import append_message, text_block
 from teamcli.agent.events import Notice, Severity
+from teamcli.agent.hooks import PRE_COMPACT, HookEvent
 from teamcli.cancel import CancelScope
 from teamcli.errors import ContextTooLong, ModelError, StreamInterrupted
 from teamcli.llm import types as llm_types
@@ -141,11 +142,27 @@ def _summarised(agent: Agent, wish: _Wish, cancel: CancelScope) -> Compaction | 
     found = cut(messages, int(min(window // TAIL_SHARE, MOST_TAIL_TOKENS) * ratio), agent.room.mail_is_work)
     if found.dropped_bytes < (1 if wish.by_hand else WORTH_BYTES):
         return None
+    if (heard := _as_hooks_wish(agent, wish, cancel)) is None:
+        return None
     tail = messages[len(messages) - found.kept :]
     is_too_much = size(tail) > window * ratio / 2
     shortened = long_results(tail, agent.room.exempt, newest=0) if is_too_much else {}
-    told = [framed_summary(_ask_for_summary(agent, wish, cancel)), *agent.room.restate()]
+    told = [framed_summary(_ask_for_summary(agent, heard, cancel)), *agent.room.restate()]
     return _measured(agent, Compaction(shortened, (*map(text_block, told), *found.words), found.kept))
+
+
+def _as_hooks_wish(agent: Agent, wish: _Wish, cancel: CancelScope) -> _Wish | None:
+    """The wish, with what hooks want to be kept; None where one objects to a summary."""
+    trigger = "manual" if wish.by_hand else "auto"
+    if not agent.hooks.concern(PRE_COMPACT, trigger):
+        return wish
+    fields = {"trigger": trigger, "custom_instructions": wish.focus}
+    ruling = agent.hooks.fire(HookEvent(PRE_COMPACT, agent.name, fields, trigger), cancel)
+    if ruling.objection is not None:
+        text = f"A hook has kept the conversation from being summarised: {ruling.objection}"
+        agent.emit(Notice(agent.name, text, Severity.WARNING))
+        return None
+    return replace(wish, focus="\n".join(filter(None, (wish.focus, ruling.context))))
 
 
 def _measured(agent: Agent, compaction: Compaction) -> Compaction:

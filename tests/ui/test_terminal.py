@@ -250,6 +250,14 @@ def test_a_choice_is_made_at_the_prompt(program: Program) -> None:
         screen.wait_for(PROMPT)
 
 
+def test_a_line_for_the_instructions(program: Program) -> None:
+    with Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("# use tabs\r")
+        screen.wait_for("Added to AGENTS.md: use tabs")
+    assert (program.directory / "AGENTS.md").read_text() == "- use tabs\n"
+
+
 def test_the_bell_rings_when_a_question_waits(program: Program) -> None:
     with Screen(program) as screen:
         screen.wait_for(PROMPT)
@@ -265,6 +273,22 @@ def _once(condition: Callable[[], bool], answer: Any) -> Any:
 
 
 class TestInterrupting:
+    def test_in_a_hook(self, program: Program) -> None:
+        slow = "test -e began && exit 0; touch began; sleep 60"
+        program.settings(hooks={"UserPromptSubmit": [{"hooks": [{"type": "command", "command": slow}]}]})
+        with FakeAPI([text("going on")]) as api:
+            program.url = api.url
+            with Screen(program) as screen:
+                screen.wait_for(PROMPT)
+                screen.type("do it\r")
+                wait_until((program.directory / "began").exists)
+                screen.type("\x03")
+                screen.wait_for("Interrupted")
+                screen.type("go on\r")
+                screen.wait_for("going on")
+        said = str(api.requests[0]["messages"])
+        assert "do it" not in said and "<environment>" in said
+
     def test_in_a_command(self, program: Program) -> None:
         with FakeAPI([tool("bash", command="touch started; sleep 60"), text("going on")]) as api:
             program.url = api.url
