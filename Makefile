@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format docs bench soak clean
+.PHONY: help run test check format docs pictures bench soak clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,6 +27,9 @@ format: $(VENV)/dev.stamp ## Put the code into shape
 
 docs: $(VENV)/dev.stamp ## Write the README's generated parts
 	$(BIN)/python -m teamcli.commands README.md
+
+pictures: $(VENV)/dev.stamp ## Take the screenshots of the documentation
+	$(BIN)/python -m pictures
 
 bench: $(VENV)/dev.stamp ## Measure, against the floor and the naive loops
 	$(BIN)/python -m bench.run

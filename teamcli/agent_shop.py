@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,10 +13,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from teamcli.agent.approval import Ask
 from teamcli.agent.conversation import Conversation, History, Marks, open_calls, text_block
 from teamcli.agent.events import Emit, Recorded
+from teamcli.agent.hooks import NO_HOOKS, STOP, TEAMMATE_IDLE, Hooks
 from teamcli.agent.limits import Budget, Meter
 from teamcli.agent.loop import Agent
+from teamcli.agent.memory import Place, directory_name, offer
 from teamcli.agent.permissions import Policy, decide, may_see
-from teamcli.agent.prompt import LEAD_PROMPT, LEAD_TEAM_PROMPT, TEAMMATE_PROMPT, find_instructions, system_prompt
+from teamcli.agent.prompt import (
+    LEAD_PROMPT,
+    LEAD_TEAM_PROMPT,
+    TEAMMATE_PROMPT,
+    environment_facts,
+    find_instructions,
+    system_prompt,
+)
+from teamcli.agent.room import Room
 from teamcli.agent.tool import Access, AnyTool
 from teamcli.agent.tool_calls import Permissions, Toolset
 from teamcli.cancel import CancelScope
@@ -24,6 +35,7 @@ from teamcli.files import AppendLog, Json, read_lines
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.client import connect
 from teamcli.llm.credentials import Endpoint
+from teamcli.llm.pricing import context_tokens
 from teamcli.llm.types import LLM, Preamble, Usage
 from teamcli.options import Options
 from teamcli.plain import one_line
@@ -45,16 +57,19 @@ from teamcli.tools.commands import Commands
 from teamcli.tools.known_files import KnownFiles, PathLocks
 from teamcli.tools.mentions import attach_mentioned
 from teamcli.tools.toolbox import Toolbox
-from teamcli.workspace import Workspace
+from teamcli.workspace import TEAM_DIR, USER_DIR, Workspace
 
 if TYPE_CHECKING:
     from teamcli.subagents.manager import SubAgentManager
 
+MEMORY_DIR = "memory"
 SHORTEST_SECRET = 8
 """A shorter one (`ollama`, say) is no secret, and masking it would garble ordinary text."""
 ROLES_SHOWN, ROLE_LENGTH = 30, 160
 REPEATABLE = ("send_message", "broadcast")
 """Calls that a restart may finish: their messages have ids that make a repeat harmless."""
+SAID_ONCE = frozenset(("read_inbox", "wait_for_message"))
+"""Their results hold mail, which a second call would not bring again."""
 
 
 class Choices(NamedTuple):
@@ -91,7 +106,9 @@ class AgentShop:
         permits: Permits,
         ask: Ask,
         cancel: CancelScope,
+        hooks: Hooks = NO_HOOKS,
     ) -> None:
+        self.hooks = hooks
         self.choices = choices
         self.options = options
         self._home = place_home
@@ -120,14 +137,18 @@ class AgentShop:
         mailbox = Mailbox(self._bus, LEAD, marks)
         mailbox.rotate()
         base = f"{LEAD_PROMPT}\n\n{LEAD_TEAM_PROMPT}" if self.has_team else LEAD_PROMPT
-        toolbox = self.toolbox(LEAD, history)
+        toolbox = self._with_memory(self.toolbox(LEAD, history), LEAD)
         kit = self._kit(
             self.choices.model,
-            system_prompt(base + self._known_roles, self.instructions, self.options.append_system_prompt),
+            system_prompt(
+                base + self._known_roles, self.instructions, self._memory(LEAD), self.options.append_system_prompt
+            ),
             LEAD_TOOLS if self.has_team else SOLO_TOOLS,
             toolbox,
         )
         agent = self._agent(LEAD, kit, log, history, mailbox, Meter(self.budget, self.options.max_turns))
+        facts = partial(environment_facts, self.choices.workspace.root)
+        agent.room.restate = lambda: (self._standing("You are the lead."), facts()) if self.has_team else (facts(),)
         lead = Lead(
             agent,
             mailbox,
@@ -150,7 +171,7 @@ class AgentShop:
         settings = self.choices.settings
         work, open_work, report = _last_work(rows, history)
         toolbox = self.toolbox(member.name, history)
-        equip = partial(self._teammate_kit, toolbox=toolbox)
+        equip = partial(self._teammate_kit, toolbox=toolbox, memories={})
         limit = settings.limits.teammate_turns
         meter = Meter(self.budget, self.options.max_turns, limit, work_turns=_calls_since(rows))
         log = AppendLog(path, settings.durable)
@@ -163,6 +184,8 @@ class AgentShop:
             mailbox.rotate()
             self.close_calls(agent)
         agent.incoming = lambda noted: mailbox.take_after(noted).delivery
+        agent.room.mail_is_work = True
+        agent.room.restate = lambda: (self._standing(_identity(self._roster.get(member.name))),)
 
         def release() -> None:
             toolbox.commands.close()
@@ -191,7 +214,22 @@ class AgentShop:
             meter=meter,
             price=self.choices.price,
             emit=self.events,
+            hooks=self.hooks,
+            stop_event=STOP if name == LEAD else TEAMMATE_IDLE,
+            room=self.room(),
         )
+
+    def room(self) -> Room:
+        return Room(self._window, self.choices.settings.compact_at, self.choices.endpoint is not None, SAID_ONCE)
+
+    def _window(self, model: str) -> int:
+        return self.choices.settings.context_tokens or context_tokens(model)
+
+    def _standing(self, who: str) -> str:
+        """What an agent must know of its team whatever it has forgotten."""
+        requests = [f"  {request}" for request in self.team.waiting()]
+        lines = [who, self.team.describe(), *(["Open requests:", *requests] if requests else [])]
+        return "<team>\n" + "\n".join(lines) + "\n</team>"
 
     def toolbox(self, name: str, history: History) -> Toolbox:
         workspace = self.choices.workspace
@@ -227,11 +265,34 @@ class AgentShop:
         """The background sub-agents that run."""
         return self.subagents.running_aside() if self.subagents else []
 
-    def _teammate_kit(self, member: Member, toolbox: Toolbox) -> Kit:
+    def _teammate_kit(self, member: Member, toolbox: Toolbox, memories: dict[str, str]) -> Kit:
+        """`memories` holds what was offered to each role: once it has begun, its system prompt stays the same."""
+        if member.role not in memories:
+            memories[member.role] = self._memory(member.role)
         role = self.roles.match(member.role)
         model = member.model or (role.model if role else "") or self.choices.model
-        system = self._teammate_system(member, role)
-        return self._kit(model, system, _subset(TEAMMATE_TOOLS, member.tools, role), toolbox)
+        system = self._teammate_system(member, role, memories[member.role])
+        tools = _subset(TEAMMATE_TOOLS, member.tools, role)
+        return self._kit(model, system, tools, self._with_memory(toolbox, member.role))
+
+    def _with_memory(self, toolbox: Toolbox, role: str) -> Toolbox:
+        """Open the role's memory in the user's home to file tools.
+
+        Not from a stranger's directory: its files could have something noted there that comes up in all others.
+        """
+        memory = self._users_memory(role) if self._is_trusted else None
+        return toolbox._replace(workspace=replace(toolbox.workspace, memory=memory))
+
+    def _users_memory(self, role: str) -> Path:
+        return self._home / MEMORY_DIR / directory_name(role)
+
+    def _memory(self, role: str) -> str:
+        """What the role has learned so far: the user's own, and the project's where that is trusted."""
+        own, name, root = self._users_memory(role), directory_name(role), self.choices.workspace.root
+        shown = f"{MEMORY_DIR}/{name}/"
+        users = Place(own, f"~/{USER_DIR}/{shown}", own)
+        projects = Place(root / TEAM_DIR / MEMORY_DIR / name, f"{TEAM_DIR}/{shown}", root)
+        return offer(role, (projects, users)) if self._is_trusted else offer(role, (users,), may_write=False)
 
     def _kit(self, model: str, system: str, tools: tuple[Entry, ...], toolbox: Toolbox) -> Kit:
         bound = bind_tools(tools, toolbox)
@@ -266,7 +327,7 @@ class AgentShop:
             show_waiting,
         )
         secret = self.choices.endpoint.secret if self.choices.endpoint else ""
-        return Toolset(name, tools, permissions, emit, partial(redact, secret=secret))
+        return Toolset(name, tools, permissions, emit, partial(redact, secret=secret), self.hooks)
 
     def llm(self) -> LLM:
         endpoint = self.choices.endpoint
@@ -276,9 +337,9 @@ class AgentShop:
 
         return EmbeddedModel()
 
-    def _teammate_system(self, member: Member, role: Role | None) -> str:
+    def _teammate_system(self, member: Member, role: Role | None, memory: str) -> str:
         base = TEAMMATE_PROMPT.format(name=member.name, role=member.role) + self._known_roles
-        return system_prompt(f"{base}\n\n{role.prompt}" if role else base, self.instructions)
+        return system_prompt(f"{base}\n\n{role.prompt}" if role else base, self.instructions, memory)
 
     @cached_property
     def instructions(self) -> list[tuple[str, str]]:
@@ -314,6 +375,10 @@ class AgentShop:
         results = [result for call in calls if call["name"] in REPEATABLE if (result := _repeat(agent, call))]
         self.team.is_repeating = False
         agent.conversation.close_open_calls(results)
+
+
+def _identity(member: Member) -> str:
+    return f"You are {member.name}, {member.role}, a teammate of the lead."
 
 
 def _repeat(agent: Agent, call: Json) -> Json | None:
@@ -358,7 +423,7 @@ def _calls_since(rows: list[Json]) -> int:
     for row in rows:
         if WORK in (row.get("marks") or ()):
             count = 0
-        count += row.get("kind") == "assistant"
+        count += row.get("kind") == "assistant" or bool(row.get("opening"))  # a summary is a model call too
     return count
 
 

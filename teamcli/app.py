@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from teamcli.agent.approval import Ask, nobody_to_ask
 from teamcli.agent.conversation import History
@@ -22,6 +23,7 @@ from teamcli.agent.events import (
     Severity,
     StatusChanged,
 )
+from teamcli.agent.hooks import NO_HOOKS, Hooks
 from teamcli.agent.journal import Journal
 from teamcli.agent.permissions import Mode, Policy, parse_rules
 from teamcli.agent.transcript import begin_session, find_session, list_sessions, read_marks, session_rows
@@ -38,7 +40,7 @@ from teamcli.logs import log_to
 from teamcli.options import Options
 from teamcli.plain import neutralise
 from teamcli.session import EMBEDDED, LEAD, Fanout, Permits, Preferences, Session
-from teamcli.settings import Settings, add_allow_rule, load_settings, loosens
+from teamcli.settings import HOOK_EVENTS, Settings, add_allow_rule, has_hooks, load_settings, loosens
 from teamcli.state import LeadLock, TeamDir, lock_holder
 from teamcli.team.bus import FileBus, load_key
 from teamcli.team.manager import TeammateManager
@@ -123,10 +125,13 @@ def look_around(directory: Path, home: Path | None = None, trusted: Trusted | No
     if not trusted.config:
         files = (team.settings, team.local_settings)
         offers += [f"settings in .team/{path.name} that loosen or redirect" for path in files if loosens(path)]
+        offers += [f"hooks in .team/{path.name}, which run commands by themselves" for path in files if has_hooks(path)]
         roles = (team.root / "agents", directory / ".claude" / "agents")
         offers += [f"roles for teammates in {path.relative_to(directory)}" for path in roles if any(path.glob("*.md"))]
         commands = command_dirs(directory, home, trusted=True)
         offers += [f"commands in {path.relative_to(directory)}" for path in commands[:-1] if any(path.rglob("*.md"))]
+        memory = team.root / "memory"
+        offers += ["memory of roles in .team/memory"] if any(path.is_file() for path in memory.rglob("*")) else []
     if team.has_state and not trusted.state:
         offers.append("a team and conversations in .team/ that were not made here")
     return Place(directory, team, home, trusted, environment, tuple(offers))
@@ -346,6 +351,11 @@ class _Builder:
         def tell(text: str) -> None:
             events(Notice(LEAD, text, Severity.WARNING))
 
+        def facts(agent: str) -> dict[str, Any]:
+            transcript = team_dir.transcripts / f"{agent}.jsonl"
+            place = {"cwd": str(choices.workspace.root), "permission_mode": str(permits.policy.mode)}
+            return {"session_id": session.id, "transcript_path": str(transcript), **place}
+
         host = CommandHost(os.environ)
         journal = Journal(AppendLog(team_dir.events, durable=False), tell)
         denials: list[PermissionDenied] = []
@@ -371,6 +381,7 @@ class _Builder:
             permits,
             self.ask,
             cancel,
+            self._hooks(choices, host, events, facts),
         )
         team = shop.team = TeammateManager(roster, bus, shop, events, cancel, self.options.headless)
         lead = shop.lead(state.log, state.history, read_marks(team_dir.lead_transcript))
@@ -381,7 +392,7 @@ class _Builder:
         )
         team.running_aside = shop.running_aside
         self.notes += shop.notes
-        return Session(
+        session = Session(
             id=state.session_id,
             model=choices.model,
             workspace=choices.workspace,
@@ -412,6 +423,21 @@ class _Builder:
             denials=denials,
             limits=limits,
         )
+        return session
+
+    def _hooks(
+        self, choices: Choices, host: CommandHost, events: Fanout, facts: Callable[[str], dict[str, Any]]
+    ) -> Hooks:
+        groups = choices.settings.hooks
+        unknown = ", ".join(name for name in groups if name not in HOOK_EVENTS)
+        if unknown:
+            known = ", ".join(HOOK_EVENTS)
+            self.notes.append(f"Hooks for {unknown} are never run: there is no such event (there are: {known}).")
+        if not groups:
+            return NO_HOOKS
+        from teamcli.tools.hook_commands import HookCommands  # late: most starts do without it
+
+        return HookCommands(groups, host, choices.workspace.root, events, facts)
 
     def _roster(self, team_dir: TeamDir, events: Fanout, shutdown_seconds: float) -> Roster:
         roster = Roster(

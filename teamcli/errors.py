@@ -20,6 +20,7 @@ TeamcliError
 │   ├── UnknownTeammate     nobody has that name
 │   ├── IllegalTransition   a teammate cannot go from its status to that one
 │   └── MessageTooLong      more than an inbox takes in one message
+├── PromptBlocked       a hook of the user's refused the user's line
 ├── ToolError           the *model* can act on it                  → an error result, never leaves the tool pipeline
 └── TurnStopped         control flow: the turn ends early, with a valid history
     ├── Cancelled           by the user, or because the program leaves
@@ -119,6 +120,10 @@ class IllegalTransition(TeamError):
 
 class MessageTooLong(TeamError):
     """Raised when a message is longer than an inbox takes."""
+
+
+class PromptBlocked(TeamcliError):
+    """Raised when a hook refuses what the user typed."""
 
 
 class ToolError(TeamcliError):

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from teamcli.agent.conversation import History, text_block
 from teamcli.agent.events import Event, LimitHit, PermissionDenied, TurnEnded
+from teamcli.agent.hooks import SESSION_END, HookEvent
 from teamcli.agent.journal import Journal
 from teamcli.agent.limits import Budget
 from teamcli.agent.loop import Agent
 from teamcli.agent.permissions import Mode, Policy, parse_rules
-from teamcli.agent.prompt import FACTS_FRAME, environment_facts
+from teamcli.agent.prompt import FACTS_FRAME, add_instruction, environment_facts
+from teamcli.agent.room import compact
 from teamcli.agent.tool import Progress
 from teamcli.agent.transcript import begin_session, find_session, list_sessions, session_rows
 from teamcli.cancel import CancelScope
 from teamcli.custom_commands import CustomCommands
-from teamcli.errors import UsageError
+from teamcli.errors import Cancelled, PromptBlocked, UsageError
 from teamcli.files import AppendLog
 from teamcli.llm.types import Block, Usage
 from teamcli.state import LeadLock, TeamDir
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
 EMBEDDED = "embedded"
 SHELL_TIMEOUT_SECONDS = 600.0
-SHELL_PACE = 250_000
+SHELL_PACE = 64_000
 """In a tenth of a second; a file is shown whole, and an endless command does not drown the terminal."""
 LEAVING_SECONDS = 1.5
 GO_ON = "<note>Go on with what you were doing.</note>"
@@ -144,9 +146,14 @@ class Session:
     limits: list[LimitHit] = field(default_factory=list)
     _facts: str = ""
     """What the lead was last told of its surroundings."""
+    _news: list[Block] = field(default_factory=list)
+    """What the user has done that the lead has not been told yet."""
+    _told_news: list[Block] = field(default_factory=list)
+    """What went with the newest line."""
 
     def __post_init__(self) -> None:
         self._facts = self._last_facts()
+        self.events.subscribe(self._notice_unread, TurnEnded)
 
     def start(self, resume_all: bool = False) -> None:
         """Let the threads run. `resume_all`: those that were interrupted go on as well."""
@@ -158,11 +165,30 @@ class Session:
         """A line of the user's: the lead's next turn, or a word in between while one runs."""
         return self.lead.submit(self._prompt(text, extra), self._roster_block(), text)
 
+    def _notice_unread(self, ended: TurnEnded) -> None:
+        if isinstance(ended.error, PromptBlocked | Cancelled):  # by a hook, or while one looked at it
+            self._tell_again()
+
+    def _tell_again(self) -> None:
+        """The newest line was not read: what went with it goes with the next one."""
+        self._facts = ""
+        self._news, self._told_news = [*self._told_news, *self._news], []
+
+    def add_instruction(self, line: str) -> str:
+        """A line of the user's for the project's instructions (`#line`); the lead hears of it with its next turn.
+
+        Raises: ConfigError
+        """
+        name = add_instruction(self.workspace.root, line)
+        harmless = line.replace("</note", "<\\/note")
+        self._news.append(text_block(f"<note>The user has added to the instructions in {name}: {harmless}</note>"))
+        return f"Added to {name}: {line}"
+
     def take_back(self) -> str | None:
         """The newest line that the lead has not read yet, taken back; None where there is none."""
         text = self.lead.take_back()
         if text is not None:
-            self._facts = ""  # they went with it
+            self._tell_again()
         return text
 
     def interrupt(self) -> bool:
@@ -175,7 +201,7 @@ class Session:
         Raises: StateError, and UsageError while the lead works
         """
         with self.lead.held():
-            self._take_up(None, History())
+            self._take_up(None, History(), "clear")
 
     def resume(self, wanted: str) -> None:
         """Go on with an earlier session of this directory; how far mail is read stays as it is.
@@ -185,7 +211,17 @@ class Session:
         transcript = self.state.lead_transcript
         found = find_session(list_sessions(transcript), wanted)
         with self.lead.held():
-            self._take_up(found.id, History.read(session_rows(transcript, found.id)))
+            self._take_up(found.id, History.read(session_rows(transcript, found.id)), "resume")
+
+    def compact(self, focus: str, cancel: CancelScope) -> bool:
+        """Make the lead's conversation shorter, keeping above all what `focus` names; false where nothing can go.
+
+        Raises: ModelError, StateError, Cancelled, LimitReached, and UsageError while the lead works
+        """
+        with self.lead.held():
+            is_done = compact(self.lead.agent, focus, cancel)
+            self._facts = self._last_facts()
+        return is_done
 
     def use_model(self, model: str) -> None:
         """Raises: UsageError."""
@@ -232,7 +268,8 @@ class Session:
         used = self.usage
         tokens = f"{used.context_tokens - used.output_tokens:,} tokens in, {used.output_tokens:,} out"
         price = f"${self.budget.spent_usd:.4f}" if self.budget.is_known else "price of the model unknown"
-        return f"{sum(agent.meter.turns for agent in self.agents)} model calls, {tokens}, {price}."
+        calls = sum(agent.meter.turns for agent in self.agents)
+        return f"{calls} model {'call' if calls == 1 else 'calls'}, {tokens}, {price}."
 
     def close(self) -> None:
         """Stop everything at once and in order: agents first, then their commands, then the files they write to."""
@@ -242,6 +279,7 @@ class Session:
         if self.subagents:
             self.subagents.close()
         self.team.close()
+        self._tell_of_end("exit")
         self.host.close()
         for agent in self.agents:
             agent.llm.close()
@@ -251,13 +289,20 @@ class Session:
         if self.lock is not None:
             self.lock.release()
 
-    def _take_up(self, session_id: str | None, history: History) -> None:
+    def _tell_of_end(self, reason: str) -> None:
+        hooks = self.lead.agent.hooks
+        if hooks.concern(SESSION_END, reason):
+            hooks.fire(HookEvent(SESSION_END, LEAD, {"reason": reason}, reason), CancelScope())
+
+    def _take_up(self, session_id: str | None, history: History, why: str) -> None:
+        self._tell_of_end(why)
         agent = self.lead.agent
         self.id = begin_session(self.log, self.model, session_id)
         agent.conversation.take_up(history)
         self.known_files.restore(history.seen_files)
         self.close_calls(agent)
         self._facts = self._last_facts()
+        self.lead.session_began(why)
 
     def _last_facts(self) -> str:
         """What the conversation was last told of the surroundings."""
@@ -267,7 +312,8 @@ class Session:
 
     def _prompt(self, text: str, extra: tuple[Block, ...]) -> list[Block]:
         """The user's words, and what has changed around the lead since it was last told."""
-        blocks = [text_block(text), *extra]
+        blocks = [text_block(text), *extra, *self._news]
+        self._told_news, self._news = self._news, []
         facts = environment_facts(self.workspace.root)
         if facts != self._facts:
             blocks.append(text_block(facts))

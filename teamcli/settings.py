@@ -6,6 +6,7 @@ files only the `ask` and `deny` rules count.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -46,6 +47,34 @@ class SubAgentSettings(NamedTuple):
     """Model calls of one sub-agent."""
 
 
+class Hook(NamedTuple):
+    """A command of the user's that is run when something happens."""
+
+    command: str
+    timeout: float | None = None
+    """In seconds; None for the usual time."""
+    type: str = "command"
+
+
+class HookGroup(NamedTuple):
+    hooks: tuple[Hook, ...]
+    matcher: str = ""
+    """A regular expression for what the event is about, a tool's name say; empty for all."""
+
+
+HOOK_EVENTS = (
+    "PreToolUse",
+    "PostToolUse",
+    "UserPromptSubmit",
+    "Stop",
+    "SubagentStop",
+    "TeammateIdle",
+    "SessionStart",
+    "SessionEnd",
+    "PreCompact",
+)
+
+
 class Settings(NamedTuple):
     model: str | None = None
     """The model, unless `--model` or MODEL_ID names one."""
@@ -58,6 +87,10 @@ class Settings(NamedTuple):
     sandbox: Literal["auto", "off", "required"] = "auto"
     max_tokens: int = 32_000
     """The longest answer to ask for."""
+    context_tokens: int | None = None
+    """How much the model can read, where teamcli does not know or should not use all of it."""
+    compact_at: float = 0.8
+    """How full of that a conversation may get before it is compacted."""
     thinking: Mapping[str, Any] | None = None
     """The `thinking` field of requests, for models that have it: `{"type": "adaptive"}`."""
     prompt_caching: bool = True
@@ -71,6 +104,8 @@ class Settings(NamedTuple):
     """How long a teammate may work without any sign of progress before it is shown as stuck."""
     prices: Mapping[str, Price] = MappingProxyType({})
     """Prices that the built-in list lacks, by model."""
+    hooks: Mapping[str, tuple[HookGroup, ...]] = MappingProxyType({})
+    """Commands to run, by event."""
     vi_mode: bool = False
     """Edit at the prompt as in vi."""
     notify: Literal["off", "bell", "desktop"] = "bell"
@@ -101,6 +136,14 @@ def _object(value: Any, field: str) -> Any:
     return value if isinstance(value, dict) else _refuse(field, "an object in braces")
 
 
+def _pattern(value: Any, field: str) -> Any:
+    try:
+        re.compile("" if value == "*" else _text(value, field))
+    except re.error as e:
+        _refuse(field, f"a regular expression ({e})")
+    return value
+
+
 def _dollars(value: Any, field: str) -> Any:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and 0 <= value < 1e12 else _refuse(field, "a number from 0 up")
@@ -109,6 +152,11 @@ def _dollars(value: Any, field: str) -> Any:
 def _seconds(value: Any, field: str) -> Any:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and 0 < value < 1e9 else _refuse(field, "a number of seconds above 0")
+
+
+def _share(value: Any, field: str) -> Any:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and 0 < value <= 1 else _refuse(field, "a number above 0 and up to 1")
 
 
 def _whole(least: int, most: float = float("inf")) -> Check:
@@ -158,6 +206,8 @@ def _made_of(kind: Callable[..., Any], needed: tuple[str, ...] = (), **checks: C
 
 _MODE = _one_of("default", "acceptEdits", "plan", "bypassPermissions")
 _RULES = _list_of(_text)
+_HOOK = _made_of(Hook, ("command",), type=_one_of("command"), command=_text, timeout=_or_nothing(_seconds))
+_HOOK_GROUP = _made_of(HookGroup, ("hooks",), matcher=_pattern, hooks=_list_of(_HOOK))
 _check = _made_of(
     Settings,
     model=_or_nothing(_text),
@@ -167,6 +217,8 @@ _check = _made_of(
     permissions=_made_of(PermissionSettings, allow=_RULES, ask=_RULES, deny=_RULES, mode=_or_nothing(_MODE)),
     sandbox=_one_of("auto", "off", "required"),
     max_tokens=_whole(1),
+    context_tokens=_or_nothing(_whole(1)),
+    compact_at=_share,
     thinking=_or_nothing(_object),
     prompt_caching=_flag,
     retries=_whole(0, 20),
@@ -175,6 +227,7 @@ _check = _made_of(
     max_concurrent_calls=_or_nothing(_whole(1)),
     stuck_after_seconds=_seconds,
     prices=_each(_made_of(Price, ("input", "output"), input=_dollars, output=_dollars)),
+    hooks=_each(_list_of(_HOOK_GROUP)),
     durable=_flag,
     vi_mode=_flag,
     notify=_one_of("off", "bell", "desktop"),
@@ -214,8 +267,16 @@ def loosens(path: Path) -> bool:
 
     Raises: ConfigError
     """
-    raw = read_settings_file(path)
+    raw = {key: value for key, value in read_settings_file(path).items() if key != "hooks"}
     return bool(raw) and raw != _tightening(raw)
+
+
+def has_hooks(path: Path) -> bool:
+    """Whether a settings file would run commands by itself.
+
+    Raises: ConfigError
+    """
+    return bool(read_settings_file(path).get("hooks"))
 
 
 def add_allow_rule(path: Path, rule: str) -> None:
@@ -237,11 +298,15 @@ def _tightening(raw: Json) -> Json:
     return {"permissions": kept} if kept else {}
 
 
+_ADDING = frozenset(("allow", "ask", "deny", *HOOK_EVENTS))
+"""Lists that add up over all files."""
+
+
 def _merge(base: Json, over: Json) -> Json:
     merged = {**base, **over}
     for key in base.keys() & over.keys():
         if isinstance(base[key], dict) and isinstance(over[key], dict):
             merged[key] = _merge(base[key], over[key])
-        elif key in ("allow", "ask", "deny"):
+        elif key in _ADDING:
             merged[key] = [*base[key], *over[key]]
     return merged

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from teamcli.agent.conversation import Conversation, History, open_calls, text_block
 from teamcli.agent.events import Event, Recorded
+from teamcli.agent.hooks import SUBAGENT_STOP
 from teamcli.agent.limits import Meter
 from teamcli.agent.loop import Agent, Delivery
 from teamcli.agent.prompt import SUBAGENT_PROMPT, system_prompt
@@ -104,7 +105,11 @@ class SubAgentShop:
             meter=Meter(shop.budget, shop.options.max_turns, shop.choices.settings.subagents.turns),
             price=shop.choices.price,
             emit=emit,
+            hooks=shop.hooks,
+            stop_event=SUBAGENT_STOP,
+            room=shop.room(),
         )
+        agent.room.restate = lambda: tuple(str(block.get("text", "")) for block in plan.opening)
 
         def release() -> None:
             toolbox.commands.close()

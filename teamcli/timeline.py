@@ -204,6 +204,10 @@ def _tell_retry(row: Json) -> str:
     return one_line(f"tries again in {_number(row, 'delay_seconds'):.1f} s: {_text(row, 'reason')}", TEXT_LIMIT)
 
 
+def _tell_compacted(row: Json) -> str:
+    return f"context compacted: {_number(row, 'tokens_before'):,.0f} → {_number(row, 'tokens_after'):,.0f} tokens"
+
+
 def _tell_unknown(row: Json) -> str:
     rest = " ".join(f"{name}={value}" for name, value in row.items() if name not in ("ts", "agent", "event"))
     return one_line(f"{_text(row, 'event')} {rest}", TEXT_LIMIT)
@@ -220,6 +224,7 @@ _DESCRIPTIONS: Mapping[str, Callable[[Json], str]] = {
     "retry": _tell_retry,
     "message": _tell_message,
     "status": _tell_status,
+    "compacted": _tell_compacted,
     "limit": lambda row: one_line(_text(row, "text"), TEXT_LIMIT),
     "notice": lambda row: one_line(_text(row, "text"), TEXT_LIMIT),
 }

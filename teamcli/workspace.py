@@ -1,4 +1,7 @@
-"""Where file tools may look and write: the workspace, directories the user added, nothing of `.team/` but memory."""
+"""Where file tools may look and write: the workspace, directories the user added, the memory of the agent's role.
+
+Of `.team/` all memory is open, of the user's own `~/.teamcli/` only that of the role.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,8 @@ class Workspace:
     """The directory the user started in, resolved. Commands start here; relative paths are relative to it."""
     extra: tuple[Path, ...] = ()
     """Directories from `--add-dir`, resolved."""
+    memory: Path | None = None
+    """Where the agent's role keeps what it has learned everywhere, in the user's home."""
 
     def resolve(self, path: str) -> Path:
         """The real path behind `path`, every symlink followed.
@@ -41,16 +46,24 @@ class Workspace:
         return resolved
 
     def contains(self, resolved: Path) -> bool:
-        return any(resolved.is_relative_to(directory) for directory in (self.root, *self.extra))
+        return self._is_memory(resolved) or any(resolved.is_relative_to(place) for place in (self.root, *self.extra))
 
     def top_of(self, resolved: Path) -> Path:
         """The directory of this workspace that `resolved` is in."""
-        return next((d for d in (self.root, *self.extra) if resolved.is_relative_to(d)), self.root)
+        tops = (self.root, *self.extra, *([self.memory.resolve()] if self.memory else []))
+        return next((top for top in tops if resolved.is_relative_to(top)), self.root)
 
     def is_team_state(self, resolved: Path) -> bool:
         """Whether file tools must leave it alone: `.team/` of any directory here, and the user's own `~/.teamcli/`."""
-        places = [directory / TEAM_DIR for directory in (self.root, *self.extra)] + _user_dirs()
-        return any(_is_state(place, resolved) or _is_state(place.resolve(), resolved) for place in places)
+        if self._is_memory(resolved):
+            return False
+        places = [directory / TEAM_DIR for directory in (self.root, *self.extra)]
+        return any(_is_in(each, resolved, _MEMORY) for place in places for each in (place, place.resolve())) or any(
+            _is_in(each, resolved) for place in _user_dirs() for each in (place, place.resolve())
+        )
+
+    def _is_memory(self, resolved: Path) -> bool:
+        return self.memory is not None and resolved.is_relative_to(self.memory.resolve())
 
     def relative(self, path: Path) -> str:
         """How a person would write it: relative inside the workspace, absolute elsewhere."""
@@ -78,8 +91,8 @@ def _user_dirs() -> list[Path]:
         return []
 
 
-def _is_state(directory: Path, resolved: Path) -> bool:
-    """Whether `resolved` is in `directory` but not in its memory; on some file systems `.TEAM` is the same, too."""
+def _is_in(directory: Path, resolved: Path, but: str = "") -> bool:
+    """Whether `resolved` is in `directory`, outside the part `but`; on some file systems `.TEAM` is the same, too."""
     above = [part.casefold() for part in directory.parts]
     parts = [part.casefold() for part in resolved.parts]
-    return parts[: len(above)] == above and parts[len(above) : len(above) + 1] != [_MEMORY]
+    return parts[: len(above)] == above and parts[len(above) : len(above) + 1] != [but]

@@ -96,7 +96,16 @@ def test_team_state_is_refused_behind_links_and_in_added_directories(root: Path)
 def test_the_users_own_directory_is_refused_where_the_home_is_the_workspace(clean_environment: Path) -> None:
     workspace = Workspace(clean_environment.resolve())
     assert "own state" in refusal(workspace, ".teamcli/key")
-    assert workspace.resolve(".teamcli/memory/coder/x")
+    assert "own state" in refusal(workspace, ".teamcli/memory/coder/x")
+
+
+def test_of_the_users_memory_only_that_of_the_role_is_open(clean_environment: Path, root: Path) -> None:
+    home = clean_environment.resolve()
+    for place in (root, home):
+        workspace = Workspace(place, memory=home / ".teamcli/memory/coder")
+        assert workspace.resolve("~/.teamcli/memory/coder/x.md") == home / ".teamcli/memory/coder/x.md"
+        for path in ("~/.teamcli/memory/tester/x", "~/.teamcli/memory/coder/../tester/x", "~/.teamcli/key"):
+            assert "own state" in refusal(workspace, path) or "escapes" in refusal(workspace, path)
 
 
 def test_a_tilde_is_the_home(clean_environment: Path, root: Path) -> None:

@@ -1,7 +1,8 @@
 """An agent's conversation: the messages that go to the model, each of them on disk before it counts.
 
 The transcript is the only state. Restoring reads it back and closes what a crash left open; nothing in it is ever
-rewritten, so what was sent to the model stays the unchanged beginning of every later request.
+rewritten, so what was sent to the model stays the unchanged beginning of every later request. Only a compaction, which
+is a line of its own, gives the conversation another beginning.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Any
 
+from teamcli.agent.compaction import COMPACTION, Compaction
 from teamcli.files import AppendLog, Json
-from teamcli.llm.types import Block, Message, Reply
+from teamcli.llm.types import Block, Message, Reply, Usage
 
 NOT_RUN_CALL = "Not run: the turn was interrupted before this call began."
 INTERRUPTED_CALL = "Interrupted: this call was stopped before it finished; what it had done so far was not undone."
@@ -41,6 +43,10 @@ class History:
     seen_files: dict[str, str] = field(default_factory=dict)
     marks: Marks = field(default_factory=dict)
     """What the lines noted beside their content, joined."""
+    tokens: int = 0
+    """How long it was when the model last counted it; 0 where it never did."""
+    uncounted: list[Message] = field(default_factory=list)
+    """What has come since."""
 
     @classmethod
     def read(cls, rows: Iterable[Json]) -> History:
@@ -50,15 +56,30 @@ class History:
         for row in rows:
             content = row.get("content")
             role = row.get("kind")
+            if role == COMPACTION:
+                compaction = Compaction.from_row(row, is_block)
+                messages = compaction.applied_to(mend(sound(messages)))
+                history.count(compaction.tokens_after)
             if role not in ("user", "assistant") or not isinstance(content, list):
                 continue
             messages.append(Message(role, tuple(block for block in content if is_block(block, role))))
+            history.take_into_account(messages[-1], _tokens(row))
             if isinstance(marks := row.get("marks"), dict):
                 history.marks = joined_marks(history.marks, marks)
             files = row.get("files")
             history.seen_files.update(files if isinstance(files, dict) else {})
         history.messages = mend(sound(messages))
         return history
+
+    def take_into_account(self, message: Message, tokens: int) -> None:
+        """A message was added; `tokens` is how long the model says that the conversation is with it, or 0."""
+        if tokens:
+            self.count(tokens)
+        else:
+            self.uncounted.append(message)
+
+    def count(self, tokens: int) -> None:
+        self.tokens, self.uncounted = tokens, []
 
 
 class Conversation:
@@ -98,6 +119,15 @@ class Conversation:
             self.history.seen_files.update(files)
         self._record(row, Message("user", tuple(content)), marks or {})
 
+    def compact(self, compaction: Compaction) -> None:
+        """Go on with what a compaction leaves.
+
+        Raises: StateError
+        """
+        self.note(compaction.to_row())
+        self.history.messages = compaction.applied_to(self.messages)
+        self.history.count(compaction.tokens_after)
+
     def add_reply(self, reply: Reply, cost_usd: float | None) -> None:
         """Record a model's answer. One without content is counted but not kept: the API would refuse it later.
 
@@ -113,7 +143,7 @@ class Conversation:
             "cost_usd": cost_usd,
         }
         if reply.content:
-            self._record(row, Message("assistant", reply.content), {})
+            self._record(row, Message("assistant", reply.content), {}, reply.usage.context_tokens)
         else:
             self._log.append(row)
 
@@ -128,9 +158,10 @@ class Conversation:
         """Go on with another conversation. The caller has begun its session in the transcript."""
         self.history = history
 
-    def _record(self, row: Json, message: Message, marks: Mapping[str, Any]) -> None:
+    def _record(self, row: Json, message: Message, marks: Mapping[str, Any], tokens: int = 0) -> None:
         self._log.append(row)
         append_message(self.history.messages, message)
+        self.history.take_into_account(message, tokens)
         self._on_record(message, marks)
 
     def close_open_calls(self, results: Sequence[Block] = ()) -> None:
@@ -242,6 +273,11 @@ def answer_calls(calls: Sequence[Block], content: Sequence[Block], missing: str)
     results = {block.get("tool_use_id"): block for block in content if block.get("type") == "tool_result"}
     answers = [results.get(call["id"]) or error_result(call["id"], missing) for call in calls]
     return (*answers, *(block for block in content if block.get("type") != "tool_result"))
+
+
+def _tokens(row: Json) -> int:
+    usage = row.get("usage")
+    return Usage().at_least(usage).context_tokens if isinstance(usage, dict) else 0
 
 
 def text_block(text: str) -> Block:

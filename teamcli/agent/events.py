@@ -155,6 +155,20 @@ class StatusChanged(NamedTuple):
     details: dict[str, Any]
 
 
+class Compacted(NamedTuple):
+    """The conversation was made shorter."""
+
+    agent: str
+    tokens_before: int
+    tokens_after: int
+    is_summarised: bool
+    """Else old results were shortened, and that was all."""
+
+    @property
+    def text(self) -> str:
+        return f"Context compacted: {_thousands(self.tokens_before)} → {_thousands(self.tokens_after)} tokens"
+
+
 class LimitHit(NamedTuple):
     """An agent stopped because it has used up what it may use."""
 
@@ -207,7 +221,12 @@ Event = (
     | Notice
     | MailSent
     | StatusChanged
+    | Compacted
     | LimitHit
     | TurnEnded
 )
 Emit = Callable[[Event], None]
+
+
+def _thousands(tokens: int) -> str:
+    return f"{tokens / 1000:.0f}k" if tokens >= 10_000 else f"{tokens:,}"

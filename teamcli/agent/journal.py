@@ -94,6 +94,12 @@ _DESCRIPTIONS: Mapping[type, Callable[[Any], Json]] = {
         **event.fields,
     },
     events.StatusChanged: lambda event: {"event": "status", "status": event.status, **event.details},
+    events.Compacted: lambda event: {
+        "event": "compacted",
+        "tokens_before": event.tokens_before,
+        "tokens_after": event.tokens_after,
+        "summarised": event.is_summarised,
+    },
     events.LimitHit: lambda event: {"event": "limit", "limit": event.limit, "text": event.text},
     events.Notice: lambda event: {"event": "notice", "severity": event.severity, "text": event.text},
 }

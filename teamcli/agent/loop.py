@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from teamcli.agent import events
 from teamcli.agent.conversation import Conversation, error_result, joined_marks, text_block
 from teamcli.agent.events import Emit, LimitHit, Notice, Outcome, Severity, TurnEnded, TurnStarted
+from teamcli.agent.hooks import MAX_SENT_BACK, NO_HOOKS, STOP, HookEvent, Hooks, hook_note
 from teamcli.agent.limits import Meter
+from teamcli.agent.room import Room, force_room, make_room
 from teamcli.agent.tool_calls import Results, Toolset
 from teamcli.cancel import CancelScope
-from teamcli.errors import Cancelled, ConfigError, LimitReached, ModelError, StreamInterrupted
+from teamcli.errors import Cancelled, ConfigError, ContextTooLong, LimitReached, ModelError, StreamInterrupted
 from teamcli.llm import types as llm_types
 from teamcli.llm.types import LLM, Block, Preamble, Reply, Request, StreamEvent, Usage
 
@@ -26,6 +28,8 @@ CONTINUE_CUT = (
 CONTINUE_PAUSED = "<note>Go on.</note>"
 INTERRUPTED = "<note>The user interrupted you here.</note>"
 NOT_RUN = "Not run: the answer ended with stop reason {}."
+CONTEXT_FULL = "model_context_window_exceeded"
+NOT_RUN_AFTER = ("refusal", CONTEXT_FULL)
 
 
 class Delivery(NamedTuple):
@@ -56,6 +60,10 @@ class Agent:
     emit: Emit
     incoming: Callable[[Mapping[str, Any]], Delivery] = nothing_came
     """Mail and steering since the last look; asked between model calls, with the marks of the results before it."""
+    hooks: Hooks = NO_HOOKS
+    stop_event: str = STOP
+    """What hooks know the end of its work by."""
+    room: Room = field(default_factory=Room)
 
 
 def run_turn(agent: Agent, prompt: Delivery, cancel: CancelScope) -> TurnEnded:
@@ -89,7 +97,11 @@ class Answer:
 
     text: str = ""
     continuations: int = 0
+    sent_back: int = 0
+    """How often hooks wanted more."""
     error: Exception | None = None
+    has_overflowed: bool = False
+    """The last answer had to end because the context was full."""
 
     def take(self, reply: Reply) -> None:
         if self.continuations:
@@ -100,9 +112,12 @@ class Answer:
 
 def _work(agent: Agent, answer: Answer, cancel: CancelScope) -> Outcome:
     while True:
-        agent.meter.check()
-        reply = _call_model(agent, cancel)
+        reply = _next_reply(agent, cancel)
         answer.take(reply)
+        if reply.stop_reason in NOT_RUN_AFTER:
+            _close_calls(agent, reply)
+        if _goes_on_with_more_room(agent, reply, answer, cancel):
+            continue
         if (outcome := _stopped(agent, reply)) is not None:
             return outcome
         nudge = _continuation(agent, reply, answer)
@@ -114,8 +129,53 @@ def _work(agent: Agent, answer: Answer, cancel: CancelScope) -> Outcome:
                 return Outcome.DONE
         elif nudge is not None:
             agent.conversation.add_user([text_block(nudge)])
-        else:
+        elif not _is_sent_back(agent, answer, cancel):
             return Outcome.DONE  # what has come meanwhile begins the next turn, if it is worth one
+
+
+def _is_sent_back(agent: Agent, answer: Answer, cancel: CancelScope) -> bool:
+    """Whether a hook wants more of an agent that thinks it is done; not for ever."""
+    if not agent.hooks.concern(agent.stop_event):
+        return False
+    fields = {"stop_hook_active": answer.sent_back > 0, "last_assistant_message": answer.text}
+    ruling = agent.hooks.fire(HookEvent(agent.stop_event, agent.name, fields), cancel)
+    if ruling.objection is None:
+        return False
+    if answer.sent_back >= MAX_SENT_BACK:
+        text = f"A {agent.stop_event} hook still objects after {MAX_SENT_BACK} more tries; the turn ends here."
+        agent.emit(Notice(agent.name, text, Severity.WARNING))
+        return False
+    answer.sent_back += 1
+    agent.conversation.add_user([text_block(hook_note(agent.stop_event, ruling.objection))])
+    return True
+
+
+def _next_reply(agent: Agent, cancel: CancelScope) -> Reply:
+    make_room(agent, cancel)
+    agent.meter.check()
+    try:
+        return _call_model(agent, cancel)
+    except ContextTooLong:
+        if not force_room(agent, cancel):
+            raise
+    agent.meter.check()
+    return _call_model(agent, cancel)
+
+
+def _goes_on_with_more_room(agent: Agent, reply: Reply, answer: Answer, cancel: CancelScope) -> bool:
+    """Whether an answer that filled the context can go on after a compaction; once, for the next may fill it too."""
+    had_overflowed, answer.has_overflowed = answer.has_overflowed, reply.stop_reason == CONTEXT_FULL
+    if not answer.has_overflowed or had_overflowed or not force_room(agent, cancel):
+        return False
+    answer.continuations += 1
+    agent.conversation.add_user([text_block(CONTINUE_CUT)])
+    return True
+
+
+def _close_calls(agent: Agent, reply: Reply) -> None:
+    if reply.tool_calls:
+        not_run = NOT_RUN.format(reply.stop_reason)
+        agent.conversation.add_user([error_result(call["id"], not_run) for call in reply.tool_calls])
 
 
 def _call_model(agent: Agent, cancel: CancelScope) -> Reply:
@@ -147,16 +207,16 @@ def _tell_results(agent: Agent, results: Results) -> None:
 
 
 def _stopped(agent: Agent, reply: Reply) -> Outcome | None:
-    """Whether the stop reason ends the turn; if so the user is told, and calls that will not run are closed."""
+    """Whether the stop reason ends the turn; if so the user is told."""
     match reply.stop_reason:
         case "refusal":
             outcome, text = (
                 Outcome.REFUSED,
                 "The model refused to go on; rephrase the task, or start afresh with /clear.",
             )
-        case "model_context_window_exceeded":
+        case _ if reply.stop_reason == CONTEXT_FULL:
             outcome = Outcome.CONTEXT_FULL
-            text = "The conversation no longer fits the model's context; start afresh with /clear."
+            text = "The conversation no longer fits the model's context: try /compact, or start afresh with /clear."
         case "end_turn" | "stop_sequence" if not reply.content:
             agent.emit(Notice(agent.name, "The model gave an empty answer; ask again or rephrase.", Severity.WARNING))
             return None
@@ -165,9 +225,6 @@ def _stopped(agent: Agent, reply: Reply) -> Outcome | None:
         case other:
             agent.emit(Notice(agent.name, f"The model stopped for an unknown reason: {other}.", Severity.WARNING))
             return None
-    if reply.tool_calls:
-        not_run = NOT_RUN.format(reply.stop_reason)
-        agent.conversation.add_user([error_result(call["id"], not_run) for call in reply.tool_calls])
     agent.emit(Notice(agent.name, text, Severity.ERROR))
     return outcome
 

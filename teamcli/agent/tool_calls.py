@@ -1,4 +1,4 @@
-"""The tool pipeline: find → validate → decide → ask → run → cut. Every path ends in exactly one result.
+"""The tool pipeline: find → validate → hooks → decide → ask → run → hooks → cut. Every path ends in exactly one result.
 
 Calls of one answer run at the same time unless they conflict; their results come back in call order.
 """
@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from teamcli.agent.approval import Ask, Consent, Question, Reply
@@ -24,6 +25,7 @@ from teamcli.agent.events import (
     ToolProgress,
     ToolStarted,
 )
+from teamcli.agent.hooks import NO_HOOKS, NOTHING_SAID, POST_TOOL_USE, PRE_TOOL_USE, HookEvent, Hooks, Ruling, hook_note
 from teamcli.agent.permissions import Decision, Verdict
 from teamcli.agent.tool import Access, AnyTool, Display, Executes, Harmless, PreparedCall, Reads, ToolOutput, Writes
 from teamcli.cancel import CancelScope
@@ -59,14 +61,16 @@ class Permissions:
         self._remember = remember
         self._gate = gate
 
-    def clear(self, agent: str, tool: str, call: PreparedCall, cancel: CancelScope, emit: Emit) -> None:
-        """Return when the call may run.
+    def clear(
+        self, agent: str, tool: str, call: PreparedCall, cancel: CancelScope, emit: Emit, ruling: Ruling = NOTHING_SAID
+    ) -> None:
+        """Return when the call may run. `ruling` is what hooks say of it.
 
         Raises: ToolError (refused), Cancelled
         """
         if refusal := self._gate(agent, tool, call.access):
             raise ToolError(refusal)
-        decision = self._decide(tool, call.access)
+        decision = _as_wished(self._decide(tool, call.access), ruling)
         if decision.verdict is Verdict.ALLOW:
             return
         denied = PermissionDenied(agent, tool, call.display.text or call.display.title, decision.reason)
@@ -118,6 +122,7 @@ class Toolset:
     emit: Emit
     redact: Callable[[str], str] = str
     """Masks the user's key, should a result contain it."""
+    hooks: Hooks = NO_HOOKS
 
     def run(self, calls: Sequence[Block], cut: frozenset[str], cancel: CancelScope) -> Results:
         """Run the calls of one answer; each gets one result, whatever happens."""
@@ -125,7 +130,8 @@ class Toolset:
         for call in pending:
             self._prepare(call, cut)
         for position, call in enumerate(pending):
-            call.after = [earlier for earlier in pending[:position] if must_wait(call.access, earlier.access)]
+            reach = self._reach(call)
+            call.after = [earlier for earlier in pending[:position] if must_wait(reach, self._reach(earlier))]
         if len(pending) == 1:
             self._execute(pending[0], cancel)
         else:
@@ -188,19 +194,64 @@ class Toolset:
         finally:
             call.output = call.output._replace(content=self.redact(call.output.content))
             call.finished.set()
+        display = call.prepared.display if call.prepared else display  # a hook may have changed it
         shown, content, is_error = call.output.display or display, call.output.content, call.output.is_error
         self.emit(ToolFinished(self.agent, call.id, call.name, shown, content, is_error, call.seconds))
 
     def _run(self, call: _Call, prepared: PreparedCall, cancel: CancelScope) -> ToolOutput:
         cancel.check()
         scope = cancel.child()
-        self.permissions.clear(self.agent, call.name, prepared, scope, self.emit)
+        ruling = self._ask_hooks(call, prepared.display, scope)
+        if ruling.objection is not None:
+            return ToolOutput(ruling.objection, is_error=True)
+        prepared = call.prepared or prepared
+        self.permissions.clear(self.agent, call.name, prepared, scope, self.emit, ruling)
         call.began = True
         started = time.monotonic()
         try:
-            return prepared.run(scope, lambda text: self.emit(ToolProgress(self.agent, call.id, text)), call.id)
+            output = prepared.run(scope, lambda text: self.emit(ToolProgress(self.agent, call.id, text)), call.id)
         finally:
             call.seconds = time.monotonic() - started
+        return self._tell_hooks(call, output, scope)
+
+    def _ask_hooks(self, call: _Call, display: Display, cancel: CancelScope) -> Ruling:
+        """What hooks say of a call that is about to be judged; a changed one takes its place.
+
+        Raises: ToolError, where the change makes no valid call; Cancelled
+        """
+        if not self.hooks.concern(PRE_TOOL_USE, call.name):
+            return NOTHING_SAID
+        ruling = self.hooks.fire(self._event(PRE_TOOL_USE, call), cancel)
+        if ruling.objection is not None:
+            self.emit(PermissionDenied(self.agent, call.name, display.text or display.title, ruling.objection))
+        elif ruling.changed_input is not None:
+            call.changed_input = dict(ruling.changed_input)
+            call.prepared = self.tools[call.name].prepare(call.changed_input)
+            self.emit(Notice(self.agent, f"A hook has changed this call: {call.prepared.display.title}"))
+        return ruling
+
+    def _tell_hooks(self, call: _Call, output: ToolOutput, cancel: CancelScope) -> ToolOutput:
+        """The result, with what hooks say of it beside it."""
+        if not self.hooks.concern(POST_TOOL_USE, call.name):
+            return output
+        response = {"content": self.redact(output.content), "is_error": output.is_error}
+        try:
+            ruling = self.hooks.fire(self._event(POST_TOOL_USE, call, tool_response=response), cancel)
+        except Cancelled:  # the call itself is done, and its result stands
+            return output
+        words = "\n".join(filter(None, (ruling.objection, ruling.context)))
+        return output._replace(content=f"{output.content}\n{hook_note(POST_TOOL_USE, words)}") if words else output
+
+    def _event(self, name: str, call: _Call, **more: object) -> HookEvent:
+        fields = {"tool_name": call.name, "tool_input": call.input, "tool_use_id": call.id, **more}
+        return HookEvent(name, self.agent, fields, call.name)
+
+    def _reach(self, call: _Call) -> Access:
+        """What a call may touch in the end: a hook can lead it to another path."""
+        access = call.access
+        if isinstance(access, Reads | Writes) and self.hooks.concern(PRE_TOOL_USE, call.name):
+            return access._replace(path=Path("/"))
+        return access
 
 
 class Results(NamedTuple):
@@ -226,6 +277,8 @@ class _Call:
 
     block: Block
     prepared: PreparedCall | None = None
+    changed_input: Mapping[str, Any] | None = None
+    """What a hook wants it to be made with instead."""
     output: ToolOutput = NOT_RUN
     after: list[_Call] = field(default_factory=list)
     finished: threading.Event = field(default_factory=threading.Event)
@@ -242,7 +295,7 @@ class _Call:
 
     @property
     def input(self) -> object:
-        return self.block["input"]
+        return self.block["input"] if self.changed_input is None else self.changed_input
 
     @property
     def access(self) -> Access:
@@ -253,6 +306,15 @@ class _Call:
         if self.output.is_error:
             block["is_error"] = True
         return block
+
+
+def _as_wished(decision: Decision, ruling: Ruling) -> Decision:
+    """Hooks may ask where nobody would, and spare the question of a mode: not that of an ask rule, and no refusal."""
+    if ruling.wish == "ask" and decision.verdict is Verdict.ALLOW:
+        return Decision(Verdict.ASK, ruling.reason or "A hook asks before this call.")
+    if ruling.wish == "allow" and decision.verdict is Verdict.ASK and decision.rule:
+        return Decision(Verdict.ALLOW, "A hook allows it.")
+    return decision
 
 
 def _why_not(decision: Decision, reply: Reply) -> dict[str, Any]:

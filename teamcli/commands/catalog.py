@@ -8,7 +8,7 @@ from teamcli.agent.events import Notice, Severity
 from teamcli.commands.base import Command, Group, Kind, Prompt, Shown, command
 from teamcli.commands.help import help_table, help_text
 from teamcli.commands.look import cost, diff, expand, verbose
-from teamcli.commands.session import clear, leave, model, permissions, sessions
+from teamcli.commands.session import clear, compact, leave, model, permissions, sessions
 from teamcli.commands.team import (
     agents,
     approve,
@@ -53,6 +53,7 @@ COMMANDS: tuple[Command, ...] = (
     forget,
     approve,
     reject,
+    compact,
     clear,
     sessions,
     model,

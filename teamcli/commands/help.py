@@ -14,6 +14,7 @@ WORDS = {
         ("@NAME TEXT", "A word to a teammate."),
         ("@PATH", "Names a file, anywhere in a task."),
         ("!COMMAND", "Run a shell command yourself."),
+        ("#TEXT", "Add a line to the project's instructions."),
     ),
 }
 KEYS = (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from teamcli.agent.permissions import Mode
 from teamcli.agent.transcript import list_sessions
-from teamcli.commands.base import Choice, Kind, Leave, Option, Shown, command
+from teamcli.cancel import CancelScope
+from teamcli.commands.base import Choice, Job, Kind, Leave, Option, Shown, command
 from teamcli.errors import UsageError
 from teamcli.llm.pricing import PRICES
 from teamcli.session import EMBEDDED, Session
@@ -16,6 +17,8 @@ MODES = {
     Mode.PLAN: "refuses commands and file changes",
     Mode.BYPASS_PERMISSIONS: "asks nothing",
 }
+NOTHING_TO_COMPACT = "There is nothing to compact: the conversation is no longer than its newest turn."
+NOTHING_FOR_EMBEDDED = "There is nothing to compact: the embedded model writes no summaries, and no old result is long."
 
 
 @command("clear")
@@ -26,6 +29,22 @@ def clear(session: Session, arguments: str) -> str:
     """
     session.clear()
     return f"A new session: {session.id}"
+
+
+@command("compact", usage="[FOCUS]", arguments=(Kind.TEXT,))
+def compact(session: Session, arguments: str) -> Job:
+    """Make room in the context, keeping FOCUS above all.
+
+    Old tool results are shortened; where that does not halve it, or with FOCUS, the model writes a summary that takes
+    the place of all but the newest turn. Nothing is lost on disk. It happens by itself when the context is nearly full.
+    """
+
+    def make_room(cancel: CancelScope) -> str:
+        if session.compact(arguments, cancel):
+            return ""  # the event has told it
+        return NOTHING_FOR_EMBEDDED if session.model == EMBEDDED else NOTHING_TO_COMPACT
+
+    return Job(make_room, "" if session.model == EMBEDDED else "Compacting; Ctrl-C ends it.")
 
 
 @command("model", usage="[ID]", arguments=(Kind.MODEL,))

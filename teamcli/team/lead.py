@@ -5,6 +5,7 @@ Waking costs a model call, so it waits for what is worth one; housekeeping never
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -13,10 +14,12 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from teamcli.agent.conversation import text_block
 from teamcli.agent.events import Emit, LineTaken, Notice, Outcome, Severity, TurnEnded
+from teamcli.agent.hooks import SESSION_START, USER_PROMPT_SUBMIT, HookEvent, hook_note
 from teamcli.agent.loop import Agent, Delivery, run_turn
 from teamcli.cancel import CancelScope
-from teamcli.errors import UsageError
+from teamcli.errors import Cancelled, PromptBlocked, UsageError
 from teamcli.llm.types import Block
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import Message, MessageType
@@ -73,6 +76,10 @@ class Lead:
         self._turn: CancelScope | None = None
         self._is_held = False
         self._has_left = False
+        self._opened_by = "resume" if agent.conversation.messages else "startup"
+        """How a session has begun of which hooks know nothing yet."""
+        self._context: list[Block] = []
+        """What they have said to it, for the model's next turn."""
         self.last: TurnEnded | None = None
         """How the last turn ended."""
         agent.incoming = self._incoming
@@ -82,7 +89,8 @@ class Lead:
         self._thread.start()
 
     def join(self, timeout_seconds: float) -> None:
-        self._thread.join(timeout_seconds)
+        if self._thread.is_alive():  # a signal may end the program before it has started
+            self._thread.join(timeout_seconds)
 
     def submit(self, blocks: Sequence[Block], closing: Sequence[Block] = (), text: str = "") -> Future[TurnEnded]:
         """A line of the user's: the next turn, or, while one runs, a word in between; cancelled once it has left."""
@@ -148,6 +156,8 @@ class Lead:
         with self._changed:
             if self._turn is not None or self._lines:
                 raise UsageError("the lead is working: wait for it, or interrupt it first (Ctrl-C, /stop lead)")
+            if self._is_held:
+                raise UsageError("the conversation is being compacted: wait for it, or interrupt it first (Ctrl-C)")
             self._is_held = True
         try:
             yield
@@ -156,8 +166,15 @@ class Lead:
                 self._is_held = False
                 self._changed.notify_all()
 
+    def session_began(self, source: str) -> None:
+        """Another session has taken the place of the last one; hooks hear of it before the next turn."""
+        with self._changed:
+            self._opened_by = source
+
     def _run(self) -> None:
         with self._cancel.on_cancel(self._wake):
+            with contextlib.suppress(Cancelled):  # leaving already
+                self._open_session(self._cancel)
             while True:
                 is_on, line = self._next()
                 if not is_on:
@@ -201,9 +218,7 @@ class Lead:
         self._taken_up = [line] if line else []
         calls_before = self.agent.meter.tool_calls
         try:
-            told = self._told(self._taken_up, {})
-            prompt = told._replace(blocks=[*told.blocks, *(line.closing if line else ())])
-            ended = run_turn(self.agent, prompt, self._turn)
+            ended = self._work(line, self._turn)
         except Exception as e:  # boundary: the lead's thread never dies silently
             logger.exception("the lead failed")
             self._emit(Notice(self.agent.name, f"{type(e).__name__}: {e}", Severity.ERROR))
@@ -217,6 +232,49 @@ class Lead:
         for each in taken_up:
             each.ended.set_result(ended)
 
+    def _work(self, line: Line | None, turn: CancelScope) -> TurnEnded:
+        try:
+            self._open_session(turn)
+            lines = [self._admit(line, turn)] if line else []
+        except (PromptBlocked, Cancelled) as e:
+            outcome = Outcome.FAILED if isinstance(e, PromptBlocked) else Outcome.INTERRUPTED
+            ended = TurnEnded(self.agent.name, outcome, "", 0.0, e)
+            self._emit(ended)
+            return ended
+        told = self._told(lines, {})
+        context, self._context = self._context, []
+        prompt = told._replace(blocks=[*told.blocks, *context, *(line.closing if line else ())])
+        return run_turn(self.agent, prompt, turn)
+
+    def _open_session(self, cancel: CancelScope) -> None:
+        """Tell hooks of a session that has begun.
+
+        Raises: Cancelled
+        """
+        with self._changed:
+            source, self._opened_by = self._opened_by, ""
+        if not source or not self.agent.hooks.concern(SESSION_START, source):
+            return
+        event = HookEvent(SESSION_START, self.agent.name, {"source": source}, source)
+        ruling = self.agent.hooks.fire(event, cancel)
+        if ruling.objection:  # there is nothing to block: the user reads it
+            self._emit(Notice(self.agent.name, ruling.objection, Severity.WARNING))
+        self._context = [text_block(hook_note(SESSION_START, ruling.context))] if ruling.context else []
+
+    def _admit(self, line: Line, cancel: CancelScope) -> Line:
+        """A line of the user's, with what hooks say to it.
+
+        Raises: PromptBlocked, once the user is told; Cancelled
+        """
+        if not self.agent.hooks.concern(USER_PROMPT_SUBMIT):
+            return line
+        ruling = self.agent.hooks.fire(HookEvent(USER_PROMPT_SUBMIT, self.agent.name, {"prompt": line.text}), cancel)
+        if ruling.objection is not None:
+            self._emit(Notice(self.agent.name, f"A hook has blocked this line: {ruling.objection}", Severity.WARNING))
+            raise PromptBlocked(ruling.objection)
+        context = [text_block(hook_note(USER_PROMPT_SUBMIT, ruling.context))] if ruling.context else []
+        return line._replace(blocks=[*line.blocks, *context])
+
     def _count_idle_wake(self, used_tools: bool) -> None:
         self._idle_wakes = 0 if used_tools else self._idle_wakes + 1
         if self._idle_wakes >= MAX_IDLE_WAKES:
@@ -229,9 +287,12 @@ class Lead:
         with self._changed:
             lines, self._lines = self._lines, []
             self._taken_up += lines
+        admitted = []
         for line in lines:
             self._emit(LineTaken(self.agent.name, line.text))
-        return self._told(lines, noted)
+            with contextlib.suppress(PromptBlocked, Cancelled):  # told, or known to the user, who has interrupted
+                admitted.append(self._admit(line, self._turn or self._cancel))
+        return self._told(admitted, noted)
 
     def _told(self, lines: Sequence[Line], noted: Mapping[str, Any]) -> Delivery:
         """What these lines say, each with what belongs to it as of now, and mail."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from teamcli.files import cannot
 from teamcli.team.front_matter import FrontMatter, parse
+from teamcli.tools.catalog import OUR_TOOLS
 from teamcli.workspace import TEAM_DIR
 
 MAX_BYTES = 256 * 1024
@@ -16,21 +17,6 @@ _FIELDS = ("name", "description", "tools", "disallowedTools", "model")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _SAME_MODEL = "inherit"
-_OUR_TOOLS = {
-    "Bash": "bash",
-    "BashOutput": "bash_output",
-    "KillBash": "bash_stop",
-    "KillShell": "bash_stop",
-    "Read": "read_file",
-    "Write": "write_file",
-    "Edit": "edit_file",
-    "MultiEdit": "edit_file",
-    "Glob": "glob",
-    "Grep": "grep",
-    "Task": "agent",
-    "Agent": "agent",
-}
-"""What roles in `.claude/agents` call our tools."""
 
 
 class Role(NamedTuple):
@@ -138,7 +124,7 @@ def _tools(matter: FrontMatter, field: str) -> tuple[str, ...] | None:
     for name in names:
         if not _TOOL.fullmatch(name):
             raise ValueError(f"{_at(matter, field)}{name!r:.80} is no tool's name")
-    return tuple(dict.fromkeys(_OUR_TOOLS.get(name, name) for name in names))
+    return tuple(dict.fromkeys(OUR_TOOLS.get(name, name) for name in names))
 
 
 def _at(matter: FrontMatter, field: str) -> str:

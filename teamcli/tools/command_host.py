@@ -20,6 +20,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from teamcli.environment import SECRET_VARIABLES
 from teamcli.errors import ToolError
@@ -93,25 +94,32 @@ class CommandHost:
         """A name for a background command, unique in this program."""
         return f"bg-{next(self._numbers)}"
 
-    def start(self, command: str, cwd: Path) -> RunningCommand:
+    def start(self, command: str, cwd: Path, given: BinaryIO | None = None) -> RunningCommand:
         """Start `command` in a shell; the caller must `follow` it.
+
+        With a file `given` on its standard input, what it writes as errors is kept apart from its output.
 
         Raises: ToolError
         """
         check_command(command)
         request = (wire.RUN, os.fsencode(cwd), os.fsencode(self._shell), b"-c", b"--", command.encode())
+        pipes: list[tuple[int, int]] = []
         try:
-            source, sink = os.pipe()
-            try:
-                supervisor = self._hand_over(request, sink)
-            except BaseException:
+            while len(pipes) < (1 if given is None else 2):
+                pipes.append(os.pipe())
+            sinks = [sink for _, sink in pipes]
+            supervisor = self._hand_over(request, sinks if given is None else [sinks[0], given.fileno(), sinks[1]])
+        except BaseException as e:
+            for source, _ in pipes:
                 os.close(source)
-                raise
-            finally:
+            if isinstance(e, OSError):
+                raise ToolError(f"the command cannot be started: {e.strerror or e}") from e
+            raise
+        finally:
+            for _, sink in pipes:
                 os.close(sink)
-        except OSError as e:
-            raise ToolError(f"the command cannot be started: {e.strerror or e}") from e
-        return RunningCommand(supervisor.sock, source, lambda reusable: self._take_back(supervisor, reusable))
+        sources = tuple(source for source, _ in pipes)
+        return RunningCommand(supervisor.sock, sources, lambda reusable: self._take_back(supervisor, reusable))
 
     def close(self) -> None:
         """End every command, and wait until all are dead."""
@@ -125,13 +133,13 @@ class CommandHost:
             self._idle.clear()
             self._close_process()
 
-    def _hand_over(self, request: tuple[bytes, ...], sink: int) -> _Supervisor:
+    def _hand_over(self, request: tuple[bytes, ...], descriptors: list[int]) -> _Supervisor:
         tries_left = _MAX_IDLE_SUPERVISORS + 1
         while True:
             supervisor = self._take()
             tries_left -= 1
             try:
-                wire.send_frame(supervisor.sock, *request, descriptors=[sink])
+                wire.send_frame(supervisor.sock, *request, descriptors=descriptors)
                 return supervisor
             except BaseException as e:
                 self._take_back(supervisor, reusable=False)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable
 
 RUN, STOP, ENDED, FAILED, FORK, FORKED, BURY, BURIED = (
-    b"run",  # cwd, program and arguments, with the descriptor for the output → ENDED or FAILED
+    b"run",  # cwd, program and arguments, with descriptors: output, and maybe input and errors → ENDED or FAILED
     b"stop",  # end the command that runs
     b"ended",  # exit code, whether something was left running, ids of processes that could not be ended
     b"failed",  # error number: it was not started; of a command also its cwd
@@ -29,6 +29,7 @@ RUN, STOP, ENDED, FAILED, FORK, FORKED, BURY, BURIED = (
 )
 
 HOST_SOCKET = 3
+_MAX_DESCRIPTORS = 3
 LEFTOVER_GRACE_SECONDS = 0.2
 """What still runs when the shell ends may be about to finish by itself, like `tee` in `> >(tee log)`."""
 TERM_GRACE_SECONDS = 0.05
@@ -59,7 +60,7 @@ def send_frame(sock: socket.socket, *fields: bytes, descriptors: Iterable[int] =
 def receive_frame(sock: socket.socket) -> Frame | None:
     """None at the end: the other side is gone."""
     try:
-        header, descriptors, _, _ = socket.recv_fds(sock, 4, 1)
+        header, descriptors, _, _ = socket.recv_fds(sock, 4, _MAX_DESCRIPTORS)
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
         header += _receive_exactly(sock, 4 - len(header))
@@ -241,20 +242,21 @@ class Supervisor:
     def serve(self) -> None:
         while (frame := receive_frame(self._sock)) is not None:
             fields, descriptors = frame
-            if fields[0] == RUN and not self._run(fields[1], fields[2:], descriptors[0]):
+            if fields[0] == RUN and not self._run(fields[1], fields[2:], descriptors):
                 return
 
-    def _run(self, cwd: bytes, argv: list[bytes], output: int) -> bool:
+    def _run(self, cwd: bytes, argv: list[bytes], descriptors: list[int]) -> bool:
         """False when this supervisor is of no more use."""
         self._exit_code = None
         try:
             os.chdir(cwd)
-            self._shell = self._start(argv, output)
+            self._shell = self._start(argv, *descriptors)
         except OSError as e:
             send_frame(self._sock, FAILED, str(e.errno).encode(), cwd)
             return True
         finally:
-            os.close(output)
+            for descriptor in descriptors:
+                os.close(descriptor)
         self._children.watch(self._shell)
         left_running, survivors = self._see_it_end()
         os.chdir("/")  # a directory that nobody uses can be removed or unmounted
@@ -263,14 +265,16 @@ class Supervisor:
         send_frame(self._sock, ENDED, *(field.encode() for field in report))
         return not survivors
 
-    def _start(self, argv: list[bytes], output: int) -> int:
-        closed_input = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
-        outputs = [(os.POSIX_SPAWN_DUP2, output, number) for number in (1, 2)]
+    def _start(self, argv: list[bytes], output: int, given: int | None = None, errors: int | None = None) -> int:
+        closed = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+        source = closed if given is None else (os.POSIX_SPAWN_DUP2, given, 0)
+        sinks = (output, output if errors is None else errors)
+        outputs = [(os.POSIX_SPAWN_DUP2, sink, number) for number, sink in enumerate(sinks, 1)]
         return os.posix_spawn(
             argv[0],
             argv,
             self._environment,
-            file_actions=[closed_input, *outputs],
+            file_actions=[source, *outputs],
             setsid=True,
             setsigdef=_DEFAULT_IN_COMMANDS,
         )

@@ -12,7 +12,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from teamcli.errors import ToolError
@@ -40,17 +40,18 @@ class Ended(NamedTuple):
 class RunningCommand:
     """`follow` must be called, once; `stop` may be, from any thread."""
 
-    def __init__(self, sock: socket.socket, output: int, finish: Callable[[bool], None]) -> None:
-        """`finish` takes back the supervisor behind `sock`, and is told whether it can run another command."""
+    def __init__(self, sock: socket.socket, outputs: Sequence[int], finish: Callable[[bool], None]) -> None:
+        """`outputs` are its output and, where they are kept apart, its errors.
+
+        `finish` takes back the supervisor behind `sock`, and is told whether it can run another command.
+        """
         self._sock = sock
-        self._output = output
+        self._outputs = [_Output(descriptor) for descriptor in outputs]
         self._finish = finish
         self._lock = threading.Lock()
         self._is_over = False
         self._giving_up: threading.Timer | None = None
         self._is_given_up = False
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        os.set_blocking(output, False)
 
     def stop(self) -> None:
         """End it, with all it has started; takes less than 100 ms. Does nothing when it is over."""
@@ -76,8 +77,11 @@ class RunningCommand:
         progress: OnText,
         timeout_seconds: float = math.inf,
         pace: int = WATCHED_CHARACTERS,
+        on_error: OnText = lambda text: None,
     ) -> Ended:
         """Wait until it is over. `on_text` gets all output at once, `progress` what a person may want to watch.
+
+        `on_error` gets what was kept apart.
 
         Raises: ToolError
         """
@@ -90,7 +94,8 @@ class RunningCommand:
                     on_text(text)
                     watched.add(text)
 
-            ended = self._wait(pass_on, watched, time.monotonic() + timeout_seconds)
+            takers = dict(zip(self._outputs, (pass_on, on_error), strict=False))
+            ended = self._wait(takers, watched, time.monotonic() + timeout_seconds)
             reusable = not ended.survivors and not self._is_given_up
             return ended
         finally:
@@ -98,19 +103,22 @@ class RunningCommand:
                 self._is_over = True
                 if self._giving_up:
                     self._giving_up.cancel()
-            os.close(self._output)
+            for output in self._outputs:
+                os.close(output.descriptor)
             self._finish(reusable)
 
-    def _wait(self, on_text: OnText, watched: PacedProgress, deadline: float) -> Ended:
+    def _wait(self, takers: Mapping[_Output, OnText], watched: PacedProgress, deadline: float) -> Ended:
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
-        poll.register(self._output, select.POLLIN)
+        for output in takers:
+            poll.register(output.descriptor, select.POLLIN)
         timed_out = False
         while True:
             wake_at = min(math.inf if timed_out else deadline, watched.due_at)
             ready = [descriptor for descriptor, _ in poll.poll(_milliseconds_until(wake_at))]
-            if self._output in ready and not self._read(on_text, _CHUNK):
-                poll.unregister(self._output)
+            for output, take in takers.items():
+                if output.descriptor in ready and not output.read(take, _CHUNK):
+                    poll.unregister(output.descriptor)
             if self._sock.fileno() in ready:
                 break
             if not timed_out and time.monotonic() >= deadline:
@@ -118,19 +126,29 @@ class RunningCommand:
                 self.stop()
             watched.flush_if_due()
         frame = wire.receive_frame(self._sock)
-        self._read(on_text, _LARGEST_PIPE)  # not to its end: a descriptor may have been passed to somebody else
-        on_text(self._decoder.decode(b"", final=True))
+        for output, take in takers.items():
+            output.read(take, _LARGEST_PIPE)  # not to its end: a descriptor may have been passed to somebody else
+            output.finish(take)
         watched.flush()
         if frame is None and self._is_given_up:
             return Ended(-signal.SIGKILL, False, (), timed_out)
         return _ended(frame, timed_out)
 
-    def _read(self, on_text: OnText, limit: int) -> bool:
+
+class _Output:
+    """What a command writes to one pipe, as text."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        os.set_blocking(descriptor, False)
+
+    def read(self, on_text: OnText, limit: int) -> bool:
         """Take what has been written, up to about `limit`; false at its end."""
         size = 0
         while size < limit:
             try:
-                data = os.read(self._output, _CHUNK)
+                data = os.read(self.descriptor, _CHUNK)
             except BlockingIOError:
                 return True
             if not data:
@@ -138,6 +156,9 @@ class RunningCommand:
             size += len(data)
             on_text(self._decoder.decode(data))
         return True
+
+    def finish(self, on_text: OnText) -> None:
+        on_text(self._decoder.decode(b"", final=True))
 
 
 def _milliseconds_until(moment: float) -> float | None:

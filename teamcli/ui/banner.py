@@ -30,8 +30,10 @@ def banner(session: Session, look: Look) -> str:
     return "".join(look.paint(line) + "\n" for line in lines)
 
 
-def farewell(session: Session) -> str:
-    return f"{session.cost_line()} Go on with: teamcli --continue"
+def farewell(session: Session, look: Look) -> str:
+    cost, how = session.cost_line(), "Go on with: teamcli --continue"
+    fits = len(cost) + 1 + len(how) < look.width()
+    return f"\n{cost}{' ' if fits else chr(10)}{how}"
 
 
 def inbox_tip(name: str) -> str:

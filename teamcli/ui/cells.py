@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from teamcli.plain import neutralise
 from teamcli.table import cell_width
 from teamcli.ui.look import Piece
+
+TAB = 4
+
+
+def visible(line: Iterable[Piece]) -> list[Piece]:
+    """The same with everything drawn that would drive a terminal, before its width is measured."""
+    return [(neutralise(text).expandtabs(TAB), colour) for text, colour in line]
 
 
 def width_of(pieces: Iterable[Piece]) -> int:

@@ -18,7 +18,8 @@ Piece = tuple[str, str]
 
 Line = list[Piece]
 
-_AGENT_COLOURS = (MAGENTA, BLUE, GREEN, CYAN, "95", "94", "92", "96")
+_FOUR_COLOURS = (MAGENTA, BLUE, GREEN, CYAN)
+_AGENT_COLOURS = (*_FOUR_COLOURS, *(f"{BOLD};{colour}" for colour in _FOUR_COLOURS))  # bright: unreadable on white
 _ASCII_SIGNS = str.maketrans(
     {
         "✓": "+",

@@ -38,6 +38,8 @@ class PlainView:
                 self.say(f"{event.text}.")
             case events.Notice():
                 self.say(event.text)
+            case events.Compacted():
+                self.say(event.text if event.agent == LEAD else f"{event.agent}: {event.text}")
 
     def show(self, shown: Now) -> None:
         """What a command returns."""

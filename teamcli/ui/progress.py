@@ -24,7 +24,7 @@ class Progress:
         match event:
             case events.Notice():
                 return f"teamcli: {neutralise(event.text)}"
-            case events.LimitHit():
+            case events.LimitHit() | events.Compacted():
                 return f"teamcli: {event.agent}: {event.text}"
             case events.PermissionDenied():
                 return f"teamcli: refused {event.tool}: {one_line(event.title)} ({one_line(event.reason, 400)})"

@@ -16,17 +16,26 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completer
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
-from prompt_toolkit.filters import Condition, FilterOrBool, has_completions, is_searching, vi_insert_mode, vi_mode
+from prompt_toolkit.filters import (
+    Condition,
+    FilterOrBool,
+    has_completions,
+    is_searching,
+    to_filter,
+    vi_insert_mode,
+    vi_mode,
+)
 from prompt_toolkit.formatted_text import StyleAndTextTuples
-from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout.controls import FormattedTextControl
 from prompt_toolkit.styles import Style
 
 from teamcli.plain import neutralise
 from teamcli.session import LEAD
 from teamcli.ui.cells import clipped
 from teamcli.ui.completion import may_be_completed
+from teamcli.ui.history import LineHistory
 from teamcli.ui.look import CYAN, DIM, YELLOW, Line, Look
 from teamcli.ui.pastes import Pastes
 from teamcli.ui.questions import Asked, Desk
@@ -43,8 +52,7 @@ CHORD_SECONDS = 1.0
 """... but Ctrl-X Ctrl-E is typed in peace."""
 REDRAW_SECONDS = 0.03
 _STYLES = {"1": "bold", "2": "dim", "31": "ansired", "32": "ansigreen", "33": "ansiyellow", "34": "ansiblue"}
-_STYLES |= {"35": "ansimagenta", "36": "ansicyan", "92": "ansibrightgreen", "94": "ansibrightblue"}
-_STYLES |= {"95": "ansibrightmagenta", "96": "ansibrightcyan"}
+_STYLES |= {"35": "ansimagenta", "36": "ansicyan"}
 _STYLE = Style.from_dict(
     {
         "bottom-toolbar": "noreverse",
@@ -107,6 +115,7 @@ class LivePrompt:
         self._question_lines: list[Line] = []
         self._half_typed = Document()
         """What stood at the prompt when a question took it."""
+        self._is_editing = False
         self._typed_at = -QUIET_SECONDS
         self._deaf_until = 0.0
         """Until then Enter answers nothing: it was pressed for a question that has just gone."""
@@ -114,7 +123,7 @@ class LivePrompt:
         self._session: PromptSession[None] = PromptSession(
             message=self._message,
             bottom_toolbar=self._toolbar,
-            history=FileHistory(str(history)),
+            history=LineHistory(history),
             completer=completer,
             complete_while_typing=Condition(self._wants_completion),
             complete_in_thread=True,
@@ -129,6 +138,10 @@ class LivePrompt:
             reserve_space_for_menu=6,
         )
         app = self._app = self._session.app
+        for window in app.layout.find_all_windows():
+            # Cells are not counted alike everywhere; what is asked must be seen whole.
+            if isinstance(window.content, FormattedTextControl):
+                window.wrap_lines = to_filter(True)
         app.ttimeoutlen = ESCAPE_SECONDS
         app.key_processor.after_key_press += lambda _: self._wait_for_chord()
         app.min_redraw_interval = REDRAW_SECONDS
@@ -179,7 +192,7 @@ class LivePrompt:
     def _take_turns(self) -> None:
         """Give the prompt to a question, or back to the line that was being typed."""
         current = self._desk.current
-        if current is self._question or self._app.layout.is_searching:
+        if current is self._question or self._is_editing or self._app.layout.is_searching:
             return
         if self._question is not None:
             self._end_question(current)
@@ -374,7 +387,12 @@ class LivePrompt:
         whole = self._pastes.unfolded(event.current_buffer.text)
         if whole != event.current_buffer.text:
             event.current_buffer.set_document(Document(whole), bypass_readonly=True)
-        event.current_buffer.open_in_editor(validate_and_handle=False)
+        self._is_editing = True
+        event.current_buffer.open_in_editor(validate_and_handle=False).add_done_callback(lambda _: self._edited())
+
+    def _edited(self) -> None:
+        self._is_editing = False
+        self.redraw()
 
     def _paste(self, text: str) -> None:
         self._buffer.insert_text(self._pastes.folded(text))

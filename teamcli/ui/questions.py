@@ -9,6 +9,7 @@ from typing import ClassVar, Protocol
 
 from teamcli.agent.approval import Consent, Question, Reply
 from teamcli.commands.base import Choice, Shown
+from teamcli.plain import one_line
 from teamcli.session import LEAD
 from teamcli.team.requests import Request
 from teamcli.ui.look import YELLOW, Line, diff_lines
@@ -17,6 +18,8 @@ from teamcli.ui.tables import choice_lines
 ALWAYS_ASKED = "Allowed this once: a rule of yours asks every time."
 
 
+SHORT_TITLE = 50
+"""What was asked has just been seen whole."""
 YES, ALWAYS, NO = ("y", "yes"), ("a", "always"), ("n", "no")
 
 
@@ -97,7 +100,7 @@ class PermissionQuestion:
     def take(self, answer: str) -> str | None:
         if answer.lower() in YES:
             self.question.answer(Reply(Consent.ONCE))
-            return f"Allowed {self.agent} once: {self.question.display.title}"
+            return f"Allowed {self.agent} once: {self._title}"
         if answer.lower() in ALWAYS:
             self.question.answer(Reply(Consent.ALWAYS))
             return f"From now on allowed: {self.question.rule}" if self.question.rule else ALWAYS_ASKED
@@ -108,7 +111,11 @@ class PermissionQuestion:
 
     def _refuse(self, reason: str) -> str:
         self.question.answer(Reply(Consent.NO, reason))
-        return f"Refused {self.agent}: {self.question.display.title}"
+        return f"Refused {self.agent}: {self._title}"
+
+    @property
+    def _title(self) -> str:
+        return one_line(self.question.display.title, SHORT_TITLE)
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,6 +53,9 @@ class Repl(ABC):
         elif text.startswith("!"):
             self.echo(text)
             self._shell(text[1:].strip())
+        elif text.startswith("#") and "\n" not in text:  # more than a line is a text that was pasted, with a heading
+            self.echo(text)
+            self._instruct(text.lstrip("#").strip())
         else:
             self.task(text)
 
@@ -69,6 +72,10 @@ class Repl(ABC):
     def _shell(self, command: str) -> None:
         """`!command`: the user's own, so nothing is asked."""
         self.run_job(lambda scope: self._session.run_shell(command, scope, self.stream_output))
+
+    def _instruct(self, line: str) -> None:
+        """`#line`: for the project's instructions."""
+        self.show(self._session.add_instruction(line) if line else "What should stand in the project's instructions?")
 
     def _talk(self, text: str) -> bool:
         """`@alice text` goes to alice; what begins with another @word is a task like any other, with a hint."""

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from teamcli.agent import events
-from teamcli.agent.conversation import INTERRUPTED_CALL
+from teamcli.agent.conversation import INTERRUPTED_CALL, NOT_RUN_CALL
 from teamcli.agent.events import Event, Outcome, Severity
 from teamcli.llm.types import Message
-from teamcli.plain import neutralise, one_line
+from teamcli.plain import one_line
 from teamcli.session import LEAD
+from teamcli.table import cell_width, shorten
 from teamcli.team.message import MessageType
-from teamcli.ui.cells import wrapped
+from teamcli.ui.cells import visible, width_of
 from teamcli.ui.look import (
     BOLD,
     CYAN,
@@ -47,6 +48,9 @@ TAIL_CHARACTERS = 8000
 _MARKDOWN_MARGIN = 1
 _TOLD_OTHERWISE = frozenset({"send_message", "broadcast", "wait_for_message", "read_inbox"})
 """Calls whose outcome is a line of mail anyway."""
+_SAY_IT_ALL = frozenset({"spawn_teammate"})
+"""Calls whose title says what came of them, where they did not fail."""
+_LEFT_OUT = re.compile(r"unknown: \[[^\]]")
 _EXIT = re.compile(r"\[(exit code \d+|killed by signal .+)\]\Z")
 
 
@@ -91,8 +95,12 @@ class Scroll:
         text, colour = talk.splitter.tail if talk else "", PLAIN
         if not text.strip():
             text, colour = next(reversed(list(self._output.values())), ""), DIM
-        plain = neutralise(text[-TAIL_CHARACTERS:]).strip("\n")
-        return [[(line, colour)] for line in wrapped(plain, self._look.width() - 1)[-lines:]] if plain else []
+        end = visible([(text[-TAIL_CHARACTERS:].strip("\n"), colour)])
+        return wrap(end, self._look.width() - 1, keep_urls=False)[-lines:] if width_of(end) else []
+
+    def unfinished(self) -> str:
+        """What stood in the tail, for the last time."""
+        return "".join(self._finish(agent) for agent in tuple(self._talks))
 
     # What is not an event
 
@@ -102,9 +110,12 @@ class Scroll:
 
     def prose(self, text: str, kind: str = "note") -> str:
         """Text that is already set."""
+        return self._gap(kind) + text.rstrip("\n") + "\n"
+
+    def _gap(self, kind: str) -> str:
         gap = "\n" if self._last_kind and self._last_kind != kind else ""
         self._last_kind = kind
-        return gap + text.rstrip("\n") + "\n"
+        return gap
 
     def question(self, lines: Iterable[Line]) -> str:
         return self._block("question", lines)
@@ -137,17 +148,17 @@ class Scroll:
 
     def output(self, text: str) -> str:
         """Whole lines that a command of the user's own has printed."""
-        return self._block("output", [[(line, PLAIN)] for line in text.split("\n")])
+        return self._gap("output") + self._look.paint([(text, PLAIN)]) + "\n"
 
     def expand(self, which: int) -> str:
         if not self._folds:
             return self.note("Nothing is folded.", DIM)
         if which > len(self._folds):
-            return self.note(f"Only {len(self._folds)} things are folded.", DIM)
+            return self.note(f"Only {len(self._folds)} folded so far: the oldest is /expand {len(self._folds)}.", DIM)
         fold = self._folds[-which]
         lines = fold.body.splitlines()
         shown = [[("  " + line, PLAIN)] for line in lines[:EXPANDED_LINES]]
-        return self._block("expanded", [[(fold.title, BOLD)], *shown, *_more(len(lines) - EXPANDED_LINES, "lines")])
+        return self._block("expanded", [[(fold.title, BOLD)], *shown, *_more(len(lines) - EXPANDED_LINES, "lines", "")])
 
     # Events
 
@@ -187,7 +198,7 @@ class Scroll:
 
     def _tool(self, event: events.ToolFinished) -> str:
         self._output.pop(event.call_id, None)
-        if event.tool in _TOLD_OTHERWISE and not event.is_error and not self.is_verbose:
+        if not self.is_verbose and _is_told_otherwise(event):
             return ""
         title, diff = event.display.title, event.display.diff
         body = "\n".join(filter(None, (event.display.text or title, diff, event.content)))
@@ -195,12 +206,12 @@ class Scroll:
         failed = event.is_error or (event.tool == "bash" and _EXIT.search(event.content) is not None)
         outcome = short_outcome(event)
         ending: Line = [(f"  {took(event.seconds)}", DIM), (f" · {outcome}" if outcome else "", RED if failed else DIM)]
-        room = self._look.width() - 5 - sum(len(text) for text, _ in ending) - len(self._name(event.agent))
+        room = self._look.width() - 5 - width_of(ending) - cell_width(self._name(event.agent))
         head: Line = [
             ("  ", PLAIN),
             *self._who(event.agent),
             ("✗ ", RED) if failed else ("✓ ", GREEN),
-            (one_line(title, max(8, room)), PLAIN),
+            (shorten(one_line(title, 400), max(8, room)), PLAIN),
             *ending,
         ]
         reason = [[("    " + one_line(event.content, self._look.width() - 6), RED)]] if outcome == "failed" else []
@@ -223,8 +234,8 @@ class Scroll:
         if is_answer:
             colour = RED if event.type == MessageType.ERROR else PLAIN
             return self._block("mail", [[*who, (event.content.rstrip(), colour)]])
-        room = max(20, self._look.width() - sum(len(text) for text, _ in who) - 1)
-        flat = one_line(event.content, room)
+        room = max(20, self._look.width() - width_of(who) - 1)
+        flat = shorten(one_line(event.content, 1000), room)
         if flat != event.content:
             self._folds.append(Fold(f"{event.agent} → {event.to}", event.content))
         return self._block("tool", [[*who, (flat, PLAIN)]])
@@ -236,6 +247,9 @@ class Scroll:
         colour = {Severity.ERROR: RED, Severity.WARNING: YELLOW}.get(event.severity, DIM)
         who = "" if event.agent == LEAD else f"{event.agent}: "
         return self.note(who + event.text, colour)
+
+    def _compacted(self, event: events.Compacted) -> str:
+        return self.note(event.text if event.agent == LEAD else f"{event.agent}: {event.text}", DIM)
 
     # Parts
 
@@ -296,10 +310,16 @@ def _users_words(message: Message) -> str:
     return "" if text.startswith("<") else text
 
 
+def _is_told_otherwise(event: events.ToolFinished) -> bool:
+    return event.tool in _TOLD_OTHERWISE and not event.is_error and not _LEFT_OUT.search(event.content)
+
+
 def short_outcome(event: events.ToolFinished) -> str:
     """What came of a call, in a few words."""
     if event.is_error:
-        return "interrupted" if event.content.startswith(INTERRUPTED_CALL) else "failed"
+        return "interrupted" if event.content.startswith((INTERRUPTED_CALL, NOT_RUN_CALL)) else "failed"
+    if event.tool in _SAY_IT_ALL:
+        return ""
     if event.display.diff:
         return "+{} -{}".format(*changed_lines(event.display.diff))
     content = event.content.strip()
@@ -324,8 +344,8 @@ def _short_diff(diff: str) -> list[Line]:
     return [*lines[:DIFF_LINES], *_more(len(lines) - DIFF_LINES, "lines")]
 
 
-def _more(count: int, what: str) -> list[Line]:
-    return [[(f"    … {count} more {what} (Ctrl-O)", DIM)]] if count > 0 else []
+def _more(count: int, what: str, key: str = " (Ctrl-O)") -> list[Line]:
+    return [[(f"    … {count} more {what}{key}", DIM)]] if count > 0 else []
 
 
 _SHOWN: dict[type, Callable[[Scroll, Any], str]] = {
@@ -340,5 +360,6 @@ _SHOWN: dict[type, Callable[[Scroll, Any], str]] = {
     events.MailSent: Scroll._mail,
     events.LimitHit: Scroll._limit,
     events.Notice: Scroll._notice,
+    events.Compacted: Scroll._compacted,
 }
 """How each kind is shown; those that are missing are not."""

@@ -34,6 +34,8 @@ class AgentState:
         self.doing: Doing | None = None
         self.calls: dict[str, Doing] = {}
         self.retry_at: float | None = None
+        self.is_stuck = False
+        """It works, and has shown no progress for long."""
 
     def rest(self) -> None:
         self.doing, self.retry_at = None, None
@@ -50,7 +52,8 @@ class AgentState:
         doing = next(reversed(list(self.calls.values())), None) or self.doing
         if doing is None:
             return one_line(self.note or ("" if self.status == "idle" else self.status), room)
-        return f"{one_line(doing.what, room)} {short_time(now - doing.since)}"
+        stuck = "stuck: " if self.is_stuck else ""
+        return f"{stuck}{one_line(doing.what, room)} {short_time(now - doing.since)}"
 
 
 class Meter(NamedTuple):
@@ -111,11 +114,11 @@ class StatusBoard:
             line = _joined([_agent_pieces(state, room, now, asking) for state in states])
             if width_of(line) <= width:
                 return line
-        # The busy ones first: of those that rest it is enough to know how many they are.
+        # Who asks and who works first: of the others it is enough to know how many they are.
         states.sort(key=lambda state: (state.name not in asking, not state.is_working))
         for shown in range(len(states) - 1, 0, -1):
-            more: list[Piece] = [(f" +{len(states) - shown}", DIM)]
-            line = [*_joined([_agent_pieces(state, 0, now, asking) for state in states[:shown]]), *more]
+            more = _and_more(states[shown:])
+            line = [*_joined([_agent_pieces(state, 0, now, asking) for state in states[:shown]]), (more, DIM)]
             if width_of(line) <= width:
                 return line
         return clipped(_agent_pieces(states[0], 0, now, asking), width)
@@ -123,7 +126,8 @@ class StatusBoard:
     def _status_changed(self, state: AgentState, event: events.StatusChanged) -> None:
         state.status = event.status
         details = event.details
-        notes = [word for word in ("interrupted", "paused", "stuck") if details.get(word)]
+        notes = [word for word in ("interrupted", "paused") if details.get(word)]
+        state.is_stuck = bool(details.get("stuck_since"))
         if details.get("waiting_for") and event.status == "idle":
             notes.append(f"waits for {details['waiting_for']}")
         if details.get("error"):
@@ -173,9 +177,18 @@ def short_time(seconds: float) -> str:
 def _agent_pieces(state: AgentState, room: int, now: float, asking: Sequence[str]) -> list[Piece]:
     if state.name in asking:
         return [("▲ ", YELLOW), (state.name, BOLD), (" asks", YELLOW)]
-    sign = ("● ", GREEN) if state.is_working else ("○ ", RED if "error" in state.note else DIM)
+    sign = (
+        ("● ", YELLOW if state.is_stuck else GREEN)
+        if state.is_working
+        else ("○ ", RED if "error" in state.note else DIM)
+    )
     said = state.describe(now, room) if room else ""
     return [sign, (state.name, BOLD if state.is_working else PLAIN), (f" {said}" if said else "", DIM)]
+
+
+def _and_more(states: Sequence[AgentState]) -> str:
+    busy = sum(state.is_working for state in states)
+    return f" +{len(states)}" + (f" ({busy} busy)" if busy else "")
 
 
 def _joined(parts: Sequence[list[Piece]], separator: str = SEPARATOR) -> list[Piece]:

@@ -9,14 +9,12 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from signal import SIGHUP, SIGTERM
 from typing import TextIO, cast
-
-from prompt_toolkit.patch_stdout import StdoutProxy
 
 from teamcli.agent import events
 from teamcli.agent.events import Event
@@ -27,20 +25,21 @@ from teamcli.commands.base import Choice, Diff, Expand, Job, Leave, Shown, Table
 from teamcli.commands.base import Kind as ArgumentKind
 from teamcli.commands.catalog import all_commands
 from teamcli.errors import Cancelled, TeamcliError
-from teamcli.files import open_private
-from teamcli.llm.pricing import context_tokens
 from teamcli.options import ExitStatus
 from teamcli.plain import neutralise, one_line
 from teamcli.session import EMBEDDED, LEAD, Session
+from teamcli.table import shorten
 from teamcli.team.message import MessageType
 from teamcli.team.requests import Kind
 from teamcli.team.roster import Member
 from teamcli.ui.banner import banner, farewell, inbox_tip
+from teamcli.ui.cells import visible
 from teamcli.ui.completion import LineCompleter, Offer
 from teamcli.ui.look import DIM, RED, YELLOW, AgentColours, Line, Look
 from teamcli.ui.notify import Notifier
 from teamcli.ui.painter import Painter
 from teamcli.ui.plain_prompt import AroundThePrompt, PlainPrompt
+from teamcli.ui.printer import AbovePrompt
 from teamcli.ui.prompt import LivePrompt
 from teamcli.ui.questions import Asked, ChoiceQuestion, Desk, PlanQuestion
 from teamcli.ui.repl import Repl
@@ -53,6 +52,8 @@ from teamcli.ui.wrapping import wrap
 logger = logging.getLogger(__name__)
 
 TAIL_LINES = 6
+QUEUED_LINES = 2
+UP_HINT = "  (Up takes it back)"
 LONGEST_SHELL_LINE = 8000
 """So much is shown without waiting for its end."""
 MODES = (Mode.DEFAULT, Mode.ACCEPT_EDITS, Mode.PLAN)
@@ -88,7 +89,6 @@ class Terminal(Repl):
 
     def _live_prompt(self) -> LivePrompt:
         history = self._session.state.root / "history"
-        os.close(open_private(history, os.O_WRONLY | os.O_CREAT))
         use_vi = self._session.preferences.vi_mode
         return LivePrompt(self, self._desk, self._look, history, _completer(self._session), use_vi)
 
@@ -104,6 +104,8 @@ class Terminal(Repl):
         try:
             self._prompt.run(on_ready=lambda: in_thread(self._session.warm_up, "warm-up"))
         finally:
+            self._finish_shell_line()
+            self._painter.paint(Scroll.unfinished)
             self._painter.stop()
 
     # Lines, in the thread that serves them
@@ -212,7 +214,7 @@ class Terminal(Repl):
         self._prompt.exit()
 
     def show_question(self, asked: Asked) -> list[Line]:
-        lines = asked.lines()
+        lines = [visible(line) for line in asked.lines()]
         whole = [part for line in lines for part in wrap(line, self._look.width() - 1, keep_urls=False)]
         if len(whole) <= max(4, _rows() // 3):
             return lines
@@ -234,11 +236,7 @@ class Terminal(Repl):
         tail = self._scroll.tail(rows)
         if self._shell_line:
             tail.append([(self._shell_line, "")])
-        queued: list[Line] = [
-            [("  queued: ", YELLOW), (one_line(text), DIM), ("  (Up takes it back)", DIM)]
-            for text in self._session.lead.queued
-        ]
-        return [*tail, *queued]
+        return [visible(line) for line in [*tail, *queued_lines(self._session.lead.queued, self._look.width() - 1)]]
 
     def bar(self, width: int, hint: str) -> list[Line]:
         now = time.monotonic()
@@ -250,9 +248,12 @@ class Terminal(Repl):
         current = self._desk.current
         if has_questions and current is None:
             return "Enter answers"
+        if isinstance(current, ChoiceQuestion):
+            return "Esc closes it"
         if current is not None and current.agent != LEAD:
             return "Esc puts it off"
-        return "Esc interrupts" if self._board.lead_is_working else "/help"
+        key = "Ctrl-C" if self._session.preferences.vi_mode else "Esc"  # there Esc leaves the insert mode first
+        return f"{key} interrupts" if self._board.lead_is_working or self._jobs else "/help"
 
     def _meter(self) -> Meter:
         session = self._session
@@ -266,17 +267,23 @@ class Terminal(Repl):
     def _note_event(self, event: Event) -> None:
         match event:
             case events.Answered() if event.agent == LEAD and event.model != EMBEDDED:
-                self._context_share = event.usage.context_tokens / context_tokens(event.model)
+                self._show_context(event.usage.context_tokens)
+            case events.Compacted() if event.agent == LEAD and self._session.model != EMBEDDED:
+                self._show_context(event.tokens_after)
             case events.MailSent():
                 self._mail_was_sent(event)
-            case events.StatusChanged(status="spawning") if self._wants_tip:
+            case events.StatusChanged(status="spawning") if self._wants_tip and not self._hired:
                 self._hired = event.agent
-            case events.ToolFinished() if self._hired:
+            case events.Recorded() if self._hired and event.agent == LEAD:
                 self._wants_tip, hired, self._hired = False, self._hired, ""
                 self._painter.paint(lambda scroll: scroll.note(inbox_tip(hired), DIM))
             case events.TurnStarted() | events.TurnEnded():
                 self._unread = len(self._session.lead.mailbox.look())
                 self._notifier.work_changed(self._board.is_busy)
+
+    def _show_context(self, tokens: int) -> None:
+        agent = self._session.lead.agent
+        self._context_share = tokens / agent.room.limit(agent.preamble.model)
 
     def _mail_was_sent(self, event: events.MailSent) -> None:
         self._unread = len(self._session.lead.mailbox.look())
@@ -296,6 +303,18 @@ class Terminal(Repl):
     def _question_came(self) -> None:
         self._notifier.question_waits()
         self._prompt.redraw()
+
+
+def queued_lines(texts: Sequence[str], width: int) -> list[Line]:
+    """The last of what waits to be read: the newest is the one that can be taken back."""
+    room = max(10, width - len("  queued: ") - len(UP_HINT))
+    shown = [shorten(one_line(text), room) for text in texts[-QUEUED_LINES:]]
+    lines: list[Line] = [[("  queued: ", YELLOW), (text, DIM)] for text in shown]
+    if lines:
+        lines[-1].append((UP_HINT, DIM))
+    if (more := len(texts) - QUEUED_LINES) > 0:
+        lines.insert(0, [(f"  {more} more queued", YELLOW)])
+    return lines
 
 
 def _completer(session: Session) -> LineCompleter:
@@ -337,7 +356,7 @@ def above_the_prompt() -> Iterator[TextIO]:
         yield cast(TextIO, AroundThePrompt(sys.stdout))
         return
     before = sys.stdout, sys.stderr
-    with StdoutProxy(raw=True, sleep_between_writes=0.02) as proxy:
+    with AbovePrompt() as proxy:
         out = cast(TextIO, proxy)
         sys.stdout = sys.stderr = out
         try:
@@ -365,5 +384,5 @@ def run_terminal(session: Session, first_task: str, desk: Desk) -> int:
                 Terminal(session, desk, out).run(first_task)
         except SignalReceived as e:
             return e.exit_code
-    print(farewell(session))
+    print(farewell(session, Look.of(sys.stdout)))
     return ExitStatus.DONE

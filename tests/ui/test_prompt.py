@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,9 @@ from teamcli.agent.approval import Consent, Question, Reply
 from teamcli.agent.tool import Display
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Choice, Option
+from teamcli.ui.history import LineHistory
 from teamcli.ui.look import Line, Look
+from teamcli.ui.printer import AbovePrompt
 from teamcli.ui.prompt import READING_SECONDS, LivePrompt
 from teamcli.ui.questions import Asked, ChoiceQuestion, Desk
 from tests.support.waiting import wait_until
@@ -23,17 +26,26 @@ from tests.support.waiting import wait_until
 ESCAPE, CTRL_C, CTRL_D, CTRL_R = "\x1b", "\x03", "\x04", "\x12"
 
 
+class Paper(DummyOutput):
+    def __init__(self) -> None:
+        self.written: list[str] = []
+
+    def write_raw(self, data: str) -> None:
+        self.written.append(data)
+
+
 class Keyboard:
     """A prompt and its host in one: keeps what came of the keys."""
 
     def __init__(self, keys: PipeInput, history: Path, use_vi: bool = False) -> None:
         self.lines: list[str] = []
+        self.written: list[str] = []
         self.queued: list[str] = []
         self.interrupted = threading.Event()
         self.has_left = threading.Event()
         self.asked: list[Asked] = []
         self.desk = Desk()
-        self._keys = keys
+        self.keys = keys
         self.prompt = LivePrompt(self, self.desk, Look(None, True, lambda: 80), history, None, use_vi)
         self.desk.on_question = self.prompt.redraw
         self._ready = threading.Event()
@@ -48,7 +60,7 @@ class Keyboard:
         self._thread.join()
 
     def type(self, keys: str) -> None:
-        self._keys.send_text(keys)
+        self.keys.send_text(keys)
 
     @property
     def text(self) -> str:
@@ -103,8 +115,10 @@ class Keyboard:
 
 @pytest.fixture(params=[False])
 def keyboard(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Keyboard]:
-    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+    output = Paper()
+    with create_pipe_input() as keys, create_app_session(input=keys, output=output):
         keyboard = Keyboard(keys, tmp_path / "history", use_vi=request.param)
+        keyboard.written = output.written
         keyboard.start()
         yield keyboard
         keyboard.stop()
@@ -185,6 +199,41 @@ def test_the_word_that_leaves_is_no_reason_to_refuse(keyboard: Keyboard) -> None
     assert question.is_open
 
 
+def test_a_history_that_cannot_be_used_keeps_nobody_from_typing(keyboard: Keyboard, tmp_path: Path) -> None:
+    history = tmp_path / "history"
+    keyboard.type("first\r")
+    wait_until(lambda: history.exists() and "first" in history.read_text())
+    history.unlink()
+    keyboard.type("second\r")
+    wait_until(lambda: history.exists() and "second" in history.read_text())
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600
+    history.unlink()
+    history.mkdir()
+    keyboard.type("third\r")
+    wait_until(lambda: keyboard.lines == ["first", "second", "third"])
+    assert list(LineHistory(history).load_history_strings()) == []
+
+
+def test_a_question_waits_for_the_editor_and_a_paste_is_edited_whole(
+    keyboard: Keyboard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = tmp_path / "go on"
+    editor = tmp_path / "editor"
+    editor.write_text(f"#!/bin/sh\ntouch '{tmp_path}/open'; until test -e '{go_on}'; do sleep 0.02; done\n")
+    with editor.open("a") as script:
+        script.write('printf " edited" >> "$1"\n')
+    editor.chmod(0o755)
+    monkeypatch.setenv("EDITOR", str(editor))
+    pasted = "\n".join(map(str, range(50)))
+    keyboard.type(f"half \x1b[200~{pasted}\x1b[201~\x18\x05")
+    wait_until((tmp_path / "open").exists)
+    question = keyboard.ask("alice")
+    go_on.touch()
+    keyboard.is_asked(question)
+    keyboard.type("n\r")
+    keyboard.shows(f"half {pasted} edited")
+
+
 def test_a_pasted_reason_reaches_the_model_whole(keyboard: Keyboard) -> None:
     question = keyboard.ask("alice")
     keyboard.is_asked(question)
@@ -211,7 +260,7 @@ def test_queued_lines_that_read_like_answers_outlive_the_leads_question(keyboard
 
 def test_a_search_through_the_history_ends_as_usual_and_no_question_disturbs_it(keyboard: Keyboard) -> None:
     keyboard.type("read needle.txt\r")
-    wait_until(lambda: keyboard.lines == ["read needle.txt"])
+    wait_until(lambda: list(keyboard.prompt._buffer._working_lines) == ["read needle.txt", ""])
     keyboard.type(f"{CTRL_R}need")
     wait_until(lambda: keyboard.prompt._app.current_buffer.text == "need")
     question = keyboard.ask("alice")
@@ -238,3 +287,28 @@ def test_a_question_and_a_new_line_begin_in_insert_mode(keyboard: Keyboard) -> N
     keyboard.shows("half typed")
     keyboard.type("\rsecond\r")
     wait_until(lambda: keyboard.lines == ["half typed", "second"])
+
+
+def test_printing_above_loses_nothing_and_leaves_the_terminal_raw(
+    keyboard: Keyboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cooked(_: PipeInput) -> object:
+        raise AssertionError("keys would be echoed, and Enter would be a line feed")
+
+    monkeypatch.setattr(type(keyboard.keys), "cooked_mode", cooked)
+
+    def print_all(name: str, printer: AbovePrompt) -> None:
+        for number in range(1000):
+            printer.write(f"{name}{number}\n")
+
+    with AbovePrompt() as printer:
+        threads = [threading.Thread(target=print_all, args=[name, printer]) for name in "abcd"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        wait_until(lambda: "999" in "".join(keyboard.written))
+        keyboard.stop()
+    lines = "".join(keyboard.written).split()
+    for name in "abcd":
+        assert [line for line in lines if line[0] == name] == [f"{name}{number}" for number in range(1000)]

@@ -11,6 +11,7 @@ from teamcli.agent.conversation import INTERRUPTED_CALL, text_block
 from teamcli.agent.events import Event, Outcome
 from teamcli.agent.tool import Display
 from teamcli.llm.types import Message
+from teamcli.table import cell_width
 from teamcli.ui.look import AgentColours, Look
 from teamcli.ui.scroll import Scroll
 
@@ -67,6 +68,8 @@ def test_a_call_is_one_line_with_its_outcome() -> None:
 
 def test_calls_whose_outcome_is_mail_are_not_told_twice() -> None:
     assert shown(tool("Sent message to bob", tool="send_message")) == ""
+    assert shown(tool("delivered to [bob]; unknown: []", tool="send_message")) == ""
+    assert "unknown: [carol]" in shown(tool("delivered to [bob]; unknown: [carol]", tool="send_message"))
     assert "failed" in shown(tool("Error: unknown", tool="send_message", is_error=True))
 
 
@@ -181,3 +184,26 @@ def test_folds_are_bounded_and_counted_from_the_newest() -> None:
     for number in range(300):
         shown(tool(f"output {number}"), scroll=scroll)
     assert "output 299" in scroll.expand(1) and "output 298" in scroll.expand(2) and "Only 200" in scroll.expand(201)
+
+
+def test_a_call_in_wide_characters_fits_the_width() -> None:
+    line = shown(tool(title="$ echo " + "日本語" * 40), scroll=Scroll(look(60), AgentColours())).rstrip("\n")
+    assert "\n" not in line and 50 < cell_width(line) <= 60
+
+
+def test_output_of_the_users_own_command_keeps_its_blank_lines_and_drives_nothing() -> None:
+    scroll = Scroll(look(), AgentColours())
+    assert scroll.output("a\n") + scroll.output("\x1b[2J\nc") == "a\n\n␛[2J\nc\n"
+
+
+def test_what_is_too_long_even_when_expanded_does_not_promise_more() -> None:
+    scroll = Scroll(look(), AgentColours())
+    shown(tool(content="line\n" * 3000), scroll=scroll)
+    out = scroll.expand(1)
+    assert "more lines" in out and "Ctrl-O" not in out and "/expand 1" in scroll.expand(2)
+
+
+def test_a_hire_is_not_told_twice() -> None:
+    hire = events.ToolFinished("lead", "c1", "spawn_teammate", Display("spawn al (coder)"), "Spawned 'al'", False, 0.1)
+    assert shown(hire) == "  ✓ spawn al (coder)  0.1s\n"
+    assert "failed" in shown(hire._replace(is_error=True))

@@ -59,6 +59,14 @@ def test_shows_who_asks_and_how_a_teammate_rests() -> None:
     assert "▲ bob asks" in line and "alice waits for plan review" in line
 
 
+def test_a_teammate_without_progress_is_shown_as_stuck_until_it_goes_on() -> None:
+    shown = board(events.StatusChanged("alice", "working", {}), tool_started("alice", "$ sleep 999"))
+    shown.apply(events.StatusChanged("alice", "working", {"stuck_since": 1.0}), 120.0)
+    assert "alice stuck: $ sleep 999 2m00s" in text(shown.agent_line(120, now=120.0))
+    shown.apply(events.StatusChanged("alice", "working", {}), 121.0)
+    assert "stuck" not in text(shown.agent_line(120, now=121.0))
+
+
 def test_who_is_shut_down_is_gone() -> None:
     assert "alice" not in text(board(events.StatusChanged("alice", "shutdown", {})).agent_line(120, now=0.0))
 
@@ -92,3 +100,8 @@ def test_times_are_short() -> None:
 def test_lines_are_cut_and_wrapped_by_cells() -> None:
     assert clipped([("ab", ""), ("漢字漢字", "31")], 5) == [("ab", ""), ("漢", "31")]
     assert wrapped("漢字ab\n\nc", 3) == ["漢", "字a", "b", "", "c"]
+
+
+def test_of_the_busy_who_find_no_room_it_is_said_how_many_they_are() -> None:
+    made = StatusBoard("lead", [AgentState(f"mate{number}", "working") for number in range(9)])
+    assert text(made.agent_line(40, now=0.0)) == "● mate0 │ ● mate1 │ ● mate2 +7 (6 busy)"

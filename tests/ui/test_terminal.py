@@ -101,6 +101,17 @@ class TestPermission:
                 screen.type("n\r")
                 screen.wait_for(PROMPT, 2)
 
+    @pytest.mark.parametrize("lines", [16, 40])
+    def test_nothing_of_a_command_can_be_pushed_off_the_screen(self, program: Program, lines: int) -> None:
+        command = "echo\t" + "\x7f" * 30 + "\u00ad" * 40 + "\t; rm it"  # all are wider than they look
+        with FakeAPI([tool("bash", command=command), text("x")]) as api:
+            program.url = api.url
+            with Screen(program, columns=50, lines=lines) as screen:
+                screen.wait_for(PROMPT)
+                screen.type("do it\r")
+                screen.wait_for("allow? >>")
+                screen.wait_for("rm it")
+
     def test_what_was_typed_before_the_question_is_no_answer(self, program: Program) -> None:
         with FakeAPI([answer(tool("bash", command="touch made"), stall_after(2)), text("x")]) as api:
             program.url = api.url
@@ -233,9 +244,18 @@ def test_a_choice_is_made_at_the_prompt(program: Program) -> None:
         screen.wait_for(PROMPT)
         screen.type("/permissions\r")
         screen.wait_for("choose >>")
+        screen.wait_for("Esc closes it")
         screen.type("2\r")
         screen.wait_for("· acceptEdits ·")
         screen.wait_for(PROMPT)
+
+
+def test_a_line_for_the_instructions(program: Program) -> None:
+    with Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("# use tabs\r")
+        screen.wait_for("Added to AGENTS.md: use tabs")
+    assert (program.directory / "AGENTS.md").read_text() == "- use tabs\n"
 
 
 def test_the_bell_rings_when_a_question_waits(program: Program) -> None:
@@ -253,6 +273,22 @@ def _once(condition: Callable[[], bool], answer: Any) -> Any:
 
 
 class TestInterrupting:
+    def test_in_a_hook(self, program: Program) -> None:
+        slow = "test -e began && exit 0; touch began; sleep 60"
+        program.settings(hooks={"UserPromptSubmit": [{"hooks": [{"type": "command", "command": slow}]}]})
+        with FakeAPI([text("going on")]) as api:
+            program.url = api.url
+            with Screen(program) as screen:
+                screen.wait_for(PROMPT)
+                screen.type("do it\r")
+                wait_until((program.directory / "began").exists)
+                screen.type("\x03")
+                screen.wait_for("Interrupted")
+                screen.type("go on\r")
+                screen.wait_for("going on")
+        said = str(api.requests[0]["messages"])
+        assert "do it" not in said and "<environment>" in said
+
     def test_in_a_command(self, program: Program) -> None:
         with FakeAPI([tool("bash", command="touch started; sleep 60"), text("going on")]) as api:
             program.url = api.url
@@ -305,6 +341,18 @@ class TestInterrupting:
             screen.wait_for("again leaves")
             screen.type("\x03")
             assert screen.wait_for_end() == 0
+
+
+def test_what_had_streamed_stays_on_the_screen_when_the_user_leaves(program: Program) -> None:
+    with FakeAPI([answer(text("half an answer", pieces=2), stall_after(4))]) as api:
+        program.url = api.url
+        with Screen(program, columns=60) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("work\r")
+            screen.wait_for("half an")
+            screen.type("q\r")
+            assert screen.wait_for_end() == 0
+            assert "half an" in screen.text and "\nGo on with: teamcli --continue" in screen.text
 
 
 def test_an_api_error_brings_the_prompt_back(program: Program) -> None:

@@ -7,6 +7,7 @@ import stat
 
 import pytest
 
+from teamcli.ui.terminal import queued_lines
 from tests.support.fake_api import FakeAPI, answer, said_by_user, stall_after, text, tool
 from tests.support.program import Program
 from tests.support.screen import Screen
@@ -182,6 +183,7 @@ def test_a_command_of_the_users_own_shows_its_output_and_can_be_ended(program: P
         wait_until(lambda: (program.directory / "started").exists())
         screen.wait_for("\nfrom the shell")
         screen.wait_for("\nunfinished")
+        screen.wait_for("Esc interrupts")
         screen.type(keys)
         screen.wait_for("Interrupted")
         assert screen.text.index("\nunfinished") < screen.text.index("Interrupted")
@@ -198,3 +200,11 @@ def test_all_that_a_command_of_the_users_own_prints_is_shown(program: Program) -
         screen.wait_for("xxx")
         screen.wait_for(PROMPT)
     assert all(f"\n{number}\r" in screen.raw for number in range(2, 9000)) and "left out" not in screen.raw
+
+
+def test_of_many_queued_lines_the_newest_are_shown() -> None:
+    texts = [f"line {number}" for number in range(9)]
+    lines = ["".join(text for text, _ in line) for line in queued_lines([*texts, "long " * 30], 60)]
+    assert lines[:2] == ["  8 more queued", "  queued: line 8"]
+    assert lines[2].endswith("…  (Up takes it back)") and len(lines[2]) <= 60
+    assert queued_lines([], 60) == []

@@ -1,0 +1,225 @@
+"""What of a conversation can go when it gets too long, and what takes its place: pure functions on messages.
+
+Old tool results go first. Where that is not enough, everything goes but the words of the newest turn and the last steps
+of the work, and a summary comes to stand before them. A call and its result stay together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from teamcli.agent.prompt import FACTS_FRAME
+from teamcli.llm.types import Block, Message, encode
+
+COMPACTION = "compaction"
+"""The kind of the transcript line."""
+BYTES_PER_TOKEN = 3.5
+"""A cautious guess for text that no model has counted yet."""
+NEWEST_RESULTS = 8
+"""So many results stay whole when old ones are shortened."""
+LONG_RESULT = 1_000
+"""Characters from which on to shorten a result is worth it."""
+RESULT_BEGINNING = 200
+LONGEST_PART = 2_000
+"""Characters of one part of a conversation that is told as plain text."""
+LEFT_OUT = (
+    "[... {:,} more characters of this old result are left out to save room; call the tool again if you need them]"
+)
+
+COMPACTED_FRAME = "<compacted>"
+NOTE_FRAME, TEAM_FRAME, MAIL_FRAME = "<note>", "<team>", "<message "
+SUMMARY_SYSTEM = "You summarise conversations of a coding agent so that it can go on without them."
+INSTRUCTION = """\
+<note>This conversation is getting too long and will be replaced by a summary, which you write now. Call no tools; \
+answer with the summary alone. Whoever goes on has nothing else, so say all that is needed, briefly and exactly:
+- what the user (or the lead) wants and has decided, and what is still to be done
+- what was done: files read and changed, with paths; commands and what came of them
+- what was found out: names, values, errors and their causes, in their exact words where these matter
+- who was told or asked what, and which questions and promises are open
+- where the work stands now, and the next step{focus}</note>"""
+FOCUS = "\nThe user asks to keep above all: "
+OPENING = """\
+<compacted>
+The conversation up to here was too long and is replaced by this summary of it.
+<summary>
+{}
+</summary>
+What follows is word for word as it was.
+</compacted>"""
+_OUR_ENDS = re.compile(r"</(?=\s*(?:summary|compacted)\b)", re.IGNORECASE)
+
+
+class Compaction(NamedTuple):
+    """What took the place of what. To apply it gives the same messages, live and when a transcript is read."""
+
+    shortened: Mapping[str, str]
+    """What results say from now on, by the id of their call."""
+    opening: tuple[Block, ...] = ()
+    """The first message from now on; empty where results were shortened and that was all."""
+    kept: int = 0
+    """How many of the last messages stay behind the opening."""
+    tokens_before: int = 0
+    tokens_after: int = 0
+
+    def applied_to(self, messages: Sequence[Message]) -> list[Message]:
+        if not self.opening:
+            return [_with_results(message, self.shortened) for message in messages]
+        tail = messages[max(0, len(messages) - self.kept) :]
+        return [Message("user", self.opening), *(_with_results(message, self.shortened) for message in tail)]
+
+    def to_row(self) -> dict[str, Any]:
+        return {"kind": COMPACTION, **self._asdict(), "opening": list(self.opening)}
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any], is_block: Callable[[object, str], bool]) -> Compaction:
+        """Tolerant: what makes no sense in it changes nothing."""
+        shortened, opening = row.get("shortened"), row.get("opening")
+        texts = shortened.items() if isinstance(shortened, dict) else ()
+        blocks = opening if isinstance(opening, list) else ()
+        return cls(
+            {id: text for id, text in texts if isinstance(text, str)},
+            tuple(block for block in blocks if is_block(block, "user")),
+            _count(row, "kept"),
+            _count(row, "tokens_before"),
+            _count(row, "tokens_after"),
+        )
+
+
+class Cut(NamedTuple):
+    """Where a conversation is cut for a summary."""
+
+    words: tuple[Block, ...]
+    """What the agent was told in its newest turn and would be gone."""
+    kept: int
+    """How many messages stay behind the cut; the first of them is an answer."""
+    dropped_bytes: int
+
+
+def size(messages: Sequence[Message]) -> int:
+    """Bytes on the wire."""
+    return sum(len(message.encoded) for message in messages)
+
+
+def guess_tokens(size_bytes: int) -> int:
+    return int(size_bytes / BYTES_PER_TOKEN)
+
+
+def long_results(messages: Sequence[Message], exempt: Collection[str], newest: int = NEWEST_RESULTS) -> dict[str, str]:
+    """Results that can be shortened, by the id of their call, with what takes their place.
+
+    Not the `newest`, and none of the tools in `exempt`.
+    """
+    tools = {block["id"]: block["name"] for block in _blocks(messages, "tool_use")}
+    results = list(_blocks(messages, "tool_result"))
+    old = results[: max(0, len(results) - newest)]
+    texts = {block["tool_use_id"]: _result_text(block) for block in old}
+    return {
+        id: text[:RESULT_BEGINNING] + LEFT_OUT.format(len(text) - RESULT_BEGINNING)
+        for id, text in texts.items()
+        if len(text) > LONG_RESULT and tools.get(id) not in exempt
+    }
+
+
+def cut(messages: Sequence[Message], tail_bytes: int, mail_is_work: bool = False) -> Cut:
+    """Cut before the newest turn, or later where more than `tail_bytes` would stay; the last step stays whole.
+
+    `mail_is_work`: mail begins a turn as much as what a user says.
+    """
+    turn = _newest_turn(messages, mail_is_work)
+    answers = [n for n in range(turn + 1, len(messages)) if messages[n].role == "assistant"]
+    start = next((n for n in answers if size(messages[n:]) <= tail_bytes), answers[-1] if answers else len(messages))
+    words = _words(messages[turn:start], tail_bytes)
+    dropped = size(messages[:start]) - len(encode(words))
+    return Cut(words, len(messages) - start, dropped if start > 1 else 0)
+
+
+def instruction(focus: str) -> str:
+    """What the model is asked for; `focus` are the user's words, and may be empty."""
+    return INSTRUCTION.format(focus=f"{FOCUS}{focus}" if focus else "")
+
+
+def framed_summary(text: str) -> str:
+    """In a frame that nothing in it can close."""
+    return OPENING.format(_OUR_ENDS.sub(r"<\/", text.strip()))
+
+
+def as_text(messages: Sequence[Message], limit_bytes: int) -> str:
+    """The conversation told as plain text, its middle left out where it is longer; for a request that always fits."""
+    text = "\n\n".join(f"{message.role}: {_part(block)}" for message in messages for block in message.content)
+    half = int(len(text) * limit_bytes / max(1, len(encode(text)))) // 2
+    return text if len(text) <= 2 * half else f"{text[:half]}\n[... the middle is left out ...]\n{text[-half:]}"
+
+
+def _newest_turn(messages: Sequence[Message], mail_is_work: bool) -> int:
+    """Where it begins: with what the user said last, or else with the last mail."""
+    starts = [n for n, message in enumerate(messages) if message.role == "user" and _begins_turn(message)]
+    spoken = [n for n in starts if mail_is_work or any(not _is_mail(block) for block in _told(messages[n]))]
+    return (spoken or starts or [0])[-1]
+
+
+def _begins_turn(message: Message) -> bool:
+    return bool(_told(message)) and all(block["type"] != "tool_result" for block in message.content)
+
+
+def _words(messages: Sequence[Message], limit_bytes: int) -> tuple[Block, ...]:
+    """What began the turn, and of what was said in between the newest that fits."""
+    first = _told(messages[0]) if messages else []
+    later = [block for message in messages[1:] if message.role == "user" for block in _told(message)]
+    room = limit_bytes
+    fitting = 0
+    for block in reversed(later):
+        room -= len(encode(block))
+        if room < 0:
+            break
+        fitting += 1
+    return (*first, *later[len(later) - fitting :])
+
+
+def _told(message: Message) -> list[Block]:
+    """What was said to the agent, without what the program says by itself and says anew."""
+    ours = (COMPACTED_FRAME, NOTE_FRAME, TEAM_FRAME, FACTS_FRAME)
+    said = (block for block in message.content if block["type"] != "tool_result")
+    return [block for block in said if not str(block.get("text", "")).startswith(ours)]
+
+
+def _is_mail(block: Block) -> bool:
+    return str(block.get("text", "")).startswith(MAIL_FRAME)
+
+
+def _with_results(message: Message, texts: Mapping[str, str]) -> Message:
+    content = tuple(_with_text(block, texts.get(block.get("tool_use_id", ""))) for block in message.content)
+    return Message(message.role, content) if content != message.content else message
+
+
+def _with_text(result: Block, text: str | None) -> Block:
+    return result if text is None else {**result, "content": text}
+
+
+def _blocks(messages: Sequence[Message], kind: str) -> Iterator[Block]:
+    return (block for message in messages for block in message.content if block["type"] == kind)
+
+
+def _part(block: Block) -> str:
+    match block["type"]:
+        case "text":
+            text = str(block["text"])
+        case "tool_use":
+            text = f"calls {block['name']} {encode(block['input']).decode()}"
+        case "tool_result":
+            text = f"result: {_result_text(block)}"
+        case other:
+            text = f"({other})"
+    half = LONGEST_PART // 2
+    return text if len(text) <= LONGEST_PART else f"{text[:half]} [...] {text[-half:]}"
+
+
+def _result_text(block: Block) -> str:
+    content = block.get("content", "")
+    return content if isinstance(content, str) else encode(content).decode()
+
+
+def _count(row: Mapping[str, Any], name: str) -> int:
+    value = row.get(name)
+    return value if isinstance(value, int) and value >= 0 else 0

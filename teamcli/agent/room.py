@@ -1,0 +1,250 @@
+"""Keeps an agent's conversation within what its model can read: decides when, asks for a summary, records it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from teamcli.agent import events
+from teamcli.agent.compaction import (
+    NEWEST_RESULTS,
+    SUMMARY_SYSTEM,
+    Compaction,
+    as_text,
+    cut,
+    framed_summary,
+    guess_tokens,
+    instruction,
+    long_results,
+    size,
+)
+from teamcli.agent.conversation import append_message, text_block
+from teamcli.agent.events import Notice, Severity
+from teamcli.agent.hooks import PRE_COMPACT, HookEvent
+from teamcli.cancel import CancelScope
+from teamcli.errors import ContextTooLong, ModelError, StreamInterrupted
+from teamcli.llm import types as llm_types
+from teamcli.llm.pricing import context_tokens
+from teamcli.llm.types import Message, Preamble, Reply, Request, StreamEvent
+
+if TYPE_CHECKING:
+    from teamcli.agent.loop import Agent
+
+ENOUGH = 0.75
+"""Shortening suffices when it brings the conversation down to this share of where compaction begins."""
+TAIL_SHARE, MOST_TAIL_TOKENS = 8, 20_000
+"""What stays word for word behind a summary: an eighth of the window, and never more than so many tokens, but for the
+last step, which the model may not have read yet."""
+MOST_BYTES_PER_TOKEN = 8.0
+WORTH_BYTES = 2_000
+"""A summary of less than this would gain nothing."""
+SIGN_OF_LIFE_SECONDS = 1.0
+GIVES_A_SUMMARY = ("end_turn", "stop_sequence", "max_tokens")
+
+
+@dataclass
+class Room:
+    """How much an agent's model reads, and what compaction must know of the agent."""
+
+    window: Callable[[str], int] = context_tokens
+    """Tokens that a model reads."""
+    share: float = 0.8
+    """How full the window may get."""
+    may_ask: bool = True
+    """Whether the model can write a summary; else results are shortened, and that is all."""
+    exempt: frozenset[str] = frozenset()
+    """Tools whose results cannot be had again."""
+    mail_is_work: bool = False
+    """Whether it works for others, and their mail is what a user's line is to the lead."""
+    restate: Callable[[], Sequence[str]] = tuple
+    """What the agent must know whatever a summary says: who it is, its team, open requests."""
+    learned: dict[str, int] = field(default_factory=dict)
+    """Windows that turned out to be smaller than was thought, by model."""
+    tries_from: int = 0
+    """Tokens below which it is left alone, so that what brings nothing is not tried at every step."""
+
+    def limit(self, model: str) -> int:
+        return min(self.window(model), self.learned.get(model, self.window(model)))
+
+
+def make_room(agent: Agent, cancel: CancelScope) -> None:
+    """Before a model call: compact a conversation that is nearly full. A failure is told and changes nothing.
+
+    Raises: Cancelled, LimitReached, StateError
+    """
+    window, used = agent.room.limit(agent.preamble.model), _used(agent)
+    if used < max(agent.room.share * window, agent.room.tries_from):
+        return
+    agent.room.tries_from = used + window // 20
+    _try(agent, _Wish(int(ENOUGH * agent.room.share * window), fits=used < window), cancel)
+
+
+def force_room(agent: Agent, cancel: CancelScope) -> bool:
+    """After the endpoint has called the conversation too long; whether there is more room now.
+
+    Raises: Cancelled, LimitReached, StateError
+    """
+    used = max(_used(agent), int(_bytes(agent) / MOST_BYTES_PER_TOKEN))
+    window = agent.room.learned[agent.preamble.model] = min(agent.room.limit(agent.preamble.model), used)
+    return _try(agent, _Wish(min(used // 2, int(ENOUGH * agent.room.share * window)), fits=False), cancel)
+
+
+def compact(agent: Agent, focus: str, cancel: CancelScope) -> bool:
+    """As the user wishes, with words about what matters most; false where there is nothing to compact.
+
+    Raises: ModelError, ConfigError, Cancelled, LimitReached
+    """
+    return _compact(agent, _Wish(0 if focus else _used(agent) // 2, focus, by_hand=True), cancel)
+
+
+@dataclass(frozen=True)
+class _Wish:
+    goal_tokens: int
+    """Where shortening is enough."""
+    focus: str = ""
+    fits: bool = True
+    """Whether the model can still read the whole conversation."""
+    by_hand: bool = False
+
+
+def _try(agent: Agent, wish: _Wish, cancel: CancelScope) -> bool:
+    try:
+        return _compact(agent, wish, cancel)
+    except ModelError as e:
+        text = f"The conversation could not be compacted and stays as it is: {e}"
+        agent.emit(Notice(agent.name, text, Severity.WARNING))
+        return False
+
+
+def _compact(agent: Agent, wish: _Wish, cancel: CancelScope) -> bool:
+    done = _shortened(agent, NEWEST_RESULTS)
+    if done is None or done.tokens_after > wish.goal_tokens:
+        summarised = _summarised(agent, wish, cancel) if agent.room.may_ask else None
+        done = summarised or (done if wish.fits else _shortened(agent, 0))
+    if done is None:
+        return False
+    agent.conversation.compact(done)
+    agent.room.tries_from = done.tokens_after + agent.room.limit(agent.preamble.model) // 10
+    agent.emit(events.Compacted(agent.name, done.tokens_before, done.tokens_after, bool(done.opening)))
+    return True
+
+
+def _shortened(agent: Agent, newest: int) -> Compaction | None:
+    results = long_results(agent.conversation.messages, agent.room.exempt, newest)
+    return _measured(agent, Compaction(results)) if results else None
+
+
+def _summarised(agent: Agent, wish: _Wish, cancel: CancelScope) -> Compaction | None:
+    messages = agent.conversation.messages
+    window, ratio = agent.room.limit(agent.preamble.model), _bytes_per_token(agent)
+    found = cut(messages, int(min(window // TAIL_SHARE, MOST_TAIL_TOKENS) * ratio), agent.room.mail_is_work)
+    if found.dropped_bytes < (1 if wish.by_hand else WORTH_BYTES):
+        return None
+    if (heard := _as_hooks_wish(agent, wish, cancel)) is None:
+        return None
+    tail = messages[len(messages) - found.kept :]
+    is_too_much = size(tail) > window * ratio / 2
+    shortened = long_results(tail, agent.room.exempt, newest=0) if is_too_much else {}
+    told = [framed_summary(_ask_for_summary(agent, heard, cancel)), *agent.room.restate()]
+    return _measured(agent, Compaction(shortened, (*map(text_block, told), *found.words), found.kept))
+
+
+def _as_hooks_wish(agent: Agent, wish: _Wish, cancel: CancelScope) -> _Wish | None:
+    """The wish, with what hooks want to be kept; None where one objects to a summary."""
+    trigger = "manual" if wish.by_hand else "auto"
+    if not agent.hooks.concern(PRE_COMPACT, trigger):
+        return wish
+    fields = {"trigger": trigger, "custom_instructions": wish.focus}
+    ruling = agent.hooks.fire(HookEvent(PRE_COMPACT, agent.name, fields, trigger), cancel)
+    if ruling.objection is not None:
+        text = f"A hook has kept the conversation from being summarised: {ruling.objection}"
+        agent.emit(Notice(agent.name, text, Severity.WARNING))
+        return None
+    return replace(wish, focus="\n".join(filter(None, (wish.focus, ruling.context))))
+
+
+def _measured(agent: Agent, compaction: Compaction) -> Compaction:
+    before, after = agent.conversation.messages, compaction.applied_to(agent.conversation.messages)
+    saved = int((size(before) - size(after)) / _bytes_per_token(agent))
+    used = _used(agent)
+    return compaction._replace(tokens_before=used, tokens_after=max(0, used - saved))
+
+
+def _used(agent: Agent) -> int:
+    """How many tokens the next request would have."""
+    history = agent.conversation.history
+    if not history.tokens:
+        return guess_tokens(_bytes(agent))
+    return history.tokens + guess_tokens(size(history.uncounted))
+
+
+def _bytes_per_token(agent: Agent) -> float:
+    """As the model has counted this conversation so far; some endpoints count only a part."""
+    return min(MOST_BYTES_PER_TOKEN, _bytes(agent) / max(1, _used(agent)))
+
+
+def _bytes(agent: Agent) -> int:
+    return len(agent.preamble.encoded) + size(agent.conversation.messages)
+
+
+def _ask_for_summary(agent: Agent, wish: _Wish, cancel: CancelScope) -> str:
+    """Raises: ModelError, Cancelled, LimitReached."""
+    for request in _requests(agent, wish):
+        agent.meter.check()
+        try:
+            reply = _ask(agent, request, cancel)
+        except ContextTooLong:
+            continue
+        if reply.stop_reason in GIVES_A_SUMMARY and reply.text.strip():
+            return reply.text
+    raise ModelError("the model gave no summary")
+
+
+def _requests(agent: Agent, wish: _Wish) -> Iterator[Request]:
+    """The conversation as the model has it in its cache, then, should that not do, told in words and without tools."""
+    preamble, messages = agent.preamble, list(agent.conversation.messages)
+    asked = text_block(instruction(wish.focus))
+    window = agent.room.limit(preamble.model)
+    if wish.fits:
+        whole = list(messages)
+        append_message(whole, Message("user", (asked,)))
+        yield Request(preamble, tuple(whole))
+    told = text_block(as_text(messages, int(window * _bytes_per_token(agent) / 2)))
+    plain = Preamble(preamble.model, SUMMARY_SYSTEM, (), max(1, min(preamble.max_tokens, window // 4)), caching=False)
+    yield Request(plain, (Message("user", (told, asked)),))
+
+
+def _ask(agent: Agent, request: Request, cancel: CancelScope) -> Reply:
+    cancel.check()
+    try:
+        reply = agent.llm.stream(request, _signs_of_life(agent), cancel)
+    except StreamInterrupted as e:
+        if e.partial is not None:
+            _book(agent, e.partial)
+        raise
+    _book(agent, reply)
+    return reply
+
+
+def _book(agent: Agent, reply: Reply) -> None:
+    cost = agent.price(reply.usage, agent.preamble.model)
+    agent.meter.book(reply.usage, 0, cost)
+    model = reply.model or agent.preamble.model
+    agent.emit(events.Answered(agent.name, model, reply.stop_reason, reply.usage, cost))
+
+
+def _signs_of_life(agent: Agent) -> Callable[[StreamEvent], None]:
+    """A summary is no answer to anybody: only that it comes is told, and what hinders it."""
+    told = 0.0
+
+    def on_event(event: StreamEvent) -> None:
+        nonlocal told
+        if isinstance(event, llm_types.RetryScheduled):
+            agent.emit(events.RetryScheduled(agent.name, *event))
+        elif time.monotonic() >= told + SIGN_OF_LIFE_SECONDS:
+            told = time.monotonic()
+            agent.emit(events.StillArriving(agent.name))
+
+    return on_event

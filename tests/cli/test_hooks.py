@@ -1,0 +1,336 @@
+"""Hooks from the outside: commands of the user's own that have a say in what agents do."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from teamcli.settings import HOOK_EVENTS
+from tests.support.answers import answer, result_text, said_by_user, tool_results
+from tests.support.fake_api import FakeAPI, text, tool
+from tests.support.program import ROOT, Program
+from tests.support.team_script import TeamScript
+
+BYPASS = ("--permission-mode", "bypassPermissions")
+DOCUMENTED = (ROOT / "docs/hooks.md").read_text(encoding="utf-8")
+
+
+def hook(command: str, matcher: str = "", **more: object) -> dict[str, Any]:
+    group = {"hooks": [{"type": "command", "command": command, **more}]}
+    return {"matcher": matcher, **group} if matcher else group
+
+
+def says(**fields: object) -> str:
+    """A command that prints this object."""
+    return f"echo '{json.dumps(fields)}'"
+
+
+def about_call(**fields: object) -> str:
+    return says(hookSpecificOutput={"hookEventName": "PreToolUse", **fields})
+
+
+def results(api: FakeAPI, request: int = 1) -> list[dict[str, Any]]:
+    return tool_results(api.requests[request])
+
+
+class TestPreToolUse:
+    def test_exit_2_blocks_with_stderr_as_the_result_and_others_run(self, program: Program) -> None:
+        guard = "grep -q 'rm ' && { echo no deleting here >&2; exit 2; }; exit 0"
+        program.settings(hooks={"PreToolUse": [hook(guard, "bash")]})
+        (program.directory / "a").touch()
+        calls = [tool("bash", command="rm a"), tool("bash", command="touch b"), tool("read_file", path="a")]
+        with FakeAPI([answer(*calls), text("done")]) as api:
+            program.url = api.url
+            ran = program.run("-p", "x", *BYPASS, "--output-format", "json")
+        blocked, *others = results(api)
+        assert (result_text(blocked), blocked["is_error"]) == ("no deleting here", True)
+        assert not any(result.get("is_error") for result in others)
+        assert sorted(p.name for p in program.directory.iterdir()) == [".team", "a", "b"]
+        assert ran.code == 0  # nobody would have been asked
+        assert [d["reason"] for d in ran.json["permission_denials"]] == ["no deleting here"]
+
+    def test_it_is_told_what_happens_and_never_the_key(self, program: Program) -> None:
+        program.settings(hooks={"PreToolUse": [hook("cat > told.json; env > env.txt; pwd > pwd.txt")]})
+        with FakeAPI([tool("bash", "toolu_1", command="true"), text("done")]) as api:
+            program.url = api.url
+            session = program.run("-p", "x", *BYPASS, "--output-format", "json").json["session_id"]
+        told = json.loads((program.directory / "told.json").read_text())
+        assert told == {
+            "hook_event_name": "PreToolUse",
+            "agent": "lead",
+            "session_id": session,
+            "transcript_path": str(program.directory / ".team/transcripts/lead.jsonl"),
+            "cwd": str(program.directory),
+            "permission_mode": "bypassPermissions",
+            "tool_name": "bash",
+            "tool_input": {"command": "true"},
+            "tool_use_id": "toolu_1",
+        }
+        seen = (program.directory / "env.txt").read_text()
+        assert program.key not in seen + str(told)
+        assert f"CLAUDE_PROJECT_DIR={program.directory}\n" in seen
+        assert (program.directory / "pwd.txt").read_text() == f"{program.directory}\n"
+
+    def test_changed_input_is_validated_and_judged_again(self, program: Program) -> None:
+        program.settings(
+            permissions={"deny": ["write_file(secret/**)"]},
+            hooks={
+                "PreToolUse": [
+                    hook(about_call(updatedInput={"path": "b.txt", "content": "changed"}), "write_file"),
+                    hook("grep -q b.txt && touch second-hook-sees-it", "write_file"),
+                    hook(about_call(updatedInput={"command": 5}), "bash"),
+                    hook(about_call(updatedInput={"path": "secret/x", "old_text": "a", "new_text": "b"}), "edit_file"),
+                ]
+            },
+        )
+        write, edit = (
+            tool("write_file", path="a.txt", content="x"),
+            tool("edit_file", path="q", old_text="1", new_text=""),
+        )
+        with FakeAPI([answer(write, tool("bash", command="true"), edit), text("done")]) as api:
+            program.url = api.url
+            ran = program.run("-p", "x", "--permission-mode", "acceptEdits")
+        written, invalid, denied = map(result_text, results(api))
+        assert "b.txt" in written and (program.directory / "b.txt").read_text() == "changed"
+        assert not (program.directory / "a.txt").exists() and (program.directory / "second-hook-sees-it").exists()
+        assert "Invalid input for bash: command" in invalid
+        assert "write_file(secret/**) denies" in denied
+        assert "A hook has changed this call" in ran.err
+
+    def test_it_may_spare_a_question_or_make_one_but_lifts_no_rule(self, program: Program) -> None:
+        allow, ask = about_call(permissionDecision="allow"), about_call(permissionDecision="ask")
+        deny = about_call(permissionDecision="deny", permissionDecisionReason="not on Fridays")
+        program.settings(
+            permissions={"deny": ["bash(touch denied)"], "ask": ["bash(touch asked)"]},
+            hooks={
+                "PreToolUse": [hook(allow, "bash"), hook(ask, "read_file"), hook(allow, "glob"), hook(deny, "glob")]
+            },
+        )
+        (program.directory / "f").touch()
+        calls = [tool("bash", command=f"touch {name}") for name in ("free", "denied", "asked")]
+        with FakeAPI([answer(*calls, tool("read_file", path="f"), tool("glob", pattern="*")), text("done")]) as api:
+            program.url = api.url
+            ran = program.run("-p", "x")
+        free, denied, asked, read, globbed = map(result_text, results(api))
+        assert (program.directory / "free").exists() and free == "(no output)"
+        assert "denies this call" in denied and "asks before each such call" in asked
+        assert "A hook asks before this call, and nobody can be asked" in read
+        assert globbed == "not on Fridays" and ran.code == 4
+
+    def test_any_other_failure_is_told_and_blocks_nothing(self, program: Program) -> None:
+        failing = ["echo oops >&2; exit 1", "echo '{not json'", "sleep 60", "kill -9 $$", about_call(updatedInput=5)]
+        hooks = [hook(command, timeout=0.2 if "sleep" in command else 30) for command in failing]
+        program.settings(hooks={"PreToolUse": hooks, "Tomorrow": [hook("exit 2")]})
+        with FakeAPI([tool("bash", command="touch made"), text("done")]) as api:
+            program.url = api.url
+            ran = program.run("-p", "x", *BYPASS)
+        assert ran.code == 0 and (program.directory / "made").exists()
+        assert "hook `echo oops >&2; exit 1` failed and is ignored: exit code 1: oops" in ran.err
+        assert "hook `sleep 60` failed and is ignored: it took too long" in ran.err
+        assert "SIGKILL" in ran.err and "updatedInput" in ran.err and ran.err.count("failed and is ignored") == 5
+        assert "Hooks for Tomorrow are never run" in ran.err
+
+    def test_matchers_are_whole_regular_expressions_and_know_other_names_of_tools(self, program: Program) -> None:
+        matchers = ("bash|glob", "Bash", "bas", ".*", "*", "Read")
+        program.settings(hooks={"PreToolUse": [hook(f"echo '{each}' >> heard", each) for each in matchers]})
+        with FakeAPI([tool("bash", command="true"), text("done")]) as api:
+            program.url = api.url
+            program.run("-p", "x", *BYPASS)
+        assert (program.directory / "heard").read_text().splitlines() == ["bash|glob", "Bash", ".*", "*"]
+
+
+def test_after_a_call_a_hook_may_add_to_its_result(program: Program) -> None:
+    program.settings(
+        hooks={
+            "PostToolUse": [
+                hook("cat > told.json; echo 'a.py: line 1 is bad </note>' >&2; exit 2", "write_file"),
+                hook(says(hookSpecificOutput={"additionalContext": "mind the style"}), "write_file"),
+                hook(says(decision="block", reason="tests fail", systemMessage="for the user"), "bash"),
+            ]
+        }
+    )
+    calls = [tool("write_file", path="a.py", content="x"), tool("bash", command="echo hi; exit 3")]
+    with FakeAPI([answer(*calls), text("done")]) as api:
+        program.url = api.url
+        ran = program.run("-p", "x", *BYPASS)
+    wrote, shell = map(result_text, results(api))
+    assert wrote.startswith("Wrote 1 bytes to a.py") and "line 1 is bad <\\/note>\nmind the style\n</note>" in wrote
+    assert shell.startswith("hi") and "PostToolUse hook says:\ntests fail" in shell
+    told = json.loads((program.directory / "told.json").read_text())
+    assert told["tool_response"]["content"].startswith("Wrote 1 bytes") and told["tool_response"]["is_error"] is False
+    assert "for the user" in ran.err
+
+
+def test_a_line_of_the_users_may_be_blocked_or_gets_more_to_say(program: Program) -> None:
+    guard = "grep -q password && { echo no secrets please >&2; exit 2; }; echo today is Friday"
+    program.settings(hooks={"UserPromptSubmit": [hook(guard)], "SessionStart": [hook("echo be brief; cat", "startup")]})
+    with FakeAPI([text("ok")]) as api:
+        program.url = api.url
+        ran = program.run(stdin="my password is x\nhello\n")
+        assert ran.code == 1 and "A hook has blocked this line: no secrets please" in ran.out
+        assert program.run("-p", "password", "--output-format", "json").json["result"] == "no secrets please"
+    said = said_by_user(api.requests[0])
+    assert said.startswith("hello") and "<environment>" in said and "password" not in said
+    assert "UserPromptSubmit hook says:\ntoday is Friday" in said
+    assert '"source": "startup"' in said and "be brief" in said
+
+
+class TestStop:
+    def test_sends_the_agent_back_to_work_until_it_is_content(self, program: Program) -> None:
+        program.settings(hooks={"Stop": [hook("test -e done.txt || { echo done.txt is missing >&2; exit 2; }")]})
+        with FakeAPI([text("I am done"), tool("write_file", path="done.txt", content="x"), text("now I am")]) as api:
+            program.url = api.url
+            assert program.run("-p", "x", *BYPASS).out == "now I am\n"
+        assert "Stop hook says:\ndone.txt is missing" in said_by_user(api.requests[1])
+
+    def test_not_for_ever(self, program: Program) -> None:
+        program.settings(hooks={"Stop": [hook("cat >> told; echo >> told; echo more >&2; exit 2")]})
+        with FakeAPI([text(str(n)) for n in range(4)]) as api:
+            program.url = api.url
+            ran = program.run("-p", "x")
+        assert (ran.code, ran.out) == (0, "3\n") and "still objects after 3 more tries" in ran.err
+        told = [json.loads(line) for line in (program.directory / "told").read_text().splitlines()]
+        assert [each["stop_hook_active"] for each in told] == [False, True, True, True]
+        assert told[0]["last_assistant_message"] == "0"
+
+
+def test_a_teammate_about_to_rest_is_sent_back_and_the_lead_hears_only_its_last_words(program: Program) -> None:
+    wants_more = "test -e asked || { touch asked; cat > told.json; echo and the tests? >&2; exit 2; }"
+    program.settings(hooks={"TeammateIdle": [hook(wants_more)], "PreToolUse": [hook("cat >> calls")]})
+    script = TeamScript(
+        lead=[tool("spawn_teammate", name="alice", role="coder", prompt="go"), text("waiting"), text("fine")],
+        alice=[text("written"), tool("bash", command="true"), text("tested")],
+    )
+    with FakeAPI(script) as api:
+        program.url = api.url
+        assert program.run("-p", "x", *BYPASS).out == "fine\n"
+    assert "TeammateIdle hook says:\nand the tests?" in said_by_user(script.requests["alice"][1])
+    assert "tested" in said_by_user(script.requests["lead"][-1])
+    assert json.loads((program.directory / "told.json").read_text())["agent"] == "alice"
+    assert '"agent": "alice"' in (program.directory / "calls").read_text()
+
+
+def test_sessions_begin_and_end(program: Program) -> None:
+    events = ("SessionStart", "SessionEnd")
+    program.settings(hooks={name: [hook("cat >> heard; echo >> heard", timeout=30)] for name in events})
+    program.run(stdin="run true\n/clear\nrun true\n")
+    program.run("-p", "run true", "--continue")
+    heard = [(each["hook_event_name"], each.get("source") or each["reason"]) for each in program.lines("heard")]
+    assert heard == [
+        ("SessionStart", "startup"),
+        ("SessionEnd", "clear"),
+        ("SessionStart", "clear"),
+        ("SessionEnd", "exit"),
+        ("SessionStart", "resume"),
+        ("SessionEnd", "exit"),
+    ]
+
+
+def test_a_hook_may_say_what_a_summary_keeps_or_that_there_is_none(program: Program) -> None:
+    guard = "grep -q secret && { echo not now >&2; exit 2; }; echo the ticket numbers"
+    program.settings(hooks={"PreCompact": [hook(guard, "manual"), hook("touch never", "auto")]})
+    with FakeAPI([text("a"), text("b"), text("SO FAR"), text("c")]) as api:
+        program.url = api.url
+        ran = program.run(stdin=f"one {'x ' * 2000}\ntwo\n/compact secret\n/compact names\nthree\n")
+    assert "kept the conversation from being summarised: not now" in ran.out
+    assert "keep above all: names\nthe ticket numbers" in said_by_user(api.requests[2])
+    assert "SO FAR" in str(api.requests[3]["messages"]) and not (program.directory / "never").exists()
+
+
+class TestExamples:
+    """Those of docs/hooks.md, as they stand there."""
+
+    def test_are_run_here_one_and_all(self) -> None:
+        assert len(examples()) == 5 and all(set(each["hooks"]) <= set(HOOK_EVENTS) for each in examples())
+
+    def test_a_guard(self, program: Program) -> None:
+        program.settings(**examples()[0])
+        with FakeAPI([answer(tool("bash", command="git push"), tool("bash", command="echo hi")), text("ok")]) as api:
+            program.url = api.url
+            program.run("-p", "x", *BYPASS)
+        assert [result_text(result) for result in results(api)] == ["Pushing is my business.", "hi"]
+
+    def test_a_check_of_what_was_written(self, program: Program) -> None:
+        program.settings(**examples()[1])
+        write_scripts(program)
+        calls = [tool("write_file", path=name, content="x = (\n") for name in ("a.py", "a.txt")]
+        with FakeAPI([answer(*calls), text("ok")]) as api:
+            program.url = api.url
+            program.run("-p", "x", *BYPASS)
+        bad, good = map(result_text, results(api))
+        assert "a.py:1: '(' was never closed" in bad and "hook" not in good
+
+    def test_work_until_the_tests_pass(self, program: Program) -> None:
+        program.settings(**examples()[2])
+        (program.directory / "Makefile").write_text("test:\n\ttest -e fixed || { echo 1 failed; false; }\n")
+        with FakeAPI([text("done"), tool("bash", command="touch fixed"), text("fixed")]) as api:
+            program.url = api.url
+            assert program.run("-p", "x", *BYPASS).out == "fixed\n"
+        assert "1 failed" in said_by_user(api.requests[1])
+
+    def test_a_call_that_is_changed(self, program: Program) -> None:
+        program.settings(**examples()[3])
+        write_scripts(program)
+        (program.directory / "Makefile").write_text("all:\n\techo built\n")
+        with FakeAPI([tool("bash", command="make"), text("ok")]) as api:
+            program.url = api.url
+            assert program.run("-p", "x").code == 0
+        assert [result_text(result) for result in results(api)] == ["built"]
+
+    def test_something_to_know(self, program: Program) -> None:
+        program.settings(**examples()[4])
+        (program.directory / "on-call.txt").write_text("Ada")
+        with FakeAPI([text("ok")]) as api:
+            program.url = api.url
+            program.run("-p", "x")
+        assert "On call today: Ada" in said_by_user(api.requests[0])
+
+
+def examples() -> list[dict[str, Any]]:
+    return [json.loads(found) for found in re.findall(r"^```json\n(.*?)^```", DOCUMENTED, re.DOTALL | re.MULTILINE)]
+
+
+def write_scripts(program: Program) -> None:
+    (program.directory / ".team").mkdir()
+    for name, script in re.findall(r"^```python\n# (\S+)\n(.*?)^```", DOCUMENTED, re.DOTALL | re.MULTILINE):
+        (program.directory / name).write_text(script)
+
+
+class TestTrust:
+    def test_hooks_of_a_project_wait_for_it(self, program: Program) -> None:
+        (program.directory / ".team").mkdir()
+        hooks = {"PreToolUse": [hook("touch ran")]}
+        (program.directory / ".team/settings.json").write_text(json.dumps({"hooks": hooks}))
+        ran = program.run("-p", "run true", *BYPASS)
+        assert "not trusted (--trust): hooks in .team/settings.json, which run commands" in ran.err
+        assert "loosen" not in ran.err and not (program.directory / "ran").exists()
+        assert "hooks" not in program.run("-p", "run true", *BYPASS, "--trust").err
+        assert (program.directory / "ran").exists()
+
+    def test_hooks_of_all_files_add_up(self, program: Program) -> None:
+        program.settings(hooks={"PreToolUse": [hook("echo user >> heard")]})
+        (program.directory / ".team").mkdir()
+        for name in ("settings.json", "settings.local.json"):
+            hooks = {"PreToolUse": [hook(f"echo {name} >> heard")]}
+            (program.directory / ".team" / name).write_text(json.dumps({"hooks": hooks}))
+        program.run("-p", "run true", *BYPASS, "--trust")
+        assert (program.directory / "heard").read_text().split() == ["user", "settings.json", "settings.local.json"]
+
+
+@pytest.mark.parametrize(
+    ("hooks", "said"),
+    [
+        ({"PreToolUse": [hook("x", "(")]}, "hooks.PreToolUse.0.matcher: should be a regular expression"),
+        ({"PreToolUse": [{"hooks": [{"type": "http"}]}]}, "hooks.PreToolUse.0.hooks.0.command: should be given"),
+        ({"PreToolUse": [hook("x", type="prompt")]}, "hooks.PreToolUse.0.hooks.0.type: should be one of command"),
+        ({"PreToolUse": [{"matcher": "x"}]}, "hooks.PreToolUse.0.hooks: should be given"),
+        ({"Stop": [hook("x", timeout=0)]}, "hooks.Stop.0.hooks.0.timeout: should be a number of seconds above 0"),
+    ],
+)
+def test_a_mistake_in_the_settings_is_named(program: Program, hooks: Any, said: str) -> None:
+    program.settings(hooks=hooks)
+    ran = program.run("-p", "x")
+    assert ran.code == 2 and said in ran.err

@@ -1,0 +1,99 @@
+"""Hooks as processes: what they are given, and that nothing of them stays."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from teamcli.agent.events import Notice
+from teamcli.agent.hooks import HookEvent, Ruling
+from teamcli.cancel import CancelScope
+from teamcli.errors import Cancelled
+from teamcli.settings import Hook, HookGroup
+from teamcli.tools.command_host import CommandHost
+from teamcli.tools.hook_commands import HookCommands, joined
+from tests.tools.shell import needs_proc, new_mark, processes_with, wait_until
+
+
+@pytest.fixture
+def host() -> Iterator[CommandHost]:
+    host = CommandHost(os.environ)
+    yield host
+    host.close()
+
+
+class Hooked:
+    def __init__(self, host: CommandHost, root: Path, *hooks: Hook) -> None:
+        self.notices: list[str] = []
+        groups = {"PreToolUse": (HookGroup(hooks),)}
+        self._hooks = HookCommands(groups, host, root, self._note, lambda agent: {})
+        self.cancel = CancelScope()
+
+    def _note(self, event: Any) -> None:
+        assert isinstance(event, Notice)
+        self.notices.append(event.text)
+
+    def call(self, **tool_input: object) -> Ruling:
+        event = HookEvent("PreToolUse", "lead", {"tool_name": "bash", "tool_input": tool_input}, "bash")
+        return self._hooks.fire(event, self.cancel)
+
+
+@needs_proc
+def test_nothing_outlives_a_hook_that_takes_too_long_or_is_cancelled(host: CommandHost, tmp_path: Path) -> None:
+    mark = new_mark()
+    endless = f"export MARK={mark}; setsid sleep 100 & (sleep 100 &) ; touch began; sleep 100"
+    slow = Hooked(host, tmp_path, Hook(endless, timeout=0.3))
+    assert slow.call() == Ruling() and processes_with(mark) == []
+    assert len(slow.notices) == 1 and "took too long" in slow.notices[0]
+
+    (tmp_path / "began").unlink(missing_ok=True)
+    hooked = Hooked(host, tmp_path, Hook(endless))
+    caught: list[Exception] = []
+
+    def fire() -> None:
+        try:
+            hooked.call()
+        except Cancelled as e:
+            caught.append(e)
+
+    thread = threading.Thread(target=fire)
+    thread.start()
+    wait_until((tmp_path / "began").exists)
+    hooked.cancel.cancel()
+    thread.join()
+    assert caught and processes_with(mark) == [] and hooked.notices == []
+
+
+def test_much_input_that_nobody_reads_and_endless_output_hold_nothing_up(host: CommandHost, tmp_path: Path) -> None:
+    ignores = Hook("exit 0")
+    reads = Hook("wc -c > size")
+    floods = Hook("head -c 3000000 /dev/zero | tr '\\0' x | tee /dev/stderr; exit 2")
+    ruling = Hooked(host, tmp_path, ignores, reads, floods).call(command="y" * 2_000_000)
+    assert int((tmp_path / "size").read_text()) > 2_000_000
+    assert ruling.objection is not None and 1000 < len(ruling.objection) < 40_000
+
+
+def test_hooks_that_run_at_the_same_time_get_each_its_own_input(host: CommandHost, tmp_path: Path) -> None:
+    hooked = Hooked(host, tmp_path, Hook("grep -o 'n[0-9]*-' >&2; exit 2"))
+    said: dict[int, str | None] = {}
+    threads = [
+        threading.Thread(target=lambda n=n: said.update({n: hooked.call(command=f"n{n}-").objection})) for n in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert said == {n: f"n{n}-" for n in range(6)}
+
+
+def test_objections_add_up_and_to_ask_counts_more_than_to_allow() -> None:
+    assert joined(Ruling("a"), Ruling("b")).objection == "a\nb"
+    assert joined(Ruling(), Ruling("")).objection == ""
+    assert joined(Ruling(wish="ask", reason="why"), Ruling(wish="allow")) == Ruling(wish="ask", reason="why")
+    assert joined(Ruling(changed_input={"a": 1}), Ruling()).changed_input == {"a": 1}
+    assert joined(Ruling(changed_input={"a": 1}), Ruling(changed_input={})).changed_input == {}
