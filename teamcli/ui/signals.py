@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from types import FrameType
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from teamcli.options import ExitStatus
 
@@ -19,6 +21,9 @@ EXIT_CODES = {
     signal.SIGTERM: ExitStatus.SIGTERM,
     signal.SIGHUP: ExitStatus.SIGHUP,
 }
+
+INSIST_SECONDS = 1.0
+LONGEST_LEAVING_SECONDS = 5.0
 
 
 class SignalReceived(SystemExit):
@@ -31,17 +36,32 @@ class SignalReceived(SystemExit):
 
 
 @contextmanager
-def signals_raise(*numbers: signal.Signals) -> Iterator[None]:
-    """Raise SignalReceived on the first of these signals inside the block; leaving must not be disturbed by a second.
+def signals_raise(*numbers: signal.Signals, insists: bool = False) -> Iterator[None]:
+    """Raise SignalReceived on the first of these signals inside the block; a second disturbs nobody who leaves.
 
+    With `insists` it is raised once more where the block has not ended soon: an event loop whose terminal is gone can
+    hang on its way out. And whatever hangs after that, the program ends: its files and commands stand a hard end.
     A signal that the parent told us to ignore (nohup) stays ignored.
     """
     previous = {number: signal.getsignal(number) for number in numbers}
+    received: list[int] = []
+    once_more, has_left = threading.Event(), threading.Event()
 
     def handler(number: int, frame: FrameType | None) -> None:
-        for other in numbers:
-            signal.signal(other, signal.SIG_IGN)
-        raise SignalReceived(number)
+        if received and not once_more.is_set():
+            return
+        once_more.clear()
+        if not received:
+            received.append(number)
+            threading.Thread(target=see_to_it, name="leaving", daemon=True).start()
+        raise SignalReceived(received[0])
+
+    def see_to_it() -> None:
+        if insists and not has_left.wait(INSIST_SECONDS):
+            once_more.set()
+            signal.pthread_kill(cast(int, threading.main_thread().ident), received[0])
+        time.sleep(LONGEST_LEAVING_SECONDS)
+        os._exit(EXIT_CODES[signal.Signals(received[0])])
 
     for number, before in previous.items():
         if before is not signal.SIG_IGN:
@@ -49,8 +69,9 @@ def signals_raise(*numbers: signal.Signals) -> Iterator[None]:
     try:
         yield
     finally:
+        has_left.set()
         for number, before in previous.items():
-            signal.signal(number, before)
+            signal.signal(number, signal.SIG_IGN if received else before)
 
 
 def in_thread(function: Callable[[], T], name: str) -> Future[T]:

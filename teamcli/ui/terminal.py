@@ -378,7 +378,7 @@ def ask_trust(directory: Path, offers: tuple[str, ...]) -> bool:
 def run_terminal(session: Session, first_task: str, desk: Desk) -> int:
     """Start the session and serve the user; leaving is no failure, whatever became of the tasks."""
     print(banner(session, Look.of(sys.stdout)), end="", flush=True)
-    with signals_raise(SIGTERM, SIGHUP):
+    with signals_raise(SIGTERM, SIGHUP, insists=True):
         try:
             with above_the_prompt() as out:
                 Terminal(session, desk, out).run(first_task)

@@ -47,6 +47,10 @@ class Screen:
     def type(self, keys: str) -> None:
         self.process.send(keys)
 
+    def hang_up(self) -> None:
+        """Close the terminal under the program, as a window does that is closed."""
+        self.process.ptyproc.fileobj.close()
+
     @property
     def text(self) -> str:
         """What a person sees, without the scrollback."""

@@ -415,6 +415,18 @@ def test_a_signal_in_a_turn_keeps_what_had_arrived(program: Program) -> None:
     assert [message["role"] for message in api.requests[1]["messages"]] == ["user", "assistant", "user"]
 
 
+def test_a_terminal_that_goes_away_ends_the_program(program: Program) -> None:
+    with FakeAPI([answer(text("half an answer\n\nand more", pieces=2), stall_after(4))]) as api:
+        program.url = api.url
+        with Screen(program) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("work\r")
+            api.wait_for_stall()
+            screen.hang_up()
+            wait_until(lambda: not screen.process.isalive())
+    assert '"interrupted"' in (program.directory / ".team/events.jsonl").read_text()
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_signals_leave_in_order(program: Program, number: int, code: int) -> None:
     with Screen(program) as screen:
