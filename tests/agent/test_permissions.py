@@ -654,7 +654,8 @@ def test_any_glob_is_refused_or_decides(glob: str) -> None:
     except ConfigError:
         return
     for path, mode in itertools.product((ROOT, ROOT / "a", ROOT / "a/b", Path("/a"), Path("/")), Mode):
-        decide(Policy(mode, (rule,), deny=(rule,)), "edit_file", Writes(path), ROOT)
+        both = decide(Policy(mode, (rule,), deny=(rule,)), "edit_file", Writes(path), ROOT)
+        assert both.verdict is decide(Policy(mode, deny=(rule,)), "edit_file", Writes(path), ROOT).verdict
 
 
 @pytest.mark.parametrize(
