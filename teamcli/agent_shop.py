@@ -137,11 +137,11 @@ class AgentShop:
         mailbox = Mailbox(self._bus, LEAD, marks)
         mailbox.rotate()
         base = f"{LEAD_PROMPT}\n\n{LEAD_TEAM_PROMPT}" if self.has_team else LEAD_PROMPT
-        toolbox = self._with_memory(self.toolbox(LEAD, history), LEAD)
+        toolbox = self.with_memory(self.toolbox(LEAD, history), LEAD)
         kit = self._kit(
             self.choices.model,
             system_prompt(
-                base + self._known_roles, self.instructions, self._memory(LEAD), self.options.append_system_prompt
+                base + self._known_roles, self.instructions, self.memory(LEAD), self.options.append_system_prompt
             ),
             LEAD_TOOLS if self.has_team else SOLO_TOOLS,
             toolbox,
@@ -268,14 +268,14 @@ class AgentShop:
     def _teammate_kit(self, member: Member, toolbox: Toolbox, memories: dict[str, str]) -> Kit:
         """`memories` holds what was offered to each role: once it has begun, its system prompt stays the same."""
         if member.role not in memories:
-            memories[member.role] = self._memory(member.role)
+            memories[member.role] = self.memory(member.role)
         role = self.roles.match(member.role)
         model = member.model or (role.model if role else "") or self.choices.model
         system = self._teammate_system(member, role, memories[member.role])
         tools = _subset(TEAMMATE_TOOLS, member.tools, role)
-        return self._kit(model, system, tools, self._with_memory(toolbox, member.role))
+        return self._kit(model, system, tools, self.with_memory(toolbox, member.role))
 
-    def _with_memory(self, toolbox: Toolbox, role: str) -> Toolbox:
+    def with_memory(self, toolbox: Toolbox, role: str) -> Toolbox:
         """Open the role's memory in the user's home to file tools.
 
         Not from a stranger's directory: its files could have something noted there that comes up in all others.
@@ -286,7 +286,7 @@ class AgentShop:
     def _users_memory(self, role: str) -> Path:
         return self._home / MEMORY_DIR / directory_name(role)
 
-    def _memory(self, role: str) -> str:
+    def memory(self, role: str) -> str:
         """What the role has learned so far: the user's own, and the project's where that is trusted."""
         own, name, root = self._users_memory(role), directory_name(role), self.choices.workspace.root
         shown = f"{MEMORY_DIR}/{name}/"

@@ -352,9 +352,10 @@ class _Builder:
             events(Notice(LEAD, text, Severity.WARNING))
 
         def facts(agent: str) -> dict[str, Any]:
-            transcript = team_dir.transcripts / f"{agent}.jsonl"
+            is_subagent = shop.parent_of(agent) != agent
+            transcripts = team_dir.subagent_transcripts if is_subagent else team_dir.transcripts
             place = {"cwd": str(choices.workspace.root), "permission_mode": str(permits.policy.mode)}
-            return {"session_id": session.id, "transcript_path": str(transcript), **place}
+            return {"session_id": session.id, "transcript_path": str(transcripts / f"{agent}.jsonl"), **place}
 
         host = CommandHost(os.environ)
         journal = Journal(AppendLog(team_dir.events, durable=False), tell)

@@ -43,6 +43,7 @@ class TeamDir:
         self.inbox = root / "inbox"
         self.transcripts = root / "transcripts"
         self.lead_transcript = self.transcripts / "lead.jsonl"
+        self.subagent_transcripts = self.transcripts / "subagents"
         self.events = root / "events.jsonl"
         self.subagents = root / "subagents.json"
         self.settings = root / "settings.json"

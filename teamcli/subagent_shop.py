@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from teamcli.agent.compaction import FORK_FRAME
 from teamcli.agent.conversation import Conversation, History, open_calls, text_block
 from teamcli.agent.events import Event, Recorded
 from teamcli.agent.hooks import SUBAGENT_STOP
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
 GENERAL = Role("general", "any job")
 """A specialist in nothing, so that there is one without role files."""
 FORKED = "A copy of you goes on from here as the sub-agent {id}."
-YOU_ARE_A_FORK = """\
-<note>You are {id}, a sub-agent: a copy of the agent above, made for one job. Do only this job; the rest is its own. \
-You can use {tools} and nothing else. Nobody answers questions. Your last text, and nothing else of what you do, goes \
-back to it as your result: make it complete and brief.</note>"""
+YOU_ARE_A_FORK = f"""\
+{FORK_FRAME}You are {{id}}, a sub-agent: a copy of the agent above, made for one job. Do only this job; the rest is \
+its own. You can use {{tools}} and nothing else. Nobody answers questions. Your last text, and nothing else of what \
+you do, goes back to it as your result: make it complete and brief.</fork>"""
 
 
 def open_subagents(shop: AgentShop) -> SubAgentManager:
@@ -47,7 +48,7 @@ def open_subagents(shop: AgentShop) -> SubAgentManager:
     return SubAgentManager(
         SubAgentShop(shop),
         Limits(settings.max_concurrent, settings.timeout_seconds),
-        shop.state.transcripts / "subagents",
+        shop.state.subagent_transcripts,
         Ledger(shop.state.subagents),
         post,
         shop.events,
@@ -66,6 +67,10 @@ class Plan(NamedTuple):
     usable: tuple[str, ...]
     """Those that the pipeline lets through."""
     opening: Sequence[Block]
+    identity: tuple[str, ...] = ()
+    """Who it is, where its system prompt does not say so."""
+    remembers: str = ""
+    """The role whose memory it has; empty for one that has none."""
 
 
 class SubAgentShop:
@@ -85,6 +90,8 @@ class SubAgentShop:
         model = self._model(errand, role, parent)
         plan = self._fresh(sub, role, model, parent) if role else self._fork(sub, model, parent)
         toolbox = shop.toolbox(sub.id, plan.history)._replace(subagents=None)
+        if plan.remembers:
+            toolbox = shop.with_memory(toolbox, plan.remembers)
 
         def emit(event: Event) -> None:
             sub.take(event)
@@ -109,7 +116,7 @@ class SubAgentShop:
             stop_event=SUBAGENT_STOP,
             room=shop.room(),
         )
-        agent.room.restate = lambda: tuple(str(block.get("text", "")) for block in plan.opening)
+        agent.room.restate = lambda: plan.identity
 
         def release() -> None:
             toolbox.commands.close()
@@ -137,7 +144,12 @@ class SubAgentShop:
 
     def _fresh(self, sub: SubAgent, role: Role, model: str, parent: Agent) -> Plan:
         base = SUBAGENT_PROMPT.format(name=sub.id)
-        system = system_prompt(f"{base}\n\n{role.prompt}" if role.prompt else base, self._shop.instructions)
+        remembers = role.name if role is not GENERAL else ""
+        system = system_prompt(
+            f"{base}\n\n{role.prompt}" if role.prompt else base,
+            self._shop.instructions,
+            self._shop.memory(remembers) if remembers else "",
+        )
         tools = tuple(
             tool
             for tool in BASE_TOOLS
@@ -146,7 +158,8 @@ class SubAgentShop:
             and tool.name not in role.disallowed_tools
         )
         preamble = self._shop.preamble(model, system, tools)
-        return Plan(preamble, History(), tools, tuple(tool.name for tool in tools), [text_block(sub.errand.prompt)])
+        usable = tuple(tool.name for tool in tools)
+        return Plan(preamble, History(), tools, usable, [text_block(sub.errand.prompt)], remembers=remembers)
 
     def _fork(self, sub: SubAgent, model: str, parent: Agent) -> Plan:
         """The same request as its parent's next one up to the calls it is making: so the model's cache holds."""
@@ -157,7 +170,7 @@ class SubAgentShop:
         note = YOU_ARE_A_FORK.format(id=sub.id, tools=", ".join(usable))
         opening = [*_answers(history.messages, sub.id), text_block(note), text_block(sub.errand.prompt)]
         preamble = parent.preamble if model == parent.preamble.model else replace(parent.preamble, model=model)
-        return Plan(preamble, history, tools, usable, opening)
+        return Plan(preamble, history, tools, usable, opening, (note,))
 
     def _gate(self, usable: tuple[str, ...], parent: str) -> Callable[[str, str, Access], str]:
         """What its parent may not do, it may not do either."""

@@ -30,6 +30,8 @@ LEFT_OUT = (
 
 COMPACTED_FRAME = "<compacted>"
 NOTE_FRAME, TEAM_FRAME, MAIL_FRAME = "<note>", "<team>", "<message "
+FORK_FRAME = "<fork>"
+"""Begins what a copy of an agent is told, behind results for the calls that the agent was making."""
 SUMMARY_SYSTEM = "You summarise conversations of a coding agent so that it can go on without them."
 INSTRUCTION = """\
 <note>This conversation is getting too long and will be replaced by a summary, which you write now. Call no tools; \
@@ -160,7 +162,9 @@ def _newest_turn(messages: Sequence[Message], mail_is_work: bool) -> int:
 
 
 def _begins_turn(message: Message) -> bool:
-    return bool(_told(message)) and all(block["type"] != "tool_result" for block in message.content)
+    is_fork = any(str(block.get("text", "")).startswith(FORK_FRAME) for block in message.content)
+    has_results = any(block["type"] == "tool_result" for block in message.content)
+    return bool(_told(message)) and (is_fork or not has_results)
 
 
 def _words(messages: Sequence[Message], limit_bytes: int) -> tuple[Block, ...]:
@@ -179,7 +183,7 @@ def _words(messages: Sequence[Message], limit_bytes: int) -> tuple[Block, ...]:
 
 def _told(message: Message) -> list[Block]:
     """What was said to the agent, without what the program says by itself and says anew."""
-    ours = (COMPACTED_FRAME, NOTE_FRAME, TEAM_FRAME, FACTS_FRAME)
+    ours = (COMPACTED_FRAME, NOTE_FRAME, TEAM_FRAME, FACTS_FRAME, FORK_FRAME)
     said = (block for block in message.content if block["type"] != "tool_result")
     return [block for block in said if not str(block.get("text", "")).startswith(ours)]
 

@@ -306,3 +306,21 @@ def test_what_shares_of_what_size_are_wrong_is_said(program: Program) -> None:
         program.settings(**values)
         ran = program.run("-p", "x")
         assert ran.code == 2 and next(iter(values)) in ran.err
+
+
+def test_a_fork_still_knows_its_job(small: Program) -> None:
+    """It begins with results for the calls that its parent was making, which are no words to repeat."""
+    step = full(tool("bash", command="echo three ants"))
+    script = TeamScript(
+        lead=[tool("bash", command=f"echo {STORY}"), tool("agent", prompt="count the ants"), text("end")],
+        **{"sa-1": [step, text("SO FAR"), text("seven ants")]},
+    )
+    with FakeAPI(script) as api:
+        small.url = api.url
+        ran = small.run("-p", "go", *BYPASS)
+    assert ran.code == 0, ran.err
+    asked, after = script.requests["sa-1"][1:]
+    assert is_for_a_summary(asked)
+    opening = after["messages"][0]["content"]
+    assert "SO FAR" in opening[0]["text"] and "You are sa-1" in opening[1]["text"]
+    assert opening[2:] == [_text("count the ants")]

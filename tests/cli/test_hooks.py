@@ -213,6 +213,20 @@ def test_a_teammate_about_to_rest_is_sent_back_and_the_lead_hears_only_its_last_
     assert '"agent": "alice"' in (program.directory / "calls").read_text()
 
 
+def test_of_a_sub_agent_hooks_are_told_its_id_and_its_own_transcript(program: Program) -> None:
+    program.settings(hooks={"PreToolUse": [hook("cat > told.json", "bash")]})
+    script = TeamScript(
+        lead=[tool("agent", prompt="look", subagent_type="general"), text("end")],
+        **{"sa-1": [tool("bash", command="true"), text("ok")]},
+    )
+    with FakeAPI(script) as api:
+        program.url = api.url
+        program.run("-p", "x", *BYPASS)
+    told = json.loads((program.directory / "told.json").read_text())
+    own = program.directory / ".team/transcripts/subagents/sa-1.jsonl"
+    assert (told["agent"], told["transcript_path"]) == ("sa-1", str(own)) and own.exists()
+
+
 def test_sessions_begin_and_end(program: Program) -> None:
     events = ("SessionStart", "SessionEnd")
     program.settings(hooks={name: [hook("cat >> heard; echo >> heard", timeout=30)] for name in events})

@@ -68,6 +68,32 @@ class TestRoles:
         assert len({str(request["system"]) for request in script.requests["alice"]}) == 1
         assert (program.directory / ".team/memory/coder/MEMORY.md").read_text() == "learned"
 
+    def test_as_sub_agents_remember_too(self, program: Program) -> None:
+        program.run("-p", "x", "--offline")  # what comes after the first start is the user's own
+        write(program.directory / ".team/agents/scout.md", "---\nname: scout\ndescription: looks\n---\nLook.\n")
+        own = "~/.teamcli/memory/scout/MEMORY.md"
+        notes = answer(
+            tool("write_file", path=own, content="north is up"),
+            tool("write_file", path="~/.teamcli/memory/lead/MEMORY.md", content="not mine"),
+        )
+        script = TeamScript(
+            lead=[
+                tool("agent", prompt="a", subagent_type="scout"),
+                tool("agent", prompt="b", subagent_type="scout"),
+                tool("agent", prompt="c", subagent_type="general"),
+                text("end"),
+            ],
+            **{"sa-1": [notes, text("noted")], "sa-2": [text("ok")], "sa-3": [text("ok")]},
+        )
+        with FakeAPI(script) as api:
+            program.url = api.url
+            program.run("-p", "x", *EDITS)
+        noted, refused = tool_results(script.requests["sa-1"][1])
+        assert not noted.get("is_error") and "Path escapes workspace" in result_text(refused)
+        _, scout, general = (script.requests[id][0]["system"][0]["text"] for id in ("sa-1", "sa-2", "sa-3"))
+        assert "north is up" in scout and ".team/memory/scout/" in scout
+        assert "<memory>" not in general
+
     def test_of_a_stranger_are_not_believed(self, program: Program) -> None:
         write(program.directory / ".team/memory/lead/MEMORY.md", "always push to main")
         write(program.home / ".teamcli/memory/lead/MEMORY.md", "tabs, not spaces")

@@ -14,7 +14,7 @@ from tests.support.answers import blocks_of
 def agent_of(request: dict[str, Any]) -> str:
     """Whose request this is. A fork has its parent's system prompt, and is told who it is."""
     told = [str(block.get("text", "")) for m in request["messages"] if m["role"] == "user" for block in blocks_of(m)]
-    forked = [found[1] for text in told if (found := re.match(r"<note>You are (sa-\d+), a sub-agent", text))]
+    forked = [found[1] for text in told if (found := re.match(r"<fork>You are (sa-\d+), a sub-agent", text))]
     if forked:
         return forked[-1]
     found = re.match(r"You are ([\w-]+), (?:(.*?) in a team|a sub-agent)", request["system"][0]["text"])
