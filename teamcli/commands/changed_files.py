@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from teamcli.errors import ToolError
 from teamcli.tools.changes import MAX_FILE_BYTES, Change
@@ -16,10 +17,14 @@ from teamcli.workspace import TEAM_DIR, Workspace
 
 GIT_SECONDS = 5.0
 MAX_NAMED = 50
-# A repository can name a program as its file watcher: looking must start nothing of its own.
+# A repository can name programs: as its file watcher, as filters of files, in hooks that see the index change, and all
+# of that again in its submodules. To look at it must start none of them.
+GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
+GIT_FILTERS = (*GIT, "config", "--includes", "--null", "--name-only", "--get-regexp", r"^filter\..*\.(clean|process)$")
 GIT_STATUS = (
-    *("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false"),
-    *("-c", "status.relativePaths=true", "status", "--short", "--untracked-files=all", "--no-renames", "--", "."),
+    *GIT,
+    *("-c", "status.relativePaths=true", "status", "--short", "--untracked-files=all", "--no-renames"),
+    *("--ignore-submodules=all", "--", "."),
 )
 
 
@@ -80,14 +85,29 @@ def _after(now: Content | None, shown: str) -> str:
 
 
 def _git_changed(root: Path) -> Iterator[str]:
+    names = filter(None, _git_says(root, GIT_FILTERS).split("\0"))
+    drivers = dict.fromkeys(name.rpartition(".")[0] for name in names)
+    off = {f"{driver}.{key}": "" for driver in drivers for key in ("clean", "process")}
+    off |= {f"{driver}.required": "false" for driver in drivers}
+    said = _git_says(root, GIT_STATUS, off)
+    yield from (_printable(line[3:].strip('"')) for line in said.splitlines())
+
+
+def _git_says(root: Path, command: Sequence[str], config: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Empty without git, or where a repository is too large to look through for this."""
     import subprocess  # late: every prompt loads this module, few look at changes
 
+    environment = {**command_environment(os.environ), "GIT_CONFIG_COUNT": str(len(config))}
+    for number, (key, value) in enumerate(config.items()):  # not by -c: a name may hold any sign
+        environment |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
     try:
-        environment = command_environment(os.environ)
         done = subprocess.run(
-            GIT_STATUS, cwd=root, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=GIT_SECONDS
+            command, cwd=root, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=GIT_SECONDS
         )
-    except (OSError, subprocess.TimeoutExpired):  # no git, or a repository too large to look through for this
-        return
-    if done.returncode == 0:
-        yield from (line[3:].strip('"') for line in done.stdout.decode("utf-8", "replace").splitlines())
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode("utf-8", "surrogateescape") if done.returncode == 0 else ""
+
+
+def _printable(path: str) -> str:
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -148,6 +148,28 @@ class TestDiff:
         assert whole.endswith("now or earlier:\nby command\n")
         assert "n.txt: bob" in out[out.rindex("Changed since") :] and not out.endswith("by command\n")
 
+    def test_starts_no_program_that_the_repository_names(self, program: Program) -> None:
+        def git(*arguments: str) -> None:
+            subprocess.run(["git", "-C", program.directory, *arguments], check=True)
+
+        git("init", "--quiet")
+        git("config", "user.email", "a@b.c")
+        git("config", "user.name", "a")
+        (program.directory / "a.txt").write_text("one\n")
+        (program.directory / "b.txt").write_text("one\n")
+        (program.directory / ".gitattributes").write_text("a.txt filter=sly\nb.txt filter=a=b\n")
+        git("add", ".")
+        git("commit", "--quiet", "-m", "x")
+        mark = program.directory / ".git" / "was-run"
+        for name in ("filter.sly.clean", "filter.a=b.process", "core.fsmonitor"):
+            git("config", name, f"touch '{mark}'; cat")
+        git("config", "filter.sly.required", "true")
+        for name in ("a.txt", "b.txt"):
+            (program.directory / name).write_text("two\n")
+        out = program.run(stdin="run true\n/diff\n").out
+        assert "a.txt" in out and "b.txt" in out, out
+        assert not mark.exists()
+
     def test_without_a_change_it_says_so(self, program: Program) -> None:
         out = program.run(stdin="/diff\n/diff lead\n").out
         assert out.splitlines() == [
