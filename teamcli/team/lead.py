@@ -118,6 +118,15 @@ class Lead:
         line.ended.cancel()
         return line.text
 
+    def withdraw(self, ended: Future[TurnEnded]) -> bool:
+        """Take the line back whose future this is; false where it was read or the lead has left."""
+        with self._changed:
+            mine = [line for line in self._lines if line.ended is ended]
+            self._lines = [line for line in self._lines if line.ended is not ended]
+        for line in mine:
+            line.ended.cancel()
+        return bool(mine)
+
     def go_on(self) -> None:
         """From now on mail wakes it, although the user has said nothing in this run."""
         with self._changed:
@@ -223,6 +232,7 @@ class Lead:
             logger.exception("the lead failed")
             self._emit(Notice(self.agent.name, f"{type(e).__name__}: {e}", Severity.ERROR))
             ended = TurnEnded(self.agent.name, Outcome.FAILED, "", 0.0, e)
+            self._emit(ended)
         with self._changed:
             self._turn = None
             self.last = ended
