@@ -268,7 +268,7 @@ class _Builder:
         choices = self._choose()
         with ExitStack() as undo:
             state = self._open_state(choices, undo)
-            session = self._assemble(choices, state)
+            session = self._assemble(choices, state, undo)
             undo.pop_all()
         return session
 
@@ -318,6 +318,8 @@ class _Builder:
         if not is_ours:
             # A roster, mail and transcripts that others wrote must not make an agent act: leave them all alone.
             self._refuse_to_continue()
+            if lock is not None:
+                lock.release()
             team, lock = self._private_dir(undo), None
         if self.embedding is None:
             log_to(team.logs, self.options.debug)
@@ -368,7 +370,7 @@ class _Builder:
         if self.options.resume is not None or self.options.go_on:
             raise ConfigError("the conversations in .team/ were not made here; look at them, then use --trust")
 
-    def _assemble(self, choices: Choices, state: _State) -> Session:
+    def _assemble(self, choices: Choices, state: _State, undo: ExitStack) -> Session:
         team_dir = state.team
         events = Fanout()
         cancel = CancelScope()
@@ -382,7 +384,9 @@ class _Builder:
             return {"session_id": session.id, "transcript_path": str(transcript), **place}
 
         host = CommandHost(os.environ, owns_process=self.embedding is None)
+        undo.callback(host.close)
         journal = Journal(AppendLog(team_dir.events, durable=False), tell)
+        undo.callback(journal.close)
         denials: list[PermissionDenied] = []
         limits: list[LimitHit] = []
         events.subscribe(journal)
@@ -392,6 +396,7 @@ class _Builder:
 
         roster = self._roster(team_dir, events, choices.settings.limits.shutdown_seconds)
         bus = FileBus(team_dir.inbox, load_key(self.place.home), choices.settings.durable, tell)
+        undo.callback(bus.close)
         permits = Permits(choices.policy, partial(self._save_rule, team_dir.local_settings))
         shop = AgentShop(
             choices,
