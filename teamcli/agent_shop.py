@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
 
 from teamcli.agent.approval import Ask
 from teamcli.agent.conversation import Conversation, History, Marks, open_calls, text_block
@@ -125,6 +126,7 @@ class AgentShop:
         self.cancel = cancel
         self._backoff = Backoff(max_calls=choices.settings.max_concurrent_calls)
         self._locks = PathLocks()
+        self._commands: WeakSet[Commands] = WeakSet()
         self.changes = Changes()
         self.budget = Budget(options.max_budget_usd)
         self.has_team = not state.is_private
@@ -238,9 +240,9 @@ class AgentShop:
         known_files = KnownFiles(self._locks, history.seen_files)
         sees = lambda path: may_see(self._permits.policy, path, workspace.root)  # noqa: E731 - shorter than its name
         changed = partial(self.changes.note, name)
-        return Toolbox(
-            workspace, Commands(self._host), known_files, name, self.team, sees, changed, self.have_subagents
-        )
+        commands = Commands(self._host)
+        self._commands.add(commands)
+        return Toolbox(workspace, commands, known_files, name, self.team, sees, changed, self.have_subagents)
 
     @property
     def _has_real_model(self) -> bool:
@@ -261,7 +263,9 @@ class AgentShop:
         return next((tool for tool in self._own_tools if tool.name == name), Entry(name))
 
     def close(self) -> None:
-        """End what all agents have shared."""
+        """End what all agents have shared, and wait for those who follow their commands."""
+        for commands in tuple(self._commands):
+            commands.close()
         self._backoff.close()
 
     def have_subagents(self) -> SubAgentManager:

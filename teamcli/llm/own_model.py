@@ -11,7 +11,7 @@ from typing import cast
 
 from teamcli.aside import call_aside
 from teamcli.cancel import CancelScope
-from teamcli.errors import Cancelled, ConfigError, ModelError, StreamInterrupted
+from teamcli.errors import ConfigError, ModelError, StreamInterrupted
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.types import LLM, Block, OnEvent, Reply, Request, StreamEvent, TextArrived, Usage
 
@@ -41,13 +41,11 @@ class OwnModel:
 
         try:
             return _checked(call_aside(call, cancel, f"model {type(self._model).__name__}"))
-        except StreamInterrupted:
-            raise
-        except Cancelled as e:
-            raise StreamInterrupted(cancel.reason, _partial("".join(heard))) from e
-        except (ModelError, ConfigError):
-            raise
         except BaseException as e:  # boundary: a bug in a model is a failed call, not the end of the agent
+            if cancel.cancelled and not isinstance(e, StreamInterrupted):
+                raise StreamInterrupted(cancel.reason, _partial("".join(heard))) from e
+            if cancel.cancelled or isinstance(e, ModelError | ConfigError):
+                raise
             raise ModelError(f"{type(self._model).__name__} failed: {type(e).__name__}: {e}") from e
 
     def warm_up(self) -> None:

@@ -69,15 +69,21 @@ class Gate:
 
     def __init__(self) -> None:
         self.reached = threading.Event()
-        self._opened = threading.Event()
+        self._is_open = False
+        self._waiting: list[threading.Event] = []
 
     def wait(self, request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
         on_event(TextArrived("half of it"))
+        mine = threading.Event()
+        self._waiting.append(mine)
         self.reached.set()
-        with cancel.on_cancel(self._opened.set):
-            self._opened.wait(60)
+        if not self._is_open:
+            with cancel.on_cancel(mine.set):
+                mine.wait(60)
         cancel.check()
         return said("the whole of it")
 
     def open(self) -> None:
-        self._opened.set()
+        self._is_open = True
+        for each in self._waiting:
+            each.set()
