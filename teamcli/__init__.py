@@ -70,6 +70,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
+    """A public name, when it is first asked for."""
     from importlib import import_module
 
     if name in ("errors", "events"):
@@ -78,7 +79,8 @@ def __getattr__(name: str) -> object:
         for each in names.split():
             public, _, there = each.partition("=")
             if public == name:
-                return getattr(import_module(f"teamcli.{home}"), there or public)
+                globals()[name] = found = getattr(import_module(f"teamcli.{home}"), there or public)
+                return found
     raise AttributeError(f"module 'teamcli' has no attribute {name!r}")
 
 

@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from pathlib import Path
@@ -150,17 +150,17 @@ class Session:
 
     # Working
 
-    def submit(self, text: str) -> Iterator[Event]:
+    def submit(self, text: str) -> Generator[Event, None, None]:
         """Give the lead a line; what happens from now on, as it happens, up to the end of the lead's turn.
 
         The line is on its way when this returns. Closing the iterator (leaving the loop does) interrupts the turn.
 
-        Raises: UsageError, once the session is closed
+        Raises: UsageError, for an empty text and once the session is closed
         """
         events: SimpleQueue[Event | None] = SimpleQueue()
         return self._events(self._begin(text, events.put), events)
 
-    async def submit_async(self, text: str) -> AsyncIterator[Event]:
+    async def submit_async(self, text: str) -> AsyncGenerator[Event, None]:
         """The same for asyncio. The line is sent with the first step; cancelling the task interrupts the turn."""
         loop, events = asyncio.get_running_loop(), asyncio.Queue[Event | None]()
 
@@ -294,9 +294,11 @@ class Session:
         return self._running
 
     def _begin(self, text: str, put: Callable[[Event | None], None]) -> Turn:
+        if not text.strip():
+            raise UsageError("the text is empty: say what is to be done")
         return Turn(self._open(), text, put)
 
-    def _events(self, turn: Turn, events: SimpleQueue[Event | None]) -> Iterator[Event]:
+    def _events(self, turn: Turn, events: SimpleQueue[Event | None]) -> Generator[Event, None, None]:
         try:  # the frame holds `self`, so that nothing is closed while somebody still listens
             while (event := events.get()) is not None:
                 yield event

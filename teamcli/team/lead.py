@@ -89,7 +89,8 @@ class Lead:
         self._thread.start()
 
     def join(self, timeout_seconds: float) -> None:
-        if self._thread.is_alive():  # a signal may end the program before it has started
+        # a signal may end the program before it has started; a listener may close the session it listens to
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout_seconds)
 
     def submit(self, blocks: Sequence[Block], closing: Sequence[Block] = (), text: str = "") -> Future[TurnEnded]:

@@ -138,7 +138,7 @@ class TestSubmit:
         second = session.submit("two")
         session.send("lead", "a sign")  # something to be told of
         next(second)
-        second.close()  # type: ignore[attr-defined]
+        second.close()
         gate.open()
         assert list(first)[-1].text == "the whole of it"
         assert "two" not in str([request.messages for request in model.requests])
@@ -149,6 +149,12 @@ class TestSubmit:
         for use in (session.submit, session.run, lambda text: session.send("alice", text)):
             with pytest.raises(UsageError, match="closed"):
                 use("hello")
+
+    def test_an_empty_text_is_refused(self, opened: Open) -> None:
+        session = opened(offline=True)
+        for use in (session.submit, session.run):
+            with pytest.raises(UsageError, match="empty"):
+                use(" \n")
 
     def test_closing_ends_a_stream_that_somebody_reads(self, opened: Open) -> None:
         gate = Gate()
@@ -234,7 +240,7 @@ class TestAsync:
 
     def test_an_endpoint_that_hangs_is_left_at_once(self, opened: Open) -> None:
         async def main(session: Session, api: FakeAPI) -> None:
-            async with aclosing(session.submit_async("hello")) as listening:  # type: ignore[type-var]
+            async with aclosing(session.submit_async("hello")) as listening:
                 async for event in listening:
                     if isinstance(event, events.TextArrived):
                         break
@@ -476,6 +482,26 @@ class TestClosing:
     def test_nothing_is_closed_while_somebody_listens(self, place: Path) -> None:
         happened = list(Session(place, offline=True, **BYPASS).submit("run echo hi"))
         assert "hi" in happened[-1].text
+
+    def test_a_listener_may_close_what_it_listens_to(self, opened: Open) -> None:
+        spawned = call("spawn_teammate", name="alice", role="coder", prompt="say hi")
+        helper = call("agent", prompt="look", subagent_type="general", background=True)
+        for kind in (events.TurnStarted, events.TurnEnded, events.StatusChanged, "update", "end"):
+            threads = set(threading.enumerate())
+            session = opened(llm=scripted(lead=[said("", spawned, helper), "over"]))
+            closed = threading.Event()
+
+            def close(_: object, session: Session = session, closed: threading.Event = closed) -> None:
+                session.close()
+                closed.set()
+
+            if isinstance(kind, type):
+                session.subscribe(close, kind)
+            else:
+                getattr(session.agents, f"on_{kind}")(close)
+            list(session.submit("go"))
+            assert closed.wait(30)
+            wait_until(lambda threads=threads: set(threading.enumerate()) == threads)
 
     def test_from_many_threads_it_happens_once(self, opened: Open) -> None:
         ends: list[Any] = []
