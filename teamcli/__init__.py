@@ -1,3 +1,88 @@
-"""teamcli: a coding agent in the terminal that is a team."""
+"""teamcli: a coding agent in the terminal that is a team; and, as a library, in any program: docs/library.md."""
 
 __version__ = "0.1.0"
+
+TYPE_CHECKING = False  # that of `typing`, which the command line need not load
+if TYPE_CHECKING:
+    from teamcli import errors, events
+    from teamcli.agent.approval import Consent, Question
+    from teamcli.agent.approval import Reply as Answer
+    from teamcli.agent.events import Event, Outcome
+    from teamcli.agent.hooks import HookEvent, Ruling
+    from teamcli.cancel import CancelScope
+    from teamcli.errors import ConfigError, ModelError, TeamcliError, TeamError, ToolError, UsageError
+    from teamcli.library.session import Result, Session
+    from teamcli.library.subagents import SubAgents
+    from teamcli.llm.types import LLM, Reply, Request, Usage
+    from teamcli.subagents.snapshot import Snapshot, State
+    from teamcli.team.roster import Member
+    from teamcli.tools.function_tool import ToolContext, tool
+    from teamcli.tools.hook_functions import Hook
+
+__all__ = [
+    "LLM",
+    "Answer",
+    "CancelScope",
+    "ConfigError",
+    "Consent",
+    "Event",
+    "Hook",
+    "HookEvent",
+    "Member",
+    "ModelError",
+    "Outcome",
+    "Question",
+    "Reply",
+    "Request",
+    "Result",
+    "Ruling",
+    "Session",
+    "Snapshot",
+    "State",
+    "SubAgents",
+    "TeamError",
+    "TeamcliError",
+    "ToolContext",
+    "ToolError",
+    "Usage",
+    "UsageError",
+    "__version__",
+    "errors",
+    "events",
+    "tool",
+]
+
+_HOMES = {
+    "agent.approval": "Answer=Reply Consent Question",
+    "agent.events": "Event Outcome",
+    "agent.hooks": "HookEvent Ruling",
+    "cancel": "CancelScope",
+    "errors": "ConfigError ModelError TeamError TeamcliError ToolError UsageError",
+    "library.session": "Result Session",
+    "library.subagents": "SubAgents",
+    "llm.types": "LLM Reply Request Usage",
+    "subagents.snapshot": "Snapshot State",
+    "team.roster": "Member",
+    "tools.function_tool": "ToolContext tool",
+    "tools.hook_functions": "Hook",
+}
+"""Where each public name lives, and by which name there. Loaded when it is asked for: the command line needs none."""
+
+
+def __getattr__(name: str) -> object:
+    """A public name, when it is first asked for."""
+    from importlib import import_module
+
+    if name in ("errors", "events"):
+        return import_module(f"teamcli.{name}")
+    for home, names in _HOMES.items():
+        for each in names.split():
+            public, _, there = each.partition("=")
+            if public == name:
+                globals()[name] = found = getattr(import_module(f"teamcli.{home}"), there or public)
+                return found
+    raise AttributeError(f"module 'teamcli' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

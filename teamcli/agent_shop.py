@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
 
 from teamcli.agent.approval import Ask
 from teamcli.agent.conversation import Conversation, History, Marks, open_calls, text_block
@@ -30,6 +31,7 @@ from teamcli.agent.room import Room
 from teamcli.agent.tool import Access, AnyTool
 from teamcli.agent.tool_calls import Permissions, Toolset
 from teamcli.cancel import CancelScope
+from teamcli.embedding import NOTHING_EMBEDDED, Embedding
 from teamcli.errors import ToolError
 from teamcli.files import AppendLog, Json, read_lines
 from teamcli.llm.backoff import Backoff
@@ -50,7 +52,7 @@ from teamcli.team.message import MessageType
 from teamcli.team.roles import Role, Roles, load_roles, role_dirs
 from teamcli.team.roster import Member, Roster
 from teamcli.team.teammate import WORK, Kit, Report, Teammate, Work
-from teamcli.tools.catalog import LEAD_TOOLS, SOLO_TOOLS, TEAMMATE_TOOLS, Entry, bind_tools
+from teamcli.tools.catalog import BASE_TOOLS, LEAD_TOOLS, SOLO_TOOLS, TEAMMATE_TOOLS, Entry, Offered, bind_tools
 from teamcli.tools.changes import Changes
 from teamcli.tools.command_host import CommandHost
 from teamcli.tools.commands import Commands
@@ -81,6 +83,7 @@ class Choices(NamedTuple):
     endpoint: Endpoint | None
     model: str
     price: Callable[[Usage, str], float | None]
+    embedding: Embedding = NOTHING_EMBEDDED
 
 
 class BuiltLead(NamedTuple):
@@ -123,6 +126,7 @@ class AgentShop:
         self.cancel = cancel
         self._backoff = Backoff(max_calls=choices.settings.max_concurrent_calls)
         self._locks = PathLocks()
+        self._commands: WeakSet[Commands] = WeakSet()
         self.changes = Changes()
         self.budget = Budget(options.max_budget_usd)
         self.has_team = not state.is_private
@@ -143,7 +147,7 @@ class AgentShop:
             system_prompt(
                 base + self._known_roles, self.instructions, self.memory(LEAD), self.options.append_system_prompt
             ),
-            LEAD_TOOLS if self.has_team else SOLO_TOOLS,
+            (*(LEAD_TOOLS if self.has_team else SOLO_TOOLS), *self._own_tools),
             toolbox,
         )
         agent = self._agent(LEAD, kit, log, history, mailbox, Meter(self.budget, self.options.max_turns))
@@ -195,7 +199,7 @@ class AgentShop:
         return Teammate(agent, mailbox, self._roster, scope, equip, work, open_work, report, release)
 
     def check_tools(self, wanted: tuple[str, ...] | None) -> None:
-        known = [tool.name for tool in TEAMMATE_TOOLS]
+        known = [tool.name for tool in (*TEAMMATE_TOOLS, *self._own_tools)]
         for name in wanted or ():
             if name not in known:
                 raise ToolError(f"tools: a teammate has no tool '{name}' (there are: {', '.join(known)})")
@@ -220,7 +224,7 @@ class AgentShop:
         )
 
     def room(self) -> Room:
-        return Room(self._window, self.choices.settings.compact_at, self.choices.endpoint is not None, SAID_ONCE)
+        return Room(self._window, self.choices.settings.compact_at, self._has_real_model, SAID_ONCE)
 
     def _window(self, model: str) -> int:
         return self.choices.settings.context_tokens or context_tokens(model)
@@ -236,9 +240,33 @@ class AgentShop:
         known_files = KnownFiles(self._locks, history.seen_files)
         sees = lambda path: may_see(self._permits.policy, path, workspace.root)  # noqa: E731 - shorter than its name
         changed = partial(self.changes.note, name)
-        return Toolbox(
-            workspace, Commands(self._host), known_files, name, self.team, sees, changed, self.have_subagents
-        )
+        commands = Commands(self._host)
+        self._commands.add(commands)
+        return Toolbox(workspace, commands, known_files, name, self.team, sees, changed, self.have_subagents)
+
+    @property
+    def _has_real_model(self) -> bool:
+        """Whether it can write a summary."""
+        return self.choices.endpoint is not None or self.choices.embedding.llm is not None
+
+    @property
+    def _own_tools(self) -> tuple[Offered, ...]:
+        return self.choices.embedding.tools
+
+    @property
+    def base_tools(self) -> tuple[Offered, ...]:
+        """Those that a sub-agent may use."""
+        return (*BASE_TOOLS, *self._own_tools)
+
+    def offered(self, name: str) -> Offered:
+        """The tool of that name, ours or not."""
+        return next((tool for tool in self._own_tools if tool.name == name), Entry(name))
+
+    def close(self) -> None:
+        """End what all agents have shared, and wait for those who follow their commands."""
+        for commands in tuple(self._commands):
+            commands.close()
+        self._backoff.close()
 
     def have_subagents(self) -> SubAgentManager:
         """All sub-agents of the program; what they need is loaded when the first is wanted."""
@@ -272,7 +300,7 @@ class AgentShop:
         role = self.roles.match(member.role)
         model = member.model or (role.model if role else "") or self.choices.model
         system = self._teammate_system(member, role, memories[member.role])
-        tools = _subset(TEAMMATE_TOOLS, member.tools, role)
+        tools = _subset((*TEAMMATE_TOOLS, *self._own_tools), member.tools, role)
         return self._kit(model, system, tools, self.with_memory(toolbox, member.role))
 
     def with_memory(self, toolbox: Toolbox, role: str) -> Toolbox:
@@ -294,12 +322,12 @@ class AgentShop:
         projects = Place(root / TEAM_DIR / MEMORY_DIR / name, f"{TEAM_DIR}/{shown}", root)
         return offer(role, (projects, users)) if self._is_trusted else offer(role, (users,), may_write=False)
 
-    def _kit(self, model: str, system: str, tools: tuple[Entry, ...], toolbox: Toolbox) -> Kit:
+    def _kit(self, model: str, system: str, tools: tuple[Offered, ...], toolbox: Toolbox) -> Kit:
         bound = bind_tools(tools, toolbox)
         toolset = self.toolset(toolbox.agent, bound, self.team.gate, self.team.show_waiting, self.events)
         return Kit(self.preamble(model, system, tools), toolset)
 
-    def preamble(self, model: str, system: str, tools: tuple[Entry, ...]) -> Preamble:
+    def preamble(self, model: str, system: str, tools: tuple[Offered, ...]) -> Preamble:
         settings = self.choices.settings
         return Preamble(
             model,
@@ -330,6 +358,8 @@ class AgentShop:
         return Toolset(name, tools, permissions, emit, partial(redact, secret=secret), self.hooks)
 
     def llm(self) -> LLM:
+        if self.choices.embedding.llm is not None:
+            return self.choices.embedding.llm()
         endpoint = self.choices.endpoint
         if endpoint is not None:
             return connect(endpoint, self._backoff, self.choices.settings.retries)
@@ -392,7 +422,7 @@ def _repeat(agent: Agent, call: Json) -> Json | None:
     return {"type": "tool_result", "tool_use_id": call["id"], "content": output.content}
 
 
-def _subset(tools: tuple[Entry, ...], wanted: tuple[str, ...] | None, role: Role | None) -> tuple[Entry, ...]:
+def _subset(tools: tuple[Offered, ...], wanted: tuple[str, ...] | None, role: Role | None) -> tuple[Offered, ...]:
     """The tools that spawn and role leave; what the protocols need is always there."""
     allowed = wanted if wanted is not None else role.tools if role else None
     denied = role.disallowed_tools if role else ()

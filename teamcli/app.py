@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 from teamcli.agent.approval import Ask, nobody_to_ask
@@ -30,6 +31,7 @@ from teamcli.agent.transcript import begin_session, find_session, list_sessions,
 from teamcli.agent_shop import AgentShop, Choices
 from teamcli.cancel import CancelScope
 from teamcli.custom_commands import CustomCommands, command_dirs
+from teamcli.embedding import NOTHING_EMBEDDED, Embedding
 from teamcli.environment import MODEL, Environment, read_environment
 from teamcli.errors import ConfigError, StateError, UnknownTeammate
 from teamcli.files import AppendLog
@@ -39,14 +41,14 @@ from teamcli.llm.types import Usage
 from teamcli.logs import log_to
 from teamcli.options import Options
 from teamcli.plain import neutralise
-from teamcli.session import EMBEDDED, LEAD, Fanout, Permits, Preferences, Session
+from teamcli.session import EMBEDDED, LEAD, LEAVING_SECONDS, OWN_MODEL, Fanout, Permits, Preferences, Session
 from teamcli.settings import HOOK_EVENTS, Settings, add_allow_rule, has_hooks, load_settings, loosens
 from teamcli.state import LeadLock, TeamDir, lock_holder
 from teamcli.team.bus import FileBus, load_key
 from teamcli.team.manager import TeammateManager
 from teamcli.team.pulse import Pulse
 from teamcli.team.roster import Member, Roster
-from teamcli.tools.catalog import ALL_TOOLS, preload
+from teamcli.tools.catalog import ALL_TOOLS, Offered, preload
 from teamcli.tools.command_host import CommandHost
 from teamcli.trust import Trusted, TrustStore, claim, home_dir
 from teamcli.ui import headless
@@ -198,10 +200,13 @@ def untrusted_notes(place: Place) -> list[str]:
     return [f"Not used, because this directory is not trusted (--trust): {offer}." for offer in place.offers]
 
 
-def read_settings(place: Place) -> Settings:
-    """Raises: ConfigError."""
+def read_settings(place: Place, given: Mapping[str, Any] = MappingProxyType({})) -> Settings:
+    """`given` are settings that count more than those on disk.
+
+    Raises: ConfigError
+    """
     team = place.team
-    return load_settings(place.home / "settings.json", team.settings, team.local_settings, place.trusted.config)
+    return load_settings(place.home / "settings.json", team.settings, team.local_settings, place.trusted.config, given)
 
 
 def choose_endpoint(options: Options, place: Place, settings: Settings) -> Endpoint | None:
@@ -221,12 +226,19 @@ def choose_model(options: Options, place: Place, settings: Settings, endpoint: E
     return options.model or place.environment.get(MODEL) or settings.model or DEFAULT_MODEL
 
 
-def open_session(options: Options, place: Place, ask: Ask = nobody_to_ask) -> Session:
-    """Build everything a lead needs.
+def open_session(
+    options: Options, place: Place, ask: Ask = nobody_to_ask, embedding: Embedding | None = None
+) -> Session:
+    """Build everything a lead needs. With an `embedding` the process is another program's: its log, its garbage
+    collector and its memory are left alone.
 
     Raises: ConfigError, UsageError
     """
-    return _Builder(options, place, ask).build()
+    session = _Builder(options, place, ask, embedding).build()
+    if embedding is None:
+        gc.freeze()  # what is loaded by now stays for good: the collector need not look at it again and again
+        gc.enable()
+    return session
 
 
 class _State(NamedTuple):
@@ -248,43 +260,55 @@ class _Builder:
     options: Options
     place: Place
     ask: Ask
+    embedding: Embedding | None = None
+    """Of the program that has teamcli built in; None where teamcli is the program."""
     notes: list[str] = field(default_factory=list)
 
     def build(self) -> Session:
         choices = self._choose()
         with ExitStack() as undo:
             state = self._open_state(choices, undo)
-            session = self._assemble(choices, state)
+            session = self._assemble(choices, state, undo)
             undo.pop_all()
-        gc.freeze()  # what is loaded by now stays for good: the collector need not look at it again and again
-        gc.enable()
         return session
 
     def _choose(self) -> Choices:
         options, place = self.options, self.place
         self.notes += [*place.environment.notes, *place.notes]
-        settings = read_settings(place)
+        embedding = self.embedding or NOTHING_EMBEDDED
+        settings = read_settings(place, embedding.settings)
         if settings.sandbox == "required":
             raise ConfigError(NO_SANDBOX)
-        endpoint = choose_endpoint(options, place, settings)
+        endpoint = choose_endpoint(options, place, settings) if embedding.llm is None else None
         model = choose_model(options, place, settings, endpoint)
-        if endpoint is None and not options.offline:
+        if embedding.llm is not None:
+            model = options.model or OWN_MODEL
+        elif endpoint is None and not options.offline:
             self.notes.append(NO_KEY)
         price = partial(_price, settings=settings)
         if options.max_budget_usd is not None and price(Usage(), model) is None:
             raise ConfigError(f"--max-budget-usd: no price is known for {model}; give one under `prices` in settings")
         workspace = Workspace(place.directory, tuple(_directory(path) for path in options.add_dirs))
-        return Choices(settings, workspace, self._policy(settings), endpoint, model, price)
+        return Choices(settings, workspace, self._policy(settings), endpoint, model, price, embedding)
 
     def _policy(self, settings: Settings) -> Policy:
         options, rules = self.options, settings.permissions
-        names = {tool.name for tool in ALL_TOOLS}
+        names = {tool.name for tool in (*ALL_TOOLS, *self._own_tools)}
         return Policy(
             mode=Mode(options.permission_mode or rules.mode or Mode.DEFAULT),
             allow=parse_rules([*rules.allow, *options.allowed_tools], names),
             ask=parse_rules(rules.ask, names),
             deny=parse_rules([*rules.deny, *options.disallowed_tools], names),
         )
+
+    @property
+    def _own_tools(self) -> tuple[Offered, ...]:
+        return self.embedding.tools if self.embedding else ()
+
+    def _save_rule(self, path: Path, rule: str) -> None:
+        """Not one about a tool that only this program has: teamcli itself would find it to be a mistake there."""
+        if rule not in {tool.name for tool in self._own_tools}:
+            add_allow_rule(path, rule)
 
     def _open_state(self, choices: Choices, undo: ExitStack) -> _State:
         """The directory's own state, or a private one where that is asked for or another lead has the directory."""
@@ -294,8 +318,11 @@ class _Builder:
         if not is_ours:
             # A roster, mail and transcripts that others wrote must not make an agent act: leave them all alone.
             self._refuse_to_continue()
+            if lock is not None:
+                lock.release()
             team, lock = self._private_dir(undo), None
-        log_to(team.logs, self.options.debug)
+        if self.embedding is None:
+            log_to(team.logs, self.options.debug)
         session_id, history = self._session_to_continue(team)
         log = AppendLog(team.lead_transcript, choices.settings.durable)
         undo.callback(log.close)
@@ -343,7 +370,7 @@ class _Builder:
         if self.options.resume is not None or self.options.go_on:
             raise ConfigError("the conversations in .team/ were not made here; look at them, then use --trust")
 
-    def _assemble(self, choices: Choices, state: _State) -> Session:
+    def _assemble(self, choices: Choices, state: _State, undo: ExitStack) -> Session:
         team_dir = state.team
         events = Fanout()
         cancel = CancelScope()
@@ -357,8 +384,10 @@ class _Builder:
             place = {"cwd": str(choices.workspace.root), "permission_mode": str(permits.policy.mode)}
             return {"session_id": session.id, "transcript_path": str(transcripts / f"{agent}.jsonl"), **place}
 
-        host = CommandHost(os.environ)
+        host = CommandHost(os.environ, owns_process=self.embedding is None)
+        undo.callback(host.close)
         journal = Journal(AppendLog(team_dir.events, durable=False), tell)
+        undo.callback(journal.close)
         denials: list[PermissionDenied] = []
         limits: list[LimitHit] = []
         events.subscribe(journal)
@@ -368,7 +397,8 @@ class _Builder:
 
         roster = self._roster(team_dir, events, choices.settings.limits.shutdown_seconds)
         bus = FileBus(team_dir.inbox, load_key(self.place.home), choices.settings.durable, tell)
-        permits = Permits(choices.policy, partial(add_allow_rule, team_dir.local_settings))
+        undo.callback(bus.close)
+        permits = Permits(choices.policy, partial(self._save_rule, team_dir.local_settings))
         shop = AgentShop(
             choices,
             self.options,
@@ -388,9 +418,13 @@ class _Builder:
         lead = shop.lead(state.log, state.history, read_marks(team_dir.lead_transcript))
         team.lead = lead.lead
         events.subscribe(partial(_count_turns, roster), Answered)
-        events.subscribe(
-            Pulse(roster, events, cancel, choices.settings.stuck_after_seconds, whose=shop.parent_of),
-        )
+        pulse = Pulse(roster, events, cancel, choices.settings.stuck_after_seconds, whose=shop.parent_of)
+        events.subscribe(pulse)
+
+        def release() -> None:
+            shop.close()
+            pulse.join(LEAVING_SECONDS)
+
         team.running_aside = shop.running_aside
         self.notes += shop.notes
         session = Session(
@@ -417,6 +451,8 @@ class _Builder:
             models=tuple(dict.fromkeys((*PRICES, *choices.settings.prices))),
             close_calls=shop.close_calls,
             find_subagents=lambda: shop.subagents,
+            have_subagents=shop.have_subagents,
+            release=release,
             recover=shop.report_lost_subagents,
             lock=state.lock,
             preferences=Preferences(choices.settings.vi_mode, choices.settings.notify),
@@ -434,11 +470,16 @@ class _Builder:
         if unknown:
             known = ", ".join(HOOK_EVENTS)
             self.notes.append(f"Hooks for {unknown} are never run: there is no such event (there are: {known}).")
-        if not groups:
-            return NO_HOOKS
-        from teamcli.tools.hook_commands import HookCommands  # late: most starts do without it
+        hooks = NO_HOOKS
+        if groups:
+            from teamcli.tools.hook_commands import HookCommands  # late: most starts do without it
 
-        return HookCommands(groups, host, choices.workspace.root, events, facts)
+            hooks = HookCommands(groups, host, choices.workspace.root, events, facts)
+        if choices.embedding.hooks:
+            from teamcli.tools.hook_functions import HookFunctions  # late as well
+
+            hooks = HookFunctions(choices.embedding.hooks, hooks, events, facts)
+        return hooks
 
     def _roster(self, team_dir: TeamDir, events: Fanout, shutdown_seconds: float) -> Roster:
         roster = Roster(

@@ -7,7 +7,9 @@ counts only once the user has trusted that very address; and a key that stands b
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +33,7 @@ SECRET_VARIABLES = frozenset(
     }
 )
 """What no command may see."""
+_hearing = threading.Lock()  # one logger for all
 _FROM_DOTENV = (*KEY_VARIABLES, ENDPOINT, MODEL)
 
 
@@ -71,20 +74,31 @@ def read_dotenv(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
     from dotenv import dotenv_values
 
     complaints = _Complaints()
-    parser_log = logging.getLogger("dotenv.main")
-    parser_log.addHandler(complaints)
-    parser_log.propagate = False
     try:
-        # No interpolation: a project must not be able to weave the user's secrets into values that travel.
-        values = dotenv_values(path, interpolate=False, encoding="utf-8")
+        with _heard(complaints):
+            # No interpolation: a project must not be able to weave the user's secrets into values that travel.
+            values = dotenv_values(path, interpolate=False, encoding="utf-8")
     except OSError as e:
         raise ConfigError(cannot("read", path, e)) from e
     except UnicodeDecodeError as e:
         raise ConfigError(f"{path} is not UTF-8 text; save it as UTF-8") from e
-    finally:
-        parser_log.removeHandler(complaints)
     notes = tuple(f"{path.name}: {text}; that line is ignored" for text in complaints.texts)
     return {name: values[name] or "" for name in _FROM_DOTENV if values.get(name)}, notes
+
+
+@contextmanager
+def _heard(complaints: _Complaints) -> Iterator[None]:
+    """The parser's complaints go there and nowhere else; its logger is then as it was, whosever process this is."""
+    parser_log = logging.getLogger("dotenv.main")
+    with _hearing:
+        propagates = parser_log.propagate
+        parser_log.addHandler(complaints)
+        parser_log.propagate = False
+        try:
+            yield
+        finally:
+            parser_log.propagate = propagates
+            parser_log.removeHandler(complaints)
 
 
 class _Complaints(logging.Handler):

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from teamcli.subagents.manager import SubAgentManager
 
 EMBEDDED = "embedded"
+OWN_MODEL = "own"
+"""The name of a model that the program has which teamcli is built into, unless it gives another."""
 SHELL_TIMEOUT_SECONDS = 600.0
 SHELL_PACE = 64_000
 """In a tenth of a second; a file is shown whole, and an endless command does not drown the terminal."""
@@ -74,6 +76,12 @@ class Fanout:
             self._consumers.append((consumer, kinds))
             self._concerned = {}
 
+    def unsubscribe(self, consumer: Consumer) -> None:
+        """Tell it nothing any more; from within a call of its own as well."""
+        with self._lock:
+            self._consumers = [each for each in self._consumers if each[0] != consumer]
+            self._concerned = {}
+
     def __call__(self, event: Event) -> None:
         with self._lock:
             for consumer in self._consumers_of(type(event)):
@@ -81,8 +89,7 @@ class Fanout:
                     consumer(event)
                 except Exception:  # boundary: whoever only looks on must not be able to stop an agent
                     logger.exception("%s failed and is told nothing any more", consumer)
-                    self._consumers = [each for each in self._consumers if each[0] is not consumer]
-                    self._concerned = {}
+                    self.unsubscribe(consumer)
 
     def _consumers_of(self, kind: type[Event]) -> list[Consumer]:
         if kind not in self._concerned:
@@ -136,6 +143,10 @@ class Session:
     close_calls: Callable[[Agent], None]
     """Answers the calls that a crash left open in a conversation."""
     find_subagents: Callable[[], SubAgentManager | None] = lambda: None
+    have_subagents: Callable[[], SubAgentManager] | None = None
+    """Makes their manager where there is none yet."""
+    release: Callable[[], None] = lambda: None
+    """Ends what all agents have shared."""
     recover: Callable[[], None] = lambda: None
     """Tells what an earlier run could not tell any more."""
     lock: LeadLock | None = None
@@ -190,6 +201,13 @@ class Session:
         if text is not None:
             self._tell_again()
         return text
+
+    def withdraw(self, turn: Future[TurnEnded]) -> bool:
+        """Take back the line behind `turn`; false where the lead has read it."""
+        is_back = self.lead.withdraw(turn)
+        if is_back:
+            self._tell_again()
+        return is_back
 
     def interrupt(self) -> bool:
         """End the lead's turn, from any thread; false when it was at rest."""
@@ -283,6 +301,8 @@ class Session:
         self.host.close()
         for agent in self.agents:
             agent.llm.close()
+            agent.conversation.close()
+        self.release()
         self.log.close()
         self.journal.close()
         self.state.discard()

@@ -237,13 +237,22 @@ _check = _made_of(
 LOOSENING = "all but its ask and deny rules"
 
 
-def load_settings(user: Path, project: Path, local: Path, trusted: bool) -> Settings:
-    """Raises: ConfigError, naming the file and the field."""
+def load_settings(
+    user: Path, project: Path, local: Path, trusted: bool, given: Mapping[str, Any] = MappingProxyType({})
+) -> Settings:
+    """Those of the files, and above them those that a program has `given`.
+
+    Raises: ConfigError, naming the file and the field
+    """
     merged: Json = {}
     for path, may_loosen in ((user, True), (project, trusted), (local, trusted)):
         raw = read_settings_file(path, may_be_link=path is user)
         merged = _merge(merged, raw if may_loosen else _tightening(raw))
-    settings: Settings = _check(merged, "")
+    try:
+        _check(dict(given), "")
+    except ValueError as e:
+        raise ConfigError(f"settings: {e}") from e
+    settings: Settings = _check(_merge(merged, dict(given)), "")
     return settings
 
 

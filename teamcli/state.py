@@ -127,8 +127,11 @@ class LeadLock:
         return cls(fd)
 
     def release(self) -> None:
-        os.ftruncate(self._fd, 0)
-        os.close(self._fd)
+        """A repeat does nothing."""
+        if self._fd >= 0:
+            os.ftruncate(self._fd, 0)
+            os.close(self._fd)
+            self._fd = -1
 
 
 def lock_holder(path: Path) -> int | None:

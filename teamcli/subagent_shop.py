@@ -24,7 +24,7 @@ from teamcli.subagents.subagent import Staffed, SubAgent
 from teamcli.team.message import LEAD
 from teamcli.team.message import Message as Mail
 from teamcli.team.roles import Role
-from teamcli.tools.catalog import BASE_TOOLS, Entry, bind_tools
+from teamcli.tools.catalog import Offered, bind_tools
 from teamcli.tools.toolbox import Errand
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Plan(NamedTuple):
 
     preamble: Preamble
     history: History
-    tools: tuple[Entry, ...]
+    tools: tuple[Offered, ...]
     """Those in its requests."""
     usable: tuple[str, ...]
     """Those that the pipeline lets through."""
@@ -152,7 +152,7 @@ class SubAgentShop:
         )
         tools = tuple(
             tool
-            for tool in BASE_TOOLS
+            for tool in self._shop.base_tools
             if tool.name in parent.toolset.tools
             and (role.tools is None or tool.name in role.tools)
             and tool.name not in role.disallowed_tools
@@ -165,8 +165,8 @@ class SubAgentShop:
         """The same request as its parent's next one up to the calls it is making: so the model's cache holds."""
         known = parent.conversation.history
         history = History(list(known.messages), dict(known.seen_files))
-        tools = tuple(Entry(name) for name in parent.toolset.tools)
-        usable = tuple(tool.name for tool in BASE_TOOLS if tool in tools)
+        tools = tuple(map(self._shop.offered, parent.toolset.tools))
+        usable = tuple(tool.name for tool in self._shop.base_tools if tool in tools)
         note = YOU_ARE_A_FORK.format(id=sub.id, tools=", ".join(usable))
         opening = [*_answers(history.messages, sub.id), text_block(note), text_block(sub.errand.prompt)]
         preamble = parent.preamble if model == parent.preamble.model else replace(parent.preamble, model=model)

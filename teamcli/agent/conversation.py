@@ -92,6 +92,10 @@ class Conversation:
         self._on_record = on_record
         self.history = history or History()
 
+    def close(self) -> None:
+        """Give up the transcript; nothing can be added any more."""
+        self._log.close()
+
     @property
     def messages(self) -> Sequence[Message]:
         return self.history.messages

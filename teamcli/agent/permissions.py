@@ -30,7 +30,7 @@ from teamcli.agent.permission_rules import (
 )
 from teamcli.agent.shell_commands import read_commands
 from teamcli.agent.shell_words import Script
-from teamcli.agent.tool import Access, Executes, Harmless, Reads, Writes
+from teamcli.agent.tool import Access, Calls, Executes, Harmless, Reads, Writes
 
 __all__ = ["Decision", "Mode", "Policy", "Rule", "Verdict", "decide", "may_see", "parse_rules"]
 
@@ -91,7 +91,7 @@ def _refused(policy: Policy, call: _Call) -> Decision | None:
     for rule in policy.deny:
         if _concerns(rule, call) is Match.YES:
             return Decision(Verdict.DENY, f"The rule {rule} denies this call.", str(rule))
-    if policy.mode is Mode.PLAN and isinstance(call.access, Executes | Writes):
+    if policy.mode is Mode.PLAN and isinstance(call.access, Executes | Writes | Calls):
         return Decision(Verdict.DENY, f"The mode plan refuses {call.tool}: only reading is possible until it is left.")
     return None
 
@@ -115,6 +115,8 @@ def _by_mode(mode: Mode, call: _Call) -> Decision:
             return Decision(Verdict.ALLOW, "The mode acceptEdits allows file changes.")
         rule = rule_for_path(call.tool, call.access.path, call.root)
         return Decision(Verdict.ASK, f"The mode {mode} asks before {call.tool} changes a file.", str(rule))
+    if isinstance(call.access, Calls):
+        return Decision(Verdict.ASK, f"The mode {mode} asks before {call.tool} is called.", call.tool)
     why = f": {call.script.problem}" if call.script and call.script.problem else ""
     rule = rule_for_command(call.tool, call.access.command)
     return Decision(Verdict.ASK, f"The mode {mode} asks before {call.tool} runs this command{why}.", str(rule))
@@ -122,7 +124,7 @@ def _by_mode(mode: Mode, call: _Call) -> Decision:
 
 def _concerns(rule: Rule, call: _Call) -> Match:
     """Whether a deny or ask rule is about the call. A path denied to one tool is denied to all that access it alike."""
-    if rule.form is Form.ANY or isinstance(call.access, Harmless):
+    if rule.form is Form.ANY or isinstance(call.access, Calls | Harmless):
         return Match.YES if rule.tool == call.tool and rule.form is Form.ANY else Match.NO
     if isinstance(call.access, Executes):
         return hits(rule, call.access.command, call.script) if rule.tool == call.tool and call.script else Match.NO
@@ -136,7 +138,7 @@ def _allowing(rules: Iterable[Rule], call: _Call, restricting: Iterable[Rule]) -
     if isinstance(call.access, Executes):
         line = call.access.command
         return _first(rules, lambda rule: allows_line(rule, line)) or _allowing_each(rules, call, restricting)
-    if isinstance(call.access, Harmless):
+    if isinstance(call.access, Calls | Harmless):
         return _first(rules, lambda rule: rule.form is Form.ANY)
     path = call.access.path
     return _first(rules, lambda rule: rule.form is Form.ANY or matches_path(rule, path, call.root))

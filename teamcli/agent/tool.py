@@ -32,13 +32,19 @@ class Executes(NamedTuple):
     command: str
 
 
+class Calls(NamedTuple):
+    """Calls a function of the program that has teamcli built in, which may touch anything."""
+
+    function: str
+
+
 class Harmless(NamedTuple):
     """Touches nothing outside teamcli itself. `ordered` calls of one answer run one after the other, in call order."""
 
     ordered: bool = False
 
 
-Access = Reads | Writes | Executes | Harmless
+Access = Reads | Writes | Executes | Calls | Harmless
 
 
 class Display(NamedTuple):

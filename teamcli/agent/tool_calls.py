@@ -27,7 +27,18 @@ from teamcli.agent.events import (
 )
 from teamcli.agent.hooks import NO_HOOKS, NOTHING_SAID, POST_TOOL_USE, PRE_TOOL_USE, HookEvent, Hooks, Ruling, hook_note
 from teamcli.agent.permissions import Decision, Verdict
-from teamcli.agent.tool import Access, AnyTool, Display, Executes, Harmless, PreparedCall, Reads, ToolOutput, Writes
+from teamcli.agent.tool import (
+    Access,
+    AnyTool,
+    Calls,
+    Display,
+    Executes,
+    Harmless,
+    PreparedCall,
+    Reads,
+    ToolOutput,
+    Writes,
+)
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, TeamcliError, ToolError
 from teamcli.llm.types import Block
@@ -328,9 +339,9 @@ def _why_not(decision: Decision, reply: Reply) -> dict[str, Any]:
 def must_wait(later: Access, earlier: Access) -> bool:
     """Whether a call has to wait for an earlier one of the same answer."""
     match later, earlier:
-        case Writes() | Reads(), Executes():
+        case Writes() | Reads(), Executes() | Calls():
             return True
-        case Executes(), Writes():
+        case Executes() | Calls(), Writes():
             return True
         case (Writes(path), Reads(other) | Writes(other)) | (Reads(path), Writes(other)):
             return path.is_relative_to(other) or other.is_relative_to(path)

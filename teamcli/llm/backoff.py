@@ -45,6 +45,10 @@ class Backoff:
         delay = min(self._base_seconds * 2.0 ** (attempt - 1), self._cap_seconds)
         return delay * (1 - 0.25 * self._chance())
 
+    def close(self) -> None:
+        """End the watchdog's thread."""
+        self.linger.close()
+
     def slow_down(self, seconds: float) -> None:
         """No call of any agent begins before so many seconds have passed."""
         with self._changed:

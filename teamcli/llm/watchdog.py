@@ -22,6 +22,7 @@ class Watchdog:
         self._changed = threading.Condition()
         self._guarded: dict[object, tuple[float, Callable[[], None]]] = {}
         self._is_awake = False
+        self._is_closed = False
         self._thread: threading.Thread | None = None
 
     @contextmanager
@@ -29,13 +30,21 @@ class Watchdog:
         key = object()
         with self._changed:
             self._guarded[key] = (time.monotonic() + self._patience_seconds, end_it)
-            if not self._is_awake:
+            if not self._is_awake and not self._is_closed:
                 self._wake()
         try:
             yield
         finally:
             with self._changed:
                 self._guarded.pop(key, None)
+
+    def close(self) -> None:
+        """End the thread; what is guarded from now on is not."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
 
     def _wake(self) -> None:
         self._is_awake = True
@@ -49,7 +58,10 @@ class Watchdog:
         last_needed = time.monotonic()
         while True:
             with self._changed:
-                self._changed.wait(self._patience_seconds if self._is_awake else None)
+                if not self._is_closed:
+                    self._changed.wait(self._patience_seconds if self._is_awake else None)
+                if self._is_closed:
+                    return
                 now = time.monotonic()
                 late = [key for key, (deadline, _) in self._guarded.items() if deadline <= now]
                 bites = [self._guarded.pop(key)[1] for key in late]

@@ -251,7 +251,7 @@ class SubAgentManager:
     def close(self) -> None:
         """They have been told to stop by the program's scope; wait for them."""
         deadline = time.monotonic() + LEAVING_SECONDS
-        for thread in tuple(self._threads):
+        for thread in self._threads - {threading.current_thread()}:  # a listener may be the one who closes
             thread.join(max(0.0, deadline - time.monotonic()))
         self._updates.close()
 

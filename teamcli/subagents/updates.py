@@ -45,7 +45,7 @@ class Updates:
         with self._bell:
             self._is_closed = True
             self._bell.notify_all()
-        if self._thread is not None:
+        if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
     def _run(self) -> None:

@@ -25,6 +25,8 @@ from teamcli.team.quarantine import Quarantine
 from teamcli.team.watcher import Watcher
 
 KEY_BYTES = 32
+LEAVING_SECONDS = 1.0
+"""How long a look at the inboxes that is under way is waited for."""
 logger = logging.getLogger(__name__)
 
 
@@ -199,6 +201,7 @@ class FileBus:
         for box in tuple(self._boxes.values()):
             box.ring()
             box.inbox.close()
+        self._watcher.join(LEAVING_SECONDS)
 
     def _box(self, name: str) -> _Box:
         """Raises: TeamError, so that no name can lead out of the directory."""

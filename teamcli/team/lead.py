@@ -89,7 +89,8 @@ class Lead:
         self._thread.start()
 
     def join(self, timeout_seconds: float) -> None:
-        if self._thread.is_alive():  # a signal may end the program before it has started
+        # a signal may end the program before it has started; a listener may close the session it listens to
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout_seconds)
 
     def submit(self, blocks: Sequence[Block], closing: Sequence[Block] = (), text: str = "") -> Future[TurnEnded]:
@@ -117,6 +118,15 @@ class Lead:
             line = self._lines.pop()
         line.ended.cancel()
         return line.text
+
+    def withdraw(self, ended: Future[TurnEnded]) -> bool:
+        """Take the line back whose future this is; false where it was read or the lead has left."""
+        with self._changed:
+            mine = [line for line in self._lines if line.ended is ended]
+            self._lines = [line for line in self._lines if line.ended is not ended]
+        for line in mine:
+            line.ended.cancel()
+        return bool(mine)
 
     def go_on(self) -> None:
         """From now on mail wakes it, although the user has said nothing in this run."""
@@ -223,6 +233,7 @@ class Lead:
             logger.exception("the lead failed")
             self._emit(Notice(self.agent.name, f"{type(e).__name__}: {e}", Severity.ERROR))
             ended = TurnEnded(self.agent.name, Outcome.FAILED, "", 0.0, e)
+            self._emit(ended)
         with self._changed:
             self._turn = None
             self.last = ended

@@ -5,6 +5,7 @@ Its verbs are the tools' (`TeamPort`) and the user's. The order of leaving is wr
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -12,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from teamcli.agent.events import Emit, MailSent
 from teamcli.agent.loop import Agent
-from teamcli.agent.tool import Access, Executes, ToolOutput, Writes
+from teamcli.agent.tool import Access, Calls, Executes, ToolOutput, Writes
 from teamcli.cancel import CancelScope
 from teamcli.errors import TeamError, ToolError, UnknownRecipient
 from teamcli.team.bus import MessageBus
@@ -68,9 +69,13 @@ class TeammateManager:
         self._teammates: dict[str, Teammate] = {}
         self._departed: list[Agent] = []
         """Those of this run that were shut down: what they used still counts."""
+        self._dismissed: list[Teammate] = []
+        """Those whose thread has not ended yet."""
         self._lock = threading.RLock()
         self._changed = threading.Condition()
         self._waiting: set[str] = set()
+        self._deadlines: set[threading.Thread] = set()
+        """Those who watch over requests that wait for an answer."""
         self.running_aside: Callable[[], list[str]] = list
         """The background sub-agents that run; nobody is at rest before they have ended."""
         self.is_repeating = False
@@ -183,7 +188,7 @@ class TeammateManager:
 
     def gate(self, agent: str, tool: str, access: Access) -> str:
         """Why the pipeline refuses a call whatever the rules say; empty where it does not."""
-        if agent == LEAD or not isinstance(access, Executes | Writes):
+        if agent == LEAD or not isinstance(access, Executes | Writes | Calls):
             return ""
         member = self.roster.get(agent)
         if not member.plan or member.plan_approved:
@@ -268,12 +273,16 @@ class TeammateManager:
                 if member is not None and member.is_active and member.incarnation == request.incarnation:
                     self.bus.send_once(_plan_answer(request))
 
-    def wait_until_quiet(self, cancel: CancelScope) -> None:
+    def wait_until_quiet(self, cancel: CancelScope, timeout_seconds: float | None = None) -> bool:
         """Return when every agent rests, none that may act has unread mail and no background sub-agent runs, or when
-        cancelled."""
+        cancelled, or when the time is up; whether all rest."""
+        deadline = math.inf if timeout_seconds is None else time.monotonic() + timeout_seconds
         with cancel.on_cancel(self._notify), self._changed:
-            while not cancel.cancelled and not self._is_quiet():
-                self._changed.wait(1.0)
+            while not (is_quiet := self._is_quiet()) and not cancel.cancelled:
+                if (left := deadline - time.monotonic()) <= 0:
+                    break
+                self._changed.wait(min(1.0, left))
+        return is_quiet
 
     def waiting(self) -> list[str]:
         """The open requests, in words."""
@@ -295,8 +304,10 @@ class TeammateManager:
     def close(self) -> None:
         """Threads have been told to stop by their cancel scope; wait for them, then write down where they stood."""
         deadline = time.monotonic() + LEAVING_SECONDS
-        for teammate in self._teammates.values():
+        for teammate in (*self._teammates.values(), *self._dismissed):
             teammate.join(max(0.0, deadline - time.monotonic()))
+        for thread in tuple(self._deadlines):  # each has ended with the scope
+            thread.join(max(0.0, deadline - time.monotonic()))
         self.roster.settle()
         self.roster.close()
         self.bus.close()
@@ -342,6 +353,7 @@ class TeammateManager:
         self.roster.transition(name, Status.SHUTDOWN, interrupted=False, waiting_for="")
         if teammate := self._teammates.pop(name, None):
             self._departed.append(teammate.agent)
+            self._dismissed = [each for each in (*self._dismissed, teammate) if each.is_alive]
             teammate.dismiss()
         self._notify()
 
@@ -393,9 +405,15 @@ class TeammateManager:
 
     def _watch_deadline(self, request: Request) -> None:
         assert request.deadline is not None
-        timer = threading.Timer(max(0.0, request.deadline - time.time()), self._lapse)
-        timer.daemon = True
-        timer.start()
+        seconds = max(0.0, request.deadline - time.time())
+        thread = threading.Thread(target=self._lapse_after, args=(seconds,), name=f"deadline {request.id}", daemon=True)
+        self._deadlines.add(thread)
+        thread.start()
+
+    def _lapse_after(self, seconds: float) -> None:
+        if not self._cancel.wait(seconds):
+            self._lapse()
+        self._deadlines.discard(threading.current_thread())
 
     def _lapse(self) -> None:
         """Nobody answered in time: the lead is told; for the user it is done all the same."""

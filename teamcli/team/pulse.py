@@ -51,6 +51,11 @@ class Pulse:
             self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
             self._thread.start()
 
+    def join(self, timeout_seconds: float) -> None:
+        """Wait for the thread's end, once its scope is cancelled."""
+        if self._thread is not None:
+            self._thread.join(timeout_seconds)
+
     def look(self) -> float:
         """Mark those who have shown no sign for too long, once; the seconds until there could be another."""
         now = self._clock()

@@ -140,8 +140,14 @@ class Teammate:
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def is_alive(self) -> bool:
+        """Its thread has not ended yet."""
+        return self._thread.is_alive()
+
     def join(self, timeout_seconds: float) -> None:
-        self._thread.join(timeout_seconds)
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout_seconds)
 
     def wake(self) -> None:
         """Something may be there to do."""

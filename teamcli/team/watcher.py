@@ -45,6 +45,11 @@ class Watcher:
         """Only signals: a callback may be waiting for what the caller holds."""
         self._stopped.set()
 
+    def join(self, timeout_seconds: float) -> None:
+        """Wait for the thread's end; not from within a callback of its own."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout_seconds)
+
     def _run(self) -> None:
         while not self._stopped.wait(self._poll_seconds):
             self._on_look()

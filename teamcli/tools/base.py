@@ -39,6 +39,13 @@ class Tool(Generic[InputT]):
     run: Callable[[InputT, Toolbox, Running], ToolOutput]
     show: Callable[[InputT, Toolbox], Display]
 
+    @cached_property
+    def spec(self) -> ToolSpec:
+        """What the model reads of it."""
+        schema = _without_titles(self.input.model_json_schema())
+        description = schema.pop("description", "")
+        return ToolSpec(self.name, description, schema)
+
     def bind(self, toolbox: Toolbox) -> BoundTool[InputT]:
         return BoundTool(self, toolbox)
 
@@ -50,11 +57,9 @@ class BoundTool(Generic[InputT]):
     tool: Tool[InputT]
     toolbox: Toolbox
 
-    @cached_property
+    @property
     def spec(self) -> ToolSpec:
-        schema = _without_titles(self.tool.input.model_json_schema())
-        description = schema.pop("description", "")
-        return ToolSpec(self.tool.name, description, schema)
+        return self.tool.spec
 
     def prepare(self, raw: object) -> PreparedCall:
         try:

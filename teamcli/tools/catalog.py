@@ -10,7 +10,7 @@ import json
 from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from teamcli.agent.tool import AnyTool, PreparedCall
 from teamcli.llm.types import ToolSpec
@@ -21,6 +21,18 @@ if TYPE_CHECKING:
 
 SPECS = Path(__file__).with_name("specs.json")
 """Generated from the tools: `UPDATE_SPECS=1 pytest tests/tools/test_specs.py`."""
+
+
+class Offered(Protocol):
+    """A tool that can be put into an agent's hands: ours, or one of the program that has teamcli built in."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def spec(self) -> ToolSpec: ...
+
+    def bind(self, toolbox: Toolbox) -> AnyTool: ...
 
 
 class Entry(NamedTuple):
@@ -100,7 +112,7 @@ OUR_TOOLS = {
 """What Claude Code's users call our tools, in roles and in hooks."""
 
 
-def bind_tools(tools: tuple[Entry, ...], toolbox: Toolbox) -> dict[str, AnyTool]:
+def bind_tools(tools: tuple[Offered, ...], toolbox: Toolbox) -> dict[str, AnyTool]:
     return {tool.name: tool.bind(toolbox) for tool in tools}
 
 

@@ -75,7 +75,9 @@ class _Supervisor:
 class CommandHost:
     """Starts commands. `close` ends all that run; without it they end when the process does, even by SIGKILL."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], owns_process: bool = True) -> None:
+        """A process that is not ours keeps its environment and its memory as they are."""
+        self._owns_process = owns_process
         self._environment = command_environment(environment)
         self._shell = shutil.which("bash", path=self._environment.get("PATH")) or "/bin/sh"
         self._lock = threading.Lock()
@@ -178,7 +180,8 @@ class CommandHost:
         if self._is_closed:
             raise ToolError("the command cannot be started: teamcli is about to end")
         if self._process is None:
-            hide_secrets()
+            if self._owns_process:
+                hide_secrets()
             self._process = _HostProcess(self._environment)
         return self._process
 

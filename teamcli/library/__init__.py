@@ -1,0 +1,1 @@
+"""teamcli inside another program: `from teamcli import Session`."""

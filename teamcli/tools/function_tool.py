@@ -1,0 +1,203 @@
+"""Tools that are plain typed functions of the program that has teamcli built in.
+
+The signature is the schema, the first paragraph of the docstring the description. Whatever a function raises is an
+error result; once its call is cancelled nobody waits for it any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+
+from pydantic import Field, create_model
+from pydantic.errors import PydanticUserError
+from pydantic_core import PydanticSerializationError, to_json
+
+from teamcli.agent.tool import Access, Calls, Display, Harmless, Progress, ToolOutput
+from teamcli.aside import call_aside
+from teamcli.cancel import CancelScope
+from teamcli.errors import ConfigError, TeamcliError, ToolError
+from teamcli.plain import one_line
+from teamcli.tools.base import Tool, ToolInput
+from teamcli.tools.catalog import ALL_TOOLS, OUR_TOOLS
+from teamcli.tools.toolbox import Running, Toolbox
+
+Function = Callable[..., Any]
+FunctionTool = Tool[ToolInput]
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_TITLE_LENGTH = 100
+_FIELD = "given_{}"
+"""Fields have names of their own, so that a parameter may be called `json` or `copy` as methods of a model are."""
+
+
+class ToolContext(NamedTuple):
+    """What a function is told beside its input, in a parameter of this type; the model does not see that parameter."""
+
+    agent: str
+    """Who calls: `lead`, a teammate's name, a sub-agent's id."""
+    directory: Path
+    cancel: CancelScope
+    """Cancelled when nobody waits for the result any more."""
+    progress: Progress
+    """Takes text to be shown while the call runs."""
+    call_id: str
+
+
+def tool(function: Function, *, name: str = "", description: str = "", harmless: bool = False) -> FunctionTool:
+    """A tool from a function. A `harmless` one changes nothing: nobody is asked, and `plan` lets it through.
+
+    Raises: ConfigError
+    """
+    name = name or getattr(function, "__name__", "")
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"tool {name!r}: use letters, digits, '_' and '-', a letter first; name= gives it another name"
+        )
+    described = description or _first_paragraph(function)
+    if not described:
+        raise ConfigError(f"tool {name}: the model must know what it is for; give it a docstring, or description=")
+    parameters = dict(_parameters(function, name))
+    context = next((key for key, hint in parameters.items() if hint.annotation is ToolContext), "")
+    given = {key: hint for key, hint in parameters.items() if key != context}
+    return Tool(
+        name,
+        _input_model(name, described, given),
+        access=lambda args, toolbox: _access(name, harmless),
+        run=lambda args, toolbox, running: _run(function, name, args, context, toolbox, running),
+        show=lambda args, toolbox: _show(name, args),
+    )
+
+
+def as_tools(functions: Any) -> tuple[FunctionTool, ...]:
+    """Each as a tool; none may have the name of one of ours, or of another.
+
+    Raises: ConfigError
+    """
+    tools = tuple(each if isinstance(each, Tool) else tool(each) for each in functions)
+    taken = {entry.name for entry in ALL_TOOLS} | set(OUR_TOOLS)
+    for each in tools:
+        if each.name in taken:
+            raise ConfigError(
+                f"tool {each.name}: there is one of that name already; give it another with tool(…, name=)"
+            )
+        taken.add(each.name)
+    return tools
+
+
+def _access(name: str, harmless: bool) -> Access:
+    return Harmless() if harmless else Calls(name)
+
+
+def _first_paragraph(function: Function) -> str:
+    return " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
+
+
+def _parameters(function: Function, name: str) -> Iterator[tuple[str, inspect.Parameter]]:
+    """Each parameter with its type. Raises: ConfigError."""
+    try:
+        hints = get_type_hints(
+            function if inspect.isroutine(function) else type(function).__call__, include_extras=True
+        )
+    except (NameError, TypeError) as e:
+        raise ConfigError(f"tool {name}: its types cannot be read ({e}); define them at the top of a module") from e
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise ConfigError(f"tool {name}: the parameter {parameter} can have no name in a call; use plain ones")
+        if parameter.name not in hints:
+            raise ConfigError(f"tool {name}: the parameter {parameter.name} has no type; annotate it")
+        yield parameter.name, parameter.replace(annotation=hints[parameter.name])
+
+
+def _input_model(name: str, description: str, parameters: dict[str, inspect.Parameter]) -> type[ToolInput]:
+    fields: dict[str, Any] = {_FIELD.format(key): _field(each) for key, each in parameters.items()}
+    try:
+        model = create_model(name, __base__=ToolInput, __doc__=description, **fields)
+        model.model_json_schema()
+    except (PydanticUserError, TypeError) as e:
+        problem = str(e).split("\n")[0]
+        raise ConfigError(f"tool {name}: a parameter has a type that JSON cannot express: {problem}") from e
+    return model
+
+
+def _field(parameter: inspect.Parameter) -> tuple[Any, Any]:
+    annotation, words = _without_words(parameter.annotation)
+    default = parameter.default
+    if default is parameter.empty:
+        default = None if NoneType in get_args(annotation) else ...
+    described = Field(alias=parameter.name, description=words) if words else Field(alias=parameter.name)
+    return Annotated[annotation, described], default
+
+
+def _without_words(annotation: Any) -> tuple[Any, str]:
+    """`Annotated[int, "how many"]` as the type and what is said about it."""
+    if get_origin(annotation) is not Annotated:
+        return annotation, ""
+    kind, *more = get_args(annotation)
+    words = [each for each in more if isinstance(each, str)]
+    for each in more:
+        if not isinstance(each, str):
+            kind = Annotated[kind, each]
+    return kind, " ".join(words)
+
+
+def _given(args: ToolInput) -> dict[str, Any]:
+    """Arguments by the names of the parameters, as values, not as JSON."""
+    fields = type(args).model_fields
+    return {str(info.alias): getattr(args, field) for field, info in fields.items()}
+
+
+def _show(name: str, args: ToolInput) -> Display:
+    """All that was given, as the model wrote it."""
+    given = args.model_dump_json(by_alias=True, exclude_unset=True)
+    whole = f"{name} {given}"
+    title = one_line(whole, _TITLE_LENGTH)
+    return Display(title, text="" if title == whole else whole)
+
+
+def _run(
+    function: Function, name: str, args: ToolInput, context: str, toolbox: Toolbox, running: Running
+) -> ToolOutput:
+    given = _given(args)
+    if context:
+        root = toolbox.workspace.root
+        given[context] = ToolContext(toolbox.agent, root, running.cancel, running.progress, running.call_id)
+    try:
+        result = call_aside(lambda: _call(function, given, running.cancel), running.cancel, f"{toolbox.agent}:{name}")
+    except TeamcliError:  # a ToolError for the model to read, or the call was cancelled
+        raise
+    except BaseException as e:  # noqa: BLE001 - boundary: what a function raises, `sys.exit` as well, is a result
+        return ToolOutput(f"Error: {type(e).__name__}: {e}".removesuffix(": "), is_error=True)
+    return ToolOutput(_as_text(result, name))
+
+
+def _call(function: Function, given: dict[str, Any], cancel: CancelScope) -> Any:
+    result = function(**given)
+    return asyncio.run(_await(result, cancel)) if inspect.iscoroutine(result) else result
+
+
+async def _await(coroutine: Coroutine[Any, Any, Any], cancel: CancelScope) -> Any:
+    """In an event loop of its own, which ends it when the call is cancelled."""
+    task, loop = asyncio.ensure_future(coroutine), asyncio.get_running_loop()
+
+    def stop() -> None:
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(task.cancel)
+
+    with cancel.on_cancel(stop):
+        return await task
+
+
+def _as_text(result: object, name: str) -> str:
+    if result is None or isinstance(result, str):
+        return result or ""
+    try:
+        return to_json(result).decode()
+    except (PydanticSerializationError, ValueError) as e:
+        raise ToolError(f"{name} returned what is no text and cannot be written as JSON: {e}") from e

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from teamcli import Session
+from tests.support.fake_api import FakeAPI
+
+Open = Callable[..., Session]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    directory = tmp_path / "work"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def opened(place: Path) -> Iterator[Open]:
+    """Opens sessions that the test's end closes; with an `api` as the model's endpoint."""
+    with ExitStack() as stack:
+
+        def open_one(api: FakeAPI | None = None, directory: Path = place, **options: Any) -> Session:
+            if api is not None:
+                options |= {"api_key": "test-key-0123456789", "base_url": api.url, "model": "test-model"}
+            return stack.enter_context(Session(directory, **options))
+
+        yield open_one

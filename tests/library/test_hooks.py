@@ -1,0 +1,172 @@
+"""Hooks that are functions."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from teamcli import ConfigError, Hook, HookEvent, Outcome, Ruling, events
+from tests.library.conftest import Open
+from tests.library.models import call, results, said, scripted
+
+BYPASS = {"permission_mode": "bypassPermissions"}
+
+
+def bash_once(command: str = "echo ran") -> Any:
+    return scripted(lead=[said("", call("bash", command=command)), "over"])
+
+
+def test_before_a_call_it_may_object_change_ask_and_allow(opened: Open, place: Path) -> None:
+    def run_with(said_by_hook: Ruling | None, **options: Any) -> str:
+        model = bash_once()
+        session = opened(llm=model, hooks=[Hook("PreToolUse", lambda event: said_by_hook, "bash")], **options)
+        session.run("go")
+        session.close()
+        return results(model.requests[1])[0]
+
+    assert run_with(None, **BYPASS) == "ran"
+    assert run_with(Ruling("not today"), **BYPASS) == "not today"
+    assert run_with(Ruling(changed_input={"command": "echo other"}), **BYPASS) == "other"
+    assert "Invalid input" in run_with(Ruling(changed_input={"cmd": "x"}), **BYPASS)
+    assert run_with(Ruling(wish="allow")) == "ran"
+    assert "nobody can be asked" in run_with(Ruling(wish="ask", reason="hm"), allowed_tools="bash")
+
+
+def test_it_is_told_what_happens_and_to_whom(opened: Open, place: Path) -> None:
+    told: list[HookEvent] = []
+
+    def note(event: HookEvent) -> None:
+        told.append(event)
+
+    names = ("UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionStart", "SessionEnd")
+    session = opened(llm=bash_once(), hooks=[Hook(name, note) for name in names], **BYPASS)
+    session.run("go")
+    session.close()
+    assert [event.name for event in told] == [
+        "SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd",
+    ]  # fmt: skip
+    assert {event.agent for event in told} == {"lead"}
+    before, after = told[2], told[3]
+    assert (before.subject, before.fields["tool_input"]) == ("bash", {"command": "echo ran"})
+    assert after.fields["tool_response"] == {"content": "ran", "is_error": False}
+    assert before.fields["cwd"] == str(place) and before.fields["session_id"] == session.id
+
+
+def test_it_may_add_to_a_result_and_to_a_line_or_block_the_line(opened: Open) -> None:
+    model = bash_once()
+    hooks = [
+        Hook("PostToolUse", lambda event: Ruling(context="that was slow")),
+        Hook("UserPromptSubmit", lambda event: Ruling(context="it is Monday")),
+        Hook("UserPromptSubmit", lambda event: Ruling("no") if "secret" in event.fields["prompt"] else None),
+    ]
+    session = opened(llm=model, hooks=hooks, **BYPASS)
+    session.run("go")
+    assert "it is Monday" in str(model.requests[0].messages) and "that was slow" in results(model.requests[1])[0]
+    blocked = session.run("the secret")
+    assert blocked.outcome is Outcome.FAILED and str(blocked.error) == "no"
+    assert "the secret" not in str(model.requests[-1].messages)
+
+
+def test_it_sends_an_agent_back_to_work_three_times_at_most(opened: Open) -> None:
+    model = scripted(lead=["done"] * 9)
+    session = opened(llm=model, hooks=[Hook("Stop", lambda event: Ruling("more"))])
+    assert session.run("go").is_done
+    assert len(model.requests) == 4
+
+
+def test_sub_agents_and_teammates_are_sent_back_as_well(opened: Open) -> None:
+    ended: list[tuple[str, str]] = []
+
+    def note(event: HookEvent) -> None:
+        ended.append((event.name, event.agent))
+
+    lead = [
+        said("", call("agent", prompt="go", subagent_type="general")),
+        said("", call("spawn_teammate", name="alice", role="coder", prompt="go")),
+        "over",
+    ]
+    session = opened(llm=scripted(lead=lead), hooks=[Hook(name, note) for name in ("SubagentStop", "TeammateIdle")])
+    session.run("go")
+    assert set(ended) == {("SubagentStop", "sa-1"), ("TeammateIdle", "alice")}
+
+
+def test_what_fails_is_told_and_blocks_nothing(opened: Open) -> None:
+    def broken(event: HookEvent) -> None:
+        raise SystemExit(3)
+
+    hooks = [
+        Hook("PreToolUse", broken),
+        Hook("PreToolUse", lambda event: "no"),  # type: ignore[arg-type, return-value]
+        Hook("PreToolUse", lambda event: Ruling(wish="maybe")),
+        Hook("PreToolUse", lambda event: Ruling(changed_input="ls")),  # type: ignore[arg-type]
+    ]
+    model = bash_once()
+    session = opened(llm=model, hooks=hooks, **BYPASS)
+    notices = [event.text for event in session.submit("go") if isinstance(event, events.Notice)]
+    assert results(model.requests[1]) == ["ran"]
+    for words in ("`broken` failed and is ignored: SystemExit: 3", "not str", "'maybe'", "no mapping"):
+        assert any(words in notice for notice in notices), words
+
+
+def test_one_that_hangs_is_left_behind(opened: Open) -> None:
+    began, end = threading.Event(), threading.Event()
+
+    def hang(event: HookEvent) -> None:
+        began.set()
+        end.wait(60)
+
+    model = bash_once()
+    session = opened(llm=model, hooks=[Hook("PreToolUse", hang, timeout_seconds=0.01)], **BYPASS)
+    notices = [event.text for event in session.submit("go") if isinstance(event, events.Notice)]
+    assert any("took too long" in notice for notice in notices) and results(model.requests[1]) == ["ran"]
+    session.close()
+    began.clear()
+    session = opened(llm=bash_once(), hooks=[Hook("PreToolUse", hang)], **BYPASS)
+    listening = session.submit("go")
+    assert began.wait(30) and session.interrupt()
+    assert list(listening)[-1].outcome is Outcome.INTERRUPTED
+    end.set()
+
+
+def test_it_runs_behind_the_commands_of_the_settings_and_sees_what_they_changed(opened: Open, place: Path) -> None:
+    changed = json.dumps({"hookSpecificOutput": {"updatedInput": {"command": "echo changed"}}})
+    command = {"matcher": "bash", "hooks": [{"type": "command", "command": f"echo '{changed}'"}]}
+    seen: list[Any] = []
+
+    def look(event: HookEvent) -> Ruling:
+        seen.append(event.fields["tool_input"])
+        return Ruling(changed_input={"command": f"{seen[-1]['command']} twice"})
+
+    model = bash_once()
+    hooks = [Hook("PreToolUse", look), Hook("PreToolUse", look)]
+    opened(llm=model, hooks=hooks, settings={"hooks": {"PreToolUse": [command]}}, **BYPASS).run("go")
+    assert [each["command"] for each in seen] == ["echo changed", "echo changed twice"]
+    assert results(model.requests[1]) == ["changed twice twice"]
+
+
+def test_matchers_are_those_of_the_settings(opened: Open) -> None:
+    seen: list[str] = []
+    hooks = [
+        Hook("PreToolUse", lambda event: seen.append(event.subject), matcher)
+        for matcher in ("bash", "Bash", "bas", "*", "read_file|bash")
+    ]
+    opened(llm=bash_once(), hooks=hooks, **BYPASS).run("go")
+    assert seen == ["bash"] * 4
+
+
+@pytest.mark.parametrize(
+    ("hook", "words"),
+    [
+        (Hook("BeforeTool", print), "there is no event 'BeforeTool'; there are PreToolUse"),
+        (Hook("Stop", print, "("), "is no regular expression"),
+        (Hook("Stop", None), "is no teamcli.Hook"),  # type: ignore[arg-type]
+        (("Stop", print), "is no teamcli.Hook"),
+    ],
+)
+def test_mistakes_are_explained(opened: Open, hook: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        opened(offline=True, hooks=[hook])

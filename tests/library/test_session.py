@@ -1,0 +1,597 @@
+"""A session in the hands of another program: what it yields, how it ends, and that it leaves its host alone."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import teamcli
+from teamcli import ConfigError, Outcome, Session, TeamError, UsageError, events
+from teamcli.cancel import CancelScope
+from teamcli.llm.types import OnEvent, Reply, Request, TextArrived
+from tests.library.conftest import Open
+from tests.library.models import Gate, Model, call, results, said, scripted, who_asks
+from tests.support.fake_api import FakeAPI, answer, stall_after, text, tool, tool_results
+from tests.support.program import PATIENCE_SECONDS, ROOT
+from tests.support.team_script import TeamScript
+from tests.support.waiting import wait_until
+
+BYPASS = {"permission_mode": "bypassPermissions"}
+
+
+def kinds(happened: list[Any], agent: str = "lead") -> list[str]:
+    return [type(event).__name__ for event in happened if event.agent == agent]
+
+
+class TestSubmit:
+    def test_yields_events_as_they_happen_and_the_end_last(self, opened: Open) -> None:
+        gate = Gate()
+        session = opened(llm=Model(gate.wait))
+        happened = []
+        for event in session.submit("hello"):
+            happened.append(event)
+            if isinstance(event, events.TextArrived):
+                assert gate.reached.wait(30) and not session.wait(0)  # the answer is still on its way
+                gate.open()
+        assert kinds(happened)[:2] == ["LineTaken", "TurnStarted"] and kinds(happened)[-1] == "TurnEnded"
+        assert happened[-1].text == "the whole of it" and happened[-1].outcome is Outcome.DONE
+        with pytest.raises(AttributeError):
+            happened[-1].text = "another"
+
+    def test_over_a_socket_with_a_strict_api_and_a_history(self, opened: Open) -> None:
+        script = [answer(text("first"), tool("bash", command="echo out")), "second", "third"]
+        with FakeAPI(script) as api:
+            session = opened(api, **BYPASS)
+            happened = list(session.submit("one"))
+            assert [event.content for event in happened if isinstance(event, events.ToolFinished)] == ["out"]
+            assert happened[-1].text == "second"
+            assert list(session.submit("two"))[-1].text == "third"
+            session.close()
+            assert tool_results(api.requests[1])[0]["content"] == "out"
+            assert "one" in str(api.requests[2]["messages"]) and "two" in str(api.requests[2]["messages"][-1])
+            api.assert_prefix_stable()
+
+    def test_is_on_its_way_before_anybody_listens(self, opened: Open) -> None:
+        model = scripted(lead=["done"])
+        session = opened(llm=model)
+        listening = session.submit("hello")
+        assert session.wait(30)
+        assert len(model.requests) == 1
+        assert [event.text for event in listening if isinstance(event, events.TextArrived)] == ["done"]
+
+    def test_tells_of_teammates_and_sub_agents_by_name(self, opened: Open) -> None:
+        spawned = call("spawn_teammate", name="alice", role="coder", prompt="say hi")
+        helper = call("agent", prompt="look", subagent_type="general")
+        session = opened(llm=scripted(lead=[said("", spawned, helper), "over"], alice=["hi"], **{"sa-1": ["seen"]}))
+        names = {event.agent for event in session.submit("go")}
+        session.wait(30)
+        assert {"lead", "sa-1"} <= names and [member.name for member in session.team] == ["alice"]
+
+    def test_leaving_the_loop_interrupts_the_turn_and_the_session_goes_on(self, opened: Open) -> None:
+        gate = Gate()
+        session = opened(llm=Model(gate.wait))
+        for event in session.submit("hello"):
+            if isinstance(event, events.TextArrived):
+                break
+        del event
+        assert session.wait(30)
+        gate.open()
+        assert session.run("again").text == "the whole of it"
+
+    def test_an_exception_of_the_consumer_loses_nothing(self, opened: Open) -> None:
+        session = opened(llm=scripted(lead=["one", "two", "three"]))
+        with pytest.raises(ZeroDivisionError):
+            for _ in session.submit("hello"):
+                1 / 0  # noqa: B018
+        assert session.wait(30)
+        assert session.run("again").is_done
+
+    def test_a_slow_consumer_holds_up_nobody(self, opened: Open) -> None:
+        def chatter(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+            for _ in range(5_000):
+                on_event(TextArrived("."))
+            return said("done")
+
+        session = opened(llm=Model(chatter))
+        listening = session.submit("hello")
+        next(listening)
+        assert session.wait(30)  # the agent is through, though nobody has taken what it said
+        assert sum(isinstance(event, events.TextArrived) for event in listening) == 5_000
+
+    def test_a_line_in_between_is_read_by_the_same_turn(self, opened: Open) -> None:
+        gate = Gate()
+
+        def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+            if len(model.requests) == 1:
+                gate.wait(request, on_event, cancel)
+                return said("", call("bash", command="true"))
+            return said("both")
+
+        model = Model(say)
+        session = opened(llm=model, **BYPASS)
+        first = session.submit("one")
+        assert gate.reached.wait(30)
+        second = session.submit("two")
+        gate.open()
+        assert [list(each)[-1].text for each in (first, second)] == ["both", "both"]
+        assert "two" in str(model.requests[1].messages[-1])
+
+    def test_abandoning_a_line_that_nobody_has_read_takes_it_back(self, opened: Open) -> None:
+        gate = Gate()
+        model = Model(gate.wait)
+        session = opened(llm=model)
+        first = session.submit("one")
+        assert gate.reached.wait(30)
+        second = session.submit("two")
+        session.send("lead", "a sign")  # something to be told of
+        next(second)
+        second.close()
+        gate.open()
+        assert list(first)[-1].text == "the whole of it"
+        assert "two" not in str([request.messages for request in model.requests])
+
+    def test_once_closed_it_says_so(self, opened: Open) -> None:
+        session = opened(offline=True)
+        session.close()
+        for use in (session.submit, session.run, lambda text: session.send("alice", text)):
+            with pytest.raises(UsageError, match="closed"):
+                use("hello")
+
+    def test_an_empty_text_is_refused(self, opened: Open) -> None:
+        session = opened(offline=True)
+        for use in (session.submit, session.run):
+            with pytest.raises(UsageError, match="empty"):
+                use(" \n")
+
+    def test_closing_ends_a_stream_that_somebody_reads(self, opened: Open) -> None:
+        gate = Gate()
+        session = opened(llm=Model(gate.wait))
+        listening = session.submit("hello")
+        assert gate.reached.wait(30)
+        session.close()
+        assert list(listening)[-1].outcome is Outcome.INTERRUPTED
+
+
+class TestRun:
+    def test_waits_until_nobody_has_anything_left_to_do(self, opened: Open) -> None:
+        script = TeamScript(
+            lead=[tool("spawn_teammate", name="alice", role="coder", prompt="work"), "hired", "alice is done"],
+            alice=[tool("bash", command="echo made"), "made it"],
+        )
+        with FakeAPI(script) as api:
+            session = opened(api, **BYPASS)
+            result = session.run("go")
+            session.close()
+        assert (result.text, result.outcome, result.is_done) == ("alice is done", Outcome.DONE, True)
+        assert [member.status for member in session.team] == ["idle"]
+
+    def test_counts_what_this_task_has_used_and_was_refused(self, opened: Open) -> None:
+        model = scripted(lead=[said("", call("bash", command="ls")), "refused", "next"])
+        session = opened(llm=model, model="mine", settings={"prices": {"mine": {"input": 1.0, "output": 2.0}}})
+        first, second = session.run("one"), session.run("two")
+        assert first.usage.input_tokens == 20 and second.usage.input_tokens == 10
+        assert first.cost_usd == pytest.approx(2 * 20e-6) and session.cost_usd == pytest.approx(3 * 20e-6)
+        assert [(denied.tool, denied.rule) for denied in first.denials] == [("bash", "bash(ls)")]
+        assert second.denials == () and session.usage.output_tokens == 15
+
+    def test_a_limit_is_an_outcome(self, opened: Open) -> None:
+        model = scripted(lead=[said("", call("bash", command="true")) for _ in range(3)])
+        assert opened(llm=model, max_turns=2, **BYPASS).run("go").outcome is Outcome.MAX_TURNS
+
+    def test_it_is_interrupted_from_another_thread(self, opened: Open) -> None:
+        gate = Gate()
+        session = opened(llm=Model(gate.wait))
+        threading.Thread(target=lambda: gate.reached.wait(30) and session.interrupt()).start()
+        assert session.run("hello").outcome is Outcome.INTERRUPTED
+
+
+class TestAsync:
+    def test_yields_the_same_and_never_blocks_the_loop(self, opened: Open) -> None:
+        gate = Gate()
+        session = opened(llm=Model(gate.wait))
+
+        async def listen() -> list[Any]:
+            return [event async for event in session.submit_async("hello")]
+
+        async def main() -> list[Any]:
+            listening = asyncio.create_task(listen())
+            while not gate.reached.is_set():  # the loop turns while the model works
+                await asyncio.sleep(0)
+            gate.open()
+            return await listening
+
+        happened = asyncio.run(main())
+        gate.open()
+        assert kinds(happened) == kinds(list(session.submit("hello")))
+        assert happened[-1].text == "the whole of it"
+
+    def test_cancelling_the_task_interrupts_the_turn_at_once(self, opened: Open) -> None:
+        gate = Gate()
+        session = opened(llm=Model(gate.wait))
+        took: list[float] = []
+
+        async def main() -> None:
+            task = asyncio.create_task(session.run_async("hello"))
+            while not gate.reached.is_set():
+                await asyncio.sleep(0)
+            started = time.monotonic()
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            took.append(time.monotonic() - started)
+
+        asyncio.run(main())
+        assert session.wait(30) and took[0] < 2.0  # milliseconds, on a machine that has time
+        gate.open()
+        assert session.run("again").is_done
+
+    def test_an_endpoint_that_hangs_is_left_at_once(self, opened: Open) -> None:
+        async def main(session: Session, api: FakeAPI) -> None:
+            async with aclosing(session.submit_async("hello")) as listening:
+                async for event in listening:
+                    if isinstance(event, events.TextArrived):
+                        break
+
+        with FakeAPI([answer(text("half of it"), stall_after(4))]) as api:
+            session = opened(api)
+            asyncio.run(main(session, api))
+            api.wait_for_disconnect()
+            assert session.wait(30)
+
+    def test_it_works_to_the_end_and_closes_in_an_async_with(self, place: Path) -> None:
+        async def main() -> str:
+            async with Session(place, offline=True, **BYPASS) as session:
+                return (await session.run_async("run echo hi")).text
+
+        assert "hi" in asyncio.run(main())
+
+    def test_several_sessions_in_one_loop(self, tmp_path: Path, opened: Open) -> None:
+        async def main() -> list[str]:
+            directories = [tmp_path / name for name in ("a", "b", "c")]
+            for directory in directories:
+                directory.mkdir()
+                (directory / "name.txt").write_text(directory.name)
+            sessions = [opened(directory=directory, offline=True, **BYPASS) for directory in directories]
+            return [each.text for each in await asyncio.gather(*(s.run_async("run cat name.txt") for s in sessions))]
+
+        assert [text[-1] for text in asyncio.run(main())] == ["a", "b", "c"]
+
+
+class TestQuestions:
+    def test_nobody_is_asked_unless_the_program_can_answer(self, opened: Open) -> None:
+        result = opened(llm=scripted(lead=[said("", call("bash", command="ls")), "over"])).run("go")
+        assert result.denials[0].unanswered
+
+    @pytest.mark.parametrize(
+        ("given", "ran"),
+        [
+            (True, True),
+            (False, False),
+            (teamcli.Consent.ONCE, True),
+            (teamcli.Answer(teamcli.Consent.NO, "use the other one"), False),
+            ("yes", False),
+        ],
+    )
+    def test_a_function_answers(self, opened: Open, place: Path, given: Any, ran: bool) -> None:
+        asked: list[teamcli.Question] = []
+
+        def ask(question: teamcli.Question) -> Any:
+            asked.append(question)
+            return given
+
+        model = scripted(lead=[said("", call("bash", command="touch made")), "over"])
+        opened(llm=model, ask=ask).run("go")
+        assert (place / "made").exists() == ran
+        assert [(each.agent, each.tool, each.rule) for each in asked] == [("lead", "bash", "bash(touch made)")]
+        if isinstance(given, teamcli.Answer):
+            assert "use the other one" in results(model.requests[1])[0]
+
+    def test_always_allows_from_then_on(self, opened: Open) -> None:
+        asked: list[str] = []
+        twice = [said("", call("bash", command="true")), said("", call("bash", command="true")), "over"]
+        opened(
+            llm=scripted(lead=twice), ask=lambda question: asked.append(question.rule) or teamcli.Consent.ALWAYS
+        ).run("go")
+        assert asked == ["bash(true)"]
+
+    def test_a_function_that_raises_has_not_said_yes(self, opened: Open, place: Path) -> None:
+        model = scripted(lead=[said("", call("bash", command="touch made")), "over"])
+        assert opened(llm=model, ask=lambda question: 1 // 0).run("go").is_done
+        assert not (place / "made").exists() and "ZeroDivisionError" in results(model.requests[1])[0]
+
+    def test_an_interruption_does_not_wait_for_the_answer(self, opened: Open) -> None:
+        asked, answered = threading.Event(), threading.Event()
+
+        def ask(question: teamcli.Question) -> bool:
+            asked.set()
+            return answered.wait(60)
+
+        session = opened(llm=scripted(lead=[said("", call("bash", command="true"))]), ask=ask)
+        listening = session.submit("go")
+        assert asked.wait(30) and session.interrupt()
+        assert list(listening)[-1].outcome is Outcome.INTERRUPTED
+        answered.set()
+
+
+class TestTeam:
+    def test_a_word_to_a_teammate_wakes_it(self, opened: Open) -> None:
+        spawned = call("spawn_teammate", name="alice", role="coder", prompt="say hi")
+        model = scripted(lead=[said("", spawned), "hired", "heard"], alice=["hi", "hello to you"])
+        session = opened(llm=model)
+        session.run("go")
+        session.send("alice", "hello <there>")
+        assert session.wait(30)
+        asked = [request for request in model.requests if who_asks(request) == "alice"]
+        assert "hello &lt;there&gt;" in str(asked[-1].messages[-1]) and 'from="user"' in str(asked[-1].messages[-1])
+        with pytest.raises(TeamError, match="alice"):
+            session.send("ghost", "boo")
+
+    def test_listeners_hear_of_what_happens_outside_of_turns(self, opened: Open) -> None:
+        spawned = call("spawn_teammate", name="alice", role="coder", prompt="say hi")
+        session = opened(llm=scripted(lead=[said("", spawned), "hired"], alice=["hi", "again"]))
+        session.run("go")
+        heard: list[events.Event] = []
+        end = session.subscribe(heard.append, events.TurnEnded)
+        session.send("alice", "hello")
+        assert session.wait(30)
+        end()
+        session.send("alice", "hello")
+        assert session.wait(30)
+        assert [(event.agent, type(event)) for event in heard] == [("alice", events.TurnEnded)]
+
+    def test_without_a_team_nothing_is_kept(self, opened: Open, place: Path) -> None:
+        model = scripted(lead=["hi"])
+        session = opened(llm=model, team=False)
+        assert session.run("go").text == "hi"
+        session.close()
+        assert not (place / ".team").exists()
+        assert "spawn_teammate" not in [tool.name for tool in model.requests[0].preamble.tools]
+
+    def test_a_session_is_taken_up_again(self, opened: Open) -> None:
+        first = opened(llm=scripted(lead=["one"]))
+        first.run("the first")
+        first.close()
+        for how in ({"continue_": True}, {"resume": first.id}):
+            model = scripted(lead=["two"])
+            session = opened(llm=model, **how)
+            assert session.run("the second").text == "two" and session.id == first.id
+            session.close()
+            assert "the first" in str(model.requests[0].messages)
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"directory": Path("/nowhere/at/all")}, "/nowhere/at/all is not a directory"),
+            ({"permission_mode": "yolo"}, "permission_mode: 'yolo' is none of default"),
+            ({"allowed_tools": "bush"}, "did you mean bash"),
+            ({"max_turns": 0}, "max_turns: must be from 1 up"),
+            ({"max_budget_usd": -1}, "max_budget_usd: must be an amount above 0"),
+            ({"settings": {"retries": "many"}}, "settings: retries: should be a whole number"),
+            ({"llm": 7}, "llm: int has no stream"),
+            ({"llm": lambda: 7}, "llm: what makes models has returned int"),
+            ({"api_key": "two words"}, "ANTHROPIC_API_KEY holds a space"),
+            ({"resume": "ghost", "offline": True}, "ghost"),
+            ({"resume": "x", "continue_": True}, "exclude each other"),
+        ],
+    )
+    def test_are_explained_and_leave_nothing_behind(self, opened: Open, options: Any, words: str) -> None:
+        before = threading.active_count(), open_files()
+        with pytest.raises((ConfigError, UsageError), match=words):
+            opened(**options)
+        assert (threading.active_count(), open_files()) == before
+        opened(offline=True)  # the directory is free
+
+    def test_two_leads_in_one_directory_are_refused(self, opened: Open) -> None:
+        opened(offline=True)
+        with pytest.raises(ConfigError, match=rf"process {os.getpid()}.*team=False"):
+            opened(offline=True)
+        assert opened(offline=True, team=False).run("help").text
+
+    def test_a_team_that_came_with_the_directory_waits_for_trust(self, opened: Open, place: Path) -> None:
+        (place / ".team").mkdir()
+        (place / ".team" / "config.json").write_text('{"members": []}')
+        with pytest.raises(ConfigError, match="trust=True"):
+            opened(offline=True)
+        assert opened(offline=True, trust=True).run("list").is_done
+
+
+def open_files() -> int:
+    gc.collect()
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def child_processes() -> list[str]:
+    """Of whichever thread."""
+    lists = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]
+    return sorted(pid for pids in lists for pid in pids)
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks into /proc")
+
+
+@needs_proc
+class TestClosing:
+    def test_ends_every_thread_file_and_process_and_frees_the_directory(self, opened: Open) -> None:
+        script = TeamScript(
+            lead=[
+                answer(
+                    tool("spawn_teammate", name="alice", role="coder", prompt="work"),
+                    tool("agent", prompt="look", subagent_type="general", background=True),
+                    tool("bash", command="sleep 60", background=True),
+                ),
+                tool("shutdown_request", name="alice"),
+                answer(text("half of it"), stall_after(4)),
+            ],
+            alice=[tool("bash", command="sleep 60")],
+            **{"sa-1": [tool("bash", command="sleep 60")]},
+        )
+        threads, files, processes = set(threading.enumerate()), open_files(), child_processes()
+        with FakeAPI(script, key=None) as api:
+            served = set(threading.enumerate()) - threads
+            files_of_api = open_files() - files
+            session = opened(api, **BYPASS)
+            heard: list[Any] = []
+            session.agents.on_update(heard.append)
+            listening = session.submit("go")
+            api.wait_for_stall()
+            wait_until(lambda: len(child_processes()) > len(processes))
+            for _ in range(2):
+                session.close()
+            list(listening)
+            left = set(threading.enumerate()) - threads - served
+            assert [thread for thread in left if "process_request" not in str(thread)] == []
+            assert child_processes() == processes
+            api.release()
+            wait_until(lambda: open_files() <= files + files_of_api)  # the API gives up its ends of the connections
+            opened(offline=True)
+        del listening
+
+    def test_an_exception_in_the_block_closes(self, place: Path) -> None:
+        threads = set(threading.enumerate())
+        with pytest.raises(ZeroDivisionError), Session(place, offline=True) as session:
+            session.run("help")
+            1 / 0  # noqa: B018
+        assert set(threading.enumerate()) == threads
+
+    def test_what_nobody_holds_any_more_is_closed(self, place: Path) -> None:
+        threads = set(threading.enumerate())
+        session = Session(place, offline=True)
+        gone = weakref.ref(session)
+        session.run("help")
+        del session
+        gc.collect()
+        assert gone() is None
+        wait_until(lambda: set(threading.enumerate()) == threads)
+        Session(place, offline=True).close()
+
+    def test_nothing_is_closed_while_somebody_listens(self, place: Path) -> None:
+        happened = list(Session(place, offline=True, **BYPASS).submit("run echo hi"))
+        assert "hi" in happened[-1].text
+
+    def test_a_listener_may_close_what_it_listens_to(self, opened: Open) -> None:
+        spawned = call("spawn_teammate", name="alice", role="coder", prompt="say hi")
+        helper = call("agent", prompt="look", subagent_type="general", background=True)
+        for kind in (events.TurnStarted, events.TurnEnded, events.StatusChanged, "update", "end"):
+            threads = set(threading.enumerate())
+            session = opened(llm=scripted(lead=[said("", spawned, helper), "over"]))
+            closed = threading.Event()
+
+            def close(_: object, session: Session = session, closed: threading.Event = closed) -> None:
+                session.close()
+                closed.set()
+
+            if isinstance(kind, type):
+                session.subscribe(close, kind)
+            else:
+                getattr(session.agents, f"on_{kind}")(close)
+            list(session.submit("go"))
+            assert closed.wait(30)
+            wait_until(lambda threads=threads: set(threading.enumerate()) == threads)
+
+    def test_from_many_threads_it_happens_once(self, opened: Open) -> None:
+        ends: list[Any] = []
+        session = opened(offline=True, hooks=[teamcli.Hook("SessionEnd", lambda event: ends.append(event))])
+        closers = [threading.Thread(target=session.close) for _ in range(5)]
+        for closer in closers:
+            closer.start()
+        for closer in closers:
+            closer.join()
+        assert len(ends) == 1
+
+    def test_a_program_that_forgets_it_ends_and_leaves_nothing(self, place: Path, clean_environment: Path) -> None:
+        code = f"""
+from teamcli import Session
+session = Session({str(place)!r}, offline=True, team=False, permission_mode="bypassPermissions")
+print(session.run("run echo hi").text)
+print(session._running.state.root)
+"""
+        ran = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_SECONDS, cwd=ROOT
+        )
+        said_first, private = ran.stdout.splitlines()
+        assert (ran.returncode, said_first, ran.stderr) == (0, "run echo hi → hi", "")
+        assert not Path(private).exists()
+
+
+class TestTheHostProgram:
+    def test_keeps_its_directory_environment_signals_log_and_collector(
+        self, opened: Open, place: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "the-host-programs-own-key")
+        (place / ".env").write_text("MODEL_ID=x\nthis is no line\n")
+        before = self.state()
+        session = opened(offline=True, **BYPASS)
+        session.run("run env")
+        session.close()
+        assert self.state() == before
+        # what the host starts by itself still has its environment, also in C
+        seen = subprocess.run(["env"], capture_output=True, text=True, env=None).stdout
+        assert "ANTHROPIC_API_KEY=the-host-programs-own-key" in seen
+
+    def state(self) -> tuple[object, ...]:
+        loggers = [logging.getLogger(name) for name in ("", "teamcli", "dotenv.main")]
+        return (
+            Path.cwd(),
+            dict(os.environ),
+            [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)],
+            [(logger.level, logger.propagate, list(logger.handlers)) for logger in loggers],
+            (gc.isenabled(), gc.get_freeze_count()),
+            (sys.stdout, sys.stderr, sys.excepthook, threading.excepthook),
+        )
+
+    def test_decides_where_the_log_goes(self, opened: Open, caplog: pytest.LogCaptureFixture) -> None:
+        session = opened(llm=scripted(lead=["hi"]))
+        session.subscribe(lambda event: 1 // 0, events.TurnStarted)
+        session.run("go")
+        assert "told nothing any more" in caplog.text
+
+    def test_has_many_sessions_at_once_in_any_thread(self, tmp_path: Path) -> None:
+        said_there: dict[str, str] = {}
+
+        def work(name: str) -> None:
+            directory = tmp_path / name
+            directory.mkdir()
+            (directory / "name.txt").write_text(name)
+            with Session(directory, offline=True, **BYPASS) as session:
+                said_there[name] = session.run("spawn bob as reader: run cat name.txt").text
+
+        threads = [threading.Thread(target=work, args=(f"place{number}",)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(said_there) == sorted(name for name, text in said_there.items() if f"→ {name}" in text)
+        assert len(said_there) == 4
+
+
+class TestNames:
+    def test_all_are_there_and_loaded_late(self) -> None:
+        assert all(getattr(teamcli, name) is not None for name in teamcli.__all__)
+        assert set(dir(teamcli)) == set(teamcli.__all__)
+        with pytest.raises(AttributeError, match="no attribute 'sesion'"):
+            teamcli.sesion  # noqa: B018
+        code = "import sys, teamcli; print(*sys.modules)"
+        loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT).stdout.split()
+        assert [name for name in loaded if name.startswith("teamcli.")] == [] and "importlib.metadata" not in loaded
+
+    def test_a_session_without_tools_of_its_own_loads_no_pydantic(self, place: Path, clean_environment: Path) -> None:
+        use = f"from teamcli import Session; Session({str(place)!r}, offline=True).close()"
+        code = f"import sys; {use}; print(*sys.modules)"
+        loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT).stdout.split()
+        assert "teamcli.library.session" in loaded
+        assert not set(loaded) & {"pydantic", "anthropic", "httpx2", "prompt_toolkit", "rich"}

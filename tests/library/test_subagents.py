@@ -1,0 +1,295 @@
+"""Sub-agents through the library: snapshots, waiting, callbacks, messages, cancelling."""
+
+from __future__ import annotations
+
+import threading
+import time
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from teamcli import CancelScope, Outcome, Reply, Request, Session, Snapshot, State, TeamError, Usage, tool
+from teamcli.llm.types import OnEvent, TextArrived
+from teamcli.subagents.snapshot import EventKind
+from teamcli.subagents.updates import PAUSE_SECONDS
+from tests.library.conftest import Open
+from tests.library.models import Gate, Model, Say, call, said, who_asks
+from tests.support.waiting import DEADLINE_SECONDS, wait_until
+
+
+def poke(where: str) -> str:
+    """Poke something."""
+    return f"poked {where}"
+
+
+def errand(prompt: str = "do it", background: bool = True) -> dict[str, Any]:
+    return call("agent", prompt=prompt, subagent_type="general", background=background, description="a job")
+
+
+def opened_with(opened: Open, say: Say, count: int = 1, background: bool = True, **options: Any) -> Session:
+    """A session whose lead starts so many sub-agents with its first line, and whose sub-agents speak as `say` says."""
+
+    def speak(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+        if who_asks(request) != "lead":
+            return say(request, on_event, cancel)
+        if len(request.messages) == 1:
+            return said("", *(errand(background=background) for _ in range(count)))
+        return said("over")
+
+    given = {"tools": [tool(poke, harmless=True)], **options}
+    return opened(llm=lambda: Model(speak), **given)
+
+
+def start(session: Session) -> list[str]:
+    """Their ids, once the lead has started them."""
+    list(session.submit("go"))
+    return [each.id for each in session.agents.snapshots()]
+
+
+def done(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+    return said("done")
+
+
+class TestSnapshots:
+    def test_tell_all_of_one_at_this_moment_and_never_change(self, opened: Open) -> None:
+        began, go_on = threading.Event(), threading.Event()
+
+        def hold(where: str) -> str:
+            """Hold something."""
+            began.set()
+            go_on.wait(DEADLINE_SECONDS)
+            return f"held {where}"
+
+        def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+            return said("I hold it.", call("hold", where="left")) if len(request.messages) == 1 else said("done")
+
+        session = opened_with(opened, say, tools=[tool(hold, harmless=True)])
+        (id,) = start(session)
+        assert began.wait(DEADLINE_SECONDS)
+        now = session.agents.snapshot(id)
+        assert (now.id, now.name, now.parent, now.task, now.display_task) == ("sa-1", "a job", "lead", "do it", "do it")
+        assert (now.state, now.is_background, now.result, now.error) == (State.RUNNING, True, "", "")
+        assert now.tools[-1] == "hold" and now.tools[0] == "bash"
+        assert now.started_at is not None and now.created_at <= now.started_at and now.ended_at is None
+        doing = now.activity
+        assert (doing.phase, doing.current_tool, doing.current_args) == ("running tools", "hold", '{"where":"left"}')
+        assert (doing.tool_calls, doing.tool_counts, doing.progress) == (1, (("hold", 1),), "I hold it.")
+        assert (len(doing.events), doing.events_dropped) == (2, 0)
+        with pytest.raises(AttributeError):
+            now.state = State.FAILED  # type: ignore[misc]
+        go_on.set()
+        after = session.agents.wait(id, DEADLINE_SECONDS)
+        assert (after.state, after.result, after.activity.current_tool) == (State.COMPLETED, "done", "")
+        assert after.ended_at is not None and (now.state, len(now.activity.events)) == (State.RUNNING, 2)
+
+    def test_keep_the_newest_two_hundred_events_and_count_the_rest(self, opened: Open) -> None:
+        def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+            number = len(request.messages) // 2
+            calls = tuple(call("poke", where=f"{number}-{each}") for each in range(5))
+            return Reply(calls, "tool_use", Usage()) if number < 25 else said("done")
+
+        session = opened_with(opened, say)
+        (id,) = start(session)
+        activity = session.agents.wait(id, DEADLINE_SECONDS).activity
+        assert activity.tool_calls == 125
+        assert (len(activity.events), activity.events_dropped) == (200, 51)  # 125 calls, 125 results, the last words
+        assert activity.events[-1].text == "done" and '"0-' not in str(activity.events)
+
+    def test_events_are_of_five_kinds_and_pair_calls_with_their_results(self, opened: Open) -> None:
+        def fail() -> str:
+            """Fail."""
+            raise ValueError("no")
+
+        def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+            if len(request.messages) > 1:
+                raise ValueError("out of words")
+            thought = {"type": "thinking", "thinking": "hm", "signature": "x"}
+            calls = (call("poke", where="a"), call("poke", where="b"), call("fail"))
+            return Reply((thought, {"type": "text", "text": "I poke."}, *calls), "tool_use", Usage())
+
+        session = opened_with(opened, say, tools=[tool(poke, harmless=True), tool(fail, harmless=True)])
+        (id,) = start(session)
+        ended = session.agents.wait(id, DEADLINE_SECONDS)
+        happened = ended.activity.events
+        assert {event.kind for event in happened} == set(EventKind)
+        results = {event.call_id: event for event in happened if event.kind is EventKind.TOOL_RESULT}
+        for made in (event for event in happened if event.kind is EventKind.TOOL_CALL):
+            assert results[made.call_id].args == made.args and results[made.call_id].tool == made.tool
+        by_args = {event.args: (event.result, event.is_error) for event in results.values()}
+        assert by_args['{"where":"a"}'] == ("poked a", False) and by_args['{"where":"b"}'] == ("poked b", False)
+        assert by_args["{}"] == ("Error: ValueError: no", True)
+        assert ended.state is State.FAILED and "out of words" in happened[-1].text and happened[-1].is_error
+
+    def test_waiting_returns_at_once_when_the_time_is_up_or_when_it_has_ended(self, opened: Open) -> None:
+        gate = Gate()
+        session = opened_with(opened, gate.wait)
+        (id,) = start(session)
+        assert gate.reached.wait(DEADLINE_SECONDS)
+        for seconds in (-1, 0, 0.01):
+            assert session.agents.wait(id, seconds).state is State.RUNNING
+        threading.Timer(0.02, gate.open).start()
+        assert session.agents.wait(id).result == "the whole of it"
+        assert session.agents.wait(id, 0).state is State.COMPLETED
+        with pytest.raises(TeamError, match=r"no sub-agent 'ghost'; there are: sa-1"):
+            session.agents.wait("ghost")
+
+    def test_there_are_none_before_the_first(self, opened: Open) -> None:
+        session = opened(offline=True)
+        assert session.agents.snapshots() == () and session.agents.cancel_all() == 0
+        assert session.agents.broadcast("hello") == []
+        with pytest.raises(TeamError, match="there are: none"):
+            session.agents.snapshot("sa-1")
+
+
+class TestListeners:
+    def test_hear_ten_times_a_second_at_most_and_always_the_end(self, opened: Open) -> None:
+        def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+            for _ in range(2_000):
+                on_event(TextArrived("."))
+            return said("done")
+
+        session = opened_with(opened, say)
+        heard: list[tuple[float, Snapshot]] = []
+        ends: list[Snapshot] = []
+        session.agents.on_update(lambda snapshot: heard.append((time.monotonic(), snapshot)))
+        session.agents.on_end(ends.append)  # both before there is any sub-agent
+        (id,) = start(session)
+        session.agents.wait(id, DEADLINE_SECONDS)
+        session.close()
+        times = [at for at, _ in heard]
+        assert all(later - earlier >= PAUSE_SECONDS * 0.9 for earlier, later in pairwise(times[:-1]))
+        assert (heard[-1][1].state, heard[-1][1].result) == (State.COMPLETED, "done")
+        assert [(end.id, end.state) for end in ends] == [(id, State.COMPLETED)]
+
+    def test_hear_of_cancelled_ones_and_one_that_raises_hinders_nobody(self, opened: Open) -> None:
+        gate, heard = Gate(), []
+        session = opened_with(opened, gate.wait)
+        for listen in (session.agents.on_update, session.agents.on_end):
+            listen(lambda snapshot: 1 // 0)
+            listen(heard.append)
+        (id,) = start(session)
+        assert gate.reached.wait(DEADLINE_SECONDS) and session.agents.cancel(id)
+        session.agents.wait(id, DEADLINE_SECONDS)
+        session.close()
+        assert [snapshot.state for snapshot in heard if snapshot.state.is_final] == [State.CANCELLED] * 2
+
+
+class TestMessages:
+    @pytest.mark.parametrize("to_all", [False, True])
+    def test_are_read_at_the_next_step(self, opened: Open, to_all: bool) -> None:
+        told: list[str] = []
+        gate = Gate()
+
+        def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+            told.append(str(request.messages[-1].content[-1].get("text", "")))
+            if len(request.messages) > 1:
+                return said("done")
+            gate.wait(request, on_event, cancel)
+            return said("", call("poke", where="left"))
+
+        session = opened_with(opened, say)
+        (id,) = start(session)
+        assert gate.reached.wait(DEADLINE_SECONDS)
+        if to_all:
+            assert session.agents.broadcast("look <there>") == [id]
+        else:
+            session.send(id, "look <there>")
+        gate.open()
+        assert session.agents.wait(id, DEADLINE_SECONDS).state is State.COMPLETED
+        assert 'from="user"' in told[1] and "look &lt;there&gt;" in told[1]
+
+    def test_to_nobody_are_an_error(self, opened: Open) -> None:
+        session = opened_with(opened, done)
+        (id,) = start(session)
+        session.agents.wait(id, DEADLINE_SECONDS)
+        with pytest.raises(TeamError, match=f"{id} has ended"):
+            session.send(id, "too late")
+        with pytest.raises(TeamError, match="no sub-agent 'sa-9'"):
+            session.agents.send("sa-9", "hello")
+        assert session.agents.broadcast("hello") == []
+
+
+class TestEndings:
+    def test_all_are_cancelled_once_and_what_they_had_said_is_kept(self, opened: Open) -> None:
+        gate = Gate()
+        session = opened_with(opened, gate.wait, count=7)
+        ids = start(session)
+        agents = session.agents
+        wait_until(lambda: [each.state for each in agents.snapshots()].count(State.RUNNING) == 5)
+        wait_until(lambda: all(each.activity.progress for each in agents.snapshots() if each.state is State.RUNNING))
+        assert agents.cancel_all() == 7
+        ended = [agents.wait(id, DEADLINE_SECONDS) for id in ids]
+        assert [each.state for each in ended] == [State.CANCELLED] * 7
+        assert sorted(each.result for each in ended) == [""] * 2 + ["half of it"] * 5
+        assert agents.cancel_all() == 0 and not agents.cancel(ids[0])
+        assert agents.snapshot(ids[0]).state is State.CANCELLED
+
+    def test_a_final_state_stays_whatever_its_model_says_later(self, opened: Open) -> None:
+        began, go_on, spoke = threading.Event(), threading.Event(), threading.Event()
+
+        def deaf(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+            began.set()
+            go_on.wait(DEADLINE_SECONDS)
+            spoke.set()
+            return said("done after all")
+
+        session = opened_with(opened, deaf)
+        (id,) = start(session)
+        assert began.wait(DEADLINE_SECONDS) and session.agents.cancel(id)
+        ended = session.agents.wait(id, DEADLINE_SECONDS)
+        go_on.set()
+        assert spoke.wait(DEADLINE_SECONDS)
+        assert session.agents.snapshot(id) == ended and ended.state is State.CANCELLED
+
+    def test_a_bug_makes_it_fail_and_releases_who_waits(self, opened: Open) -> None:
+        def broken(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+            raise KeyError("oops")
+
+        session = opened_with(opened, broken)
+        (id,) = start(session)
+        ended = session.agents.wait(id)
+        assert ended.state is State.FAILED and "KeyError: 'oops'" in ended.error
+
+    def test_the_time_out_ends_it(self, opened: Open) -> None:
+        gate = Gate()
+        session = opened_with(opened, gate.wait, settings={"subagents": {"timeout_seconds": 0.05}})
+        (id,) = start(session)
+        ended = session.agents.wait(id, DEADLINE_SECONDS)
+        assert (ended.state, ended.error) == (State.FAILED, "timed out after 0.05 s")
+
+    def test_cancelling_goes_down_and_not_up(self, opened: Open) -> None:
+        gate = Gate()
+        session = opened_with(opened, gate.wait, background=False)
+        listening = session.submit("go")
+        assert gate.reached.wait(DEADLINE_SECONDS)
+        assert session.agents.cancel("sa-1")
+        assert list(listening)[-1].outcome is Outcome.DONE  # the lead goes on without it
+
+    def test_an_interruption_of_the_lead_ends_what_it_waits_for_and_not_what_runs_aside(self, opened: Open) -> None:
+        gates = {"sa-1": Gate(), "sa-2": Gate()}
+
+        def speak(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+            name = who_asks(request)
+            if name in gates:
+                return gates[name].wait(request, on_event, cancel)
+            if len(request.messages) == 1:
+                return said("", errand(background=True))
+            return said("", errand(background=False)) if len(request.messages) == 3 else said("over")
+
+        session = opened(llm=lambda: Model(speak))
+        listening = session.submit("go")
+        assert all(gate.reached.wait(DEADLINE_SECONDS) for gate in gates.values())
+        assert session.interrupt()
+        assert list(listening)[-1].outcome is Outcome.INTERRUPTED
+        assert session.agents.wait("sa-2", DEADLINE_SECONDS).state is State.CANCELLED
+        assert session.agents.snapshot("sa-1").state is State.RUNNING
+        gates["sa-1"].open()
+        assert session.agents.wait("sa-1", DEADLINE_SECONDS).state is State.COMPLETED
+
+    def test_closing_ends_all(self, opened: Open) -> None:
+        gate = Gate()
+        session = opened_with(opened, gate.wait, count=3)
+        start(session)
+        session.close()
+        assert {each.state for each in session.agents.snapshots()} == {State.CANCELLED}
