@@ -41,6 +41,7 @@ from teamcli.options import Options
 from teamcli.plain import neutralise
 from teamcli.session import EMBEDDED, LEAD, Fanout, Permits, Preferences, Session
 from teamcli.settings import HOOK_EVENTS, Settings, add_allow_rule, has_hooks, load_settings, loosens
+from teamcli.skills import has_skills, skill_places
 from teamcli.state import LeadLock, TeamDir, lock_holder
 from teamcli.team.bus import FileBus, load_key
 from teamcli.team.manager import TeammateManager
@@ -130,6 +131,8 @@ def look_around(directory: Path, home: Path | None = None, trusted: Trusted | No
         offers += [f"roles for teammates in {path.relative_to(directory)}" for path in roles if any(path.glob("*.md"))]
         commands = command_dirs(directory, home, trusted=True)
         offers += [f"commands in {path.relative_to(directory)}" for path in commands[:-1] if any(path.rglob("*.md"))]
+        skills = skill_places(directory, home, trusted=True)
+        offers += [f"skills in {place.shown}" for place in skills if place.root and has_skills(place.path)]
         memory = team.root / "memory"
         offers += ["memory of roles in .team/memory"] if any(path.is_file() for path in memory.rglob("*")) else []
     if team.has_state and not trusted.state:
@@ -413,6 +416,7 @@ class _Builder:
             custom_commands=CustomCommands(
                 command_dirs(self.place.directory, self.place.home, state.is_trusted), choices.workspace.root
             ),
+            skills=shop.skills.found,
             models=tuple(dict.fromkeys((*PRICES, *choices.settings.prices))),
             close_calls=shop.close_calls,
             find_subagents=lambda: shop.subagents,

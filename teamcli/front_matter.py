@@ -1,4 +1,4 @@
-"""Markdown files that users write: read within bounds, and their front matter, the small part of YAML that people write.
+"""Markdown files that users write: read within bounds, and their front matter, the small part of YAML in use there.
 
 `key: value` with plain, "quoted" or 'quoted' text, `[a, b]`, block lists of `- a` lines, `|` and `>` texts, comments.
 A field that the reader does not ask for is skipped with all that is indented under it.

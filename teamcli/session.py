@@ -25,6 +25,7 @@ from teamcli.custom_commands import CustomCommands
 from teamcli.errors import Cancelled, PromptBlocked, UsageError
 from teamcli.files import AppendLog
 from teamcli.llm.types import Block, Usage
+from teamcli.skills import Skill
 from teamcli.state import LeadLock, TeamDir
 from teamcli.team.lead import Lead
 from teamcli.team.manager import TeammateManager
@@ -135,6 +136,7 @@ class Session:
     """Those whose price is known."""
     close_calls: Callable[[Agent], None]
     """Answers the calls that a crash left open in a conversation."""
+    skills: tuple[Skill, ...] = ()
     find_subagents: Callable[[], SubAgentManager | None] = lambda: None
     recover: Callable[[], None] = lambda: None
     """Tells what an earlier run could not tell any more."""

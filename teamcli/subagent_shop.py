@@ -137,7 +137,6 @@ class SubAgentShop:
 
     def _fresh(self, sub: SubAgent, role: Role, model: str, parent: Agent) -> Plan:
         base = SUBAGENT_PROMPT.format(name=sub.id)
-        system = system_prompt(f"{base}\n\n{role.prompt}" if role.prompt else base, self._shop.instructions)
         tools = tuple(
             tool
             for tool in BASE_TOOLS
@@ -145,6 +144,8 @@ class SubAgentShop:
             and (role.tools is None or tool.name in role.tools)
             and tool.name not in role.disallowed_tools
         )
+        skills = self._shop.skills_for(tools)
+        system = system_prompt(f"{base}\n\n{role.prompt}" if role.prompt else base, self._shop.instructions, skills)
         preamble = self._shop.preamble(model, system, tools)
         return Plan(preamble, History(), tools, tuple(tool.name for tool in tools), [text_block(sub.errand.prompt)])
 

@@ -21,7 +21,7 @@ LAYERS = """
     tools
     team
     subagents
-    custom_commands session sessions timeline overview mail
+    custom_commands skills session sessions timeline overview mail
     agent_shop subagent_shop
     commands
     ui

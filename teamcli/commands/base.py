@@ -121,6 +121,7 @@ class Group(StrEnum):
     SESSION = "Session"
     LOOK = "Look"
     CUSTOM = "Your own"
+    SKILLS = "Skills"
 
 
 class Command(NamedTuple):
