@@ -144,7 +144,7 @@ class AgentShop:
             system_prompt(
                 base + self._known_roles,
                 self.instructions,
-                self.skills.offer,
+                self.skills.offer(),
                 self._memory(LEAD),
                 self.options.append_system_prompt,
             ),
@@ -365,9 +365,9 @@ class AgentShop:
         self.notes += skills.problems
         return skills
 
-    def skills_for(self, tools: tuple[Entry, ...]) -> str:
+    def skills_for(self, tools: tuple[Entry, ...], is_in_root: bool = True) -> str:
         """What an agent with these tools is told of the skills there are: nothing where it could not read them."""
-        return self.skills.offer if Entry("read_file") in tools else ""
+        return self.skills.offer(is_in_root) if Entry("read_file") in tools else ""
 
     @cached_property
     def workspace(self) -> Workspace:

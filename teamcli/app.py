@@ -45,6 +45,7 @@ from teamcli.skills import has_skills, skill_places
 from teamcli.state import LeadLock, TeamDir, lock_holder
 from teamcli.team.bus import FileBus, load_key
 from teamcli.team.manager import TeammateManager
+from teamcli.team.message import is_subagent
 from teamcli.team.pulse import Pulse
 from teamcli.team.roster import Member, Roster
 from teamcli.tools.catalog import ALL_TOOLS, preload
@@ -355,7 +356,8 @@ class _Builder:
             events(Notice(LEAD, text, Severity.WARNING))
 
         def facts(agent: str) -> dict[str, Any]:
-            transcript = team_dir.transcripts / f"{agent}.jsonl"
+            folder = team_dir.subagent_transcripts if is_subagent(agent) else team_dir.transcripts
+            transcript = folder / f"{agent}.jsonl"
             place = {"cwd": str(choices.workspace.root), "permission_mode": str(permits.policy.mode)}
             return {"session_id": session.id, "transcript_path": str(transcript), **place}
 
@@ -422,7 +424,9 @@ class _Builder:
             find_subagents=lambda: shop.subagents,
             recover=shop.report_lost_subagents,
             lock=state.lock,
-            preferences=Preferences(choices.settings.vi_mode, choices.settings.notify),
+            preferences=Preferences(
+                choices.settings.vi_mode, choices.settings.notify, choices.settings.subagents.show_output
+            ),
             notes=self.notes,
             denials=denials,
             limits=limits,

@@ -59,6 +59,8 @@ class Preferences(NamedTuple):
 
     vi_mode: bool = False
     notify: Literal["off", "bell", "desktop"] = "bell"
+    shows_subagents: bool = False
+    """What sub-agents say is shown as they say it."""
 
 
 class Fanout:

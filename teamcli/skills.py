@@ -64,10 +64,11 @@ class Skills(NamedTuple):
     def folders(self) -> tuple[Path, ...]:
         return tuple(skill.folder for skill in self.found)
 
-    @property
-    def offer(self) -> str:
-        """What a system prompt says of them; nothing where there are none."""
-        lines = [f"- {skill.name}: {skill.description} ({skill.shown})" for skill in self.found if skill.for_agents]
+    def offer(self, is_in_root: bool = True) -> str:
+        """What a system prompt says of them; nothing where there are none. Who works elsewhere needs whole paths."""
+        listed = [skill for skill in self.found if skill.for_agents]
+        paths = [skill.shown if is_in_root else str(skill.folder / SKILL_FILE) for skill in listed]
+        lines = [f"- {skill.name}: {skill.description} ({path})" for skill, path in zip(listed, paths, strict=True)]
         more = [f"({len(lines) - MOST_SHOWN} more are left out)"] if len(lines) > MOST_SHOWN else []
         return "\n".join([OFFER, *lines[:MOST_SHOWN], *more]) if lines else ""
 

@@ -20,13 +20,20 @@ _MEMORY = "memory"
 @dataclass(frozen=True)
 class Workspace:
     root: Path
-    """The directory the user started in, resolved. Commands start here; relative paths are relative to it."""
+    """The directory the user started in, resolved."""
     extra: tuple[Path, ...] = ()
     """Directories from `--add-dir`, resolved."""
     memory: Path | None = None
     """Where the agent's role keeps what it has learned everywhere, in the user's home."""
     skills: tuple[Path, ...] = ()
     """The folders of the skills that agents are told of, resolved."""
+    start: Path | None = None
+    """Where an agent works that does not work in the root: a directory of the workspace, resolved."""
+
+    @property
+    def cwd(self) -> Path:
+        """Commands start here; relative paths are relative to it."""
+        return self.start or self.root
 
     def resolve(self, path: str) -> Path:
         """The real path behind `path`, every symlink followed.
@@ -36,7 +43,7 @@ class Workspace:
         if "\0" in path:
             raise ToolError("path: contains a NUL character")
         try:
-            resolved = (self.root / _expanded(native_spelling(path))).resolve()
+            resolved = (self.cwd / _expanded(native_spelling(path))).resolve()
         except (OSError, RuntimeError, UnicodeError) as e:
             raise ToolError(f"path: cannot resolve {path!r}: {e}") from e
         if not self.contains(resolved):
@@ -84,8 +91,8 @@ class Workspace:
         return self.memory is not None and resolved.is_relative_to(self.memory.resolve())
 
     def relative(self, path: Path) -> str:
-        """How a person would write it: relative inside the workspace, absolute elsewhere."""
-        shown = path.relative_to(self.root) if path.is_relative_to(self.root) else path
+        """How the agent would write it: relative where it works, absolute elsewhere."""
+        shown = path.relative_to(self.cwd) if path.is_relative_to(self.cwd) else path
         return os.fsencode(shown).decode("utf-8", "backslashreplace")
 
 

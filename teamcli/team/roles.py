@@ -12,7 +12,7 @@ from teamcli.front_matter import FrontMatter, parse, read_document
 from teamcli.tools.catalog import OUR_TOOLS
 from teamcli.workspace import TEAM_DIR
 
-_FIELDS = ("name", "description", "tools", "disallowedTools", "model")
+_FIELDS = ("name", "description", "tools", "disallowedTools", "model", "cwd")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _SAME_MODEL = "inherit"
@@ -27,6 +27,8 @@ class Role(NamedTuple):
     disallowed_tools: tuple[str, ...] = ()
     model: str = ""
     """Empty for the team's model."""
+    cwd: str = ""
+    """Where in the workspace its sub-agents work; empty for the root."""
 
 
 class Roles(NamedTuple):
@@ -77,6 +79,7 @@ def read_role(path: Path) -> Role:
         _tools(matter, "tools"),
         _tools(matter, "disallowedTools") or (),
         "" if model == _SAME_MODEL else model,
+        _text(matter, "cwd"),
     )
 
 
