@@ -43,6 +43,7 @@ from teamcli.options import Options
 from teamcli.plain import one_line
 from teamcli.session import LEAD, Fanout, Permits
 from teamcli.settings import Settings
+from teamcli.skills import Skills, find_skills, skill_places
 from teamcli.state import TeamDir
 from teamcli.team.bus import MessageBus
 from teamcli.team.lead import Lead
@@ -145,7 +146,11 @@ class AgentShop:
         kit = self._kit(
             self.choices.model,
             system_prompt(
-                base + self._known_roles, self.instructions, self.memory(LEAD), self.options.append_system_prompt
+                base + self._known_roles,
+                self.instructions,
+                self.skills.offer(),
+                self.memory(LEAD),
+                self.options.append_system_prompt,
             ),
             (*(LEAD_TOOLS if self.has_team else SOLO_TOOLS), *self._own_tools),
             toolbox,
@@ -160,7 +165,7 @@ class AgentShop:
             self.events,
             results_wait=lambda: self.options.headless and self.team.is_working,
             on_rest=lambda: self.team.at_rest(),
-            attach=lambda text, cancel: attach_mentioned(text, agent.toolset, self.choices.workspace, cancel),
+            attach=lambda text, cancel: attach_mentioned(text, agent.toolset, self.workspace, cancel),
         )
         self.close_calls(agent)
         return BuiltLead(lead, toolbox.commands, toolbox.known_files)
@@ -236,7 +241,7 @@ class AgentShop:
         return "<team>\n" + "\n".join(lines) + "\n</team>"
 
     def toolbox(self, name: str, history: History) -> Toolbox:
-        workspace = self.choices.workspace
+        workspace = self.workspace
         known_files = KnownFiles(self._locks, history.seen_files)
         sees = lambda path: may_see(self._permits.policy, path, workspace.root)  # noqa: E731 - shorter than its name
         changed = partial(self.changes.note, name)
@@ -299,8 +304,8 @@ class AgentShop:
             memories[member.role] = self.memory(member.role)
         role = self.roles.match(member.role)
         model = member.model or (role.model if role else "") or self.choices.model
-        system = self._teammate_system(member, role, memories[member.role])
         tools = _subset((*TEAMMATE_TOOLS, *self._own_tools), member.tools, role)
+        system = self._teammate_system(member, role, self.skills_for(tools), memories[member.role])
         return self._kit(model, system, tools, self.with_memory(toolbox, member.role))
 
     def with_memory(self, toolbox: Toolbox, role: str) -> Toolbox:
@@ -367,9 +372,9 @@ class AgentShop:
 
         return EmbeddedModel()
 
-    def _teammate_system(self, member: Member, role: Role | None, memory: str) -> str:
+    def _teammate_system(self, member: Member, role: Role | None, *appended: str) -> str:
         base = TEAMMATE_PROMPT.format(name=member.name, role=member.role) + self._known_roles
-        return system_prompt(f"{base}\n\n{role.prompt}" if role else base, self.instructions, memory)
+        return system_prompt(f"{base}\n\n{role.prompt}" if role else base, self.instructions, *appended)
 
     @cached_property
     def instructions(self) -> list[tuple[str, str]]:
@@ -383,6 +388,21 @@ class AgentShop:
         roles = load_roles(role_dirs(self.choices.workspace.root, self._home, self._is_trusted))
         self.notes += roles.problems
         return roles
+
+    @cached_property
+    def skills(self) -> Skills:
+        skills = find_skills(skill_places(self.choices.workspace.root, self._home, self._is_trusted))
+        self.notes += skills.problems
+        return skills
+
+    def skills_for(self, tools: tuple[Offered, ...], is_in_root: bool = True) -> str:
+        """What an agent with these tools is told of the skills there are: nothing where it could not read them."""
+        return self.skills.offer(is_in_root) if Entry("read_file") in tools else ""
+
+    @cached_property
+    def workspace(self) -> Workspace:
+        """What all agents may look at."""
+        return replace(self.choices.workspace, skills=self.skills.folders)
 
     @property
     def _known_roles(self) -> str:

@@ -43,9 +43,11 @@ from teamcli.options import Options
 from teamcli.plain import neutralise
 from teamcli.session import EMBEDDED, LEAD, LEAVING_SECONDS, OWN_MODEL, Fanout, Permits, Preferences, Session
 from teamcli.settings import HOOK_EVENTS, Settings, add_allow_rule, has_hooks, load_settings, loosens
+from teamcli.skills import has_skills, skill_places
 from teamcli.state import LeadLock, TeamDir, lock_holder
 from teamcli.team.bus import FileBus, load_key
 from teamcli.team.manager import TeammateManager
+from teamcli.team.message import is_subagent
 from teamcli.team.pulse import Pulse
 from teamcli.team.roster import Member, Roster
 from teamcli.tools.catalog import ALL_TOOLS, Offered, preload
@@ -132,6 +134,8 @@ def look_around(directory: Path, home: Path | None = None, trusted: Trusted | No
         offers += [f"roles for teammates in {path.relative_to(directory)}" for path in roles if any(path.glob("*.md"))]
         commands = command_dirs(directory, home, trusted=True)
         offers += [f"commands in {path.relative_to(directory)}" for path in commands[:-1] if any(path.rglob("*.md"))]
+        skills = skill_places(directory, home, trusted=True)
+        offers += [f"skills in {place.shown}" for place in skills if place.root and has_skills(place.path)]
         memory = team.root / "memory"
         offers += ["memory of roles in .team/memory"] if any(path.is_file() for path in memory.rglob("*")) else []
     if team.has_state and not trusted.state:
@@ -379,8 +383,7 @@ class _Builder:
             events(Notice(LEAD, text, Severity.WARNING))
 
         def facts(agent: str) -> dict[str, Any]:
-            is_subagent = shop.parent_of(agent) != agent
-            transcripts = team_dir.subagent_transcripts if is_subagent else team_dir.transcripts
+            transcripts = team_dir.subagent_transcripts if is_subagent(agent) else team_dir.transcripts
             place = {"cwd": str(choices.workspace.root), "permission_mode": str(permits.policy.mode)}
             return {"session_id": session.id, "transcript_path": str(transcripts / f"{agent}.jsonl"), **place}
 
@@ -448,6 +451,7 @@ class _Builder:
             custom_commands=CustomCommands(
                 command_dirs(self.place.directory, self.place.home, state.is_trusted), choices.workspace.root
             ),
+            skills=shop.skills.found,
             models=tuple(dict.fromkeys((*PRICES, *choices.settings.prices))),
             close_calls=shop.close_calls,
             find_subagents=lambda: shop.subagents,
@@ -455,7 +459,9 @@ class _Builder:
             release=release,
             recover=shop.report_lost_subagents,
             lock=state.lock,
-            preferences=Preferences(choices.settings.vi_mode, choices.settings.notify),
+            preferences=Preferences(
+                choices.settings.vi_mode, choices.settings.notify, choices.settings.subagents.show_output
+            ),
             notes=self.notes,
             denials=denials,
             limits=limits,

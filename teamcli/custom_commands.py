@@ -12,12 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from teamcli.files import cannot
+from teamcli.front_matter import FrontMatter, parse_if_there, read_document
 from teamcli.plain import one_line
-from teamcli.team.front_matter import FENCE, FrontMatter, parse
 from teamcli.workspace import TEAM_DIR
 
-MAX_BYTES = 256 * 1024
 MAX_FILES = 1000
 DESCRIPTION_LIMIT = 100
 # Compiled at their first use, as most starts do without.
@@ -37,17 +35,7 @@ class CustomCommand(NamedTuple):
     """The file, as people know it."""
 
     def prompt(self, arguments: str) -> str:
-        """The task, with the arguments in their places, or behind it where it has none."""
-        if not re.search(_PLACE, self.text):
-            return "\n\n".join(filter(None, (self.text, arguments)))
-        words = _split(arguments)
-
-        def fill(place: re.Match[str]) -> str:
-            if place[1] == "ARGUMENTS":
-                return arguments
-            return words[int(place[1]) - 1] if int(place[1]) <= len(words) else ""
-
-        return re.sub(_PLACE, fill, self.text)
+        return with_arguments(self.text, arguments)
 
 
 class Found(NamedTuple):
@@ -55,6 +43,20 @@ class Found(NamedTuple):
     """By name, each name once."""
     problems: tuple[str, ...]
     """What is wrong with a file that cannot be used, in one sentence each."""
+
+
+def with_arguments(text: str, arguments: str) -> str:
+    """The task, with the arguments in their places, or behind it where it has none."""
+    if not re.search(_PLACE, text):
+        return "\n\n".join(filter(None, (text, arguments)))
+    words = _split(arguments)
+
+    def fill(place: re.Match[str]) -> str:
+        if place[1] == "ARGUMENTS":
+            return arguments
+        return words[int(place[1]) - 1] if int(place[1]) <= len(words) else ""
+
+    return re.sub(_PLACE, fill, text)
 
 
 def command_dirs(directory: Path, home: Path, trusted: bool) -> tuple[Path, ...]:
@@ -107,24 +109,31 @@ class CustomCommands:
 
 def read_command(path: Path, name: str, source: str) -> CustomCommand:
     """Raises: ValueError, in words that name the line."""
-    text = _text(path)
-    matter = parse(text, ("description",)) if text.startswith(FENCE) else FrontMatter({}, text, {})
+    text = read_document(path)
+    matter = parse_if_there(text, ("description",))
+    description, hint = describe(matter, DESCRIPTION_LIMIT), argument_hint(matter, text)
+    return CustomCommand(name, description, hint, matter.body.strip(), source)
+
+
+def describe(matter: FrontMatter, limit: int) -> str:
+    """What the file is for, in one line: its own description, or how its text begins.
+
+    Raises: ValueError
+    """
     body = matter.body.strip()
     if not body:
         raise ValueError("it has no text")
-    described = matter.fields.get("description") or next(line for line in body.splitlines() if line.strip())
-    description = described if isinstance(described, str) else ", ".join(described)
-    hint = one_line(_raw(matter, text, "argument-hint"), DESCRIPTION_LIMIT)
-    return CustomCommand(name, one_line(description.lstrip("# "), DESCRIPTION_LIMIT), hint, body, source)
+    described = matter.fields.get("description") or body.splitlines()[0]
+    return one_line((described if isinstance(described, str) else ", ".join(described)).lstrip("# "), limit)
 
 
-def _raw(matter: FrontMatter, text: str, field: str) -> str:
-    """A field as it stands there: people write `[file] [line]`, which is no YAML."""
-    if field not in matter.line_of:
+def argument_hint(matter: FrontMatter, text: str) -> str:
+    """The field as it stands there: people write `[file] [line]`, which is no YAML."""
+    if "argument-hint" not in matter.line_of:
         return ""
-    value = text.splitlines()[matter.line_of[field] - 1].partition(":")[2].strip()
+    value = text.splitlines()[matter.line_of["argument-hint"] - 1].partition(":")[2].strip()
     is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in _QUOTES
-    return value[1:-1] if is_quoted else value
+    return one_line(value[1:-1] if is_quoted else value, DESCRIPTION_LIMIT)
 
 
 def _files(directory: Path) -> Iterator[Path]:
@@ -146,23 +155,6 @@ def _name(path: Path) -> str:
     if not re.fullmatch(_NAME, name):
         raise ValueError(f"{name!r:.80} is no name for a command: use letters, digits, '_' and '-'")
     return name
-
-
-def _text(path: Path) -> str:
-    try:
-        if not path.is_file():  # a FIFO would never end
-            raise ValueError("it is no regular file")
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as e:
-        raise ValueError(cannot("read", path, e)) from e
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"it is longer than {MAX_BYTES // 1024} KB")
-    try:
-        return data.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as e:
-        line = data[: e.start].count(b"\n") + 1
-        raise ValueError(f"line {line}: it is not UTF-8") from e
 
 
 def _split(arguments: str) -> list[str]:

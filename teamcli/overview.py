@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from teamcli.files import Json
 from teamcli.plain import one_line
@@ -11,6 +11,9 @@ from teamcli.table import Cell, Column, Style, Table
 from teamcli.team.message import LEAD
 from teamcli.team.requests import Kind, Request
 from teamcli.team.roster import Member, Status
+
+if TYPE_CHECKING:
+    from teamcli.subagents.ledger import Waiting
 
 COLUMNS = (
     Column("NAME", "name"),
@@ -49,6 +52,8 @@ class Overview(NamedTuple):
     requests: tuple[Request, ...]
     """Those that stand open."""
     unread: Mapping[str, int]
+    subagents: tuple[Waiting, ...] = ()
+    """Those that wait for the user."""
 
     def to_json(self) -> Json:
         unread = self.unread
@@ -57,13 +62,16 @@ class Overview(NamedTuple):
             "lead": {**lead, "unread": unread.get(LEAD, 0)},
             "members": [{**member.to_dict(), "unread": unread.get(member.name, 0)} for member in self.members],
             "requests": [request.to_dict() for request in self.requests],
+            "subagents": [each._asdict() for each in self.subagents],
         }
 
     def to_table(self, now: float) -> Table:
         rows = (self._lead_row(now), *(self._row(member, now) for member in self.members))
         notes = [] if self.members else ["No teammates yet."]
-        if self.requests:
-            notes += ["Waiting for an answer:", *(_request_line(request, now) for request in self.requests)]
+        waiting = [_request_line(request, now) for request in self.requests]
+        waiting += [_subagent_line(each) for each in self.subagents]
+        if waiting:
+            notes += ["Waiting for an answer:", *waiting]
         if any(request.kind is Kind.PLAN for request in self.requests):
             notes.append(HOW_TO_ANSWER)
         return Table("", COLUMNS, rows, tuple(notes))
@@ -124,6 +132,12 @@ def _notes(member: Member, now: float) -> Iterable[str]:
         yield "needs an approved plan"
     if member.error:
         yield f"error: {member.error}"
+
+
+def _subagent_line(waiting: Waiting) -> str:
+    return f"  {one_line(waiting.id, 20)}  " + one_line(
+        f"sub-agent of {waiting.parent}: {waiting.waiting_for}", NOTE_LIMIT
+    )
 
 
 def _request_line(request: Request, now: float) -> str:

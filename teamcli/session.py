@@ -25,6 +25,7 @@ from teamcli.custom_commands import CustomCommands
 from teamcli.errors import Cancelled, PromptBlocked, UsageError
 from teamcli.files import AppendLog
 from teamcli.llm.types import Block, Usage
+from teamcli.skills import Skill
 from teamcli.state import LeadLock, TeamDir
 from teamcli.team.lead import Lead
 from teamcli.team.manager import TeammateManager
@@ -60,6 +61,8 @@ class Preferences(NamedTuple):
 
     vi_mode: bool = False
     notify: Literal["off", "bell", "desktop"] = "bell"
+    shows_subagents: bool = False
+    """What sub-agents say is shown as they say it."""
 
 
 class Fanout:
@@ -142,6 +145,7 @@ class Session:
     """Those whose price is known."""
     close_calls: Callable[[Agent], None]
     """Answers the calls that a crash left open in a conversation."""
+    skills: tuple[Skill, ...] = ()
     find_subagents: Callable[[], SubAgentManager | None] = lambda: None
     have_subagents: Callable[[], SubAgentManager] | None = None
     """Makes their manager where there is none yet."""

@@ -45,6 +45,10 @@ class SubAgentSettings(NamedTuple):
     timeout_seconds: float = 1800.0
     turns: int = 200
     """Model calls of one sub-agent."""
+    depth: int = 1
+    """How far down they may go: with 2, sub-agents may have sub-agents themselves."""
+    show_output: bool = False
+    """Whether what they say is shown as they say it."""
 
 
 class Hook(NamedTuple):
@@ -223,7 +227,14 @@ _check = _made_of(
     prompt_caching=_flag,
     retries=_whole(0, 20),
     limits=_made_of(LimitSettings, teammate_turns=_whole(1), shutdown_seconds=_seconds),
-    subagents=_made_of(SubAgentSettings, max_concurrent=_whole(1), timeout_seconds=_seconds, turns=_whole(1)),
+    subagents=_made_of(
+        SubAgentSettings,
+        max_concurrent=_whole(1),
+        timeout_seconds=_seconds,
+        turns=_whole(1),
+        depth=_whole(1, 3),
+        show_output=_flag,
+    ),
     max_concurrent_calls=_or_nothing(_whole(1)),
     stuck_after_seconds=_seconds,
     prices=_each(_made_of(Price, ("input", "output"), input=_dollars, output=_dollars)),

@@ -42,6 +42,7 @@ class TeamDir:
         self.config = root / "config.json"
         self.inbox = root / "inbox"
         self.transcripts = root / "transcripts"
+        self.subagent_transcripts = self.transcripts / "subagents"
         self.lead_transcript = self.transcripts / "lead.jsonl"
         self.subagent_transcripts = self.transcripts / "subagents"
         self.events = root / "events.jsonl"

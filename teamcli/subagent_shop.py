@@ -24,7 +24,7 @@ from teamcli.subagents.subagent import Staffed, SubAgent
 from teamcli.team.message import LEAD
 from teamcli.team.message import Message as Mail
 from teamcli.team.roles import Role
-from teamcli.tools.catalog import Offered, bind_tools
+from teamcli.tools.catalog import Entry, Offered, bind_tools
 from teamcli.tools.toolbox import Errand
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 GENERAL = Role("general", "any job")
 """A specialist in nothing, so that there is one without role files."""
 FORKED = "A copy of you goes on from here as the sub-agent {id}."
+WORKS_IN = "You work in {cwd}: your commands start there, and relative paths are relative to it."
+AGENT = Entry("agent")
 YOU_ARE_A_FORK = f"""\
 {FORK_FRAME}You are {{id}}, a sub-agent: a copy of the agent above, made for one job. Do only this job; the rest is \
 its own. You can use {{tools}} and nothing else. Nobody answers questions. Your last text, and nothing else of what \
@@ -88,10 +90,16 @@ class SubAgentShop:
         shop, errand = self._shop, sub.errand
         role = self._role(errand.role)
         model = self._model(errand, role, parent)
+        start = self._start(errand.cwd or (role.cwd if role else ""))
+        sub.cwd = str(start or "")
         plan = self._fresh(sub, role, model, parent) if role else self._fork(sub, model, parent)
-        toolbox = shop.toolbox(sub.id, plan.history)._replace(subagents=None)
+        toolbox = shop.toolbox(sub.id, plan.history)
         if plan.remembers:
             toolbox = shop.with_memory(toolbox, plan.remembers)
+        toolbox = toolbox._replace(
+            workspace=replace(toolbox.workspace, start=start),
+            subagents=toolbox.subagents if AGENT.name in plan.usable else None,
+        )
 
         def emit(event: Event) -> None:
             sub.take(event)
@@ -99,7 +107,7 @@ class SubAgentShop:
 
         tools = bind_tools(plan.tools, toolbox)
         show_waiting = lambda agent, what: sub.show_waiting(what)  # noqa: E731 - shorter than its name
-        toolset = shop.toolset(sub.id, tools, self._gate(plan.usable, parent.name), show_waiting, emit)
+        toolset = shop.toolset(sub.id, tools, self._gate(plan.usable, sub.root), show_waiting, emit)
         log = AppendLog(path, shop.choices.settings.durable)
         conversation = Conversation(log, plan.history, lambda message, marks: emit(Recorded(sub.id, message)))
         conversation.note(_first_row(sub, model, len(plan.history.messages)))
@@ -143,19 +151,21 @@ class SubAgentShop:
         return model
 
     def _fresh(self, sub: SubAgent, role: Role, model: str, parent: Agent) -> Plan:
-        base = SUBAGENT_PROMPT.format(name=sub.id)
+        parts = (SUBAGENT_PROMPT.format(name=sub.id), role.prompt, WORKS_IN.format(cwd=sub.cwd) if sub.cwd else "")
         remembers = role.name if role is not GENERAL else ""
-        system = system_prompt(
-            f"{base}\n\n{role.prompt}" if role.prompt else base,
-            self._shop.instructions,
-            self._shop.memory(remembers) if remembers else "",
-        )
         tools = tuple(
             tool
-            for tool in self._shop.base_tools
+            for tool in self._tools(sub)
             if tool.name in parent.toolset.tools
             and (role.tools is None or tool.name in role.tools)
             and tool.name not in role.disallowed_tools
+        )
+        skills = self._shop.skills_for(tools, is_in_root=not sub.cwd)
+        system = system_prompt(
+            "\n\n".join(filter(None, parts)),
+            self._shop.instructions,
+            skills,
+            self._shop.memory(remembers) if remembers else "",
         )
         preamble = self._shop.preamble(model, system, tools)
         usable = tuple(tool.name for tool in tools)
@@ -166,19 +176,33 @@ class SubAgentShop:
         known = parent.conversation.history
         history = History(list(known.messages), dict(known.seen_files))
         tools = tuple(map(self._shop.offered, parent.toolset.tools))
-        usable = tuple(tool.name for tool in self._shop.base_tools if tool in tools)
-        note = YOU_ARE_A_FORK.format(id=sub.id, tools=", ".join(usable))
-        opening = [*_answers(history.messages, sub.id), text_block(note), text_block(sub.errand.prompt)]
+        usable = tuple(tool.name for tool in self._tools(sub) if tool in tools)
+        notes = [YOU_ARE_A_FORK.format(id=sub.id, tools=", ".join(usable))]
+        notes += [f"<note>{WORKS_IN.format(cwd=sub.cwd)}</note>"] if sub.cwd else []
+        opening = [*_answers(history.messages, sub.id), *map(text_block, notes), text_block(sub.errand.prompt)]
         preamble = parent.preamble if model == parent.preamble.model else replace(parent.preamble, model=model)
-        return Plan(preamble, history, tools, usable, opening, (note,))
+        return Plan(preamble, history, tools, usable, opening, tuple(notes))
 
-    def _gate(self, usable: tuple[str, ...], parent: str) -> Callable[[str, str, Access], str]:
-        """What its parent may not do, it may not do either."""
+    def _tools(self, sub: SubAgent) -> tuple[Offered, ...]:
+        may_go_deeper = sub.depth < self._shop.choices.settings.subagents.depth
+        return (*self._shop.base_tools, AGENT) if may_go_deeper else self._shop.base_tools
+
+    def _start(self, cwd: str) -> Path | None:
+        """Raises: ToolError."""
+        if not cwd:
+            return None
+        start = self._shop.workspace.resolve(cwd)
+        if not start.is_dir():
+            raise ToolError(f"cwd: {cwd} is no directory of the workspace")
+        return start
+
+    def _gate(self, usable: tuple[str, ...], root: str) -> Callable[[str, str, Access], str]:
+        """What the agent that it works for may not do, it may not do either."""
 
         def gate(agent: str, tool: str, access: Access) -> str:
             if tool not in usable:
                 return f"{tool} is not for a sub-agent: it has {', '.join(usable)}"
-            return self._shop.team.gate(parent, tool, access)
+            return self._shop.team.gate(root, tool, access)
 
         return gate
 

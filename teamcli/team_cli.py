@@ -28,6 +28,7 @@ from teamcli.options import ExitStatus
 from teamcli.overview import LeadState, Overview
 from teamcli.plain import has_colour, neutralise
 from teamcli.state import TeamDir, lock_holder
+from teamcli.subagents.ledger import read_waiting
 from teamcli.team.bus import KEY_BYTES, FileBus, load_key
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import LEAD, USER, Message, MessageType, is_address, message_id
@@ -170,7 +171,8 @@ class _Place:
         now = time.time()
         standing = tuple(r for r in self.team.requests if r.is_open and not r.has_lapsed(now))
         unread = {name: count_unread(self.mail(name)) for name in (LEAD, *(member.name for member in members))}
-        return Overview(self._lead(), members, standing, unread)
+        waiting = read_waiting(self.directory.subagents) if self.pid is not None else ()
+        return Overview(self._lead(), members, standing, unread, waiting)
 
     def describe(self) -> str:
         where = Path.cwd()

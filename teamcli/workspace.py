@@ -1,6 +1,7 @@
 """Where file tools may look and write: the workspace, directories the user added, the memory of the agent's role.
 
-Of `.team/` all memory is open, of the user's own `~/.teamcli/` only that of the role.
+Of `.team/` all memory is open, of the user's own `~/.teamcli/` only that of the role. Skills can be read wherever they
+are, and changed nowhere.
 """
 
 from __future__ import annotations
@@ -19,11 +20,20 @@ _MEMORY = "memory"
 @dataclass(frozen=True)
 class Workspace:
     root: Path
-    """The directory the user started in, resolved. Commands start here; relative paths are relative to it."""
+    """The directory the user started in, resolved."""
     extra: tuple[Path, ...] = ()
     """Directories from `--add-dir`, resolved."""
     memory: Path | None = None
     """Where the agent's role keeps what it has learned everywhere, in the user's home."""
+    skills: tuple[Path, ...] = ()
+    """The folders of the skills that agents are told of, resolved."""
+    start: Path | None = None
+    """Where an agent works that does not work in the root: a directory of the workspace, resolved."""
+
+    @property
+    def cwd(self) -> Path:
+        """Commands start here; relative paths are relative to it."""
+        return self.start or self.root
 
     def resolve(self, path: str) -> Path:
         """The real path behind `path`, every symlink followed.
@@ -33,7 +43,7 @@ class Workspace:
         if "\0" in path:
             raise ToolError("path: contains a NUL character")
         try:
-            resolved = (self.root / _expanded(native_spelling(path))).resolve()
+            resolved = (self.cwd / _expanded(native_spelling(path))).resolve()
         except (OSError, RuntimeError, UnicodeError) as e:
             raise ToolError(f"path: cannot resolve {path!r}: {e}") from e
         if not self.contains(resolved):
@@ -45,29 +55,44 @@ class Workspace:
             raise ToolError(f"{path} is teamcli's own state: file tools may use only {TEAM_DIR}/{_MEMORY}/ there")
         return resolved
 
+    def resolve_to_change(self, path: str) -> Path:
+        """The same, for a file that is to be written.
+
+        Raises: ToolError
+        """
+        resolved = self.resolve(path)
+        if self._is_skill(resolved):
+            raise ToolError(f"{path} belongs to a skill: file tools only read those; the user can change them")
+        return resolved
+
     def contains(self, resolved: Path) -> bool:
-        return self._is_memory(resolved) or any(resolved.is_relative_to(place) for place in (self.root, *self.extra))
+        return any(resolved.is_relative_to(place) for place in self._places())
 
     def top_of(self, resolved: Path) -> Path:
         """The directory of this workspace that `resolved` is in."""
-        tops = (self.root, *self.extra, *([self.memory.resolve()] if self.memory else []))
-        return next((top for top in tops if resolved.is_relative_to(top)), self.root)
+        return next((top for top in self._places() if resolved.is_relative_to(top)), self.root)
 
     def is_team_state(self, resolved: Path) -> bool:
         """Whether file tools must leave it alone: `.team/` of any directory here, and the user's own `~/.teamcli/`."""
-        if self._is_memory(resolved):
+        if self._is_memory(resolved) or self._is_skill(resolved):
             return False
         places = [directory / TEAM_DIR for directory in (self.root, *self.extra)]
         return any(_is_in(each, resolved, _MEMORY) for place in places for each in (place, place.resolve())) or any(
             _is_in(each, resolved) for place in _user_dirs() for each in (place, place.resolve())
         )
 
+    def _places(self) -> tuple[Path, ...]:
+        return (self.root, *self.extra, *([self.memory.resolve()] if self.memory else []), *self.skills)
+
+    def _is_skill(self, resolved: Path) -> bool:
+        return any(resolved.is_relative_to(folder) for folder in self.skills)
+
     def _is_memory(self, resolved: Path) -> bool:
         return self.memory is not None and resolved.is_relative_to(self.memory.resolve())
 
     def relative(self, path: Path) -> str:
-        """How a person would write it: relative inside the workspace, absolute elsewhere."""
-        shown = path.relative_to(self.root) if path.is_relative_to(self.root) else path
+        """How the agent would write it: relative where it works, absolute elsewhere."""
+        shown = path.relative_to(self.cwd) if path.is_relative_to(self.cwd) else path
         return os.fsencode(shown).decode("utf-8", "backslashreplace")
 
 

@@ -15,13 +15,13 @@ import teamcli
 PACKAGE = Path(teamcli.__file__).parent
 
 LAYERS = """
-    errors cancel aside files plain table streams logs options workspace state settings environment trust
+    errors cancel aside files front_matter plain table streams logs options workspace state settings environment trust
     llm
     agent
     tools
     team
     subagents
-    custom_commands session sessions timeline overview mail
+    custom_commands skills session sessions timeline overview mail
     embedding agent_shop subagent_shop
     commands
     ui

@@ -25,6 +25,16 @@ def _agents(session: Session) -> tuple[Option, ...]:
     return (Option(LEAD, ""), *_teammates(session))
 
 
+def _subagents(session: Session) -> tuple[Option, ...]:
+    found = session.subagents.snapshots() if session.subagents else ()
+    return tuple(Option(each.id, one_line(f"{each.name}, {each.state}", 60)) for each in found)
+
+
+def running_subagents(session: Session) -> tuple[Option, ...]:
+    found = session.subagents.snapshots() if session.subagents else ()
+    return tuple(Option(each.id, one_line(each.name, 40)) for each in found if not each.state.is_final)
+
+
 def _commands(session: Session) -> tuple[Option, ...]:
     return tuple(Option(entry.name, entry.help) for entry in all_commands(session))
 
@@ -37,6 +47,8 @@ def _plans(session: Session) -> tuple[Option, ...]:
 _LISTS: Mapping[Kind, Callable[[Session], tuple[Option, ...]]] = {
     Kind.TEAMMATE: _teammates,
     Kind.AGENT: _agents,
+    Kind.ANYBODY: lambda session: (*_agents(session), *running_subagents(session)),
+    Kind.SUBAGENT: _subagents,
     Kind.MODEL: model_options,
     Kind.MODE: mode_options,
     Kind.SESSION: session_options,

@@ -103,6 +103,9 @@ class Kind(StrEnum):
     TEAMMATE = "teammate"
     AGENT = "agent"
     """A teammate or the lead."""
+    ANYBODY = "anybody"
+    """Those, or a sub-agent that has not ended."""
+    SUBAGENT = "sub-agent"
     MODEL = "model"
     MODE = "mode"
     SESSION = "session"
@@ -121,6 +124,7 @@ class Group(StrEnum):
     SESSION = "Session"
     LOOK = "Look"
     CUSTOM = "Your own"
+    SKILLS = "Skills"
 
 
 class Command(NamedTuple):

@@ -24,9 +24,11 @@ from teamcli.commands.team import (
     team,
     wait,
 )
-from teamcli.custom_commands import CustomCommand
+from teamcli.custom_commands import DESCRIPTION_LIMIT, CustomCommand
 from teamcli.errors import UsageError
+from teamcli.plain import one_line
 from teamcli.session import LEAD, Session
+from teamcli.skills import Skill
 
 
 @command("help", usage="[COMMAND]", aliases=("?",), arguments=(Kind.COMMAND,))
@@ -37,6 +39,12 @@ def show_help(session: Session, arguments: str) -> Shown:
     found = session.custom_commands.find()
     session.custom_commands.untold_problems()  # they are told here
     shadowed = [f"{each.source} is not used: /{each.name} is built in." for each in found.commands if _is_ours(each)]
+    taken = {*_BY_NAME, *(each.name for each in found.commands)}
+    shadowed += [
+        f"{each.shown} cannot be called: /{each.name} is another command."
+        for each in session.skills
+        if each.name in taken and each.for_user
+    ]
     return help_table(all_commands(session), (*found.problems, *shadowed))
 
 
@@ -72,9 +80,11 @@ _BY_NAME = {name: entry for entry in COMMANDS for name in (entry.name, *entry.al
 
 
 def all_commands(session: Session) -> tuple[Command, ...]:
-    """Those that are built in, then the user's own."""
-    own = (each for each in session.custom_commands.find().commands if not _is_ours(each))
-    return (*COMMANDS, *map(_as_command, own))
+    """Those that are built in, then the user's own, then skills; of one name the first."""
+    own = [each for each in session.custom_commands.find().commands if not _is_ours(each)]
+    taken = {*_BY_NAME, *(each.name for each in own)}
+    skills = (each for each in session.skills if each.for_user and each.name not in taken)
+    return (*COMMANDS, *map(_as_command, own), *map(_skill_command, skills))
 
 
 def find_command(session: Session, name: str) -> Command:
@@ -112,6 +122,17 @@ def _as_command(custom: CustomCommand) -> Command:
         lambda session, arguments: Prompt(custom.prompt(arguments)),
         group=Group.CUSTOM,
         details=details,
+    )
+
+
+def _skill_command(skill: Skill) -> Command:
+    return Command(
+        skill.name,
+        skill.hint or "[TEXT]",
+        one_line(skill.description, DESCRIPTION_LIMIT),
+        lambda session, arguments: Prompt(skill.prompt(arguments)),
+        group=Group.SKILLS,
+        details=f"A skill, from {skill.shown}; its text goes to the lead. Agents read it by themselves when it fits.",
     )
 
 

@@ -37,7 +37,8 @@ def team(session: Session, arguments: str) -> Table:
     """
     roster = session.team.roster
     unread = {name: count_unread(_mail(session, name)) for name in (LEAD, *roster.names())}
-    overview = Overview(_lead_state(session), roster.members(), roster.requests.standing(), unread)
+    waiting = session.subagents.waiting() if session.subagents else ()
+    overview = Overview(_lead_state(session), roster.members(), roster.requests.standing(), unread, waiting)
     return overview.to_table(time.time())
 
 
@@ -64,7 +65,7 @@ def inbox(session: Session, arguments: str) -> Shown:
     return whole_text(found)
 
 
-@command("send", usage="NAME TEXT", arguments=(Kind.AGENT, Kind.TEXT), group=Group.TALK)
+@command("send", usage="NAME TEXT", arguments=(Kind.ANYBODY, Kind.TEXT), group=Group.TALK)
 def send(session: Session, arguments: str) -> str:
     """Send a message to a teammate; it wakes and acts on it.
 
@@ -79,7 +80,7 @@ def send(session: Session, arguments: str) -> str:
     return session.team.say(name, text)
 
 
-@command("stop", usage="NAME", arguments=(Kind.AGENT,), group=Group.TEAM)
+@command("stop", usage="NAME", arguments=(Kind.ANYBODY,), group=Group.TEAM)
 def stop(session: Session, arguments: str) -> str:
     """End what a teammate (or the lead) is doing.
 
@@ -151,7 +152,7 @@ def log(session: Session, arguments: str) -> Table:
         return timeline_table(events.read(), last, time.time())
 
 
-@command("agents", usage="[ID]", group=Group.LOOK)
+@command("agents", usage="[ID]", arguments=(Kind.SUBAGENT,), group=Group.LOOK)
 def agents(session: Session, arguments: str) -> Shown:
     """Show the sub-agents, or ID with its last steps.
 

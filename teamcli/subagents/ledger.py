@@ -1,4 +1,5 @@
-"""The background sub-agents that run, on file: a start after a crash finds here whose end nobody was told."""
+"""Sub-agents on file: the background ones that run, so that a start after a crash finds whose end nobody was told, and
+those that wait for the user, so that another shell can see it."""
 
 from __future__ import annotations
 
@@ -25,11 +26,30 @@ class Open(NamedTuple):
         return cls(id, parent, description, float(began) if isinstance(began, int | float) else 0.0)
 
 
+class Waiting(NamedTuple):
+    """A sub-agent that waits for the user."""
+
+    id: str
+    parent: str
+    waiting_for: str
+
+
+def read_waiting(path: Path) -> tuple[Waiting, ...]:
+    """Those that wait, for a look from outside. Holds only while the program that wrote it runs."""
+    try:
+        rows = (read_json(path) or {}).get("waiting")
+    except StateError:  # only a look: the next start tells of the damage
+        return ()
+    found = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    return tuple(Waiting(*(str(row.get(name, "")) for name in Waiting._fields)) for row in found)
+
+
 class Ledger:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
         self._open: dict[str, Open] = {}
+        self._waiting: dict[str, Waiting] = {}
         self.problem = ""
         """Why nothing is known of an earlier run."""
         try:
@@ -44,6 +64,21 @@ class Ledger:
         with self._lock:
             return tuple(self._open.values())
 
+    def waiting(self) -> tuple[Waiting, ...]:
+        with self._lock:
+            return tuple(self._waiting.values())
+
+    def show_waiting(self, entry: Waiting) -> None:
+        """Nothing to wait for means that it waits no longer.
+
+        Raises: StateError
+        """
+        with self._lock:
+            self._waiting.pop(entry.id, None)
+            if entry.waiting_for:
+                self._waiting[entry.id] = entry
+            self._keep(self._open)
+
     def add(self, entry: Open) -> None:
         """Raises: StateError."""
         with self._lock:
@@ -57,5 +92,6 @@ class Ledger:
 
     def _keep(self, entries: dict[str, Open]) -> None:
         rows = [entry._asdict() for entry in entries.values()]
-        write_json(self._path, {"v": VERSION, "running": rows})
+        waiting = [entry._asdict() for entry in self._waiting.values()]
+        write_json(self._path, {"v": VERSION, "running": rows, "waiting": waiting})
         self._open = entries

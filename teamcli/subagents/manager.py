@@ -10,7 +10,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -19,10 +20,10 @@ from teamcli.agent.limits import Meter
 from teamcli.agent.loop import Agent, run_turn
 from teamcli.agent.tool_calls import cut_middle
 from teamcli.cancel import CancelScope
-from teamcli.errors import Cancelled, TeamcliError, ToolError
+from teamcli.errors import Cancelled, StateError, TeamcliError, ToolError
 from teamcli.files import read_lines
 from teamcli.subagents.describe import describe, describe_whole
-from teamcli.subagents.ledger import Ledger, Open
+from teamcli.subagents.ledger import Ledger, Open, Waiting
 from teamcli.subagents.slots import Slots
 from teamcli.subagents.snapshot import AgentEvent, EventKind, Snapshot, State
 from teamcli.subagents.subagent import Ending, Staffed, SubAgent
@@ -118,7 +119,8 @@ class SubAgentManager:
         Raises: ToolError, and Cancelled with what it had said so far
         """
         sub, staffed, _ = self._prepare(parent, errand, running.cancel.child(), is_background=False)
-        ending = self._work(sub, staffed, running.cancel)
+        with self._slot_given_up(parent):
+            ending = self._work(sub, staffed, running.cancel)
         if running.cancel.cancelled and ending.state is State.CANCELLED:
             raise Cancelled(running.cancel.reason, ending.result)
         if ending.state is not State.COMPLETED:
@@ -130,6 +132,8 @@ class SubAgentManager:
 
         Raises: ToolError
         """
+        if self.owns(parent):
+            raise ToolError("background: a sub-agent is gone with its last text, so it waits for its own; leave it out")
         sub, staffed, above = self._prepare(parent, errand, None, is_background=True)
         thread = threading.Thread(target=self._run_aside, args=(sub, staffed, above), name=sub.id, daemon=True)
         with self._changed:
@@ -222,9 +226,13 @@ class SubAgentManager:
         return id in self._all
 
     def parent_of(self, id: str) -> str:
-        """Who started it; an agent that is no sub-agent stands for itself."""
+        """The lead or teammate that it works for; an agent that is no sub-agent stands for itself."""
         sub = self._all.get(id)
-        return sub.parent if sub else id
+        return sub.root if sub else id
+
+    def waiting(self) -> tuple[Waiting, ...]:
+        """Those that wait for an answer of the user's."""
+        return self._ledger.waiting()
 
     def running_aside(self) -> list[str]:
         """The background ones whose parent is still to be told."""
@@ -260,13 +268,17 @@ class SubAgentManager:
     def _prepare(
         self, parent: str, errand: Errand, scope: CancelScope | None, is_background: bool
     ) -> tuple[SubAgent, Staffed, CancelScope]:
-        above = self._staffing.parent(parent)
+        above = self._parent(parent)
         if above is None:
             raise ToolError(f"'{parent}' is leaving: no sub-agent can be started for it")
+        nested_in = self._all.get(parent)
+        if nested_in and not errand.role:  # a copy knows paths as its parent writes them
+            errand = errand._replace(cwd=errand.cwd or nested_in.cwd)
         try:
             with self._changed:
                 id = self._next_id()
-            sub = SubAgent(id, parent, errand, scope or above.scope.child(), is_background, self._has_changed)
+            scope = scope or above.scope.child()
+            sub = SubAgent(id, parent, errand, scope, is_background, self._has_changed, nested_in, self._is_waiting)
             staffed = self._staffing.staff(sub, above.agent, self._transcript(id))
             sub.agent, sub.tools = staffed.agent, staffed.tools
             staffed.agent.incoming = sub.incoming
@@ -278,6 +290,33 @@ class SubAgentManager:
             self._all[id] = sub
         self._tell_state(sub)
         return sub, staffed, above.scope
+
+    def _parent(self, name: str) -> Parent | None:
+        sub = self._all.get(name)
+        if sub is None:
+            return self._staffing.parent(name)
+        return Parent(sub.agent, sub.scope) if sub.agent else None
+
+    @contextmanager
+    def _slot_given_up(self, parent: str) -> Iterator[None]:
+        """A sub-agent that waits for its own does nothing: they may have its slot, without which all could wait."""
+        sub = self._all.get(parent)
+        if sub is None:
+            yield
+            return
+        with self._changed:
+            sub.waited_for += 1
+            is_first = sub.waited_for == 1
+        if is_first:
+            self._slots.give()
+        try:
+            yield
+        finally:
+            with self._changed:
+                sub.waited_for -= 1
+                is_last = not sub.waited_for
+            if is_last:
+                self._slots.take_back(sub.scope)
 
     def _next_id(self) -> str:
         """Unique also beside those of earlier runs, whose transcripts are kept."""
@@ -369,6 +408,12 @@ class SubAgentManager:
 
     def _has_changed(self, sub: SubAgent) -> None:
         self._updates.changed(sub.id, sub.snapshot)
+
+    def _is_waiting(self, sub: SubAgent, what: str) -> None:
+        try:
+            self._ledger.show_waiting(Waiting(sub.id, sub.parent, what))
+        except StateError as e:  # whoever asks must be asked all the same
+            self._warn(sub.id, f"What {sub.id} waits for cannot be shown elsewhere: {e}")
 
     def _tell_state(self, sub: SubAgent) -> None:
         details = {"parent": sub.parent, "description": sub.name, "background": sub.is_background}

@@ -35,7 +35,7 @@ def steps_of(snapshot: Snapshot, now: float) -> str:
     activity = snapshot.activity
     shown = activity.events[-STEPS:]
     left_out = activity.events_dropped + len(activity.events) - len(shown)
-    counts = ", ".join(f"{count}x {tool}" for tool, count in activity.tool_counts)
+    counts = ", ".join(f"{count}×{tool}" for tool, count in activity.tool_counts)
     head = [f"Its last steps ({left_out} before them):" if left_out else "Its steps:"] if shown else []
     lines = [describe_whole(snapshot, now), *([counts] if counts else []), *head, *map(_step, shown)]
     return "\n".join(lines)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from teamcli.cancel import CancelScope
+from teamcli.errors import Cancelled
 
 
 class Slots:
@@ -26,16 +27,28 @@ class Slots:
         try:
             yield
         finally:
+            self.give()
+
+    def give(self) -> None:
+        """Let somebody else have it: at the end, or while its owner only waits."""
+        with self._changed:
+            self._free += 1
+            self._changed.notify_all()
+
+    def take_back(self, cancel: CancelScope) -> None:
+        """Wait for one again; who is cancelled does not wait, so that it can come to its end."""
+        try:
+            self._take(cancel)
+        except Cancelled:
             with self._changed:
-                self._free += 1
-                self._changed.notify_all()
+                self._free -= 1
 
     def _take(self, cancel: CancelScope) -> None:
         ticket = object()
         with cancel.on_cancel(self._notify), self._changed:
             self._waiting.append(ticket)
             try:
-                while not cancel.cancelled and (self._waiting[0] is not ticket or not self._free):
+                while not cancel.cancelled and (self._waiting[0] is not ticket or self._free <= 0):
                     self._changed.wait()
                 cancel.check()
                 self._free -= 1

@@ -52,17 +52,28 @@ class SubAgent:
         scope: CancelScope,
         is_background: bool,
         on_change: Callable[[SubAgent], None],
+        above: SubAgent | None = None,
+        on_wait: Callable[[SubAgent, str], None] = lambda sub, what: None,
     ) -> None:
+        """`above` is the parent, where that is a sub-agent itself; `on_wait` is told what it waits for."""
         self.id = id
         self.parent = parent
         self.errand = errand
         self.scope = scope
         self.is_background = is_background
+        self.depth: int = above.depth + 1 if above else 1
+        self.root: str = above.root if above else parent
+        """The lead or the teammate that it works for in the end."""
+        self.cwd = ""
+        """Where it works; empty for the root of the workspace."""
+        self.waited_for = 0
+        """So many of its own it waits for at this moment."""
         self.activity = ActivityLog()
         self.agent: Agent | None = None
         self.tools: tuple[str, ...] = ()
         self.stopped_by_user = False
         self._on_change = on_change
+        self._on_wait = on_wait
         self._state = State.PENDING
         self._ending: Ending | None = None
         self._created_at = time.time()
@@ -140,6 +151,7 @@ class SubAgent:
     def show_waiting(self, what: str) -> None:
         self.activity.show_phase(f"waiting for {what}" if what else "running tools")
         self._on_change(self)
+        self._on_wait(self, what)
 
     def send(self, message: Message) -> bool:
         """A message that it reads at its next step; false where there will be none."""

@@ -59,8 +59,13 @@ def check_name(name: str) -> None:
         raise TeamError(f"{name!r} is not a name: use a letter, then at most 31 letters, digits, '_' or '-'")
     if name.lower() in RESERVED:
         raise TeamError(f"{name!r} is reserved ({', '.join(RESERVED)} are); choose another name")
-    if _SUBAGENT_ID.fullmatch(name.lower()):
+    if is_subagent(name):
         raise TeamError(f"{name!r} is what sub-agents are called; choose another name")
+
+
+def is_subagent(name: str) -> bool:
+    """Whether this is how a sub-agent is called; nobody else can be."""
+    return _SUBAGENT_ID.fullmatch(name.lower()) is not None
 
 
 def message_id(*parts: str) -> str:

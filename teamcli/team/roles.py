@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from teamcli.files import cannot
-from teamcli.team.front_matter import FrontMatter, parse
+from teamcli.front_matter import FrontMatter, parse, read_document
 from teamcli.tools.catalog import OUR_TOOLS
 from teamcli.workspace import TEAM_DIR
 
-MAX_BYTES = 256 * 1024
-_FIELDS = ("name", "description", "tools", "disallowedTools", "model")
+_FIELDS = ("name", "description", "tools", "disallowedTools", "model", "cwd")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _SAME_MODEL = "inherit"
@@ -28,6 +27,8 @@ class Role(NamedTuple):
     disallowed_tools: tuple[str, ...] = ()
     model: str = ""
     """Empty for the team's model."""
+    cwd: str = ""
+    """Where in the workspace its sub-agents work; empty for the root."""
 
 
 class Roles(NamedTuple):
@@ -66,7 +67,7 @@ def load_roles(directories: Iterable[Path]) -> Roles:
 
 def read_role(path: Path) -> Role:
     """Raises: ValueError, in words that name the line."""
-    matter = parse(_read(path), _FIELDS)
+    matter = parse(read_document(path), _FIELDS)
     name = _text(matter, "name") or path.stem
     if not _NAME.fullmatch(name):
         raise ValueError(f"{_at(matter, 'name')}{name!r:.80} is no name: use letters, digits, '_' and '-'")
@@ -78,6 +79,7 @@ def read_role(path: Path) -> Role:
         _tools(matter, "tools"),
         _tools(matter, "disallowedTools") or (),
         "" if model == _SAME_MODEL else model,
+        _text(matter, "cwd"),
     )
 
 
@@ -89,21 +91,6 @@ def _role_files(directory: Path, problems: list[str]) -> list[Path]:
     except OSError as e:
         problems.append(cannot("read", directory, e))
         return []
-
-
-def _read(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as e:
-        raise ValueError(cannot("read", path, e)) from e
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"it is longer than {MAX_BYTES // 1024} KB")
-    try:
-        return data.decode()
-    except UnicodeDecodeError as e:
-        line = data[: e.start].count(b"\n") + 1
-        raise ValueError(f"line {line}: it is not UTF-8") from e
 
 
 def _text(matter: FrontMatter, field: str) -> str:

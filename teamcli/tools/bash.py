@@ -31,7 +31,7 @@ def access(args: BashInput, _: Toolbox) -> Executes:
 
 
 def run(args: BashInput, toolbox: Toolbox, running: Running) -> ToolOutput:
-    cwd = toolbox.workspace.root
+    cwd = toolbox.workspace.cwd
     if args.background:
         id = toolbox.commands.start_background(args.command, cwd)
         return ToolOutput(f"Started in the background as {id}; bash_output shows what it prints, bash_stop ends it.")

@@ -52,7 +52,7 @@ class _Edit(NamedTuple):
 
 
 def run(args: EditFileInput, toolbox: Toolbox, running: Running) -> ToolOutput:
-    path = toolbox.workspace.resolve(args.path)
+    path = toolbox.workspace.resolve_to_change(args.path)
     shown = toolbox.workspace.relative(path)
     known_files = toolbox.known_files
     with known_files.hold(path):
@@ -193,12 +193,12 @@ def _display(edit: _Edit, shown: str) -> Display:
 
 
 def access(args: EditFileInput, toolbox: Toolbox) -> Writes:
-    return Writes(toolbox.workspace.resolve(args.path))
+    return Writes(toolbox.workspace.resolve_to_change(args.path))
 
 
 def show(args: EditFileInput, toolbox: Toolbox) -> Display:
     """What the edit would change in the file as it is now."""
-    path = toolbox.workspace.resolve(args.path)
+    path = toolbox.workspace.resolve_to_change(args.path)
     shown = toolbox.workspace.relative(path)
     try:
         content = read_content(path, toolbox.workspace, MAX_SHOWN_BYTES)

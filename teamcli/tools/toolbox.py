@@ -55,6 +55,8 @@ class Errand(NamedTuple):
     """Empty for a copy of its parent, which knows all that its parent knows."""
     model: str = ""
     """Empty for the role's, or the parent's."""
+    cwd: str = ""
+    """Where in the workspace it works; empty for what its role says, else the root."""
 
 
 class SubAgentPort(Protocol):

@@ -21,7 +21,7 @@ class WriteFileInput(ToolInput):
 
 
 def run(args: WriteFileInput, toolbox: Toolbox, running: Running) -> ToolOutput:
-    path = toolbox.workspace.resolve(args.path)
+    path = toolbox.workspace.resolve_to_change(args.path)
     shown = toolbox.workspace.relative(path)
     data = encode_text(args.content, UTF8, shown)
     with toolbox.known_files.hold(path):
@@ -73,12 +73,12 @@ def _display(before: Content | None, content: str, shown: str) -> Display:
 
 
 def access(args: WriteFileInput, toolbox: Toolbox) -> Writes:
-    return Writes(toolbox.workspace.resolve(args.path))
+    return Writes(toolbox.workspace.resolve_to_change(args.path))
 
 
 def show(args: WriteFileInput, toolbox: Toolbox) -> Display:
     """What would be written, compared with what is there now."""
-    path = toolbox.workspace.resolve(args.path)
+    path = toolbox.workspace.resolve_to_change(args.path)
     shown = toolbox.workspace.relative(path)
     try:
         before = read_content_if_there(path, toolbox.workspace, MAX_SHOWN_BYTES)

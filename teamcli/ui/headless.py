@@ -33,7 +33,7 @@ PATIENCE_SECONDS = 3.0
 def run_headless(session: Session, prompt: str, stdin: str, output_format: str) -> int:
     """Work on one task to the end and print what came of it; returns the exit code."""
     printer = PRINTERS[output_format](session)
-    session.events.subscribe(Progress(sys.stderr))
+    session.events.subscribe(Progress(sys.stderr, shows_subagents=session.preferences.shows_subagents))
     session.events.subscribe(printer)
     extra = (text_block(framed_stdin(stdin)),) if prompt and stdin else ()
     started = time.monotonic()

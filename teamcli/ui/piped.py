@@ -81,7 +81,7 @@ def _next_line() -> bytes:
 
 def run_piped(session: Session, first_task: str) -> int:
     """The REPL with stdin not a terminal; the exit code says how the tasks went."""
-    view = PlainView(sys.stdout)
+    view = PlainView(sys.stdout, session.preferences.shows_subagents)
     session.events.subscribe(view)
     repl = PipedRepl(session, view)
     with signals_raise(SIGINT, SIGTERM, SIGHUP):

@@ -10,13 +10,15 @@ from teamcli.agent.events import Event, Outcome
 from teamcli.commands.base import Now, plain
 from teamcli.plain import neutralise, one_line
 from teamcli.session import LEAD
+from teamcli.team.message import is_subagent
 
 
 class PlainView:
     """Consumes events and writes to a stream. All text passes through here, so nothing can drive a terminal."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, shows_subagents: bool = False) -> None:
         self._stream = stream
+        self._shows_subagents = shows_subagents
         self._lock = threading.Lock()
         self._in_text = False
         """Whether the last thing written was a piece of an answer, its line still open."""
@@ -25,6 +27,8 @@ class PlainView:
         match event:
             case events.TextArrived() if event.agent == LEAD:
                 self.stream_text(event.text)
+            case events.Recorded() if self._shows_subagents and (words := subagent_words(event)):
+                self.say(words)
             case events.ToolFinished():
                 self.say(tool_trace(event))
             case events.MailSent():
@@ -80,6 +84,14 @@ class PlainView:
             self._stream.write("\n" * self._in_text + "".join(neutralise(line) + "\n" for line in lines))
             self._stream.flush()
             self._in_text = False
+
+
+def subagent_words(event: events.Recorded) -> str:
+    """What a sub-agent has said in an answer, each line with its id; nothing for other agents."""
+    if event.message.role != "assistant" or not is_subagent(event.agent):
+        return ""
+    said = "\n".join(block["text"] for block in event.message.content if block["type"] == "text")
+    return "\n".join(f"  [{event.agent}] {line}" for line in said.splitlines())
 
 
 def tool_trace(event: events.ToolFinished) -> str:

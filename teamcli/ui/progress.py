@@ -7,13 +7,15 @@ from typing import TextIO
 from teamcli.agent import events
 from teamcli.agent.events import Event
 from teamcli.plain import neutralise, one_line
+from teamcli.ui.plain_view import subagent_words
 
 
 class Progress:
     """Consumes events and writes lines to a stream."""
 
-    def __init__(self, stream: TextIO, steps: bool | None = None) -> None:
+    def __init__(self, stream: TextIO, steps: bool | None = None, shows_subagents: bool = False) -> None:
         self._stream = stream
+        self._shows_subagents = shows_subagents
         self._steps = stream.isatty() if steps is None else steps
 
     def __call__(self, event: Event) -> None:
@@ -24,6 +26,8 @@ class Progress:
         match event:
             case events.Notice():
                 return f"teamcli: {neutralise(event.text)}"
+            case events.Recorded() if self._shows_subagents and (words := subagent_words(event)):
+                return neutralise(words)
             case events.LimitHit() | events.Compacted():
                 return f"teamcli: {event.agent}: {event.text}"
             case events.PermissionDenied():

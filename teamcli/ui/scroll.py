@@ -18,7 +18,7 @@ from teamcli.llm.types import Message
 from teamcli.plain import one_line
 from teamcli.session import LEAD
 from teamcli.table import cell_width, shorten
-from teamcli.team.message import MessageType
+from teamcli.team.message import MessageType, is_subagent
 from teamcli.ui.cells import visible, width_of
 from teamcli.ui.look import (
     BOLD,
@@ -81,6 +81,8 @@ class Scroll:
         self._last_kind = below
         self._block_goes_on = False
         self.is_verbose = False
+        self.shows_subagents = False
+        """What they say, also where not everything is shown."""
         self.echoes = True
         """What the user types goes from the prompt when it is sent, so it must be shown again."""
 
@@ -166,9 +168,12 @@ class Scroll:
         return self.typed(event.text)
 
     def _text(self, event: events.TextArrived) -> str:
-        if event.agent != LEAD and not self.is_verbose:
+        if not self._is_heard(event.agent):
             return ""
         return self._thought(event.agent) + self._blocks(event.agent, self._talk(event.agent).splitter.feed(event.text))
+
+    def _is_heard(self, agent: str) -> bool:
+        return agent == LEAD or self.is_verbose or (self.shows_subagents and is_subagent(agent))
 
     def _thinking(self, event: events.ThinkingArrived) -> str:
         if event.agent == LEAD or self.is_verbose:

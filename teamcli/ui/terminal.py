@@ -20,7 +20,7 @@ from teamcli.agent import events
 from teamcli.agent.events import Event
 from teamcli.agent.permissions import Mode
 from teamcli.cancel import CancelScope
-from teamcli.commands.arguments import candidates
+from teamcli.commands.arguments import candidates, running_subagents
 from teamcli.commands.base import Choice, Diff, Expand, Job, Leave, Shown, Table, Verbosity, plain
 from teamcli.commands.base import Kind as ArgumentKind
 from teamcli.commands.catalog import all_commands
@@ -71,6 +71,7 @@ class Terminal(Repl):
         self._board = StatusBoard(LEAD, map(_agent_state, members))
         self._scroll = Scroll(self._look, AgentColours([member.name for member in members]), "banner")
         self._scroll.echoes = not is_dumb()
+        self._scroll.shows_subagents = session.preferences.shows_subagents
         self._typed: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._jobs: list[CancelScope] = []
         self._shell_line = ""
@@ -319,7 +320,8 @@ def queued_lines(texts: Sequence[str], width: int) -> list[Line]:
 
 def _completer(session: Session) -> LineCompleter:
     def teammates() -> list[Offer]:
-        return [(member.name, f"{member.role}, {member.status}") for member in session.team.roster.members()]
+        mates = [(member.name, f"{member.role}, {member.status}") for member in session.team.roster.members()]
+        return [*mates, *((each.value, each.label) for each in running_subagents(session))]
 
     def values(kind: ArgumentKind) -> list[Offer]:
         return [(option.value, option.label) for option in candidates(session, kind)]

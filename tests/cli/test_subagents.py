@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.fake_api import FakeAPI, answer, said_by_user, stall_after, text, tool, tool_results
+from tests.support.fake_api import FakeAPI, answer, said_by_user, stall_after, status, text, tool, tool_results
 from tests.support.program import Program, Ran
 from tests.support.running import Running
 from tests.support.screen import Screen
@@ -94,6 +97,29 @@ class TestForeground:
         assert (program.directory / "a.txt").read_text() == "beta\n"  # it knows what its parent has read
         assert [row["kind"] for row in sidechain(program, "sa-1")][:2] == ["subagent", "user"]
 
+    def test_what_it_reads_and_changes_is_not_known_to_its_parent(self, program: Program) -> None:
+        (program.directory / "a.txt").write_text("alpha\n")
+        write = tool("write_file", path="a.txt", content="beta\n")
+        works = [tool("read_file", path="a.txt"), text("read")]
+        script = TeamScript(lead=[fresh(), write, agent(), text("end")], **{"sa-1": works, "sa-2": [write, text("no")]})
+        run(program, script)
+        for request in (script.requests["lead"][2], script.requests["sa-2"][1]):
+            assert "you have not read" in results(request)[0]
+
+    def test_an_endpoint_that_is_busy_is_asked_again(self, program: Program) -> None:
+        busy = [status(529, retry_after=0.01), status(429, retry_after=0.01), text("found")]
+        script = TeamScript(lead=[fresh(), text("end")], **{"sa-1": busy})
+        ran = run(program, script)
+        assert results(script.requests["lead"][1]) == ["found"] and ran.err.count("trying again") == 2
+
+    def test_the_budget_holds_for_it_too(self, program: Program) -> None:
+        program.settings(prices={"test-model": {"input": 1.0, "output": 1.0}})
+        dear = answer(text("so far"), tool("bash", command="true"), usage={"input_tokens": 900_000})
+        script = TeamScript(lead=[fresh(), text("never")], **{"sa-1": [dear]})
+        ran = run(program, script, *BYPASS, "--max-budget-usd", "0.5", "--output-format", "json", code=3)
+        assert ran.json["subtype"] == "error_max_budget" and len(script.requests["lead"]) == 1
+        assert sidechain(program, "sa-1")[-1]["error"] == "stopped because the budget is used up"
+
     def test_a_fork_is_refused_what_is_not_for_sub_agents(self, program: Program) -> None:
         calls = answer(agent("deeper"), tool("spawn_teammate", name="bob", role="x", prompt="y"), tool("read_inbox"))
         script = TeamScript(lead=[agent(), text("end")], **{"sa-1": [calls, text("could not")]})
@@ -157,6 +183,28 @@ class TestForeground:
         (result,) = tool_results({"messages": script.requests["lead"][1]["messages"][2:3]})
         assert "Interrupted" in result["content"]
         assert sidechain(program, "sa-1")[-1]["state"] == "cancelled"
+
+    def test_interrupted_in_a_command_it_leaves_a_whole_conversation_and_no_process(self, program: Program) -> None:
+        waits = "echo $$ > pid; until [ -e go ]; do sleep 0.02; done; touch late"
+        calls = answer(tool("bash", "toolu_a", command=waits), tool("read_file", "toolu_b", path="pid"))
+        script = TeamScript(lead=[fresh(), text("again")], **{"sa-1": [calls]})
+        with FakeAPI(script) as api:
+            program.url = api.url
+            with Screen(program, *BYPASS) as screen:
+                screen.wait_for("team >>")
+                screen.type("go\r")
+                wait_until(lambda: (program.directory / "pid").exists() and (program.directory / "pid").read_text())
+                screen.type("\x03")
+                screen.wait_for("Interrupted")
+                screen.type("go on\r")
+                screen.wait_for("again")
+                screen.type("q\r")
+                assert screen.wait_for_end() == 0
+        rows = [row for row in sidechain(program, "sa-1") if row["kind"] in ("user", "assistant")]
+        answered = [block["tool_use_id"] for block in rows[-1]["content"] if block["type"] == "tool_result"]
+        assert rows[-1]["kind"] == "user" and answered == ["toolu_a", "toolu_b"]
+        pid = (program.directory / "pid").read_text().strip()
+        assert not Path("/proc", pid).exists() and not (program.directory / "late").exists()
 
 
 class TestRoles:
@@ -280,6 +328,53 @@ class TestBackground:
         run(program, script)
         seen = [int(result) for result in results(script.requests["lead"][1])]
         assert len(seen) == count and max(seen) <= 3
+
+    def test_status_tells_what_it_has_said_so_far_and_how_others_failed(self, program: Program) -> None:
+        program.settings(subagents={"turns": 1})
+
+        def lead(request: dict[str, Any], number: int) -> Any:
+            if number == 0:
+                return answer(aside(), aside())
+            result = "".join(results(request))
+            if "[in progress]" in result:
+                return tool("agent_stop", ids=["sa-2"])
+            if "failed after" in result or "no output yet" in result:
+                return tool("agent_status", id="sa-2")
+            return text("end") if "cancelled" in result or not result else tool("agent_status")
+
+        fails, hangs = answer(tool("bash", command="true")), answer(text("half of it"), stall_after(6))
+        script = TeamScript(lead=lead, **{"sa-1": [fails], "sa-2": [hangs]})
+        run(program, script)
+        told = "\n".join(result for request in script.requests["lead"] for result in results(request))
+        assert re.search(r"sa-1 \(look around\): failed after \d+ s, 1 tool call; stopped at its limit", told)
+        assert re.search(r"sa-2 \(look around\): running for \d+ s; writing\n\[in progress\] half of it", told)
+
+    def test_fifty_go_through_five_slots_and_each_end_is_told_once(self, program: Program) -> None:
+        program.settings(durable=False)
+        count = 50
+        gate, lock, busy = threading.Barrier(5), threading.Lock(), [0, 0]
+
+        def work(request: dict[str, Any], number: int) -> Any:
+            with lock:
+                busy[0] += 1
+                busy[1] = max(busy)
+            gate.wait(60)  # five are here at the same time, or this fails
+            with lock:
+                busy[0] -= 1
+            return text(f"did {said_by_user(request)}")
+
+        def lead(request: dict[str, Any], number: int) -> Any:
+            return answer(*(aside(f"job {n}") for n in range(count))) if number == 0 else text("end")
+
+        script = TeamScript(lead=lead, **{f"sa-{number}": work for number in range(1, count + 1)})
+        run(program, script)
+        assert busy == [0, 5]
+        mail = inbox(program)
+        assert sorted(message["content"] for message in mail) == sorted(f"did job {n}" for n in range(count))
+        assert len({message["from"] for message in mail}) == count and {each["state"] for each in mail} == {"completed"}
+        whole = told(script, "lead")
+        assert [whole.count(f">did job {n}<") for n in range(count)] == [1] * count
+        assert json.loads((program.directory / ".team/subagents.json").read_text())["running"] == []
 
     def test_a_waiting_one_can_be_stopped_and_makes_no_call(self, program: Program) -> None:
         program.settings(subagents={"max_concurrent": 1})
@@ -414,6 +509,23 @@ class TestAtThePrompt:
         (row,) = [line for line in out.splitlines() if line.startswith("sa-1 ")][:1]
         assert row.split()[:5] == ["sa-1", "lead", "dig", "deep", "running"] and "bash" in row
         assert "sa-1 (dig deep): running" in out and "→ bash" in out and "no sub-agent 'ghost'" in out
+        assert "\n1×bash\n" in out
+
+    def test_what_it_does_is_seen_while_it_works(self, program: Program) -> None:
+        script = TeamScript(
+            lead=[fresh(), text("end")],
+            **{"sa-1": [tool("bash", command="echo inner"), answer(text("x"), stall_after(2))]},
+        )
+        with FakeAPI(script) as api:
+            program.url = api.url
+            with Running(program, *BYPASS) as repl:
+                repl.type("go")
+                repl.wait_for("[sa-1] bash: inner")
+                api.wait_for_stall()
+                assert "end" not in repl.out
+                api.release()
+                repl.wait_for("end")
+                assert repl.leave() == 0
 
     def test_stop_ends_it_without_waking_the_lead(self, program: Program) -> None:
         out, script = self.repl(program, "/stop sa-1")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from teamcli.team.front_matter import parse
-from teamcli.team.roles import MAX_BYTES, Role, load_roles, read_role, role_dirs
+from teamcli.front_matter import MAX_BYTES, parse
+from teamcli.team.roles import Role, load_roles, read_role, role_dirs
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -18,7 +18,13 @@ from teamcli.ui.file_index import FileIndex, best_matches
 from tests.support.waiting import wait_until
 
 TEAM = [("alice", "coder, working"), ("bob", "tester, idle")]
-VALUES = {Kind.MODE: [("plan", "only reading"), ("default", "")], Kind.AGENT: [("lead", ""), *TEAM], Kind.TEXT: []}
+AGENTS = [("lead", ""), *TEAM]
+VALUES = {
+    Kind.MODE: [("plan", "only reading"), ("default", "")],
+    Kind.AGENT: AGENTS,
+    Kind.ANYBODY: AGENTS,
+    Kind.TEXT: [],
+}
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""The front matter of a Markdown file: the small part of YAML that people write there, read strictly.
+"""Markdown files that users write: read within bounds, and their front matter, the small part of YAML in use there.
 
 `key: value` with plain, "quoted" or 'quoted' text, `[a, b]`, block lists of `- a` lines, `|` and `>` texts, comments.
 A field that the reader does not ask for is skipped with all that is indented under it.
@@ -9,10 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 from typing import NamedTuple
+
+from teamcli.files import cannot
 
 Value = str | tuple[str, ...]
 
+MAX_BYTES = 256 * 1024
 FENCE = "---"
 _KEY = re.compile(r"([A-Za-z_][\w-]*)\s*:(?:\s+(.*))?")
 _DOUBLE = r'"(?:[^"\\]|\\.)*"'
@@ -50,12 +54,41 @@ class FrontMatter(NamedTuple):
     line_of: dict[str, int]
 
 
+def read_document(path: Path) -> str:
+    """A file's text, without byte order mark and with plain line ends.
+
+    Raises: ValueError, in words that say why it cannot be used
+    """
+    try:
+        if not path.is_file():  # a FIFO would never end
+            raise ValueError("it is no regular file")
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as e:
+        raise ValueError(cannot("read", path, e)) from e
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"it is longer than {MAX_BYTES // 1024} KB")
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as e:
+        line = data[: e.start].count(b"\n") + 1
+        raise ValueError(f"line {line}: it is not UTF-8") from e
+
+
+def parse_if_there(text: str, keys: Collection[str]) -> FrontMatter:
+    """The same as `parse`; a text without front matter is all body.
+
+    Raises: ValueError, in words that name the line
+    """
+    return parse(text, keys) if text.startswith(FENCE) else FrontMatter({}, text, {})
+
+
 def parse(text: str, keys: Collection[str]) -> FrontMatter:
     """Read the fields `keys` and the text below the front matter.
 
     Raises: ValueError, in words that name the line
     """
-    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
+    lines = text.split("\n")
     if lines[0].rstrip() != FENCE:
         raise ValueError(f"line 1: the file must begin with {FENCE}")
     end = next((number for number, line in enumerate(lines) if number and line.rstrip() == FENCE), None)

@@ -1,0 +1,184 @@
+"""Skills: folders with a `SKILL.md` that says how a kind of work is done, and whatever that needs beside it.
+
+Agents are told a line of each at their start, and read the file when they need it; the user calls one as `/NAME`. They
+are looked for once, at the start: what agents are told never changes in a session.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from teamcli.custom_commands import argument_hint, describe, with_arguments
+from teamcli.errors import UsageError
+from teamcli.files import cannot
+from teamcli.front_matter import FrontMatter, parse_if_there, read_document
+from teamcli.plain import one_line
+from teamcli.workspace import TEAM_DIR, USER_DIR
+
+SKILL_FILE = "SKILL.md"
+MOST_SHOWN, LONGEST_DESCRIPTION = 50, 300
+"""Of what agents are told of them."""
+MOST_FOUND = 200
+_FIELDS = ("name", "description", "disable-model-invocation", "user-invocable")
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
+OFFER = "Skills tell how a kind of work is done here. When one fits, read its file first, with read_file:"
+
+
+class Skill(NamedTuple):
+    name: str
+    description: str
+    folder: Path
+    """Resolved."""
+    shown: str
+    """Its file, as the model may write it."""
+    hint: str = ""
+    """Its arguments, as help shows them."""
+    for_agents: bool = True
+    for_user: bool = True
+
+    def prompt(self, arguments: str) -> str:
+        """What the lead is told when the user calls it; the file is read now.
+
+        Raises: UsageError
+        """
+        try:
+            body = parse_if_there(read_document(self.folder / SKILL_FILE), ()).body.strip()
+        except ValueError as e:
+            raise UsageError(f"the skill in {self.shown} cannot be used any more: {e}") from e
+        where = self.shown.removesuffix(SKILL_FILE)
+        note = f"<note>This is the skill {self.name}, called by the user; paths in it are relative to {where}</note>"
+        return f"{with_arguments(body, arguments)}\n\n{note}"
+
+
+class Skills(NamedTuple):
+    found: tuple[Skill, ...] = ()
+    """Each name once."""
+    problems: tuple[str, ...] = ()
+    """What is wrong with those that cannot be used, in one sentence each."""
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        return tuple(skill.folder for skill in self.found)
+
+    def offer(self, is_in_root: bool = True) -> str:
+        """What a system prompt says of them; nothing where there are none. Who works elsewhere needs whole paths."""
+        listed = [skill for skill in self.found if skill.for_agents]
+        paths = [skill.shown if is_in_root else str(skill.folder / SKILL_FILE) for skill in listed]
+        lines = [f"- {skill.name}: {skill.description} ({path})" for skill, path in zip(listed, paths, strict=True)]
+        more = [f"({len(lines) - MOST_SHOWN} more are left out)"] if len(lines) > MOST_SHOWN else []
+        return "\n".join([OFFER, *lines[:MOST_SHOWN], *more]) if lines else ""
+
+
+class Place(NamedTuple):
+    """A directory with skills."""
+
+    path: Path
+    shown: str
+    root: Path | None
+    """The project that they belong to, out of which no link may lead; None for the user's own."""
+
+
+def skill_places(directory: Path, home: Path, trusted: bool) -> tuple[Place, ...]:
+    """Where skills are looked for: the project's before the user's, and only in a project that is trusted."""
+    names = (TEAM_DIR, ".claude")
+    projects = [Place(directory / name / "skills", f"{name}/skills", directory) for name in names]
+    claude = home.parent / ".claude" / "skills"
+    users = (Place(home / "skills", f"~/{USER_DIR}/skills", None), Place(claude, "~/.claude/skills", None))
+    return (*projects, *users) if trusted else users
+
+
+def has_skills(directory: Path) -> bool:
+    return any(directory.glob(f"*/{SKILL_FILE}"))
+
+
+def find_skills(places: Iterable[Place]) -> Skills:
+    """Every skill there is; of two with one name the first place's. A bad one does not stop the others."""
+    found: dict[str, Skill] = {}
+    problems: list[str] = []
+    for place in places:
+        in_place: dict[str, Skill] = {}
+        for folder in _folders(place, problems):
+            shown = f"{place.shown}/{folder.name}/{SKILL_FILE}"
+            try:
+                skill = _read_skill(folder, shown, place.root, problems)
+                if in_place.setdefault(skill.name.casefold(), skill) is not skill:
+                    raise ValueError(f"there is a skill '{skill.name}' already beside it")
+            except ValueError as e:
+                problems.append(f"The skill in {one_line(shown)} is not used: {e}.")
+        for key, skill in in_place.items():
+            found.setdefault(key, skill)
+    told = sum(skill.for_agents for skill in found.values())
+    if told > MOST_SHOWN:
+        problems.append(f"Agents are told of {MOST_SHOWN} skills; the other {told - MOST_SHOWN} can only be called.")
+    return Skills(tuple(found.values()), tuple(problems))
+
+
+def _folders(place: Place, problems: list[str]) -> list[Path]:
+    try:
+        folders = sorted(path for path in place.path.iterdir() if os.path.lexists(path / SKILL_FILE))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as e:
+        problems.append(f"Skills: {cannot('read', place.path, e)}.")
+        return []
+    if len(folders) > MOST_FOUND:
+        problems.append(f"Only the first {MOST_FOUND} skills in {place.shown} are used; there are {len(folders)}.")
+    return folders[:MOST_FOUND]
+
+
+def _read_skill(folder: Path, shown: str, root: Path | None, problems: list[str]) -> Skill:
+    """Raises: ValueError, in words that name the line."""
+    if not folder.name.isprintable():
+        raise ValueError("its folder's name cannot be typed")
+    real = _real_folder(folder, root)
+    text = read_document(real / SKILL_FILE)
+    matter = parse_if_there(text, _FIELDS)
+    name = _name(matter, folder, shown, problems)
+    return Skill(
+        name,
+        describe(matter, LONGEST_DESCRIPTION),
+        real,
+        shown,
+        argument_hint(matter, text),
+        for_agents=matter.fields.get("disable-model-invocation") != "true",
+        for_user=matter.fields.get("user-invocable") != "false",
+    )
+
+
+def _real_folder(folder: Path, root: Path | None) -> Path:
+    """Where it really is. A link of a project's must lead neither out of it nor to the team's own state, as all that is
+    in the folder becomes readable.
+
+    Raises: ValueError
+    """
+    try:
+        real = folder.resolve(strict=True)
+        file = (real / SKILL_FILE).resolve(strict=True)
+    except (OSError, RuntimeError) as e:
+        raise ValueError("it is a link that leads nowhere") from e
+    if not file.is_relative_to(real) or (root is not None and not _is_in_project(real, root)):
+        raise ValueError(f"it is a link that leads out of {'its folder' if root is None else 'the project'}")
+    return real
+
+
+def _is_in_project(folder: Path, root: Path) -> bool:
+    state = root / TEAM_DIR
+    is_state = folder.is_relative_to(state) and not folder.is_relative_to(state / "skills")
+    return folder.is_relative_to(root) and not is_state and not state.is_relative_to(folder)
+
+
+def _name(matter: FrontMatter, folder: Path, shown: str, problems: list[str]) -> str:
+    """As it is written, or made one that can be typed."""
+    written = matter.fields.get("name") or folder.name
+    if isinstance(written, str) and re.fullmatch(_NAME, written):
+        return written
+    words = " ".join(written) if isinstance(written, tuple) else written
+    name = re.sub(r"[^A-Za-z0-9_]+", "-", words)[:64].strip("-_").lower()
+    if not name:
+        raise ValueError(f"{words!r:.80} is no name: use letters, digits, '_' and '-'")
+    problems.append(f"The skill in {shown} is called {name} here: {words!r:.80} is no name.")
+    return name
