@@ -29,7 +29,7 @@ def danger_of(script: Script) -> str:
     """What is dangerous about it, in a few words; empty where nothing is."""
     if script.has_fork_bomb:
         return "a function that only starts itself again and again"
-    return next(filter(None, map(_danger_of_command, script.commands)), "")
+    return next(filter(None, map(_danger_of_command, (*script.commands, *script.guesses))), "")
 
 
 def _danger_of_command(command: SimpleCommand) -> str:

@@ -77,6 +77,7 @@ _EXPANDS_UNQUOTED = re.compile(r"(?:\\.|[^\\])*?(?:[*?\[{]|(?:^|[=:])~)", re.DOT
 _HEREDOC_DELIMITER = re.compile(r"""\w+|'\w+'|"\w+\"""", re.ASCII)
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[.*\])?\+?=", re.ASCII | re.DOTALL)
 _REDIRECTION = re.compile(r"(?:(?<!\d)\d{1,3})?(?:&>>?|[<>]{1,3}[|&]?)\s*[^\s;|&()<>]+")
+_BRACES = re.compile(r"([^\s{};|&<>()]*)\{([^\s{}]*,[^\s{}]*)\}([^\s{};|&<>()]*)")
 _LOST_DASH = re.compile(rb"[ \t]+-[ \t]+")
 """tree-sitter loses the `-` of `python - <<EOF`."""
 _FD_TARGET = re.compile(r"\d*-?")
@@ -120,6 +121,12 @@ class Script(NamedTuple):
     has_fork_bomb: bool = False
     inputs: tuple[Word, ...] = ()
     """Heredocs and herestrings: what commands are given to read."""
+    guesses: tuple[SimpleCommand, ...] = ()
+    """What it may run besides: for denials, never to allow anything."""
+
+
+ANYTHING = SimpleCommand((Word("", "what it runs"),))
+"""Stands among the guesses where a line may run whatever there is."""
 
 
 class _NotUnderstood(Exception):
@@ -135,18 +142,22 @@ def parse_line(text: str) -> Script:
     try:
         source = text.encode()
     except UnicodeEncodeError:
-        return Script(guess_commands(text), "it is not valid text")
+        return _not_understood(text, "it is not valid text")
     if len(source) > MAX_BYTES:
-        return Script(guess_commands(text), f"it is longer than {MAX_BYTES} bytes")
+        return _not_understood(text, f"it is longer than {MAX_BYTES} bytes")
     try:
         return _Reader(source).read()
     except _NotUnderstood as e:
-        return Script(guess_commands(text), str(e))
+        return _not_understood(text, str(e))
+
+
+def _not_understood(text: str, why: str) -> Script:
+    return Script(guess_commands(text), why, guesses=(ANYTHING,))
 
 
 def guess_commands(text: str) -> tuple[SimpleCommand, ...]:
     """For a text that cannot be parsed: what stands where a command may begin, so that denials still work."""
-    bare = re.sub(r"\\\n|\$?['\"]|\\|\$\(\)|``", "", text)
+    bare = _BRACES.sub(_expand_braces, re.sub(r"\\\n|\$?['\"]|\\|\$\(\)|``", "", text))
     writes = tuple(Word(target) for target in re.findall(r">[|&]?\s*([^\s;|&()<>]+)", bare))
     commands = [SimpleCommand((), (), writes)] if writes else []
     for segment in re.split(r"[;|&()<>`\n{}]+", _REDIRECTION.sub(" ", bare)):
@@ -155,6 +166,11 @@ def guess_commands(text: str) -> tuple[SimpleCommand, ...]:
         if words[begin:]:
             commands.append(SimpleCommand(tuple(words[begin:])))
     return tuple(commands)
+
+
+def _expand_braces(match: re.Match[str]) -> str:
+    before, inside, after = match.groups()
+    return " ".join(f"{before}{part}{after}" for part in inside.split(","))
 
 
 def _precedes_command(word: str) -> bool:
@@ -184,6 +200,7 @@ class _Reader:
         self.source = source
         self.commands: list[SimpleCommand] = []
         self.problem = ""
+        self.evaluates = False
         self.has_fork_bomb = False
         self.inputs: list[Word] = []
         self._read_with_redirections: set[int] = set()
@@ -202,7 +219,8 @@ class _Reader:
             self._check(node, children)
             self._collect(node)
             stack.extend(reversed(children))
-        return Script(tuple(self.commands), self.problem, self.has_fork_bomb, tuple(self.inputs))
+        guesses = guess_commands(self.source.decode()) if self.evaluates else ()
+        return Script(tuple(self.commands), self.problem, self.has_fork_bomb, tuple(self.inputs), guesses)
 
     def _check(self, node: Node, children: Sequence[Node]) -> None:
         kind = node.type
@@ -297,6 +315,7 @@ class _Reader:
         else:
             is_known = node.children[0].type == "{" or _NAMELESS_ARITHMETIC.fullmatch(text) is not None
         if not is_known:
+            self.evaluates = True
             self.problem = self.problem or "it evaluates text that is known only when it runs"
 
     def _collect_redirected(self, node: Node) -> None:
