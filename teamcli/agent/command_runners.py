@@ -13,7 +13,7 @@ from itertools import dropwhile, pairwise
 from typing import NamedTuple
 
 from teamcli.agent.git_commands import runs_of_git
-from teamcli.agent.program_options import Options, OptionTable, Words, read_options
+from teamcli.agent.program_options import Options, Words, read_options
 from teamcli.agent.runs import Guess, Line, Run, Runs, Unknown, is_open_word, known_only_when_it_runs, may_be_option
 from teamcli.agent.shell_words import SimpleCommand, Word, names
 
@@ -21,7 +21,7 @@ from teamcli.agent.shell_words import SimpleCommand, Word, names
 class Wrapper(NamedTuple):
     """How a program that runs another one is called: `NAME [options] [operands] COMMAND…`."""
 
-    options: OptionTable
+    options: str = ""
     operands: int = 0
     """How many words stand between the options and the command."""
     assignments: bool = False
@@ -30,62 +30,58 @@ class Wrapper(NamedTuple):
     """Letters with which it runs nothing."""
 
 
-def _wrapper(options: str = "", operands: int = 0, assignments: bool = False, lookup: str = "") -> Wrapper:
-    return Wrapper(OptionTable.parse(options), operands, assignments, lookup)
-
-
 _WRAPPERS = {
-    "sudo": _wrapper(
+    "sudo": Wrapper(
         "-A -b -E -e -H -i -K -k -l -n -P -S -s -V -v -u: -g: -h: -p: -C: -r: -t: -T: -U: -D: -R: --user: --group: "
         "--host: --prompt: --chdir: --preserve-env?",
         assignments=True,
     ),
-    "doas": _wrapper("-L -n -s -u: -C: -a:"),
-    "env": _wrapper(
+    "doas": Wrapper("-L -n -s -u: -C: -a:"),
+    "env": Wrapper(
         "-i -0 -v -u: -C: -a: -S! -P: --unset: --chdir: --argv0: --split-string! --ignore-environment --null --debug "
         "--block-signal? --default-signal? --ignore-signal? --list-signal-handling",
         assignments=True,
     ),
-    "nice": _wrapper("-# -n: --adjustment:"),
-    "ionice": _wrapper("-t -c: -n: -p: -P: -u: --ignore --class: --classdata: --pid: --pgid: --uid:"),
-    "time": _wrapper("-p -v -a -q -l -h -f: -o: --format: --output: --append --verbose --portability", 0, True),
-    "coproc": _wrapper(assignments=True),
-    "timeout": _wrapper("-v -f -p -k: -s: --kill-after: --signal: --foreground --preserve-status --verbose", 1),
-    "gtimeout": _wrapper("-v -k: -s: --kill-after: --signal: --foreground --preserve-status --verbose", 1),
-    "command": _wrapper("-p -v -V", lookup="vV"),
-    "exec": _wrapper("-c -l -a:"),
-    "stdbuf": _wrapper("-i: -o: -e: --input: --output: --error:"),
-    "chroot": _wrapper("--userspec: --groups: --skip-chdir", 1),
-    "taskset": _wrapper("-a -c -p --all-tasks --cpu-list --pid", 1),
-    "chrt": _wrapper("-a -b -d -f -i -m -o -p -r -R -v -T: -P: -D:", 1),
-    "flock": _wrapper(
+    "nice": Wrapper("-# -n: --adjustment:"),
+    "ionice": Wrapper("-t -c: -n: -p: -P: -u: --ignore --class: --classdata: --pid: --pgid: --uid:"),
+    "time": Wrapper("-p -v -a -q -l -h -f: -o: --format: --output: --append --verbose --portability", 0, True),
+    "coproc": Wrapper(assignments=True),
+    "timeout": Wrapper("-v -f -p -k: -s: --kill-after: --signal: --foreground --preserve-status --verbose", 1),
+    "gtimeout": Wrapper("-v -k: -s: --kill-after: --signal: --foreground --preserve-status --verbose", 1),
+    "command": Wrapper("-p -v -V", lookup="vV"),
+    "exec": Wrapper("-c -l -a:"),
+    "stdbuf": Wrapper("-i: -o: -e: --input: --output: --error:"),
+    "chroot": Wrapper("--userspec: --groups: --skip-chdir", 1),
+    "taskset": Wrapper("-a -c -p --all-tasks --cpu-list --pid", 1),
+    "chrt": Wrapper("-a -b -d -f -i -m -o -p -r -R -v -T: -P: -D:", 1),
+    "flock": Wrapper(
         "-s -x -e -n -u -o -F -w: -E: --shared --exclusive --nonblock --nb --unlock --close --no-fork --verbose "
         "--timeout: --wait: --conflict-exit-code:",
         1,
     ),
-    "setarch": _wrapper("-R -B -F -I -L -S -T -X -Z -v -3", 1),
-    **dict.fromkeys(names("linux32 linux64 i386 x86_64"), _wrapper("-R -B -F -I -L -S -T -X -Z -v -3")),
-    "strace": _wrapper("-f -F -c -C -q -r -t -T -v -V -w -x -y -z -Z -e: -s: -u: -P: -a: -b: -I: -O: -S: -X:"),
-    "ltrace": _wrapper("-f -c -C -i -L -r -S -t -T -e: -s: -u: -a: -A: -n: -l: -x:"),
-    "unshare": _wrapper(
+    "setarch": Wrapper("-R -B -F -I -L -S -T -X -Z -v -3", 1),
+    **dict.fromkeys(names("linux32 linux64 i386 x86_64"), Wrapper("-R -B -F -I -L -S -T -X -Z -v -3")),
+    "strace": Wrapper("-f -F -c -C -q -r -t -T -v -V -w -x -y -z -Z -e: -s: -u: -P: -a: -b: -I: -O: -S: -X:"),
+    "ltrace": Wrapper("-f -c -C -i -L -r -S -t -T -e: -s: -u: -a: -A: -n: -l: -x:"),
+    "unshare": Wrapper(
         "-f -r -c -S: -G: -R: -w: -m? -u? -i? -n? -p? -U? -C? -T? --fork --map-root-user --map-current-user "
         "--mount-proc? --kill-child? --mount? --uts? --ipc? --net? --pid? --user? --cgroup? --time? --propagation: "
         "--setgroups: --root: --wd: --setuid: --setgid: --map-user: --map-group:"
     ),
-    "nsenter": _wrapper("-a -F -Z -e -t: -S: -G: -m? -u? -i? -n? -p? -U? -C? -T? -r? -w? -W: --target: --all"),
-    "runuser": _wrapper("-l -m -p -f -P -u: -g: -G: -s: -w: -c! --command! --user: --group: --login --shell:"),
-    "systemd-run": _wrapper("-t -P -q -d -G -S -p: -u: -M: -H: -E: --user --scope --pipe --wait --unit: --property:"),
-    "caffeinate": _wrapper("-d -i -m -s -u -t: -w:"),
-    "setsid": _wrapper("-c -f -w --ctty --fork --wait"),
-    "nohup": _wrapper(),
-    "builtin": _wrapper(),
-    "unbuffer": _wrapper("-p"),
-    "torsocks": _wrapper("-i -q -d -u: -p: -a: -P:"),
-    "fakeroot": _wrapper("-u -l: -s: -i: -b: --lib: --faked:"),
-    "xvfb-run": _wrapper("-a -l -e: -f: -n: -p: -s: -w: --auto-servernum --server-args: --server-num:"),
-    "prlimit": _wrapper("--nofile: --nproc: --as: --cpu: --core: --data: --fsize: --stack: --rss: --noheadings"),
-    **dict.fromkeys(names("busybox toybox"), _wrapper("--list --help")),
-    "xargs": _wrapper(
+    "nsenter": Wrapper("-a -F -Z -e -t: -S: -G: -m? -u? -i? -n? -p? -U? -C? -T? -r? -w? -W: --target: --all"),
+    "runuser": Wrapper("-l -m -p -f -P -u: -g: -G: -s: -w: -c! --command! --user: --group: --login --shell:"),
+    "systemd-run": Wrapper("-t -P -q -d -G -S -p: -u: -M: -H: -E: --user --scope --pipe --wait --unit: --property:"),
+    "caffeinate": Wrapper("-d -i -m -s -u -t: -w:"),
+    "setsid": Wrapper("-c -f -w --ctty --fork --wait"),
+    "nohup": Wrapper(),
+    "builtin": Wrapper(),
+    "unbuffer": Wrapper("-p"),
+    "torsocks": Wrapper("-i -q -d -u: -p: -a: -P:"),
+    "fakeroot": Wrapper("-u -l: -s: -i: -b: --lib: --faked:"),
+    "xvfb-run": Wrapper("-a -l -e: -f: -n: -p: -s: -w: --auto-servernum --server-args: --server-num:"),
+    "prlimit": Wrapper("--nofile: --nproc: --as: --cpu: --core: --data: --fsize: --stack: --rss: --noheadings"),
+    **dict.fromkeys(names("busybox toybox"), Wrapper("--list --help")),
+    "xargs": Wrapper(
         "-0 -o -p -r -t -x -a: -d: -E: -e? -I: -i? -J: -L: -l? -n: -P: -R: -s: -S: --null --arg-file: --delimiter: "
         "--eof? --replace? --max-lines? --max-args: --max-procs: --max-chars: --process-slot-var: --interactive "
         "--no-run-if-empty --verbose --exit --open-tty --show-limits"
@@ -103,7 +99,6 @@ _LINE_OPTIONS = {
 }
 _LINE_OPTIONS["readarray"] = _LINE_OPTIONS["mapfile"]
 _LINE_OPTIONS["compgen"] = _LINE_OPTIONS["complete"]
-_LINE_TABLES = {name: OptionTable.parse(text) for name, text in _LINE_OPTIONS.items()}
 
 _RUNNING_OPTIONS = {
     "tar": "-I -F --use-compress-program --checkpoint-action --to-command --info-script --new-volume-script "
@@ -139,10 +134,10 @@ _MOST_SUFFIXES = 6
 
 _SHELLS = names("sh bash zsh dash ksh mksh ash fish rbash")
 _SHELL_LONG_VALUED = names("--rcfile --init-file")
-_SHELL_LINES = re.compile(r"--(?:command|init-command)=(.*)", re.DOTALL)
+_SHELL_LINES = r"(?s)--(?:command|init-command)=(.*)"
 _JOINING = {
-    "eval": OptionTable.parse(""),
-    "watch": OptionTable.parse(
+    "eval": "",
+    "watch": (
         "-b -c -C -d? -e -g -p -r -t -w -x -n: -q: --interval: --equexit: --beep --color --differences? --errexit "
         "--chgexit --precise --no-title --no-wrap --exec"
     ),
@@ -156,21 +151,21 @@ _FD_ACTIONS = names("-x -X --exec --exec-batch")
 _DECLARING = names("declare typeset local export readonly")
 _NAMING = _DECLARING | names("test printf read unset let wait mapfile readarray getopts")
 """These take names of variables, and evaluate what stands in the subscript of one: `a[$(command)]` runs it."""
-_EVALUATED = re.compile(r"(?:-\w*)?[A-Za-z_]\w*(?:\[|\+?=\()", re.ASCII)
-_NUMBER = re.compile(r"\$[!?#$]")
-_STEERING = re.compile(
+_EVALUATED = r"(?a)(?:-\w*)?[A-Za-z_]\w*(?:\[|\+?=\()"
+_NUMBER = r"\$[!?#$]"
+_STEERING = (
     r"-?(?:PATH|IFS|ENV|BASH_ENV|BASH_FUNC_.*|BASH_XTRACEFD|SHELLOPTS|BASHOPTS|PS4|PROMPT_COMMAND|SHELL|CDPATH|"
     r"EXECIGNORE|GLOBIGNORE|LD_\w+|DYLD_\w+|GIT_\w+|\w*PAGER|\w*EDITOR|VISUAL|\w*BROWSER|LESS\w*|PYTHON\w*|PERL\w*|"
     r"RUBY\w*|NODE_\w+|JAVA\w*|MAKEFLAGS|SSH_\w+|SUDO_\w+|\w*_COMMAND|\w*SHELL\w*|HOME|TMPDIR|XDG_\w+)(?:\+?=|$)"
 )
-"""Variables that decide what later commands run."""
+"""Variables that decide what later commands run. (These patterns are compiled when they are first used.)"""
 _AWK = names("awk gawk mawk nawk busybox-awk")
-_RUNNING_AWK = re.compile(r"\bsystem\s*\(|\||\bgetline\b|@load|@include|[>]\s*[\"(]")
+_RUNNING_AWK = r"\bsystem\s*\(|\||\bgetline\b|@load|@include|[>]\s*[\"(]"
 _SED_ADDRESS = r"(?:\d+|\$|/(?:[^/\\\n]|\\.)*/I?)?"
 _SED_TEXT = r"(?:(?!\1)(?:[^\\\n]|\\.))*"
-_PLAIN_SED = re.compile(
+_PLAIN_SED = (
     rf"(?:{_SED_ADDRESS}(?:,{_SED_ADDRESS[:-1]})?\s*!?\s*[pdqgGhHxnNDP=l]"
-    rf"|{_SED_ADDRESS}(?:,{_SED_ADDRESS[:-1]})?\s*s([/|#,:@!]){_SED_TEXT}\1{_SED_TEXT}\1[gpiI0-9]*)",
+    rf"|{_SED_ADDRESS}(?:,{_SED_ADDRESS[:-1]})?\s*s([/|#,:@!]){_SED_TEXT}\1{_SED_TEXT}\1[gpiI0-9]*)"
 )
 
 
@@ -182,17 +177,17 @@ def runs_of(name: str, words: Words) -> Iterator[Run]:
         yield from _of_builtin(name, words)
     if name in _NAMING:
         yield from _of_naming(name, words[1:])
-    if name in _LINE_TABLES:
+    if name in _LINE_OPTIONS:
         yield from _of_line_options(name, words)
     if name in _RUNNING_OPTIONS:
         yield from _of_running_options(name, words)
     if name in _WRAPPERS:
-        yield from _of_wrapper(name, words, _WRAPPERS[name])
+        yield from _ofWrapper(name, words, _WRAPPERS[name])
 
 
 def steering_variable(assignment: Word) -> str:
     """The name, where an assignment (`NAME=value`) decides what later commands run."""
-    return assignment.value.partition("=")[0].rstrip("+") if _STEERING.match(assignment.value) else ""
+    return assignment.value.partition("=")[0].rstrip("+") if re.match(_STEERING, assignment.value) else ""
 
 
 def _of_builtin(name: str, words: Words) -> Iterator[Run]:
@@ -218,13 +213,13 @@ def _of_naming(name: str, arguments: Words) -> Iterator[Run]:
         yield Unknown(f"`{name}` may evaluate a subscript", anything=False, text=" ".join(w.value for w in arguments))
     if name in ("test", "unset", "wait", "let"):
         return
-    steering = next((word.value.partition("=")[0] for word in arguments if _STEERING.match(word.value)), "")
+    steering = next((word.value.partition("=")[0] for word in arguments if re.match(_STEERING, word.value)), "")
     if steering and not (name in _DECLARING and "=" not in "".join(word.value for word in arguments)):
         text = " ".join(word.value.partition("=")[2] for word in arguments)
         yield Unknown(f"`{name}` sets {steering}, which decides what later commands do", anything=False, text=text)
 
 
-def _of_wrapper(name: str, words: Words, wrapper: Wrapper) -> Iterator[Run]:
+def _ofWrapper(name: str, words: Words, wrapper: Wrapper) -> Iterator[Run]:
     options = read_options(words, wrapper.options)
     if options.letters & set(wrapper.lookup):
         return
@@ -301,7 +296,7 @@ def _of_shell(name: str, words: Words) -> Iterator[Run]:
         if not words[position].is_static:
             yield Unknown(known_only_when_it_runs(name))
         if option.startswith("--"):
-            yield from (Line(Word(found[1])) for found in [_SHELL_LINES.fullmatch(option)] if found)
+            yield from (Line(Word(found[1])) for found in [re.fullmatch(_SHELL_LINES, option)] if found)
             if option in _SHELL_LONG_VALUED:
                 yield Unknown(f"`{name}` reads commands from a file first")
         elif option[0] == "-":
@@ -368,12 +363,12 @@ def _suffixes(name: str, words: Words) -> Iterator[Run]:
 
 
 def _of_line_options(name: str, words: Words) -> Iterator[Run]:
-    options = read_options(words, _LINE_TABLES[name])
+    options = read_options(words, _LINE_OPTIONS[name])
     yield from map(Line, options.lines)
     if options.unknown:
         yield from _either_reading(name, words, options.unknown)
     # GNU programs read options behind operands, too
-    later = read_options(words, _LINE_TABLES[name], options.end + 1) if options.end < len(words) else Options(0)
+    later = read_options(words, _LINE_OPTIONS[name], options.end + 1) if options.end < len(words) else Options(0)
     yield from map(Line, later.lines)
 
 
@@ -406,7 +401,7 @@ def _is_risky_variable(word: Word) -> bool:
 
 
 def _of_awk(name: str, words: Words) -> Iterator[Run]:
-    if any(_RUNNING_AWK.search(word.value) or may_be_option(word) for word in words[1:]):
+    if any(re.search(_RUNNING_AWK, word.value) or may_be_option(word) for word in words[1:]):
         yield Unknown(f"`{name}` may run a command", anything=False, text=" ".join(word.value for word in words[1:]))
 
 
@@ -416,7 +411,7 @@ def _of_sed(name: str, words: Words) -> Iterator[Run]:
     operands = [word for word in words[1:] if not word.value.startswith("-") or not word.is_static]
     scripts = scripts or operands[:1]
     attached = [word for word in words[1:] if re.match(r"--(e|f)|-[a-zA-Z]*[ef].|-[a-zA-Z]*f$", word.value)]
-    is_plain = all(word.is_static and _PLAIN_SED.fullmatch(word.value) for word in scripts)
+    is_plain = all(word.is_static and re.fullmatch(_PLAIN_SED, word.value) for word in scripts)
     if not is_plain or attached or any(map(may_be_option, words[1:])):
         yield Unknown("`sed` may run a command", anything=False, text=" ".join(word.value for word in words[1:]))
 
@@ -431,7 +426,8 @@ def _may_evaluate(name: str, arguments: Words) -> bool:
             return True
         arguments = tuple(word for word in arguments if not re.match(r"\w+\+?=(?!\()", word.value))
     return any(
-        _EVALUATED.match(word.value) or not (word.is_static or _NUMBER.fullmatch(word.value)) for word in arguments
+        re.match(_EVALUATED, word.value) or not (word.is_static or re.fullmatch(_NUMBER, word.value))
+        for word in arguments
     )
 
 

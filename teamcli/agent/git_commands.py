@@ -5,23 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from teamcli.agent.program_options import OptionTable, Words, read_options
+from teamcli.agent.program_options import Words, read_options
 from teamcli.agent.runs import Guess, Line, Run, Runs, Unknown, may_be_option
 from teamcli.agent.shell_words import SimpleCommand, Word, names
 
-_GLOBAL = OptionTable.parse(
+_GLOBAL = (
     "-C: -c: -p -P -h -v --git-dir: --work-tree: --namespace: --super-prefix: --config-env: --exec-path? --html-path "
     "--man-path --info-path --paginate --no-pager --bare --no-replace-objects --literal-pathspecs --glob-pathspecs "
     "--noglob-pathspecs --icase-pathspecs --no-optional-locks --no-lazy-fetch --no-advice --version --help "
     "--attr-source: --list-cmds:"
 )
-_HARMLESS_KEYS = re.compile(
-    r"(?:color|column|advice|user|author|committer|log|status|blame|rerere|fetch|push|pull|branch|tag|init)\."
+_HARMLESS_KEYS = (
+    r"(?i)(?:color|column|advice|user|author|committer|log|status|blame|rerere|fetch|push|pull|branch|tag|init)\."
     r"(?:(?!templatedir)[\w.-])*|core\.(?:quotepath|autocrlf|abbrev|eol|filemode|ignorecase|safecrlf|longpaths|"
     r"precomposeunicode|symlinks|commentchar|whitespace|compression)|diff\.(?:algorithm|renames|context|noprefix|"
     r"mnemonicprefix|colormoved\w*)|merge\.(?:conflictstyle|ff|renames|log)|commit\.(?:gpgsign|verbose|cleanup)|"
-    r"tag\.gpgsign|gc\.auto|safe\.directory|rebase\.(?:autosquash|autostash|stat)|pack\.\w+|http\.(?:postbuffer|version)",
-    re.IGNORECASE,
+    r"tag\.gpgsign|gc\.auto|safe\.directory|rebase\.(?:autosquash|autostash|stat)|pack\.\w+|http\.(?:postbuffer|version)"
 )
 _RUNNING = {
     "rebase": "-x --exec",
@@ -68,7 +67,7 @@ def _of_global_option(name: str, value: Word) -> Iterator[Run]:
 
 def _of_config(setting: Word) -> Iterator[Run]:
     key, _, value = setting.value.partition("=")
-    if not _HARMLESS_KEYS.fullmatch(key):
+    if not re.fullmatch(_HARMLESS_KEYS, key):
         yield Unknown(f"`git -c {key}` may name a command", anything=not setting.is_static)
         yield Guess(line=value.removeprefix("!"))
     if key.lower().startswith("alias.") and not value.startswith("!"):
@@ -96,7 +95,7 @@ def _of_changed_config(arguments: Words) -> Iterator[Run]:
     """Reading is harmless; a key that is set may name a command for later."""
     operands = [word for word in arguments if not word.value.startswith("-")]
     is_reading = any(re.match(r"--(get|list|unset|name-only|show)|-l$", word.value) for word in arguments)
-    if len(operands) < 2 or is_reading or _HARMLESS_KEYS.fullmatch(operands[0].value):
+    if len(operands) < 2 or is_reading or re.fullmatch(_HARMLESS_KEYS, operands[0].value):
         return
     yield Unknown(f"`git config {operands[0].value}` may name a command", anything=not operands[0].is_static)
     yield Guess(line=operands[1].value.removeprefix("!"))

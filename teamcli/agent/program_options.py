@@ -6,7 +6,7 @@ is run, and both readings are handed back.
 
 from __future__ import annotations
 
-import re
+from functools import cache
 from typing import NamedTuple
 
 from teamcli.agent.shell_words import Word
@@ -21,21 +21,21 @@ class OptionTable(NamedTuple):
     short: dict[str, str]
     long: dict[str, str]
 
-    @classmethod
-    def parse(cls, text: str) -> OptionTable:
-        """From `-i -u: --unset: --default-signal? -S!`."""
-        short: dict[str, str] = {}
-        long: dict[str, str] = {}
-        for option in text.split():
-            kind = option[-1] if option[-1] in (VALUE, ATTACHED, LINE) else FLAG
-            name = option.removesuffix(kind) if kind else option
-            (long if name.startswith("--") else short)[name.lstrip("-")] = kind
-        return cls(short, long)
-
     def long_kind(self, name: str) -> str | None:
         """GNU programs take any beginning of a long option that fits only one."""
         fitting = {kind for known, kind in self.long.items() if known.startswith(name)}
         return self.long[name] if name in self.long else fitting.pop() if len(fitting) == 1 else None
+
+
+@cache
+def option_table(text: str) -> OptionTable:
+    """From `-i -u: --unset: --default-signal? -S!`; made when it is needed, as most starts run no wrapper."""
+    table = OptionTable({}, {})
+    for option in text.split():
+        kind = option[-1] if option[-1] in (VALUE, ATTACHED, LINE) else FLAG
+        name = option.removesuffix(kind) if kind else option
+        (table.long if name.startswith("--") else table.short)[name.lstrip("-")] = kind
+    return table
 
 
 class Options(NamedTuple):
@@ -50,11 +50,9 @@ class Options(NamedTuple):
     """What options were given, by name."""
 
 
-_NUMBER = re.compile(r"-\d+")
-
-
-def read_options(words: Words, table: OptionTable, start: int = 1) -> Options:
+def read_options(words: Words, known: str, start: int = 1) -> Options:
     """The options of a command; they end at `--`, or at the first word that is none."""
+    table = option_table(known)
     position = start
     unknown: list[int] = []
     lines: list[Word] = []
@@ -85,7 +83,7 @@ def read_options(words: Words, table: OptionTable, start: int = 1) -> Options:
 def _read_option(word: Word, table: OptionTable) -> tuple[str, str, Word | None] | None:
     """Kind, name and attached value of an option; None where the table lacks it."""
     text = word.value
-    if text == "-" or (_NUMBER.fullmatch(text) and "#" in table.short):
+    if text == "-" or (text[1:].isdecimal() and "#" in table.short):
         return FLAG, text, None
     if text.startswith("--"):
         name, equals, value = text[2:].partition("=")
