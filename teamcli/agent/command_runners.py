@@ -22,14 +22,18 @@ class Wrapper(NamedTuple):
     """How a program that runs another one is called: `NAME [options] [operands] COMMAND…`."""
 
     options: str = ""
-    operands: int = 0
-    """How many words stand between the options and the command."""
+    operand: str = ""
+    """What stands between the options and the command, as a regular expression; empty for nothing."""
     assignments: bool = False
     """`NAME=value` words may stand before the command."""
+    optional: bool = False
+    """The operand may be missing."""
     lookup: str = ""
     """Letters with which it runs nothing."""
 
 
+_DURATION = r"(\d+\.?\d*|\.\d+|inf|infinity)[smhd]?"
+_ARCHITECTURE = r"linux(32|64)|uname26|x86_64|i[3-6]86|(arm|aarch|ppc|s390|sparc|mips|ia64|alpha|parisc|riscv)\w*"
 _WRAPPERS = {
     "sudo": Wrapper(
         "-A -b -E -e -H -i -K -k -l -n -P -S -s -V -v -u: -g: -h: -p: -C: -r: -t: -T: -U: -D: -R: --user: --group: "
@@ -44,22 +48,22 @@ _WRAPPERS = {
     ),
     "nice": Wrapper("-# -n: --adjustment:"),
     "ionice": Wrapper("-t -c: -n: -p: -P: -u: --ignore --class: --classdata: --pid: --pgid: --uid:"),
-    "time": Wrapper("-p -v -a -q -l -h -f: -o: --format: --output: --append --verbose --portability", 0, True),
+    "time": Wrapper("-p -v -a -q -l -h -f: -o: --format: --output: --append --verbose --portability", assignments=True),
     "coproc": Wrapper(assignments=True),
-    "timeout": Wrapper("-v -f -p -k: -s: --kill-after: --signal: --foreground --preserve-status --verbose", 1),
-    "gtimeout": Wrapper("-v -k: -s: --kill-after: --signal: --foreground --preserve-status --verbose", 1),
+    "timeout": Wrapper("-v -f -p -k: -s: --kill-after: --signal: --foreground --preserve-status --verbose", _DURATION),
+    "gtimeout": Wrapper("-v -k: -s: --kill-after: --signal: --foreground --preserve-status --verbose", _DURATION),
     "command": Wrapper("-p -v -V", lookup="vV"),
     "exec": Wrapper("-c -l -a:"),
     "stdbuf": Wrapper("-i: -o: -e: --input: --output: --error:"),
-    "chroot": Wrapper("--userspec: --groups: --skip-chdir", 1),
-    "taskset": Wrapper("-a -c -p --all-tasks --cpu-list --pid", 1),
-    "chrt": Wrapper("-a -b -d -f -i -m -o -p -r -R -v -T: -P: -D:", 1),
+    "chroot": Wrapper("--userspec: --groups: --skip-chdir", r".+"),
+    "taskset": Wrapper("-a -c -p --all-tasks --cpu-list --pid", r"(0x)?[\da-f,:-]+"),
+    "chrt": Wrapper("-a -b -d -f -i -m -o -p -r -R -v -T: -P: -D:", r"\d+"),
     "flock": Wrapper(
         "-s -x -e -n -u -o -F -w: -E: --shared --exclusive --nonblock --nb --unlock --close --no-fork --verbose "
         "--timeout: --wait: --conflict-exit-code:",
-        1,
+        r".+",
     ),
-    "setarch": Wrapper("-R -B -F -I -L -S -T -X -Z -v -3", 1),
+    "setarch": Wrapper("-R -B -F -I -L -S -T -X -Z -v -3", _ARCHITECTURE, optional=True),
     **dict.fromkeys(names("linux32 linux64 i386 x86_64"), Wrapper("-R -B -F -I -L -S -T -X -Z -v -3")),
     "strace": Wrapper("-f -F -c -C -q -r -t -T -v -V -w -x -y -z -Z -e: -s: -u: -P: -a: -b: -I: -O: -S: -X:"),
     "ltrace": Wrapper("-f -c -C -i -L -r -S -t -T -e: -s: -u: -a: -A: -n: -l: -x:"),
@@ -154,11 +158,12 @@ _NAMING = _DECLARING | names("test printf read unset let wait mapfile readarray 
 _EVALUATED = r"(?a)(?:-\w*)?[A-Za-z_]\w*(?:\[|\+?=\()"
 _NUMBER = r"\$[!?#$]"
 _STEERING = (
-    r"-?(?:PATH|IFS|ENV|BASH_ENV|BASH_FUNC_.*|BASH_XTRACEFD|SHELLOPTS|BASHOPTS|PS4|PROMPT_COMMAND|SHELL|CDPATH|"
+    r"-?(?:PATH|IFS|ENV|BASH_ENV|BASH_FUNC_.*|BASH_(?:ALIASES|CMDS)\b.*|BASH_XTRACEFD|SHELLOPTS|BASHOPTS|PS4|PROMPT_COMMAND|SHELL|CDPATH|"
     r"EXECIGNORE|GLOBIGNORE|LD_\w+|DYLD_\w+|GIT_\w+|\w*PAGER|\w*EDITOR|VISUAL|\w*BROWSER|LESS\w*|PYTHON\w*|PERL\w*|"
     r"RUBY\w*|NODE_\w+|JAVA\w*|MAKEFLAGS|SSH_\w+|SUDO_\w+|\w*_COMMAND|\w*SHELL\w*|HOME|TMPDIR|XDG_\w+)(?:\+?=|$)"
 )
 """Variables that decide what later commands run. (These patterns are compiled when they are first used.)"""
+_HOLDING = r"(?:PS4|PROMPT_COMMAND|BASH_ENV|ENV|BASH_FUNC_.*|BASH_(?:ALIASES|CMDS)\b.*)\+?="
 _AWK = names("awk gawk mawk nawk busybox-awk")
 _RUNNING_AWK = r"\bsystem\s*\(|\||\bgetline\b|@load|@include|[>]\s*[\"(]"
 _SED_ADDRESS = r"(?:\d+|\$|/(?:[^/\\\n]|\\.)*/I?)?"
@@ -182,7 +187,7 @@ def runs_of(name: str, words: Words) -> Iterator[Run]:
     if name in _RUNNING_OPTIONS:
         yield from _of_running_options(name, words)
     if name in _WRAPPERS:
-        yield from _ofWrapper(name, words, _WRAPPERS[name])
+        yield from _of_wrapper(name, words, _WRAPPERS[name])
 
 
 def steering_variable(assignment: Word) -> str:
@@ -209,28 +214,42 @@ def _of_builtin(name: str, words: Words) -> Iterator[Run]:
 
 
 def _of_naming(name: str, arguments: Words) -> Iterator[Run]:
+    text = " ".join(word.value for word in arguments)
     if _may_evaluate(name, arguments):
-        yield Unknown(f"`{name}` may evaluate a subscript", anything=False, text=" ".join(w.value for w in arguments))
+        yield Unknown(f"`{name}` may evaluate a subscript", anything=False, evaluates=True)
     if name in ("test", "unset", "wait", "let"):
         return
-    steering = next((word.value.partition("=")[0] for word in arguments if re.match(_STEERING, word.value)), "")
-    if steering and not (name in _DECLARING and "=" not in "".join(word.value for word in arguments)):
-        text = " ".join(word.value.partition("=")[2] for word in arguments)
-        yield Unknown(f"`{name}` sets {steering}, which decides what later commands do", anything=False, text=text)
+    steering = next((steered for word in arguments if (steered := steering_variable(word))), "")
+    if steering and not (name in _DECLARING and "=" not in text):
+        yield Unknown(f"`{name}` sets {steering}, which decides what later commands do", anything=False)
+        yield from (run for word in arguments for run in runs_of_variable(word))
 
 
-def _ofWrapper(name: str, words: Words, wrapper: Wrapper) -> Iterator[Run]:
+def runs_of_variable(assignment: Word) -> Iterator[Run]:
+    """What may run because a variable is set: `PS4`, `BASH_ENV`, a pager, a function for the next shell."""
+    if re.match(_HOLDING, assignment.value):
+        yield Unknown(f"{steering_variable(assignment)} holds what a shell runs")
+    if steering_variable(assignment):
+        yield Guess(line=assignment.value.partition("=")[2])
+
+
+def _of_wrapper(name: str, words: Words, wrapper: Wrapper) -> Iterator[Run]:
     options = read_options(words, wrapper.options)
     if options.letters & set(wrapper.lookup):
         return
     assignments, start = _assignments(name, words, options, wrapper)
-    start += wrapper.operands
+    if wrapper.operand and start < len(words):
+        fits = re.fullmatch(wrapper.operand, words[start].value) is not None
+        if not fits and not wrapper.optional:
+            yield Unknown(f"`{name}` is called in a way that is not known", anything=False)
+            yield Guess(SimpleCommand(words[start:]))
+        start += fits or not wrapper.optional
     if not all(word.is_static for word in words[:start]):  # `X=$Y` may become several words
         yield Unknown(known_only_when_it_runs(name))
     if options.unknown:
         yield from _either_reading(name, words, options.unknown)
     if name == "env" and options.lines:
-        yield from _of_split_string(words[start:], options)
+        yield from _of_split_string(words[options.end :], options)
         return
     yield from map(Line, options.lines)
     rest = words[start:]
@@ -286,7 +305,7 @@ def _filled_in(rest: Words, options: Options) -> Words:
 
 def _after_time_keyword(words: Words) -> Words:
     """The program `time` has many options; the keyword of bash only these, and takes all else for the command."""
-    return tuple(dropwhile(lambda word: word.value in ("time", "-p", "--"), words))
+    return tuple(dropwhile(lambda word: word.value in ("time", "-p", "--", "!"), words))
 
 
 def _of_shell(name: str, words: Words) -> Iterator[Run]:

@@ -32,6 +32,8 @@ class Unknown(NamedTuple):
     """It may run whatever there is; false where only what stands in the line can be meant."""
     text: str = ""
     """Words in which commands may be hidden."""
+    evaluates: bool = False
+    """It takes text for arithmetic, in which `a[$(command)]` runs."""
 
 
 Run = Runs | Line | Guess | Unknown

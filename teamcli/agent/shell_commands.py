@@ -6,17 +6,19 @@ import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from teamcli.agent.command_runners import joined, runs_of, steering_variable
+from teamcli.agent.command_runners import joined, runs_of, runs_of_variable
 from teamcli.agent.runs import Guess, Line, Run, Runs, Unknown
 from teamcli.agent.shell_words import ANYTHING, Script, SimpleCommand, Word, guess_commands, names, parse_line
 
 _MAX_DEPTH = 8
-_MOST_GUESSES = 2000
+_MOST_GUESSES = 500
+_GUESS_DEPTH = 4
+"""Guesses multiply, so that only two are made one within the other."""
 _PRINTING = names("echo printf cat")
 _DECLARING = names("declare typeset local export readonly")
 _NAME_VALUE = re.compile(r"([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
-_BRACES = re.compile(r"([^\s{}'\"$`\\]*)\{([^\s{}'\"$`\\]*,[^\s{}'\"$`\\]*)\}([^\s{}'\"$`\\]*)")
+_BRACES = re.compile(r"([^\s{}'\"$`\\]*)\{([^\s{}'\"$`\\]*)\}([^\s{}'\"$`\\]*)")
 
 
 @lru_cache(maxsize=64)
@@ -43,9 +45,11 @@ def _read(text: str, depth: int) -> Script:
 def _look_into(found: _Found, script: Script, depth: int) -> None:
     for command in script.commands:
         found.add_inner(command, depth + 1)
-        found.note_assignments(command.assignments)
+        found.note_assignments(command.assignments, depth + 1)
     if found.reads_input:
         found.add_input(script, depth + 1)
+    if found.evaluates and any(map(_hides_commands, script.commands)):
+        found.guesses.append(ANYTHING)
     values = _assigned(script.commands)
     for command in script.commands:
         for expanded in _expansions(command, values):
@@ -62,6 +66,7 @@ class _Found:
     has_fork_bomb: bool = False
     guesses: list[SimpleCommand] = field(default_factory=list)
     reads_input: bool = False
+    evaluates: bool = False
 
     def object_to(self, why: str, is_anything: bool) -> None:
         """Note why the line cannot be judged."""
@@ -75,11 +80,10 @@ class _Found:
         for line in (*script.inputs, *printed):
             self._add_line(line, "the shell", depth)
 
-    def note_assignments(self, assignments: tuple[Word, ...]) -> None:
-        """Some variables hold commands: `PS4`, `BASH_ENV`, a function for the next shell."""
+    def note_assignments(self, assignments: tuple[Word, ...], depth: int) -> None:
         for assignment in assignments:
-            if steering_variable(assignment):
-                self.guesses += guess_commands(assignment.value.partition("=")[2])
+            for run in runs_of_variable(assignment):
+                self._add(run, "the shell", depth)
 
     def add_inner(self, command: SimpleCommand, depth: int) -> None:
         for run in runs_of(program_name(command), command.words) if command.words else ():
@@ -93,7 +97,7 @@ class _Found:
     def guess_inner(self, command: SimpleCommand, depth: int) -> None:
         inner = _Found([], guesses=self.guesses)
         if depth <= _MAX_DEPTH:
-            inner.add_inner(command, depth + 1)
+            inner.add_inner(command, depth + _GUESS_DEPTH)
         self.guesses += inner.commands
         self.has_fork_bomb = self.has_fork_bomb or inner.has_fork_bomb
 
@@ -106,21 +110,22 @@ class _Found:
                 self._add_line(line, name, depth)
             case Guess(command, line):
                 self._add_guess(command, line, depth)
-            case Unknown(why, reads_input, anything, text):
+            case Unknown(why, reads_input, anything, text, evaluates):
                 self.object_to(why, anything)
                 self.reads_input = self.reads_input or reads_input
+                self.evaluates = self.evaluates or evaluates
                 self.guesses += guess_commands(text)
 
     def _add_guess(self, command: SimpleCommand | None, line: str, depth: int) -> None:
         if command is not None:
             self.guess(command, depth)
-        if line and depth <= _MAX_DEPTH:
-            script = _read(line, depth + 1)
+        if line and depth <= _MAX_DEPTH and len(self.guesses) < _MOST_GUESSES:
+            script = _read(line, depth + _GUESS_DEPTH)
             self.guesses += (*script.commands, *(guess for guess in script.guesses if guess is not ANYTHING))
 
     def _add_command(self, command: SimpleCommand, depth: int) -> None:
         self.commands.append(command)
-        self.note_assignments(command.assignments)
+        self.note_assignments(command.assignments, depth)
         if not command.words[0].is_static:
             self.problem = self.problem or f"`{command.words[0].source}` is known only when it runs"
         if depth > _MAX_DEPTH:
@@ -136,6 +141,12 @@ class _Found:
         self.problem = self.problem or script.problem
         if not line.is_static:
             self.object_to(f"what `{name}` runs is known only when it runs", is_anything=True)
+
+
+def _hides_commands(command: SimpleCommand) -> bool:
+    """A word holds, as text, what would run where that text is evaluated."""
+    words = (*command.words, *command.assignments)
+    return any("$(" in word.value or "`" in word.value for word in words if word.is_static)
 
 
 def _assigned(commands: tuple[SimpleCommand, ...]) -> dict[str, str]:
@@ -161,7 +172,8 @@ def _expansions(command: SimpleCommand, values: dict[str, str]) -> list[SimpleCo
 def _expanded(word: Word, values: dict[str, str]) -> list[Word]:
     if word.is_static:
         return [word]
-    if braces := _BRACES.fullmatch(word.source):
+    braces = _BRACES.fullmatch(word.source) if "," in word.source else None
+    if braces:
         return [Word(f"{braces[1]}{part}{braces[3]}") for part in braces[2].split(",")]
     text = _VARIABLE.sub(lambda found: values.get(found[1] or found[2], found[0]), word.value)
     if text == word.value:

@@ -77,7 +77,7 @@ _EXPANDS_UNQUOTED = re.compile(r"(?:\\.|[^\\])*?(?:[*?\[{]|(?:^|[=:])~)", re.DOT
 _HEREDOC_DELIMITER = re.compile(r"""\w+|'\w+'|"\w+\"""", re.ASCII)
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[.*\])?\+?=", re.ASCII | re.DOTALL)
 _REDIRECTION = re.compile(r"(?:(?<!\d)\d{1,3})?(?:&>>?|[<>]{1,3}[|&]?)\s*[^\s;|&()<>]+")
-_BRACES = re.compile(r"([^\s{};|&<>()]*)\{([^\s{}]*,[^\s{}]*)\}([^\s{};|&<>()]*)")
+_BRACES = re.compile(r"([^\s{}]*)\{([^\s{}]*)\}([^\s{}]*)")
 _LOST_DASH = re.compile(rb"[ \t]+-[ \t]+")
 """tree-sitter loses the `-` of `python - <<EOF`."""
 _FD_TARGET = re.compile(r"\d*-?")
@@ -157,7 +157,7 @@ def _not_understood(text: str, why: str) -> Script:
 
 def guess_commands(text: str) -> tuple[SimpleCommand, ...]:
     """For a text that cannot be parsed: what stands where a command may begin, so that denials still work."""
-    bare = _BRACES.sub(_expand_braces, re.sub(r"\\\n|\$?['\"]|\\|\$\(\)|``", "", text))
+    bare = _without_braces(re.sub(r"\\\n|\$?['\"]|\\|\$\(\)|``", "", text))
     writes = tuple(Word(target) for target in re.findall(r">[|&]?\s*([^\s;|&()<>]+)", bare))
     commands = [SimpleCommand((), (), writes)] if writes else []
     for segment in re.split(r"[;|&()<>`\n{}]+", _REDIRECTION.sub(" ", bare)):
@@ -168,9 +168,16 @@ def guess_commands(text: str) -> tuple[SimpleCommand, ...]:
     return tuple(commands)
 
 
-def _expand_braces(match: re.Match[str]) -> str:
-    before, inside, after = match.groups()
-    return " ".join(f"{before}{part}{after}" for part in inside.split(","))
+def _without_braces(text: str) -> str:
+    """`{rm,-rf,/}` as bash would expand it."""
+    return re.sub(r"\S+", _expand_braces, text) if "{" in text else text
+
+
+def _expand_braces(word: re.Match[str]) -> str:
+    found = _BRACES.fullmatch(word[0])
+    if found is None or "," not in found[2]:
+        return word[0]
+    return " ".join(f"{found[1]}{part}{found[3]}" for part in found[2].split(","))
 
 
 def _precedes_command(word: str) -> bool:
@@ -201,6 +208,8 @@ class _Reader:
         self.commands: list[SimpleCommand] = []
         self.problem = ""
         self.evaluates = False
+        self.hides_commands = False
+        """Quoted text in it holds what would be a substitution where text is evaluated."""
         self.has_fork_bomb = False
         self.inputs: list[Word] = []
         self._read_with_redirections: set[int] = set()
@@ -220,6 +229,7 @@ class _Reader:
             self._collect(node)
             stack.extend(reversed(children))
         guesses = guess_commands(self.source.decode()) if self.evaluates else ()
+        guesses = (*guesses, ANYTHING) if guesses and self.hides_commands else guesses
         return Script(tuple(self.commands), self.problem, self.has_fork_bomb, tuple(self.inputs), guesses)
 
     def _check(self, node: Node, children: Sequence[Node]) -> None:
@@ -261,6 +271,7 @@ class _Reader:
 
     def _check_leaf(self, node: Node, kind: str) -> None:
         text = self.source[node.start_byte : node.end_byte]
+        self.hides_commands = self.hides_commands or _hides_commands(kind, text)
         if kind == "word":
             if not _PLAIN_WORD.fullmatch(text):
                 raise _NotUnderstood("it contains a word that the shell reads otherwise")
@@ -297,6 +308,8 @@ class _Reader:
             self._check_heredoc(node)
         elif kind == "herestring_redirect":
             self.inputs.append(self._word(node.children[-1]))
+        elif kind == "subscript":
+            self.evaluates = self.evaluates or not re.search(r"\[\d+\]", self._text(node))
         elif kind in ("expansion", "arithmetic_expansion", "compound_statement", "c_style_for_statement"):
             self._check_evaluation(node, kind)
         elif kind == "function_definition":
@@ -348,6 +361,9 @@ class _Reader:
             inside = self._text(node)
             if opening == "[" and not _is_one_command(inside):
                 raise _NotUnderstood("it contains a test that the shell reads otherwise")
+            self.evaluates = self.evaluates or (
+                opening == "[[" and re.search(r"-[lgne][teq]\b|-v\b", inside) is not None
+            )
             command = self._command(redirections)
             self._append(SimpleCommand((Word(opening), Word(inside, inside), *command.words), (), command.writes))
         elif node.type == "variable_assignment":
@@ -532,6 +548,14 @@ def _descendants(node: Node) -> Iterator[Node]:
         current = stack.pop()
         yield current
         stack.extend(current.children)
+
+
+def _hides_commands(kind: str, text: bytes) -> bool:
+    if kind == "raw_string":
+        return re.search(rb"\$\(|\$'\Z|`", text) is not None
+    if kind == "ansi_c_string":
+        return re.search(rb"[$`\\]", text) is not None
+    return kind in ("word", "string_content") and re.search(rb"\\[$`]", text) is not None
 
 
 def _check_literal(text: bytes) -> None:
