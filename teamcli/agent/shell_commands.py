@@ -145,8 +145,13 @@ class _Found:
 
 def _hides_commands(command: SimpleCommand) -> bool:
     """A word holds, as text, what would run where that text is evaluated."""
-    words = (*command.words, *command.assignments)
-    return any("$(" in word.value or "`" in word.value for word in words if word.is_static)
+    return any(map(_hides_command, (*command.words, *command.assignments)))
+
+
+def _hides_command(word: Word) -> bool:
+    if word.is_static:
+        return "$(" in word.value or "`" in word.value
+    return re.search(r"'[^']*(?:\$\(|`)|\\[$`]", word.source) is not None
 
 
 def _assigned(commands: tuple[SimpleCommand, ...]) -> dict[str, str]:
