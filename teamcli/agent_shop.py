@@ -358,6 +358,7 @@ class AgentShop:
             permits.always_allow,
             gate,
             show_waiting,
+            permits.on_change,
         )
         secret = self.choices.endpoint.secret if self.choices.endpoint else ""
         return Toolset(name, tools, permissions, emit, partial(redact, secret=secret), self.hooks)

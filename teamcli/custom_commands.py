@@ -94,6 +94,7 @@ class CustomCommands:
         problems = []
         for directory, path in files[:MAX_FILES]:
             try:
+                self._refuse_link_out(path)
                 command = read_command(path, _name(path.relative_to(directory)), self._shown(path))
                 commands.setdefault(command.name, command)
             except ValueError as e:
@@ -101,6 +102,11 @@ class CustomCommands:
         if len(files) > MAX_FILES:
             problems.append(f"Only the first {MAX_FILES} command files are used; there are {len(files)}.")
         return Found(tuple(commands[name] for name in sorted(commands)), tuple(problems))
+
+    def _refuse_link_out(self, path: Path) -> None:
+        """A project's command must not bring the user's other files before the model; the user's own may be links."""
+        if path.is_relative_to(self._root) and not _real(path).is_relative_to(_real(self._root)):
+            raise ValueError("it is a link that leads out of the workspace")
 
     def _shown(self, path: Path) -> str:
         shown = path.relative_to(self._root) if path.is_relative_to(self._root) else path
@@ -140,6 +146,10 @@ def _files(directory: Path) -> Iterator[Path]:
     for parent, directories, names in os.walk(directory):  # follows no links to directories
         directories.sort()
         yield from (Path(parent, name) for name in sorted(names) if name.endswith(".md"))
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))  # unlike Path.resolve, it never raises
 
 
 def _state(path: Path) -> tuple[str, int, int]:

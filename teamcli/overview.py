@@ -43,7 +43,8 @@ class LeadState(NamedTuple):
     """Model calls of this run; None where nobody can know."""
     cost_usd: float | None = None
     waiting_for: str = ""
-    """Known only inside the program."""
+    """Known only inside the program, and since when it is so."""
+    waiting_since: float = 0.0
 
 
 class Overview(NamedTuple):
@@ -57,7 +58,7 @@ class Overview(NamedTuple):
 
     def to_json(self) -> Json:
         unread = self.unread
-        lead = {name: value for name, value in self.lead._asdict().items() if name != "waiting_for"}
+        lead = {name: value for name, value in self.lead._asdict().items() if not name.startswith("waiting_")}
         return {
             "lead": {**lead, "unread": unread.get(LEAD, 0)},
             "members": [{**member.to_dict(), "unread": unread.get(member.name, 0)} for member in self.members],
@@ -80,7 +81,8 @@ class Overview(NamedTuple):
         lead = self.lead
         since = "" if lead.since is None else age(now - lead.since)
         calls, cost = ("", "") if lead.turns is None else (str(lead.turns), dollars(lead.cost_usd))
-        note = Cell(one_line(f"waiting for {lead.waiting_for}", NOTE_LIMIT), "warn") if lead.waiting_for else ""
+        waiting = _waiting(lead.waiting_for, lead.waiting_since, now)
+        note = Cell(one_line(waiting, NOTE_LIMIT), "warn") if waiting else ""
         return (LEAD, "", _status(lead.status), since, self._unread(LEAD), calls, cost, note)
 
     def _row(self, member: Member, now: float) -> tuple[str | Cell, ...]:
@@ -119,6 +121,11 @@ def _status(status: str) -> Cell:
     return Cell(status, STATUS_STYLES.get(status, ""))
 
 
+def _waiting(what: str, since: float, now: float) -> str:
+    """How long stands first, as what is waited for may be long."""
+    return f"{age(now - since)} waiting for {what}" if what and since else f"waiting for {what}" if what else ""
+
+
 def _notes(member: Member, now: float) -> Iterable[str]:
     if member.stuck_since:
         yield f"stuck: no progress for {age(now - member.stuck_since)}"
@@ -127,7 +134,7 @@ def _notes(member: Member, now: float) -> Iterable[str]:
     if member.paused:
         yield "paused"
     if member.waiting_for:
-        yield f"waiting for {member.waiting_for}"
+        yield _waiting(member.waiting_for, member.waiting_since, now)
     elif member.plan and not member.plan_approved and member.is_active:
         yield "needs an approved plan"
     if member.error:

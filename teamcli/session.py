@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -107,16 +108,37 @@ class Permits:
         self.policy = policy
         self._save_rule = save_rule
         self._lock = threading.Lock()
+        self._listeners: list[Callable[[], None]] = []
 
     def set_mode(self, mode: Mode) -> None:
         with self._lock:
             self.policy = self.policy._replace(mode=mode)
+        self._tell()
+
+    @contextmanager
+    def on_change(self, listener: Callable[[], None]) -> Iterator[None]:
+        """Call `listener` after each change, while the block runs."""
+        with self._lock:
+            self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._listeners.remove(listener)
 
     def always_allow(self, rule: str) -> None:
         """Raises: StateError, ConfigError."""
         with self._lock:
             self.policy = self.policy._replace(allow=(*self.policy.allow, *parse_rules([rule])))
+        self._tell()
+        with self._lock:
             self._save_rule(rule)
+
+    def _tell(self) -> None:
+        with self._lock:
+            listeners = tuple(self._listeners)
+        for listener in listeners:
+            listener()
 
 
 @dataclass

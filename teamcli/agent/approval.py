@@ -20,6 +20,8 @@ class Consent(StrEnum):
     NO = "no"
     NOBODY = "nobody"
     """There is nobody to ask."""
+    CHANGED = "changed"
+    """Mode or rules have changed meanwhile, so that it need not be asked any more."""
 
 
 class Reply(NamedTuple):

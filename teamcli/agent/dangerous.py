@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Callable
+from itertools import takewhile
 
 from teamcli.agent.shell_commands import program_name
 from teamcli.agent.shell_words import Script, SimpleCommand, Word, names
@@ -16,12 +18,17 @@ _POWER_ARGUMENTS = {
     "systemctl": names("reboot poweroff halt kexec"),
     "loginctl": names("reboot poweroff halt"),
 }
-_FORMATTING = re.compile(r"mkfs(\..+)?|mke2fs")
+_FORMATTING = re.compile(r"mkfs(\..+)?|mke2fs|wipefs|blkdiscard")
 _DEVICE = re.compile(
     r"/dev/(?!(null|zero|full|random|urandom|stdin|stdout|stderr|tty\w*|ptmx)$|(fd|shm|pts|tcp|udp)/).+"
 )
 _RECURSIVE = re.compile(r"-[A-Za-z]*[rR][A-Za-z]*|--r(e(c(u(r(s(i(v(e)?)?)?)?)?)?)?)?")
 _EVERYTHING = re.compile(r"[*?.]+|\[.*\]|\{.*\}")
+_SYSTEM = re.compile(
+    r"/(bin|boot|dev|etc|home|lib\w*|opt|proc|root|sbin|srv|sys|usr|var|Users|System|Library|Applications)"
+)
+_OWNING = names("chmod chown chgrp")
+_COPYING = names("cp mv tee shred install truncate")
 _HOME = re.compile(r"~[\w.-]*|\$HOME|\$\{HOME\}")
 
 
@@ -29,7 +36,7 @@ def danger_of(script: Script) -> str:
     """What is dangerous about it, in a few words; empty where nothing is."""
     if script.has_fork_bomb:
         return "a function that only starts itself again and again"
-    return next(filter(None, map(_danger_of_command, script.commands)), "")
+    return next(filter(None, map(_danger_of_command, (*script.commands, *script.guesses))), "")
 
 
 def _danger_of_command(command: SimpleCommand) -> str:
@@ -44,29 +51,64 @@ def _danger_of_command(command: SimpleCommand) -> str:
         return f"`{name}` stops the machine"
     if _FORMATTING.fullmatch(name):
         return f"`{name}` erases a file system"
-    if name == "dd":
-        return _danger_of_dd(arguments)
-    return _danger_of_rm(arguments) if name == "rm" else ""
+    judge = _JUDGES.get(name)
+    return judge(name, arguments) if judge else ""
 
 
-def _danger_of_dd(arguments: tuple[Word, ...]) -> str:
+def _danger_of_copying(name: str, arguments: tuple[Word, ...]) -> str:
+    device = next(
+        (word.value for word in arguments if _is_device(word.value) and _is_written(name, word, arguments)), ""
+    )
+    return f"`{name}` writes to the device {device}" if device else ""
+
+
+def _is_written(name: str, word: Word, arguments: tuple[Word, ...]) -> bool:
+    return name in ("tee", "shred", "truncate") or word is arguments[-1]
+
+
+def _danger_of_owning(name: str, arguments: tuple[Word, ...]) -> str:
+    operands = _operands(arguments)
+    target = next((word.value for word in operands[1:] if _is_recursive(arguments) and _is_root(word)), "")
+    return f"`{name}` would change everything below {target}" if target else ""
+
+
+def _danger_of_kill(name: str, arguments: tuple[Word, ...]) -> str:
+    targets = arguments[1:] if arguments[:1] and arguments[0].value.startswith("-") else arguments
+    if any(word.value == "-1" for word in targets):
+        return f"`{name}` would end every process"
+    return ""
+
+
+def _danger_of_find(name: str, arguments: tuple[Word, ...]) -> str:
+    starts = list(takewhile(lambda word: not word.value.startswith(("-", "(", "!")), arguments))
+    deletes = any(word.value == "-delete" for word in arguments)
+    filters = any(word.value.startswith(("-name", "-path", "-iname", "-user", "-mtime", "-size")) for word in arguments)
+    target = next((word.value for word in starts if deletes and not filters and _is_root_or_home(word)), "")
+    return f"`{name}` would delete everything below {target}" if target else ""
+
+
+def _danger_of_dd(name: str, arguments: tuple[Word, ...]) -> str:
     outputs = [word.value.removeprefix("of=") for word in arguments if word.value.startswith("of=")]
     return next((f"`dd` writes to the device {path}" for path in outputs if _is_device(path)), "")
 
 
-def _danger_of_rm(arguments: tuple[Word, ...]) -> str:
-    options = True
-    is_recursive = False
-    targets = []
-    for word in arguments:
-        if options and word.value == "--":
-            options = False
-        elif options and word.value.startswith("-") and len(word.value) > 1:
-            is_recursive = is_recursive or _RECURSIVE.fullmatch(word.value) is not None
-        else:
-            targets.append(word)
-    target = next((word.value for word in targets if is_recursive and _is_root_or_home(word)), "")
-    return f"`rm` would delete everything below {target}" if target else ""
+def _danger_of_rm(name: str, arguments: tuple[Word, ...]) -> str:
+    if not _is_recursive(arguments):
+        return ""
+    target = next((word.value for word in _operands(arguments) if _is_root_or_home(word) or _is_system(word)), "")
+    return f"`{name}` would delete everything below {target}" if target else ""
+
+
+def _is_recursive(arguments: tuple[Word, ...]) -> bool:
+    options = takewhile(lambda word: word.value != "--", arguments)
+    return any(_RECURSIVE.fullmatch(word.value) for word in options)
+
+
+def _operands(arguments: tuple[Word, ...]) -> list[Word]:
+    """What is no option; behind `--` nothing is one."""
+    end = next((i for i, word in enumerate(arguments) if word.value == "--"), len(arguments))
+    before = [word for word in arguments[:end] if not word.value.startswith("-") or word.value == "-"]
+    return [*before, *arguments[end + 1 :]]
 
 
 def _is_device(path: str) -> bool:
@@ -74,11 +116,34 @@ def _is_device(path: str) -> bool:
 
 
 def _is_root_or_home(target: Word) -> bool:
+    return _is_root(target) or (not target.is_static and _HOME.fullmatch(_whole(target)) is not None)
+
+
+def _is_root(target: Word) -> bool:
+    return _whole(target) == "/"
+
+
+def _is_system(target: Word) -> bool:
+    return _SYSTEM.fullmatch(_whole(target)) is not None
+
+
+def _whole(target: Word) -> str:
+    """The directory of which a target means all: `/etc/*` is `/etc`."""
     path = _normal(target.value)
     while not target.is_static and "/" in path and _EVERYTHING.fullmatch(posixpath.basename(path)):
         path = posixpath.dirname(path)
-    return path == "/" or (not target.is_static and _HOME.fullmatch(path) is not None)
+    return path
 
 
 def _normal(path: str) -> str:
     return posixpath.normpath(re.sub("/+", "/", path)) if path else ""
+
+
+_JUDGES: dict[str, Callable[[str, tuple[Word, ...]], str]] = {
+    "rm": _danger_of_rm,
+    "dd": _danger_of_dd,
+    "kill": _danger_of_kill,
+    "find": _danger_of_find,
+    **dict.fromkeys(_OWNING, _danger_of_owning),
+    **dict.fromkeys(_COPYING, _danger_of_copying),
+}

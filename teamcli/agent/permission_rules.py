@@ -28,6 +28,10 @@ _PATTERN_TOOLS = COMMAND_TOOLS | READING_TOOLS | WRITING_TOOLS
 _TOOL_NAME = re.compile(r"\s*([A-Za-z][\w-]*)\s*", re.ASCII)
 _INSIDE = re.compile(r"""[^()'"\\]+|\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 _PLAIN_PATH = re.compile(r"[\w./@+][\w./@+ -]*")
+_KNOWN_DIRECTORY = re.compile(r"~[\w.-]*/[^$`*?\[{]+|\"[^\"@`(]*\"")
+"""The name behind the last slash is what it seems: nothing before it can become a word of its own."""
+_PLAIN_NAME = re.compile(r"[\w.+-]+")
+_WITHOUT_VALUE = names("-p -P --paginate --no-pager --bare --no-optional-locks --verbose -v --debug -q --quiet")
 _GLOB_TOKEN = re.compile(r"\\.|\[[!^]?\]?[^\]/]*\]|\*+|\?|.", re.DOTALL)
 
 
@@ -232,23 +236,29 @@ def allows_command(rule: Rule, command: SimpleCommand) -> bool:
 
 
 def hits(rule: Rule, line: str, script: Script) -> Match:
-    """Whether a denying or asking rule is about this line: any command in it counts."""
+    """Whether a denying or asking rule is about this line: any command in it counts, also one that it may run."""
     if allows_line(rule, line):
         return Match.YES
+    commands = (*script.commands, *script.guesses)
     if rule.form is Form.PREFIX:
         prefix = _prefix_words(rule.pattern)
-        return max((_begins_with(command, prefix) for command in script.commands), default=Match.NO)
+        return max((_begins_with(command, prefix) for command in commands), default=Match.NO)
+    if rule.form is Form.TEXT:
+        return Match.NO
     wanted = [(*command.assignments, *command.words) for command in _script(rule.pattern).commands]
-    found = [max((_is_same(command, one) for command in script.commands), default=Match.NO) for one in wanted if one]
+    found = [max((_is_same(command, one) for command in commands), default=Match.NO) for one in wanted if one]
     return min(found, default=Match.NO)
 
 
 def _begins_with(command: SimpleCommand, prefix: tuple[Word, ...]) -> Match:
-    words = _comparable(command, prefix)
+    words = _without_options(_comparable(command, prefix), prefix)
     for word, expected in zip(words, prefix, strict=False):
         if word.value != expected.value:
             return Match.NO if word.is_static else Match.MAYBE
-    return Match.YES if len(words) >= len(prefix) else Match.NO
+    if len(words) >= len(prefix):
+        return Match.YES
+    # an expansion may have become several words, or stand for those that are missing
+    return Match.NO if all(word.is_static for word in words) else Match.MAYBE
 
 
 def _is_same(command: SimpleCommand, wanted: tuple[Word, ...]) -> Match:
@@ -262,8 +272,31 @@ def _comparable(command: SimpleCommand, pattern: tuple[Word, ...]) -> tuple[Word
     """The words as the pattern writes them: with assignments, or with the directory of the program, only if it does."""
     words = command.words
     if words and "/" not in pattern[0].value:
-        words = (Word(words[0].value.rsplit("/", 1)[-1]), *words[1:])
+        words = (_program(words[0], pattern[0].value), *words[1:])
     return (*command.assignments, *words) if "=" in pattern[0].value else words
+
+
+def _program(word: Word, expected: str) -> Word:
+    """The program without its directory, and as the rule spells it: there are file systems that ignore case."""
+    name = word.value.rsplit("/", 1)[-1]
+    if not word.is_static and not (_KNOWN_DIRECTORY.fullmatch(word.source) and _PLAIN_NAME.fullmatch(name)):
+        return word
+    return Word(expected if name.casefold() == expected.casefold() else name)
+
+
+def _without_options(words: tuple[Word, ...], prefix: tuple[Word, ...]) -> tuple[Word, ...]:
+    """`kubectl -n x delete` as `kubectl delete`: options of a program do not hide the word that a rule is about."""
+    wanted = prefix[1] if len(prefix) > 1 else None
+    if wanted is None or len(words) < 2 or wanted.value.startswith("-") or not words[1].value.startswith("-"):
+        return words
+    is_option = True
+    for position, word in enumerate(words[1:], 1):
+        if word.value == wanted.value or not word.is_static:
+            return (words[0], *words[position:])
+        if not word.value.startswith("-") and not is_option:
+            return words  # a second word that is neither an option nor the value of one: another subcommand
+        is_option = word.value.startswith("-") and word.value not in _WITHOUT_VALUE
+    return words
 
 
 @lru_cache(maxsize=512)

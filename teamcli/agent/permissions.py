@@ -93,7 +93,23 @@ def _refused(policy: Policy, call: _Call) -> Decision | None:
             return Decision(Verdict.DENY, f"The rule {rule} denies this call.", str(rule))
     if policy.mode is Mode.PLAN and isinstance(call.access, Executes | Writes | Calls):
         return Decision(Verdict.DENY, f"The mode plan refuses {call.tool}: only reading is possible until it is left.")
-    return None
+    return _refused_unjudged(policy, call) if policy.mode is Mode.BYPASS_PERMISSIONS else None
+
+
+def _refused_unjudged(policy: Policy, call: _Call) -> Decision | None:
+    """Where nobody is asked, a deny rule that may concern a call refuses it: else an expansion would lift the rule."""
+    if any(rule.tool == call.tool and _allows_text(rule, call) for rule in policy.allow):
+        return None
+    rule = _first(policy.deny, lambda rule: _concerns(rule, call) is Match.MAYBE)
+    if rule is None:
+        return None
+    why = (call.script.problem if call.script else "") or "some of its words are known only when it runs"
+    return Decision(
+        Verdict.DENY,
+        f"The rule {rule} may deny this call, and bypassPermissions asks nobody: {why}. "
+        "Write the command out, without expansions in the words that the rule is about.",
+        str(rule),
+    )
 
 
 def _settled(policy: Policy, call: _Call) -> Decision | None:
@@ -136,20 +152,26 @@ def _concerns(rule: Rule, call: _Call) -> Match:
 def _allowing(rules: Iterable[Rule], call: _Call, restricting: Iterable[Rule]) -> Rule | None:
     """The rule (of several that together allow a line: one) that allows the call."""
     if isinstance(call.access, Executes):
-        line = call.access.command
-        return _first(rules, lambda rule: allows_line(rule, line)) or _allowing_each(rules, call, restricting)
+        return _first(rules, lambda rule: _allows_text(rule, call)) or _allowing_judged(rules, call, restricting)
     if isinstance(call.access, Calls | Harmless):
         return _first(rules, lambda rule: rule.form is Form.ANY)
     path = call.access.path
     return _first(rules, lambda rule: rule.form is Form.ANY or matches_path(rule, path, call.root))
 
 
-def _allowing_each(rules: Iterable[Rule], call: _Call, restricting: Iterable[Rule]) -> Rule | None:
-    script = call.script
-    if script is None or script.problem or not script.commands:
-        return None
+def _allows_text(rule: Rule, call: _Call) -> bool:
+    """A rule about exactly this line: who wrote it has seen every expansion in it."""
+    return isinstance(call.access, Executes) and rule.form is not Form.ANY and allows_line(rule, call.access.command)
+
+
+def _allowing_judged(rules: Iterable[Rule], call: _Call, restricting: Iterable[Rule]) -> Rule | None:
+    """Broader rules do not cover what may turn out to be denied, or to be asked about."""
     if any(_concerns(rule, call) is Match.MAYBE for rule in restricting):
         return None
+    whole = _first(rules, lambda rule: rule.form is Form.ANY)
+    script = call.script
+    if whole or script is None or script.problem or not script.commands:
+        return whole
     found = [next((rule for rule in rules if allows_command(rule, command)), None) for command in script.commands]
     return found[0] if all(found) else None
 

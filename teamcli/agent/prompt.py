@@ -7,6 +7,7 @@ goes with the user's words.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -163,9 +164,11 @@ def git_branch(directory: Path) -> str:
         try:
             if git.is_file():  # a worktree or submodule: `gitdir: PATH`
                 git = parent / _read(git).partition("gitdir:")[2].strip()
-            head = _read(git / "HEAD").strip()
+            head = "" if (git / "HEAD").is_symlink() else _read(git / "HEAD")
         except OSError:  # somebody else's repository around ours
             return ""
         if head:
-            return head.removeprefix("ref: refs/heads/") if head.startswith("ref:") else head[:12]
+            # whoever made the repository wrote this, and may have meant another file, or words for the model
+            found = re.fullmatch(r"(?:ref: refs/heads/([\w./+@-]{1,200})|([0-9a-f]{12})[0-9a-f]{28,52})\s*", head)
+            return (found[1] or found[2]) if found else ""
     return ""

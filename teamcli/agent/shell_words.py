@@ -77,6 +77,7 @@ _EXPANDS_UNQUOTED = re.compile(r"(?:\\.|[^\\])*?(?:[*?\[{]|(?:^|[=:])~)", re.DOT
 _HEREDOC_DELIMITER = re.compile(r"""\w+|'\w+'|"\w+\"""", re.ASCII)
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[.*\])?\+?=", re.ASCII | re.DOTALL)
 _REDIRECTION = re.compile(r"(?:(?<!\d)\d{1,3})?(?:&>>?|[<>]{1,3}[|&]?)\s*[^\s;|&()<>]+")
+_BRACES = re.compile(r"([^\s{}]*)\{([^\s{}]*)\}([^\s{}]*)")
 _LOST_DASH = re.compile(rb"[ \t]+-[ \t]+")
 """tree-sitter loses the `-` of `python - <<EOF`."""
 _FD_TARGET = re.compile(r"\d*-?")
@@ -120,6 +121,12 @@ class Script(NamedTuple):
     has_fork_bomb: bool = False
     inputs: tuple[Word, ...] = ()
     """Heredocs and herestrings: what commands are given to read."""
+    guesses: tuple[SimpleCommand, ...] = ()
+    """What it may run besides: for denials, never to allow anything."""
+
+
+ANYTHING = SimpleCommand((Word("", "what it runs"),))
+"""Stands among the guesses where a line may run whatever there is."""
 
 
 class _NotUnderstood(Exception):
@@ -135,18 +142,22 @@ def parse_line(text: str) -> Script:
     try:
         source = text.encode()
     except UnicodeEncodeError:
-        return Script(guess_commands(text), "it is not valid text")
+        return _not_understood(text, "it is not valid text")
     if len(source) > MAX_BYTES:
-        return Script(guess_commands(text), f"it is longer than {MAX_BYTES} bytes")
+        return _not_understood(text, f"it is longer than {MAX_BYTES} bytes")
     try:
         return _Reader(source).read()
     except _NotUnderstood as e:
-        return Script(guess_commands(text), str(e))
+        return _not_understood(text, str(e))
+
+
+def _not_understood(text: str, why: str) -> Script:
+    return Script(guess_commands(text), why, guesses=(ANYTHING,))
 
 
 def guess_commands(text: str) -> tuple[SimpleCommand, ...]:
     """For a text that cannot be parsed: what stands where a command may begin, so that denials still work."""
-    bare = re.sub(r"\\\n|\$?['\"]|\\|\$\(\)|``", "", text)
+    bare = _without_braces(re.sub(r"\\\n|\$?['\"]|\\|\$\(\)|``", "", text))
     writes = tuple(Word(target) for target in re.findall(r">[|&]?\s*([^\s;|&()<>]+)", bare))
     commands = [SimpleCommand((), (), writes)] if writes else []
     for segment in re.split(r"[;|&()<>`\n{}]+", _REDIRECTION.sub(" ", bare)):
@@ -155,6 +166,18 @@ def guess_commands(text: str) -> tuple[SimpleCommand, ...]:
         if words[begin:]:
             commands.append(SimpleCommand(tuple(words[begin:])))
     return tuple(commands)
+
+
+def _without_braces(text: str) -> str:
+    """`{rm,-rf,/}` as bash would expand it."""
+    return re.sub(r"\S+", _expand_braces, text) if "{" in text else text
+
+
+def _expand_braces(word: re.Match[str]) -> str:
+    found = _BRACES.fullmatch(word[0])
+    if found is None or "," not in found[2]:
+        return word[0]
+    return " ".join(f"{found[1]}{part}{found[3]}" for part in found[2].split(","))
 
 
 def _precedes_command(word: str) -> bool:
@@ -184,6 +207,9 @@ class _Reader:
         self.source = source
         self.commands: list[SimpleCommand] = []
         self.problem = ""
+        self.evaluates = False
+        self.hides_commands = False
+        """Quoted text in it holds what would be a substitution where text is evaluated."""
         self.has_fork_bomb = False
         self.inputs: list[Word] = []
         self._read_with_redirections: set[int] = set()
@@ -202,7 +228,9 @@ class _Reader:
             self._check(node, children)
             self._collect(node)
             stack.extend(reversed(children))
-        return Script(tuple(self.commands), self.problem, self.has_fork_bomb, tuple(self.inputs))
+        guesses = guess_commands(self.source.decode()) if self.evaluates else ()
+        guesses = (*guesses, ANYTHING) if guesses and self.hides_commands else guesses
+        return Script(tuple(self.commands), self.problem, self.has_fork_bomb, tuple(self.inputs), guesses)
 
     def _check(self, node: Node, children: Sequence[Node]) -> None:
         kind = node.type
@@ -243,6 +271,7 @@ class _Reader:
 
     def _check_leaf(self, node: Node, kind: str) -> None:
         text = self.source[node.start_byte : node.end_byte]
+        self.hides_commands = self.hides_commands or _hides_commands(kind, text)
         if kind == "word":
             if not _PLAIN_WORD.fullmatch(text):
                 raise _NotUnderstood("it contains a word that the shell reads otherwise")
@@ -279,6 +308,8 @@ class _Reader:
             self._check_heredoc(node)
         elif kind == "herestring_redirect":
             self.inputs.append(self._word(node.children[-1]))
+        elif kind == "subscript":
+            self.evaluates = self.evaluates or not re.search(r"\[\d+\]", self._text(node))
         elif kind in ("expansion", "arithmetic_expansion", "compound_statement", "c_style_for_statement"):
             self._check_evaluation(node, kind)
         elif kind == "function_definition":
@@ -297,6 +328,7 @@ class _Reader:
         else:
             is_known = node.children[0].type == "{" or _NAMELESS_ARITHMETIC.fullmatch(text) is not None
         if not is_known:
+            self.evaluates = True
             self.problem = self.problem or "it evaluates text that is known only when it runs"
 
     def _collect_redirected(self, node: Node) -> None:
@@ -329,6 +361,9 @@ class _Reader:
             inside = self._text(node)
             if opening == "[" and not _is_one_command(inside):
                 raise _NotUnderstood("it contains a test that the shell reads otherwise")
+            self.evaluates = self.evaluates or (
+                opening == "[[" and re.search(r"-[lgne][teq]\b|-v\b", inside) is not None
+            )
             command = self._command(redirections)
             self._append(SimpleCommand((Word(opening), Word(inside, inside), *command.words), (), command.writes))
         elif node.type == "variable_assignment":
@@ -513,6 +548,14 @@ def _descendants(node: Node) -> Iterator[Node]:
         current = stack.pop()
         yield current
         stack.extend(current.children)
+
+
+def _hides_commands(kind: str, text: bytes) -> bool:
+    if kind == "raw_string":
+        return re.search(rb"\$\(|\$'\Z|`", text) is not None
+    if kind == "ansi_c_string":
+        return re.search(rb"[$`\\]", text) is not None
+    return kind in ("word", "string_content") and re.search(rb"\\[$`]", text) is not None
 
 
 def _check_literal(text: bytes) -> None:

@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,6 +49,7 @@ logger = logging.getLogger(__name__)
 RESULT_LIMIT = 100_000
 """Characters of one result: the last guard, above what any tool keeps to by itself."""
 NOT_RUN = ToolOutput(NOT_RUN_CALL, is_error=True)
+_NOT_ASKED = Reply(Consent.NOBODY)
 CUT_CALL = "Your answer was cut off before this call was complete, so it was not run. Make a shorter call, or several."
 
 
@@ -61,11 +63,14 @@ class Permissions:
         remember: Callable[[str], None],
         gate: Callable[[str, str, Access], str] = lambda agent, tool, access: "",
         show_waiting: Callable[[str, str], None] = lambda agent, what: None,
+        on_change: Callable[[Callable[[], None]], AbstractContextManager[None]] = lambda look_again: nullcontext(),
     ) -> None:
         """`gate` says why the harness refuses a call of an agent whatever the rules say; empty where it does not.
 
-        `show_waiting` is told what an agent waits for, and an empty text when it does no longer.
+        `show_waiting` is told what an agent waits for, and an empty text when it does no longer. Within `on_change` a
+        function is called whenever what `decide` goes by has changed.
         """
+        self._on_change = on_change
         self._show_waiting = show_waiting
         self._decide = decide
         self._ask = ask
@@ -81,12 +86,20 @@ class Permissions:
         """
         if refusal := self._gate(agent, tool, call.access):
             raise ToolError(refusal)
-        decision = _as_wished(self._decide(tool, call.access), ruling)
+
+        def judge() -> Decision:
+            return _as_wished(self._decide(tool, call.access), ruling)
+
+        decision, reply = judge(), _NOT_ASKED
+        while decision.verdict is Verdict.ASK:
+            reply = self._ask_person(Question(agent, tool, call.display, decision.rule), judge, cancel, emit)
+            if reply.consent is not Consent.CHANGED:
+                break
+            decision = judge()
         if decision.verdict is Verdict.ALLOW:
             return
         denied = PermissionDenied(agent, tool, call.display.text or call.display.title, decision.reason)
         if decision.verdict is Verdict.ASK:
-            reply = self._ask_person(Question(agent, tool, call.display, decision.rule), cancel, emit)
             if reply.consent is Consent.ALWAYS and decision.rule:
                 self._save(agent, decision.rule, emit)
             if reply.consent in (Consent.ONCE, Consent.ALWAYS):
@@ -104,10 +117,18 @@ class Permissions:
         if decision.verdict is Verdict.DENY:
             raise ToolError(decision.reason)
 
-    def _ask_person(self, question: Question, cancel: CancelScope, emit: Emit) -> Reply:
-        self._ask(question)
-        if not question.is_open:
-            return question.wait(cancel)
+    def _ask_person(self, question: Question, judge: Callable[[], Decision], cancel: CancelScope, emit: Emit) -> Reply:
+        def look_again() -> None:
+            if judge().verdict is not Verdict.ASK:
+                question.answer(Reply(Consent.CHANGED))
+
+        with self._on_change(look_again):
+            look_again()  # it may have changed before anybody listened
+            if question.is_open:
+                self._ask(question)
+            return self._wait(question, cancel, emit) if question.is_open else question.wait(cancel)
+
+    def _wait(self, question: Question, cancel: CancelScope, emit: Emit) -> Reply:
         title = question.display.text or question.display.title
         emit(PermissionAsked(question.agent, question.tool, title))
         self._show_waiting(question.agent, f"permission: {question.tool}: {question.display.title}")

@@ -191,7 +191,8 @@ def _lead_state(session: Session) -> LeadState:
     turn = last_lead_turn(session.state.events)
     status = "idle" if lead.is_at_rest else "working"
     since = turn.at if turn and meter.turns else None
-    return LeadState(status, since, meter.turns, meter.cost_usd, session.team.lead_waits_for)
+    team = session.team
+    return LeadState(status, since, meter.turns, meter.cost_usd, team.lead_waits_for, team.lead_waits_since)
 
 
 def _addressee(session: Session, name: str) -> str:

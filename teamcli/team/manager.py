@@ -66,6 +66,7 @@ class TeammateManager:
         self._is_headless = is_headless
         self.lead: Lead | None = None
         self.lead_waits_for = ""
+        self.lead_waits_since = 0.0
         self._teammates: dict[str, Teammate] = {}
         self._departed: list[Agent] = []
         """Those of this run that were shut down: what they used still counts."""
@@ -452,7 +453,7 @@ class TeammateManager:
     def show_waiting(self, agent: str, what: str) -> None:
         """Say in the roster what a teammate waits for; empty when it does no longer. The lead is not in it."""
         if agent == LEAD:
-            self.lead_waits_for = what
+            self.lead_waits_for, self.lead_waits_since = what, time.time()
         else:
             self.roster.update(agent, waiting_for=what)
 

@@ -189,7 +189,7 @@ class Roster:
             if updated == member:
                 return member
             is_counting = fields.keys() <= _COUNTERS
-            self._put(updated, is_counting)
+            updated = self._put(updated, is_counting)
         if not is_counting or time.monotonic() >= self._next_counter_write:
             self._follow()
         return updated
@@ -304,6 +304,9 @@ class Roster:
 
     def _put(self, member: Member, is_counting: bool = False) -> Member:
         """Replaces the table, never alters it: readers hold no lock."""
+        before = self._members.get(member.name.casefold())
+        if before and member.waiting_for != before.waiting_for:
+            member = replace(member, waiting_since=self._clock() if member.waiting_for else 0.0)
         self._members = {**self._members, member.name.casefold(): member}
         self._revision += 1
         if not is_counting:

@@ -59,6 +59,8 @@ class Member:
     interrupted: bool = False
     paused: bool = False
     waiting_for: str = ""
+    waiting_since: float = 0.0
+    """When it began to wait for that; 0 where it waits for nothing."""
     stuck_since: float = 0.0
     """When it last showed progress, once that is too long ago; else 0."""
     since: float = 0.0
@@ -107,6 +109,7 @@ _MEMBER_TYPES: dict[str, tuple[type, ...]] = {
     "error": TEXT,
     **dict.fromkeys(("interrupted", "paused"), FLAG),
     "waiting_for": TEXT,
+    "waiting_since": SECONDS,
     "stuck_since": SECONDS,
     "turns": COUNT,
     "cost_usd": (*SECONDS, NOTHING),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import io
 import os
 import stat
@@ -18,6 +19,7 @@ from typing import BinaryIO, NamedTuple
 
 from teamcli.errors import ToolError
 from teamcli.tools.known_files import new_digest
+from teamcli.tools.open_at import open_beneath, open_directory, open_parent
 from teamcli.workspace import Workspace
 
 _KINDS = {
@@ -51,7 +53,7 @@ def _open_regular(path: Path, workspace: Workspace) -> int:
     shown = workspace.relative(path)
     try:
         # Without O_NONBLOCK a FIFO would wait for a writer here. What was opened is judged, not what had stood there.
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = open_beneath(path, workspace.top_of(path), os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError as e:
         raise ToolError(_no_such_file(path, workspace)) from e
     except OSError as e:
@@ -88,12 +90,22 @@ def _no_such_file(path: Path, workspace: Workspace) -> str:
     shown, parent = workspace.relative(path), path.parent
     if not parent.is_dir():
         return f"No such file: {shown} (there is no directory {workspace.relative(parent)} either)"
-    with contextlib.suppress(OSError), os.scandir(parent) as entries:
-        names = [entry.name for entry in islice(entries, _MAX_NAMES_COMPARED)]
-        near = _near(path.name, names)
-        if near:
-            return f"No such file: {shown}; did you mean {' or '.join(workspace.relative(parent / n) for n in near)}?"
+    near = _near(path.name, _names_in(parent, workspace))
+    if near:
+        return f"No such file: {shown}; did you mean {' or '.join(workspace.relative(parent / n) for n in near)}?"
     return f"No such file: {shown}"
+
+
+def _names_in(directory: Path, workspace: Workspace) -> list[str]:
+    try:
+        fd = open_directory(directory, workspace.top_of(directory))
+    except OSError:  # not readable for this user, or gone meanwhile: there is nothing to compare with
+        return []
+    try:
+        with os.scandir(fd) as entries:
+            return [entry.name for entry in islice(entries, _MAX_NAMES_COMPARED)]
+    finally:
+        os.close(fd)
 
 
 def _near(name: str, names: list[str]) -> list[str]:
@@ -136,17 +148,17 @@ def replace_file(path: Path, data: bytes, workspace: Workspace) -> None:
     Raises: ToolError, with the old content untouched and nothing left behind.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, data)
+        with open_parent(path, workspace.top_of(path), make=True) as parent:
+            _replace(parent, path.name, data)
     except OSError as e:
         raise ToolError(f"Cannot write {workspace.relative(path)}: {e.strerror or e}") from e
 
 
-def _replace(path: Path, data: bytes) -> None:
-    old = _stat_writable(path)
-    temporary = path.parent / f".teamcli-{os.urandom(6).hex()}.tmp"
+def _replace(parent: int, name: str, data: bytes) -> None:
+    old = _stat_writable(parent, name)
+    temporary = f".teamcli-{os.urandom(6).hex()}.tmp"
     # The mode of a new file is for the umask to decide, so mkstemp (always 0600) will not do.
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=parent)
     try:
         with os.fdopen(fd, "wb") as file:
             if old is not None:
@@ -154,19 +166,22 @@ def _replace(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(fd)
-        temporary.replace(path)
+        os.replace(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=parent)
         raise
 
 
-def _stat_writable(path: Path) -> os.stat_result | None:
-    """What is at `path`. Replacing needs no right to the file itself, so that is asked for here."""
+def _stat_writable(parent: int, name: str) -> os.stat_result | None:
+    """What is at `name`. Replacing needs no right to the file itself, so that is asked for here."""
     try:
-        found = path.stat()
+        found = os.lstat(name, dir_fd=parent)
     except FileNotFoundError:
         return None
-    if not os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+    if stat.S_ISLNK(found.st_mode):
+        raise OSError(errno.ELOOP, "a symbolic link has taken its place just now")
+    if not os.access(name, os.W_OK, dir_fd=parent, effective_ids=os.access in os.supports_effective_ids):
         raise PermissionError("Permission denied (the file is read-only)")
     return found
 

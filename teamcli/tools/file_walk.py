@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from teamcli.tools.open_at import open_directory
 from teamcli.workspace import TEAM_DIR
 
 if TYPE_CHECKING:
@@ -69,7 +70,25 @@ def look_around(start: Path, top: Path) -> Surroundings:
     return Surroundings(ignores, False, repository)
 
 
-def walk(start: Path, ignores: Ignores, hidden: bool, depth: int | None = None) -> Iterator[os.DirEntry[str]]:
+class Entry(NamedTuple):
+    """What a directory holds, as it was when that was listed."""
+
+    path: str
+    name: str
+    kind: int
+    """The file type, as `stat` has it; of a link, that of the link itself."""
+
+    def is_directory(self) -> bool:
+        return stat.S_ISDIR(self.kind)
+
+    def is_regular(self) -> bool:
+        return stat.S_ISREG(self.kind)
+
+    def is_link(self) -> bool:
+        return stat.S_ISLNK(self.kind)
+
+
+def walk(start: Path, ignores: Ignores, hidden: bool, depth: int | None = None) -> Iterator[Entry]:
     """Every entry below `start`, directories before what is in them, at most `depth` levels down."""
     pending = [iter(_entries(str(start), ignores, hidden))]
     while pending:
@@ -79,24 +98,43 @@ def walk(start: Path, ignores: Ignores, hidden: bool, depth: int | None = None) 
             continue
         entry, inner = found
         yield entry
-        if entry.is_dir(follow_symlinks=False) and (depth is None or len(pending) < depth):
+        if entry.is_directory() and (depth is None or len(pending) < depth):
             pending.append(iter(_entries(entry.path, inner, hidden)))
 
 
-def _entries(directory: str, outer: Ignores, hidden: bool) -> list[tuple[os.DirEntry[str], Ignores]]:
+def _entries(directory: str, outer: Ignores, hidden: bool) -> list[tuple[Entry, Ignores]]:
     try:
-        with os.scandir(directory) as listing:
-            entries = sorted(listing, key=lambda entry: entry.name)
-    except OSError:  # gone meanwhile, or not readable for this user: nothing in it can be shown
+        entries = sorted(list_directory(directory), key=lambda entry: entry.name)
+    except OSError:  # gone meanwhile, swapped for a link, or not readable for this user: nothing in it can be shown
         return []
     ignores = outer.within(directory, {entry.name for entry in entries})
     return [(entry, ignores) for entry in entries if _is_wanted(entry, ignores, hidden)]
 
 
-def _is_wanted(entry: os.DirEntry[str], ignores: Ignores, hidden: bool) -> bool:
+def list_directory(directory: str) -> list[Entry]:
+    """Raises: OSError"""
+    fd = open_directory(directory, Path(directory))
+    try:
+        with os.scandir(fd) as listing:
+            parent = directory.rstrip("/")
+            return [Entry(f"{parent}/{entry.name}", entry.name, _kind(entry)) for entry in listing]
+    finally:
+        os.close(fd)
+
+
+def _kind(entry: os.DirEntry[str]) -> int:
+    """Mostly known from the listing itself, without another look at the file."""
+    if entry.is_symlink():
+        return stat.S_IFLNK
+    if entry.is_dir(follow_symlinks=False):
+        return stat.S_IFDIR
+    return stat.S_IFREG if entry.is_file(follow_symlinks=False) else 0
+
+
+def _is_wanted(entry: Entry, ignores: Ignores, hidden: bool) -> bool:
     if entry.name.casefold() in _PASSED_OVER:
         return False
-    verdict = ignores.verdict(entry.path, entry.is_dir(follow_symlinks=False))
+    verdict = ignores.verdict(entry.path, entry.is_directory())
     if verdict is None:
         return hidden or not entry.name.startswith(".")
     return not verdict

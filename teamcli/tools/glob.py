@@ -13,7 +13,7 @@ from teamcli.agent.tool import Display, Reads, ToolOutput
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
 from teamcli.tools.base import Tool, ToolInput
-from teamcli.tools.file_walk import look_around, walk
+from teamcli.tools.file_walk import Entry, look_around, walk
 from teamcli.tools.glob_pattern import compile_glob, depth_of, has_wildcard, names_hidden, split_fixed_directory
 from teamcli.tools.toolbox import Running, Toolbox
 from teamcli.workspace import Workspace
@@ -61,20 +61,20 @@ def run(args: GlobInput, toolbox: Toolbox, running: Running) -> ToolOutput:
     return ToolOutput("\n".join(lines) or _nothing(query, workspace))
 
 
-def _matches(query: _Query, workspace: Workspace, cancel: CancelScope) -> Iterator[os.DirEntry[str]]:
+def _matches(query: _Query, workspace: Workspace, cancel: CancelScope) -> Iterator[Entry]:
     regex, depth = compile_glob(query.pattern), depth_of(query.pattern)
     surroundings = look_around(query.directory, workspace.top_of(query.directory))
     prefix = len(str(query.directory).rstrip("/")) + 1
     for entry in walk(query.directory, surroundings.ignores, names_hidden(query.pattern), depth):
         cancel.check()
         # With `**` every directory would match, which says nothing that its files do not say.
-        if depth is None and entry.is_dir(follow_symlinks=False):
+        if depth is None and entry.is_directory():
             continue
-        if regex.fullmatch(entry.path, prefix) and (not entry.is_symlink() or _stays_inside(entry, workspace)):
+        if regex.fullmatch(entry.path, prefix) and (not entry.is_link() or _stays_inside(entry, workspace)):
             yield entry
 
 
-def _stays_inside(link: os.DirEntry[str], workspace: Workspace) -> bool:
+def _stays_inside(link: Entry, workspace: Workspace) -> bool:
     try:
         target = Path(link.path).resolve(strict=True)
     except (OSError, RuntimeError):  # it leads nowhere, or round in a circle
@@ -82,15 +82,15 @@ def _stays_inside(link: os.DirEntry[str], workspace: Workspace) -> bool:
     return workspace.contains(target) and not workspace.is_team_state(target)
 
 
-def _modified(entry: os.DirEntry[str]) -> float:
+def _modified(entry: Entry) -> float:
     try:
-        return entry.stat(follow_symlinks=False).st_mtime
+        return os.lstat(entry.path).st_mtime
     except OSError:  # gone meanwhile
         return 0.0
 
 
-def _shown(entry: os.DirEntry[str], workspace: Workspace) -> str:
-    return workspace.relative(Path(entry.path)) + ("/" if entry.is_dir() else "")
+def _shown(entry: Entry, workspace: Workspace) -> str:
+    return workspace.relative(Path(entry.path)) + ("/" if Path(entry.path).is_dir() else "")
 
 
 def _nothing(query: _Query, workspace: Workspace) -> str:

@@ -18,6 +18,7 @@ from teamcli.errors import ToolError
 from teamcli.tools.base import Tool, ToolInput
 from teamcli.tools.file_access import open_file
 from teamcli.tools.glob_pattern import names_hidden
+from teamcli.tools.grep_confirm import Confirmer
 from teamcli.tools.grep_engine import (
     TIME_LIMIT_SECONDS,
     EngineFailed,
@@ -156,18 +157,23 @@ def _run_engine(args: GrepInput, search: Search, toolbox: Toolbox, cancel: Cance
     command = ripgrep_command(search)
     if command is not None:
         try:
-            return _collect(command, is_meant, _Results(args, toolbox.workspace), cancel)
+            with Confirmer(toolbox.workspace) as confirmer:
+                return _collect(command, is_meant, _Results(args, toolbox.workspace), cancel, confirmer.holds)
         except EngineFailed:  # look-around, say, which ripgrep does not know; Python has the last word
             pass
     return _collect(python_command(search), is_meant, _Results(args, toolbox.workspace), cancel)
 
 
 def _collect(
-    command: list[str | bytes], is_meant: Callable[[str], bool], results: _Results, cancel: CancelScope
+    command: list[str | bytes],
+    is_meant: Callable[[str], bool],
+    results: _Results,
+    cancel: CancelScope,
+    is_there: Callable[[Found], bool] = lambda found: True,
 ) -> _Results:
     with SearchProcess(command, cancel) as process:
         for found in process.found():
-            if is_meant(found.path) and not results.add(found):
+            if is_meant(found.path) and is_there(found) and not results.add(found):
                 return results
     if process.is_out_of_time:
         results.mark = f"... (stopped after {TIME_LIMIT_SECONDS:.0f} seconds) narrow the search or simplify the pattern"

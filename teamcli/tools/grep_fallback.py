@@ -22,6 +22,7 @@ from typing import BinaryIO, NamedTuple
 
 from teamcli.tools.file_walk import look_around, walk
 from teamcli.tools.glob_pattern import compile_glob
+from teamcli.tools.open_at import open_beneath
 from teamcli.tools.text_files import UTF8, marked_encoding
 
 INVALID_PATTERN = 2
@@ -101,7 +102,7 @@ def _files(search: Search) -> Iterator[str]:
             yield search.start
         return
     for entry in walk(start, look_around(start, Path(search.top)).ignores, search.hidden):
-        if entry.is_file(follow_symlinks=False) and is_meant(entry.path):
+        if entry.is_regular() and is_meant(entry.path):
             yield entry.path
 
 
@@ -128,7 +129,7 @@ def _search_file(path: str, search: Search, pattern: re.Pattern[str], literal: b
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
+    return open_beneath(Path(path), Path(path).parent, flags | os.O_NONBLOCK)
 
 
 def _text_lines(file: BinaryIO, literal: bytes) -> Iterator[str]:

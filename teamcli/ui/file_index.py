@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from teamcli.tools.file_walk import look_around, walk
+from teamcli.tools.file_walk import Entry, list_directory, look_around, walk
 from teamcli.workspace import TEAM_DIR
 
 MAX_ENTRIES = 20_000
@@ -57,12 +57,12 @@ class FileIndex:
         if not parent or not directory.is_relative_to(self._root) or _is_closed(directory.relative_to(self._root)):
             return
         try:
-            with os.scandir(directory) as entries:
-                for entry in islice(entries, MAX_ENTRIES):
-                    if _is_offered(entry, self._root):
-                        yield f"{parent}/{entry.name}" + "/" * entry.is_dir(follow_symlinks=False)
+            entries = list_directory(str(directory))
         except OSError:  # there is no such directory
             return
+        for entry in entries[:MAX_ENTRIES]:
+            if _is_offered(entry, self._root):
+                yield f"{parent}/{entry.name}" + "/" * entry.is_directory()
 
 
 class _Walk:
@@ -87,7 +87,7 @@ class _Walk:
         entries = walk(self._root, look_around(self._root, self._root).ignores, self._with_hidden)
         for entry in islice(entries, MAX_ENTRIES):
             if _is_offered(entry, self._root):
-                self._found.append(entry.path[prefix:] + "/" * entry.is_dir(follow_symlinks=False))
+                self._found.append(entry.path[prefix:] + "/" * entry.is_directory())
             if time.monotonic() > end:
                 break
         self._before = None
@@ -125,8 +125,8 @@ def can_be_typed(name: str) -> bool:
     return name.isprintable() and '"' not in name
 
 
-def _is_offered(entry: os.DirEntry[str], root: Path) -> bool:
-    leads_out = entry.is_symlink() and not _real(Path(entry.path)).is_relative_to(root)
+def _is_offered(entry: Entry, root: Path) -> bool:
+    leads_out = entry.is_link() and not _real(Path(entry.path)).is_relative_to(root)
     return can_be_typed(entry.name) and not leads_out
 
 

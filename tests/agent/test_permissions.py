@@ -174,7 +174,6 @@ NOT_ALLOWED_BY_GIT_AND_CO = [
     "$X",
     "${X}it status",
     "$(echo git) status",
-    "X=su; ${X}do",
     "git status && $X",
     "sh",
     "echo Z2l0IHN0YXR1cwo= | base64 -d | sh",
@@ -401,9 +400,7 @@ def test_a_deny_rule_leaves_other_commands_alone(command: str) -> None:
     assert run(policy("bash", deny=DENY_PUSH), command).verdict is ALLOW
 
 
-@pytest.mark.parametrize(
-    "command", ["git $X", "git p?sh", "git {push,x}", "git $(echo push)", "git $X origin", "make $X"]
-)
+@pytest.mark.parametrize("command", ["git $X", "git p?sh", "git $(echo push)", "git $X origin"])
 def test_what_may_turn_out_to_be_denied_is_not_covered_by_a_broader_allow_rule(command: str) -> None:
     allow = "bash(git:*), bash(make:*), bash(echo:*)"
     assert run(policy(allow), command).verdict is ALLOW
@@ -411,6 +408,11 @@ def test_what_may_turn_out_to_be_denied_is_not_covered_by_a_broader_allow_rule(c
 
 
 DANGEROUS = [
+    "X=su; ${X}do",
+    "X=sudo; $X ls",
+    "export X=sudo; $X ls",
+    "{rm,-rf,/}",
+    "{sudo,ls}",
     "rm -rf /",
     "rm -fr /",
     "rm -fr  /",
