@@ -31,10 +31,11 @@ from teamcli.agent.tool import Access, AnyTool
 from teamcli.agent.tool_calls import Permissions, Toolset
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
-from teamcli.files import AppendLog, Json, read_lines
+from teamcli.files import PRIVATE_DIR, AppendLog, Json, read_lines
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.client import connect
 from teamcli.llm.credentials import Endpoint
+from teamcli.llm.masked import MaskedModel
 from teamcli.llm.pricing import context_tokens
 from teamcli.llm.types import LLM, Preamble, Usage
 from teamcli.options import Options
@@ -63,8 +64,6 @@ if TYPE_CHECKING:
     from teamcli.subagents.manager import SubAgentManager
 
 MEMORY_DIR = "memory"
-SHORTEST_SECRET = 8
-"""A shorter one (`ollama`, say) is no secret, and masking it would garble ordinary text."""
 ROLES_SHOWN, ROLE_LENGTH = 30, 160
 REPEATABLE = ("send_message", "broadcast")
 """Calls that a restart may finish: their messages have ids that make a repeat harmless."""
@@ -326,13 +325,12 @@ class AgentShop:
             gate,
             show_waiting,
         )
-        secret = self.choices.endpoint.secret if self.choices.endpoint else ""
-        return Toolset(name, tools, permissions, emit, partial(redact, secret=secret), self.hooks)
+        return Toolset(name, tools, permissions, emit, self.hooks)
 
     def llm(self) -> LLM:
         endpoint = self.choices.endpoint
         if endpoint is not None:
-            return connect(endpoint, self._backoff, self.choices.settings.retries)
+            return MaskedModel(connect(endpoint, self._backoff, self.choices.settings.retries))
         from teamcli.llm.offline import EmbeddedModel  # late: most starts do without it
 
         return EmbeddedModel()
@@ -364,7 +362,7 @@ class AgentShop:
     def _archive(self, path: Path) -> None:
         if path.exists():
             archive = path.parent / "archive"
-            archive.mkdir(exist_ok=True)
+            archive.mkdir(exist_ok=True, mode=PRIVATE_DIR)
             path.rename(archive / f"{path.stem}.{time.time_ns()}.jsonl")
 
     def close_calls(self, agent: Agent) -> None:
@@ -425,7 +423,3 @@ def _calls_since(rows: list[Json]) -> int:
             count = 0
         count += row.get("kind") == "assistant" or bool(row.get("opening"))  # a summary is a model call too
     return count
-
-
-def redact(text: str, secret: str) -> str:
-    return text.replace(secret, "[the API key]") if len(secret) >= SHORTEST_SECRET else text

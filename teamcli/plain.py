@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TextIO
 
+from teamcli.masking import masked
+
 _KEPT = "\n\t"
 # C0 controls have visible twins at U+2400; DEL, C1 controls and the bidirectional overrides show as their code.
 _SIGNS = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in _KEPT}
@@ -13,7 +15,7 @@ _SIGNS |= {code: f"<{code:02x}>" for code in (*range(0x7F, 0xA0), *range(0x202A,
 
 def neutralise(text: str) -> str:
     """No sequence in the result can move the cursor, set the title or pose as another line."""
-    return text.replace("\r\n", "\n").translate(_SIGNS)
+    return masked(text).replace("\r\n", "\n").translate(_SIGNS)
 
 
 def one_line(text: str, limit: int = 200) -> str:

@@ -25,6 +25,7 @@ from teamcli.custom_commands import CustomCommands
 from teamcli.errors import Cancelled, PromptBlocked, UsageError
 from teamcli.files import AppendLog
 from teamcli.llm.types import Block, Usage
+from teamcli.masking import masked_value
 from teamcli.state import LeadLock, TeamDir
 from teamcli.team.lead import Lead
 from teamcli.team.manager import TeammateManager
@@ -75,6 +76,7 @@ class Fanout:
             self._concerned = {}
 
     def __call__(self, event: Event) -> None:
+        event = masked_value(event)
         with self._lock:
             for consumer in self._consumers_of(type(event)):
                 try:

@@ -1,8 +1,9 @@
 """Which directories the user trusts, kept in the user's home: no file of a project can vouch for itself.
 
 An entry counts only while the token in the directory's `.team/` matches it, so a cloned or copied directory starts as a
-stranger. What was not there when teamcli first ran in a directory was put there by its user and needs no question; an
-endpoint from `.env` is trusted by its address, so that another one is asked about again.
+stranger. What was not there when teamcli first ran in a directory was put there by its user and needs no question; but
+an endpoint from `.env` is trusted by its address and hooks by their text, so that others are asked about again: a pull
+can change both.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class Trusted(NamedTuple):
     """Conversations and mail under `.team/`."""
     endpoint: str = ""
     """The endpoint in `.env`."""
+    hooks: str = ""
+    """The digest of the hooks in the directory's settings; others are asked about again."""
     token: str = ""
     refused: tuple[str, ...] = ()
     """What the user was asked about and said no to."""
@@ -45,6 +48,7 @@ class Trusted(NamedTuple):
             raw.get("config") is True,
             raw.get("state") is True,
             str(raw.get("endpoint", "")),
+            str(raw.get("hooks", "")),
             str(raw.get("token", "")),
             tuple(map(str, refused)) if isinstance(refused, list) else (),
         )

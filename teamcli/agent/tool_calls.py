@@ -31,6 +31,7 @@ from teamcli.agent.tool import Access, AnyTool, Display, Executes, Harmless, Pre
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, TeamcliError, ToolError
 from teamcli.llm.types import Block
+from teamcli.masking import masked, masked_value
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class Permissions:
             return
         denied = PermissionDenied(agent, tool, call.display.text or call.display.title, decision.reason)
         if decision.verdict is Verdict.ASK:
-            reply = self._ask_person(Question(agent, tool, call.display, decision.rule), cancel, emit)
+            reply = self._ask_person(Question(agent, tool, masked_value(call.display), decision.rule), cancel, emit)
             if reply.consent is Consent.ALWAYS and decision.rule:
                 self._save(agent, decision.rule, emit)
             if reply.consent in (Consent.ONCE, Consent.ALWAYS):
@@ -120,8 +121,6 @@ class Toolset:
     tools: Mapping[str, AnyTool]
     permissions: Permissions
     emit: Emit
-    redact: Callable[[str], str] = str
-    """Masks the user's key, should a result contain it."""
     hooks: Hooks = NO_HOOKS
 
     def run(self, calls: Sequence[Block], cut: frozenset[str], cancel: CancelScope) -> Results:
@@ -146,7 +145,7 @@ class Toolset:
         prepared = self.tools[name].prepare(raw)
         self.permissions.refuse_denied(name, prepared)
         output = prepared.run(cancel, lambda text: None)
-        return output._replace(content=self.redact(output.content))
+        return output._replace(content=masked(output.content))
 
     def _prepare(self, call: _Call, cut: frozenset[str]) -> None:
         call.prepared = None
@@ -192,7 +191,7 @@ class Toolset:
             logger.exception("%s failed", call.name)
             call.output = _failed(e)
         finally:
-            call.output = call.output._replace(content=self.redact(call.output.content))
+            call.output = call.output._replace(content=masked(call.output.content))
             call.finished.set()
         display = call.prepared.display if call.prepared else display  # a hook may have changed it
         shown, content, is_error = call.output.display or display, call.output.content, call.output.is_error
@@ -234,7 +233,7 @@ class Toolset:
         """The result, with what hooks say of it beside it."""
         if not self.hooks.concern(POST_TOOL_USE, call.name):
             return output
-        response = {"content": self.redact(output.content), "is_error": output.is_error}
+        response = {"content": masked(output.content), "is_error": output.is_error}
         try:
             ruling = self.hooks.fire(self._event(POST_TOOL_USE, call, tool_response=response), cancel)
         except Cancelled:  # the call itself is done, and its result stands
