@@ -32,6 +32,7 @@ from teamcli.agent.tool_calls import Permissions, Toolset
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
 from teamcli.files import PRIVATE_DIR, AppendLog, Json, read_lines
+from teamcli.frames import framed
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.client import connect
 from teamcli.llm.credentials import Endpoint
@@ -228,7 +229,7 @@ class AgentShop:
         """What an agent must know of its team whatever it has forgotten."""
         requests = [f"  {request}" for request in self.team.waiting()]
         lines = [who, self.team.describe(), *(["Open requests:", *requests] if requests else [])]
-        return "<team>\n" + "\n".join(lines) + "\n</team>"
+        return framed("team", "\n".join(lines))
 
     def toolbox(self, name: str, history: History) -> Toolbox:
         workspace = self.choices.workspace

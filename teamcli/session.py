@@ -24,6 +24,7 @@ from teamcli.cancel import CancelScope
 from teamcli.custom_commands import CustomCommands
 from teamcli.errors import Cancelled, PromptBlocked, UsageError
 from teamcli.files import AppendLog
+from teamcli.frames import framed
 from teamcli.llm.types import Block, Usage
 from teamcli.masking import masked_value
 from teamcli.state import LeadLock, TeamDir
@@ -182,8 +183,8 @@ class Session:
         Raises: ConfigError
         """
         name = add_instruction(self.workspace.root, line)
-        harmless = line.replace("</note", "<\\/note")
-        self._news.append(text_block(f"<note>The user has added to the instructions in {name}: {harmless}</note>"))
+        words = f"The user has added to the instructions in {name}: {line}"
+        self._news.append(text_block(framed("note", words, "", "")))
         return f"Added to {name}: {line}"
 
     def take_back(self) -> str | None:
@@ -326,4 +327,4 @@ class Session:
         """Who is there already, for a lead that begins afresh beside them."""
         if self.lead.agent.conversation.messages or not self.has_team_tools or not self.team.roster.members():
             return []
-        return [text_block(f"<team>\n{self.team.describe()}\n</team>")]
+        return [text_block(framed("team", self.team.describe()))]

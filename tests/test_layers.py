@@ -15,7 +15,7 @@ import teamcli
 PACKAGE = Path(teamcli.__file__).parent
 
 LAYERS = """
-    errors cancel masking files plain table streams logs options workspace state settings environment trust
+    errors cancel masking frames files plain table streams logs options workspace state settings environment trust
     llm
     agent
     tools

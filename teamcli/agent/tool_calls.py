@@ -37,6 +37,9 @@ logger = logging.getLogger(__name__)
 
 RESULT_LIMIT = 100_000
 """Characters of one result: the last guard, above what any tool keeps to by itself."""
+MAX_CALLS, MAX_CALLS_AT_ONCE = 200, 32
+"""Of one answer."""
+TOO_MANY_CALLS = f"Not run: one answer may make {MAX_CALLS} calls at most. Make the others in your next answers."
 NOT_RUN = ToolOutput(NOT_RUN_CALL, is_error=True)
 CUT_CALL = "Your answer was cut off before this call was complete, so it was not run. Make a shorter call, or several."
 
@@ -125,7 +128,8 @@ class Toolset:
 
     def run(self, calls: Sequence[Block], cut: frozenset[str], cancel: CancelScope) -> Results:
         """Run the calls of one answer; each gets one result, whatever happens."""
-        pending = [_Call(block) for block in calls]
+        pending = [_Call(block) for block in calls[:MAX_CALLS]]
+        refused = [_Call(block, output=_failed(ToolError(TOO_MANY_CALLS))) for block in calls[MAX_CALLS:]]
         for call in pending:
             self._prepare(call, cut)
         for position, call in enumerate(pending):
@@ -135,7 +139,7 @@ class Toolset:
             self._execute(pending[0], cancel)
         else:
             self._execute_together(pending, cancel)
-        return Results.of(pending)
+        return Results.of([*pending, *refused])
 
     def run_for_user(self, name: str, raw: object, cancel: CancelScope) -> ToolOutput:
         """Run one call that the user's own words ask for.
@@ -162,13 +166,26 @@ class Toolset:
             call.output = _failed(e)
 
     def _execute_together(self, calls: Sequence[_Call], cancel: CancelScope) -> None:
+        """They begin in call order, so that none waits for one that has no thread yet."""
+        waiting = iter(calls)
+        taking = threading.Lock()
+
+        def work() -> None:
+            while True:
+                with taking:
+                    call = next(waiting, None)
+                if call is None:
+                    return
+                self._execute(call, cancel)
+
         threads = [
-            threading.Thread(target=self._execute, args=(call, cancel), name=f"{self.agent}:{call.name}", daemon=True)
-            for call in calls
+            threading.Thread(target=work, name=f"{self.agent}:{call.name}", daemon=True)
+            for call in calls[:MAX_CALLS_AT_ONCE]
         ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
+        started = [thread for thread in threads if _could_start(thread)]
+        if not started:
+            work()
+        for thread in started:
             thread.join()
 
     def _execute(self, call: _Call, cancel: CancelScope) -> None:
@@ -344,6 +361,14 @@ def cut_middle(text: str, limit: int = RESULT_LIMIT) -> str:
         return text or "(no output)"
     half = limit // 2
     return f"{text[:half]}\n[... {len(text) - 2 * half:,} characters left out ...]\n{text[-half:]}"
+
+
+def _could_start(thread: threading.Thread) -> bool:
+    try:
+        thread.start()
+    except RuntimeError:  # the system has no more for us: those that run do the work
+        return False
+    return True
 
 
 def _failed(error: Exception) -> ToolOutput:

@@ -52,6 +52,11 @@ class Reading(NamedTuple):
     """Where in the file the line after it begins."""
 
 
+def too_long(offset: int, beginning: bytes) -> BadLine:
+    """A line of which only the beginning was read."""
+    return BadLine(offset, beginning, f"longer than {MAX_LINE_BYTES:,} bytes; this is its beginning")
+
+
 class BadLine(NamedTuple):
     """What is no message, and why not."""
 
