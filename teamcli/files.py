@@ -76,6 +76,20 @@ def open_private(path: Path, flags: int) -> int:
     return fd
 
 
+def have_private_directory(directory: Path) -> None:
+    """Make a directory of the user's own, or close one that stands open to others.
+
+    Raises: StateError
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
+        found = directory.stat()
+        if found.st_uid == os.geteuid() and found.st_mode & 0o077:
+            directory.chmod(PRIVATE_DIR)
+    except OSError as e:
+        raise StateError(cannot("make", directory, e)) from e
+
+
 def write_json(path: Path, value: Json) -> None:
     """Raises: StateError."""
     try:

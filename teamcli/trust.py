@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from teamcli.errors import ConfigError, StateError
-from teamcli.files import read_json, write_json
+from teamcli.files import have_private_directory, read_json, write_json
 from teamcli.state import TeamDir
 
 
@@ -74,12 +74,24 @@ class TrustStore:
         trusted = trusted._replace(token=trusted.token or secrets.token_hex(16))
         team.write_owner_token(trusted.token)
         directories = {**self._directories(), str(directory): trusted._asdict()}
+        have_private_directory(self._path.parent)
         write_json(self._path, {"v": 1, "directories": directories})
         return trusted
 
     def _directories(self) -> dict[str, Any]:
+        _refuse_open_to_others(self._path)
         raw = (read_json(self._path, may_be_link=True) or {}).get("directories")
         return raw if isinstance(raw, dict) else {}
+
+
+def _refuse_open_to_others(path: Path) -> None:
+    """Raises: StateError, where other users could have trusted a directory in this one's name."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # not there; or the reading says it
+        return
+    if mode & 0o022:
+        raise StateError(f"{path} can be changed by other users: look at it, then close it with chmod 600")
 
 
 def claim(

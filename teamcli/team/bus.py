@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import StateError, TeamcliError
-from teamcli.files import PRIVATE_DIR, PRIVATE_FILE, cannot, open_private
+from teamcli.files import PRIVATE_FILE, cannot, have_private_directory, open_private
 from teamcli.team.inbox import Chunk, Extent, Inbox, read_pieces
 from teamcli.team.line import BadLine, LineCodec, Origin, Reading, too_long
 from teamcli.team.message import LEAD, Message, check_name, frame
@@ -308,6 +308,7 @@ def load_key(home: Path) -> bytes:
     be kept: then mail that is unread at the end counts as foreign the next time."""
     path = home / "key"
     try:
+        have_private_directory(home)
         return _read_key(path) or _make_key(path)
     except StateError as e:
         logger.warning("messages are signed with a key for this run only: %s", e)
@@ -319,23 +320,32 @@ def _read_key(path: Path) -> bytes | None:
         return None
     fd = open_private(path, os.O_RDONLY)
     try:
+        _make_own(fd, path)
         key = os.pread(fd, KEY_BYTES, 0)
     finally:
         os.close(fd)
     return key if len(key) == KEY_BYTES else None
 
 
+def _make_own(fd: int, path: Path) -> None:
+    """Raises: StateError, where somebody else has put it there and may know it."""
+    found = os.fstat(fd)
+    if found.st_uid != os.geteuid():
+        raise StateError(f"{path} belongs to another user; remove it")
+    if found.st_mode & 0o077:
+        os.fchmod(fd, PRIVATE_FILE)
+
+
 def _make_key(path: Path) -> bytes:
     """Under a lock: of several programs that start at once, one makes the key and all get the same."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
         fd = open_private(path, os.O_RDWR | os.O_CREAT)
         try:
+            _make_own(fd, path)
             fcntl.flock(fd, fcntl.LOCK_EX)
             key = os.pread(fd, KEY_BYTES, 0)
             if len(key) < KEY_BYTES:
                 key = secrets.token_bytes(KEY_BYTES)
-                os.fchmod(fd, PRIVATE_FILE)
                 os.pwrite(fd, key, 0)
                 os.fsync(fd)
             return key
