@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from teamcli.errors import MessageTooLong
 from teamcli.files import Json
+from teamcli.masking import masked_value
 from teamcli.team.message import OWN_ID, Message, MessageType, message_id
 
 MAX_LINE_BYTES = 256 * 1024
@@ -77,7 +78,7 @@ class LineCodec:
 
     def write(self, message: Message) -> bytes:
         """Raises: MessageTooLong."""
-        kind, sender, to, content, timestamp, own_id, fields, _ = message
+        kind, sender, to, content, timestamp, own_id, fields, _ = masked_value(message)
         text = (  # by hand, because most of the cost of a message would be building an encoder for each
             f'{{"type":{_quote(kind)},"from":{_quote(sender)},"to":{_quote(to)},"content":{_quote(content)},'
             f'"timestamp":{timestamp!r},"id":{_quote(own_id)}'
