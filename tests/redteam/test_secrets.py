@@ -21,8 +21,11 @@ import pytest
 
 from teamcli import masking
 from teamcli.environment import visible_variables
+from teamcli.llm.credentials import Endpoint
+from teamcli.llm.faults import Faults
 from teamcli.logs import log_to
 from teamcli.masking import MASK, MaskedStream, Masks
+from teamcli.team.bus import load_key
 from tests.support.answers import Part, answer, result_text, status, thinking, tool_results
 from tests.support.fake_api import FakeAPI, text, tool
 from tests.support.program import Program
@@ -247,18 +250,29 @@ def test_files_with_conversation_are_private(ran: Ran) -> None:
             assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
 
 
-@pytest.mark.parametrize("client", ["direct", "sdk"])
-def test_an_error_that_echoes_the_headers_of_the_request(program: Program, client: str) -> None:
-    encoded = base64.b64encode(f"user:{KEY}".encode()).decode()
-    echo = f"bad header authorization: Bearer {KEY} / {quote(KEY, safe='')} / {encoded}"
-    with FakeAPI([status(400, message=echo), status(500, body=echo)]) as api:
+ECHO = (
+    f"bad header authorization: Bearer {KEY} / {quote(KEY, safe='')}"
+    f" / {base64.b64encode(f'user:{KEY}'.encode()).decode()}"
+)
+
+
+def test_an_error_that_echoes_the_headers_of_the_request(program: Program) -> None:
+    with FakeAPI([status(400, message=ECHO), status(500, body=ECHO)]) as api:
         program.url, program.key = api.url, KEY
         program.settings(retries=0)
-        for _ in range(2 if client == "direct" else 1):
-            ran = program.run("-p", "x", "--debug", "--client", client)
+        for _ in range(2):
+            ran = program.run("-p", "x", "--debug")
             assert ran.code == 1 and leaks(ran.err + ran.out) == [] and MASK in ran.err
     kept = "".join(path.read_text() for path in (program.directory / ".team").rglob("*") if path.is_file())
     assert leaks(kept) == []
+
+
+@pytest.mark.parametrize("code", [302, 400, 401, 403, 404, 413, 429, 500, 529])
+def test_no_sentence_about_an_answer_holds_the_key(code: int) -> None:
+    faults = Faults(Endpoint("direct", "ANTHROPIC_API_KEY", "https://x", KEY, headers=(("x-gate", "g8te-s3cret-1"),)))
+    body = json.dumps({"type": "error", "error": {"type": "x", "message": f"{ECHO} g8te-s3cret-1"}})
+    said = str(faults.from_answer(code, {"location": f"https://y/?k={quote(KEY)}", "content-type": KEY}, body, KEY))
+    assert leaks(said) == [] and "g8te-s3cret-1" not in said
 
 
 def test_what_the_user_types_at_the_prompt(program: Program) -> None:
@@ -320,7 +334,7 @@ def test_a_word_in_place_of_a_key_garbles_nothing(word: str) -> None:
 UNDER = 'umask {umask}; exec "$0" "$@"'
 
 
-@pytest.mark.parametrize("umask", ["000", "022", "077"])
+@pytest.mark.parametrize("umask", ["000", "077"])
 def test_files_are_private_under_any_umask(program: Program, umask: str) -> None:
     command = program.command(["-p", "run echo hi then spawn bob as x: run true", *BYPASS])
     subprocess.run(
@@ -351,10 +365,9 @@ def test_directories_that_stand_open_are_closed(program: Program) -> None:
 
 
 @pytest.mark.parametrize("how", ["a link", "a FIFO", "a directory", "another user's"])
-def test_a_signing_key_that_somebody_else_put_there_is_not_used(program: Program, tmp_path: Path, how: str) -> None:
-    path = program.home / ".teamcli/key"
+def test_a_signing_key_that_somebody_else_put_there_is_not_used(tmp_path: Path, how: str) -> None:
+    path, known = tmp_path / ".teamcli/key", tmp_path / "known"
     path.parent.mkdir(mode=0o700)
-    known = tmp_path / "known"
     known.write_bytes(b"k" * 32)
     if how == "a link":
         path.symlink_to(known)
@@ -367,10 +380,8 @@ def test_a_signing_key_that_somebody_else_put_there_is_not_used(program: Program
             pytest.skip("only root can make another user's file")
         path.write_bytes(b"k" * 32)
         os.chown(path, 12345, 12345)
-    ran = program.run("-p", "spawn bob as x: run true then tell bob: hi", *BYPASS, "--debug")
-    assert ran.code == 0
-    written = (program.directory / ".team/logs/teamcli.log").read_text()
-    assert "signed with a key for this run only" in written
+    key = load_key(path.parent)
+    assert len(key) == 32 and key != b"k" * 32 and key != load_key(path.parent)
     assert known.read_bytes() == b"k" * 32
 
 
