@@ -32,7 +32,7 @@ from teamcli.agent.tool_calls import Permissions, Toolset
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
 from teamcli.files import PRIVATE_DIR, AppendLog, Json, read_lines
-from teamcli.frames import framed
+from teamcli.frames import framed, one_fact
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.client import connect
 from teamcli.llm.credentials import Endpoint
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from teamcli.subagents.manager import SubAgentManager
 
 MEMORY_DIR = "memory"
-ROLES_SHOWN, ROLE_LENGTH = 30, 160
+ROLES_SHOWN, ROLE_LENGTH, ROLE_NAME_LENGTH = 30, 160, 1000
 REPEATABLE = ("send_message", "broadcast")
 """Calls that a restart may finish: their messages have ids that make a repeat harmless."""
 SAID_ONCE = frozenset(("read_inbox", "wait_for_message"))
@@ -337,7 +337,9 @@ class AgentShop:
         return EmbeddedModel()
 
     def _teammate_system(self, member: Member, role: Role | None, memory: str) -> str:
-        base = TEAMMATE_PROMPT.format(name=member.name, role=member.role) + self._known_roles
+        base = (
+            TEAMMATE_PROMPT.format(name=member.name, role=one_fact(member.role, ROLE_NAME_LENGTH)) + self._known_roles
+        )
         return system_prompt(f"{base}\n\n{role.prompt}" if role else base, self.instructions, memory)
 
     @cached_property
@@ -377,7 +379,7 @@ class AgentShop:
 
 
 def _identity(member: Member) -> str:
-    return f"You are {member.name}, {member.role}, a teammate of the lead."
+    return f"You are {member.name}, {one_fact(member.role, ROLE_NAME_LENGTH)}, a teammate of the lead."
 
 
 def _repeat(agent: Agent, call: Json) -> Json | None:

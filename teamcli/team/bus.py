@@ -7,6 +7,7 @@ same durable line that records what it read.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import logging
 import os
 import secrets
@@ -113,7 +114,7 @@ class FileBus:
         rotate_bytes: int = 1_000_000,
     ) -> None:
         self._directory = directory
-        self._codec = LineCodec(key)
+        self._codec = LineCodec(key_of(directory, key))
         self._durable = durable
         self._on_quarantine = on_quarantine
         self._rotate_bytes = rotate_bytes
@@ -301,6 +302,11 @@ class _Taking:
         self._known.add(message.id)
         self.messages.append(message)
         return True
+
+
+def key_of(directory: Path, key: bytes) -> bytes:
+    """What lines in the inboxes of one directory are signed with: in another one they are foreign."""
+    return hashlib.blake2b(os.fsencode(directory.resolve()), key=key, digest_size=KEY_BYTES).digest()
 
 
 def load_key(home: Path) -> bytes:
