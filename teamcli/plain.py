@@ -35,6 +35,14 @@ def neutralise(text: str) -> str:
     return re.sub(_TOO_MANY_STACKED, r"\1", text.translate(_SIGNS))
 
 
+def neutralised_on(before: str, text: str) -> tuple[str, str]:
+    """A piece of a text that streams in, and what to hand over as `before` with the next: marks may pile up over
+    pieces, too."""
+    whole = neutralise(before + text)
+    end = re.search(rf"{_STACKING}*\Z", whole)
+    return whole[len(before) :], end[0] if end else ""
+
+
 def one_line(text: str, limit: int = 200) -> str:
     """The text on one line, shortened."""
     flat = " ".join(neutralise(text).split())
