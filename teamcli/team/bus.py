@@ -164,7 +164,10 @@ class FileBus:
 
     def has_unread(self, name: str, position: Position) -> bool:
         box = self._box(name)
-        extent = box.inbox.extent()
+        try:
+            extent = box.inbox.extent()
+        except StateError:  # it is no file, say: whoever reads it is told
+            return False
         if extent is None:
             return False
         start = position.offset if position.file == extent.file and position.offset <= extent.bytes else 0

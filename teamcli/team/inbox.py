@@ -326,13 +326,21 @@ def _piece(fd: int, extent: Extent, start: int, seen_at: float) -> Chunk:
 
 def _end_of_line(fd: int, offset: int, size: int) -> int | None:
     """Behind the next newline from `offset` on, if there is one before `size`."""
-    while offset < size:
+    while (offset := _next_data(fd, offset, size)) < size:
         data = os.pread(fd, min(PIECE_BYTES, size - offset), offset)
         newline = data.find(b"\n")
         if newline >= 0:
             return offset + newline + 1
         offset += len(data) or size
     return None
+
+
+def _next_data(fd: int, offset: int, size: int) -> int:
+    """Past a hole in the file, which may be as long as anybody likes."""
+    try:
+        return os.lseek(fd, offset, os.SEEK_DATA)
+    except OSError as e:
+        return size if e.errno == errno.ENXIO else offset  # nothing but a hole is left; or holes are not known here
 
 
 def size_of(path: str) -> Size | None:
