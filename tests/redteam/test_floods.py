@@ -34,6 +34,7 @@ from teamcli.timeline import EventLog
 from teamcli.tools.commands import MAX_BACKGROUND
 from teamcli.ui.headless import LARGEST_STDIN
 from tests.llm.calls import ask
+from tests.redteam.shared import made_once
 from tests.support.answers import Part, answer, blocks_of, result_text, tool_json, tool_results
 from tests.support.fake_api import FakeAPI, text, tool
 from tests.support.program import Program, Ran
@@ -126,7 +127,11 @@ CALLS: dict[str, tuple[Part, str]] = {
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return made_once(tmp_path_factory, "floods", lambda: make_all_calls(tmp_path_factory))
+
+
+def make_all_calls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     program = Program(tmp_path_factory.mktemp("work"), tmp_path_factory.mktemp("home"))
     make_hostile_tree(program.directory)
     with FakeAPI([answer(*(call for call, _ in CALLS.values())), text("still here")]) as api:
@@ -135,8 +140,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     assert ran.out == "still here\n", ran.err
     found = dict(zip(CALLS, map(result_text, tool_results(api.requests[1])), strict=True))
     attached = json.dumps(api.requests[0]["messages"])
-    yield {**found, "mentions": attached}
     remove_deep(program.directory)
+    return {**found, "mentions": attached}
 
 
 @pytest.mark.parametrize("name", CALLS)

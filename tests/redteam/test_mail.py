@@ -20,6 +20,7 @@ from teamcli.frames import framed
 from teamcli.team.bus import FileBus, Position
 from teamcli.team.line import MAX_LINE_BYTES
 from teamcli.team.message import Message, MessageType, frame
+from tests.redteam.shared import made_once
 from tests.support.answers import answer, blocks_of, result_text, tool_results
 from tests.support.fake_api import FakeAPI, text, tool
 from tests.support.program import Program
@@ -218,7 +219,11 @@ WORDS = "attack {n}: {pose}"
 
 
 @pytest.fixture(scope="module")
-def reading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[str]]]:
+def reading(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    return made_once(tmp_path_factory, "mail", lambda: let_the_lead_read(tmp_path_factory))
+
+
+def let_the_lead_read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """What the lead reads when all of it comes: lines from outside, a teammate's message, summary, role and result."""
     directory, home = tmp_path_factory.mktemp("work"), tmp_path_factory.mktemp("home")
     program = Program(directory, home)
@@ -250,7 +255,7 @@ def reading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list
         program.run("-p", "-c", "go on", *BYPASS)
     said = [b for m in script.requests["lead"][-1]["messages"] if m["role"] == "user" for b in blocks_of(m)]
     results = [result_text(b) for request in script.requests["lead"] for b in tool_results(request)]
-    yield {"blocks": [b["text"] for b in said if b["type"] == "text"], "results": results}
+    return {"blocks": [b["text"] for b in said if b["type"] == "text"], "results": results}
 
 
 @pytest.mark.parametrize("n", range(len(POSES)), ids=list(POSES))

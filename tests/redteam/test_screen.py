@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from teamcli.plain import neutralise, one_line
+from tests.redteam.shared import made_once
 from tests.support.answers import answer, status
 from tests.support.fake_api import FakeAPI, text, tool
 from tests.support.program import Program
@@ -89,11 +89,6 @@ def test_what_people_write_stays_as_it_is(words: str) -> None:
     assert neutralise(words) == words
 
 
-class Shown(NamedTuple):
-    program: Program
-    outputs: dict[str, str]
-
-
 LINES = """work
 /team
 /inbox
@@ -119,7 +114,11 @@ again
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return made_once(tmp_path_factory, "screen", lambda: show_everything(tmp_path_factory))
+
+
+def show_everything(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A team whose every word is hostile, seen through a pipe, from another shell and in `-p`."""
     program = Program(tmp_path_factory.mktemp("work"), tmp_path_factory.mktemp("home"))
     program.settings(
@@ -188,7 +187,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
         ran = program.run(*arguments)
         assert ran.code == 2, name
         outputs[name] = ran.out + ran.err
-    yield Shown(program, outputs)
+    return outputs
 
 
 PLACES = (
@@ -201,16 +200,16 @@ PLACES = (
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_nothing_that_drives_a_terminal_is_printed_by(shown: Shown, place: str) -> None:
-    assert drives(shown.outputs[place]) == []
-    assert shown.outputs[place].strip()
+def test_nothing_that_drives_a_terminal_is_printed_by(shown: dict[str, str], place: str) -> None:
+    assert drives(shown[place]) == []
+    assert shown[place].strip()
 
 
-def test_hostile_words_were_really_shown(shown: Shown) -> None:
+def test_hostile_words_were_really_shown(shown: dict[str, str]) -> None:
     """Or the looks above would prove nothing."""
     visible = neutralise(SEQUENCES["write to the clipboard"])
     for place in ("the REPL on a pipe", "-p", "teamcli inbox", "teamcli team", "teamcli log", "teamcli sessions"):
-        assert visible in shown.outputs[place] or "␛" in shown.outputs[place], place
+        assert visible in shown[place] or "␛" in shown[place], place
 
 
 MARKS = ("\x1b]52", "\x1b]0;owned", "\x1b]8;;http", "\x1bP", "\x1b[>0q", "\x1bc", "\x1b]1337", "\x1b]9;", "\x1b[?1003h")

@@ -12,7 +12,7 @@ import logging
 import os
 import stat
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -26,6 +26,7 @@ from teamcli.llm.faults import Faults
 from teamcli.logs import log_to
 from teamcli.masking import MASK, MaskedStream, Masks
 from teamcli.team.bus import load_key
+from tests.redteam.shared import made_once
 from tests.support.answers import Part, answer, result_text, status, thinking, tool_results
 from tests.support.fake_api import FakeAPI, text, tool
 from tests.support.program import Program
@@ -125,14 +126,14 @@ HOOK_EVENTS = ("PreToolUse", "PostToolUse", "UserPromptSubmit", "SessionStart", 
 
 
 class Ran(NamedTuple):
-    program: Program
+    directory: str
     requests: list[dict[str, Any]]
     results: dict[str, str]
     out: str
     err: str
 
     def read(self, pattern: str) -> str:
-        found = [path for path in self.program.directory.glob(pattern) if path.is_file()]
+        found = [path for path in Path(self.directory).glob(pattern) if path.is_file()]
         assert found, f"nothing is called {pattern}"
         return "\n".join(path.read_bytes().decode("utf-8", "replace") for path in found)
 
@@ -172,7 +173,11 @@ def prepare(program: Program) -> None:
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return Ran(**made_once(tmp_path_factory, "secrets", lambda: try_everything(tmp_path_factory)))
+
+
+def try_everything(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The whole run: every attack in one answer, then a model and a teammate that say the key themselves."""
     directory, home = tmp_path_factory.mktemp("work"), tmp_path_factory.mktemp("home")
     program = Program(directory, home)
@@ -197,7 +202,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
         prompt = f"Use {KEY} and look at @plain.txt"
         done = program.run("-p", prompt, *BYPASS, "--debug", "--output-format", "stream-json")
         results = dict(zip(names, map(result_text, tool_results(script.requests["lead"][1])), strict=True))
-        yield Ran(program, api.requests, results, done.out, done.err)
+    return Ran(str(directory), api.requests, results, done.out, done.err)._asdict()
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -245,7 +250,7 @@ def test_the_users_file_keeps_its_key(ran: Ran) -> None:
 
 
 def test_files_with_conversation_are_private(ran: Ran) -> None:
-    for path in (ran.program.directory / ".team").rglob("*"):
+    for path in (Path(ran.directory) / ".team").rglob("*"):
         if path.name != ".gitignore":
             assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
 
