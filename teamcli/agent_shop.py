@@ -33,10 +33,12 @@ from teamcli.agent.tool_calls import Permissions, Toolset
 from teamcli.cancel import CancelScope
 from teamcli.embedding import NOTHING_EMBEDDED, Embedding
 from teamcli.errors import ToolError
-from teamcli.files import AppendLog, Json, read_lines
+from teamcli.files import PRIVATE_DIR, AppendLog, Json, read_lines
+from teamcli.frames import framed, one_fact
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.client import connect
 from teamcli.llm.credentials import Endpoint
+from teamcli.llm.masked import MaskedModel
 from teamcli.llm.pricing import context_tokens
 from teamcli.llm.types import LLM, Preamble, Usage
 from teamcli.options import Options
@@ -66,9 +68,7 @@ if TYPE_CHECKING:
     from teamcli.subagents.manager import SubAgentManager
 
 MEMORY_DIR = "memory"
-SHORTEST_SECRET = 8
-"""A shorter one (`ollama`, say) is no secret, and masking it would garble ordinary text."""
-ROLES_SHOWN, ROLE_LENGTH = 30, 160
+ROLES_SHOWN, ROLE_LENGTH, ROLE_NAME_LENGTH = 30, 160, 1000
 REPEATABLE = ("send_message", "broadcast")
 """Calls that a restart may finish: their messages have ids that make a repeat harmless."""
 SAID_ONCE = frozenset(("read_inbox", "wait_for_message"))
@@ -238,7 +238,7 @@ class AgentShop:
         """What an agent must know of its team whatever it has forgotten."""
         requests = [f"  {request}" for request in self.team.waiting()]
         lines = [who, self.team.describe(), *(["Open requests:", *requests] if requests else [])]
-        return "<team>\n" + "\n".join(lines) + "\n</team>"
+        return framed("team", "\n".join(lines))
 
     def toolbox(self, name: str, history: History) -> Toolbox:
         workspace = self.workspace
@@ -360,21 +360,22 @@ class AgentShop:
             show_waiting,
             permits.on_change,
         )
-        secret = self.choices.endpoint.secret if self.choices.endpoint else ""
-        return Toolset(name, tools, permissions, emit, partial(redact, secret=secret), self.hooks)
+        return Toolset(name, tools, permissions, emit, self.hooks)
 
     def llm(self) -> LLM:
         if self.choices.embedding.llm is not None:
-            return self.choices.embedding.llm()
+            return MaskedModel(self.choices.embedding.llm())
         endpoint = self.choices.endpoint
         if endpoint is not None:
-            return connect(endpoint, self._backoff, self.choices.settings.retries)
+            return MaskedModel(connect(endpoint, self._backoff, self.choices.settings.retries))
         from teamcli.llm.offline import EmbeddedModel  # late: most starts do without it
 
         return EmbeddedModel()
 
     def _teammate_system(self, member: Member, role: Role | None, *appended: str) -> str:
-        base = TEAMMATE_PROMPT.format(name=member.name, role=member.role) + self._known_roles
+        base = (
+            TEAMMATE_PROMPT.format(name=member.name, role=one_fact(member.role, ROLE_NAME_LENGTH)) + self._known_roles
+        )
         return system_prompt(f"{base}\n\n{role.prompt}" if role else base, self.instructions, *appended)
 
     @cached_property
@@ -415,7 +416,7 @@ class AgentShop:
     def _archive(self, path: Path) -> None:
         if path.exists():
             archive = path.parent / "archive"
-            archive.mkdir(exist_ok=True)
+            archive.mkdir(exist_ok=True, mode=PRIVATE_DIR)
             path.rename(archive / f"{path.stem}.{time.time_ns()}.jsonl")
 
     def close_calls(self, agent: Agent) -> None:
@@ -429,7 +430,7 @@ class AgentShop:
 
 
 def _identity(member: Member) -> str:
-    return f"You are {member.name}, {member.role}, a teammate of the lead."
+    return f"You are {member.name}, {one_fact(member.role, ROLE_NAME_LENGTH)}, a teammate of the lead."
 
 
 def _repeat(agent: Agent, call: Json) -> Json | None:
@@ -476,7 +477,3 @@ def _calls_since(rows: list[Json]) -> int:
             count = 0
         count += row.get("kind") == "assistant" or bool(row.get("opening"))  # a summary is a model call too
     return count
-
-
-def redact(text: str, secret: str) -> str:
-    return text.replace(secret, "[the API key]") if len(secret) >= SHORTEST_SECRET else text

@@ -32,17 +32,27 @@ from teamcli.agent_shop import AgentShop, Choices
 from teamcli.cancel import CancelScope
 from teamcli.custom_commands import CustomCommands, command_dirs
 from teamcli.embedding import NOTHING_EMBEDDED, Embedding
-from teamcli.environment import MODEL, Environment, read_environment
+from teamcli.environment import MODEL, Environment, read_environment, secret_values
 from teamcli.errors import ConfigError, StateError, UnknownTeammate
-from teamcli.files import AppendLog
+from teamcli.files import AppendLog, Json
 from teamcli.llm.credentials import ClientChoice, Endpoint, find_endpoint
 from teamcli.llm.pricing import DEFAULT_MODEL, PRICES, cost
 from teamcli.llm.types import Usage
 from teamcli.logs import log_to
+from teamcli.masking import hide
 from teamcli.options import Options
-from teamcli.plain import neutralise
+from teamcli.plain import neutralise, one_line
 from teamcli.session import EMBEDDED, LEAD, LEAVING_SECONDS, OWN_MODEL, Fanout, Permits, Preferences, Session
-from teamcli.settings import HOOK_EVENTS, Settings, add_allow_rule, has_hooks, load_settings, loosens
+from teamcli.settings import (
+    HOOK_EVENTS,
+    Settings,
+    add_allow_rule,
+    hooked_commands,
+    hooks_digest,
+    hooks_in,
+    load_settings,
+    loosens,
+)
 from teamcli.skills import has_skills, skill_places
 from teamcli.state import LeadLock, TeamDir, lock_holder
 from teamcli.team.bus import FileBus, load_key
@@ -56,6 +66,7 @@ from teamcli.trust import Trusted, TrustStore, claim, home_dir
 from teamcli.ui import headless
 from teamcli.workspace import Workspace
 
+MAX_DIRECTORIES = 1000
 NO_SANDBOX = "`sandbox` is set to required, and this version has none: set it to auto or off in the settings"
 NO_KEY = (
     "No API key: a small embedded model is on, which follows plain words such as `run ls`."
@@ -75,11 +86,22 @@ class Place(NamedTuple):
     """What would be used if the user trusted the directory, in words."""
     notes: tuple[str, ...] = ()
     """What the user should know about that."""
+    hooks: str = ""
+    """The digest of the hooks in the directory's settings."""
 
     @property
     def is_stranger(self) -> bool:
         """Whether there is something to ask the user about: it brings more than was refused before."""
-        return bool(set(self.offers) - set(self.trusted.refused))
+        return bool(set(self._asked_about) - set(self.trusted.refused))
+
+    @property
+    def may_hook(self) -> bool:
+        """Whether the hooks in its settings are those that the user has trusted."""
+        return self.trusted.config and self.trusted.hooks == self.hooks
+
+    @property
+    def _asked_about(self) -> tuple[str, ...]:
+        return self.offers if self.may_hook else (*self.offers, *filter(None, (self.hooks,)))
 
     @property
     def brings_config(self) -> bool:
@@ -94,7 +116,7 @@ class Place(NamedTuple):
         Raises: ConfigError
         """
         state = self.trusted.state or not self.team.has_state
-        return self._remember(self.trusted._replace(state=state, refused=self.offers))
+        return self._remember(self.trusted._replace(state=state, refused=self._asked_about))
 
     def trust(self) -> Place:
         """The same place, trusted from now on.
@@ -102,7 +124,7 @@ class Place(NamedTuple):
         Raises: ConfigError
         """
         endpoint = self.environment.untrusted_endpoint or self.trusted.endpoint
-        return self._remember(self.trusted._replace(config=True, state=True, endpoint=endpoint))
+        return self._remember(self.trusted._replace(config=True, state=True, endpoint=endpoint, hooks=self.hooks))
 
     def _remember(self, trusted: Trusted) -> Place:
         self.team.prepare()
@@ -123,24 +145,41 @@ def look_around(directory: Path, home: Path | None = None, trusted: Trusted | No
     team = TeamDir.of(directory)
     trusted = trusted or TrustStore(home).of(directory, team)
     environment = read_environment(os.environ, directory / ".env", trusted.endpoint)
+    hide(environment.secrets)
     offers = []
     if environment.untrusted_endpoint:
         offers.append(f"an endpoint in .env: {environment.untrusted_endpoint} would receive your requests and key")
+    files = (team.settings, team.local_settings)
+    hooks = [hooks_in(path) for path in files]
+    digest = hooks_digest(*hooks)
+    if not trusted.config or trusted.hooks != digest:
+        offers += [_hooks_offer(path, found, trusted) for path, found in zip(files, hooks, strict=True) if found]
     if not trusted.config:
-        files = (team.settings, team.local_settings)
         offers += [f"settings in .team/{path.name} that loosen or redirect" for path in files if loosens(path)]
-        offers += [f"hooks in .team/{path.name}, which run commands by themselves" for path in files if has_hooks(path)]
         roles = (team.root / "agents", directory / ".claude" / "agents")
-        offers += [f"roles for teammates in {path.relative_to(directory)}" for path in roles if any(path.glob("*.md"))]
+        offers += [f"roles for teammates in {path.relative_to(directory)}" for path in roles if _brings(path, ".md")]
         commands = command_dirs(directory, home, trusted=True)
-        offers += [f"commands in {path.relative_to(directory)}" for path in commands[:-1] if any(path.rglob("*.md"))]
+        offers += [f"commands in {path.relative_to(directory)}" for path in commands[:-1] if _brings(path, ".md")]
         skills = skill_places(directory, home, trusted=True)
         offers += [f"skills in {place.shown}" for place in skills if place.root and has_skills(place.path)]
-        memory = team.root / "memory"
-        offers += ["memory of roles in .team/memory"] if any(path.is_file() for path in memory.rglob("*")) else []
+        offers += ["memory of roles in .team/memory"] if _brings(team.root / "memory") else []
     if team.has_state and not trusted.state:
         offers.append("a team and conversations in .team/ that were not made here")
-    return Place(directory, team, home, trusted, environment, tuple(offers))
+    return Place(directory, team, home, trusted, environment, tuple(offers), hooks=digest)
+
+
+def _hooks_offer(path: Path, hooks: Json, trusted: Trusted) -> str:
+    changed = ", new or changed since you trusted this directory" if trusted.config else ""
+    commands = "; ".join(f"`{one_line(command, 100)}`" for command in hooked_commands(hooks))
+    return one_line(f"hooks in .team/{path.name}{changed}, which run commands by themselves: {commands}", 400)
+
+
+def _brings(directory: Path, suffix: str = "") -> bool:
+    """Whether there is such a file below a directory. One that goes on for ever is worth a question as well."""
+    for count, (_, _, names) in enumerate(os.walk(directory)):  # follows no links
+        if count >= MAX_DIRECTORIES or any(name.endswith(suffix) for name in names):
+            return True
+    return False
 
 
 def run_headless(options: Options) -> int:
@@ -210,7 +249,9 @@ def read_settings(place: Place, given: Mapping[str, Any] = MappingProxyType({}))
     Raises: ConfigError
     """
     team = place.team
-    return load_settings(place.home / "settings.json", team.settings, team.local_settings, place.trusted.config, given)
+    return load_settings(
+        place.home / "settings.json", team.settings, team.local_settings, place.trusted.config, place.may_hook, given
+    )
 
 
 def choose_endpoint(options: Options, place: Place, settings: Settings) -> Endpoint | None:
@@ -387,7 +428,9 @@ class _Builder:
             place = {"cwd": str(choices.workspace.root), "permission_mode": str(permits.policy.mode)}
             return {"session_id": session.id, "transcript_path": str(transcripts / f"{agent}.jsonl"), **place}
 
-        host = CommandHost(os.environ, owns_process=self.embedding is None)
+        hidden = choices.settings.hidden_variables
+        hide(secret_values(os.environ, hidden))
+        host = CommandHost(os.environ, hidden, owns_process=self.embedding is None)
         undo.callback(host.close)
         journal = Journal(AppendLog(team_dir.events, durable=False), tell)
         undo.callback(journal.close)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from teamcli.plain import one_line
 from teamcli.workspace import TEAM_DIR
 
 MAX_FILES = 1000
+MAX_DIRECTORIES = 1000
 DESCRIPTION_LIMIT = 100
 # Compiled at their first use, as most starts do without.
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}(:[A-Za-z0-9][A-Za-z0-9_-]{0,63})*"
@@ -143,7 +145,7 @@ def argument_hint(matter: FrontMatter, text: str) -> str:
 
 
 def _files(directory: Path) -> Iterator[Path]:
-    for parent, directories, names in os.walk(directory):  # follows no links to directories
+    for parent, directories, names in islice(os.walk(directory), MAX_DIRECTORIES):  # follows no links to directories
         directories.sort()
         yield from (Path(parent, name) for name in sorted(names) if name.endswith(".md"))
 

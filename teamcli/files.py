@@ -27,6 +27,7 @@ VERSION = 1
 PRIVATE_FILE = 0o600
 PRIVATE_DIR = 0o700
 LARGEST_DOCUMENT = 5_000_000
+LARGEST_LINE = 64_000_000
 _TAIL_CHUNK = 64 * 1024
 _as_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -42,7 +43,7 @@ def write_atomic(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
     Raises: StateError
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
         fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     except OSError as e:
         raise StateError(cannot("write", path, e)) from e
@@ -73,6 +74,20 @@ def open_private(path: Path, flags: int) -> int:
         os.close(fd)
         raise StateError(f"{path} is not a regular file; remove it")
     return fd
+
+
+def have_private_directory(directory: Path) -> None:
+    """Make a directory of the user's own, or close one that stands open to others.
+
+    Raises: StateError
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
+        found = directory.stat()
+        if found.st_uid == os.geteuid() and found.st_mode & 0o077:
+            directory.chmod(PRIVATE_DIR)
+    except OSError as e:
+        raise StateError(cannot("make", directory, e)) from e
 
 
 def write_json(path: Path, value: Json) -> None:
@@ -186,15 +201,25 @@ def read_lines(path: Path) -> Iterator[tuple[int, Json | None]]:
     Raises: StateError
     """
     try:
-        with path.open("rb") as file:
-            offset = 0
-            for line in file:
-                if not line.endswith(b"\n"):
-                    return
-                yield offset, decode_line(line)
-                offset += len(line)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return
+    except OSError as e:
+        raise StateError(cannot("read", path, e)) from e
+    try:
+        with os.fdopen(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):  # a FIFO would never end
+                raise StateError(f"{path} is not a regular file; remove it")
+            offset = 0
+            while line := file.readline(LARGEST_LINE):
+                start, is_whole = offset, len(line) < LARGEST_LINE
+                offset += len(line)
+                while len(line) == LARGEST_LINE and not line.endswith(b"\n"):
+                    line = file.readline(LARGEST_LINE)
+                    offset += len(line)
+                if not line.endswith(b"\n"):
+                    return
+                yield start, decode_line(line) if is_whole else None
     except OSError as e:
         raise StateError(cannot("read", path, e)) from e
 

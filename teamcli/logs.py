@@ -1,4 +1,7 @@
-"""teamcli's own log, for the person who wonders what went wrong. Never on the terminal; made with its first record."""
+"""teamcli's own log, for the person who wonders what went wrong. Never on the terminal; made with its first record.
+
+No key gets into it, whatever an exception says.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path
 
 from teamcli.errors import StateError
 from teamcli.files import PRIVATE_DIR, open_private
+from teamcli.masking import masked
 
 SIZE_LIMIT = 5_000_000
 
@@ -28,7 +32,7 @@ class _LateFile(logging.Handler):
         except (OSError, StateError):
             return  # a log that cannot be written must not become the problem
         with os.fdopen(fd, "w", encoding="utf-8", errors="replace") as file:
-            file.write(self.format(record) + "\n")
+            file.write(masked(self.format(record)) + "\n")
 
 
 def log_to(directory: Path, debug: bool) -> None:

@@ -3,17 +3,44 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TextIO
 
+from teamcli.masking import masked
+
 _KEPT = "\n\t"
-# C0 controls have visible twins at U+2400; DEL, C1 controls and the bidirectional overrides show as their code.
+# C0 controls have visible twins at U+2400. What else would drive a terminal, turn text around or hide in it shows as
+# its code: DEL and C1 controls, bidirectional marks and overrides, line separators, characters of no width. The two
+# joiners stay, for without them several scripts and many an emoji fall apart.
 _SIGNS = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in _KEPT}
-_SIGNS |= {code: f"<{code:02x}>" for code in (*range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+_CODED = (
+    *range(0x7F, 0xA0),
+    *(0xAD, 0x61C, 0x180E, 0x200B, 0x200E, 0x200F, 0xFEFF),
+    *range(0x2028, 0x202F),
+    *range(0x2060, 0x2070),
+    *range(0xFFF9, 0xFFFC),
+    *range(0xE0000, 0xE0080),
+)
+_SIGNS |= {code: f"<{code:02x}>" for code in _CODED}
+# Marks that stack on one character: a few are a language, dozens cover the lines above and below.
+_STACKING = r"[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
+_TOO_MANY_STACKED = rf"({_STACKING}{{6}}){_STACKING}+"
 
 
 def neutralise(text: str) -> str:
     """No sequence in the result can move the cursor, set the title or pose as another line."""
-    return text.replace("\r\n", "\n").translate(_SIGNS)
+    text = masked(text).replace("\r\n", "\n")
+    if text.isascii() and text.isprintable():
+        return text
+    return re.sub(_TOO_MANY_STACKED, r"\1", text.translate(_SIGNS))
+
+
+def neutralised_on(before: str, text: str) -> tuple[str, str]:
+    """A piece of a text that streams in, and what to hand over as `before` with the next: marks may pile up over
+    pieces, too."""
+    whole = neutralise(before + text)
+    end = re.search(rf"{_STACKING}*\Z", whole)
+    return whole[len(before) :], end[0] if end else ""
 
 
 def one_line(text: str, limit: int = 200) -> str:

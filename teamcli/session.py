@@ -25,7 +25,9 @@ from teamcli.cancel import CancelScope
 from teamcli.custom_commands import CustomCommands
 from teamcli.errors import Cancelled, PromptBlocked, UsageError
 from teamcli.files import AppendLog
+from teamcli.frames import framed
 from teamcli.llm.types import Block, Usage
+from teamcli.masking import masked_value
 from teamcli.skills import Skill
 from teamcli.state import LeadLock, TeamDir
 from teamcli.team.lead import Lead
@@ -87,6 +89,7 @@ class Fanout:
             self._concerned = {}
 
     def __call__(self, event: Event) -> None:
+        event = masked_value(event)
         with self._lock:
             for consumer in self._consumers_of(type(event)):
                 try:
@@ -217,8 +220,8 @@ class Session:
         Raises: ConfigError
         """
         name = add_instruction(self.workspace.root, line)
-        harmless = line.replace("</note", "<\\/note")
-        self._news.append(text_block(f"<note>The user has added to the instructions in {name}: {harmless}</note>"))
+        words = f"The user has added to the instructions in {name}: {line}"
+        self._news.append(text_block(framed("note", words, "", "")))
         return f"Added to {name}: {line}"
 
     def take_back(self) -> str | None:
@@ -370,4 +373,4 @@ class Session:
         """Who is there already, for a lead that begins afresh beside them."""
         if self.lead.agent.conversation.messages or not self.has_team_tools or not self.team.roster.members():
             return []
-        return [text_block(f"<team>\n{self.team.describe()}\n</team>")]
+        return [text_block(framed("team", self.team.describe()))]

@@ -6,6 +6,8 @@ files only the `ask` and `deny` rules count.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -114,6 +116,8 @@ class Settings(NamedTuple):
     """Edit at the prompt as in vi."""
     notify: Literal["off", "bell", "desktop"] = "bell"
     """How the terminal calls the user: a question waits, or the team is done after more than a moment."""
+    hidden_variables: tuple[str, ...] = ()
+    """Names, or patterns like `AWS_*`, of variables that commands and hooks must not see."""
     durable: bool = True
     """Wait for the disk at each step, so that even a power cut loses nothing."""
 
@@ -239,6 +243,7 @@ _check = _made_of(
     stuck_after_seconds=_seconds,
     prices=_each(_made_of(Price, ("input", "output"), input=_dollars, output=_dollars)),
     hooks=_each(_list_of(_HOOK_GROUP)),
+    hidden_variables=_RULES,
     durable=_flag,
     vi_mode=_flag,
     notify=_one_of("off", "bell", "desktop"),
@@ -249,15 +254,24 @@ LOOSENING = "all but its ask and deny rules"
 
 
 def load_settings(
-    user: Path, project: Path, local: Path, trusted: bool, given: Mapping[str, Any] = MappingProxyType({})
+    user: Path,
+    project: Path,
+    local: Path,
+    trusted: bool,
+    may_hook: bool = True,
+    given: Mapping[str, Any] = MappingProxyType({}),
 ) -> Settings:
     """Those of the files, and above them those that a program has `given`.
+
+    `may_hook` says whether the project's hooks are those that the user has trusted.
 
     Raises: ConfigError, naming the file and the field
     """
     merged: Json = {}
     for path, may_loosen in ((user, True), (project, trusted), (local, trusted)):
         raw = read_settings_file(path, may_be_link=path is user)
+        if path is not user and not may_hook:
+            raw.pop("hooks", None)
         merged = _merge(merged, raw if may_loosen else _tightening(raw))
     try:
         _check(dict(given), "")
@@ -291,12 +305,24 @@ def loosens(path: Path) -> bool:
     return bool(raw) and raw != _tightening(raw)
 
 
-def has_hooks(path: Path) -> bool:
-    """Whether a settings file would run commands by itself.
+def hooks_in(path: Path) -> Json:
+    """What a settings file would run by itself, by event; empty where it runs nothing.
 
     Raises: ConfigError
     """
-    return bool(read_settings_file(path).get("hooks"))
+    hooks: Json = read_settings_file(path).get("hooks") or {}
+    return {event: groups for event, groups in hooks.items() if groups}
+
+
+def hooked_commands(hooks: Json) -> list[str]:
+    """The commands of hooks as they stand in a file that was checked."""
+    return [str(hook["command"]) for groups in hooks.values() for group in groups for hook in group["hooks"]]
+
+
+def hooks_digest(*files: Json) -> str:
+    """What is the same as long as no hook of these files is added, changed or removed; empty without any."""
+    text = json.dumps(files, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest() if any(files) else ""
 
 
 def add_allow_rule(path: Path, rule: str) -> None:
@@ -318,7 +344,7 @@ def _tightening(raw: Json) -> Json:
     return {"permissions": kept} if kept else {}
 
 
-_ADDING = frozenset(("allow", "ask", "deny", *HOOK_EVENTS))
+_ADDING = frozenset(("allow", "ask", "deny", "hidden_variables", *HOOK_EVENTS))
 """Lists that add up over all files."""
 
 

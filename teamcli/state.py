@@ -29,6 +29,7 @@ GITIGNORE = """\
 !memory/**
 """
 LOOK_TRIES, LOOK_SECONDS = 10, 0.02
+_TOKEN_LENGTH = 100
 _STATE = ("config.json", "inbox", "transcripts", "events.jsonl")
 
 
@@ -71,7 +72,7 @@ class TeamDir:
         Raises: StateError
         """
         try:
-            for directory in (self.root, self.transcripts, self.logs, self.inbox):
+            for directory in (self.root, self.transcripts, self.logs, self.inbox, self.inbox / "archive"):
                 if directory.is_symlink():  # a cloned repository could point it anywhere
                     raise StateError(f"{directory} is a symbolic link; remove it, or use --no-team")
             self.root.mkdir(mode=PRIVATE_DIR, exist_ok=True)
@@ -96,9 +97,11 @@ class TeamDir:
 
     def read_owner_token(self) -> str:
         try:
-            return self.owner_token.read_text(encoding="utf-8", errors="replace")
-        except OSError:
+            fd = open_private(self.owner_token, os.O_RDONLY)
+        except StateError:
             return ""
+        with os.fdopen(fd, encoding="utf-8", errors="replace") as file:
+            return file.read(_TOKEN_LENGTH)
 
 
 class LeadLock:

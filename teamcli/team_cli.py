@@ -21,9 +21,11 @@ from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
 
 from teamcli.agent.transcript import read_marks
+from teamcli.environment import secret_values
 from teamcli.errors import StateError, UsageError
 from teamcli.files import Json
 from teamcli.mail import Mail, count_unread, look_into, mail_table
+from teamcli.masking import hide
 from teamcli.options import ExitStatus
 from teamcli.overview import LeadState, Overview
 from teamcli.plain import has_colour, neutralise
@@ -160,6 +162,7 @@ class _Place:
     @classmethod
     def here(cls) -> _Place:
         """Raises: StateError."""
+        hide(secret_values(os.environ))
         directory = TeamDir.of(Path.cwd())
         for path in (directory.root, directory.inbox, directory.transcripts):
             if path.is_symlink():  # it could lead anywhere, and `send` would write there

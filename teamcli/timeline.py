@@ -18,6 +18,7 @@ from teamcli.team.message import LEAD
 TEXT_LIMIT = 160
 NAME_WIDTH = 8
 _TAIL_BYTES = 256 * 1024
+_LONGEST_PIECE = 1_000_000
 _COLUMNS = (Column("WHEN", "dim"), Column("WHO", "name"), Column("WHAT", shrinks=True))
 _HOUSEKEEPING = ("answer", "turn_started", "turn_ended")
 
@@ -123,9 +124,9 @@ class EventLog:
         if os.fstat(self._file.fileno()).st_size < self._file.tell():
             self._file.seek(0)
             self._unfinished = b""
-        for piece in self._file:
+        while piece := self._file.readline(_LONGEST_PIECE):
             line = self._unfinished + piece
-            self._unfinished = b"" if line.endswith(b"\n") else line
+            self._unfinished = b"" if line.endswith(b"\n") else line[-_LONGEST_PIECE:]  # more is no event of ours
             if not self._unfinished and (row := decode_line(line)) is not None:
                 yield row
 

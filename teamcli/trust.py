@@ -1,8 +1,9 @@
 """Which directories the user trusts, kept in the user's home: no file of a project can vouch for itself.
 
 An entry counts only while the token in the directory's `.team/` matches it, so a cloned or copied directory starts as a
-stranger. What was not there when teamcli first ran in a directory was put there by its user and needs no question; an
-endpoint from `.env` is trusted by its address, so that another one is asked about again.
+stranger. What was not there when teamcli first ran in a directory was put there by its user and needs no question; but
+an endpoint from `.env` is trusted by its address and hooks by their text, so that others are asked about again: a pull
+can change both.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from teamcli.errors import ConfigError, StateError
-from teamcli.files import read_json, write_json
+from teamcli.files import have_private_directory, read_json, write_json
 from teamcli.state import TeamDir
 
 
@@ -34,6 +35,8 @@ class Trusted(NamedTuple):
     """Conversations and mail under `.team/`."""
     endpoint: str = ""
     """The endpoint in `.env`."""
+    hooks: str = ""
+    """The digest of the hooks in the directory's settings; others are asked about again."""
     token: str = ""
     refused: tuple[str, ...] = ()
     """What the user was asked about and said no to."""
@@ -45,6 +48,7 @@ class Trusted(NamedTuple):
             raw.get("config") is True,
             raw.get("state") is True,
             str(raw.get("endpoint", "")),
+            str(raw.get("hooks", "")),
             str(raw.get("token", "")),
             tuple(map(str, refused)) if isinstance(refused, list) else (),
         )
@@ -70,12 +74,24 @@ class TrustStore:
         trusted = trusted._replace(token=trusted.token or secrets.token_hex(16))
         team.write_owner_token(trusted.token)
         directories = {**self._directories(), str(directory): trusted._asdict()}
+        have_private_directory(self._path.parent)
         write_json(self._path, {"v": 1, "directories": directories})
         return trusted
 
     def _directories(self) -> dict[str, Any]:
+        _refuse_open_to_others(self._path)
         raw = (read_json(self._path, may_be_link=True) or {}).get("directories")
         return raw if isinstance(raw, dict) else {}
+
+
+def _refuse_open_to_others(path: Path) -> None:
+    """Raises: StateError, where other users could have trusted a directory in this one's name."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # not there; or the reading says it
+        return
+    if mode & 0o022:
+        raise StateError(f"{path} can be changed by other users: look at it, then close it with chmod 600")
 
 
 def claim(

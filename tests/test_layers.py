@@ -15,7 +15,8 @@ import teamcli
 PACKAGE = Path(teamcli.__file__).parent
 
 LAYERS = """
-    errors cancel aside files front_matter plain table streams logs options workspace state settings environment trust
+    errors cancel aside masking frames files front_matter plain table streams logs options
+    workspace state settings environment trust
     llm
     agent
     tools

@@ -16,6 +16,7 @@ from typing import Any
 from teamcli.agent.compaction import COMPACTION, Compaction
 from teamcli.files import AppendLog, Json
 from teamcli.llm.types import Block, Message, Reply, Usage
+from teamcli.masking import masked_value
 
 NOT_RUN_CALL = "Not run: the turn was interrupted before this call began."
 INTERRUPTED_CALL = "Interrupted: this call was stopped before it finished; what it had done so far was not undone."
@@ -114,6 +115,7 @@ class Conversation:
         """
         if not content:
             return
+        content = masked_value(content)
         content = answer_calls(open_calls(self.messages[-1]) if self.messages else [], content, NOT_RUN_CALL)
         row: Json = {"kind": "user", "ts": time.time(), "content": list(content)}
         if marks:
@@ -156,7 +158,7 @@ class Conversation:
 
         Raises: StateError
         """
-        self._log.append({"ts": time.time(), **row})
+        self._log.append({"ts": time.time(), **masked_value(row)})
 
     def take_up(self, history: History) -> None:
         """Go on with another conversation. The caller has begun its session in the transcript."""

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from teamcli.cancel import CancelScope
+from teamcli.frames import framed
 
 PRE_TOOL_USE = "PreToolUse"
 POST_TOOL_USE = "PostToolUse"
@@ -80,5 +81,4 @@ NO_HOOKS: Hooks = _NoHooks()
 
 def hook_note(event: str, words: str) -> str:
     """What a hook tells the model, in a frame that nothing in it can close."""
-    harmless = words.replace("</note", "<\\/note")
-    return f"<note>\nThe user's {event} hook says:\n{harmless}\n</note>"
+    return framed("note", f"The user's {event} hook says:\n{words}")

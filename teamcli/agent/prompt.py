@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from teamcli.errors import ConfigError
+from teamcli.frames import one_fact, without_end
+from teamcli.masking import masked
 
 INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md")
 INSTRUCTION_LIMIT = 40_000
+PATH_LIMIT = 4096
 FACTS_FRAME = "<environment>"
 
 LEAD_PROMPT = """\
@@ -69,9 +72,11 @@ need and go on with what is possible.
 def system_prompt(base: str, instructions: Iterable[tuple[str, str]], *appended: str) -> str:
     """The system prompt with the project's and the user's instructions, given as (source, text)."""
     parts = [base]
-    parts += [f'<instructions source="{source}">\n{text}\n</instructions>' for source, text in instructions]
+    for source, text in instructions:
+        harmless = without_end("instructions", text)
+        parts.append(f'<instructions source="{source}">\n{harmless}\n</instructions>')
     parts += filter(None, appended)
-    return "\n\n".join(parts)
+    return masked("\n\n".join(parts))
 
 
 class Instructions(NamedTuple):
@@ -149,10 +154,10 @@ def environment_facts(workspace: Path) -> str:
     """What an agent should know of its place and time, framed; goes at the end of a user message."""
     branch = git_branch(workspace)
     facts = [
-        f"workspace: {workspace}",
+        f"workspace: {one_fact(str(workspace), PATH_LIMIT)}",
         f"platform: {os.uname().sysname} {os.uname().release}",
         f"date: {time.strftime('%Y-%m-%d')}",
-        f"git branch: {branch}" if branch else "not a git repository",
+        f"git branch: {one_fact(branch)}" if branch else "not a git repository",
     ]
     return FACTS_FRAME + "\n" + "\n".join(facts) + "\n</environment>"
 

@@ -43,11 +43,15 @@ from teamcli.agent.tool import (
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, TeamcliError, ToolError
 from teamcli.llm.types import Block
+from teamcli.masking import masked, masked_value
 
 logger = logging.getLogger(__name__)
 
 RESULT_LIMIT = 100_000
 """Characters of one result: the last guard, above what any tool keeps to by itself."""
+MAX_CALLS, MAX_CALLS_AT_ONCE = 200, 32
+"""Of one answer."""
+TOO_MANY_CALLS = f"Not run: one answer may make {MAX_CALLS} calls at most. Make the others in your next answers."
 NOT_RUN = ToolOutput(NOT_RUN_CALL, is_error=True)
 _NOT_ASKED = Reply(Consent.NOBODY)
 CUT_CALL = "Your answer was cut off before this call was complete, so it was not run. Make a shorter call, or several."
@@ -92,7 +96,9 @@ class Permissions:
 
         decision, reply = judge(), _NOT_ASKED
         while decision.verdict is Verdict.ASK:
-            reply = self._ask_person(Question(agent, tool, call.display, decision.rule), judge, cancel, emit)
+            reply = self._ask_person(
+                Question(agent, tool, masked_value(call.display), decision.rule), judge, cancel, emit
+            )
             if reply.consent is not Consent.CHANGED:
                 break
             decision = judge()
@@ -152,13 +158,12 @@ class Toolset:
     tools: Mapping[str, AnyTool]
     permissions: Permissions
     emit: Emit
-    redact: Callable[[str], str] = str
-    """Masks the user's key, should a result contain it."""
     hooks: Hooks = NO_HOOKS
 
     def run(self, calls: Sequence[Block], cut: frozenset[str], cancel: CancelScope) -> Results:
         """Run the calls of one answer; each gets one result, whatever happens."""
-        pending = [_Call(block) for block in calls]
+        pending = [_Call(block) for block in calls[:MAX_CALLS]]
+        refused = [_Call(block, output=_failed(ToolError(TOO_MANY_CALLS))) for block in calls[MAX_CALLS:]]
         for call in pending:
             self._prepare(call, cut)
         for position, call in enumerate(pending):
@@ -168,7 +173,7 @@ class Toolset:
             self._execute(pending[0], cancel)
         else:
             self._execute_together(pending, cancel)
-        return Results.of(pending)
+        return Results.of([*pending, *refused])
 
     def run_for_user(self, name: str, raw: object, cancel: CancelScope) -> ToolOutput:
         """Run one call that the user's own words ask for.
@@ -178,7 +183,7 @@ class Toolset:
         prepared = self.tools[name].prepare(raw)
         self.permissions.refuse_denied(name, prepared)
         output = prepared.run(cancel, lambda text: None)
-        return output._replace(content=self.redact(output.content))
+        return output._replace(content=masked(output.content))
 
     def _prepare(self, call: _Call, cut: frozenset[str]) -> None:
         call.prepared = None
@@ -195,13 +200,26 @@ class Toolset:
             call.output = _failed(e)
 
     def _execute_together(self, calls: Sequence[_Call], cancel: CancelScope) -> None:
+        """They begin in call order, so that none waits for one that has no thread yet."""
+        waiting = iter(calls)
+        taking = threading.Lock()
+
+        def work() -> None:
+            while True:
+                with taking:
+                    call = next(waiting, None)
+                if call is None:
+                    return
+                self._execute(call, cancel)
+
         threads = [
-            threading.Thread(target=self._execute, args=(call, cancel), name=f"{self.agent}:{call.name}", daemon=True)
-            for call in calls
+            threading.Thread(target=work, name=f"{self.agent}:{call.name}", daemon=True)
+            for call in calls[:MAX_CALLS_AT_ONCE]
         ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
+        started = [thread for thread in threads if _could_start(thread)]
+        if not started:
+            work()
+        for thread in started:
             thread.join()
 
     def _execute(self, call: _Call, cancel: CancelScope) -> None:
@@ -224,7 +242,7 @@ class Toolset:
             logger.exception("%s failed", call.name)
             call.output = _failed(e)
         finally:
-            call.output = call.output._replace(content=self.redact(call.output.content))
+            call.output = call.output._replace(content=masked(call.output.content))
             call.finished.set()
         display = call.prepared.display if call.prepared else display  # a hook may have changed it
         shown, content, is_error = call.output.display or display, call.output.content, call.output.is_error
@@ -266,7 +284,7 @@ class Toolset:
         """The result, with what hooks say of it beside it."""
         if not self.hooks.concern(POST_TOOL_USE, call.name):
             return output
-        response = {"content": self.redact(output.content), "is_error": output.is_error}
+        response = {"content": masked(output.content), "is_error": output.is_error}
         try:
             ruling = self.hooks.fire(self._event(POST_TOOL_USE, call, tool_response=response), cancel)
         except Cancelled:  # the call itself is done, and its result stands
@@ -377,6 +395,14 @@ def cut_middle(text: str, limit: int = RESULT_LIMIT) -> str:
         return text or "(no output)"
     half = limit // 2
     return f"{text[:half]}\n[... {len(text) - 2 * half:,} characters left out ...]\n{text[-half:]}"
+
+
+def _could_start(thread: threading.Thread) -> bool:
+    try:
+        thread.start()
+    except RuntimeError:  # the system has no more for us: those that run do the work
+        return False
+    return True
 
 
 def _failed(error: Exception) -> ToolOutput:

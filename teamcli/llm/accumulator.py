@@ -7,17 +7,19 @@ through a tool costs no more per byte than a small one.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from teamcli.errors import ServerFault
+from teamcli.errors import ModelError, ServerFault
 from teamcli.llm.types import Block, CallStarted, Reply, StreamEvent, TextArrived, ThinkingArrived, Usage
 
 _THINKING = ("thinking", "redacted_thinking")
 _SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 _CALLS = ("tool_use", *_SERVER_CALLS)
 _INPUT = "input"
+LARGEST_ANSWER, BLOCK_SIZE = 64_000_000, 1000
+DEEPEST = 100
 
 _STRING_DELTAS = {
     "text_delta": ("text", "text"),
@@ -52,9 +54,24 @@ class _OpenBlock:
 
 def _parsed_input(text: str) -> object:
     try:
-        return json.loads(text, parse_constant=_refuse_constant) if text.strip() else {}
+        value = json.loads(text, parse_constant=_refuse_constant) if text.strip() else {}
     except (ValueError, RecursionError):
         return None
+    return None if is_deep(value) else value
+
+
+def is_deep(value: object) -> bool:
+    """Whether lists and objects are nested so deeply that who walks through them might not come back."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [item for each in level if isinstance(each, dict | list) for item in _items(each)]
+        if not level:
+            return False
+    return True
+
+
+def _items(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
 
 
 def _refuse_constant(name: str) -> None:
@@ -70,6 +87,7 @@ class Accumulator:
         self._model = ""
         self._stop_reason = ""
         self._has_ended = False
+        self._size = 0
         self._handlers: dict[str, Callable[[dict[str, Any]], StreamEvent | None]] = {
             "content_block_delta": self._delta,
             "content_block_start": self._block_start,
@@ -127,6 +145,9 @@ class Accumulator:
     def _block_start(self, event: dict[str, Any]) -> StreamEvent | None:
         start = event["content_block"]
         kind = start["type"]
+        self._count(BLOCK_SIZE)
+        if is_deep(start):
+            raise TypeError("content_block")
         self._blocks[event["index"]] = _OpenBlock(start)
         if kind == "tool_use":
             _string(start, "id")
@@ -143,10 +164,17 @@ class Accumulator:
             return None
         source, target = _STRING_DELTAS[kind]
         piece = _string(delta, source)
+        self._count(len(piece))
         block.pieces.setdefault(target, []).append(piece)
         if kind == "text_delta":
             return TextArrived(piece)
         return ThinkingArrived(piece) if kind == "thinking_delta" else None
+
+    def _count(self, size: int) -> None:
+        """Raises: ModelError, for an answer that does not end."""
+        self._size += size
+        if self._size > LARGEST_ANSWER:
+            raise ModelError(f"The endpoint's answer does not end: it has more than {LARGEST_ANSWER:,} characters.")
 
     def _block_stop(self, event: dict[str, Any]) -> None:
         self._blocks[event["index"]].is_complete = True

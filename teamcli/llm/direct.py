@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from teamcli import __version__
 from teamcli.cancel import CancelScope
+from teamcli.errors import ModelError
 from teamcli.llm.connection import Connection, Connections, NotConnected, Timeouts
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.faults import Faults, refuse_unless_stream
@@ -22,6 +23,8 @@ from teamcli.llm.types import Request
 if TYPE_CHECKING:
     import httpx2
 
+LARGEST_STREAM = 256_000_000
+"""Bytes of one answer, with all that is around its text."""
 API_VERSION = "2026-10-21"
 
 
@@ -92,7 +95,11 @@ class DirectTransport:
         try:
             is_plain = "content-encoding" not in response.headers
             chunks = response.iter_raw() if is_plain else response.iter_bytes()
+            size = 0
             for chunk in chain(chunks, (END_OF_EVENT,)):
+                size += len(chunk)
+                if size > LARGEST_STREAM:
+                    raise ModelError(f"The endpoint's answer does not end: it has more than {LARGEST_STREAM:,} bytes.")
                 for event in parser.feed(chunk):
                     if event["type"] == "error":
                         raise self._faults.from_event(event, model)

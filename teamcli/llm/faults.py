@@ -28,6 +28,7 @@ from teamcli.errors import (
     WrongEndpoint,
 )
 from teamcli.llm.credentials import BASE_URL, Endpoint
+from teamcli.masking import Masks, masked
 
 if TYPE_CHECKING:
     import httpx2
@@ -98,9 +99,7 @@ class Faults:
 
     def clean(self, text: str) -> str:
         """One short line without control characters and secrets."""
-        for secret in (self.endpoint.secret, *(value for _, value in self.endpoint.headers)):
-            if len(secret) >= 8:
-                text = text.replace(secret, "***")
+        text = Masks((self.endpoint.secret, *(value for _, value in self.endpoint.headers))).masked(masked(text))
         line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
         return line if len(line) <= LONGEST_DETAIL else line[: LONGEST_DETAIL - 1] + "…"
 

@@ -9,8 +9,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from teamcli.errors import ServerFault
+from teamcli.errors import ModelError, ServerFault
 
+LARGEST_EVENT = 16_000_000
 END_OF_EVENT = b"\n\n"
 """Fed after the last chunk, it ends an event whose closing empty line was forgotten."""
 
@@ -36,6 +37,10 @@ class EventParser:
         # A carriage return at the very end may be one half of CRLF: it waits for what follows.
         whole = max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1
         self._rest = data[whole:]
+        if len(self._rest) + sum(map(len, self._data)) > LARGEST_EVENT:
+            raise ModelError(
+                f"The endpoint's answer does not end: one event of it has more than {LARGEST_EVENT:,} bytes."
+            )
         return data[:whole].splitlines()
 
     def _event(self) -> dict[str, Any] | None:

@@ -7,20 +7,21 @@ same durable line that records what it read.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import logging
 import os
 import secrets
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import StateError, TeamcliError
-from teamcli.files import PRIVATE_DIR, PRIVATE_FILE, cannot, open_private
-from teamcli.team.inbox import Extent, Inbox, read_whole
-from teamcli.team.line import BadLine, LineCodec, Origin, Reading
-from teamcli.team.message import LEAD, Message, check_name
+from teamcli.files import PRIVATE_FILE, cannot, have_private_directory, open_private
+from teamcli.team.inbox import Chunk, Extent, Inbox, read_pieces
+from teamcli.team.line import BadLine, LineCodec, Origin, Reading, too_long
+from teamcli.team.message import LEAD, Message, check_name, frame
 from teamcli.team.quarantine import Quarantine
 from teamcli.team.watcher import Watcher
 
@@ -66,8 +67,10 @@ class MessageBus(Protocol):
     def send_once(self, message: Message) -> bool:
         """The same, unless a message of ours with its id stands there (or in the archive) already: then false."""
 
-    def unread(self, name: str, position: Position, seen: Container[str] = ()) -> Batch:
+    def unread(self, name: str, position: Position, seen: Container[str] = (), most: int | None = None) -> Batch:
         """Everything for `name` after `position`, in order, without what has an id in `seen`. Consumes nothing.
+
+        With `most`, the first of it that takes no more than so many characters in frames, and one message at least.
 
         Raises: StateError
         """
@@ -113,7 +116,7 @@ class FileBus:
         rotate_bytes: int = 1_000_000,
     ) -> None:
         self._directory = directory
-        self._codec = LineCodec(key)
+        self._codec = LineCodec(key_of(directory, key))
         self._durable = durable
         self._on_quarantine = on_quarantine
         self._rotate_bytes = rotate_bytes
@@ -136,24 +139,37 @@ class FileBus:
         files = (inbox.path, *inbox.archives())
         return not any(self._stands_in(path, message) for path in files) and self.send(message)
 
-    def unread(self, name: str, position: Position, seen: Container[str] = ()) -> Batch:
+    def unread(self, name: str, position: Position, seen: Container[str] = (), most: int | None = None) -> Batch:
         box = self._box(name)
         box.inbox.carry_over()
-        chunk = box.inbox.read(position.file, position.offset)
-        if chunk is None:
-            return Batch((), Position())
-        file = chunk.extent.file
-        found = list(self._codec.read(Origin(name, file, chunk.seen_at), chunk.data, chunk.start))
-        if bad := [line for line in found if isinstance(line, BadLine)]:
-            box.quarantine.add(name, file, bad)
-        new = tuple(_new_ones((one.message for one in found if isinstance(one, Reading)), seen))
-        end = chunk.start + chunk.data.rfind(b"\n") + 1
-        box.empty_rest = (chunk.extent, end if new else chunk.start)
-        return Batch(new, Position(end, file))
+        taking = _Taking(seen, most)
+        first: int | None = None
+        while (chunk := box.inbox.read(position.file, position.offset)) is not None:
+            file = chunk.extent.file
+            first = chunk.start if first is None else first
+            end = taking.take(self._read(name, chunk), chunk)
+            if taking.bad:
+                box.quarantine.add(name, file, taking.bad)
+                taking.bad = []
+            position = Position(end, file)
+            if end < chunk.end:  # there is more than may be taken at once
+                return Batch(tuple(taking.messages), position)
+            if chunk.is_last:
+                box.empty_rest = (chunk.extent, end if taking.messages else first)
+                return Batch(tuple(taking.messages), position)
+        return Batch(tuple(taking.messages), Position())
+
+    def _read(self, name: str, chunk: Chunk) -> Iterable[Reading | BadLine]:
+        if chunk.skipped:
+            return (too_long(chunk.start, chunk.data),)
+        return self._codec.read(Origin(name, chunk.extent.file, chunk.seen_at), chunk.data, chunk.start)
 
     def has_unread(self, name: str, position: Position) -> bool:
         box = self._box(name)
-        extent = box.inbox.extent()
+        try:
+            extent = box.inbox.extent()
+        except StateError:  # it is no file, say: whoever reads it is told
+            return False
         if extent is None:
             return False
         start = position.offset if position.file == extent.file and position.offset <= extent.bytes else 0
@@ -161,12 +177,9 @@ class FileBus:
         return start < extent.bytes and (looked_at != extent or start < empty_from)
 
     def peek(self, name: str) -> list[Entry]:
-        chunk = read_whole(self._box(name).inbox.path)
-        if chunk is None:
-            return []
-        file = chunk.extent.file
-        found = self._codec.read(Origin(name, file, chunk.seen_at), chunk.data, chunk.start)
-        return [Entry(one.message, Position(one.end, file)) for one in found if isinstance(one, Reading)]
+        pieces = read_pieces(self._box(name).inbox.path)
+        found = ((one, chunk.extent.file) for chunk in pieces for one in self._read(name, chunk))
+        return [Entry(one.message, Position(one.end, file)) for one, file in found if isinstance(one, Reading)]
 
     def wait(self, name: str, position: Position, cancel: CancelScope, timeout_seconds: float | None = None) -> bool:
         self._watcher.start()
@@ -219,9 +232,9 @@ class FileBus:
         return _Box(inbox, bad)
 
     def _stands_in(self, path: Path, message: Message) -> bool:
-        chunk = read_whole(path)
-        data, wanted = chunk.data if chunk else b"", message.id.encode("utf-8", "replace")
-        lines = (line for line in data.split(b"\n")[:-1] if wanted in line) if wanted in data else ()
+        wanted = message.id.encode("utf-8", "replace")
+        data = (chunk.data for chunk in read_pieces(path) if wanted in chunk.data)
+        lines = (line for piece in data for line in piece.split(b"\n")[:-1] if wanted in line)
         return any(self._codec.holds(line, message.to, message.id) for line in lines)
 
     def _carry_over(self) -> None:
@@ -262,13 +275,44 @@ class _Box:
             self.bell.notify_all()
 
 
-def _new_ones(messages: Iterable[Message], seen: Container[str]) -> Iterator[Message]:
-    """Each id once."""
-    known: set[str] = set()
-    for message in messages:
-        if message.id not in seen and message.id not in known:
-            known.add(message.id)
-            yield message
+class _Taking:
+    """The messages that are taken at once: each id once, and no more than fit."""
+
+    def __init__(self, seen: Container[str], most: int | None) -> None:
+        self._seen = seen
+        self._room = most
+        self._known: set[str] = set()
+        self.messages: list[Message] = []
+        self.bad: list[BadLine] = []
+
+    def take(self, found: Iterable[Reading | BadLine], chunk: Chunk) -> int:
+        """Take what fits of a piece; where the first line begins that was not taken."""
+        after = chunk.start
+        for one in found:
+            if isinstance(one, BadLine):
+                self.bad.append(one)
+                continue
+            if self._is_new(one.message) and not self._take(one.message):
+                return after
+            after = one.end
+        return chunk.end
+
+    def _is_new(self, message: Message) -> bool:
+        return message.id not in self._seen and message.id not in self._known
+
+    def _take(self, message: Message) -> bool:
+        if self._room is not None:
+            self._room -= len(frame(message)) + 1
+            if self._room < 0 and self.messages:
+                return False
+        self._known.add(message.id)
+        self.messages.append(message)
+        return True
+
+
+def key_of(directory: Path, key: bytes) -> bytes:
+    """What lines in the inboxes of one directory are signed with: in another one they are foreign."""
+    return hashlib.blake2b(os.fsencode(directory.resolve()), key=key, digest_size=KEY_BYTES).digest()
 
 
 def load_key(home: Path) -> bytes:
@@ -276,6 +320,7 @@ def load_key(home: Path) -> bytes:
     be kept: then mail that is unread at the end counts as foreign the next time."""
     path = home / "key"
     try:
+        have_private_directory(home)
         return _read_key(path) or _make_key(path)
     except StateError as e:
         logger.warning("messages are signed with a key for this run only: %s", e)
@@ -287,23 +332,32 @@ def _read_key(path: Path) -> bytes | None:
         return None
     fd = open_private(path, os.O_RDONLY)
     try:
+        _make_own(fd, path)
         key = os.pread(fd, KEY_BYTES, 0)
     finally:
         os.close(fd)
     return key if len(key) == KEY_BYTES else None
 
 
+def _make_own(fd: int, path: Path) -> None:
+    """Raises: StateError, where somebody else has put it there and may know it."""
+    found = os.fstat(fd)
+    if found.st_uid != os.geteuid():
+        raise StateError(f"{path} belongs to another user; remove it")
+    if found.st_mode & 0o077:
+        os.fchmod(fd, PRIVATE_FILE)
+
+
 def _make_key(path: Path) -> bytes:
     """Under a lock: of several programs that start at once, one makes the key and all get the same."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
         fd = open_private(path, os.O_RDWR | os.O_CREAT)
         try:
+            _make_own(fd, path)
             fcntl.flock(fd, fcntl.LOCK_EX)
             key = os.pread(fd, KEY_BYTES, 0)
             if len(key) < KEY_BYTES:
                 key = secrets.token_bytes(KEY_BYTES)
-                os.fchmod(fd, PRIVATE_FILE)
                 os.pwrite(fd, key, 0)
                 os.fsync(fd)
             return key

@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,10 @@ ARCHIVE = "archive"
 _COARSEST_CLOCK_NS = 2_000_000_000
 """No file system's times are coarser."""
 _FIRST_LINE_BYTES = 4096
+PIECE_BYTES = 4 * 1024 * 1024
+"""Read at once: many messages, of which the longest has 256 KB."""
+_SHOWN_BYTES = 4096
+"""Of a line that is longer than that."""
 _FS_IOC_GETVERSION = 0x80087601
 
 
@@ -42,13 +47,24 @@ class Extent(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """The rest of an inbox, from `start` on."""
+    """A piece of an inbox, from `start` on; with `skipped`, only the beginning of one line that is longer than any
+    message, and how long it is."""
 
     extent: Extent
     start: int
     data: bytes
     seen_at: float
     """For what says no time itself: now, or for somebody who only looks, when the file was last written."""
+    skipped: int = 0
+
+    @property
+    def end(self) -> int:
+        """Where the next piece begins: behind the last line that is whole."""
+        return self.start + (self.skipped or self.data.rfind(b"\n") + 1)
+
+    @property
+    def is_last(self) -> bool:
+        return self.end == self.start or self.end >= self.extent.bytes
 
 
 class Inbox:
@@ -99,7 +115,8 @@ class Inbox:
             raise StateError(cannot("read", self.path, e)) from e
 
     def read(self, file: int, offset: int) -> Chunk | None:
-        """What follows `offset`; everything, where that position belongs to another file; None without a file.
+        """What follows `offset`, or its beginning where that is long; from the start of the file, where that position
+        belongs to another one; None without a file.
 
         Raises: StateError
         """
@@ -109,7 +126,7 @@ class Inbox:
                 if extent is None:
                     return None
                 start = offset if file == extent.file and self._is_line_start(offset, extent.bytes) else 0
-                return Chunk(extent, start, os.pread(self._fd, extent.bytes - start, start), time.time())
+                return _piece(self._fd, extent, start, time.time())
         except OSError as e:
             raise StateError(cannot("read", self.path, e)) from e
 
@@ -264,7 +281,7 @@ class _ArchivedFile:
 
     def hand_over(self, inbox: Inbox) -> None:
         with self._lock:
-            late = os.fstat(self._fd).st_size - self._size if self._fd >= 0 else 0
+            late = min(os.fstat(self._fd).st_size - self._size, PIECE_BYTES) if self._fd >= 0 else 0
             end = os.pread(self._fd, late, self._size).rfind(b"\n") + 1 if late > 0 else 0
             if end:
                 inbox.append(os.pread(self._fd, end, self._size))
@@ -276,17 +293,54 @@ class _ArchivedFile:
             self._fd = -1
 
 
-def read_whole(path: Path) -> Chunk | None:
+def read_pieces(path: Path) -> Iterator[Chunk]:
     """An inbox as it stands, for somebody who only looks: nothing is created or kept open.
 
     Raises: StateError
     """
     if size_of(str(path)) is None:
-        return None
+        return
     fd = open_private(path, os.O_RDONLY)
-    with os.fdopen(fd, "rb") as file:
-        data, found = file.read(), os.fstat(fd)
-        return Chunk(Extent(_identity(fd, found.st_ino), len(data)), 0, data, found.st_mtime)
+    try:
+        found = os.fstat(fd)
+        extent = Extent(_identity(fd, found.st_ino), found.st_size)
+        piece = _piece(fd, extent, 0, found.st_mtime)
+        yield piece
+        while not piece.is_last:
+            piece = _piece(fd, extent, piece.end, found.st_mtime)
+            yield piece
+    except OSError as e:
+        raise StateError(cannot("read", path, e)) from e
+    finally:
+        os.close(fd)
+
+
+def _piece(fd: int, extent: Extent, start: int, seen_at: float) -> Chunk:
+    """Never more than so much at once: anybody may append anything."""
+    data = os.pread(fd, min(PIECE_BYTES, extent.bytes - start), start)
+    if b"\n" in data or start + len(data) >= extent.bytes:
+        return Chunk(extent, start, data, seen_at)
+    end = _end_of_line(fd, start + len(data), extent.bytes)
+    return Chunk(extent, start, data if end is None else data[:_SHOWN_BYTES], seen_at, end - start if end else 0)
+
+
+def _end_of_line(fd: int, offset: int, size: int) -> int | None:
+    """Behind the next newline from `offset` on, if there is one before `size`."""
+    while (offset := _next_data(fd, offset, size)) < size:
+        data = os.pread(fd, min(PIECE_BYTES, size - offset), offset)
+        newline = data.find(b"\n")
+        if newline >= 0:
+            return offset + newline + 1
+        offset += len(data) or size
+    return None
+
+
+def _next_data(fd: int, offset: int, size: int) -> int:
+    """Past a hole in the file, which may be as long as anybody likes."""
+    try:
+        return os.lseek(fd, offset, os.SEEK_DATA)
+    except OSError as e:
+        return size if e.errno == errno.ENXIO else offset  # nothing but a hole is left; or holes are not known here
 
 
 def size_of(path: str) -> Size | None:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from teamcli.errors import MessageTooLong
 from teamcli.files import Json
+from teamcli.masking import masked_value
 from teamcli.team.message import OWN_ID, Message, MessageType, message_id
 
 MAX_LINE_BYTES = 256 * 1024
@@ -52,6 +53,11 @@ class Reading(NamedTuple):
     """Where in the file the line after it begins."""
 
 
+def too_long(offset: int, beginning: bytes) -> BadLine:
+    """A line of which only the beginning was read."""
+    return BadLine(offset, beginning, f"longer than {MAX_LINE_BYTES:,} bytes; this is its beginning")
+
+
 class BadLine(NamedTuple):
     """What is no message, and why not."""
 
@@ -72,7 +78,7 @@ class LineCodec:
 
     def write(self, message: Message) -> bytes:
         """Raises: MessageTooLong."""
-        kind, sender, to, content, timestamp, own_id, fields, _ = message
+        kind, sender, to, content, timestamp, own_id, fields, _ = masked_value(message)
         text = (  # by hand, because most of the cost of a message would be building an encoder for each
             f'{{"type":{_quote(kind)},"from":{_quote(sender)},"to":{_quote(to)},"content":{_quote(content)},'
             f'"timestamp":{timestamp!r},"id":{_quote(own_id)}'

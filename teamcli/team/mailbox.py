@@ -10,6 +10,9 @@ from teamcli.agent.loop import Delivery
 from teamcli.team.bus import Entry, MessageBus, Position
 from teamcli.team.message import Message, frame
 
+MOST_AT_ONCE = 90_000
+"""Characters of mail in one delivery: a result takes 100,000, and thousands of messages would fill any context. What is
+left comes with the next."""
 POSITION, IDS = "inbox", "mail"
 """The marks by which a transcript line says how far mail is read, and which messages it holds."""
 
@@ -51,7 +54,7 @@ class Mailbox:
 
     def take(self) -> Taken:
         """What is unread, for a tool to return in its own result."""
-        batch = self._bus.unread(self._name, self._reading, self._seen)
+        batch = self._bus.unread(self._name, self._reading, self._seen, MOST_AT_ONCE)
         self._reading = batch.position
         if not batch.messages:
             return Taken()

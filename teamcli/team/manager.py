@@ -16,6 +16,7 @@ from teamcli.agent.loop import Agent
 from teamcli.agent.tool import Access, Calls, Executes, ToolOutput, Writes
 from teamcli.cancel import CancelScope
 from teamcli.errors import TeamError, ToolError, UnknownRecipient
+from teamcli.frames import one_fact
 from teamcli.team.bus import MessageBus
 from teamcli.team.lead import Lead
 from teamcli.team.mailbox import Mailbox, Taken
@@ -492,10 +493,10 @@ def _plan_answer(request: Request) -> Message:
 def describe_member(member: Member) -> str:
     """One line of the roster, as models and people read it."""
     marks = [mark for mark in ("interrupted", "paused") if getattr(member, mark)]
-    marks += [f"waiting for {member.waiting_for}"] if member.waiting_for else []
+    marks += [f"waiting for {one_fact(member.waiting_for)}"] if member.waiting_for else []
     marks += ["stuck"] if member.stuck_since else []
-    marks += [f"error: {member.error}"] if member.error else []
-    return f"  {member.name} ({member.role}): {member.status}" + (f" ({'; '.join(marks)})" if marks else "")
+    marks += [f"error: {one_fact(member.error, 500)}"] if member.error else []
+    return f"  {member.name} ({one_fact(member.role)}): {member.status}" + (f" ({'; '.join(marks)})" if marks else "")
 
 
 def _as_output(taken: Taken) -> ToolOutput | None:

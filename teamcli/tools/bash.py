@@ -64,7 +64,7 @@ def notes(ended: Ended) -> list[str]:
 
 
 def show(args: BashInput, _: Toolbox) -> Display:
-    first, *rest = args.command.strip().splitlines() or [""]
+    first, *rest = args.command.strip().split("\n")
     shortened = first[:_TITLE_LENGTH]
     return Display(f"$ {shortened}" + ("…" if rest or shortened != first else ""), text=f"$ {args.command}")
 

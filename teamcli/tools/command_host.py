@@ -17,12 +17,12 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from teamcli.environment import SECRET_VARIABLES
+from teamcli.environment import visible_variables
 from teamcli.errors import ToolError
 from teamcli.tools import command_supervisor as wire
 from teamcli.tools.running_command import RunningCommand
@@ -33,12 +33,12 @@ _MAX_IDLE_SUPERVISORS = 8
 _ANSWER_PATIENCE_SECONDS = 5.0
 
 
-def command_environment(environment: Mapping[str, str]) -> dict[str, str]:
+def command_environment(environment: Mapping[str, str], hidden: Iterable[str] = ()) -> dict[str, str]:
     """What commands see of `environment`: no credentials, and settings by which nothing waits for a person."""
-    return _NOBODY_IS_WATCHING | {name: value for name, value in environment.items() if name not in SECRET_VARIABLES}
+    return _NOBODY_IS_WATCHING | visible_variables(environment, hidden)
 
 
-def hide_secrets() -> None:
+def hide_secrets(visible: Mapping[str, str]) -> None:
     """Keep what runs below us from reading our credentials in /proc, where the environment we were started with stands.
 
     Its text is overwritten in place (Python has its own copy), and on Linux our memory is closed to other processes of
@@ -46,8 +46,8 @@ def hide_secrets() -> None:
     """
     libc = ctypes.CDLL(None)
     libc.getenv.restype = ctypes.c_void_p
-    for name in SECRET_VARIABLES:
-        address = libc.getenv(name.encode())
+    for name in os.environ.keys() - visible.keys():
+        address = libc.getenv(os.fsencode(name))
         if address:
             ctypes.memset(address, ord("x"), len(ctypes.string_at(address)))
     if hasattr(libc, "prctl"):
@@ -75,10 +75,13 @@ class _Supervisor:
 class CommandHost:
     """Starts commands. `close` ends all that run; without it they end when the process does, even by SIGKILL."""
 
-    def __init__(self, environment: Mapping[str, str], owns_process: bool = True) -> None:
-        """A process that is not ours keeps its environment and its memory as they are."""
+    def __init__(self, environment: Mapping[str, str], hidden: Iterable[str] = (), owns_process: bool = True) -> None:
+        """`hidden` are patterns of variables that commands must not see, besides the keys.
+
+        A process that is not ours (`owns_process`) keeps its environment and its memory as they are.
+        """
         self._owns_process = owns_process
-        self._environment = command_environment(environment)
+        self._environment = command_environment(environment, hidden)
         self._shell = shutil.which("bash", path=self._environment.get("PATH")) or "/bin/sh"
         self._lock = threading.Lock()
         self._process: _HostProcess | None = None
@@ -181,7 +184,7 @@ class CommandHost:
             raise ToolError("the command cannot be started: teamcli is about to end")
         if self._process is None:
             if self._owns_process:
-                hide_secrets()
+                hide_secrets(self._environment)
             self._process = _HostProcess(self._environment)
         return self._process
 

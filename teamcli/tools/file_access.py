@@ -32,6 +32,8 @@ _KINDS = {
 _MAX_NAMES_COMPARED = 2000
 _CHUNK_BYTES = 1024 * 1024
 MAX_HELD_BYTES = 50 * _CHUNK_BYTES
+LARGEST_FILE_BYTES = 1024 * _CHUNK_BYTES
+"""Beyond it, reading alone would take longer than anybody waits."""
 MAX_SHOWN_BYTES = _CHUNK_BYTES
 """Changes to larger files are shown without a diff."""
 
@@ -60,6 +62,7 @@ def _open_regular(path: Path, workspace: Workspace) -> int:
         raise ToolError(_cannot_open(path, shown, e)) from e
     try:
         _refuse_special(os.fstat(fd).st_mode, shown)
+        _refuse_huge(os.fstat(fd).st_size, shown)
     except ToolError:
         os.close(fd)
         raise
@@ -71,6 +74,11 @@ def _refuse_special(mode: int, shown: str) -> None:
         raise ToolError(f"{shown} is a directory, not a file; list what is in it with glob")
     if not stat.S_ISREG(mode):
         raise ToolError(_special(mode, shown))
+
+
+def _refuse_huge(size: int, shown: str) -> None:
+    if size > LARGEST_FILE_BYTES:
+        raise ToolError(f"{shown} has {size:,} bytes, more than file tools take; look at a part of it with a command")
 
 
 def _special(mode: int, shown: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,8 @@ from teamcli.tools.toolbox import Running, Toolbox
 from teamcli.workspace import Workspace
 
 MAX_RESULTS = 200
+MAX_FOUND = 100_000
+"""Then it looks no further."""
 
 
 class GlobInput(ToolInput):
@@ -54,10 +57,11 @@ def run(args: GlobInput, toolbox: Toolbox, running: Running) -> ToolOutput:
     if not query.directory.is_dir():
         raise ToolError(f"path: there is no directory {workspace.relative(query.directory)}")
     matches = (entry for entry in _matches(query, workspace, running.cancel) if toolbox.may_see(Path(entry.path)))
-    found = sorted(matches, key=lambda entry: (-_modified(entry), entry.path))
+    found = sorted(islice(matches, MAX_FOUND), key=lambda entry: (-_modified(entry), entry.path))
     lines = [_shown(entry, workspace) for entry in found[:MAX_RESULTS]]
     if len(found) > MAX_RESULTS:
-        lines.append(f"... ({len(found) - MAX_RESULTS} more) narrow the pattern or the path")
+        at_least = "at least " * (len(found) == MAX_FOUND)
+        lines.append(f"... ({at_least}{len(found) - MAX_RESULTS} more) narrow the pattern or the path")
     return ToolOutput("\n".join(lines) or _nothing(query, workspace))
 
 

@@ -15,6 +15,7 @@ from pydantic import Field
 from teamcli.agent.tool import Display, Reads, ToolOutput
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
+from teamcli.masking import masked
 from teamcli.tools.base import Tool, ToolInput
 from teamcli.tools.file_access import open_file
 from teamcli.tools.glob_pattern import names_hidden
@@ -28,7 +29,7 @@ from teamcli.tools.grep_engine import (
     python_command,
     ripgrep_command,
 )
-from teamcli.tools.grep_fallback import Search, path_filter
+from teamcli.tools.grep_fallback import LARGEST_FILE_BYTES, Search, path_filter
 from teamcli.tools.text_files import HEAD_BYTES, refuse_binary
 from teamcli.tools.toolbox import Running, Toolbox
 from teamcli.workspace import Workspace
@@ -90,7 +91,10 @@ def _refuse_unsearchable(pattern: str, start: Path, workspace: Workspace) -> Non
     if not start.is_dir():
         with open_file(start, workspace) as file:
             head = file.read(HEAD_BYTES)
-            refuse_binary(head, os.fstat(file.fileno()).st_size, workspace.relative(start))
+            size = os.fstat(file.fileno()).st_size
+            refuse_binary(head, size, workspace.relative(start))
+            if size > LARGEST_FILE_BYTES:
+                raise ToolError(f"path: {workspace.relative(start)} is too large to search; use a command for it")
 
 
 @dataclass
@@ -137,10 +141,10 @@ class _Results:
 
 def _cut(found: Found) -> str:
     """The line, or what is around the match of a very long one."""
-    text = found.text.decode("utf-8", "replace")
+    text = masked(found.text.decode("utf-8", "replace"))  # before it is cut
     if len(text) <= MAX_LINE_LENGTH:
         return text
-    match_at = len(found.text[: (found.column or 1) - 1].decode("utf-8", "replace"))
+    match_at = len(masked(found.text[: (found.column or 1) - 1].decode("utf-8", "replace")))
     start = min(max(match_at - _BEFORE_MATCH, 0), len(text) - MAX_LINE_LENGTH)
     end = start + MAX_LINE_LENGTH
     return f"{'...' * (start > 0)}{text[start:end]}{'...' * (end < len(text))} (line cut)"

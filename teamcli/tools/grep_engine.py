@@ -18,7 +18,7 @@ from typing import IO, NamedTuple
 
 from teamcli.cancel import CancelScope
 from teamcli.tools.file_walk import look_around
-from teamcli.tools.grep_fallback import INVALID_PATTERN, Search
+from teamcli.tools.grep_fallback import INVALID_PATTERN, LARGEST_FILE_BYTES, Search
 from teamcli.workspace import TEAM_DIR
 
 TIME_LIMIT_SECONDS = 60.0
@@ -29,6 +29,7 @@ _LINE = re.compile(rb"(\d+)(?::(\d+):|-)(.*)", re.DOTALL)
 
 _RIPGREP_OPTIONS = (
     "--no-config",
+    f"--max-filesize={LARGEST_FILE_BYTES}",
     "--no-messages",
     "--color=never",
     "--sort=path",

@@ -29,6 +29,8 @@ INVALID_PATTERN = 2
 """The exit code for it, as ripgrep's."""
 _LIFETIME_SECONDS = 90
 """The end, should nobody be left who would kill it earlier."""
+LARGEST_FILE_BYTES = 256 * 1024 * 1024
+"""Larger ones are left out: a single line of them could fill the memory."""
 _BINARY_CHECK_BYTES = 64 * 1024
 _HEAD_BYTES = 16 * 1024 * 1024
 """As much of a file as is looked through at once for a text that every match must have."""
@@ -135,7 +137,7 @@ def _open_at_once(path: str, flags: int) -> int:
 def _text_lines(file: BinaryIO, literal: bytes) -> Iterator[str]:
     """The lines of a text file without their ends; a binary file has none, or none from the first NUL on."""
     status = os.fstat(file.fileno())
-    if not stat.S_ISREG(status.st_mode):
+    if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_FILE_BYTES:
         return
     head = file.read(min(_HEAD_BYTES, status.st_size + 1))
     encoding = marked_encoding(head) or UTF8

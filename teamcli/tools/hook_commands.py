@@ -26,6 +26,7 @@ from teamcli.agent.hooks import (
 )
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
+from teamcli.masking import masked_value
 from teamcli.settings import Hook, HookGroup
 from teamcli.tools.catalog import OUR_TOOLS
 from teamcli.tools.command_host import CommandHost
@@ -88,7 +89,7 @@ class HookCommands:
 
     def _ask(self, hook: Hook, event: HookEvent, told: Mapping[str, Any], cancel: CancelScope) -> Ruling:
         try:
-            said = self._run(hook, event.name, json.dumps(told).encode(), cancel)
+            said = self._run(hook, event.name, json.dumps(masked_value(told)).encode(), cancel)
             if said.ended.timed_out:
                 raise ToolError("it took too long and was ended")
             if said.ended.exit_code == OBJECTS:

@@ -16,6 +16,7 @@ from teamcli.agent.tool import ToolOutput
 from teamcli.agent.tool_calls import Toolset
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, ToolError
+from teamcli.frames import framed, one_fact, without_end
 from teamcli.llm.types import Block
 from teamcli.workspace import Workspace
 
@@ -60,8 +61,9 @@ def attach_mentioned(text: str, toolset: Toolset, workspace: Workspace, cancel: 
     except Cancelled:  # the turn ends by itself at its next step, with a valid history
         pass
     if paths:
-        names = ", ".join(workspace.relative(path) for path in paths)
-        blocks.append(text_block(f"<note>Not attached, because that would be too much at once: {names}</note>"))
+        names = ", ".join(one_fact(workspace.relative(path)) for path in paths)
+        words = f"Not attached, because that would be too much at once: {names}"
+        blocks.append(text_block(framed("note", words, "", "")))
     return Delivery(blocks, seen_files=seen)
 
 
@@ -102,7 +104,7 @@ def _read(path: Path, toolset: Toolset, workspace: Workspace, cancel: CancelScop
 def _framed(kind: str, path: str, content: str) -> str:
     """In a frame that nothing in the content can close: its name is made longer until it does not occur there."""
     tag = kind
-    while f"</{tag}" in content.lower():
+    while without_end(tag, content) != content:
         tag += "-x"
     return f'<{tag} path="{_escaped(path)}">\n{content}\n</{tag}>'
 

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from teamcli.agent.tool import Display, Reads, ToolOutput
 from teamcli.errors import ToolError
+from teamcli.masking import masked
 from teamcli.tools.base import Tool, ToolInput
 from teamcli.tools.file_access import open_file
 from teamcli.tools.known_files import new_digest
@@ -21,7 +22,7 @@ from teamcli.tools.toolbox import Running, Toolbox
 MAX_CHARACTERS = 50_000
 MAX_LINE_LENGTH = 2000
 _CHUNK_BYTES = 1024 * 1024
-_KEPT_LINE_BYTES = 4 * MAX_LINE_LENGTH
+_KEPT_LINE_BYTES = 4 * MAX_LINE_LENGTH + 4096
 _KEPT_BYTES = 8 * MAX_CHARACTERS
 
 
@@ -133,6 +134,7 @@ class _Page:
 def _cut(line: _Line, encoding: Encoding) -> str:
     kept = line.kept.removesuffix(b"\r") if line.length == len(line.kept) else line.kept
     text = encoding.decode(kept) if encoding is WINDOWS_1252 else kept.decode("utf-8", "ignore")
+    text = masked(text)  # before it is cut: half a key is no key that could be known again later
     if line.length == len(line.kept) and len(text) <= MAX_LINE_LENGTH:
         return text
     return f"{text[:MAX_LINE_LENGTH]}... (line cut, {line.length:,} bytes in all)"

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from teamcli.errors import ToolError
+from teamcli.masking import passes_on
 from teamcli.tools import command_supervisor as wire
 from teamcli.tools.command_output import WATCHED_CHARACTERS, PacedProgress
 
@@ -89,12 +90,15 @@ class RunningCommand:
         try:
             watched = PacedProgress(progress, pace)
 
-            def pass_on(text: str) -> None:
+            def take(text: str) -> None:
                 if text:
                     on_text(text)
                     watched.add(text)
 
-            takers = dict(zip(self._outputs, (pass_on, on_error), strict=False))
+            # Masked here, before anything is cut: half a key is no key that could be known again later.
+            out, end_out = passes_on(take)
+            errors, end_errors = passes_on(on_error)
+            takers = dict(zip(self._outputs, (_Taker(out, end_out), _Taker(errors, end_errors)), strict=False))
             ended = self._wait(takers, watched, time.monotonic() + timeout_seconds)
             reusable = not ended.survivors and not self._is_given_up
             return ended
@@ -107,7 +111,7 @@ class RunningCommand:
                 os.close(output.descriptor)
             self._finish(reusable)
 
-    def _wait(self, takers: Mapping[_Output, OnText], watched: PacedProgress, deadline: float) -> Ended:
+    def _wait(self, takers: Mapping[_Output, _Taker], watched: PacedProgress, deadline: float) -> Ended:
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         for output in takers:
@@ -117,7 +121,7 @@ class RunningCommand:
             wake_at = min(math.inf if timed_out else deadline, watched.due_at)
             ready = [descriptor for descriptor, _ in poll.poll(_milliseconds_until(wake_at))]
             for output, take in takers.items():
-                if output.descriptor in ready and not output.read(take, _CHUNK):
+                if output.descriptor in ready and not output.read(take.feed, _CHUNK):
                     poll.unregister(output.descriptor)
             if self._sock.fileno() in ready:
                 break
@@ -127,12 +131,20 @@ class RunningCommand:
             watched.flush_if_due()
         frame = wire.receive_frame(self._sock)
         for output, take in takers.items():
-            output.read(take, _LARGEST_PIPE)  # not to its end: a descriptor may have been passed to somebody else
-            output.finish(take)
+            output.read(take.feed, _LARGEST_PIPE)  # not to its end: a descriptor may have been passed to somebody else
+            output.finish(take.feed)
+            take.end()
         watched.flush()
         if frame is None and self._is_given_up:
             return Ended(-signal.SIGKILL, False, (), timed_out)
         return _ended(frame, timed_out)
+
+
+class _Taker(NamedTuple):
+    """Who takes what a command writes."""
+
+    feed: OnText
+    end: Callable[[], None]
 
 
 class _Output:

@@ -19,6 +19,7 @@ from teamcli.agent.events import Event, Outcome, TurnEnded
 from teamcli.agent.loop import Agent
 from teamcli.errors import AuthError, ConfigError, ModelNotFound, StateError, UsageError, WrongEndpoint
 from teamcli.files import Json
+from teamcli.frames import framed
 from teamcli.llm.types import Usage
 from teamcli.options import ExitStatus
 from teamcli.plain import neutralise
@@ -27,6 +28,7 @@ from teamcli.ui.progress import Progress
 from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
 
 PATIENCE_SECONDS = 3.0
+LARGEST_STDIN = 10_000_000
 """How long a silent pipe on stdin is waited for."""
 
 
@@ -50,14 +52,14 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str) 
         except CancelledError:  # nobody can read what would come of it, so it was not even begun
             ended, code = _last_words(turn), ExitStatus.FAILED
     for each in session.team.waiting():
-        print(f"teamcli: {each}", file=sys.stderr)
+        print(f"teamcli: {neutralise(each)}", file=sys.stderr)
     printer.finish(ended, result_object(session, ended, code, started))
     return code
 
 
 def framed_stdin(text: str) -> str:
     """Piped text beside a prompt, in a frame that nothing in it can close."""
-    return "<stdin>\n" + text.replace("</stdin", "<\\/stdin") + "\n</stdin>"
+    return framed("stdin", text)
 
 
 def _last_words(turn: Future[TurnEnded]) -> TurnEnded:
@@ -224,7 +226,12 @@ def read_stdin(prompt: str, may_be_empty: bool) -> str:
         mode = 0
     if stat.S_ISREG(mode) or ((stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)) and _something_comes()):
         with contextlib.suppress(OSError):  # open for writing only, say: nothing can come
-            text = sys.stdin.buffer.read().decode("utf-8", "replace").strip("\n")
+            data = sys.stdin.buffer.read(LARGEST_STDIN + 1)
+            if len(data) > LARGEST_STDIN:
+                raise UsageError(
+                    f"standard input has more than {LARGEST_STDIN:,} bytes; name a file in the task instead"
+                )
+            text = data.decode("utf-8", "replace").strip("\n")
     if not prompt.strip() and not text.strip() and not may_be_empty:
         raise UsageError("-p needs a task: give a PROMPT, or pipe one in (try teamcli --help)")
     return text

@@ -8,7 +8,7 @@ from typing import TextIO
 from teamcli.agent import events
 from teamcli.agent.events import Event, Outcome
 from teamcli.commands.base import Now, plain
-from teamcli.plain import neutralise, one_line
+from teamcli.plain import neutralise, neutralised_on, one_line
 from teamcli.session import LEAD
 from teamcli.team.message import is_subagent
 
@@ -22,6 +22,8 @@ class PlainView:
         self._lock = threading.Lock()
         self._in_text = False
         """Whether the last thing written was a piece of an answer, its line still open."""
+        self._marks = ""
+        """With which marks that piece ended."""
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -66,7 +68,7 @@ class PlainView:
         if not text:
             return
         with self._lock:
-            shown = neutralise(text)
+            shown, self._marks = neutralised_on(self._marks, text)
             self._stream.write(shown)
             self._stream.flush()
             self._in_text = not shown.endswith("\n")

@@ -84,7 +84,7 @@ class PermissionQuestion:
 
     def lines(self) -> list[Line]:
         asked, display = self.question, self.question.display
-        what = (display.text or display.title).splitlines()
+        what = (display.text or display.title).rstrip("\n").split("\n")  # what else breaks lines is shown as a sign
         head: Line = [("▲ ", YELLOW), (self.agent, f"1;{YELLOW}"), (f" wants to use {asked.tool}:", YELLOW)]
         return [head, *([("  " + line, "")] for line in what), *diff_lines(display.diff, with_names=False)]
 
@@ -135,7 +135,7 @@ class PlanQuestion:
 
     def lines(self) -> list[Line]:
         head: Line = [("▲ ", YELLOW), (self.agent, f"1;{YELLOW}"), (f" has a plan ({self.request.id}):", YELLOW)]
-        return [head, *([("  " + line, "")] for line in self.request.text.splitlines())]
+        return [head, *([("  " + line, "")] for line in self.request.text.rstrip("\n").split("\n"))]
 
     @property
     def keys(self) -> str:

@@ -26,7 +26,7 @@ from teamcli.commands.base import Kind as ArgumentKind
 from teamcli.commands.catalog import all_commands
 from teamcli.errors import Cancelled, TeamcliError
 from teamcli.options import ExitStatus
-from teamcli.plain import neutralise, one_line
+from teamcli.plain import one_line
 from teamcli.session import EMBEDDED, LEAD, Session
 from teamcli.table import shorten
 from teamcli.team.message import MessageType
@@ -369,7 +369,9 @@ def above_the_prompt() -> Iterator[TextIO]:
 
 def ask_trust(directory: Path, offers: tuple[str, ...]) -> bool:
     """Whether to use what a directory brings along; asked once, before anything of it is used."""
-    print(f"{neutralise(str(directory))} brings along:", *(f"  - {neutralise(offer)}" for offer in offers), sep="\n")
+    print(
+        f"{one_line(str(directory), 400)} brings along:", *(f"  - {one_line(offer, 500)}" for offer in offers), sep="\n"
+    )
     try:
         answer = input("Trust it? Without, teamcli goes on and leaves these unused. [y/N] ")
     except (EOFError, KeyboardInterrupt):

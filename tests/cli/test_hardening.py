@@ -50,7 +50,8 @@ def test_what_a_path_means_is_judged_when_the_call_runs(program: Program) -> Non
 
 def test_commands_do_not_find_the_key_in_proc(program: Program) -> None:
     key = f"test-key-{uuid.uuid4().hex}"  # its own: all processes of the machine are looked at
-    look = f'for p in /proc/[0-9]*/environ; do tr "\\0" "\\n" < $p 2>/dev/null; done | grep -c "{key}"'
+    most = key[:-4]  # all of it would be masked in what the model says
+    look = f'for p in /proc/[0-9]*/environ; do tr "\\0" "\\n" < $p 2>/dev/null; done | grep -c "{most}"'
     with FakeAPI([tool("bash", command=look + "; true"), text("x")]) as api:
         program.url, program.key = api.url, key
         program.run("-p", "x", *BYPASS)

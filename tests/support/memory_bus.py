@@ -9,7 +9,7 @@ from teamcli.cancel import CancelScope
 from teamcli.errors import MessageTooLong
 from teamcli.team.bus import Batch, Entry, Position
 from teamcli.team.line import MAX_LINE_BYTES
-from teamcli.team.message import LEAD, Message, check_name
+from teamcli.team.message import LEAD, Message, check_name, frame
 
 
 class MemoryBus:
@@ -32,9 +32,15 @@ class MemoryBus:
     def send_once(self, message: Message) -> bool:
         return all(other.id != message.id for other in self._inbox(message.to)) and self.send(message)
 
-    def unread(self, name: str, position: Position, seen: Container[str] = ()) -> Batch:
+    def unread(self, name: str, position: Position, seen: Container[str] = (), most: int | None = None) -> Batch:
         inbox = tuple(self._inbox(name))
-        new = {message.id: message for message in inbox[position.offset :] if message.id not in seen}
+        new: dict[str, Message] = {}
+        for offset, message in enumerate(inbox[position.offset :], position.offset):
+            room = (most or 0) - sum(len(frame(other)) + 1 for other in new.values())
+            if message.id not in seen and message.id not in new:
+                if most is not None and new and len(frame(message)) + 1 > room:
+                    return Batch(tuple(new.values()), Position(offset, 1))
+                new[message.id] = message
         return Batch(tuple(new.values()), Position(len(inbox), 1))
 
     def has_unread(self, name: str, position: Position) -> bool:

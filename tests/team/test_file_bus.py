@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import StateError
-from teamcli.team.bus import FileBus, Position, load_key
+from teamcli.team.bus import FileBus, Position, key_of, load_key
 from teamcli.team.line import LineCodec, Origin, Reading
 from teamcli.team.message import MessageType, message_id
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
@@ -336,7 +336,7 @@ def only_foreign(bus: FileBus, name: str = "alice") -> bool:
     ],
 )
 def test_a_line_of_ours_that_was_changed_is_foreign(bus: FileBus, inbox: Path, forge: Callable[[bytes], bytes]) -> None:
-    line = LineCodec(KEY).write(letter("hi"))
+    line = LineCodec(key_of(inbox.parent, KEY)).write(letter("hi"))
     assert forge(line) != line
     append(inbox, forge(line))
     assert only_foreign(bus)
@@ -356,7 +356,7 @@ def test_a_line_with_another_users_key_is_foreign(bus: FileBus, inbox: Path) -> 
 def test_a_forged_order_is_set_aside(bus: FileBus, inbox: Path) -> None:
     order = letter()._replace(type=MessageType.SHUTDOWN_REQUEST)
     append(inbox, LineCodec(b"another key").write(order))
-    append(inbox, LineCodec(KEY).write(order._replace(to="bob")))
+    append(inbox, LineCodec(key_of(inbox.parent, KEY)).write(order._replace(to="bob")))
     assert unread(bus) == [] and len(quarantined(inbox)) == 2
 
 
@@ -366,7 +366,7 @@ def test_a_copy_of_a_line_of_ours_is_no_second_message(bus: FileBus, inbox: Path
     append(inbox, inbox.read_bytes() * 2)
     batch = bus.unread("alice", Position())
     assert len(batch.messages) == 1
-    append(inbox, LineCodec(KEY).write(message))
+    append(inbox, LineCodec(key_of(inbox.parent, KEY)).write(message))
     assert bus.unread("alice", batch.position, {message.id}).messages == ()
 
 
