@@ -559,6 +559,26 @@ class TestTheHostProgram:
             (sys.stdout, sys.stderr, sys.excepthook, threading.excepthook),
         )
 
+    def test_keeps_its_ctrl_c(self, place: Path, clean_environment: Path) -> None:
+        code = f"""
+from teamcli import Session, events
+with Session({str(place)!r}, offline=True, permission_mode="bypassPermissions") as session:
+    ended = []
+    session.subscribe(ended.append, events.TurnEnded)
+    session.subscribe(lambda event: print("runs", flush=True), events.ToolProgress)
+    try:
+        session.run("run echo begun; sleep 60")
+    except KeyboardInterrupt:
+        session.wait()
+        print(ended[0].outcome)
+"""
+        command = [sys.executable, "-c", code]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+            assert process.stdout and process.stdout.readline() == "runs\n"
+            process.send_signal(signal.SIGINT)
+            out, errors = process.communicate(timeout=PATIENCE_SECONDS)
+        assert (out, errors, process.returncode) == ("interrupted\n", "", 0)
+
     def test_decides_where_the_log_goes(self, opened: Open, caplog: pytest.LogCaptureFixture) -> None:
         session = opened(llm=scripted(lead=["hi"]))
         session.subscribe(lambda event: 1 // 0, events.TurnStarted)
