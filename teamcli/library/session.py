@@ -227,7 +227,7 @@ class Session:
 
         Raises: TeamError, naming those who can be written to; UsageError, once the session is closed
         """
-        running = self._open()
+        running = self._in_use()
         if running.subagents is not None and running.subagents.owns(name):
             self.agents.send(name, text)
         else:
@@ -288,7 +288,8 @@ class Session:
 
     # Inside
 
-    def _open(self) -> Running:
+    def _in_use(self) -> Running:
+        """Raises: UsageError, once it is closed."""
         if self._closing.is_closed:
             raise UsageError("the session is closed: open another")
         return self._running
@@ -296,7 +297,7 @@ class Session:
     def _begin(self, text: str, put: Callable[[Event | None], None]) -> Turn:
         if not text.strip():
             raise UsageError("the text is empty: say what is to be done")
-        return Turn(self._open(), text, put)
+        return Turn(self._in_use(), text, put)
 
     def _events(self, turn: Turn, events: SimpleQueue[Event | None]) -> Generator[Event, None, None]:
         try:  # the frame holds `self`, so that nothing is closed while somebody still listens

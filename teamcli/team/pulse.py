@@ -53,7 +53,7 @@ class Pulse:
 
     def join(self, timeout_seconds: float) -> None:
         """Wait for the thread's end, once its scope is cancelled."""
-        if self._thread is not None:
+        if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout_seconds)
 
     def look(self) -> float:

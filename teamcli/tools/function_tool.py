@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints, overload
 
 from pydantic import Field, create_model
 from pydantic.errors import PydanticUserError
@@ -50,11 +50,29 @@ class ToolContext(NamedTuple):
     call_id: str
 
 
-def tool(function: Function, *, name: str = "", description: str = "", harmless: bool = False) -> FunctionTool:
-    """A tool from a function. A `harmless` one changes nothing: nobody is asked, and `plan` lets it through.
+@overload
+def tool(function: Function, *, name: str = "", description: str = "", harmless: bool = False) -> FunctionTool: ...
+
+
+@overload
+def tool(*, name: str = "", description: str = "", harmless: bool = False) -> Callable[[Function], FunctionTool]: ...
+
+
+def tool(
+    function: Function | None = None, *, name: str = "", description: str = "", harmless: bool = False
+) -> FunctionTool | Callable[[Function], FunctionTool]:
+    """A tool from a function; without one, a decorator that makes it.
+
+    A `harmless` one changes nothing: nobody is asked, and `plan` lets it through.
 
     Raises: ConfigError
     """
+    if function is None:
+        return lambda function: _tool(function, name, description, harmless)
+    return _tool(function, name, description, harmless)
+
+
+def _tool(function: Function, name: str, description: str, harmless: bool) -> FunctionTool:
     name = name or getattr(function, "__name__", "")
     if not _NAME.fullmatch(name):
         raise ConfigError(

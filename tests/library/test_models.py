@@ -81,6 +81,8 @@ class TestWhatGoesWrong:
 
         model = Model(say)
         session = opened(llm=model)
+        heard: list[Any] = []
+        session.subscribe(heard.append, events.TextArrived)
         listening = session.submit("go")
         assert began.wait(30) and session.interrupt()
         happened = list(listening)
@@ -89,6 +91,7 @@ class TestWhatGoesWrong:
         assert not session.wait(0.05)
         end.set()
         assert list(again)[-1].text == "the whole of it" and together == [1, 2]
+        assert [event.text for event in heard] == ["half of it"]
         assert "half of it" in str(model.requests[1].messages) and "too late" not in str(model.requests[1].messages)
 
 

@@ -427,6 +427,10 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="look
 @needs_proc
 class TestClosing:
     def test_ends_every_thread_file_and_process_and_frees_the_directory(self, opened: Open) -> None:
+        def once_alice_works(request: Any) -> Any:
+            wait_until(lambda: script.requests["alice"])
+            return tool("shutdown_request", teammate="alice")
+
         script = TeamScript(
             lead=[
                 answer(
@@ -434,7 +438,7 @@ class TestClosing:
                     tool("agent", prompt="look", subagent_type="general", background=True),
                     tool("bash", command="sleep 60", background=True),
                 ),
-                tool("shutdown_request", name="alice"),
+                once_alice_works,
                 answer(text("half of it"), stall_after(4)),
             ],
             alice=[tool("bash", command="sleep 60")],
@@ -450,6 +454,7 @@ class TestClosing:
             listening = session.submit("go")
             api.wait_for_stall()
             wait_until(lambda: len(child_processes()) > len(processes))
+            assert any(thread.name.startswith("deadline") for thread in threading.enumerate())
             for _ in range(2):
                 session.close()
             list(listening)
@@ -553,6 +558,26 @@ class TestTheHostProgram:
             (gc.isenabled(), gc.get_freeze_count()),
             (sys.stdout, sys.stderr, sys.excepthook, threading.excepthook),
         )
+
+    def test_keeps_its_ctrl_c(self, place: Path, clean_environment: Path) -> None:
+        code = f"""
+from teamcli import Session, events
+with Session({str(place)!r}, offline=True, permission_mode="bypassPermissions") as session:
+    ended = []
+    session.subscribe(ended.append, events.TurnEnded)
+    session.subscribe(lambda event: print("runs", flush=True), events.ToolProgress)
+    try:
+        session.run("run echo begun; sleep 60")
+    except KeyboardInterrupt:
+        session.wait()
+        print(ended[0].outcome)
+"""
+        command = [sys.executable, "-c", code]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+            assert process.stdout and process.stdout.readline() == "runs\n"
+            process.send_signal(signal.SIGINT)
+            out, errors = process.communicate(timeout=PATIENCE_SECONDS)
+        assert (out, errors, process.returncode) == ("interrupted\n", "", 0)
 
     def test_decides_where_the_log_goes(self, opened: Open, caplog: pytest.LogCaptureFixture) -> None:
         session = opened(llm=scripted(lead=["hi"]))

@@ -92,6 +92,20 @@ class TestSchema:
         spec = spec_of(lambda: "x", name="the_x", description="Says x.")
         assert (spec["name"], spec["description"]) == ("the_x", "Says x.")
 
+    def test_it_decorates(self, opened: Open) -> None:
+        @tool
+        def plain() -> str:
+            """Be plain."""
+            return "plain"
+
+        @tool(harmless=True, name="quiet")
+        def other() -> str:
+            """Be quiet."""
+            return "quiet"
+
+        assert outcome_of(opened, plain, {}) == ("plain", False)
+        assert outcome_of(opened, other, {}, allowed_tools=()) == ("quiet", False)
+
     def test_methods_and_callable_objects_are_functions_too(self, opened: Open) -> None:
         class Counter:
             """Counts."""
