@@ -180,8 +180,10 @@ def cut_torn_tail(fd: int) -> bytes:
     return tail
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, Json | None]]:
+def read_lines(path: Path, holding: tuple[bytes, ...] = ()) -> Iterator[tuple[int, Json | None]]:
     """Every finished line of a log as `(offset, object)`; `None` stands for a line that is no JSON object.
+
+    With `holding`, only lines in which one of these stands, for a log of which little matters.
 
     Raises: StateError
     """
@@ -191,7 +193,8 @@ def read_lines(path: Path) -> Iterator[tuple[int, Json | None]]:
             for line in file:
                 if not line.endswith(b"\n"):
                     return
-                yield offset, decode_line(line)
+                if not holding or any(each in line for each in holding):
+                    yield offset, decode_line(line)
                 offset += len(line)
     except FileNotFoundError:
         return
