@@ -138,14 +138,14 @@ class AgentShop:
         mailbox = Mailbox(self._bus, LEAD, marks)
         mailbox.rotate()
         base = f"{LEAD_PROMPT}\n\n{LEAD_TEAM_PROMPT}" if self.has_team else LEAD_PROMPT
-        toolbox = self._with_memory(self.toolbox(LEAD, history), LEAD)
+        toolbox = self.with_memory(self.toolbox(LEAD, history), LEAD)
         kit = self._kit(
             self.choices.model,
             system_prompt(
                 base + self._known_roles,
                 self.instructions,
                 self.skills.offer(),
-                self._memory(LEAD),
+                self.memory(LEAD),
                 self.options.append_system_prompt,
             ),
             LEAD_TOOLS if self.has_team else SOLO_TOOLS,
@@ -273,14 +273,14 @@ class AgentShop:
     def _teammate_kit(self, member: Member, toolbox: Toolbox, memories: dict[str, str]) -> Kit:
         """`memories` holds what was offered to each role: once it has begun, its system prompt stays the same."""
         if member.role not in memories:
-            memories[member.role] = self._memory(member.role)
+            memories[member.role] = self.memory(member.role)
         role = self.roles.match(member.role)
         model = member.model or (role.model if role else "") or self.choices.model
         tools = _subset(TEAMMATE_TOOLS, member.tools, role)
         system = self._teammate_system(member, role, self.skills_for(tools), memories[member.role])
-        return self._kit(model, system, tools, self._with_memory(toolbox, member.role))
+        return self._kit(model, system, tools, self.with_memory(toolbox, member.role))
 
-    def _with_memory(self, toolbox: Toolbox, role: str) -> Toolbox:
+    def with_memory(self, toolbox: Toolbox, role: str) -> Toolbox:
         """Open the role's memory in the user's home to file tools.
 
         Not from a stranger's directory: its files could have something noted there that comes up in all others.
@@ -288,16 +288,21 @@ class AgentShop:
         memory = self._users_memory(role) if self._is_trusted else None
         return toolbox._replace(workspace=replace(toolbox.workspace, memory=memory))
 
+    def role_of(self, name: str) -> str:
+        """The role of the lead or a teammate."""
+        return LEAD if name == LEAD else self._roster.get(name).role
+
     def _users_memory(self, role: str) -> Path:
         return self._home / MEMORY_DIR / directory_name(role)
 
-    def _memory(self, role: str) -> str:
-        """What the role has learned so far: the user's own, and the project's where that is trusted."""
+    def memory(self, role: str, may_write: bool = True, is_in_root: bool = True) -> str:
+        """What the role has learned so far: the user's own, and the project's where that is trusted. Who works
+        elsewhere than in the root needs whole paths."""
         own, name, root = self._users_memory(role), directory_name(role), self.choices.workspace.root
-        shown = f"{MEMORY_DIR}/{name}/"
+        shown, above = f"{MEMORY_DIR}/{name}/", "" if is_in_root else f"{root}/"
         users = Place(own, f"~/{USER_DIR}/{shown}", own)
-        projects = Place(root / TEAM_DIR / MEMORY_DIR / name, f"{TEAM_DIR}/{shown}", root)
-        return offer(role, (projects, users)) if self._is_trusted else offer(role, (users,), may_write=False)
+        projects = Place(root / TEAM_DIR / MEMORY_DIR / name, f"{above}{TEAM_DIR}/{shown}", root)
+        return offer(role, (projects, users), may_write) if self._is_trusted else offer(role, (users,), may_write=False)
 
     def _kit(self, model: str, system: str, tools: tuple[Entry, ...], toolbox: Toolbox) -> Kit:
         bound = bind_tools(tools, toolbox)
