@@ -316,16 +316,21 @@ class AgentShop:
         memory = self._users_memory(role) if self._is_trusted else None
         return toolbox._replace(workspace=replace(toolbox.workspace, memory=memory))
 
+    def role_of(self, name: str) -> str:
+        """The role of the lead or a teammate."""
+        return LEAD if name == LEAD else self._roster.get(name).role
+
     def _users_memory(self, role: str) -> Path:
         return self._home / MEMORY_DIR / directory_name(role)
 
-    def memory(self, role: str) -> str:
-        """What the role has learned so far: the user's own, and the project's where that is trusted."""
+    def memory(self, role: str, may_write: bool = True, is_in_root: bool = True) -> str:
+        """What the role has learned so far: the user's own, and the project's where that is trusted. Who works
+        elsewhere than in the root needs whole paths."""
         own, name, root = self._users_memory(role), directory_name(role), self.choices.workspace.root
-        shown = f"{MEMORY_DIR}/{name}/"
+        shown, above = f"{MEMORY_DIR}/{name}/", "" if is_in_root else f"{root}/"
         users = Place(own, f"~/{USER_DIR}/{shown}", own)
-        projects = Place(root / TEAM_DIR / MEMORY_DIR / name, f"{TEAM_DIR}/{shown}", root)
-        return offer(role, (projects, users)) if self._is_trusted else offer(role, (users,), may_write=False)
+        projects = Place(root / TEAM_DIR / MEMORY_DIR / name, f"{above}{TEAM_DIR}/{shown}", root)
+        return offer(role, (projects, users), may_write) if self._is_trusted else offer(role, (users,), may_write=False)
 
     def _kit(self, model: str, system: str, tools: tuple[Offered, ...], toolbox: Toolbox) -> Kit:
         bound = bind_tools(tools, toolbox)

@@ -195,8 +195,10 @@ def cut_torn_tail(fd: int) -> bytes:
     return tail
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, Json | None]]:
+def read_lines(path: Path, holding: tuple[bytes, ...] = ()) -> Iterator[tuple[int, Json | None]]:
     """Every finished line of a log as `(offset, object)`; `None` stands for a line that is no JSON object.
+
+    With `holding`, only lines in which one of these stands, for a log of which little matters.
 
     Raises: StateError
     """
@@ -219,7 +221,8 @@ def read_lines(path: Path) -> Iterator[tuple[int, Json | None]]:
                     offset += len(line)
                 if not line.endswith(b"\n"):
                     return
-                yield start, decode_line(line) if is_whole else None
+                if not holding or any(each in line for each in holding):
+                    yield start, decode_line(line) if is_whole else None
     except OSError as e:
         raise StateError(cannot("read", path, e)) from e
 

@@ -71,8 +71,6 @@ class Plan(NamedTuple):
     opening: Sequence[Block]
     identity: tuple[str, ...] = ()
     """Who it is, where its system prompt does not say so."""
-    remembers: str = ""
-    """The role whose memory it has; empty for one that has none."""
 
 
 class SubAgentShop:
@@ -94,8 +92,8 @@ class SubAgentShop:
         sub.cwd = str(start or "")
         plan = self._fresh(sub, role, model, parent) if role else self._fork(sub, model, parent)
         toolbox = shop.toolbox(sub.id, plan.history)
-        if plan.remembers:
-            toolbox = shop.with_memory(toolbox, plan.remembers)
+        if remembers_as := self._remembers_as(sub, role):
+            toolbox = shop.with_memory(toolbox, remembers_as)
         toolbox = toolbox._replace(
             workspace=replace(toolbox.workspace, start=start),
             subagents=toolbox.subagents if AGENT.name in plan.usable else None,
@@ -152,7 +150,6 @@ class SubAgentShop:
 
     def _fresh(self, sub: SubAgent, role: Role, model: str, parent: Agent) -> Plan:
         parts = (SUBAGENT_PROMPT.format(name=sub.id), role.prompt, WORKS_IN.format(cwd=sub.cwd) if sub.cwd else "")
-        remembers = role.name if role is not GENERAL else ""
         tools = tuple(
             tool
             for tool in self._tools(sub)
@@ -161,15 +158,11 @@ class SubAgentShop:
             and tool.name not in role.disallowed_tools
         )
         skills = self._shop.skills_for(tools, is_in_root=not sub.cwd)
-        system = system_prompt(
-            "\n\n".join(filter(None, parts)),
-            self._shop.instructions,
-            skills,
-            self._shop.memory(remembers) if remembers else "",
-        )
+        memory = self._memory(sub, role, tools)
+        system = system_prompt("\n\n".join(filter(None, parts)), self._shop.instructions, skills, memory)
         preamble = self._shop.preamble(model, system, tools)
         usable = tuple(tool.name for tool in tools)
-        return Plan(preamble, History(), tools, usable, [text_block(sub.errand.prompt)], remembers=remembers)
+        return Plan(preamble, History(), tools, usable, [text_block(sub.errand.prompt)])
 
     def _fork(self, sub: SubAgent, model: str, parent: Agent) -> Plan:
         """The same request as its parent's next one up to the calls it is making: so the model's cache holds."""
@@ -182,6 +175,18 @@ class SubAgentShop:
         opening = [*_answers(history.messages, sub.id), *map(text_block, notes), text_block(sub.errand.prompt)]
         preamble = parent.preamble if model == parent.preamble.model else replace(parent.preamble, model=model)
         return Plan(preamble, history, tools, usable, opening, tuple(notes))
+
+    def _memory(self, sub: SubAgent, role: Role, tools: tuple[Offered, ...]) -> str:
+        """What its role has learned; one without a role file begins with nothing and leaves nothing."""
+        if role is GENERAL or Entry("read_file") not in tools:
+            return ""
+        return self._shop.memory(role.name, may_write=Entry("write_file") in tools, is_in_root=not sub.cwd)
+
+    def _remembers_as(self, sub: SubAgent, role: Role | None) -> str:
+        """Whose memory in the user's home it reaches: its role's; a copy of the lead or a teammate, that one's."""
+        if role is not None:
+            return "" if role is GENERAL else role.name
+        return self._shop.role_of(sub.parent) if sub.depth == 1 else ""
 
     def _tools(self, sub: SubAgent) -> tuple[Offered, ...]:
         may_go_deeper = sub.depth < self._shop.choices.settings.subagents.depth

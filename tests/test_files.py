@@ -58,6 +58,7 @@ def test_lines_that_are_no_objects_are_reported_with_their_place(tmp_path: Path)
     path = tmp_path / "log.jsonl"
     path.write_bytes(b'{"n":1}\nnonsense\n[1]\n{"n":2}\nunfinished')
     assert list(read_lines(path)) == [(0, {"n": 1}), (8, None), (17, None), (21, {"n": 2})]
+    assert list(read_lines(path, (b":2", b":9"))) == [(21, {"n": 2})]
 
 
 def test_threads_and_processes_lose_nothing_and_tear_nothing(tmp_path: Path) -> None:

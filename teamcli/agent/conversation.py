@@ -36,6 +36,15 @@ def joined_marks(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> Marks:
     return joined
 
 
+def add_marks(marks: Marks, later: Mapping[str, Any]) -> None:
+    """The same in place, for a long transcript: its lists would be copied for each line."""
+    for name, value in later.items():
+        if isinstance(value, list) and isinstance(marks.get(name), list):
+            marks[name] += value
+        else:
+            marks[name] = list(value) if isinstance(value, list) else value
+
+
 @dataclass
 class History:
     """What a transcript says: the messages, and the books kept beside them."""
@@ -66,7 +75,7 @@ class History:
             messages.append(Message(role, tuple(block for block in content if is_block(block, role))))
             history.take_into_account(messages[-1], _tokens(row))
             if isinstance(marks := row.get("marks"), dict):
-                history.marks = joined_marks(history.marks, marks)
+                add_marks(history.marks, marks)
             files = row.get("files")
             history.seen_files.update(files if isinstance(files, dict) else {})
         history.messages = mend(sound(messages))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from teamcli.agent.conversation import Marks, joined_marks
+from teamcli.agent.conversation import Marks, add_marks
 from teamcli.errors import UsageError
 from teamcli.files import VERSION, AppendLog, Json, read_lines, refuse_newer
 
@@ -54,9 +54,9 @@ def read_marks(path: Path) -> Marks:
     Raises: StateError
     """
     marks: Marks = {}
-    for row in _rows(path):
+    for row in _rows(path, (b'"marks"', b'"v"')):  # every start does this, and most lines note nothing
         if isinstance(noted := row.get("marks"), dict):
-            marks = joined_marks(marks, noted)
+            add_marks(marks, noted)
     return marks
 
 
@@ -108,8 +108,8 @@ def _first_text(row: Json) -> str:
     return ""
 
 
-def _rows(path: Path) -> Iterator[Json]:
-    for _, row in read_lines(path):
+def _rows(path: Path, holding: tuple[bytes, ...] = ()) -> Iterator[Json]:
+    for _, row in read_lines(path, holding):
         if row is None:
             continue
         refuse_newer(path, row)

@@ -69,6 +69,33 @@ class TestConcurrency:
         threads[1].join()
         assert order == ["second cancelled", "third"]
 
+    def test_a_place_that_was_given_up_comes_back_and_none_is_made_or_lost(self) -> None:
+        slots, mine, order = Slots(1), CancelScope(), []
+        held = threading.Event()
+
+        def take(name: str) -> None:
+            with slots.taken(CancelScope()):
+                order.append(name)
+                held.wait(DEADLINE_SECONDS)
+
+        with slots.taken(mine):
+            slots.give()
+            other = threading.Thread(target=take, args=("other",))
+            other.start()
+            wait_until(lambda: order)
+            mine.cancel()
+            slots.take_back(mine)  # at once, so that it can come to its end
+        third = threading.Thread(target=take, args=("third",))
+        third.start()
+        wait_until(lambda: slots._waiting)
+        assert order == ["other"]
+        held.set()
+        other.join()
+        third.join()
+        with slots.taken(CancelScope()):
+            pass
+        assert order == ["other", "third"]
+
     def test_one_that_is_cancelled_before_it_begins_never_asks_the_model(self, tmp_path: Path) -> None:
         workshop = Workshop(tmp_path, hang, Limits(max_concurrent=1))
         first, second = workshop.start(), workshop.start()
