@@ -273,10 +273,10 @@ def _assignments(name: str, words: Words, options: Options, wrapper: Wrapper) ->
 
 
 def _either_reading(name: str, words: Words, unknown: Sequence[int]) -> Iterator[Run]:
-    """An option that is in no table: the command begins behind it, or behind its value."""
+    """An option that is in no table: the command begins behind it, behind its value, or behind an operand."""
     yield Unknown(f"`{name}` has an option that is not known ({words[unknown[0]].value})", anything=False)
     for position in unknown:
-        for start in (position + 1, position + 2):
+        for start in range(position + 1, position + 4):
             if words[start:]:
                 yield Guess(SimpleCommand(words[start:]))
         _, equals, value = words[position].value.partition("=")
