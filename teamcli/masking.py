@@ -96,6 +96,10 @@ def masked(text: str) -> str:
     return _known.masked(text)
 
 
+def holds_secret(text: str) -> bool:
+    return _known.holds(text)
+
+
 def masked_value(value: T) -> T:
     """The same value, with every text in it masked, keys of objects included."""
     return _walk(value, _known.masked) if _known.secrets else value
