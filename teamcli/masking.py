@@ -15,7 +15,6 @@ from urllib.parse import quote
 
 MASK = "[the API key]"
 SHORTEST_SECRET, LONGEST_WORD = 8, 19
-_WHITE = {ord(character): None for character in " \t\r\n"}
 T = TypeVar("T")
 
 
@@ -27,6 +26,7 @@ class Masks:
         forms = {form for secret in self.secrets for form in _forms(secret)}
         self._forms = sorted(forms, key=len, reverse=True)
         self._longest = max(map(len, forms), default=0)
+        self._firsts = frozenset(form[0] for form in forms)
 
     def masked(self, text: str) -> str:
         """The text without them."""
@@ -40,18 +40,17 @@ class Masks:
 
     def unfinished(self, text: str) -> int:
         """How many characters at the end of a text may be the beginning of a secret."""
-        for size in range(min(len(text), self._longest - 1), 0, -1):
-            end = text[-size:]
-            if any(form.startswith(end) for form in self._forms):
-                return size
+        for start in range(max(0, len(text) - self._longest + 1), len(text)):
+            if text[start] in self._firsts and any(form.startswith(text[start:]) for form in self._forms):
+                return len(text) - start
         return 0
 
     def _without_broken(self, text: str) -> str:
         """`base64`, `fold` and mail programs break what is long over several lines."""
-        joined = text.translate(_WHITE)
+        joined = text.replace("\n", "").replace("\r", "")
         for form in self._forms:
             if form in joined:
-                text = re.sub(r"\s*".join(map(re.escape, form)), MASK, text)
+                text = re.sub(r"[\r\n]*".join(map(re.escape, form)), MASK, text)
         return text
 
 
@@ -94,6 +93,10 @@ def knows_secrets() -> bool:
 
 def masked(text: str) -> str:
     return _known.masked(text)
+
+
+def holds_secret(text: str) -> bool:
+    return _known.holds(text)
 
 
 def masked_value(value: T) -> T:

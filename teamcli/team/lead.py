@@ -240,8 +240,6 @@ class Lead:
             taken_up, self._taken_up = self._taken_up, []
             if line is None:
                 self._count_idle_wake(self.agent.meter.tool_calls > calls_before)
-            if self._mail_at is None and self.mailbox.has_unread:  # mail comes in pieces: nobody tells of what is left
-                self._mail_at = time.monotonic()
         for each in taken_up:
             each.ended.set_result(ended)
 

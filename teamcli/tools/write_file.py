@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from teamcli.agent.tool import Display, ToolOutput, Writes
 from teamcli.errors import ToolError
+from teamcli.masking import MASK, holds_secret
 from teamcli.tools.base import Tool, ToolInput
 from teamcli.tools.diff import unified_diff
 from teamcli.tools.file_access import MAX_SHOWN_BYTES, Content, read_content_if_there, replace_file
@@ -29,6 +30,7 @@ def run(args: WriteFileInput, toolbox: Toolbox, running: Running) -> ToolOutput:
         is_same = before is not None and before.digest == digest(data)
         if before is not None and not is_same:
             _refuse_unless_known(before, toolbox.known_files.digest_of(path), shown)
+            _refuse_mask(before, args.content, shown)
         if not is_same:
             replace_file(path, data, toolbox.workspace)
             toolbox.changed(path, before)
@@ -43,6 +45,12 @@ def _refuse_unless_known(before: Content, known: str | None, shown: str) -> None
         raise ToolError(f"{shown} exists and you have not read its present content: read it first, then write it")
     if known != before.digest:
         raise ToolError(f"{shown} has changed since you last read or wrote it: read it again, then write it")
+
+
+def _refuse_mask(before: Content, content: str, shown: str) -> None:
+    """What an agent read as a mask would take the place of the user's key."""
+    if MASK in content and before.data is not None and holds_secret(before.data.decode("utf-8", "replace")):
+        raise ToolError(f"{shown} holds a key, which you read as {MASK}: change its other lines with edit_file")
 
 
 def _what_changed(before: Content | None, content: str, shown: str) -> list[str]:

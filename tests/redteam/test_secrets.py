@@ -20,11 +20,14 @@ from urllib.parse import quote
 import pytest
 
 from teamcli import masking
+from teamcli.agent.events import Event, MailSent, Notice, ToolStarted
+from teamcli.agent.tool import Display
 from teamcli.environment import visible_variables
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.faults import Faults
 from teamcli.logs import log_to
 from teamcli.masking import MASK, MaskedStream, Masks
+from teamcli.session import Fanout
 from teamcli.team.bus import load_key
 from tests.redteam.shared import made_once
 from tests.support.answers import Part, answer, result_text, status, thinking, tool_results
@@ -245,6 +248,19 @@ def test_no_key_reaches(ran: Ran, place: str) -> None:
     assert found and leaks(found) == []
 
 
+def test_a_mask_is_not_written_over_the_key(program: Program) -> None:
+    """An agent that has read `.env` writes back what it has seen."""
+    (program.directory / ".env").write_text(f"ANTHROPIC_API_KEY={KEY}\nMODEL_ID=m\n")
+    write = tool("write_file", path=".env", content=f"ANTHROPIC_API_KEY={MASK}\nMODEL_ID=n\n")
+    edit = tool("edit_file", path=".env", old_text="MODEL_ID=m", new_text="MODEL_ID=n")
+    with FakeAPI([tool("read_file", path=".env"), answer(write, edit), text("x")]) as api:
+        program.url, program.key = api.url, KEY
+        program.run("-p", "x", *BYPASS)
+    refused, _ = map(result_text, tool_results(api.requests[2]))
+    assert "change its other lines with edit_file" in refused
+    assert (program.directory / ".env").read_text() == f"ANTHROPIC_API_KEY={KEY}\nMODEL_ID=n\n"
+
+
 def test_the_users_file_keeps_its_key(ran: Ran) -> None:
     assert ran.read("edited.txt") == f"{KEY}\nnew\n{KEY}\n"
 
@@ -255,6 +271,7 @@ def test_files_with_conversation_are_private(ran: Ran) -> None:
             assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
 
 
+SLOWLY = "!head -c 20 plain.txt; sleep 0.3; tail -c +21 plain.txt"
 ECHO = (
     f"bad header authorization: Bearer {KEY} / {quote(KEY, safe='')}"
     f" / {base64.b64encode(f'user:{KEY}'.encode()).decode()}"
@@ -292,9 +309,10 @@ def test_what_the_user_types_at_the_prompt(program: Program) -> None:
     with FakeAPI([*script, text("a"), text("b")]) as api:
         program.url, program.key = api.url, KEY
         ran = program.run(
-            *BYPASS, stdin="!cat plain.txt\n!cat plain.txt >&2\nwork\n/leak\n/diff\n/log\n/inbox\n/team\n"
+            *BYPASS, stdin=f"!cat plain.txt\n{SLOWLY}\n!cat plain.txt >&2\nwork\n/leak\n/diff\n/log\n/inbox\n/team\n"
         )
-    assert "f.txt" in ran.out and leaks(ran.out + ran.err) == [] and ran.out.count(MASK) >= 3
+    assert "f.txt" in ran.out and leaks(ran.out + ran.err) == [] and ran.out.count(MASK) >= 4
+    assert not any(piece in ran.out for piece in pieces_of(KEY))
     assert leaks(json.dumps(api.requests, ensure_ascii=False)) == []
 
 
@@ -319,6 +337,18 @@ def test_a_traceback_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         log.handlers, log.propagate, log.level = before
     written = (tmp_path / "teamcli.log").read_text()
     assert "Traceback" in written and leaks(written) == [] and written.count(MASK) >= 2
+
+
+def test_an_event_of_any_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one whose words come from a place that nobody has thought of."""
+    monkeypatch.setattr(masking, "_known", Masks([KEY]))
+    heard: list[Event] = []
+    tell = Fanout()
+    tell.subscribe(heard.append)
+    tell(Notice("lead", f"it says {KEY}"))
+    tell(ToolStarted("lead", "t", "bash", Display(KEY, diff=f"+{KEY}", text=KEY)))
+    tell(MailSent("lead", "alice", "message", KEY, {"summary": [KEY, {KEY: 1}]}))
+    assert leaks(repr(heard)) == [] and repr(heard).count(MASK) == 7
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 20, 64])
