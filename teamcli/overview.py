@@ -40,7 +40,8 @@ class LeadState(NamedTuple):
     """Model calls of this run; None where nobody can know."""
     cost_usd: float | None = None
     waiting_for: str = ""
-    """Known only inside the program."""
+    limit: str = ""
+    """The limit at which it stopped. Both are known only inside the program."""
 
 
 class Overview(NamedTuple):
@@ -52,7 +53,7 @@ class Overview(NamedTuple):
 
     def to_json(self) -> Json:
         unread = self.unread
-        lead = {name: value for name, value in self.lead._asdict().items() if name != "waiting_for"}
+        lead = {name: value for name, value in self.lead._asdict().items() if name not in ("waiting_for", "limit")}
         return {
             "lead": {**lead, "unread": unread.get(LEAD, 0)},
             "members": [{**member.to_dict(), "unread": unread.get(member.name, 0)} for member in self.members],
@@ -72,7 +73,8 @@ class Overview(NamedTuple):
         lead = self.lead
         since = "" if lead.since is None else age(now - lead.since)
         calls, cost = ("", "") if lead.turns is None else (str(lead.turns), dollars(lead.cost_usd))
-        note = Cell(one_line(f"waiting for {lead.waiting_for}", NOTE_LIMIT), "warn") if lead.waiting_for else ""
+        held = f"waiting for {lead.waiting_for}" if lead.waiting_for else f"paused: {lead.limit}" if lead.limit else ""
+        note = Cell(one_line(held, NOTE_LIMIT), "warn") if held else ""
         return (LEAD, "", _status(lead.status), since, self._unread(LEAD), calls, cost, note)
 
     def _row(self, member: Member, now: float) -> tuple[str | Cell, ...]:
@@ -117,12 +119,12 @@ def _notes(member: Member, now: float) -> Iterable[str]:
     if member.interrupted:
         yield "interrupted"
     if member.paused:
-        yield "paused"
+        yield f"paused: {member.limit}" if member.limit else "paused"
     if member.waiting_for:
         yield f"waiting for {member.waiting_for}"
     elif member.plan and not member.plan_approved and member.is_active:
         yield "needs an approved plan"
-    if member.error:
+    if member.error and member.error != member.limit:
         yield f"error: {member.error}"
 
 

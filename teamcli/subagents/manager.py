@@ -46,6 +46,8 @@ NOTHING_SAID = "(done, with nothing to say)"
 class Limits(NamedTuple):
     max_concurrent: int = 5
     timeout_seconds: float = 1800.0
+    max_unfinished: int = 100
+    """Of one parent, running or waiting."""
 
 
 class Parent(NamedTuple):
@@ -263,6 +265,7 @@ class SubAgentManager:
         above = self._staffing.parent(parent)
         if above is None:
             raise ToolError(f"'{parent}' is leaving: no sub-agent can be started for it")
+        self._check_number(parent)
         try:
             with self._changed:
                 id = self._next_id()
@@ -278,6 +281,12 @@ class SubAgentManager:
             self._all[id] = sub
         self._tell_state(sub)
         return sub, staffed, above.scope
+
+    def _check_number(self, parent: str) -> None:
+        count = sum(sub.parent == parent and not sub.state.is_final for sub in self._list())
+        if count >= self._limits.max_unfinished:
+            text = f"{count} sub-agents of yours run or wait, and `limits.subagents` allows no more"
+            raise ToolError(f"{text}: wait for some to end, or stop some with agent_stop")
 
     def _next_id(self) -> str:
         """Unique also beside those of earlier runs, whose transcripts are kept."""
@@ -431,9 +440,9 @@ def _ending(ended: TurnEnded, sub: SubAgent, timed_out: str) -> Ending:
         case Outcome.FAILED:
             return Ending(State.FAILED, said, str(ended.error))
         case Outcome.MAX_TURNS:
-            return Ending(State.FAILED, said, "stopped at its limit of model calls")
+            return Ending(State.FAILED, said, f"stopped at its limit of model calls ({ended.error})")
         case Outcome.MAX_BUDGET:
-            return Ending(State.FAILED, said, "stopped because the budget is used up")
+            return Ending(State.FAILED, said, f"stopped: {ended.error}")
         case Outcome.REFUSED:
             return Ending(State.FAILED, said, "the model refused to go on")
         case _:

@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from teamcli.agent.conversation import text_block
-from teamcli.agent.events import Outcome, TurnEnded
+from teamcli.agent.events import LimitHit, Outcome, TurnEnded
 from teamcli.agent.loop import Agent, Delivery, run_turn
 from teamcli.agent.tool_calls import Toolset
 from teamcli.cancel import CancelScope
-from teamcli.errors import TeamcliError, ToolError
+from teamcli.errors import LimitReached, TeamcliError, ToolError
 from teamcli.files import Json
 from teamcli.llm.types import Preamble
 from teamcli.team.mailbox import Mailbox
@@ -169,12 +169,15 @@ class Teammate:
         self._held_mail = frozenset(message.id for message in self.mailbox.look())
 
     def _ends_pause(self) -> bool:
-        """Whether what has come since the pause ends it."""
+        """Whether what has come since the pause ends it; nothing does while a limit is reached that only the user can
+        raise."""
+        if self.agent.meter.reached():
+            return False
         new = [message for message in self.mailbox.look() if message.id not in self._held_mail]
         if self._only_user_ends_pause:
             new = [message for message in new if message.sender == USER and not message.is_foreign]
         if new:
-            self._roster.update(self.name, paused=False)
+            self._roster.update(self.name, paused=False, limit="")
         return bool(new)
 
     def go_on(self) -> None:
@@ -188,6 +191,8 @@ class Teammate:
 
         Raises: ToolError, StateError
         """
+        if why := self.agent.meter.reached():
+            raise ToolError(f"'{self.name}' can do nothing: {_in_a_sentence(why)}; only the user can raise that")
         with self._lock:
             if self._turn is not None or self.member.status is not Status.IDLE:
                 raise ToolError(f"'{self.name}' is currently working")
@@ -230,6 +235,10 @@ class Teammate:
 
         Raises: StateError
         """
+        if self.may_act and (why := self.agent.meter.reached()):  # before mail is taken: it stays unread
+            self.agent.emit(LimitHit(self.name, str(why), why.limit, why.is_given))
+            self._pause_at(why)
+            return False
         with self._lock:
             prompt = self._prompt() if self.may_act else None
             if prompt is None:
@@ -270,6 +279,9 @@ class Teammate:
             if not self._cancel.cancelled and not self._leaves:
                 self._tell_of_interruption(turn.reason)
             return
+        if isinstance(ended.error, LimitReached) and not ended.error.is_of_work:
+            self._pause_at(ended.error)
+            return
         self._has_open_work = False
         report = Report(*_told(ended), self._work)
         self.agent.conversation.note(report.to_row())
@@ -281,6 +293,18 @@ class Teammate:
         unique = message_id(self.name, "interrupted", str(time.time_ns()))
         fields = {"by_user": True}
         self.post_report(Message(MessageType.ERROR, self.name, LEAD, f"was {reason}", 0.0, unique, fields))
+
+    def _pause_at(self, why: LimitReached) -> None:
+        """Wait for the user to raise a limit; the work stays open, and what others write stays unread."""
+        self._hold_mail(of_all=True)
+        fields = {"paused": True, "limit": str(why), "error": str(why)}
+        if self.member.status in (Status.WORKING, Status.SPAWNING):
+            self._roster.transition(self.name, Status.IDLE, **fields)
+        else:
+            self._roster.update(self.name, **fields)
+        text = f"is paused: {_in_a_sentence(why)}. Only the user can raise that; what you write to it waits."
+        unique = message_id(self.name, "limit", str(time.time_ns()))
+        self.post_report(Message(MessageType.ERROR, self.name, LEAD, text, 0.0, unique))
 
     def _message(self, report: Report) -> Message:
         """Its id comes from the transcript: the same again after a restart, and another for each piece of work."""
@@ -323,11 +347,14 @@ def _told(ended: TurnEnded) -> tuple[MessageType, str]:
             return MessageType.RESULT, ended.text or "(done, with nothing to say)"
         case Outcome.FAILED:
             return MessageType.ERROR, str(ended.error)
-        case Outcome.MAX_TURNS:
-            return MessageType.ERROR, "stopped at its limit of model calls; a message lets it go on"
-        case Outcome.MAX_BUDGET:
-            return MessageType.ERROR, "stopped because the budget is used up"
+        case Outcome.MAX_TURNS | Outcome.MAX_BUDGET:
+            return MessageType.ERROR, f"stopped: {_in_a_sentence(ended.error)}; a message lets it go on"
         case Outcome.REFUSED:
             return MessageType.ERROR, f"the model refused to go on. {ended.text}".strip()
         case _:
             return MessageType.ERROR, "the conversation no longer fits the model's context"
+
+
+def _in_a_sentence(error: Exception | None) -> str:
+    text = str(error)
+    return text[:1].lower() + text[1:]
