@@ -205,7 +205,7 @@ def shown(kind: str, amount: float) -> str:
         case "usd":
             return f"${amount:,.2f}" if round(amount, 2) == round(amount, 4) else f"${amount:,.4f}"
         case "seconds":
-            return f"{amount:.0f} s" if amount < 120 else f"{amount / 60:.0f} min"
+            return f"{amount:.3g} s" if amount < 120 else f"{amount / 60:.0f} min"
         case "calls":
             return f"{amount:,} model {'call' if amount == 1 else 'calls'}"
         case _:

@@ -93,7 +93,8 @@ def _set(session: Session, target: str, change: Change) -> str:
 def _in_all(change: Change, now: Budget) -> float | None:
     if change.amount is None or not change.is_more:
         return change.amount
-    return float(getattr(now.used, change.kinds[0])) + change.amount
+    used: float = getattr(now.used, change.kinds[0])
+    return used + change.amount
 
 
 def _as_set(target: str, kinds: tuple[str, ...], now: Budget) -> str:
@@ -133,8 +134,7 @@ def _parse(words: str) -> Change:
         raise UsageError(f"'{words}' is no amount: {ACCEPTED}")
     kind, factor = _UNITS[unit]
     amount = float(re.sub("[,_]", "", found["number"])) * _SCALES[found["scale"]] * factor
-    if kind in ("tokens", "calls"):
-        amount = int(amount)
+    amount = int(amount) if kind in ("tokens", "calls") else amount
     if amount <= 0 or amount >= 1e12:
         raise UsageError(f"'{words}' is not above 0 or too much: {ACCEPTED}")
     return Change((kind,), amount, bool(found["more"]))

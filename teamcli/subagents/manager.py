@@ -106,6 +106,8 @@ class SubAgentManager:
         self._updates = Updates()
         self._on_end: list[Listener] = []
         self._all: dict[str, SubAgent] = {}
+        self._preparing: dict[str, str] = {}
+        """Those that are being built, and who for."""
         self._ended: deque[str] = deque()
         self._earlier: Agent | None = None
         self._threads: set[threading.Thread] = set()
@@ -265,25 +267,30 @@ class SubAgentManager:
         above = self._staffing.parent(parent)
         if above is None:
             raise ToolError(f"'{parent}' is leaving: no sub-agent can be started for it")
-        self._check_number(parent)
+        with self._changed:
+            self._check_number(parent)
+            id = self._next_id()
+            self._preparing[id] = parent
         try:
-            with self._changed:
-                id = self._next_id()
             sub = SubAgent(id, parent, errand, scope or above.scope.child(), is_background, self._has_changed)
             staffed = self._staffing.staff(sub, above.agent, self._transcript(id))
             sub.agent, sub.tools = staffed.agent, staffed.tools
             staffed.agent.incoming = sub.incoming
             if is_background:
                 self._ledger.add(Open(id, parent, errand.description, sub.created_at))
+            with self._changed:
+                self._all[id] = sub
         except TeamcliError as e:
             raise ToolError(str(e)) from e
-        with self._changed:
-            self._all[id] = sub
+        finally:
+            with self._changed:
+                del self._preparing[id]
         self._tell_state(sub)
         return sub, staffed, above.scope
 
     def _check_number(self, parent: str) -> None:
-        count = sum(sub.parent == parent and not sub.state.is_final for sub in self._list())
+        under_way = [sub.parent for sub in self._all.values() if not sub.state.is_final]
+        count = [*under_way, *self._preparing.values()].count(parent)
         if count >= self._limits.max_unfinished:
             text = f"{count} sub-agents of yours run or wait, and `limits.subagents` allows no more"
             raise ToolError(f"{text}: wait for some to end, or stop some with agent_stop")

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from teamcli.agent.events import Emit, MailSent, Notice, Severity
+from teamcli.agent.events import Emit, MailSent
 from teamcli.agent.loop import Agent
 from teamcli.agent.tool import Access, Executes, ToolOutput, Writes
 from teamcli.cancel import CancelScope
@@ -279,10 +279,8 @@ class TeammateManager:
             self._watch_deadline(request)
         for teammate in tuple(self._teammates.values()):
             member = teammate.member
-            if resume_all and member.limit and (why := teammate.agent.meter.reached()):
-                self._emit(Notice(member.name, _stays_paused(member.name, why), Severity.WARNING))
-                teammate.hold()
-            elif resume_all:
+            is_spent = bool(member.limit and teammate.agent.meter.reached())
+            if resume_all and not is_spent:
                 self.resume(teammate.name)
             elif member.interrupted or member.paused:
                 teammate.hold()

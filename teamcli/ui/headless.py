@@ -49,10 +49,17 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str) 
             ended, code = _last_words(turn), e.exit_code
         except CancelledError:  # nobody can read what would come of it, so it was not even begun
             ended, code = _last_words(turn), ExitStatus.FAILED
-    for each in session.team.waiting():
-        print(f"teamcli: {each}", file=sys.stderr)
+    for each in (*session.team.waiting(), *_stopped_earlier(session)):
+        print(f"teamcli: {neutralise(each)}", file=sys.stderr)
     printer.finish(ended, result_object(session, ended, code, started))
     return code
+
+
+def _stopped_earlier(session: Session) -> list[str]:
+    """Who is paused at a limit that it had reached before this run, so that nothing has told of it."""
+    told = {hit.agent for hit in session.limits}
+    members = [member for member in session.team.roster.members() if member.limit and member.name not in told]
+    return [f"{member.name} is paused: {member.limit}" for member in members]
 
 
 def framed_stdin(text: str) -> str:
