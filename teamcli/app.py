@@ -36,7 +36,7 @@ from teamcli.environment import MODEL, Environment, read_environment
 from teamcli.errors import ConfigError, StateError, UnknownTeammate
 from teamcli.files import AppendLog
 from teamcli.llm.credentials import ClientChoice, Endpoint, find_endpoint
-from teamcli.llm.pricing import DEFAULT_MODEL, PRICES, cost
+from teamcli.llm.pricing import DEFAULT_MODEL, built_in_prices, cost
 from teamcli.llm.types import Usage
 from teamcli.logs import log_to
 from teamcli.options import Options
@@ -417,7 +417,7 @@ class _Builder:
             custom_commands=CustomCommands(
                 command_dirs(self.place.directory, self.place.home, state.is_trusted), choices.workspace.root
             ),
-            models=tuple(dict.fromkeys((*PRICES, *choices.settings.prices))),
+            models=tuple(dict.fromkeys((*built_in_prices().prices, *choices.settings.prices))),
             close_calls=shop.close_calls,
             find_subagents=lambda: shop.subagents,
             recover=shop.report_lost_subagents,

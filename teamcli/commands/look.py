@@ -10,7 +10,7 @@ from teamcli.cancel import CancelScope
 from teamcli.commands.base import Cell, Column, Diff, Expand, Group, Job, Kind, Now, Table, Verbosity, command
 from teamcli.commands.changed_files import changed_otherwise, describe_changes
 from teamcli.errors import UsageError
-from teamcli.llm.pricing import PRICES_AS_OF
+from teamcli.llm.pricing import built_in_prices
 from teamcli.llm.types import Usage
 from teamcli.overview import dollars
 from teamcli.session import LEAD, Session
@@ -46,7 +46,7 @@ def cost(session: Session, arguments: str) -> Table:
     unknown = (
         f"No price is known for {', '.join(unpriced)}, so only tokens count: `prices` in the settings can give one."
     )
-    notes = (*((unknown,) if unpriced else ()), f"The built-in prices are of {PRICES_AS_OF}.")
+    notes = (*((unknown,) if unpriced else ()), f"The built-in prices are of {built_in_prices().date}.")
     return _without_empty_left(Table(session.cost_line(), COST_COLUMNS, (*rows, *_total(session, rows)), notes))
 
 

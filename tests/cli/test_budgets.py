@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fake_api import FakeAPI, answer, said_by_user, stall_after, text, tool, tool_results
+from tests.support.fake_api import FakeAPI, answer, delay, said_by_user, stall_after, text, tool, tool_results
 from tests.support.program import Program, Ran
 from tests.support.running import Running
 from tests.support.team_script import TeamScript
@@ -45,8 +45,8 @@ def spawn(name: str, **more: Any) -> Any:
 
 
 def work(request: dict[str, Any], number: int) -> Any:
-    """Endless, a dollar a call."""
-    return answer(tool("bash", command="true"), usage=DOLLAR)
+    """Endless, a dollar a call; slow enough for several to be under way at once."""
+    return answer(tool("bash", command="true"), delay(0.1), usage=DOLLAR)
 
 
 def run(program: Program, script: TeamScript, *arguments: str, code: int = 0) -> Ran:
