@@ -196,7 +196,9 @@ class AgentShop:
             agent.llm.close()
 
         scope = self.cancel.child()
-        return Teammate(agent, mailbox, self._roster, scope, equip, work, open_work, report, release)
+        teammate = Teammate(agent, mailbox, self._roster, scope, equip, work, open_work, report, release)
+        teammate.max_wakes = settings.limits.wakes
+        return teammate
 
     def check(self, recruit: Recruit) -> None:
         known = [tool.name for tool in TEAMMATE_TOOLS]

@@ -39,6 +39,8 @@ class LimitSettings(NamedTuple):
     """How many there may be that are not shut down."""
     subagents: int = 100
     """How many sub-agents one agent may have running or waiting."""
+    wakes: int = 500
+    """How often in a row other agents may wake a teammate, without a word of the user's."""
     shutdown_seconds: float = 60.0
     """How long a working teammate has to answer a request to shut down."""
 
@@ -288,6 +290,7 @@ _check = _made_of(
         teammate_turns=_whole(1),
         teammates=_whole(1),
         subagents=_whole(1),
+        wakes=_whole(1),
         shutdown_seconds=_seconds,
     ),
     subagents=_made_of(SubAgentSettings, max_concurrent=_whole(1), timeout_seconds=_seconds, turns=_whole(1)),

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from teamcli.agent.conversation import text_block
 from teamcli.agent.events import LimitHit, Outcome, TurnEnded
+from teamcli.agent.limits import MAX_TURNS
 from teamcli.agent.loop import Agent, Delivery, run_turn
 from teamcli.agent.tool_calls import Toolset
 from teamcli.cancel import CancelScope
@@ -101,6 +102,9 @@ class Teammate:
         """What was unread when it was paused."""
         self._only_user_ends_pause = False
         self._leaves = False
+        self.max_wakes: int | None = None
+        """How often in a row other agents may wake it, without a word of the user's."""
+        self._wakes_in_a_row = 0
         self._turn: CancelScope | None = None
         self._wakes = threading.Event()
         self._lock = threading.Lock()
@@ -177,11 +181,13 @@ class Teammate:
         if self._only_user_ends_pause:
             new = [message for message in new if message.sender == USER and not message.is_foreign]
         if new:
+            self._wakes_in_a_row = 0
             self._roster.update(self.name, paused=False, limit="")
         return bool(new)
 
     def go_on(self) -> None:
         """Take up what stands in the transcript and has not ended."""
+        self._wakes_in_a_row = 0
         self._may_go_on = True
         self._ignores_mail = False
         self.wake()
@@ -235,7 +241,7 @@ class Teammate:
 
         Raises: StateError
         """
-        if self.may_act and (why := self.agent.meter.reached()):  # before mail is taken: it stays unread
+        if self.may_act and (why := self._limit()):  # before mail is taken: it stays unread
             self.agent.emit(LimitHit(self.name, str(why), why.limit, why.is_given))
             self._pause_at(why)
             return False
@@ -264,8 +270,19 @@ class Teammate:
         if not taken.messages:
             return None
         by_user = all(message.sender == USER or message.is_foreign for message in taken.messages)
+        self._wakes_in_a_row = 0 if by_user else self._wakes_in_a_row + 1
         work = self._next_work(by_user)
         return Delivery(taken.delivery.blocks, {**taken.marks, WORK: work.to_mark()})
+
+    def _limit(self) -> LimitReached | None:
+        """Why it may not begin."""
+        if self.max_wakes is not None and self._wakes_in_a_row >= self.max_wakes and not self._user_has_written():
+            text = f"Other agents have woken it {self._wakes_in_a_row:,} times in a row, without a word of the user's"
+            return LimitReached(text, MAX_TURNS, is_given=False)
+        return self.agent.meter.reached()
+
+    def _user_has_written(self) -> bool:
+        return any(message.sender == USER and not message.is_foreign for message in self.mailbox.look())
 
     def _next_work(self, by_user: bool) -> Work:
         self._work = Work.begin(self._work.number + 1, by_user)
@@ -302,7 +319,7 @@ class Teammate:
             self._roster.transition(self.name, Status.IDLE, **fields)
         else:
             self._roster.update(self.name, **fields)
-        text = f"is paused: {_in_a_sentence(why)}. Only the user can raise that; what you write to it waits."
+        text = f"is paused: {_in_a_sentence(why)}. Only the user can let it go on; what you write to it waits."
         unique = message_id(self.name, "limit", str(time.time_ns()))
         self.post_report(Message(MessageType.ERROR, self.name, LEAD, text, 0.0, unique))
 

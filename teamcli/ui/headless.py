@@ -96,7 +96,7 @@ def result_object(session: Session, ended: TurnEnded, code: int, started: float)
     """The `result` of contract §1."""
     subtype = {ExitStatus.DONE: "success", ExitStatus.PERMISSION: "error_permission"}.get(ExitStatus(code), "error")
     if code == ExitStatus.LIMIT:
-        subtype = f"error_{session.limits[0].limit}"
+        subtype = f"error_{_limit(session, ended)}"
     return {
         "type": "result",
         "subtype": subtype,
@@ -114,6 +114,13 @@ def result_object(session: Session, ended: TurnEnded, code: int, started: float)
         ],
         "waiting": session.team.waiting(),
     }
+
+
+def _limit(session: Session, ended: TurnEnded) -> str:
+    """The one that the lead has reached, else the first of the command line's that anybody has."""
+    if ended.outcome in (Outcome.MAX_TURNS, Outcome.MAX_BUDGET):
+        return ended.outcome
+    return next(hit.limit for hit in session.limits if hit.is_given)
 
 
 def _used_by_each(agents: Sequence[Agent]) -> Json:

@@ -208,6 +208,26 @@ class TestTheLead:
 
 
 class TestRunaways:
+    def test_endless_wake_ups_stop_at_the_limit(self, program: Program) -> None:
+        """Two teammates that answer each other for ever."""
+        program.settings(limits={"wakes": 5})
+
+        def chat(other: str) -> Any:
+            def say(request: dict[str, Any], number: int) -> Any:
+                return tool("send_message", to=other, content=f"ping {number}") if number % 2 == 0 else text("well")
+
+            return say
+
+        hire = [spawn("alice"), spawn("bob")]
+        lead = lambda request, number: text("heard") if number else answer(*hire)  # noqa: E731 - shorter than its name
+        script = TeamScript(lead=lead, alice=chat("bob"), bob=chat("alice"))
+        ran = run(program, script)
+        assert "Other agents have woken it 5 times in a row" in ran.err
+        paused = [name for name in ("alice", "bob") if member(program, name)["paused"]]
+        assert paused and all(len(script.requests[name]) < 20 for name in ("alice", "bob"))
+        out = type_lines(program, TeamScript(alice=chat("bob"), bob=chat("alice"), lead=lead), f"/resume {paused[0]}")
+        assert f"'{paused[0]}' goes on" in out
+
     def test_endless_hiring_stops_at_the_limit(self, program: Program) -> None:
         program.settings(limits={"teammates": 3})
         hire = [spawn(f"mate{n}") for n in range(4)]
