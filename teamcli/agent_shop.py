@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
 from teamcli.agent.approval import Ask
+from teamcli.agent.budgets import Budgets, used_from
 from teamcli.agent.conversation import Conversation, History, Marks, open_calls, text_block
 from teamcli.agent.events import Emit, Recorded
 from teamcli.agent.hooks import NO_HOOKS, STOP, TEAMMATE_IDLE, Hooks
-from teamcli.agent.limits import Budget, Meter
+from teamcli.agent.limits import Meter, Used
 from teamcli.agent.loop import Agent
 from teamcli.agent.memory import Place, directory_name, offer
 from teamcli.agent.permissions import Policy, decide, may_see
@@ -50,7 +51,7 @@ from teamcli.state import TeamDir
 from teamcli.team.bus import MessageBus
 from teamcli.team.lead import Lead
 from teamcli.team.mailbox import Mailbox
-from teamcli.team.manager import TeammateManager
+from teamcli.team.manager import Recruit, TeammateManager
 from teamcli.team.message import MessageType
 from teamcli.team.roles import Role, Roles, load_roles, role_dirs
 from teamcli.team.roster import Member, Roster
@@ -129,7 +130,7 @@ class AgentShop:
         self._locks = PathLocks()
         self._commands: WeakSet[Commands] = WeakSet()
         self.changes = Changes()
-        self.budget = Budget(options.max_budget_usd)
+        self.budgets = Budgets(choices.settings.budgets, options.max_budget_usd)
         self.has_team = not state.is_private
         self.team: TeammateManager
         self.subagents: SubAgentManager | None = None
@@ -155,7 +156,8 @@ class AgentShop:
             (*(LEAD_TOOLS if self.has_team else SOLO_TOOLS), *self._own_tools),
             toolbox,
         )
-        agent = self._agent(LEAD, kit, log, history, mailbox, Meter(self.budget, self.options.max_turns))
+        meter = self.budgets.lead_meter(LEAD, self.options.max_turns)
+        agent = self._agent(LEAD, kit, log, history, mailbox, meter)
         facts = partial(environment_facts, self.choices.workspace.root)
         agent.room.restate = lambda: (self._standing("You are the lead."), facts()) if self.has_team else (facts(),)
         lead = Lead(
@@ -181,8 +183,10 @@ class AgentShop:
         work, open_work, report = _last_work(rows, history)
         toolbox = self.toolbox(member.name, history)
         equip = partial(self._teammate_kit, toolbox=toolbox, memories={})
-        limit = settings.limits.teammate_turns
-        meter = Meter(self.budget, self.options.max_turns, limit, work_turns=_calls_since(rows))
+        calls = settings.limits.teammate_turns
+        used = used_from(member.used).at_least(_used_in(rows))  # the roster may lag behind what was recorded
+        meter = self.budgets.member_meter(member.name, member.budget, used, self.options.max_turns, calls)
+        meter.work_turns = _calls_since(rows)
         log = AppendLog(path, settings.durable)
         agent = self._agent(member.name, equip(member), log, history, mailbox, meter)
         if prompt is not None:
@@ -201,13 +205,24 @@ class AgentShop:
             agent.llm.close()
 
         scope = self.cancel.child()
-        return Teammate(agent, mailbox, self._roster, scope, equip, work, open_work, report, release)
+        teammate = Teammate(agent, mailbox, self._roster, scope, equip, work, open_work, report, release)
+        teammate.max_wakes = settings.limits.wakes
+        return teammate
 
-    def check_tools(self, wanted: tuple[str, ...] | None) -> None:
+    def check(self, recruit: Recruit) -> None:
         known = [tool.name for tool in (*TEAMMATE_TOOLS, *self._own_tools)]
-        for name in wanted or ():
+        for name in recruit.tools or ():
             if name not in known:
                 raise ToolError(f"tools: a teammate has no tool '{name}' (there are: {', '.join(known)})")
+        model = self._teammate_model(recruit.model, self.roles.match(recruit.role))
+        chosen = next((each.budget for each in self._roster.members() if each.name == recruit.name), {})
+        if self.budgets.member_is_bounded_in_usd(recruit.name, chosen):
+            self.check_price(model)
+
+    def check_price(self, model: str) -> None:
+        """Raises: ToolError, for a model whose calls no budget in dollars could count."""
+        if self.choices.price(Usage(), model) is None:
+            raise ToolError(f"model: no price is known for {model}, and there is a budget in dollars; use another")
 
     def _agent(self, name: str, kit: Kit, log: AppendLog, history: History, mailbox: Mailbox, meter: Meter) -> Agent:
         def recorded(message: Any, marks: Mapping[str, Any]) -> None:
@@ -303,10 +318,13 @@ class AgentShop:
         if member.role not in memories:
             memories[member.role] = self.memory(member.role)
         role = self.roles.match(member.role)
-        model = member.model or (role.model if role else "") or self.choices.model
+        model = self._teammate_model(member.model, role)
         tools = _subset((*TEAMMATE_TOOLS, *self._own_tools), member.tools, role)
         system = self._teammate_system(member, role, self.skills_for(tools), memories[member.role])
         return self._kit(model, system, tools, self.with_memory(toolbox, member.role))
+
+    def _teammate_model(self, wanted: str, role: Role | None) -> str:
+        return wanted or (role.model if role else "") or self.choices.model
 
     def with_memory(self, toolbox: Toolbox, role: str) -> Toolbox:
         """Open the role's memory in the user's home to file tools.
@@ -357,12 +375,17 @@ class AgentShop:
         emit: Emit,
     ) -> Toolset:
         permits, root = self._permits, self.choices.workspace.root
+
+        def wait_for_answer(agent: str, what: str) -> None:
+            self.budgets.wait_for_user(agent, bool(what))
+            show_waiting(agent, what)
+
         permissions = Permissions(
             lambda tool, access: decide(permits.policy, tool, access, root),
             self._ask,
             permits.always_allow,
             gate,
-            show_waiting,
+            wait_for_answer,
             permits.on_change,
         )
         return Toolset(name, tools, permissions, emit, self.hooks)
@@ -482,3 +505,14 @@ def _calls_since(rows: list[Json]) -> int:
             count = 0
         count += row.get("kind") == "assistant" or bool(row.get("opening"))  # a summary is a model call too
     return count
+
+
+def _used_in(rows: list[Json]) -> Used:
+    """What the model calls in a transcript have used."""
+    used = Used()
+    for row in rows:
+        if row.get("kind") == "assistant" and isinstance(row.get("usage"), dict):
+            usage = Usage().at_least(row["usage"])
+            cost = row.get("cost_usd")
+            used = used.plus(Used(cost if isinstance(cost, float) else 0.0, usage.context_tokens, 1))
+    return used

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 from teamcli.agent.approval import Ask, nobody_to_ask
+from teamcli.agent.budgets import Budgets
 from teamcli.agent.conversation import History
 from teamcli.agent.events import (
     Answered,
@@ -23,6 +24,7 @@ from teamcli.agent.events import (
     PermissionDenied,
     Severity,
     StatusChanged,
+    TurnEnded,
 )
 from teamcli.agent.hooks import NO_HOOKS, Hooks
 from teamcli.agent.journal import Journal
@@ -36,7 +38,7 @@ from teamcli.environment import MODEL, Environment, read_environment, secret_val
 from teamcli.errors import ConfigError, StateError, UnknownTeammate
 from teamcli.files import AppendLog, Json
 from teamcli.llm.credentials import ClientChoice, Endpoint, find_endpoint
-from teamcli.llm.pricing import DEFAULT_MODEL, PRICES, cost
+from teamcli.llm.pricing import DEFAULT_MODEL, built_in_prices, cost
 from teamcli.llm.types import Usage
 from teamcli.logs import log_to
 from teamcli.masking import hide
@@ -331,8 +333,8 @@ class _Builder:
         elif endpoint is None and not options.offline:
             self.notes.append(NO_KEY)
         price = partial(_price, settings=settings)
-        if options.max_budget_usd is not None and price(Usage(), model) is None:
-            raise ConfigError(f"--max-budget-usd: no price is known for {model}; give one under `prices` in settings")
+        if price(Usage(), model) is None and (setting := _in_dollars(options, settings)):
+            raise ConfigError(f"{setting}: no price is known for {model}; give one under `prices` in settings")
         workspace = Workspace(place.directory, tuple(_directory(path) for path in options.add_dirs))
         return Choices(settings, workspace, self._policy(settings), endpoint, model, price, embedding)
 
@@ -460,10 +462,12 @@ class _Builder:
             cancel,
             self._hooks(choices, host, events, facts),
         )
-        team = shop.team = TeammateManager(roster, bus, shop, events, cancel, self.options.headless)
+        most = choices.settings.limits.teammates
+        team = shop.team = TeammateManager(roster, bus, shop, events, cancel, self.options.headless, most)
         lead = shop.lead(state.log, state.history, read_marks(team_dir.lead_transcript))
         team.lead = lead.lead
         events.subscribe(partial(_count_turns, roster), Answered)
+        events.subscribe(partial(_keep_used, roster, shop.budgets), Answered, TurnEnded)
         pulse = Pulse(roster, events, cancel, choices.settings.stuck_after_seconds, whose=shop.parent_of)
         events.subscribe(pulse)
 
@@ -482,7 +486,7 @@ class _Builder:
             team=team,
             has_team_tools=shop.has_team,
             permits=permits,
-            budget=shop.budget,
+            budgets=shop.budgets,
             events=events,
             log=state.log,
             journal=journal,
@@ -495,7 +499,7 @@ class _Builder:
                 command_dirs(self.place.directory, self.place.home, state.is_trusted), choices.workspace.root
             ),
             skills=shop.skills.found,
-            models=tuple(dict.fromkeys((*PRICES, *choices.settings.prices))),
+            models=tuple(dict.fromkeys((*built_in_prices().prices, *choices.settings.prices))),
             close_calls=shop.close_calls,
             find_subagents=lambda: shop.subagents,
             have_subagents=shop.have_subagents,
@@ -545,7 +549,7 @@ class _Builder:
 
 
 def _status(member: Member) -> StatusChanged:
-    details = ("role", "error", "interrupted", "paused", "waiting_for", "stuck_since", "incarnation")
+    details = ("role", "error", "interrupted", "paused", "limit", "waiting_for", "stuck_since", "incarnation")
     return StatusChanged(member.name, member.status, {name: v for name in details if (v := getattr(member, name))})
 
 
@@ -559,6 +563,22 @@ def _count_turns(roster: Roster, event: Answered) -> None:
     if event.agent != LEAD:
         with suppress(UnknownTeammate):  # a sub-agent, which is counted by itself
             roster.count(event.agent, 1, event.cost_usd)
+
+
+def _keep_used(roster: Roster, budgets: Budgets, event: Answered | TurnEnded) -> None:
+    """What counts for a teammate outlives the program: what it has used, and what its sub-agents have."""
+    for name, budget in budgets.counting_for(event.agent).items():
+        if name != LEAD:
+            with suppress(UnknownTeammate):  # forgotten meanwhile
+                roster.count(name, used=budget.used.to_dict())
+
+
+def _in_dollars(options: Options, settings: Settings) -> str:
+    """Where dollars are bounded; empty where they are not. Teammates named there may have a model of their own."""
+    if options.max_budget_usd is not None:
+        return "--max-budget-usd"
+    plan = settings.budgets._asdict()
+    return next((f"budgets.{name}.usd" for name, each in plan.items() if name != "agents" and each.usd is not None), "")
 
 
 def _price(usage: Usage, model: str, settings: Settings) -> float | None:

@@ -25,7 +25,7 @@ TeamcliError
 └── TurnStopped         control flow: the turn ends early, with a valid history
     ├── Cancelled           by the user, or because the program leaves
     ├── StreamInterrupted   the same, in the middle of an answer; carries what had arrived
-    └── LimitReached        turns or money are used up
+    └── LimitReached        model calls, tokens, money or time are used up
 
 Each message says what happened, to what, and what to do next, in one sentence for the person who reads it.
 """
@@ -153,7 +153,9 @@ class StreamInterrupted(Cancelled):
 class LimitReached(TurnStopped):
     """Raised before a model call that would exceed a limit; `limit` is `max_turns` or `max_budget`."""
 
-    def __init__(self, message: str, limit: str, is_given: bool = True) -> None:
+    def __init__(self, message: str, limit: str, is_given: bool = True, is_of_work: bool = False) -> None:
+        """`is_given`: on the command line. `is_of_work`: for one piece of work, so that the next one may begin."""
         super().__init__(message)
         self.limit = limit
         self.is_given = is_given
+        self.is_of_work = is_of_work

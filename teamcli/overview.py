@@ -45,6 +45,8 @@ class LeadState(NamedTuple):
     waiting_for: str = ""
     """Known only inside the program, and since when it is so."""
     waiting_since: float = 0.0
+    limit: str = ""
+    """The limit at which it stopped, known only inside the program too."""
 
 
 class Overview(NamedTuple):
@@ -58,7 +60,8 @@ class Overview(NamedTuple):
 
     def to_json(self) -> Json:
         unread = self.unread
-        lead = {name: value for name, value in self.lead._asdict().items() if not name.startswith("waiting_")}
+        inside = ("waiting_for", "waiting_since", "limit")
+        lead = {name: value for name, value in self.lead._asdict().items() if name not in inside}
         return {
             "lead": {**lead, "unread": unread.get(LEAD, 0)},
             "members": [{**member.to_dict(), "unread": unread.get(member.name, 0)} for member in self.members],
@@ -81,8 +84,9 @@ class Overview(NamedTuple):
         lead = self.lead
         since = "" if lead.since is None else age(now - lead.since)
         calls, cost = ("", "") if lead.turns is None else (str(lead.turns), dollars(lead.cost_usd))
-        waiting = _waiting(lead.waiting_for, lead.waiting_since, now)
-        note = Cell(one_line(waiting, NOTE_LIMIT), "warn") if waiting else ""
+        limit = f"paused: {lead.limit}" if lead.limit else ""
+        held = _waiting(lead.waiting_for, lead.waiting_since, now) or limit
+        note = Cell(one_line(held, NOTE_LIMIT), "warn") if held else ""
         return (LEAD, "", _status(lead.status), since, self._unread(LEAD), calls, cost, note)
 
     def _row(self, member: Member, now: float) -> tuple[str | Cell, ...]:
@@ -132,12 +136,12 @@ def _notes(member: Member, now: float) -> Iterable[str]:
     if member.interrupted:
         yield "interrupted"
     if member.paused:
-        yield "paused"
+        yield f"paused: {member.limit}" if member.limit else "paused"
     if member.waiting_for:
         yield _waiting(member.waiting_for, member.waiting_since, now)
     elif member.plan and not member.plan_approved and member.is_active:
         yield "needs an approved plan"
-    if member.error:
+    if member.error and member.error != member.limit:
         yield f"error: {member.error}"
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from teamcli.agent.budgets import Budgets
 from teamcli.agent.conversation import History, text_block
 from teamcli.agent.events import Event, LimitHit, PermissionDenied, TurnEnded
 from teamcli.agent.hooks import SESSION_END, HookEvent
@@ -156,7 +157,7 @@ class Session:
     team: TeammateManager
     has_team_tools: bool
     permits: Permits
-    budget: Budget
+    budgets: Budgets
     events: Fanout
     log: AppendLog
     journal: Journal
@@ -274,7 +275,8 @@ class Session:
         """Raises: UsageError."""
         if self.model == EMBEDDED:
             raise UsageError("the embedded model is on, and there is no other without a key (see teamcli doctor)")
-        if self.budget.max_usd is not None and self.lead.agent.price(Usage(), model) is None:
+        is_bounded = any(budget.max_usd is not None for budget in self.lead.agent.meter.budgets)
+        if is_bounded and self.lead.agent.price(Usage(), model) is None:
             raise UsageError(f"no price is known for {model}, and there is a budget; give one under `prices`")
         self.model = model
         self.lead.agent.preamble = replace(self.lead.agent.preamble, model=model)
@@ -295,6 +297,11 @@ class Session:
         if finished.ended.timed_out:
             return f"[ended after {SHELL_TIMEOUT_SECONDS:.0f} s]"
         return f"[{describe_exit(finished.ended.exit_code)}]" if finished.ended.exit_code else ""
+
+    @property
+    def budget(self) -> Budget:
+        """Of all agents together, in this run."""
+        return self.budgets.session
 
     @property
     def agents(self) -> list[Agent]:

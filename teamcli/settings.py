@@ -37,6 +37,12 @@ class PermissionSettings(NamedTuple):
 class LimitSettings(NamedTuple):
     teammate_turns: int = 200
     """Model calls of a teammate for one piece of work."""
+    teammates: int = 250
+    """How many there may be that are not shut down."""
+    subagents: int = 100
+    """How many sub-agents one agent may have running or waiting."""
+    wakes: int = 500
+    """How often in a row other agents may wake a teammate, without a word of the user's."""
     shutdown_seconds: float = 60.0
     """How long a working teammate has to answer a request to shut down."""
 
@@ -51,6 +57,32 @@ class SubAgentSettings(NamedTuple):
     """How far down they may go: with 2, sub-agents may have sub-agents themselves."""
     show_output: bool = False
     """Whether what they say is shown as they say it."""
+
+
+class Allowance(NamedTuple):
+    """How much may be used; None for what is not bounded."""
+
+    usd: float | None = None
+    tokens: int | None = None
+    """All that goes in, cached or not, and all that comes out."""
+    calls: int | None = None
+    seconds: float | None = None
+    """Of work: inside turns, without the time that a question to the user waits for its answer."""
+
+
+class BudgetSettings(NamedTuple):
+    session: Allowance = Allowance()
+    """All agents together, in one run."""
+    team: Allowance = Allowance()
+    """All teammates with their sub-agents, in one run."""
+    lead: Allowance = Allowance()
+    """The lead with its sub-agents, in one run."""
+    teammate: Allowance = Allowance()
+    """Each teammate with its sub-agents, in all."""
+    subagent: Allowance = Allowance()
+    """Each sub-agent."""
+    agents: Mapping[str, Allowance] = MappingProxyType({})
+    """Teammates by name; what is not said here goes by `teammate`."""
 
 
 class Hook(NamedTuple):
@@ -104,6 +136,8 @@ class Settings(NamedTuple):
     """How often a failed model call is tried again."""
     limits: LimitSettings = LimitSettings()
     subagents: SubAgentSettings = SubAgentSettings()
+    budgets: BudgetSettings = BudgetSettings()
+    """How much agents may use: dollars, tokens, model calls, seconds of work."""
     max_concurrent_calls: int | None = None
     """How many model calls of the team may run at the same time."""
     stuck_after_seconds: float = 120.0
@@ -212,6 +246,35 @@ def _made_of(kind: Callable[..., Any], needed: tuple[str, ...] = (), **checks: C
     return check
 
 
+def _only(known: tuple[str, ...], check: Check) -> Check:
+    """A key that nobody knows is refused: whoever writes a bound relies on it."""
+
+    def check_keys(value: Any, field: str) -> Any:
+        for name in _object(value, field):
+            if name not in known:
+                _refuse(f"{field}.{name}", f"one of {', '.join(known)}")
+        return check(value, field)
+
+    return check_keys
+
+
+_COUNT = _or_nothing(_whole(1))
+_ALLOWANCE = _only(
+    Allowance._fields,
+    _made_of(Allowance, usd=_or_nothing(_dollars), tokens=_COUNT, calls=_COUNT, seconds=_or_nothing(_seconds)),
+)
+_BUDGETS = _only(
+    BudgetSettings._fields,
+    _made_of(
+        BudgetSettings,
+        session=_ALLOWANCE,
+        team=_ALLOWANCE,
+        lead=_ALLOWANCE,
+        teammate=_ALLOWANCE,
+        subagent=_ALLOWANCE,
+        agents=_each(_ALLOWANCE),
+    ),
+)
 _MODE = _one_of("default", "acceptEdits", "plan", "bypassPermissions")
 _RULES = _list_of(_text)
 _HOOK = _made_of(Hook, ("command",), type=_one_of("command"), command=_text, timeout=_or_nothing(_seconds))
@@ -230,7 +293,14 @@ _check = _made_of(
     thinking=_or_nothing(_object),
     prompt_caching=_flag,
     retries=_whole(0, 20),
-    limits=_made_of(LimitSettings, teammate_turns=_whole(1), shutdown_seconds=_seconds),
+    limits=_made_of(
+        LimitSettings,
+        teammate_turns=_whole(1),
+        teammates=_whole(1),
+        subagents=_whole(1),
+        wakes=_whole(1),
+        shutdown_seconds=_seconds,
+    ),
     subagents=_made_of(
         SubAgentSettings,
         max_concurrent=_whole(1),
@@ -239,6 +309,7 @@ _check = _made_of(
         depth=_whole(1, 3),
         show_output=_flag,
     ),
+    budgets=_BUDGETS,
     max_concurrent_calls=_or_nothing(_whole(1)),
     stuck_after_seconds=_seconds,
     prices=_each(_made_of(Price, ("input", "output"), input=_dollars, output=_dollars)),

@@ -11,13 +11,12 @@ from teamcli.agent.compaction import FORK_FRAME
 from teamcli.agent.conversation import Conversation, History, open_calls, text_block
 from teamcli.agent.events import Event, Recorded
 from teamcli.agent.hooks import SUBAGENT_STOP
-from teamcli.agent.limits import Meter
 from teamcli.agent.loop import Agent, Delivery
 from teamcli.agent.prompt import SUBAGENT_PROMPT, system_prompt
 from teamcli.agent.tool import Access
 from teamcli.errors import ToolError
 from teamcli.files import VERSION, AppendLog
-from teamcli.llm.types import Block, Message, Preamble, Usage
+from teamcli.llm.types import Block, Message, Preamble
 from teamcli.subagents.ledger import Ledger
 from teamcli.subagents.manager import Limits, Parent, SubAgentManager
 from teamcli.subagents.subagent import Staffed, SubAgent
@@ -49,7 +48,7 @@ def open_subagents(shop: AgentShop) -> SubAgentManager:
 
     return SubAgentManager(
         SubAgentShop(shop),
-        Limits(settings.max_concurrent, settings.timeout_seconds),
+        Limits(settings.max_concurrent, settings.timeout_seconds, shop.choices.settings.limits.subagents),
         shop.state.subagent_transcripts,
         Ledger(shop.state.subagents),
         post,
@@ -115,7 +114,9 @@ class SubAgentShop:
             preamble=plan.preamble,
             conversation=conversation,
             toolset=toolset,
-            meter=Meter(shop.budget, shop.options.max_turns, shop.choices.settings.subagents.turns),
+            meter=shop.budgets.subagent_meter(
+                sub.id, parent.name, shop.options.max_turns, shop.choices.settings.subagents.turns
+            ),
             price=shop.choices.price,
             emit=emit,
             hooks=shop.hooks,
@@ -125,6 +126,7 @@ class SubAgentShop:
         agent.room.restate = lambda: plan.identity
 
         def release() -> None:
+            shop.budgets.close(sub.id)
             toolbox.commands.close()
             agent.llm.close()
             log.close()
@@ -144,8 +146,8 @@ class SubAgentShop:
 
     def _model(self, errand: Errand, role: Role | None, parent: Agent) -> str:
         model = errand.model or (role.model if role else "") or parent.preamble.model
-        if self._shop.budget.max_usd is not None and self._shop.choices.price(Usage(), model) is None:
-            raise ToolError(f"model: no price is known for {model}, and there is a budget; use another")
+        if self._shop.budgets.subagent_is_bounded_in_usd(parent.name):
+            self._shop.check_price(model)
         return model
 
     def _fresh(self, sub: SubAgent, role: Role, model: str, parent: Agent) -> Plan:

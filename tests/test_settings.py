@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from teamcli.errors import ConfigError
-from teamcli.settings import Price, Settings, load_settings, read_settings_file
+from teamcli.settings import Allowance, Price, Settings, load_settings, read_settings_file
 
 PAGE = (Path(__file__).parents[1] / "docs/settings.md").read_text(encoding="utf-8")
 
@@ -28,7 +28,9 @@ def test_the_documented_example_is_understood_whole(tmp_path: Path) -> None:
     assert found.permissions.allow == tuple(example["permissions"]["allow"])
     assert found.prices == {"my-model": Price(0.5, 1.5)} and found.limits.teammate_turns == 100
     assert found.subagents._asdict() == example["subagents"]
-    nested = ("permissions", "prices", "limits", "subagents")
+    assert found.budgets.session == Allowance(usd=10)
+    assert found.budgets.teammate == Allowance(**example["budgets"]["teammate"])
+    nested = ("permissions", "prices", "limits", "subagents", "budgets")
     simple = {name: value for name, value in example.items() if name not in nested}
     assert {name: getattr(found, name) for name in simple} == simple
 
@@ -56,6 +58,16 @@ def test_null_means_the_default_where_there_may_be_nothing_and_unknown_keys_are_
         ({"durable": 1}, "durable: should be true or false"),
         ({"stuck_after_seconds": 0}, "stuck_after_seconds: should be a number of seconds above 0"),
         ({"limits": {"shutdown_seconds": "1"}}, "limits.shutdown_seconds: should be a number of seconds above 0"),
+        (
+            {"budgets": {"session": {"dollars": 1}}},
+            "budgets.session.dollars: should be one of usd, tokens, calls, seconds",
+        ),
+        (
+            {"budgets": {"teammates": {"usd": 1}}},
+            "budgets.teammates: should be one of session, team, lead, teammate, subagent, agents",
+        ),
+        ({"budgets": {"agents": {"alice": {"calls": 0}}}}, "budgets.agents.alice.calls: should be a whole number from"),
+        ({"limits": {"teammates": 0}}, "limits.teammates: should be a whole number from 1 up"),
         ({"limits": {"teammate_turns": 0}}, "limits.teammate_turns: should be a whole number from 1 up"),
         ({"subagents": {"max_concurrent": -1}}, "subagents.max_concurrent: should be a whole number from 1 up"),
         ({"subagents": {"timeout_seconds": 0}}, "subagents.timeout_seconds: should be a number of seconds above 0"),

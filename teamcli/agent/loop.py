@@ -12,8 +12,8 @@ from teamcli.agent import events
 from teamcli.agent.conversation import Conversation, error_result, joined_marks, text_block
 from teamcli.agent.events import Emit, LimitHit, Notice, Outcome, Severity, TurnEnded, TurnStarted
 from teamcli.agent.hooks import MAX_SENT_BACK, NO_HOOKS, STOP, HookEvent, Hooks, hook_note
-from teamcli.agent.limits import Meter
-from teamcli.agent.room import Room, force_room, make_room
+from teamcli.agent.limits import TIME_IS_UP, Meter
+from teamcli.agent.room import Room, force_room, make_room, next_call
 from teamcli.agent.tool_calls import Results, Toolset
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, ConfigError, ContextTooLong, LimitReached, ModelError, StreamInterrupted
@@ -27,6 +27,7 @@ CONTINUE_CUT = (
 )
 CONTINUE_PAUSED = "<note>Go on.</note>"
 INTERRUPTED = "<note>The user interrupted you here.</note>"
+OUT_OF_TIME = "<note>You were stopped here: your time was used up.</note>"
 NOT_RUN = "Not run: the answer ended with stop reason {}."
 CONTEXT_FULL = "model_context_window_exceeded"
 NOT_RUN_AFTER = ("refusal", CONTEXT_FULL)
@@ -76,11 +77,12 @@ def run_turn(agent: Agent, prompt: Delivery, cancel: CancelScope) -> TurnEnded:
     answer = Answer()
     try:
         agent.conversation.add_user(prompt.blocks, prompt.seen_files, prompt.marks)
-        outcome = _work(agent, answer, cancel)
+        outcome = _work_in_time(agent, answer, cancel)
     except Cancelled:
         outcome = Outcome.INTERRUPTED
     except LimitReached as e:
         agent.emit(LimitHit(agent.name, str(e), e.limit, e.is_given))
+        answer.error = e
         outcome = Outcome(e.limit)
     except (ModelError, ConfigError) as e:
         agent.emit(Notice(agent.name, str(e), Severity.ERROR))
@@ -108,6 +110,18 @@ class Answer:
             self.text += reply.text
         elif reply.text:
             self.text = reply.text
+
+
+def _work_in_time(agent: Agent, answer: Answer, cancel: CancelScope) -> Outcome:
+    """Raises: Cancelled, LimitReached, also when time is used up in the middle of a call; ModelError, ConfigError."""
+    turn = cancel.child()
+    try:
+        with agent.meter.work(turn):
+            return _work(agent, answer, turn)
+    except Cancelled:
+        if not cancel.cancelled and (why := agent.meter.reached()):
+            raise why from None
+        raise
 
 
 def _work(agent: Agent, answer: Answer, cancel: CancelScope) -> Outcome:
@@ -151,14 +165,13 @@ def _is_sent_back(agent: Agent, answer: Answer, cancel: CancelScope) -> bool:
 
 
 def _next_reply(agent: Agent, cancel: CancelScope) -> Reply:
-    make_room(agent, cancel)
     agent.meter.check()
+    make_room(agent, cancel)
     try:
         return _call_model(agent, cancel)
     except ContextTooLong:
         if not force_room(agent, cancel):
             raise
-    agent.meter.check()
     return _call_model(agent, cancel)
 
 
@@ -181,12 +194,13 @@ def _close_calls(agent: Agent, reply: Reply) -> None:
 def _call_model(agent: Agent, cancel: CancelScope) -> Reply:
     cancel.check()
     request = Request(agent.preamble, tuple(agent.conversation.messages))
-    try:
-        reply = agent.llm.stream(request, lambda event: agent.emit(_named(agent.name, event)), cancel)
-    except StreamInterrupted as e:
-        _keep_interrupted(agent, e.partial)
-        raise
-    _book(agent, reply)
+    with agent.meter.call(next_call(agent), cancel):
+        try:
+            reply = agent.llm.stream(request, lambda event: agent.emit(_named(agent.name, event)), cancel)
+        except StreamInterrupted as e:
+            _keep_interrupted(agent, e.partial, cancel.reason)
+            raise
+        _book(agent, reply)
     return reply
 
 
@@ -245,11 +259,11 @@ def _continuation(agent: Agent, reply: Reply, answer: Answer) -> str | None:
     return CONTINUE_CUT
 
 
-def _keep_interrupted(agent: Agent, partial: Reply | None) -> None:
+def _keep_interrupted(agent: Agent, partial: Reply | None, reason: str) -> None:
     """Keep what had arrived of an interrupted answer, close its calls, and note the interruption for the model."""
     if partial is not None:
         _book(agent, partial)
-    agent.conversation.add_user([text_block(INTERRUPTED)])
+    agent.conversation.add_user([text_block(OUT_OF_TIME if reason == TIME_IS_UP else INTERRUPTED)])
 
 
 def _named(agent: str, event: StreamEvent) -> events.Event:

@@ -23,11 +23,12 @@ from teamcli.agent.compaction import (
 from teamcli.agent.conversation import append_message, text_block
 from teamcli.agent.events import Notice, Severity
 from teamcli.agent.hooks import PRE_COMPACT, HookEvent
+from teamcli.agent.limits import Call
 from teamcli.cancel import CancelScope
 from teamcli.errors import ContextTooLong, ModelError, StreamInterrupted
 from teamcli.llm import types as llm_types
 from teamcli.llm.pricing import context_tokens
-from teamcli.llm.types import Message, Preamble, Reply, Request, StreamEvent
+from teamcli.llm.types import Message, Preamble, Reply, Request, StreamEvent, Usage
 
 if TYPE_CHECKING:
     from teamcli.agent.loop import Agent
@@ -180,6 +181,13 @@ def _used(agent: Agent) -> int:
     return history.tokens + guess_tokens(size(history.uncounted))
 
 
+def next_call(agent: Agent) -> Call:
+    """The agent's next model call, and the most that it can use: all must be cached, and the answer is a long one."""
+    preamble, tokens = agent.preamble, _used(agent)
+    most = Usage(cache_creation_input_tokens=tokens, output_tokens=preamble.max_tokens)
+    return Call(preamble.model, agent.price(most, preamble.model), most.context_tokens)
+
+
 def _bytes_per_token(agent: Agent) -> float:
     """As the model has counted this conversation so far; some endpoints count only a part."""
     return min(MOST_BYTES_PER_TOKEN, _bytes(agent) / max(1, _used(agent)))
@@ -192,7 +200,6 @@ def _bytes(agent: Agent) -> int:
 def _ask_for_summary(agent: Agent, wish: _Wish, cancel: CancelScope) -> str:
     """Raises: ModelError, Cancelled, LimitReached."""
     for request in _requests(agent, wish):
-        agent.meter.check()
         try:
             reply = _ask(agent, request, cancel)
         except ContextTooLong:
@@ -218,13 +225,14 @@ def _requests(agent: Agent, wish: _Wish) -> Iterator[Request]:
 
 def _ask(agent: Agent, request: Request, cancel: CancelScope) -> Reply:
     cancel.check()
-    try:
-        reply = agent.llm.stream(request, _signs_of_life(agent), cancel)
-    except StreamInterrupted as e:
-        if e.partial is not None:
-            _book(agent, e.partial)
-        raise
-    _book(agent, reply)
+    with agent.meter.call(next_call(agent), cancel):
+        try:
+            reply = agent.llm.stream(request, _signs_of_life(agent), cancel)
+        except StreamInterrupted as e:
+            if e.partial is not None:
+                _book(agent, e.partial)
+            raise
+        _book(agent, reply)
     return reply
 
 

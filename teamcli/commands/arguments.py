@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from teamcli.agent.budgets import SESSION, TEAM
 from teamcli.commands.base import Kind, Option
+from teamcli.commands.budget import AMOUNTS
 from teamcli.commands.catalog import all_commands
 from teamcli.commands.session import mode_options, model_options, session_options
 from teamcli.plain import one_line
@@ -35,6 +37,11 @@ def running_subagents(session: Session) -> tuple[Option, ...]:
     return tuple(Option(each.id, one_line(each.name, 40)) for each in found if not each.state.is_final)
 
 
+def _budgets(session: Session) -> tuple[Option, ...]:
+    shared = (Option(SESSION, "all agents, in this run"), Option(TEAM, "all teammates, in this run"))
+    return (*shared, *_agents(session))
+
+
 def _commands(session: Session) -> tuple[Option, ...]:
     return tuple(Option(entry.name, entry.help) for entry in all_commands(session))
 
@@ -53,6 +60,8 @@ _LISTS: Mapping[Kind, Callable[[Session], tuple[Option, ...]]] = {
     Kind.MODE: mode_options,
     Kind.SESSION: session_options,
     Kind.COMMAND: _commands,
+    Kind.BUDGET: _budgets,
+    Kind.AMOUNT: lambda session: tuple(Option(amount, label) for amount, label in AMOUNTS),
     Kind.PLAN: _plans,
     Kind.TEXT: lambda session: (),
 }

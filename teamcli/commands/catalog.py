@@ -6,6 +6,7 @@ import difflib
 
 from teamcli.agent.events import Notice, Severity
 from teamcli.commands.base import Command, Group, Kind, Prompt, Shown, command
+from teamcli.commands.budget import budget
 from teamcli.commands.help import help_table, help_text
 from teamcli.commands.look import cost, diff, expand, verbose
 from teamcli.commands.session import clear, compact, leave, model, permissions, sessions
@@ -69,6 +70,7 @@ COMMANDS: tuple[Command, ...] = (
     leave,
     log,
     cost,
+    budget,
     diff,
     agents,
     expand,

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from teamcli.agent.limits import Budget, shown
 from teamcli.agent.loop import Agent
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Cell, Column, Diff, Expand, Group, Job, Kind, Now, Table, Verbosity, command
 from teamcli.commands.changed_files import changed_otherwise, describe_changes
 from teamcli.errors import UsageError
+from teamcli.llm.pricing import built_in_prices
 from teamcli.llm.types import Usage
 from teamcli.overview import dollars
 from teamcli.session import LEAD, Session
+from teamcli.table import text_of
 
 COST_COLUMNS = (
     Column("AGENT", "name"),
@@ -21,6 +24,7 @@ COST_COLUMNS = (
     Column("CACHED", "dim", right=True, may_go=True),
     Column("OUT", right=True),
     Column("COST", right=True),
+    Column("LEFT", right=True, may_go=True),
 )
 SWITCH = {"": None, "on": True, "off": False}
 
@@ -29,8 +33,8 @@ SWITCH = {"": None, "on": True, "off": False}
 def cost(session: Session, arguments: str) -> Table:
     """Show what this run has used, agent by agent.
 
-    CACHED tokens are among those that went in, and cost a tenth. A model whose price is not known says so; give one
-    under `prices` in the settings.
+    CACHED tokens are among those that went in, and cost a tenth. LEFT is what a budget (/budget) still allows. A model
+    whose price is not known has tokens only, and says so; give one under `prices` in the settings.
     """
     by_name: dict[str, list[Agent]] = {}
     for agent in session.agents:
@@ -39,8 +43,11 @@ def cost(session: Session, arguments: str) -> Table:
     unpriced = sorted(
         {a.preamble.model for a in session.agents if a.meter.turns and a.price(Usage(), a.preamble.model) is None}
     )
-    notes = (f"No price is known for {', '.join(unpriced)}: give one under `prices` in the settings.",)
-    return Table(session.cost_line(), COST_COLUMNS, (*rows, *_total(session, rows)), notes if unpriced else ())
+    unknown = (
+        f"No price is known for {', '.join(unpriced)}, so only tokens count: `prices` in the settings can give one."
+    )
+    notes = (*((unknown,) if unpriced else ()), f"The built-in prices are of {built_in_prices().date}.")
+    return _without_empty_left(Table(session.cost_line(), COST_COLUMNS, (*rows, *_total(session, rows)), notes))
 
 
 @command("diff", usage="[NAME]", arguments=(Kind.AGENT,), group=Group.LOOK)
@@ -88,14 +95,29 @@ def _cost_row(name: str, agents: list[Agent]) -> tuple[str | Cell, ...]:
     costs = [agent.meter.cost_usd for agent in agents]
     spent = None if None in costs else sum(cost for cost in costs if cost)
     calls = sum(agent.meter.turns for agent in agents)
-    return (name, agents[-1].preamble.model, str(calls), *_tokens(usage), _money(spent))
+    return (name, agents[-1].preamble.model, str(calls), *_tokens(usage), _money(spent), _left(agents[-1].meter.own))
 
 
 def _total(session: Session, rows: tuple[tuple[str | Cell, ...], ...]) -> Iterable[tuple[str | Cell, ...]]:
     if len(rows) > 1:
         calls = sum(agent.meter.turns for agent in session.agents)
         spent = session.budget.spent_usd if session.budget.is_known else None
-        yield (Cell("total", "dim"), "", str(calls), *_tokens(session.usage), _money(spent))
+        left = _left(session.budget)
+        yield (Cell("total", "dim"), "", str(calls), *_tokens(session.usage), _money(spent), left)
+
+
+def _without_empty_left(table: Table) -> Table:
+    if any(text_of(row[-1]) for row in table.rows):
+        return table
+    return table._replace(columns=table.columns[:-1], rows=tuple(row[:-1] for row in table.rows))
+
+
+def _left(budget: Budget) -> Cell:
+    """What it still allows of each kind that is bounded."""
+    used = budget.used
+    bounds = [(kind, most, most - getattr(used, kind)) for kind, most in budget.allowance._asdict().items() if most]
+    texts = [f"{shown(kind, max(0, left))} of {shown(kind, most)}" for kind, most, left in bounds]
+    return Cell(", ".join(texts), "bad" if budget.reached() else "")
 
 
 def _tokens(usage: Usage) -> tuple[str, str, str]:

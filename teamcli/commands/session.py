@@ -7,7 +7,7 @@ from teamcli.agent.transcript import list_sessions
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Choice, Job, Kind, Leave, Option, Shown, command
 from teamcli.errors import UsageError
-from teamcli.llm.pricing import PRICES
+from teamcli.llm.pricing import built_in_prices
 from teamcli.session import EMBEDDED, Session
 from teamcli.sessions import describe_session
 
@@ -136,5 +136,5 @@ def _mode(name: str) -> Mode:
 
 
 def _price(name: str) -> str:
-    price = PRICES.get(name)
+    price = built_in_prices().prices.get(name)
     return f"${price.input:g} in, ${price.output:g} out per million tokens" if price else ""

@@ -109,7 +109,10 @@ def shutdown(session: Session, arguments: str) -> str:
 def forget(session: Session, arguments: str) -> str:
     """Take a teammate that is shut down out of the team."""
     name, _ = _split(session, arguments)
-    return session.team.forget(name)
+    name = session.team.roster.get(name).name
+    forgotten = session.team.forget(name)
+    session.budgets.close(name)
+    return forgotten
 
 
 @command("pause", usage="[NAME]", arguments=(Kind.TEAMMATE,), group=Group.TEAM)
@@ -192,7 +195,7 @@ def _lead_state(session: Session) -> LeadState:
     status = "idle" if lead.is_at_rest else "working"
     since = turn.at if turn and meter.turns else None
     team = session.team
-    return LeadState(status, since, meter.turns, meter.cost_usd, team.lead_waits_for, team.lead_waits_since)
+    return LeadState(status, since, meter.turns, meter.cost_usd, team.lead_waits_for, team.lead_waits_since, lead.limit)
 
 
 def _addressee(session: Session, name: str) -> str:

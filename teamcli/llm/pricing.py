@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from teamcli.llm.types import Usage
 
 DEFAULT_MODEL = "claude-opus-5-5"
 DEFAULT_CONTEXT_TOKENS = 200_000
-PRICES_AS_OF = "2026-11-15"
 
 
 CACHE_WRITE = 1.25
@@ -33,21 +35,18 @@ class Price(NamedTuple):
     output: float
 
 
-PRICES: Mapping[str, Price] = {
-    "claude-fable-5-1": Price(10, 50),
-    "claude-fable-5": Price(10, 50),
-    "claude-opus-5-5": Price(4, 20),
-    "claude-opus-5": Price(5, 25),
-    "claude-opus-4-8": Price(5, 25),
-    "claude-opus-4-7": Price(5, 25),
-    "claude-opus-4-6": Price(5, 25),
-    "claude-opus-4-5": Price(5, 25),
-    "claude-sonnet-5-5": Price(2, 10),
-    "claude-sonnet-5": Price(2, 10),
-    "claude-sonnet-4-6": Price(3, 15),
-    "claude-sonnet-4-5": Price(3, 15),
-    "claude-haiku-4-5": Price(1, 5),
-}
+class PriceList(NamedTuple):
+    date: str
+    """When these prices were looked up."""
+    prices: Mapping[str, Price]
+
+
+@cache
+def built_in_prices() -> PriceList:
+    """Those of `prices.json`, beside this module."""
+    raw = json.loads(Path(__file__).with_name("prices.json").read_bytes())
+    return PriceList(raw["date"], {model: Price(**price) for model, price in raw["prices"].items()})
+
 
 _MILLION_TOKEN_MODELS = frozenset(
     {
@@ -79,7 +78,7 @@ def context_tokens(model: str) -> int:
 def price_of(model: str, prices: Mapping[str, AnyPrice] | None = None) -> AnyPrice | None:
     """`prices` are the user's own, by exact name; they win over the built-in list."""
     own = prices or {}
-    return own.get(model) or own.get(family(model)) or PRICES.get(family(model))
+    return own.get(model) or own.get(family(model)) or built_in_prices().prices.get(family(model))
 
 
 def cost(usage: Usage, model: str, prices: Mapping[str, AnyPrice] | None = None) -> float | None:

@@ -47,6 +47,8 @@ NOTHING_SAID = "(done, with nothing to say)"
 class Limits(NamedTuple):
     max_concurrent: int = 5
     timeout_seconds: float = 1800.0
+    max_unfinished: int = 100
+    """Of one parent, running or waiting."""
 
 
 class Parent(NamedTuple):
@@ -105,6 +107,8 @@ class SubAgentManager:
         self._updates = Updates()
         self._on_end: list[Listener] = []
         self._all: dict[str, SubAgent] = {}
+        self._preparing: dict[str, str] = {}
+        """Those that are being built, and who for."""
         self._ended: deque[str] = deque()
         self._earlier: Agent | None = None
         self._threads: set[threading.Thread] = set()
@@ -274,9 +278,11 @@ class SubAgentManager:
         nested_in = self._all.get(parent)
         if nested_in and not errand.role:  # a copy knows paths as its parent writes them
             errand = errand._replace(cwd=errand.cwd or nested_in.cwd)
+        with self._changed:
+            self._check_number(parent)
+            id = self._next_id()
+            self._preparing[id] = parent
         try:
-            with self._changed:
-                id = self._next_id()
             scope = scope or above.scope.child()
             sub = SubAgent(id, parent, errand, scope, is_background, self._has_changed, nested_in, self._is_waiting)
             staffed = self._staffing.staff(sub, above.agent, self._transcript(id))
@@ -284,10 +290,13 @@ class SubAgentManager:
             staffed.agent.incoming = sub.incoming
             if is_background:
                 self._ledger.add(Open(id, parent, errand.description, sub.created_at))
+            with self._changed:
+                self._all[id] = sub
         except TeamcliError as e:
             raise ToolError(str(e)) from e
-        with self._changed:
-            self._all[id] = sub
+        finally:
+            with self._changed:
+                del self._preparing[id]
         self._tell_state(sub)
         return sub, staffed, above.scope
 
@@ -317,6 +326,13 @@ class SubAgentManager:
                 is_last = not sub.waited_for
             if is_last:
                 self._slots.take_back(sub.scope)
+
+    def _check_number(self, parent: str) -> None:
+        under_way = [sub.parent for sub in self._all.values() if not sub.state.is_final]
+        count = [*under_way, *self._preparing.values()].count(parent)
+        if count >= self._limits.max_unfinished:
+            text = f"{count} sub-agents of yours run or wait, and `limits.subagents` allows no more"
+            raise ToolError(f"{text}: wait for some to end, or stop some with agent_stop")
 
     def _next_id(self) -> str:
         """Unique also beside those of earlier runs, whose transcripts are kept."""
@@ -476,9 +492,9 @@ def _ending(ended: TurnEnded, sub: SubAgent, timed_out: str) -> Ending:
         case Outcome.FAILED:
             return Ending(State.FAILED, said, str(ended.error))
         case Outcome.MAX_TURNS:
-            return Ending(State.FAILED, said, "stopped at its limit of model calls")
+            return Ending(State.FAILED, said, f"stopped at its limit of model calls ({ended.error})")
         case Outcome.MAX_BUDGET:
-            return Ending(State.FAILED, said, "stopped because the budget is used up")
+            return Ending(State.FAILED, said, f"stopped: {ended.error}")
         case Outcome.REFUSED:
             return Ending(State.FAILED, said, "the model refused to go on")
         case _:

@@ -10,6 +10,7 @@ TEXT = (str,)
 FLAG = (bool,)
 COUNT = (int,)
 SECONDS = (int, float)
+OBJECT = (dict,)
 NOTHING = type(None)
 
 NO_FIELDS: Mapping[str, Any] = MappingProxyType({})

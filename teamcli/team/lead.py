@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from teamcli.agent.conversation import text_block
-from teamcli.agent.events import Emit, LineTaken, Notice, Outcome, Severity, TurnEnded
+from teamcli.agent.events import Emit, LimitHit, LineTaken, Notice, Outcome, Severity, TurnEnded
 from teamcli.agent.hooks import SESSION_START, USER_PROMPT_SUBMIT, HookEvent, hook_note
 from teamcli.agent.loop import Agent, Delivery, run_turn
 from teamcli.cancel import CancelScope
-from teamcli.errors import Cancelled, PromptBlocked, UsageError
+from teamcli.errors import Cancelled, LimitReached, PromptBlocked, UsageError
 from teamcli.llm.types import Block
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import Message, MessageType
@@ -71,7 +71,8 @@ class Lead:
         self._taken_up: list[Line] = []
         self._mail_at: float | None = None
         self._is_deaf = True
-        """Mail does not wake it: before the user's first line, after an interruption, and after too many idle wakes."""
+        """Mail does not wake it: before the user's first line, after an interruption, after too many idle wakes, and
+        where a limit is reached."""
         self._idle_wakes = 0
         self._turn: CancelScope | None = None
         self._is_held = False
@@ -82,6 +83,8 @@ class Lead:
         """What they have said to it, for the model's next turn."""
         self.last: TurnEnded | None = None
         """How the last turn ended."""
+        self.limit = ""
+        """The limit that ended it, if one did."""
         agent.incoming = self._incoming
         self._thread = threading.Thread(target=self._run, name=agent.name, daemon=True)
 
@@ -127,6 +130,14 @@ class Lead:
         for line in mine:
             line.ended.cancel()
         return bool(mine)
+
+    def look_at_limits(self) -> bool:
+        """A limit was raised: whether it had stopped at one, and may go on now. Then mail wakes it again."""
+        if not self.limit or self.agent.meter.reached():
+            return False
+        self.limit = ""
+        self.go_on()
+        return True
 
     def go_on(self) -> None:
         """From now on mail wakes it, although the user has said nothing in this run."""
@@ -237,6 +248,8 @@ class Lead:
         with self._changed:
             self._turn = None
             self.last = ended
+            self.limit = str(ended.error) if isinstance(ended.error, LimitReached) else ""
+            self._is_deaf = self._is_deaf or bool(self.limit)
             taken_up, self._taken_up = self._taken_up, []
             if line is None:
                 self._count_idle_wake(self.agent.meter.tool_calls > calls_before)
@@ -244,6 +257,8 @@ class Lead:
             each.ended.set_result(ended)
 
     def _work(self, line: Line | None, turn: CancelScope) -> TurnEnded:
+        if line is None and (why := self.agent.meter.reached()):  # before mail is taken: it stays unread
+            return self._stop_at(why)
         try:
             self._open_session(turn)
             lines = [self._admit(line, turn)] if line else []
@@ -256,6 +271,12 @@ class Lead:
         context, self._context = self._context, []
         prompt = told._replace(blocks=[*told.blocks, *context, *(line.closing if line else ())])
         return run_turn(self.agent, prompt, turn)
+
+    def _stop_at(self, why: LimitReached) -> TurnEnded:
+        self._emit(LimitHit(self.agent.name, str(why), why.limit, why.is_given))
+        ended = TurnEnded(self.agent.name, Outcome(why.limit), "", 0.0, why)
+        self._emit(ended)
+        return ended
 
     def _open_session(self, cancel: CancelScope) -> None:
         """Tell hooks of a session that has begun.

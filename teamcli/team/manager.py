@@ -15,7 +15,7 @@ from teamcli.agent.events import Emit, MailSent
 from teamcli.agent.loop import Agent
 from teamcli.agent.tool import Access, Calls, Executes, ToolOutput, Writes
 from teamcli.cancel import CancelScope
-from teamcli.errors import TeamError, ToolError, UnknownRecipient
+from teamcli.errors import LimitReached, TeamError, ToolError, UnknownRecipient
 from teamcli.frames import one_fact
 from teamcli.team.bus import MessageBus
 from teamcli.team.lead import Lead
@@ -43,8 +43,8 @@ class Recruit(NamedTuple):
 class Hiring(Protocol):
     """Builds teammates; the composition root's part."""
 
-    def check_tools(self, wanted: tuple[str, ...] | None) -> None:
-        """Raises: ToolError, for a tool that no teammate can have."""
+    def check(self, recruit: Recruit) -> None:
+        """Raises: ToolError, for a tool that no teammate can have, or a model that its budget cannot count."""
         ...
 
     def hire(self, member: Member, prompt: str | None) -> Teammate:
@@ -57,14 +57,23 @@ class Hiring(Protocol):
 
 class TeammateManager:
     def __init__(
-        self, roster: Roster, bus: MessageBus, hiring: Hiring, emit: Emit, cancel: CancelScope, is_headless: bool
+        self,
+        roster: Roster,
+        bus: MessageBus,
+        hiring: Hiring,
+        emit: Emit,
+        cancel: CancelScope,
+        is_headless: bool,
+        max_members: int | None = None,
     ) -> None:
+        """`max_members` bounds how many there are that are not shut down."""
         self.roster = roster
         self.bus = bus
         self._hiring = hiring
         self._emit = emit
         self._cancel = cancel
         self._is_headless = is_headless
+        self._max_members = max_members
         self.lead: Lead | None = None
         self.lead_waits_for = ""
         self.lead_waits_since = 0.0
@@ -91,6 +100,8 @@ class TeammateManager:
         recruit = Recruit(name, role, prompt, model, tools, plan)
         with self._lock:
             known = {member.name.casefold(): member for member in self.roster.members()}.get(name.casefold())
+            if known is None or known.status is Status.SHUTDOWN:
+                self._check_number()
             if known is None:
                 self._hire(recruit, None)
             elif known.name != name:
@@ -102,6 +113,14 @@ class TeammateManager:
             else:
                 raise ToolError(f"'{name}' is currently working")
         return f"Spawned '{name}' (role: {role})"
+
+    def _check_number(self) -> None:
+        count = len(self.names())
+        if self._max_members is not None and count >= self._max_members:
+            raise ToolError(
+                f"there are {count} teammates, and `limits.teammates` allows no more:"
+                " give an idle one the work, or shut one down"
+            )
 
     def describe(self) -> str:
         members = self.roster.members()
@@ -204,6 +223,9 @@ class TeammateManager:
         recipient = self._recipient(USER, name)
         unique = message_id(USER, str(time.time_ns()))
         self._post(Message(MessageType.MESSAGE, USER, recipient, text, time.time(), unique))
+        teammate = self._teammates.get(recipient)
+        if teammate and (why := teammate.agent.meter.reached()):
+            return f"Sent message to {recipient}, where it waits: {_stays_paused(recipient, why)}"
         return f"Sent message to {recipient}"
 
     def stop(self, name: str) -> str:
@@ -219,9 +241,22 @@ class TeammateManager:
 
     def resume(self, name: str) -> str:
         teammate = self._active(name)
-        self.roster.update(teammate.name, paused=False)
+        if teammate.member.limit and (why := teammate.agent.meter.reached()):
+            return _stays_paused(teammate.name, why)
+        self.roster.update(teammate.name, paused=False, limit="")
         teammate.go_on()
         return f"'{teammate.name}' goes on"
+
+    def look_at_limits(self) -> list[str]:
+        """A limit was raised: those whom it had stopped go on; who they are."""
+        freed = []
+        for mate in [mate for mate in tuple(self._teammates.values()) if mate.member.limit]:
+            if why := mate.agent.meter.reached():
+                self.roster.update(mate.name, limit=str(why), error=str(why))
+            else:
+                self.resume(mate.name)
+                freed.append(mate.name)
+        return freed
 
     def forget(self, name: str) -> str:
         member = self.roster.get(name)
@@ -251,7 +286,8 @@ class TeammateManager:
             self._watch_deadline(request)
         for teammate in tuple(self._teammates.values()):
             member = teammate.member
-            if resume_all:
+            is_spent = bool(member.limit and teammate.agent.meter.reached())
+            if resume_all and not is_spent:
                 self.resume(teammate.name)
             elif member.interrupted or member.paused:
                 teammate.hold()
@@ -328,8 +364,10 @@ class TeammateManager:
             tools=recruit.tools,
             plan=recruit.plan,
             since=time.time(),
+            budget=earlier.budget if earlier else {},
+            used=earlier.used if earlier else {},
         )
-        self._hiring.check_tools(recruit.tools)
+        self._hiring.check(recruit)
         teammate = self._hiring.hire(member, recruit.prompt)
         if earlier is None:
             self.roster.add(member)
@@ -341,7 +379,7 @@ class TeammateManager:
     def _assign(self, recruit: Recruit, member: Member) -> None:
         """A new piece of work for an idle member: memory kept; all else is what the call says."""
         terms = {"role": recruit.role, "model": recruit.model, "tools": recruit.tools, "plan": recruit.plan}
-        self._hiring.check_tools(recruit.tools)
+        self._hiring.check(recruit)
         self._teammates[member.name].assign(recruit.prompt, terms)
 
     def _enlist(self, teammate: Teammate) -> Teammate:
@@ -490,12 +528,17 @@ def _plan_answer(request: Request) -> Message:
     return Message(kind, sender, request.teammate, text, time.time(), message_id(*parts), fields)
 
 
+def _stays_paused(name: str, why: LimitReached) -> str:
+    text = str(why)
+    return f"'{name}' stays paused: {text[:1].lower()}{text[1:]}; /budget shows the limits, and raises them"
+
+
 def describe_member(member: Member) -> str:
     """One line of the roster, as models and people read it."""
     marks = [mark for mark in ("interrupted", "paused") if getattr(member, mark)]
     marks += [f"waiting for {one_fact(member.waiting_for)}"] if member.waiting_for else []
     marks += ["stuck"] if member.stuck_since else []
-    marks += [f"error: {one_fact(member.error, 500)}"] if member.error else []
+    marks += [f"{'limit' if member.limit else 'error'}: {one_fact(member.error, 500)}"] if member.error else []
     return f"  {member.name} ({one_fact(member.role)}): {member.status}" + (f" ({'; '.join(marks)})" if marks else "")
 
 

@@ -39,7 +39,7 @@ UNKNOWN_ROLE = "unknown"
 """Of a teammate that was rebuilt from its files."""
 COUNTER_SECONDS = 0.5
 """Counters alone are written no more often than this; they change with every model call."""
-_COUNTERS = {"turns", "cost_usd"}
+_COUNTERS = {"turns", "cost_usd", "used"}
 
 
 class Roster:
@@ -131,9 +131,8 @@ class Roster:
             earlier = self.get(member.name)
             moved = self._moved(earlier, Status.SPAWNING, {})
             self.requests.void_here(member.name)
-            fresh = replace(
-                member, name=earlier.name, status=moved.status, incarnation=moved.incarnation, unknown=earlier.unknown
-            )
+            kept = {each: getattr(earlier, each) for each in ("name", "budget", "used", "unknown")}
+            fresh = replace(member, status=moved.status, incarnation=moved.incarnation, **kept)
             member = self._put(replace(fresh, since=member.since or moved.since))
         self._announce()
         return member
@@ -194,8 +193,11 @@ class Roster:
             self._follow()
         return updated
 
-    def count(self, name: str, turns: int = 0, cost_usd: float | None = 0.0) -> Member:
-        """Add to the counters, from any thread. A cost that is not known makes the sum unknown.
+    def count(
+        self, name: str, turns: int = 0, cost_usd: float | None = 0.0, used: Mapping[str, Any] | None = None
+    ) -> Member:
+        """Add to the counters, from any thread, and set what was used in all, where that is given. A cost that is not
+        known makes the sum unknown.
 
         Raises: UnknownTeammate
         """
@@ -203,7 +205,9 @@ class Roster:
             member = self.get(name)
             is_known = member.cost_usd is not None and cost_usd is not None
             cost = (member.cost_usd or 0.0) + (cost_usd or 0.0) if is_known else None
-            counted = self._put(replace(member, turns=member.turns + turns, cost_usd=cost), is_counting=True)
+            used = member.used if used is None else used
+            counted = replace(member, turns=member.turns + turns, cost_usd=cost, used=used)
+            self._put(counted, is_counting=True)
         if time.monotonic() >= self._next_counter_write:
             self._follow()
         return counted
@@ -279,9 +283,9 @@ class Roster:
             case Status.IDLE:
                 usual |= {"waiting_for": self._waits_for(member.name)}
             case Status.WORKING:
-                usual |= {"error": "", "interrupted": False, "paused": False}
+                usual |= {"error": "", "interrupted": False, "paused": False, "limit": ""}
             case Status.SHUTDOWN:
-                usual |= {"interrupted": False, "paused": False}
+                usual |= {"interrupted": False, "paused": False, "limit": ""}
             case Status.SPAWNING:
                 usual |= {"incarnation": member.incarnation + 1, "plan_approved": False, "error": ""}
                 usual |= {"turns": 0, "cost_usd": 0.0}

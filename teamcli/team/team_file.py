@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from teamcli.errors import StateError, TeamError
 from teamcli.files import VERSION, cannot, open_private, refuse_newer, write_atomic
-from teamcli.team.fields import COUNT, FLAG, NO_FIELDS, NOTHING, SECONDS, TEXT, known_fields
+from teamcli.team.fields import COUNT, FLAG, NO_FIELDS, NOTHING, OBJECT, SECONDS, TEXT, known_fields
 from teamcli.team.message import check_name
 from teamcli.team.requests import Request
 
@@ -68,6 +68,12 @@ class Member:
     turns: int = 0
     cost_usd: float | None = 0.0
     """None where the price of its model is not known."""
+    limit: str = ""
+    """The limit that it has reached, where it is paused because of that."""
+    budget: Mapping[str, Any] = field(default_factory=dict)
+    """What it may use, as far as the user has chosen it by hand; null for what shall not be bounded."""
+    used: Mapping[str, Any] = field(default_factory=dict)
+    """What it has used under this name, with its sub-agents."""
     unknown: Mapping[str, Any] = field(default_factory=dict)
     """Fields that this version does not know, kept as they are."""
 
@@ -113,6 +119,8 @@ _MEMBER_TYPES: dict[str, tuple[type, ...]] = {
     "stuck_since": SECONDS,
     "turns": COUNT,
     "cost_usd": (*SECONDS, NOTHING),
+    "limit": TEXT,
+    **dict.fromkeys(("budget", "used"), OBJECT),
 }
 
 

@@ -13,11 +13,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from teamcli.agent.conversation import text_block
-from teamcli.agent.events import Outcome, TurnEnded
+from teamcli.agent.events import LimitHit, Outcome, TurnEnded
+from teamcli.agent.limits import MAX_TURNS
 from teamcli.agent.loop import Agent, Delivery, run_turn
 from teamcli.agent.tool_calls import Toolset
 from teamcli.cancel import CancelScope
-from teamcli.errors import TeamcliError, ToolError
+from teamcli.errors import LimitReached, TeamcliError, ToolError
 from teamcli.files import Json
 from teamcli.llm.types import Preamble
 from teamcli.team.mailbox import Mailbox
@@ -101,6 +102,9 @@ class Teammate:
         """What was unread when it was paused."""
         self._only_user_ends_pause = False
         self._leaves = False
+        self.max_wakes: int | None = None
+        """How often in a row other agents may wake it, without a word of the user's."""
+        self._wakes_in_a_row = 0
         self._turn: CancelScope | None = None
         self._wakes = threading.Event()
         self._lock = threading.Lock()
@@ -175,16 +179,21 @@ class Teammate:
         self._held_mail = frozenset(message.id for message in self.mailbox.look())
 
     def _ends_pause(self) -> bool:
-        """Whether what has come since the pause ends it."""
+        """Whether what has come since the pause ends it; nothing does while a limit is reached that only the user can
+        raise."""
+        if self.agent.meter.reached():
+            return False
         new = [message for message in self.mailbox.look() if message.id not in self._held_mail]
         if self._only_user_ends_pause:
             new = [message for message in new if message.sender == USER and not message.is_foreign]
         if new:
-            self._roster.update(self.name, paused=False)
+            self._wakes_in_a_row = 0
+            self._roster.update(self.name, paused=False, limit="")
         return bool(new)
 
     def go_on(self) -> None:
         """Take up what stands in the transcript and has not ended."""
+        self._wakes_in_a_row = 0
         self._may_go_on = True
         self._ignores_mail = False
         self.wake()
@@ -194,6 +203,8 @@ class Teammate:
 
         Raises: ToolError, StateError
         """
+        if why := self.agent.meter.reached():
+            raise ToolError(f"'{self.name}' can do nothing: {_in_a_sentence(why)}; only the user can raise that")
         with self._lock:
             if self._turn is not None or self.member.status is not Status.IDLE:
                 raise ToolError(f"'{self.name}' is currently working")
@@ -236,6 +247,10 @@ class Teammate:
 
         Raises: StateError
         """
+        if self.may_act and (why := self._limit()):  # before mail is taken: it stays unread
+            self.agent.emit(LimitHit(self.name, str(why), why.limit, why.is_given))
+            self._pause_at(why)
+            return False
         with self._lock:
             prompt = self._prompt() if self.may_act else None
             if prompt is None:
@@ -261,8 +276,19 @@ class Teammate:
         if not taken.messages:
             return None
         by_user = all(message.sender == USER or message.is_foreign for message in taken.messages)
+        self._wakes_in_a_row = 0 if by_user else self._wakes_in_a_row + 1
         work = self._next_work(by_user)
         return Delivery(taken.delivery.blocks, {**taken.marks, WORK: work.to_mark()})
+
+    def _limit(self) -> LimitReached | None:
+        """Why it may not begin."""
+        if self.max_wakes is not None and self._wakes_in_a_row >= self.max_wakes and not self._user_has_written():
+            text = f"Other agents have woken it {self._wakes_in_a_row:,} times in a row, without a word of the user's"
+            return LimitReached(text, MAX_TURNS, is_given=False)
+        return self.agent.meter.reached()
+
+    def _user_has_written(self) -> bool:
+        return any(message.sender == USER and not message.is_foreign for message in self.mailbox.look())
 
     def _next_work(self, by_user: bool) -> Work:
         self._work = Work.begin(self._work.number + 1, by_user)
@@ -276,6 +302,9 @@ class Teammate:
             if not self._cancel.cancelled and not self._leaves:
                 self._tell_of_interruption(turn.reason)
             return
+        if isinstance(ended.error, LimitReached) and not ended.error.is_of_work:
+            self._pause_at(ended.error)
+            return
         self._has_open_work = False
         report = Report(*_told(ended), self._work)
         self.agent.conversation.note(report.to_row())
@@ -287,6 +316,18 @@ class Teammate:
         unique = message_id(self.name, "interrupted", str(time.time_ns()))
         fields = {"by_user": True}
         self.post_report(Message(MessageType.ERROR, self.name, LEAD, f"was {reason}", 0.0, unique, fields))
+
+    def _pause_at(self, why: LimitReached) -> None:
+        """Wait for the user to raise a limit; the work stays open, and what others write stays unread."""
+        self._hold_mail(of_all=True)
+        fields = {"paused": True, "limit": str(why), "error": str(why)}
+        if self.member.status in (Status.WORKING, Status.SPAWNING):
+            self._roster.transition(self.name, Status.IDLE, **fields)
+        else:
+            self._roster.update(self.name, **fields)
+        text = f"is paused: {_in_a_sentence(why)}. Only the user can let it go on; what you write to it waits."
+        unique = message_id(self.name, "limit", str(time.time_ns()))
+        self.post_report(Message(MessageType.ERROR, self.name, LEAD, text, 0.0, unique))
 
     def _message(self, report: Report) -> Message:
         """Its id comes from the transcript: the same again after a restart, and another for each piece of work."""
@@ -329,11 +370,14 @@ def _told(ended: TurnEnded) -> tuple[MessageType, str]:
             return MessageType.RESULT, ended.text or "(done, with nothing to say)"
         case Outcome.FAILED:
             return MessageType.ERROR, str(ended.error)
-        case Outcome.MAX_TURNS:
-            return MessageType.ERROR, "stopped at its limit of model calls; a message lets it go on"
-        case Outcome.MAX_BUDGET:
-            return MessageType.ERROR, "stopped because the budget is used up"
+        case Outcome.MAX_TURNS | Outcome.MAX_BUDGET:
+            return MessageType.ERROR, f"stopped: {_in_a_sentence(ended.error)}; a message lets it go on"
         case Outcome.REFUSED:
             return MessageType.ERROR, f"the model refused to go on. {ended.text}".strip()
         case _:
             return MessageType.ERROR, "the conversation no longer fits the model's context"
+
+
+def _in_a_sentence(error: Exception | None) -> str:
+    text = str(error)
+    return text[:1].lower() + text[1:]

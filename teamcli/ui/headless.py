@@ -51,10 +51,17 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str) 
             ended, code = _last_words(turn), e.exit_code
         except CancelledError:  # nobody can read what would come of it, so it was not even begun
             ended, code = _last_words(turn), ExitStatus.FAILED
-    for each in session.team.waiting():
+    for each in (*session.team.waiting(), *_stopped_earlier(session)):
         print(f"teamcli: {neutralise(each)}", file=sys.stderr)
     printer.finish(ended, result_object(session, ended, code, started))
     return code
+
+
+def _stopped_earlier(session: Session) -> list[str]:
+    """Who is paused at a limit that it had reached before this run, so that nothing has told of it."""
+    told = {hit.agent for hit in session.limits}
+    members = [member for member in session.team.roster.members() if member.limit and member.name not in told]
+    return [f"{member.name} is paused: {member.limit}" for member in members]
 
 
 def framed_stdin(text: str) -> str:
@@ -91,7 +98,7 @@ def result_object(session: Session, ended: TurnEnded, code: int, started: float)
     """The `result` of contract §1."""
     subtype = {ExitStatus.DONE: "success", ExitStatus.PERMISSION: "error_permission"}.get(ExitStatus(code), "error")
     if code == ExitStatus.LIMIT:
-        subtype = f"error_{session.limits[0].limit}"
+        subtype = f"error_{_limit(session, ended)}"
     return {
         "type": "result",
         "subtype": subtype,
@@ -109,6 +116,13 @@ def result_object(session: Session, ended: TurnEnded, code: int, started: float)
         ],
         "waiting": session.team.waiting(),
     }
+
+
+def _limit(session: Session, ended: TurnEnded) -> str:
+    """The one that the lead has reached, else the first of the command line's that anybody has."""
+    if ended.outcome in (Outcome.MAX_TURNS, Outcome.MAX_BUDGET):
+        return ended.outcome
+    return next(hit.limit for hit in session.limits if hit.is_given)
 
 
 def _used_by_each(agents: Sequence[Agent]) -> Json:

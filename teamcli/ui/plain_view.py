@@ -41,7 +41,7 @@ class PlainView:
                 reason = one_line(event.reason)
                 self.say(f"{reason}; trying again in {event.delay_seconds:.1f} s ({event.attempt} of {event.of})")
             case events.LimitHit():
-                self.say(f"{event.text}.")
+                self.say(f"{event.agent}: {event.text}.")
             case events.Notice():
                 self.say(event.text)
             case events.Compacted():

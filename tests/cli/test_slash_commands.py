@@ -6,6 +6,7 @@ import json
 import subprocess
 
 from teamcli.commands.base import Choice, Diff, Expand, Option, Prompt, Verbosity, plain
+from teamcli.llm.pricing import built_in_prices
 from teamcli.timeline import timeline_table
 from tests.support.fake_api import FakeAPI, answer, stall_after, text, tool
 from tests.support.program import Program
@@ -126,7 +127,8 @@ class TestCost:
         assert lead[:3] == ["lead", "test-model", "3"] and lead[-1] == "unknown"
         assert bob[:3] == ["bob", "claude-haiku-4-5", "1"] and bob[-1].startswith("$")
         assert total[:2] == ["total", "4"] and total[-1] == "unknown"
-        assert table[4] == "No price is known for test-model: give one under `prices` in the settings."
+        assert table[4].startswith("No price is known for test-model, so only tokens count")
+        assert table[5] == f"The built-in prices are of {built_in_prices().date}."
 
 
 class TestDiff:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
+
 import pytest
 
-from teamcli.llm.pricing import DEFAULT_MODEL, Price, context_tokens, cost, family, price_of
+from teamcli.llm.pricing import DEFAULT_MODEL, Price, built_in_prices, context_tokens, cost, family, price_of
 from teamcli.llm.types import Usage
 
 
@@ -24,6 +26,11 @@ def test_a_family_is_the_name_without_decoration(model: str, name: str) -> None:
 def test_the_default_model_has_a_price_and_a_window() -> None:
     assert price_of(DEFAULT_MODEL) == Price(4, 20)
     assert context_tokens(DEFAULT_MODEL) == 1_000_000
+
+
+def test_the_built_in_list_says_of_when_it_is() -> None:
+    assert date.fromisoformat(built_in_prices().date) <= datetime.now(UTC).date()
+    assert all(0 < price.input < price.output for price in built_in_prices().prices.values())
 
 
 def test_each_kind_of_token_has_its_price() -> None:

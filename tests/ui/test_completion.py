@@ -10,7 +10,9 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
+from teamcli.commands.arguments import _LISTS
 from teamcli.commands.base import Command, Kind
+from teamcli.commands.budget import AMOUNTS
 from teamcli.commands.catalog import COMMANDS
 from teamcli.ui import file_index
 from teamcli.ui.completion import MOST_SHOWN, LineCompleter
@@ -24,6 +26,8 @@ VALUES = {
     Kind.AGENT: AGENTS,
     Kind.ANYBODY: AGENTS,
     Kind.TEXT: [],
+    Kind.BUDGET: [("session", ""), ("team", ""), *TEAM],
+    Kind.AMOUNT: AMOUNTS,
 }
 
 
@@ -73,6 +77,17 @@ class TestCommands:
     def test_a_command_of_the_users_own_is_offered_too(self, root: Path) -> None:
         own = Command("review", "[FILE]", "Look at \x1b[31mit.", lambda session, arguments: "")
         assert offered(root, "/rev", (own,)) == [("/review", "Look at ␛[31mit.")]
+
+    def test_budgets_and_amounts_are_offered(self, root: Path) -> None:
+        assert lines(root, "/budget te") == ["/budget team"]
+        assert offered(root, "/budget alice 1") == [
+            ("/budget alice 10 min", "of work"),
+            *offered(root, "/budget alice +1"),
+        ]
+        assert "/budget alice off" in lines(root, "/budget alice ")
+
+    def test_every_kind_of_argument_has_its_list(self) -> None:
+        assert set(_LISTS) == set(Kind)
 
     def test_arguments_are_offered_by_their_kind(self, root: Path) -> None:
         assert offered(root, "/permissions p") == [("/permissions plan", "only reading")]

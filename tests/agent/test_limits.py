@@ -1,0 +1,201 @@
+"""Budgets by themselves: what is let through, what waits, what is refused; with real threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from teamcli.agent.budgets import Budgets, chosen_from, used_from
+from teamcli.agent.limits import Budget, Call, Meter, Used, shown
+from teamcli.cancel import CancelScope
+from teamcli.errors import Cancelled, LimitReached
+from teamcli.llm.types import Usage
+from teamcli.settings import Allowance, BudgetSettings
+from tests.support.waiting import wait_until
+
+COST = 0.3
+
+
+def call_until_refused(meter: Meter, call: Call, cost: float, together: Callable[[], object]) -> int:
+    """How many calls are let through."""
+    count = 0
+    while True:
+        try:
+            with meter.call(call, CancelScope()):
+                together()
+                meter.book(Usage(output_tokens=1000), 0, cost)
+                count += 1
+        except LimitReached:
+            return count
+
+
+@pytest.mark.parametrize("most_usd", [COST, 2 * COST, 0.0])
+def test_many_at_once_exceed_a_shared_budget_by_no_more_than_one_call(most_usd: float) -> None:
+    """Whether the most that a call can use is known, overestimated, or only what others have used."""
+    shared = Budget(Allowance(usd=2.0))
+    if not most_usd:
+        Meter(shared).book(Usage(), 0, COST)
+    meters = [Meter(shared, narrower=(shared.beside(f"mate{n}"),)) for n in range(8)]
+    together = threading.Barrier(8)
+
+    def hurry() -> None:
+        with pytest.raises(threading.BrokenBarrierError):  # they may never be eight at once, and break it together
+            together.wait(0.01)
+
+    threads = [
+        threading.Thread(target=call_until_refused, args=(meter, Call("m", most_usd), COST, hurry)) for meter in meters
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 2.0 <= shared.spent_usd < 2.0 + COST + 1e-9
+
+
+def test_a_number_of_calls_is_never_exceeded_at_all() -> None:
+    shared = Budget(Allowance(calls=10))
+    counts: list[int] = []
+
+    def work() -> None:
+        counts.append(call_until_refused(Meter(shared), Call("m"), 0.0, lambda: None))
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(counts) == 10 and shared.used.calls == 10
+
+
+def test_who_waits_for_room_can_be_cancelled_and_is_let_through_when_there_is_some() -> None:
+    shared = Budget(Allowance(usd=1.0))
+    first, second, third = Meter(shared), Meter(shared), Meter(shared)
+    scope, ended = CancelScope(), list[str]()
+
+    def wait_in_vain() -> None:
+        with pytest.raises(Cancelled), second.call(Call("m", 0.6), scope):
+            pass
+        ended.append("cancelled")
+
+    def wait_for_the_first() -> None:
+        with third.call(Call("m", 0.6), CancelScope()):
+            ended.append("let through")
+
+    with first.call(Call("m", 0.6), CancelScope()):
+        threads = [threading.Thread(target=wait_in_vain), threading.Thread(target=wait_for_the_first)]
+        for thread in threads:
+            thread.start()
+        scope.cancel()
+        threads[0].join()
+        assert ended == ["cancelled"]
+        first.book(Usage(), 0, 0.1)
+    threads[1].join()
+    assert ended == ["cancelled", "let through"]
+
+
+def test_room_for_all_means_that_nobody_waits() -> None:
+    shared = Budget(Allowance(usd=10.0, tokens=100_000))
+    meters = [Meter(shared) for _ in range(5)]
+    together = threading.Barrier(5)
+
+    def work(meter: Meter) -> None:
+        with meter.call(Call("m", 0.5, 10_000), CancelScope()):
+            together.wait(30)
+
+    threads = [threading.Thread(target=work, args=(meter,)) for meter in meters]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not together.broken
+
+
+def test_dollars_are_not_let_through_for_a_model_without_a_price() -> None:
+    meter = Meter(Budget(Allowance(usd=1.0)))
+    with (
+        pytest.raises(LimitReached, match="no price is known for mystery"),
+        meter.call(Call("mystery", None), CancelScope()),
+    ):
+        pass
+
+
+def test_time_counts_once_however_many_work_and_ends_their_turns() -> None:
+    shared = Budget(Allowance(seconds=0.2))
+    turns = [CancelScope(), CancelScope()]
+    with Meter(shared).work(turns[0]), Meter(shared).work(turns[1]):
+        wait_until(lambda: all(turn.cancelled for turn in turns))
+        assert 0.2 <= shared.used.seconds < 30
+    before = shared.used.seconds
+    assert shared.reached() and shared.used.seconds == before
+
+
+def test_time_stands_still_while_the_user_is_asked() -> None:
+    meter = Meter(Budget(Allowance(seconds=3600)))
+    with meter.work(CancelScope()):
+        meter.wait_for_user(True)
+        meter.wait_for_user(True)
+        meter.wait_for_user(False)
+        before = meter.budget.used.seconds
+        assert meter.budget.used.seconds == before
+        meter.wait_for_user(False)
+        wait_until(lambda: meter.budget.used.seconds > before)
+
+
+def test_a_raised_limit_moves_the_time_and_frees_those_who_reached_it() -> None:
+    budget = Budget(Allowance(seconds=3600, calls=1))
+    turn, meter = CancelScope(), Meter(budget)
+    with meter.work(turn):
+        meter.book(Usage(), 0, 0.0)
+        assert meter.reached()
+        budget.allow(Allowance(calls=2))
+        assert not meter.reached()
+        budget.allow(Allowance(seconds=0.01))
+        wait_until(lambda: turn.cancelled)
+
+
+def test_a_sub_agent_counts_for_who_started_it_and_for_all_above() -> None:
+    budgets = Budgets()
+    budgets.lead_meter("lead", None)
+    budgets.member_meter("alice", {}, Used(), None, 200)
+    for parent in ("alice", "lead"):
+        budgets.subagent_meter(f"sa-{parent}", parent, None, 200).book(Usage(output_tokens=7), 0, 0.5)
+    assert [each.used.usd for each in budgets.of_agents().values()] == [0.5, 0.5, 0.5, 0.5]
+    assert (budgets.team.spent_usd, budgets.session.spent_usd) == (0.5, 1.0)
+    assert set(budgets.counting_for("sa-alice")) == {"alice"}
+
+
+def test_what_is_said_of_one_teammate_wins_over_what_is_said_of_all() -> None:
+    plan = BudgetSettings(teammate=Allowance(usd=1.0, calls=5), agents={"Alice": Allowance(usd=2.0)})
+    budgets = Budgets(plan)
+    assert budgets.for_member("bob", {}) == Allowance(usd=1.0, calls=5)
+    assert budgets.for_member("alice", {}) == Allowance(usd=2.0, calls=5)
+    assert budgets.for_member("alice", {"usd": None, "tokens": 7}) == Allowance(None, 7, 5)
+
+
+def test_who_is_hired_again_goes_on_with_what_was_used_under_that_name() -> None:
+    budgets = Budgets()
+    budgets.member_meter("alice", {}, Used(usd=1.5), None, 200).book(Usage(), 0, 0.5)
+    again = budgets.member_meter("alice", {"usd": 2.0}, Used(), None, 200)
+    assert again.own.spent_usd == 2.0 and "Its budget of $2.00 is used up" in str(again.reached())
+
+
+def test_what_a_damaged_file_says_counts_for_nothing() -> None:
+    assert used_from({"usd": "1", "tokens": True, "calls": -1, "seconds": 2.5, "x": 1}) == Used(seconds=2.5)
+    assert chosen_from({"usd": [], "tokens": None, "calls": 3, "x": 1}) == {"tokens": None, "calls": 3}
+
+
+@pytest.mark.parametrize(
+    ("kind", "amount", "text"),
+    [
+        ("usd", 2.0, "$2.00"),
+        ("usd", 0.1234, "$0.1234"),
+        ("tokens", 200_000, "200,000 tokens"),
+        ("calls", 1, "1 model call"),
+        ("seconds", 90, "90 s"),
+        ("seconds", 600, "10 min"),
+    ],
+)
+def test_amounts_in_words(kind: str, amount: float, text: str) -> None:
+    assert shown(kind, amount) == text
