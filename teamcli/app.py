@@ -47,12 +47,12 @@ from teamcli.team.manager import TeammateManager
 from teamcli.team.pulse import Pulse
 from teamcli.team.roster import Member, Roster
 from teamcli.tools.catalog import ALL_TOOLS, preload
-from teamcli.tools.command_host import CommandHost
+from teamcli.tools.command_host import CommandHost, Confiner
+from teamcli.tools.commands import Commands
 from teamcli.trust import Trusted, TrustStore, claim, home_dir
 from teamcli.ui import headless
 from teamcli.workspace import Workspace
 
-NO_SANDBOX = "`sandbox` is set to required, and this version has none: set it to auto or off in the settings"
 NO_KEY = (
     "No API key: a small embedded model is on, which follows plain words such as `run ls`."
     " For a real one set ANTHROPIC_API_KEY, in the environment or in .env."
@@ -157,15 +157,19 @@ def run_repl(options: Options) -> int:
 
 def _run_at_terminal(options: Options) -> int:
     from teamcli.ui.questions import Desk
-    from teamcli.ui.terminal import ask_trust, run_terminal
 
     place = _trusted_as_told(options)
     if place.is_stranger and place.offers and not options.trust:
+        from teamcli.ui.terminal import ask_trust
+
         place = place.trust() if ask_trust(place.directory, place.offers) else place.refuse()
     desk = Desk()
     session = open_session(options, place, desk.ask)
+    session.host.prestart()
     session.notes += untrusted_notes(place)
     try:
+        from teamcli.ui.terminal import run_terminal  # takes a while, in which the sandbox gets ready for the banner
+
         return run_terminal(session, options.prompt, desk)
     finally:
         session.close()
@@ -221,6 +225,30 @@ def choose_model(options: Options, place: Place, settings: Settings, endpoint: E
     return options.model or place.environment.get(MODEL) or settings.model or DEFAULT_MODEL
 
 
+def open_host(settings: Settings, workspace: Workspace, place: Place, is_trial: bool = False) -> CommandHost:
+    """What runs the commands of agents; in a trial it leaves no traces.
+
+    Raises: ConfigError, where there must be a sandbox and there is none
+    """
+    is_needed = settings.sandbox == "required" or settings.sandbox_network != "on"
+    if settings.sandbox == "off":
+        if settings.sandbox_network != "on":
+            raise ConfigError("`sandbox_network` closes the network by the sandbox, which `sandbox` turns off")
+        return CommandHost(os.environ)
+
+    def make_sandbox() -> Confiner:
+        from teamcli.tools.sandbox import Sandbox, Wanted
+
+        network, places = settings.sandbox_network, (settings.sandbox_writable, settings.sandbox_closed)
+        return Sandbox(Wanted((workspace.root, *workspace.extra), place.home.parent, network, *places, is_trial))
+
+    host = CommandHost(os.environ, make_sandbox, is_needed)
+    if is_needed and (why := host.why_unconfined()):
+        setting = "sandbox" if settings.sandbox == "required" else "sandbox_network"
+        raise ConfigError(f"the setting `{setting}` needs a sandbox, and there is none: {why}; see teamcli doctor")
+    return host
+
+
 def open_session(options: Options, place: Place, ask: Ask = nobody_to_ask) -> Session:
     """Build everything a lead needs.
 
@@ -264,8 +292,6 @@ class _Builder:
         options, place = self.options, self.place
         self.notes += [*place.environment.notes, *place.notes]
         settings = read_settings(place)
-        if settings.sandbox == "required":
-            raise ConfigError(NO_SANDBOX)
         endpoint = choose_endpoint(options, place, settings)
         model = choose_model(options, place, settings, endpoint)
         if endpoint is None and not options.offline:
@@ -356,7 +382,7 @@ class _Builder:
             place = {"cwd": str(choices.workspace.root), "permission_mode": str(permits.policy.mode)}
             return {"session_id": session.id, "transcript_path": str(transcript), **place}
 
-        host = CommandHost(os.environ)
+        host = open_host(choices.settings, choices.workspace, self.place)
         journal = Journal(AppendLog(team_dir.events, durable=False), tell)
         denials: list[PermissionDenied] = []
         limits: list[LimitHit] = []
@@ -364,6 +390,7 @@ class _Builder:
         events.subscribe(denials.append, PermissionDenied)
         events.subscribe(limits.append, LimitHit)
         events.subscribe(partial(_get_ready, host), CallStarted)
+        users_host = CommandHost(os.environ)
 
         roster = self._roster(team_dir, events, choices.settings.limits.shutdown_seconds)
         bus = FileBus(team_dir.inbox, load_key(self.place.home), choices.settings.durable, tell)
@@ -381,7 +408,7 @@ class _Builder:
             permits,
             self.ask,
             cancel,
-            self._hooks(choices, host, events, facts),
+            self._hooks(choices, users_host, events, facts),
         )
         team = shop.team = TeammateManager(roster, bus, shop, events, cancel, self.options.headless)
         lead = shop.lead(state.log, state.history, read_marks(team_dir.lead_transcript))
@@ -406,7 +433,8 @@ class _Builder:
             log=state.log,
             journal=journal,
             host=host,
-            commands=lead.commands,
+            users_host=users_host,
+            commands=Commands(users_host),
             known_files=lead.known_files,
             cancel=cancel,
             changes=shop.changes,

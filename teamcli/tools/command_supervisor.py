@@ -29,6 +29,8 @@ RUN, STOP, ENDED, FAILED, FORK, FORKED, BURY, BURIED = (
 )
 
 HOST_SOCKET = 3
+CONFINED = "confined"
+"""The argument of a host that runs in a sandbox."""
 _MAX_DESCRIPTORS = 3
 LEFTOVER_GRACE_SECONDS = 0.2
 """What still runs when the shell ends may be about to finish by itself, like `tee` in `> >(tee log)`."""
@@ -39,7 +41,7 @@ KILL_PATIENCE_SECONDS = 1.0
 
 _IGNORED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # the host ends when teamcli does
 _DEFAULT_IN_COMMANDS = (*_IGNORED_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores the last two
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 
 Frame = tuple[list[bytes], list[int]]
 """Fields, and descriptors that came with them."""
@@ -368,6 +370,8 @@ class Host:
 
 def main() -> None:
     _close_inherited_descriptors()
+    if CONFINED in sys.argv[1:]:
+        _close_memory()
     os.set_inheritable(HOST_SOCKET, False)
     for number in _IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
@@ -377,6 +381,13 @@ def main() -> None:
     if frame is not None:
         pairs = (field.partition(b"=") for field in frame[0])
         Host(sock, {name: value for name, _, value in pairs if name}).serve()
+
+
+def _close_memory() -> None:
+    """Commands in the sandbox are of the same user: none shall speak to teamcli through a process that watches it."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _close_inherited_descriptors() -> None:
