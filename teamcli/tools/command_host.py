@@ -200,6 +200,7 @@ class CommandHost:
             self._retired.clear()
             if self._sandbox is not None:
                 self._sandbox.close()
+                self._sandbox = None
 
     def _hand_over(self, request: tuple[bytes, ...], descriptors: list[int]) -> _Supervisor:
         tries_left = _MAX_IDLE_SUPERVISORS + 1
