@@ -79,6 +79,15 @@ class Confinement(Protocol):
     def environment(self) -> Mapping[str, str]: ...
 
     @property
+    def port(self) -> int | None:
+        """Where commands find the way out, if there is one."""
+        ...
+
+    def serve(self, listener: socket.socket) -> Callable[[], None]:
+        """Be that way out, for those who connect to a socket inside; returns what ends it."""
+        ...
+
+    @property
     def is_outdated(self) -> bool:
         """Whether it no longer closes all that it should: commands to come need another one."""
         ...
@@ -400,6 +409,7 @@ class _ConfinedHostProcess(_HostProcess):
         """Raises: OSError"""
         self._program = program
         self._plan = plan
+        self._close_way_out: Callable[[], None] = lambda: None
         self._is_dead = threading.Event()
         self._complaints, self._sink = os.pipe()
         try:
@@ -420,6 +430,8 @@ class _ConfinedHostProcess(_HostProcess):
         Raises: ToolError, with the reason why it does not
         """
         try:
+            if self._plan.port is not None:
+                self._close_way_out = self._plan.serve(self._lent_socket())
             return self.fork()
         except OSError as e:
             self.close()
@@ -427,6 +439,16 @@ class _ConfinedHostProcess(_HostProcess):
             raise ToolError(complaint.splitlines()[-1] if complaint else f"bwrap does not answer: {e}") from e
         finally:
             os.close(self._complaints)
+
+    def close(self) -> None:
+        super().close()
+        self._close_way_out()
+
+    def _lent_socket(self) -> socket.socket:
+        frame = wire.receive_frame(self._sock)
+        if frame is None or not frame[1]:
+            raise ConnectionResetError("it has no network of its own")
+        return socket.socket(fileno=frame[1][0])
 
     def _spawn(self, sock: int, environment: Mapping[str, str]) -> int:
         """The sandbox ends with the thread that has started it, so that thread stays."""
@@ -459,9 +481,11 @@ class _ConfinedHostProcess(_HostProcess):
                 for number, descriptor in wanted.items():  # high ones first, or one would overwrite another
                     copies[number] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _OPTIONS + 1)
                     open_copies.callback(os.close, copies[number])
+                port = () if self._plan.port is None else (str(self._plan.port),)
+                ours = (sys.executable, "-I", "-S", wire.__file__, wire.CONFINED, *port)
                 return os.posix_spawn(
                     self._program,
-                    [self._program, "--args", str(_OPTIONS), sys.executable, "-I", "-S", wire.__file__, wire.CONFINED],
+                    [self._program, "--args", str(_OPTIONS), *ours],
                     self._plan.environment,
                     file_actions=[
                         *((os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1)),

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 
-RUN, STOP, ENDED, FAILED, FORK, FORKED, BURY, BURIED = (
+RUN, STOP, ENDED, FAILED, FORK, FORKED, BURY, BURIED, LISTENS = (
     b"run",  # cwd, program and arguments, with descriptors: output, and maybe input and errors → ENDED or FAILED
     b"stop",  # end the command that runs
     b"ended",  # exit code, whether something was left running, ids of processes that could not be ended
@@ -26,11 +26,12 @@ RUN, STOP, ENDED, FAILED, FORK, FORKED, BURY, BURIED = (
     b"forked",  # its process id
     b"bury",  # process id of a supervisor that is lost: see to what it left → BURIED
     b"buried",
+    b"listens",  # with a socket that was opened inside the sandbox: connections to it come from there
 )
 
 HOST_SOCKET = 3
 CONFINED = "confined"
-"""The argument of a host that runs in a sandbox."""
+"""The first argument of a host that runs in a sandbox; a second one is a port to listen at."""
 _MAX_DESCRIPTORS = 3
 LEFTOVER_GRACE_SECONDS = 0.2
 """What still runs when the shell ends may be about to finish by itself, like `tee` in `> >(tee log)`."""
@@ -379,8 +380,16 @@ def main() -> None:
     sock = socket.socket(fileno=HOST_SOCKET)
     frame = receive_frame(sock)
     if frame is not None:
+        if sys.argv[2:]:
+            _listen(int(sys.argv[2]), sock)
         pairs = (field.partition(b"=") for field in frame[0])
         Host(sock, {name: value for name, _, value in pairs if name}).serve()
+
+
+def _listen(port: int, teamcli: socket.socket) -> None:
+    """Lend teamcli a socket of this side's network."""
+    with socket.create_server(("127.0.0.1", port), backlog=128) as listener:
+        send_frame(teamcli, LISTENS, descriptors=(listener.fileno(),))
 
 
 def _close_memory() -> None:

@@ -12,14 +12,16 @@ import hashlib
 import os
 import re
 import shutil
+import socket
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from teamcli.errors import ToolError
 from teamcli.tools import command_supervisor
+from teamcli.tools.host_proxy import PORT, HostProxy, proxy_variables
 from teamcli.tools.sandbox_places import (
     CACHES,
     CLOSED_IN_HOME,
@@ -39,6 +41,7 @@ _TEMPS = ("/tmp", "/var/tmp")
 _SOCKETS = ("/run", "/var/run")
 _CACHES_INSIDE = Path("/tmp/teamcli-caches")
 _NO_NETWORK = r"Network is unreachable|resolve host|name resolution|ENETUNREACH|EAI_AGAIN|Name or service not known"
+_REFUSED_BY_PROXY = rf"{_NO_NETWORK}|tunnel|proxy|403"
 _MOST_DIRECTORIES = 1000
 """Looked at for repositories inside the workspace."""
 
@@ -88,7 +91,16 @@ class Private(NamedTuple):
 class Plan(NamedTuple):
     options: tuple[str, ...]
     environment: Mapping[str, str]
+    hosts: tuple[str, ...] | None
+    """Those that can be reached, where the network is closed but for some."""
     depends_on: tuple[tuple[Path, Identity], ...]
+
+    @property
+    def port(self) -> int | None:
+        return None if self.hosts is None else PORT
+
+    def serve(self, listener: socket.socket) -> Callable[[], None]:
+        return HostProxy(listener, self.hosts or ()).close
 
     @property
     def is_outdated(self) -> bool:
@@ -149,6 +161,9 @@ def explain(output: str, wanted: Wanted) -> str:
             "the sandbox lets commands write in the workspace, /tmp and caches, but not to hooks or config of git; "
             "the user can open more with `sandbox_writable`, or run it as !command"
         )
+    if isinstance(wanted.network, tuple) and re.search(_REFUSED_BY_PROXY, output, re.IGNORECASE):
+        listed = ", ".join(wanted.network) or "none"
+        return f"the user lets commands reach only these hosts, by the setting `sandbox_network`: {listed}"
     if not wanted.has_network and re.search(_NO_NETWORK, output, re.IGNORECASE):
         return "the user has closed the network to commands with `sandbox_network`"
     return ""
@@ -227,9 +242,11 @@ def make_plan(wanted: Wanted, private: Private, environment: Mapping[str, str]) 
         *(option for path in closed if not _is_above_any(path, writable) for option in _close(path, private)),
     ]
     watched = dict.fromkeys((*wanted.roots, *repositories, *guarded, *_watched(wanted)))
-    return Plan(
-        tuple(options), _environment(environment, variables), tuple((path, _identity(path)) for path in watched)
-    )
+    hosts = wanted.network if isinstance(wanted.network, tuple) else None
+    if hosts is not None:
+        variables |= proxy_variables()
+    depends_on = tuple((path, _identity(path)) for path in watched)
+    return Plan(tuple(options), _environment(environment, variables), hosts, depends_on)
 
 
 def _namespaces(has_network: bool) -> list[str]:

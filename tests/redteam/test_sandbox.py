@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import http.server
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -209,6 +212,43 @@ class TestSockets:
             assert attacker.run("echo $SSH_AUTH_SOCK$DOCKER_HOST") == "(no output)"
 
 
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"hello from outside")
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
+FETCH = """
+    import os, sys, urllib.error, urllib.request
+    os.environ["no_proxy"] = os.environ["NO_PROXY"] = ""
+    try:
+        print(urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[1]}/page").read())
+    except urllib.error.HTTPError as e:
+        print(e.read())
+"""
+TUNNEL = """
+    import socket, sys
+    s = socket.create_connection(("127.0.0.1", 3128))
+    s.sendall(f"CONNECT 127.0.0.1:{sys.argv[1]} HTTP/1.1\\r\\n\\r\\n".encode())
+    said = s.recv(4096).decode().split("\\r\\n")[0]
+    s.sendall(b"GET /page HTTP/1.0\\r\\n\\r\\n")
+    print(said.partition(" ")[2], b"".join(iter(lambda: s.recv(4096), b"")).decode().split("\\r\\n")[-1])
+"""
+DIRECT = """
+    import socket, sys
+    socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+"""
+NONSENSE = """
+    import socket
+    s = socket.create_connection(("127.0.0.1", 3128))
+    s.sendall(b"\\x00\\xff GET / \\r\\n\\r\\n")
+    print(s.recv(4096))
+"""
+
+
 class TestNetwork:
     @pytest.mark.parametrize(("network", "answer"), [("on", "reached"), ("off", "closed")])
     def test_it_is_open_or_closed_as_set(
@@ -228,6 +268,46 @@ class TestNetwork:
             attacker.shell.in_background(f"{sys.executable} -c '{server}'")
             wait_until((attacker.root / "up").exists)
             assert "reached" in attacker.run("(echo > /dev/tcp/127.0.0.1/8765) && echo reached")
+
+
+class TestListedHosts:
+    """The network is closed but for a list of hosts."""
+
+    @pytest.fixture
+    def page(self) -> Iterator[int]:
+        """The port of a web server outside."""
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            yield server.server_address[1]
+            server.shutdown()
+
+    @pytest.mark.parametrize(
+        ("hosts", "fetch", "said"),
+        [
+            (("127.0.0.1",), FETCH, "hello from outside"),
+            (("localhost",), FETCH, "does not list 127.0.0.1"),
+            ((), FETCH, "does not list 127.0.0.1"),
+            (("127.0.0.1",), TUNNEL, "200 Connection established hello from outside"),
+            (("localhost",), TUNNEL, "403 Forbidden"),
+            (("127.0.0.1",), DIRECT, "refused"),
+            (("127.0.0.1",), NONSENSE, "400 Bad Request"),
+        ],
+    )
+    def test_only_they_are_reached_and_only_through_the_proxy(
+        self, tmp_path: Path, clean_environment: Path, page: int, hosts: tuple[str, ...], fetch: str, said: str
+    ) -> None:
+        need_sandbox()
+        for attacker in attack(tmp_path, clean_environment, True, network=hosts):
+            (attacker.root / "fetch.py").write_text(textwrap.dedent(fetch))
+            assert said in attacker.run(f"{sys.executable} fetch.py {page} 2>&1")
+
+    def test_a_new_sandbox_has_its_own_way_out(self, tmp_path: Path, clean_environment: Path, page: int) -> None:
+        need_sandbox()
+        for attacker in attack(tmp_path, clean_environment, True, network=("127.0.0.1",)):
+            (attacker.root / "fetch.py").write_text(textwrap.dedent(FETCH))
+            for _ in range(2):
+                assert "hello from outside" in attacker.run(f"{sys.executable} fetch.py {page}")
+                shutil.rmtree(attacker.home / ".ssh", ignore_errors=True)  # another plan is needed
 
 
 def test_no_mode_lifts_the_sandbox_and_no_process_shows_the_key(program: Program) -> None:
