@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,7 +40,7 @@ BWRAP = "bwrap"
 _PREFIX, _LOCK = "teamcli-sandbox-", "lock"
 _TEMPS = ("/tmp", "/var/tmp")
 _SOCKETS = ("/run", "/var/run")
-_CACHES_INSIDE = Path("/tmp/teamcli-caches")
+_CACHES_INSIDE = Path("/run/teamcli-caches")
 _NO_NETWORK = r"Network is unreachable|resolve host|name resolution|ENETUNREACH|EAI_AGAIN|Name or service not known"
 _REFUSED_BY_PROXY = rf"{_NO_NETWORK}|tunnel|proxy|403"
 _MOST_DIRECTORIES = 1000
@@ -201,11 +202,11 @@ def make_mount_points(wanted: Wanted, private: Private, environment: Mapping[str
     if wanted.is_trial:
         return
     for root in wanted.roots:
-        if (root / ".git").is_dir() and not (root / ".git" / "hooks").is_symlink():
+        if _is_directory(root / ".git") and not _is_link(root / ".git" / "hooks"):
             _try_mkdir(root / ".git" / "hooks")
     for cache in CACHES:
         top = Path(environment.get(cache.variable) or wanted.home / cache.directory)
-        for part in cache.parts if top.is_dir() else ():
+        for part in cache.parts if _is_directory(top) else ():
             _try_mkdir(top / part)
 
 
@@ -261,17 +262,17 @@ def _namespaces(has_network: bool) -> list[str]:
 
 def _hidden_sockets(has_network: bool, environment: Mapping[str, str]) -> Iterator[str]:
     """Services listen there that would do anything for a command; names of hosts are still looked up."""
-    hidden = list(dict.fromkeys(_real(Path(name)) for name in _SOCKETS if Path(name).is_dir()))
+    hidden = list(dict.fromkeys(_real(Path(name)) for name in _SOCKETS if _is_directory(Path(name))))
     yield from _each("--tmpfs", hidden)
     kept = [_real(Path("/etc/resolv.conf")).parent] if has_network else []
-    kept += [path for path in _search_path(environment) if path.is_dir()]
+    kept += [path for path in _search_path(environment) if _is_directory(path)]
     yield from _each("--ro-bind-try", (path for path in kept if _is_below_any(path, hidden)), twice=True)
 
 
 def _private_temp(private: Private, writable: list[Path]) -> Iterator[str]:
     for name in _TEMPS:
         place = _real(Path(name))
-        if place.is_dir() and place not in writable:
+        if _is_directory(place) and place not in writable:
             yield from ("--bind", str(private.temp / name.strip("/").replace("/", "-")), str(place))
 
 
@@ -316,17 +317,17 @@ def _guarded(roots: Iterable[Path]) -> Iterator[Path]:
         if shared := shared_repository(root):
             yield root / ".git"
             yield from _guarded_in(shared)
-        if (root / TEAM_DIR).is_dir():
+        if _is_directory(root / TEAM_DIR):
             yield _real(root / TEAM_DIR)
 
 
 def _guarded_in(repository: Path) -> Iterator[Path]:
     """What makes git run something when the user calls it."""
     parts = [repository / name for name in ("hooks", "config", "config.worktree")]
-    if any(part.is_symlink() for part in parts):  # a link can be replaced: guard what it stands in
+    if any(_is_link(part) for part in parts):  # a link can be replaced: guard what it stands in
         yield repository
         return
-    yield from (part for part in parts if part.exists())
+    yield from (part for part in parts if _exists(part))
     for module in _modules(repository / "modules"):
         yield from _guarded_in(module)
 
@@ -334,7 +335,7 @@ def _guarded_in(repository: Path) -> Iterator[Path]:
 def _modules(directory: Path) -> Iterator[Path]:
     """Repositories of submodules; a name may have slashes."""
     for entry in _directories(directory):
-        if (entry / "HEAD").is_file():
+        if _exists(entry / "HEAD"):
             yield entry
         else:
             yield from _modules(entry)
@@ -344,7 +345,7 @@ def _repositories(root: Path) -> list[Path]:
     """`.git` of the workspace, and of directories up to two levels down."""
     found, looked_at, level = [], 0, [root]
     for _ in range(3):
-        found += [path / ".git" for path in level if (path / ".git").is_dir() and not (path / ".git").is_symlink()]
+        found += [path / ".git" for path in level if _is_directory(path / ".git") and not _is_link(path / ".git")]
         level = [entry for path in level for entry in _directories(path)][: _MOST_DIRECTORIES - looked_at]
         looked_at += len(level)
     return found
@@ -362,11 +363,11 @@ def _directories(path: Path) -> list[Path]:
 
 def _memories(wanted: Wanted) -> list[Path]:
     places = [root / TEAM_DIR / "memory" for root in wanted.roots]
-    return [path for path in places if path.is_dir() and _real(path) == path]
+    return [path for path in places if _is_directory(path) and _real(path) == path]
 
 
 def _startup_files(home: Path) -> list[Path]:
-    return [path for name in STARTUP_FILES if (path := _real(home / name)).exists()]
+    return [path for name in STARTUP_FILES if _exists(path := _real(home / name))]
 
 
 def _closed(wanted: Wanted) -> list[Path]:
@@ -375,7 +376,7 @@ def _closed(wanted: Wanted) -> list[Path]:
     if os.geteuid() == 0:
         places += [*map(Path, CLOSED_IN_SYSTEM), *Path("/etc/ssh").glob(HOST_KEYS)]
     real = {_real(path) for path in places} | set(wanted.paths(wanted.closed))
-    return sorted(path for path in real if path.exists() and path != Path("/"))
+    return sorted(path for path in real if _exists(path) and path != Path("/"))
 
 
 def _homes(home: Path) -> list[Path]:
@@ -404,7 +405,7 @@ def _watched(wanted: Wanted) -> list[Path]:
 
 
 def _close(path: Path, private: Private) -> tuple[str, str, str]:
-    return "--ro-bind", str(private.empty_directory if path.is_dir() else private.empty_file), str(path)
+    return "--ro-bind", str(private.empty_directory if _is_directory(path) else private.empty_file), str(path)
 
 
 def _caches(wanted: Wanted, private: Private, environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
@@ -414,9 +415,9 @@ def _caches(wanted: Wanted, private: Private, environment: Mapping[str, str]) ->
     for cache in CACHES:
         top = _real(Path(environment.get(cache.variable) or wanted.home / cache.directory))
         own = private.caches / cache.name
-        if top.is_dir():
+        if _is_directory(top):
             for part in cache.parts or ("",):
-                if (top / part).is_dir():
+                if _is_directory(top / part):
                     options += ["--bind", str(own / part), str(top / part)]
         elif cache.variable:
             variables[cache.variable] = str(_CACHES_INSIDE / own.name)
@@ -447,6 +448,28 @@ def _is_above_any(path: Path, places: Iterable[Path]) -> bool:
 
 def _real(path: Path) -> Path:
     return Path(os.path.realpath(path))
+
+
+# Not the methods of Path, which raise where a directory above cannot be searched.
+
+
+def _is_directory(path: Path) -> bool:
+    return stat.S_ISDIR(_mode(path))
+
+
+def _is_link(path: Path) -> bool:
+    return stat.S_ISLNK(_mode(path, follow=False))
+
+
+def _exists(path: Path) -> bool:
+    return _mode(path) != 0
+
+
+def _mode(path: Path, follow: bool = True) -> int:
+    try:
+        return path.stat(follow_symlinks=follow).st_mode
+    except OSError:
+        return 0
 
 
 def _identity(path: Path) -> Identity:
