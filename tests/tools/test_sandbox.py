@@ -23,6 +23,7 @@ from teamcli.tools.sandbox import Private, Sandbox, Wanted, explain, make_plan, 
 from tests.redteam.conftest import need_sandbox
 from tests.support.fake_api import FakeAPI, text, tool, tool_results
 from tests.support.program import Program
+from tests.support.screen import Screen
 from tests.tools.shell import Shell
 
 
@@ -446,6 +447,14 @@ class TestSettings:
         forbidden.settings(sandbox_allows_bash=True)
         assert run_bash(forbidden, "touch file")[0] == 4
         assert not (forbidden.directory / "file").exists()
+
+    def test_the_banner_says_whether_there_is_one(self, forbidden: Program) -> None:
+        need_sandbox()
+        with Screen(forbidden, "--offline") as screen:
+            screen.wait_for("· no sandbox ·")
+        del forbidden.variables["PATH"]
+        with Screen(forbidden, "--offline") as screen:
+            screen.wait_for("embedded · sandbox ·")
 
     def test_a_project_that_is_not_trusted_cannot_turn_it_off(self, program: Program) -> None:
         need_sandbox()
