@@ -328,6 +328,7 @@ class _HostProcess:
     """The long-lived child process, in a session of its own: Ctrl-C at the terminal does not reach it."""
 
     is_outdated = False
+    _leaving_patience_seconds = 5.0
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         """Raises: OSError"""
@@ -363,11 +364,11 @@ class _HostProcess:
         self._ask(wire.BURY, str(supervisor.pid).encode())
 
     def close(self) -> None:
-        """It ends when its socket does, after all that it has started."""
+        """It ends when its socket does, after all that it has started; else it is made to."""
         self._sock.close()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGCONT)  # a command may have stopped it
-        deadline = time.monotonic() + _ANSWER_PATIENCE_SECONDS
+        deadline = time.monotonic() + self._leaving_patience_seconds
         while not self._has_died():
             if time.monotonic() > deadline:
                 os.kill(self.pid, signal.SIGKILL)  # something cannot be ended: not worth more of the user's time
@@ -404,6 +405,8 @@ class _HostProcess:
 
 class _ConfinedHostProcess(_HostProcess):
     """The same in a sandbox. `pid` is that of the sandbox program outside, with which all ends that runs inside."""
+
+    _leaving_patience_seconds = 1.0  # to kill it leaves nothing behind either
 
     def __init__(self, program: str, plan: Confinement) -> None:
         """Raises: OSError"""

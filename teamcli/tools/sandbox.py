@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from teamcli.errors import ToolError
+from teamcli.files import PRIVATE_DIR
 from teamcli.tools import command_supervisor
 from teamcli.tools.host_proxy import PORT, HostProxy, proxy_variables
 from teamcli.tools.sandbox_places import (
@@ -173,14 +174,15 @@ def explain(output: str, wanted: Wanted) -> str:
 def _make_private(temp: Path, wanted: Wanted) -> Private:
     """Raises: OSError."""
     for name in ("tmp", "var-tmp", "empty"):
-        (temp / name).mkdir(0o700)
+        (temp / name).mkdir(PRIVATE_DIR)
     (temp / "nothing").touch(0o400)
     caches = temp / "caches" if wanted.is_trial else _caches_of(wanted)
     try:
-        caches.mkdir(0o700, parents=True, exist_ok=True)
+        for directory in (caches.parents[1], caches.parents[0], caches):
+            directory.mkdir(PRIVATE_DIR, exist_ok=True)
     except OSError:  # a home that cannot be written: then they last as long as the program
         caches = temp / "caches"
-        caches.mkdir(0o700)
+        caches.mkdir(PRIVATE_DIR)
     return Private(temp, caches)
 
 
@@ -198,7 +200,7 @@ def make_mount_points(wanted: Wanted, private: Private, environment: Mapping[str
     """
     for cache in CACHES:
         for part in cache.parts or ("",):
-            (private.caches / cache.name / part).mkdir(0o700, parents=True, exist_ok=True)
+            (private.caches / cache.name / part).mkdir(PRIVATE_DIR, parents=True, exist_ok=True)
     if wanted.is_trial:
         return
     for root in wanted.roots:

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from teamcli.errors import Cancelled, ToolError
+from teamcli.tools import command_host, running_command
 from tests.redteam.conftest import SECRET, Attacker, attack, need_sandbox
 from tests.support.fake_api import FakeAPI, text, tool, tool_results
 from tests.support.program import Program
@@ -141,6 +142,18 @@ class TestProcesses:
                 f"export M={mark}; setsid sh -c 'touch ready; while :; do sleep 0.05; done' & "
                 f"until [ -e ready ]; do sleep 0.01; done; {OWN_NAMESPACE} && pkill -9 -f command_supervisor; sleep 300"
             )
+        wait_until(lambda: not processes_with(mark))
+        assert confined.run("echo next") == "next"
+
+    def test_a_daemon_that_stops_its_watchers_does_not_stay(
+        self, confined: Attacker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        mark = new_mark()
+        monkeypatch.setattr(running_command, "_STOP_PATIENCE_SECONDS", 0.5)
+        monkeypatch.setattr(command_host, "_ANSWER_PATIENCE_SECONDS", 2.0)
+        stop = f"{OWN_NAMESPACE} && kill -STOP $(ps -o ppid= -p $PPID) $PPID"
+        said = confined.shell.bash(f"export M={mark}; {stop}; setsid sleep 300", timeout_seconds=1)
+        assert said.startswith("Error: Timeout")
         wait_until(lambda: not processes_with(mark))
         assert confined.run("echo next") == "next"
 
