@@ -173,6 +173,8 @@ WAYS_OUT = frozenset(
         "VSCODE_GIT_IPC_HANDLE",
         "GIT_ASKPASS",
         "SSH_ASKPASS",
+        "GNOME_KEYRING_CONTROL",
+        "WSL_INTEROP",
     }
 )
 """Variables that lead to a socket of somebody outside; a command that believed in them would only fail."""
