@@ -19,7 +19,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -77,6 +77,13 @@ class Confinement(Protocol):
 
     @property
     def environment(self) -> Mapping[str, str]: ...
+
+    @property
+    def to_check(self) -> tuple[bytes, ...]: ...
+
+    def objection(self, identities: Iterable[bytes], mounts: bytes) -> str:
+        """Why a sandbox that finds these files at `to_check`, and has these mounts, is not the one that was wanted."""
+        ...
 
     @property
     def port(self) -> int | None:
@@ -435,6 +442,10 @@ class _ConfinedHostProcess(_HostProcess):
         try:
             if self._plan.port is not None:
                 self._close_way_out = self._plan.serve(self._lent_socket())
+            _, *identities, mounts = self._ask(wire.LOOK, *self._plan.to_check)
+            if objection := self._plan.objection(identities, mounts):
+                self.close()
+                raise ToolError(objection)
             return self.fork()
         except OSError as e:
             self.close()

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 
-RUN, STOP, ENDED, FAILED, FORK, FORKED, BURY, BURIED, LISTENS = (
+RUN, STOP, ENDED, FAILED, FORK, FORKED, BURY, BURIED, LISTENS, LOOK, SEEN = (
     b"run",  # cwd, program and arguments, with descriptors: output, and maybe input and errors → ENDED or FAILED
     b"stop",  # end the command that runs
     b"ended",  # exit code, whether something was left running, ids of processes that could not be ended
@@ -27,6 +27,8 @@ RUN, STOP, ENDED, FAILED, FORK, FORKED, BURY, BURIED, LISTENS = (
     b"bury",  # process id of a supervisor that is lost: see to what it left → BURIED
     b"buried",
     b"listens",  # with a socket that was opened inside the sandbox: connections to it come from there
+    b"look",  # paths → SEEN
+    b"seen",  # which file each path leads to here, and all mounts
 )
 
 HOST_SOCKET = 3
@@ -202,6 +204,14 @@ def _read(path: str) -> bytes:
         os.close(descriptor)
 
 
+def _identity(path: bytes) -> bytes:
+    try:
+        found = os.stat(path)  # noqa: PTH116 - a path of bytes
+    except OSError:
+        return b""
+    return b"%d %d" % (found.st_dev, found.st_ino)
+
+
 class Relatives:
     """The stand-in for a subreaper, by `ps`: our descendants, and what shares a process group with one we have seen."""
 
@@ -329,6 +339,8 @@ class Host:
             elif fields[0] == BURY:
                 self._bury({int(fields[1])})
                 send_frame(self._sock, BURIED)
+            elif fields[0] == LOOK:
+                send_frame(self._sock, SEEN, *map(_identity, fields[1:]), _read("/proc/self/mountinfo"))
         self._bury(self._supervisors.copy())
 
     def _fork(self, descriptor: int) -> tuple[bytes, bytes]:

@@ -44,6 +44,7 @@ _SOCKETS = ("/run", "/var/run")
 _CACHES_INSIDE = Path("/run/teamcli-caches")
 _NO_NETWORK = r"Network is unreachable|resolve host|name resolution|ENETUNREACH|EAI_AGAIN|Name or service not known"
 _REFUSED_BY_PROXY = rf"{_NO_NETWORK}|tunnel|proxy|403"
+CHANGED = "what it opens or guards has changed while it was made; try again"
 _MOST_DIRECTORIES = 1000
 """Looked at for repositories inside the workspace."""
 
@@ -96,6 +97,25 @@ class Plan(NamedTuple):
     hosts: tuple[str, ...] | None
     """Those that can be reached, where the network is closed but for some."""
     depends_on: tuple[tuple[Path, Identity], ...]
+    mounted: tuple[tuple[Path, Identity], ...]
+    """What is seen inside as it is outside, each as a mount of its own."""
+    writable: tuple[Path, ...]
+    """Those of them that are open to commands with all that is in them."""
+
+    @property
+    def to_check(self) -> tuple[bytes, ...]:
+        return tuple(os.fsencode(path) for path, _ in self.mounted)
+
+    def objection(self, identities: Iterable[bytes], mounts: bytes) -> str:
+        planned = [b"%d %d" % identity if identity else b"" for _, identity in self.mounted]
+        return "" if planned == list(identities) and not self._unplanned(mounts) else CHANGED
+
+    def _unplanned(self, mounts: bytes) -> bool:
+        """Whether something can be written that should not be."""
+        fields = [line.split() for line in mounts.splitlines()]
+        points = [Path(os.fsdecode(_unescaped(each[4]))) for each in fields if b"rw" in each[5].split(b",")]
+        inside = [Path("/dev"), Path("/proc"), *self.writable]  # what the user has mounted there comes along
+        return any(point not in _mount_points(self.options) and not _is_in_any(point, inside) for point in points)
 
     @property
     def port(self) -> int | None:
@@ -199,8 +219,8 @@ def make_mount_points(wanted: Wanted, private: Private, environment: Mapping[str
     Raises: OSError
     """
     for cache in CACHES:
-        for part in cache.parts or ("",):
-            (private.caches / cache.name / part).mkdir(PRIVATE_DIR, parents=True, exist_ok=True)
+        for part in ("", *cache.parts):
+            (private.caches / cache.own(part)).mkdir(PRIVATE_DIR, exist_ok=True)
     if wanted.is_trial:
         return
     for root in wanted.roots:
@@ -228,6 +248,7 @@ def make_plan(wanted: Wanted, private: Private, environment: Mapping[str, str]) 
     guarded = [path for path in guarded if path not in wanted.paths(wanted.writable)]
     closed = [path for path in _closed(wanted) if path not in writable]
     caches, variables = _caches(wanted, private, environment)
+    memories = _memories(wanted)
     options = [
         *_namespaces(wanted.has_network),
         *(("--bind", "/", "/") if Path("/") in writable else ("--ro-bind", "/", "/")),
@@ -241,15 +262,33 @@ def make_plan(wanted: Wanted, private: Private, environment: Mapping[str, str]) 
         # A mount cannot be renamed: nobody puts another directory in the place of one whose parts are guarded.
         *_each("--bind", repositories, twice=True),
         *_each("--ro-bind-try", guarded, twice=True),
-        *_each("--bind-try", _memories(wanted), twice=True),
+        *_each("--bind-try", memories, twice=True),
         *(option for path in closed if not _is_above_any(path, writable) for option in _close(path, private)),
     ]
-    watched = dict.fromkeys((*wanted.roots, *repositories, *guarded, *_watched(wanted)))
+    mounted = dict.fromkeys((*writable, *repositories, *guarded, *memories))
+    watched = dict.fromkeys((*mounted, *_watched(wanted)))
     hosts = wanted.network if isinstance(wanted.network, tuple) else None
     if hosts is not None:
         variables |= proxy_variables()
-    depends_on = tuple((path, _identity(path)) for path in watched)
-    return Plan(tuple(options), _environment(environment, variables), hosts, depends_on)
+    identities = {path: _identity(path) for path in watched}
+    return Plan(
+        tuple(options),
+        _environment(environment, variables),
+        hosts,
+        tuple(identities.items()),
+        tuple((path, identities[path]) for path in mounted if not _is_in_any(path, closed)),
+        tuple(writable),
+    )
+
+
+def _mount_points(options: tuple[str, ...]) -> set[Path]:
+    """Those that can be written."""
+    arguments = {"--bind": 2, "--bind-try": 2, "--tmpfs": 1}
+    return {Path(options[at + arguments[word]]) for at, word in enumerate(options) if word in arguments}
+
+
+def _unescaped(mount_point: bytes) -> bytes:
+    return re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), mount_point)
 
 
 def _namespaces(has_network: bool) -> list[str]:
@@ -412,17 +451,18 @@ def _close(path: Path, private: Private) -> tuple[str, str, str]:
 
 def _caches(wanted: Wanted, private: Private, environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
     """Options, and variables for those that the home has no place for."""
-    options = ["--bind", str(private.caches), str(_CACHES_INSIDE)]
-    variables = {}
+    options, variables = [], {}
     for cache in CACHES:
         top = _real(Path(environment.get(cache.variable) or wanted.home / cache.directory))
-        own = private.caches / cache.name
         if _is_directory(top):
-            for part in cache.parts or ("",):
-                if _is_directory(top / part):
-                    options += ["--bind", str(own / part), str(top / part)]
+            places = {part: top / part for part in cache.parts or ("",) if _is_directory(top / part)}
         elif cache.variable:
-            variables[cache.variable] = str(_CACHES_INSIDE / own.name)
+            places = {"": _CACHES_INSIDE / cache.own()}
+            variables[cache.variable] = str(places[""])
+        else:
+            continue
+        for part, place in places.items():
+            options += ["--bind", str(private.caches / cache.own(part)), str(place)]
     return options, variables
 
 

@@ -134,9 +134,12 @@ class Cache(NamedTuple):
     parts: tuple[str, ...] = ()
     """What of the directory is a cache, where not all of it is."""
 
-    @property
-    def name(self) -> str:
-        return self.directory.lstrip(".").replace("/", "-")
+    def own(self, part: str = "") -> str:
+        """The name of the directory that stands in for it, or for a part.
+
+        Never one inside another: a command could put a link there, and the next run would open what it leads to.
+        """
+        return f"{self.directory}/{part}".strip("./").replace("/", "-")
 
 
 CACHES = (

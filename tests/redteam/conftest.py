@@ -63,12 +63,15 @@ def furnish(root: Path, home: Path) -> None:
     (home / ".npmrc").write_text(f"//registry.example/:_authToken={SECRET}\n")
 
 
+def confined_shell(root: Path, home: Path, **wishes: object) -> Shell:
+    wanted = Wanted((root,), home)._replace(**wishes)
+    return Shell(root, CommandHost(os.environ, partial(Sandbox, wanted), is_required=True))
+
+
 def attack(tmp_path: Path, home: Path, is_confined: bool, **wishes: object) -> Iterator[Attacker]:
     root = tmp_path / "work"
     furnish(root, home)
-    wanted = Wanted((root,), home)._replace(**wishes)
-    host = CommandHost(os.environ, partial(Sandbox, wanted), is_required=True) if is_confined else None
-    shell = Shell(root, host)
+    shell = confined_shell(root, home, **wishes) if is_confined else Shell(root)
     try:
         yield Attacker(shell, root, home, is_confined)
     finally:

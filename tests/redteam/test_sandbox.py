@@ -10,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +18,9 @@ import pytest
 
 from teamcli.errors import Cancelled, ToolError
 from teamcli.tools import command_host, running_command
-from tests.redteam.conftest import SECRET, Attacker, attack, need_sandbox
+from teamcli.tools.command_host import CommandHost
+from teamcli.tools.sandbox import Plan, Sandbox, Wanted
+from tests.redteam.conftest import SECRET, Attacker, attack, confined_shell, furnish, need_sandbox
 from tests.support.fake_api import FakeAPI, text, tool, tool_results
 from tests.support.program import Program
 from tests.tools.shell import new_mark, processes_with, wait_until
@@ -109,6 +111,44 @@ def test_a_guarded_file_that_is_replaced_stays_guarded(confined: Attacker) -> No
     subprocess.run(["git", "config", "user.name", "me"], cwd=confined.root, check=True)
     confined.run("echo evil >> .git/config")
     assert "evil" not in (confined.root / ".git/config").read_text()
+
+
+def test_a_link_in_the_place_of_a_cache_opens_nothing_in_the_next_run(tmp_path: Path, clean_environment: Path) -> None:
+    need_sandbox()
+    (clean_environment / ".npm").mkdir()
+    for attacker in attack(tmp_path, clean_environment, True):
+        attacker.run(
+            "cd /run/teamcli-caches; for d in * ~/.npm; do rm -rf $d; ln -s $HOME $d; ln -s $HOME $d/link; done"
+        )
+    shell = confined_shell(attacker.root, clean_environment)
+    shell.bash("touch ~/.npm/evil /run/teamcli-caches/*/evil ~/evil")
+    shell.close()
+    assert not (clean_environment / "evil").exists()
+
+
+@pytest.mark.parametrize("swapped", ["sub/.git", "sub/.git/hooks", ".git/hooks", "."])
+@pytest.mark.parametrize("target", ["~", "~/.ssh", "../.."])
+def test_what_is_swapped_while_a_sandbox_is_made_makes_it_fail(
+    tmp_path: Path, clean_environment: Path, swapped: str, target: str
+) -> None:
+    """A command in the background could put a link where the next sandbox is about to mount."""
+    need_sandbox()
+
+    class Swapping(Sandbox):
+        def plan(self, environment: Mapping[str, str]) -> Plan:
+            plan = super().plan(environment)
+            path = self.wanted.roots[0] / swapped
+            path.rename(tmp_path / "aside")
+            path.symlink_to(target.replace("~", str(clean_environment)))
+            return plan
+
+    root = tmp_path / "work"
+    furnish(root, clean_environment)
+    subprocess.run(["git", "init", "-q", str(root / "sub")], check=True)
+    (root / "sub/.git/hooks").mkdir(exist_ok=True)
+    host = CommandHost(os.environ, lambda: Swapping(Wanted((root,), clean_environment)))
+    assert host.why_unconfined()
+    host.close()
 
 
 def test_a_repository_that_was_made_in_the_session_is_guarded_from_then_on(

@@ -11,25 +11,18 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled
-from teamcli.tools.command_host import CommandHost
-from teamcli.tools.sandbox import Private, Sandbox, Wanted, explain, make_plan, shared_repository
-from tests.redteam.conftest import need_sandbox
+from teamcli.tools.sandbox import Private, Wanted, explain, make_plan, shared_repository
+from tests.redteam.conftest import confined_shell, need_sandbox
 from tests.support.fake_api import FakeAPI, text, tool, tool_results
 from tests.support.program import Program
 from tests.support.screen import Screen
 from tests.tools.shell import Shell
-
-
-def confined_shell(root: Path, home: Path, **wishes: object) -> Shell:
-    wanted = Wanted((root,), home)._replace(**wishes)
-    return Shell(root, CommandHost(os.environ, partial(Sandbox, wanted), is_required=True))
 
 
 @pytest.fixture
