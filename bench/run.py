@@ -72,7 +72,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="fewer repetitions and a shorter long run: a rough look")
     effort = QUICK if parser.parse_args().quick else FULL
     figures: list[Figure] = []
-    for measure in (start, one_shot, tool_turns, growth, four_sleeps, cancelling, message_bus, team, terminal):
+    for measure in (start, one_shot, tool_turns, growth, four_sleeps, cancelling, sandbox, message_bus, team, terminal):
         print(f"measuring: {measure.__name__.replace('_', ' ')} …", file=sys.stderr, flush=True)
         figures += measure(effort)
     print_table(figures)
@@ -129,13 +129,25 @@ def four_sleeps(effort: Effort) -> list[Figure]:
 
 
 def cancelling(effort: Effort) -> list[Figure]:
+    found = _measure_aside("bench.cancel")
+    return [Figure(f"cancelling {name}", ms, 100, 1.0, "ms", "the promise") for name, ms in found.items()]
+
+
+def sandbox(effort: Effort) -> list[Figure]:
+    """What it adds; nothing where there is none."""
+    found = _measure_aside("bench.sandbox")
+    promises = {"a command": 25, "the first command of a program": 250}
+    return [Figure(f"sandbox: {name}", ms, promises[name], 1.0, "ms", "the promise") for name, ms in found.items()]
+
+
+def _measure_aside(module: str) -> dict[str, float]:
     """In a process of its own, so that this one stays small (see client_run)."""
     with fresh_directory() as directory:
-        command = [sys.executable, "-m", "bench.cancel", str(directory / "work")]
+        command = [sys.executable, "-m", module, str(directory / "work")]
         environment = client_environment(directory, "")
-        done = subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
-    return [Figure(f"cancelling {name}", ms, 100, 1.0, "ms", "the promise") for name, ms in found.items()]
+        done = subprocess.run(command, env=environment, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
 
 
 def message_bus(effort: Effort) -> list[Figure]:

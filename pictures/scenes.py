@@ -23,7 +23,7 @@ FILES = {
     "tests/test_cart.py": "from cart import total\n",
     "README.md": "# shop\n",
 }
-PYTEST = 'if [ -e "$HOME/failed" ]; then exec sleep 600; fi; touch "$HOME/failed"; echo "1 failed, 11 passed"; exit 1'
+PYTEST = 'if [ -e .failed ]; then exec sleep 600; fi; touch .failed; echo "1 failed, 11 passed"; exit 1'
 SLOW_PYTEST = "exec sleep 600"
 USAGE = {
     "input_tokens": 900,

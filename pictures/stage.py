@@ -18,6 +18,8 @@ from tests.support.team_script import TeamScript, agent_of
 PATIENCE_SECONDS = 30
 COLUMNS, LINES = 92, 45
 MODEL = "claude-opus-5-5"
+MACHINE: Fixed = (r"· ((?:no )?sandbox) ·", ["sandbox"])
+"""Whether there is a sandbox differs from machine to machine."""
 TIMES: tuple[Fixed, ...] = (
     (r"✓ (?!\$).*  (\d+\.\ds)(?: ·|\s*$)", ["0.1s"]),
     (r"[✓✗] \$ .*  (\d+\.\ds)(?: ·|\s*$)", ["2.4s"]),
@@ -58,7 +60,7 @@ class Camera(Screen):
         while seen < len(self.raw):
             seen = len(self.raw)
             assert self._read(), f"the program ended:\n{self.text}"
-        return take_shot(self.raw, *self._size).cropped(top).with_fixed((*TIMES, *fixed))
+        return take_shot(self.raw, *self._size).cropped(top).with_fixed((MACHINE, *TIMES, *fixed))
 
 
 @contextmanager

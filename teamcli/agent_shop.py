@@ -29,7 +29,7 @@ from teamcli.agent.prompt import (
     system_prompt,
 )
 from teamcli.agent.room import Room
-from teamcli.agent.tool import Access, AnyTool
+from teamcli.agent.tool import Access, AnyTool, Executes
 from teamcli.agent.tool_calls import Permissions, Toolset
 from teamcli.cancel import CancelScope
 from teamcli.embedding import NOTHING_EMBEDDED, Embedding
@@ -90,7 +90,6 @@ class Choices(NamedTuple):
 
 class BuiltLead(NamedTuple):
     lead: Lead
-    commands: Commands
     known_files: KnownFiles
 
 
@@ -170,7 +169,7 @@ class AgentShop:
             attach=lambda text, cancel: attach_mentioned(text, agent.toolset, self.workspace, cancel),
         )
         self.close_calls(agent)
-        return BuiltLead(lead, toolbox.commands, toolbox.known_files)
+        return BuiltLead(lead, toolbox.known_files)
 
     def hire(self, member: Member, prompt: str | None) -> Teammate:
         path = self.state.transcripts / f"{member.name}.jsonl"
@@ -366,6 +365,13 @@ class AgentShop:
             {"thinking": settings.thinking} if settings.thinking else {},
         )
 
+    def _policy_for(self, access: Access) -> Policy:
+        """Asks whether there is a sandbox only where the answer counts: it may have to start first."""
+        policy = self._permits.policy
+        if not self.choices.settings.sandbox_allows_bash or not isinstance(access, Executes):
+            return policy
+        return policy._replace(commands_are_confined=not self._host.why_unconfined())
+
     def toolset(
         self,
         name: str,
@@ -381,7 +387,7 @@ class AgentShop:
             show_waiting(agent, what)
 
         permissions = Permissions(
-            lambda tool, access: decide(permits.policy, tool, access, root),
+            lambda tool, access: decide(self._policy_for(access), tool, access, root),
             self._ask,
             permits.always_allow,
             gate,

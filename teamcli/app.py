@@ -63,13 +63,13 @@ from teamcli.team.message import is_subagent
 from teamcli.team.pulse import Pulse
 from teamcli.team.roster import Member, Roster
 from teamcli.tools.catalog import ALL_TOOLS, Offered, preload
-from teamcli.tools.command_host import CommandHost
+from teamcli.tools.command_host import CommandHost, Confiner
+from teamcli.tools.commands import Commands
 from teamcli.trust import Trusted, TrustStore, claim, home_dir
 from teamcli.ui import headless
 from teamcli.workspace import Workspace
 
 MAX_DIRECTORIES = 1000
-NO_SANDBOX = "`sandbox` is set to required, and this version has none: set it to auto or off in the settings"
 NO_KEY = (
     "No API key: a small embedded model is on, which follows plain words such as `run ls`."
     " For a real one set ANTHROPIC_API_KEY, in the environment or in .env."
@@ -204,15 +204,19 @@ def run_repl(options: Options) -> int:
 
 def _run_at_terminal(options: Options) -> int:
     from teamcli.ui.questions import Desk
-    from teamcli.ui.terminal import ask_trust, run_terminal
 
     place = _trusted_as_told(options)
     if place.is_stranger and place.offers and not options.trust:
+        from teamcli.ui.terminal import ask_trust
+
         place = place.trust() if ask_trust(place.directory, place.offers) else place.refuse()
     desk = Desk()
     session = open_session(options, place, desk.ask)
+    session.host.prestart()
     session.notes += untrusted_notes(place)
     try:
+        from teamcli.ui.terminal import run_terminal  # takes a while, in which the sandbox gets ready for the banner
+
         return run_terminal(session, options.prompt, desk)
     finally:
         session.close()
@@ -273,6 +277,37 @@ def choose_model(options: Options, place: Place, settings: Settings, endpoint: E
     return options.model or place.environment.get(MODEL) or settings.model or DEFAULT_MODEL
 
 
+def plain_host(settings: Settings, owns_process: bool = True) -> CommandHost:
+    """What runs the user's own commands and hooks, which no sandbox confines."""
+    return CommandHost(os.environ, settings.hidden_variables, owns_process)
+
+
+def open_host(
+    settings: Settings, workspace: Workspace, place: Place, is_trial: bool = False, owns_process: bool = True
+) -> CommandHost:
+    """What runs the commands of agents; in a trial it leaves no traces.
+
+    Raises: ConfigError, where there must be a sandbox and there is none
+    """
+    is_needed = settings.sandbox == "required" or settings.sandbox_network != "on"
+    if settings.sandbox == "off":
+        if settings.sandbox_network != "on":
+            raise ConfigError("`sandbox_network` closes the network by the sandbox, which `sandbox` turns off")
+        return plain_host(settings, owns_process)
+
+    def make_sandbox() -> Confiner:
+        from teamcli.tools.sandbox import Sandbox, Wanted
+
+        network, places = settings.sandbox_network, (settings.sandbox_writable, settings.sandbox_closed)
+        return Sandbox(Wanted((workspace.root, *workspace.extra), place.home.parent, network, *places, is_trial))
+
+    host = CommandHost(os.environ, settings.hidden_variables, owns_process, make_sandbox, is_needed)
+    if is_needed and (why := host.why_unconfined()):
+        setting = "sandbox" if settings.sandbox == "required" else "sandbox_network"
+        raise ConfigError(f"the setting `{setting}` needs a sandbox, and there is none: {why}; see teamcli doctor")
+    return host
+
+
 def open_session(
     options: Options, place: Place, ask: Ask = nobody_to_ask, embedding: Embedding | None = None
 ) -> Session:
@@ -324,8 +359,6 @@ class _Builder:
         self.notes += [*place.environment.notes, *place.notes]
         embedding = self.embedding or NOTHING_EMBEDDED
         settings = read_settings(place, embedding.settings)
-        if settings.sandbox == "required":
-            raise ConfigError(NO_SANDBOX)
         endpoint = choose_endpoint(options, place, settings) if embedding.llm is None else None
         model = choose_model(options, place, settings, endpoint)
         if embedding.llm is not None:
@@ -430,9 +463,9 @@ class _Builder:
             place = {"cwd": str(choices.workspace.root), "permission_mode": str(permits.policy.mode)}
             return {"session_id": session.id, "transcript_path": str(transcripts / f"{agent}.jsonl"), **place}
 
-        hidden = choices.settings.hidden_variables
-        hide(secret_values(os.environ, hidden))
-        host = CommandHost(os.environ, hidden, owns_process=self.embedding is None)
+        owns_process = self.embedding is None
+        hide(secret_values(os.environ, choices.settings.hidden_variables))
+        host = open_host(choices.settings, choices.workspace, self.place, owns_process=owns_process)
         undo.callback(host.close)
         journal = Journal(AppendLog(team_dir.events, durable=False), tell)
         undo.callback(journal.close)
@@ -442,6 +475,8 @@ class _Builder:
         events.subscribe(denials.append, PermissionDenied)
         events.subscribe(limits.append, LimitHit)
         events.subscribe(partial(_get_ready, host), CallStarted)
+        users_host = plain_host(choices.settings, owns_process)
+        undo.callback(users_host.close)
 
         roster = self._roster(team_dir, events, choices.settings.limits.shutdown_seconds)
         bus = FileBus(team_dir.inbox, load_key(self.place.home), choices.settings.durable, tell)
@@ -460,7 +495,7 @@ class _Builder:
             permits,
             self.ask,
             cancel,
-            self._hooks(choices, host, events, facts),
+            self._hooks(choices, users_host, events, facts),
         )
         most = choices.settings.limits.teammates
         team = shop.team = TeammateManager(roster, bus, shop, events, cancel, self.options.headless, most)
@@ -491,7 +526,8 @@ class _Builder:
             log=state.log,
             journal=journal,
             host=host,
-            commands=lead.commands,
+            users_host=users_host,
+            commands=Commands(users_host),
             known_files=lead.known_files,
             cancel=cancel,
             changes=shop.changes,

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from teamcli.agent.transcript import list_sessions
-from teamcli.app import NO_SANDBOX, Place, choose_endpoint, choose_model, look_around, read_settings
+from teamcli.app import Place, choose_endpoint, choose_model, look_around, open_host, read_settings
 from teamcli.cancel import CancelScope
 from teamcli.errors import ConfigError, TeamcliError
 from teamcli.llm.backoff import Backoff
@@ -24,6 +24,7 @@ from teamcli.options import ExitStatus, Options
 from teamcli.plain import neutralise
 from teamcli.settings import Settings
 from teamcli.state import lock_holder
+from teamcli.workspace import Workspace
 
 
 def run_doctor() -> int:
@@ -112,9 +113,16 @@ class _Checks:
         return f"{model} answers after {time.monotonic() - started:.1f} s{priced}"
 
     def _check_sandbox(self) -> str:
-        if self._settings.sandbox == "required":
-            raise ConfigError(NO_SANDBOX)
-        return "none: commands run with your own rights; permission rules decide which do"
+        host = open_host(self._settings, Workspace(self._place.directory), self._place, is_trial=True)
+        try:
+            why = host.why_unconfined()
+        finally:
+            host.close()
+        if why:
+            return f"none, {why}: commands run with your own rights; permission rules decide which do"
+        network = self._settings.sandbox_network
+        reach = f"only {', '.join(network) or 'nothing'}" if isinstance(network, tuple) else network
+        return f"bwrap: commands write in the workspace, a private /tmp and private caches; network: {reach}"
 
     def _check_search(self) -> str:
         path = shutil.which("rg")

@@ -162,7 +162,11 @@ class Session:
     log: AppendLog
     journal: Journal
     host: CommandHost
+    """Of the agents' commands."""
+    users_host: CommandHost
+    """Of hooks and of what the user runs: never confined."""
     commands: Commands
+    """The user's own."""
     known_files: KnownFiles
     cancel: CancelScope
     changes: Changes
@@ -335,6 +339,7 @@ class Session:
         self.team.close()
         self._tell_of_end("exit")
         self.host.close()
+        self.users_host.close()
         for agent in self.agents:
             agent.llm.close()
             agent.conversation.close()

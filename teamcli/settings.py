@@ -123,6 +123,14 @@ class Settings(NamedTuple):
     """How the key is sent; some gateways read only `x-api-key`."""
     permissions: PermissionSettings = PermissionSettings()
     sandbox: Literal["auto", "off", "required"] = "auto"
+    sandbox_network: Literal["on", "off"] | tuple[str, ...] = "on"
+    """Where commands may connect to: anywhere, nowhere, or to these hosts."""
+    sandbox_writable: tuple[str, ...] = ()
+    """Paths that commands may write to beside the workspace."""
+    sandbox_closed: tuple[str, ...] = ()
+    """Paths that commands may not even read."""
+    sandbox_allows_bash: bool = False
+    """Run commands without asking where the sandbox works."""
     max_tokens: int = 32_000
     """The longest answer to ask for."""
     context_tokens: int | None = None
@@ -228,6 +236,17 @@ def _list_of(check: Check) -> Check:
     return check_all
 
 
+_HOST = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*", re.IGNORECASE)
+
+
+def _network(value: Any, field: str) -> Any:
+    wanted = "on, off, or a list of host names such as pypi.org or *.pypi.org"
+    hosts = value if isinstance(value, list) else [] if value in ("on", "off") else _refuse(field, wanted)
+    if not all(isinstance(host, str) and _HOST.fullmatch(host) for host in hosts):
+        _refuse(field, wanted)
+    return tuple(host.lower() for host in value) if isinstance(value, list) else value
+
+
 def _each(check: Check) -> Check:
     return lambda value, field: {name: check(item, f"{field}.{name}") for name, item in _object(value, field).items()}
 
@@ -287,6 +306,10 @@ _check = _made_of(
     auth_header=_one_of("auto", "bearer", "x-api-key", "both"),
     permissions=_made_of(PermissionSettings, allow=_RULES, ask=_RULES, deny=_RULES, mode=_or_nothing(_MODE)),
     sandbox=_one_of("auto", "off", "required"),
+    sandbox_network=_network,
+    sandbox_writable=_list_of(_text),
+    sandbox_closed=_list_of(_text),
+    sandbox_allows_bash=_flag,
     max_tokens=_whole(1),
     context_tokens=_or_nothing(_whole(1)),
     compact_at=_share,
@@ -415,7 +438,7 @@ def _tightening(raw: Json) -> Json:
     return {"permissions": kept} if kept else {}
 
 
-_ADDING = frozenset(("allow", "ask", "deny", "hidden_variables", *HOOK_EVENTS))
+_ADDING = frozenset(("allow", "ask", "deny", "hidden_variables", "sandbox_writable", "sandbox_closed", *HOOK_EVENTS))
 """Lists that add up over all files."""
 
 

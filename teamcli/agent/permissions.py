@@ -53,6 +53,8 @@ class Policy(NamedTuple):
     allow: tuple[Rule, ...] = ()
     ask: tuple[Rule, ...] = ()
     deny: tuple[Rule, ...] = ()
+    commands_are_confined: bool = False
+    """They run in a sandbox, and the user wants no questions about what does."""
 
 
 class Decision(NamedTuple):
@@ -75,7 +77,7 @@ def decide(policy: Policy, tool_name: str, access: Access, workspace_root: Path)
     """Whether the call may run, must be asked about, or is refused. Never raises."""
     script = read_commands(access.command) if isinstance(access, Executes) else None
     call = _Call(tool_name, access, workspace_root, script)
-    return _refused(policy, call) or _settled(policy, call) or _by_mode(policy.mode, call)
+    return _refused(policy, call) or _settled(policy, call) or _by_mode(policy, call)
 
 
 def may_see(policy: Policy, path: Path, workspace_root: Path) -> bool:
@@ -123,7 +125,8 @@ def _settled(policy: Policy, call: _Call) -> Decision | None:
     return Decision(Verdict.ALLOW, f"The rule {allowing} allows it.", str(allowing)) if allowing else None
 
 
-def _by_mode(mode: Mode, call: _Call) -> Decision:
+def _by_mode(policy: Policy, call: _Call) -> Decision:
+    mode = policy.mode
     if isinstance(call.access, Reads | Harmless):
         return Decision(Verdict.ALLOW, f"{call.tool} changes nothing.")
     if isinstance(call.access, Writes):
@@ -133,6 +136,8 @@ def _by_mode(mode: Mode, call: _Call) -> Decision:
         return Decision(Verdict.ASK, f"The mode {mode} asks before {call.tool} changes a file.", str(rule))
     if isinstance(call.access, Calls):
         return Decision(Verdict.ASK, f"The mode {mode} asks before {call.tool} is called.", call.tool)
+    if policy.commands_are_confined:
+        return Decision(Verdict.ALLOW, "It runs in the sandbox, and the setting sandbox_allows_bash allows that.")
     why = f": {call.script.problem}" if call.script and call.script.problem else ""
     rule = rule_for_command(call.tool, call.access.command)
     return Decision(Verdict.ASK, f"The mode {mode} asks before {call.tool} runs this command{why}.", str(rule))

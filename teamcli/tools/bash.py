@@ -40,7 +40,10 @@ def run(args: BashInput, toolbox: Toolbox, running: Running) -> ToolOutput:
         return ToolOutput(explain_timeout(finished, args.timeout_seconds), is_error=True)
     exit_code = finished.ended.exit_code
     lines = [finished.output or "(no output)", *notes(finished.ended)]
-    return ToolOutput("\n".join(lines if exit_code == 0 else [*lines, f"[{describe_exit(exit_code)}]"]))
+    if exit_code:
+        lines.append(f"[{describe_exit(exit_code)}]")
+        lines += [f"[{words}]" for words in (toolbox.commands.explain(finished.output),) if words]
+    return ToolOutput("\n".join(lines))
 
 
 def explain_timeout(finished: Finished, timeout_seconds: int) -> str:

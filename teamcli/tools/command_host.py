@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import itertools
 import math
 import os
+import queue
 import shutil
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from teamcli.environment import visible_variables
 from teamcli.errors import ToolError
@@ -31,6 +33,7 @@ _PR_SET_DUMPABLE = 4
 _NOBODY_IS_WATCHING = {"GIT_TERMINAL_PROMPT": "0", "PAGER": "cat", "GIT_PAGER": "cat"}
 _MAX_IDLE_SUPERVISORS = 8
 _ANSWER_PATIENCE_SECONDS = 5.0
+_OPTIONS = wire.HOST_SOCKET + 1
 
 
 def command_environment(environment: Mapping[str, str], hidden: Iterable[str] = ()) -> dict[str, str]:
@@ -66,34 +69,115 @@ def check_command(command: str) -> None:
         raise ToolError(f"command: is not valid Unicode at character {e.start}") from e
 
 
+class Confinement(Protocol):
+    """How to start a process so that it is confined."""
+
+    @property
+    def options(self) -> tuple[str, ...]: ...
+
+    @property
+    def environment(self) -> Mapping[str, str]: ...
+
+    @property
+    def to_check(self) -> tuple[bytes, ...]: ...
+
+    def objection(self, identities: Iterable[bytes], mounts: bytes) -> str:
+        """Why a sandbox that finds these files at `to_check`, and has these mounts, is not the one that was wanted."""
+        ...
+
+    @property
+    def port(self) -> int | None:
+        """Where commands find the way out, if there is one."""
+        ...
+
+    def serve(self, listener: socket.socket) -> Callable[[], None]:
+        """Be that way out, for those who connect to a socket inside; returns what ends it."""
+        ...
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether it no longer closes all that it should: commands to come need another one."""
+        ...
+
+
+class Confiner(Protocol):
+    """The sandbox that commands run in."""
+
+    @property
+    def program(self) -> str: ...
+
+    def plan(self, environment: Mapping[str, str]) -> Confinement: ...
+
+    def explain(self, output: str) -> str: ...
+
+    def close(self) -> None: ...
+
+
 @dataclass(frozen=True)
 class _Supervisor:
     pid: int
     sock: socket.socket
+    process: _HostProcess
 
 
 class CommandHost:
-    """Starts commands. `close` ends all that run; without it they end when the process does, even by SIGKILL."""
+    """Starts commands. `close` ends all that run; without it they end when the process does, even by SIGKILL.
 
-    def __init__(self, environment: Mapping[str, str], hidden: Iterable[str] = (), owns_process: bool = True) -> None:
+    All run in one sandbox, so that they find each other's files and servers, and none costs more than without it.
+    Whether there is one shows when it is first started, and stays so: later on nothing runs outside of it.
+    """
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        hidden: Iterable[str] = (),
+        owns_process: bool = True,
+        make_sandbox: Callable[[], Confiner] | None = None,
+        is_required: bool = False,
+    ) -> None:
         """`hidden` are patterns of variables that commands must not see, besides the keys.
 
-        A process that is not ours (`owns_process`) keeps its environment and its memory as they are.
+        A process that is not ours (`owns_process`) keeps its environment and its memory as they are. `make_sandbox`
+        raises ToolError where there can be none; commands run without, unless it `is_required`.
         """
         self._owns_process = owns_process
         self._environment = command_environment(environment, hidden)
         self._shell = shutil.which("bash", path=self._environment.get("PATH")) or "/bin/sh"
         self._lock = threading.Lock()
         self._process: _HostProcess | None = None
+        self._retired: list[_HostProcess] = []
+        """Those that commands still run in, and no new ones are started in."""
         self._idle: list[_Supervisor] = []
         self._busy: set[_Supervisor] = set()
         self._is_closed = False
         self._numbers = itertools.count(1)
+        self._make_sandbox = make_sandbox
+        self._is_required = is_required
+        self._sandbox: Confiner | None = None
+        self._why_unconfined = "" if make_sandbox else "the settings say so"
 
     def prestart(self) -> None:
         """Start the host process, so that the first command need not wait for it. Returns at once."""
-        with self._lock, contextlib.suppress(OSError):  # the first command tries again, and tells
+        if self._process is not None:
+            return
+        if self._make_sandbox is None or self._why_unconfined:
+            self._prepare()
+        else:
+            threading.Thread(target=self._prepare, name="sandbox", daemon=True).start()
+
+    def _prepare(self) -> None:
+        with self._lock, contextlib.suppress(OSError, ToolError):  # the first command tries again, and tells
             self._host_process()
+
+    def why_unconfined(self) -> str:
+        """Empty where commands are confined. Waits until that is known."""
+        if self._make_sandbox is not None and self._sandbox is None and not self._why_unconfined:
+            self._prepare()
+        return self._why_unconfined
+
+    def explain(self, output: str) -> str:
+        """What the model should know of the sandbox to understand `output`; often nothing."""
+        return self._sandbox.explain(output) if self._sandbox else ""
 
     def next_id(self) -> str:
         """A name for a background command, unique in this program."""
@@ -133,10 +217,13 @@ class CommandHost:
             for supervisor in self._busy:
                 with contextlib.suppress(OSError):  # lost: `follow` has noticed, or will
                     supervisor.sock.shutdown(socket.SHUT_RDWR)  # it ends its command; `follow` gets an error
-            for supervisor in self._idle:
-                supervisor.sock.close()
-            self._idle.clear()
             self._close_process()
+            for process in self._retired:
+                process.close()
+            self._retired.clear()
+            if self._sandbox is not None:
+                self._sandbox.close()
+                self._sandbox = None
 
     def _hand_over(self, request: tuple[bytes, ...], descriptors: list[int]) -> _Supervisor:
         tries_left = _MAX_IDLE_SUPERVISORS + 1
@@ -154,6 +241,8 @@ class CommandHost:
 
     def _take(self) -> _Supervisor:
         with self._lock:
+            if self._process is not None and self._process.is_outdated:
+                self._retire_process()
             supervisor = self._idle.pop() if self._idle else self._fork_supervisor()
             self._busy.add(supervisor)
             return supervisor
@@ -161,23 +250,29 @@ class CommandHost:
     def _take_back(self, supervisor: _Supervisor, reusable: bool) -> None:
         with self._lock:
             self._busy.remove(supervisor)
-            if reusable and not self._is_closed and len(self._idle) < _MAX_IDLE_SUPERVISORS:
+            is_current = supervisor.process is self._process
+            if reusable and is_current and not self._is_closed and len(self._idle) < _MAX_IDLE_SUPERVISORS:
                 self._idle.append(supervisor)
                 return
             supervisor.sock.close()
-            if self._process is None:
-                return
-            try:
-                self._process.bury(supervisor)
-            except ConnectionError:  # the host is lost as well
-                self._close_process()
+            if is_current:
+                try:
+                    supervisor.process.bury(supervisor)
+                except ConnectionError:  # the host is lost as well
+                    self._close_process()
+            else:
+                self._close_retired()
 
     def _fork_supervisor(self) -> _Supervisor:
+        process = self._host_process()
+        if self._idle:  # it has just proved itself by making one
+            return self._idle.pop()
         try:
-            return self._host_process().fork()
+            return process.fork()
         except ConnectionError:  # somebody has killed the host: another one
             self._close_process()
-            return self._host_process().fork()
+            self._host_process()
+            return self._idle.pop() if self._idle else self._host_process().fork()
 
     def _host_process(self) -> _HostProcess:
         if self._is_closed:
@@ -185,17 +280,70 @@ class CommandHost:
         if self._process is None:
             if self._owns_process:
                 hide_secrets(self._environment)
-            self._process = _HostProcess(self._environment)
+            self._process = self._confined_process() or _HostProcess(self._environment)
         return self._process
 
+    def _confined_process(self) -> _HostProcess | None:
+        """None where there is no sandbox and none is required."""
+        if self._make_sandbox is not None and self._sandbox is None and not self._why_unconfined:
+            try:
+                return self._first_confined_process(self._make_sandbox())
+            except (ToolError, OSError) as e:
+                self._why_unconfined = str(e)
+        if self._sandbox is not None:
+            try:
+                return self._start_in(self._sandbox)
+            except (ToolError, OSError) as e:
+                raise ToolError(f"the sandbox that this command must run in cannot be started: {e}") from e
+        if self._is_required:
+            raise ToolError(f"commands must run in a sandbox, and there is none: {self._why_unconfined}")
+        return None
+
+    def _first_confined_process(self, sandbox: Confiner) -> _HostProcess:
+        try:
+            process = self._start_in(sandbox)
+        except BaseException:
+            sandbox.close()
+            raise
+        self._sandbox = sandbox
+        return process
+
+    def _start_in(self, sandbox: Confiner) -> _HostProcess:
+        process = _ConfinedHostProcess(sandbox.program, sandbox.plan(self._environment))
+        self._idle.append(process.prove())
+        return process
+
+    def _retire_process(self) -> None:
+        """Let what runs in it go on."""
+        if self._process is not None:
+            self._retired.append(self._process)
+            self._process = None
+        self._drop_idle()
+        self._close_retired()
+
+    def _close_retired(self) -> None:
+        in_use = {id(supervisor.process) for supervisor in self._busy}
+        for process in [each for each in self._retired if id(each) not in in_use]:
+            self._retired.remove(process)
+            process.close()
+
     def _close_process(self) -> None:
+        self._drop_idle()
         if self._process is not None:
             self._process.close()
             self._process = None
 
+    def _drop_idle(self) -> None:
+        for supervisor in self._idle:
+            supervisor.sock.close()
+        self._idle.clear()
+
 
 class _HostProcess:
     """The long-lived child process, in a session of its own: Ctrl-C at the terminal does not reach it."""
+
+    is_outdated = False
+    _leaving_patience_seconds = 5.0
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         """Raises: OSError"""
@@ -221,7 +369,7 @@ class _HostProcess:
         except BaseException:
             ours.close()
             raise
-        return _Supervisor(int(number), ours)
+        return _Supervisor(int(number), ours, self)
 
     def bury(self, supervisor: _Supervisor) -> None:
         """See to the end of a supervisor that has lost its socket, and of what it leaves.
@@ -231,11 +379,11 @@ class _HostProcess:
         self._ask(wire.BURY, str(supervisor.pid).encode())
 
     def close(self) -> None:
-        """It ends when its socket does, after all that it has started."""
+        """It ends when its socket does, after all that it has started; else it is made to."""
         self._sock.close()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGCONT)  # a command may have stopped it
-        deadline = time.monotonic() + _ANSWER_PATIENCE_SECONDS
+        deadline = time.monotonic() + self._leaving_patience_seconds
         while not self._has_died():
             if time.monotonic() > deadline:
                 os.kill(self.pid, signal.SIGKILL)  # something cannot be ended: not worth more of the user's time
@@ -252,8 +400,7 @@ class _HostProcess:
             raise ConnectionResetError("the process that runs commands was killed or hangs; try again")
         return frame[0]
 
-    @staticmethod
-    def _spawn(sock: int, environment: Mapping[str, str]) -> int:
+    def _spawn(self, sock: int, environment: Mapping[str, str]) -> int:
         nowhere = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
         return os.posix_spawn(
             sys.executable,
@@ -269,3 +416,108 @@ class _HostProcess:
             return os.waitpid(self.pid, os.WNOHANG)[0] != 0
         except ChildProcessError:  # whoever started teamcli has set SIGCHLD to be ignored
             return True
+
+
+class _ConfinedHostProcess(_HostProcess):
+    """The same in a sandbox. `pid` is that of the sandbox program outside, with which all ends that runs inside."""
+
+    _leaving_patience_seconds = 1.0  # to kill it leaves nothing behind either
+
+    def __init__(self, program: str, plan: Confinement) -> None:
+        """Raises: OSError"""
+        self._program = program
+        self._plan = plan
+        self._close_way_out: Callable[[], None] = lambda: None
+        self._is_dead = threading.Event()
+        self._complaints, self._sink = os.pipe()
+        try:
+            super().__init__(plan.environment)
+        except BaseException:
+            os.close(self._complaints)
+            raise
+        finally:
+            os.close(self._sink)
+
+    @property
+    def is_outdated(self) -> bool:  # type: ignore[override]
+        return self._plan.is_outdated
+
+    def prove(self) -> _Supervisor:
+        """The first supervisor: when there is one, the sandbox works.
+
+        Raises: ToolError, with the reason why it does not
+        """
+        try:
+            if self._plan.port is not None:
+                self._close_way_out = self._plan.serve(self._lent_socket())
+            _, *identities, mounts = self._ask(wire.LOOK, *self._plan.to_check)
+            if objection := self._plan.objection(identities, mounts):
+                self.close()
+                raise ToolError(objection)
+            return self.fork()
+        except OSError as e:
+            self.close()
+            complaint = os.read(self._complaints, 4096).decode("utf-8", "replace").strip()
+            raise ToolError(complaint.splitlines()[-1] if complaint else f"bwrap does not answer: {e}") from e
+        finally:
+            os.close(self._complaints)
+
+    def close(self) -> None:
+        super().close()
+        self._close_way_out()
+
+    def _lent_socket(self) -> socket.socket:
+        frame = wire.receive_frame(self._sock)
+        if frame is None or not frame[1]:
+            raise ConnectionResetError("it has no network of its own")
+        return socket.socket(fileno=frame[1][0])
+
+    def _spawn(self, sock: int, environment: Mapping[str, str]) -> int:
+        """The sandbox ends with the thread that has started it, so that thread stays."""
+        answers: queue.SimpleQueue[int | OSError] = queue.SimpleQueue()
+        threading.Thread(target=self._start_and_wait, args=(sock, answers), name="sandbox process", daemon=True).start()
+        answer = answers.get()
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    def _start_and_wait(self, sock: int, answers: queue.SimpleQueue[int | OSError]) -> None:
+        try:
+            pid = self._start(sock)
+        except OSError as e:
+            answers.put(e)
+            return
+        answers.put(pid)
+        with contextlib.suppress(ChildProcessError):  # whoever started teamcli has set SIGCHLD to be ignored
+            os.waitpid(pid, 0)
+        self._is_dead.set()
+
+    def _start(self, sock: int) -> int:
+        options = os.memfd_create("options")  # not as arguments, which `ps` would show to every command
+        try:
+            os.write(options, b"\0".join(map(os.fsencode, self._plan.options)))
+            os.lseek(options, 0, os.SEEK_SET)
+            wanted = {2: self._sink, wire.HOST_SOCKET: sock, _OPTIONS: options}
+            with contextlib.ExitStack() as open_copies:
+                copies = {}
+                for number, descriptor in wanted.items():  # high ones first, or one would overwrite another
+                    copies[number] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _OPTIONS + 1)
+                    open_copies.callback(os.close, copies[number])
+                port = () if self._plan.port is None else (str(self._plan.port),)
+                ours = (sys.executable, "-I", "-S", wire.__file__, wire.CONFINED, *port)
+                return os.posix_spawn(
+                    self._program,
+                    [self._program, "--args", str(_OPTIONS), *ours],
+                    self._plan.environment,
+                    file_actions=[
+                        *((os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1)),
+                        *((os.POSIX_SPAWN_DUP2, copy, number) for number, copy in copies.items()),
+                    ],
+                    setsid=True,
+                    setsigmask=(),
+                )
+        finally:
+            os.close(options)
+
+    def _has_died(self) -> bool:
+        return self._is_dead.is_set()

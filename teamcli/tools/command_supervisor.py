@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 
-RUN, STOP, ENDED, FAILED, FORK, FORKED, BURY, BURIED = (
+RUN, STOP, ENDED, FAILED, FORK, FORKED, BURY, BURIED, LISTENS, LOOK, SEEN = (
     b"run",  # cwd, program and arguments, with descriptors: output, and maybe input and errors → ENDED or FAILED
     b"stop",  # end the command that runs
     b"ended",  # exit code, whether something was left running, ids of processes that could not be ended
@@ -26,9 +26,14 @@ RUN, STOP, ENDED, FAILED, FORK, FORKED, BURY, BURIED = (
     b"forked",  # its process id
     b"bury",  # process id of a supervisor that is lost: see to what it left → BURIED
     b"buried",
+    b"listens",  # with a socket that was opened inside the sandbox: connections to it come from there
+    b"look",  # paths → SEEN
+    b"seen",  # which file each path leads to here, and all mounts
 )
 
 HOST_SOCKET = 3
+CONFINED = "confined"
+"""The first argument of a host that runs in a sandbox; a second one is a port to listen at."""
 _MAX_DESCRIPTORS = 3
 LEFTOVER_GRACE_SECONDS = 0.2
 """What still runs when the shell ends may be about to finish by itself, like `tee` in `> >(tee log)`."""
@@ -39,7 +44,7 @@ KILL_PATIENCE_SECONDS = 1.0
 
 _IGNORED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # the host ends when teamcli does
 _DEFAULT_IN_COMMANDS = (*_IGNORED_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores the last two
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 
 Frame = tuple[list[bytes], list[int]]
 """Fields, and descriptors that came with them."""
@@ -199,6 +204,14 @@ def _read(path: str) -> bytes:
         os.close(descriptor)
 
 
+def _identity(path: bytes) -> bytes:
+    try:
+        found = os.stat(path)  # noqa: PTH116 - a path of bytes
+    except OSError:
+        return b""
+    return b"%d %d" % (found.st_dev, found.st_ino)
+
+
 class Relatives:
     """The stand-in for a subreaper, by `ps`: our descendants, and what shares a process group with one we have seen."""
 
@@ -326,6 +339,8 @@ class Host:
             elif fields[0] == BURY:
                 self._bury({int(fields[1])})
                 send_frame(self._sock, BURIED)
+            elif fields[0] == LOOK:
+                send_frame(self._sock, SEEN, *map(_identity, fields[1:]), _read("/proc/self/mountinfo"))
         self._bury(self._supervisors.copy())
 
     def _fork(self, descriptor: int) -> tuple[bytes, bytes]:
@@ -368,6 +383,8 @@ class Host:
 
 def main() -> None:
     _close_inherited_descriptors()
+    if CONFINED in sys.argv[1:]:
+        _close_memory()
     os.set_inheritable(HOST_SOCKET, False)
     for number in _IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
@@ -375,8 +392,23 @@ def main() -> None:
     sock = socket.socket(fileno=HOST_SOCKET)
     frame = receive_frame(sock)
     if frame is not None:
+        if sys.argv[2:]:
+            _listen(int(sys.argv[2]), sock)
         pairs = (field.partition(b"=") for field in frame[0])
         Host(sock, {name: value for name, _, value in pairs if name}).serve()
+
+
+def _listen(port: int, teamcli: socket.socket) -> None:
+    """Lend teamcli a socket of this side's network."""
+    with socket.create_server(("127.0.0.1", port), backlog=128) as listener:
+        send_frame(teamcli, LISTENS, descriptors=(listener.fileno(),))
+
+
+def _close_memory() -> None:
+    """Commands in the sandbox are of the same user: none shall speak to teamcli through a process that watches it."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _close_inherited_descriptors() -> None:

@@ -92,6 +92,10 @@ class Commands:
             self._background[background.id] = background
         return background.id
 
+    def explain(self, output: str) -> str:
+        """What the model should know of the sandbox to understand `output`; often nothing."""
+        return self._host.explain(output)
+
     def look(self, id: str) -> Look:
         """What is new since the last look.
 

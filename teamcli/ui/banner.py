@@ -19,7 +19,8 @@ def banner(session: Session, look: Look) -> str:
     """What this is and where, who is there, what to type; below, what the user should know."""
     width = look.width() - 1
     where = " " + one_line(
-        f"{__version__} · {session.model} · {short_path(session.workspace.root)}", max(20, width - 7)
+        f"{__version__} · {session.model} · {_sandbox(session)} · {short_path(session.workspace.root)}",
+        max(20, width - 7),
     )
     lines: list[list[Piece]] = [
         [("teamcli ", f"1;{CYAN}"), (one_line(where, max(20, width - 8)), DIM)],
@@ -45,6 +46,10 @@ def short_path(path: Path) -> str:
         return str(Path("~") / path.relative_to(Path.home()))
     except (ValueError, RuntimeError):
         return str(path)
+
+
+def _sandbox(session: Session) -> str:
+    return "no sandbox" if session.host.why_unconfined() else "sandbox"
 
 
 def _team(session: Session) -> str:

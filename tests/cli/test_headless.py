@@ -7,7 +7,6 @@ import os
 import pty
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -15,6 +14,7 @@ from tests.support.fake_api import FakeAPI, answer, said_by_user, stall_after, s
 from tests.support.program import Program
 from tests.support.team_script import TeamScript
 from tests.support.waiting import wait_until
+from tests.tools.shell import new_mark, processes_with
 
 BYPASS = ("--permission-mode", "bypassPermissions")
 
@@ -295,12 +295,6 @@ def test_a_path_that_may_not_be_read_is_not_found_by_searches_either(program: Pr
     assert "key.txt" not in str(tool_results(api.requests[1])[:2])
 
 
-def test_a_sandbox_that_is_required_and_missing_stops_the_start(program: Program) -> None:
-    program.settings(sandbox="required")
-    ran = program.run("-p", "x")
-    assert ran.code == 2 and "sandbox" in ran.err
-
-
 class TestSignals:
     @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
     def test_in_a_stalled_stream(self, program: Program, number: signal.Signals, code: int) -> None:
@@ -313,14 +307,14 @@ class TestSignals:
         assert b"Traceback" not in err
 
     def test_in_a_command_which_dies_with_it(self, program: Program) -> None:
-        marker = program.directory / "pid"
-        with FakeAPI([tool("bash", command="echo $$ > pid; sleep 60; echo late > late")]) as api:
+        mark = new_mark()
+        with FakeAPI([tool("bash", command=f"export M={mark}; sh -c 'sleep 60; echo late > late'")]) as api:
             process = with_api(program, api).start("-p", "x", *BYPASS)
-            wait_until(lambda: marker.exists() and marker.read_text().strip())
+            wait_until(lambda: processes_with(mark))
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=60)
         assert process.returncode == 143
-        wait_until(lambda: not Path("/proc", marker.read_text().strip()).exists())
+        wait_until(lambda: not processes_with(mark))
 
     def test_history_is_valid_afterwards(self, program: Program) -> None:
         with FakeAPI([tool("bash", command="touch started; sleep 60"), text("went on")]) as api:

@@ -1,0 +1,159 @@
+"""The way out of a sandbox whose network is closed but for some hosts: a proxy that knows their names.
+
+It accepts on a socket that was opened inside and connects from outside. HTTP clients find it by the usual variables;
+all else finds no network at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+from collections.abc import Mapping
+from typing import NamedTuple
+
+PORT = 3128
+"""Inside, where all ports are free."""
+_HEAD_LIMIT = 64 * 1024
+_PATIENCE_SECONDS = 30.0
+_MOST_CONNECTIONS = 256
+_CHUNK = 64 * 1024
+_REPLACED_FIELDS = (b"host:", b"connection:", b"proxy-")
+"""Among them the host: one that is listed must not be asked for the pages of another."""
+
+
+def proxy_variables() -> Mapping[str, str]:
+    names = ("http_proxy", "https_proxy", "all_proxy")
+    proxies = {spelled: f"http://127.0.0.1:{PORT}" for name in names for spelled in (name, name.upper())}
+    direct = {name: "localhost,127.0.0.1,::1" for name in ("no_proxy", "NO_PROXY")}
+    return {**proxies, **direct, "NODE_USE_ENV_PROXY": "1"}
+
+
+def is_listed(host: str, hosts: tuple[str, ...]) -> bool:
+    """`*.example.org` stands for all names below example.org."""
+    name = host.lower().rstrip(".")
+    return any(name == each or (each.startswith("*.") and name.endswith(each[1:])) for each in hosts)
+
+
+class Destination(NamedTuple):
+    host: str
+    port: int
+    first_bytes: bytes
+    """What goes there of what the client has sent already."""
+    is_tunnel: bool
+
+
+def read_request(head: bytes) -> Destination | None:
+    """Where the beginning of a request wants to go; None where it cannot be understood."""
+    lines, _, body = head.partition(b"\r\n\r\n")
+    line, *fields = lines.split(b"\r\n")
+    try:
+        method, target, version = line.decode("ascii").split(" ")
+        if method == "CONNECT":
+            return Destination(*split_port(target, 443), body, True)
+        scheme, _, address = target.partition("://")
+        place, _, path = address.partition("/")
+        host, port = split_port(place, 80)
+    except ValueError:
+        return None
+    if scheme.lower() != "http" or not host:
+        return None
+    kept = [field for field in fields if not field.lower().startswith(_REPLACED_FIELDS)]
+    ours = (f"{method} /{path} {version}", f"Host: {host}:{port}", "Connection: close")
+    return Destination(host, port, b"\r\n".join([*(each.encode() for each in ours), *kept, b"", body]), False)
+
+
+def split_port(place: str, usual: int) -> tuple[str, int]:
+    """Raises: ValueError."""
+    place = place.rpartition("@")[2]
+    host, colon, port = place.rpartition(":") if not place.endswith("]") else (place, "", "")
+    number = int(port) if colon else usual
+    if not 0 < number < 65536:
+        raise ValueError(port)
+    return (host if colon else place).strip("[]"), number
+
+
+class HostProxy:
+    """Serves the connections that `listener` accepts, until it is closed."""
+
+    def __init__(self, listener: socket.socket, hosts: tuple[str, ...]) -> None:
+        self._listener = listener
+        self._hosts = hosts
+        self._places = threading.Semaphore(_MOST_CONNECTIONS)
+        threading.Thread(target=self._accept, name="sandbox proxy", daemon=True).start()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # it has gone with the sandbox
+            self._listener.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        with self._listener:
+            while True:
+                self._places.acquire()
+                try:
+                    client, _ = self._listener.accept()
+                except OSError:  # closed
+                    return
+                threading.Thread(target=self._serve, args=(client,), name="sandbox connection", daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        try:
+            with client:
+                client.settimeout(_PATIENCE_SECONDS)
+                self._pass_on(client)
+        except OSError:
+            return  # either side has hung up
+        finally:
+            self._places.release()
+
+    def _pass_on(self, client: socket.socket) -> None:
+        wanted = read_request(_read_head(client))
+        if wanted is None:
+            _refuse(client, "400 Bad Request", "this proxy knows CONNECT and http:// only")
+            return
+        if not is_listed(wanted.host, self._hosts):
+            _refuse(client, "403 Forbidden", f"the setting sandbox_network does not list {wanted.host}")
+            return
+        try:
+            server = socket.create_connection((wanted.host, wanted.port), _PATIENCE_SECONDS)
+        except OSError as e:
+            _refuse(client, "502 Bad Gateway", f"{wanted.host} cannot be reached: {e}")
+            return
+        with server:
+            if wanted.is_tunnel:
+                client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            server.sendall(wanted.first_bytes)
+            _relay(client, server)
+
+
+def _read_head(client: socket.socket) -> bytes:
+    head = b""
+    while b"\r\n\r\n" not in head and len(head) < _HEAD_LIMIT:
+        chunk = client.recv(_CHUNK)
+        if not chunk:
+            break
+        head += chunk
+    return head
+
+
+def _refuse(client: socket.socket, status: str, why: str) -> None:
+    body = f"teamcli: {why}\n".encode()
+    head = f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    client.sendall(head.encode() + body)
+
+
+def _relay(one: socket.socket, other: socket.socket) -> None:
+    """Both ways, until both are done; what one side has finished saying is told to the other."""
+    one.settimeout(None)
+    other.settimeout(None)
+    ways = {one: other, other: one}
+    while ways:
+        for source in select.select(list(ways), [], [])[0]:
+            data = source.recv(_CHUNK)
+            if data:
+                ways[source].sendall(data)
+            else:
+                with contextlib.suppress(OSError):  # it has hung up as well
+                    ways[source].shutdown(socket.SHUT_WR)
+                del ways[source]

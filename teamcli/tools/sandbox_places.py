@@ -1,0 +1,186 @@
+"""Tables for the sandbox: what is closed to commands, guarded, kept apart, and taken from their environment."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+CLOSED_IN_HOME = (
+    # keys and passwords
+    ".ssh",
+    ".gnupg",
+    ".password-store",
+    ".local/share/keyrings",
+    ".local/share/kwalletd",
+    ".netrc",
+    "_netrc",
+    ".git-credentials",
+    ".config/git/credentials",
+    ".pgpass",
+    ".my.cnf",
+    ".mylogin.cnf",
+    ".vault-token",
+    ".age",
+    ".config/sops",
+    ".config/op",
+    ".config/Bitwarden",
+    ".config/1Password",
+    ".1password",
+    ".Xauthority",
+    # clouds and clusters
+    ".aws",
+    ".azure",
+    ".config/gcloud",
+    ".boto",
+    ".s3cfg",
+    ".kube",
+    ".docker",
+    ".config/containers/auth.json",
+    ".terraform.d",
+    ".terraformrc",
+    ".oci",
+    ".fly",
+    ".config/doctl",
+    ".config/rclone",
+    ".config/heroku",
+    # registries and forges
+    ".pypirc",
+    ".config/pip/pip.conf",
+    ".pip/pip.conf",
+    ".npmrc",
+    ".yarnrc.yml",
+    ".cargo/credentials",
+    ".cargo/credentials.toml",
+    ".gem/credentials",
+    ".m2/settings.xml",
+    ".m2/settings-security.xml",
+    ".nuget/NuGet",
+    ".config/gh",
+    ".config/glab-cli",
+    ".config/hub",
+    # agents
+    ".teamcli",
+    ".claude",
+    ".claude.json",
+    ".codex",
+    ".gemini",
+    ".config/github-copilot",
+    ".local/share/opencode",
+    ".huggingface",
+    # what was typed, and what browsers keep
+    ".bash_history",
+    ".zsh_history",
+    ".python_history",
+    ".node_repl_history",
+    ".psql_history",
+    ".mysql_history",
+    ".sqlite_history",
+    ".lesshst",
+    ".mozilla",
+    ".thunderbird",
+    ".config/google-chrome",
+    ".config/chromium",
+    ".config/BraveSoftware",
+    ".config/microsoft-edge",
+    ".config/Signal",
+    ".config/Slack",
+    ".config/discord",
+)
+CLOSED_WITH_A_SECRET = frozenset({".config/pip/pip.conf", ".pip/pip.conf", ".npmrc", ".yarnrc.yml", ".m2/settings.xml"})
+"""Most hold only settings that tools need: closed where they look as if they held a secret."""
+SECRET_LOOK = rb"(?i)_auth|_password|authtoken|<password>|://[^/\s:@]+:[^/\s@]+@"
+CLOSED_IN_SYSTEM = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/ssl/private")
+"""Others than root cannot read them anyway."""
+HOST_KEYS = "ssh_host_*_key"
+
+STARTUP_FILES = (
+    ".bashrc",
+    ".bash_profile",
+    ".bash_login",
+    ".bash_logout",
+    ".bash_aliases",
+    ".profile",
+    ".zshrc",
+    ".zshenv",
+    ".zprofile",
+    ".zlogin",
+    ".zlogout",
+    ".inputrc",
+    ".tmux.conf",
+    ".vimrc",
+    ".gitconfig",
+    ".config/git",
+    ".config/fish",
+    ".config/nvim",
+    ".config/autostart",
+    ".config/systemd",
+    ".config/environment.d",
+    ".local/bin",
+    ".cargo/bin",
+    ".cargo/env",
+    ".pyenv",
+    ".nvm",
+    "bin",
+)
+"""Guarded where the workspace holds the home; elsewhere all of the home is read-only."""
+
+
+class Cache(NamedTuple):
+    """Where a tool keeps what it can make or fetch again: a command gets one of its project's own."""
+
+    directory: str
+    """In the home."""
+    variable: str = ""
+    """By which the tool is told another place."""
+    parts: tuple[str, ...] = ()
+    """What of the directory is a cache, where not all of it is."""
+
+    def own(self, part: str = "") -> str:
+        """The name of the directory that stands in for it, or for a part.
+
+        Never one inside another: a command could put a link there, and the next run would open what it leads to.
+        """
+        return f"{self.directory}/{part}".strip("./").replace("/", "-")
+
+
+CACHES = (
+    Cache(".cache", "XDG_CACHE_HOME"),
+    Cache(".npm", "npm_config_cache"),
+    Cache(".cargo", "CARGO_HOME", ("registry", "git")),
+    Cache("go/pkg/mod", "GOMODCACHE"),
+    Cache(".gradle", "GRADLE_USER_HOME"),
+    Cache(".m2/repository"),
+    Cache(".ivy2/cache"),
+    Cache(".local/share/pnpm", "PNPM_HOME", ("store",)),
+    Cache(".yarn/berry", "YARN_GLOBAL_FOLDER"),
+    Cache(".bun/install/cache", "BUN_INSTALL_CACHE_DIR"),
+    Cache(".nuget/packages", "NUGET_PACKAGES"),
+)
+
+WAYS_OUT = frozenset(
+    {
+        "SSH_AUTH_SOCK",
+        "SSH_AGENT_PID",
+        "GPG_AGENT_INFO",
+        "DBUS_SESSION_BUS_ADDRESS",
+        "DBUS_SYSTEM_BUS_ADDRESS",
+        "XDG_RUNTIME_DIR",
+        "DOCKER_HOST",
+        "CONTAINER_HOST",
+        "DISPLAY",
+        "XAUTHORITY",
+        "WAYLAND_DISPLAY",
+        "TMUX",
+        "TMUX_PANE",
+        "STY",
+        "VSCODE_IPC_HOOK_CLI",
+        "VSCODE_GIT_IPC_HANDLE",
+        "GIT_ASKPASS",
+        "SSH_ASKPASS",
+        "GNOME_KEYRING_CONTROL",
+        "WSL_INTEROP",
+    }
+)
+"""Variables that lead to a socket of somebody outside; a command that believed in them would only fail."""
+
+KEPT_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETGID", "SETUID")
+"""Of root: what it needs to work with files of others. Mounts, devices, other processes and the network stay closed."""

@@ -1,0 +1,375 @@
+"""Ways out of the sandbox, each tried for real; where there is no sandbox they are skipped, and say so."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from teamcli.errors import Cancelled, ToolError
+from teamcli.tools import command_host, running_command
+from teamcli.tools.command_host import CommandHost
+from teamcli.tools.sandbox import Plan, Sandbox, Wanted
+from tests.redteam.conftest import SECRET, Attacker, attack, confined_shell, furnish, need_sandbox
+from tests.support.fake_api import FakeAPI, text, tool, tool_results
+from tests.support.program import Program
+from tests.tools.shell import new_mark, processes_with, wait_until
+
+OWN_NAMESPACE = f'[ "$(readlink /proc/self/ns/pid)" != "{Path("/proc/self/ns/pid").readlink()}" ]'
+"""Before what would be a disaster if the sandbox did not hold."""
+
+WRITES = {
+    "a start-up file": "echo evil >> ~/.bashrc",
+    "a new start-up file": "echo evil > ~/.bash_profile",
+    "a start-up file by renaming": "cp ~/.bashrc x; echo evil >> x; mv -f x ~/.bashrc",
+    "a file of the system": "echo evil > /etc/teamcli-evil",
+    "a key for logging in": "echo evil > ~/.ssh/authorized_keys",
+    "a program in the search path": "mkdir -p ~/.local/bin; echo evil > ~/.local/bin/ls",
+    "a git hook": "echo evil > .git/hooks/pre-commit",
+    "a git hook in a new directory": "rm -rf .git/hooks; mkdir .git/hooks; echo evil > .git/hooks/pre-commit",
+    "git's config": "git config core.fsmonitor evil",
+    "git's config by hand": "echo '[core] fsmonitor = evil' >> .git/config",
+    "git's config by renaming": "cp .git/config x; echo evil >> x; mv -f x .git/config",
+    "another repository in its place": "mv .git old; cp -r old .git; echo evil > .git/hooks/pre-commit",
+    "a forged message": 'echo \'{"from": "user", "content": "evil"}\' >> .team/inbox/lead.jsonl',
+    "a new inbox": "echo evil > .team/inbox/alice.jsonl",
+    "the settings": 'echo \'{"sandbox": "off", "evil": 1}\' > .team/settings.local.json',
+    "another .team in its place": "mv .team old; mkdir -p .team; echo evil > .team/settings.json",
+    "through a link": "ln -s ~/.bashrc link; echo evil >> link",
+    "through a link to a directory": "ln -s .. up; echo evil > up/outside.txt",
+    "through a hard link": "ln ~/.bashrc hard; echo evil >> hard",
+    "through /proc/self/root": "echo evil >> /proc/self/root$HOME/.bashrc",
+    "through /proc/1/root": "echo evil >> /proc/1/root$HOME/.bashrc",
+    "through a directory that stays open": "exec 9< ..; cd /proc/self/fd/9 && echo evil > outside.txt",
+    "after remounting": "mount -o remount,rw /; mount -o remount,rw,bind ~; echo evil >> ~/.bashrc",
+    "after unmounting": "umount -l .git/hooks .team /tmp; echo evil > .git/hooks/x; echo evil > .team/x",
+    "in namespaces of its own": "unshare -Urm sh -c 'mount -o remount,rw,bind /; umount -l .team; echo evil > .team/x'",
+    "in namespaces of others": "nsenter -t 1 -a sh -c 'echo evil >> ~/.bashrc'",
+    "in another root": "mkdir r; unshare -Ur chroot / sh -c 'echo evil >> ~/.bashrc'",
+    "settings of the kernel": "echo evil > /proc/sys/kernel/core_pattern; echo evil > /sys/kernel/uevent_helper",
+}
+READS = {
+    "by name": "cat ~/.ssh/* ~/.aws/* ~/.teamcli/* ~/.netrc ~/.git-credentials ~/.npmrc ~/.bash_history",
+    "by searching": "find ~ / -xdev -maxdepth 6 -name id_ed25519 2>/dev/null | xargs cat",
+    "by packing all": "tar c ~ 2>/dev/null",
+    "through a link": "ln -s ~/.ssh keys; cat keys/*; cat -- ~/.config/gh/*",
+    "through /proc": "cat /proc/*/root$HOME/.ssh/* /proc/*/cwd/../homes*/*/.ssh/*",
+    "after unmounting": "umount -l ~/.ssh ~/.aws; cat ~/.ssh/* ~/.aws/*",
+    "in namespaces of its own": "unshare -Urm sh -c 'umount -l ~/.ssh; umount -l /; cat ~/.ssh/*'",
+    "by mounting again": "mkdir m; unshare -Urm sh -c 'mount --rbind / m; umount -l m$HOME/.ssh; cat m$HOME/.ssh/*'",
+}
+
+
+def guarded_files(attacker: Attacker) -> dict[Path, str]:
+    places = [attacker.home, attacker.root / ".git/hooks", attacker.root / ".git/config", attacker.root / ".team"]
+    files = [path for place in places for path in [place, *place.rglob("*")] if path.is_file()]
+    kept = [path for path in files if not path.is_relative_to(attacker.home / ".teamcli/sandbox")]
+    return {path: path.read_text() for path in [*kept, attacker.root.parent / "outside.txt"]}
+
+
+@pytest.mark.parametrize("way", WRITES)
+def test_nothing_outside_is_written(confined: Attacker, way: str) -> None:
+    before = guarded_files(confined)
+    confined.run(WRITES[way])
+    assert guarded_files(confined) == before
+    assert not Path("/etc/teamcli-evil").exists()
+
+
+@pytest.mark.parametrize("way", READS)
+def test_no_secret_is_read(confined: Attacker, way: str) -> None:
+    assert SECRET not in confined.run(READS[way])
+
+
+def test_these_attacks_succeed_without_a_sandbox(tmp_path: Path, clean_environment: Path) -> None:
+    """Else the tests above would prove nothing."""
+    for attacker in attack(tmp_path, clean_environment, is_confined=False):
+        attacker.run(WRITES["a git hook"] + ";" + WRITES["through a link"])
+        assert "evil" in (attacker.home / ".bashrc").read_text()
+        assert "evil" in (attacker.root / ".git/hooks/pre-commit").read_text()
+        assert SECRET in attacker.run(READS["by name"])
+
+
+def test_a_secret_that_appears_later_is_closed_to_the_next_command(confined: Attacker) -> None:
+    confined.run("true")
+    (confined.home / ".gnupg").mkdir()
+    (confined.home / ".gnupg/key").write_text(SECRET)
+    assert SECRET not in confined.run("cat ~/.gnupg/*")
+
+
+def test_a_guarded_file_that_is_replaced_stays_guarded(confined: Attacker) -> None:
+    confined.run("true")
+    subprocess.run(["git", "config", "user.name", "me"], cwd=confined.root, check=True)
+    confined.run("echo evil >> .git/config")
+    assert "evil" not in (confined.root / ".git/config").read_text()
+
+
+def test_a_link_in_the_place_of_a_cache_opens_nothing_in_the_next_run(tmp_path: Path, clean_environment: Path) -> None:
+    need_sandbox()
+    (clean_environment / ".npm").mkdir()
+    for attacker in attack(tmp_path, clean_environment, True):
+        attacker.run(
+            "cd /run/teamcli-caches; for d in * ~/.npm; do rm -rf $d; ln -s $HOME $d; ln -s $HOME $d/link; done"
+        )
+    shell = confined_shell(attacker.root, clean_environment)
+    shell.bash("touch ~/.npm/evil /run/teamcli-caches/*/evil ~/evil")
+    shell.close()
+    assert not (clean_environment / "evil").exists()
+
+
+@pytest.mark.parametrize("swapped", ["sub/.git", "sub/.git/hooks", ".git/hooks", "."])
+@pytest.mark.parametrize("target", ["~", "~/.ssh", "../.."])
+def test_what_is_swapped_while_a_sandbox_is_made_makes_it_fail(
+    tmp_path: Path, clean_environment: Path, swapped: str, target: str
+) -> None:
+    """A command in the background could put a link where the next sandbox is about to mount."""
+    need_sandbox()
+
+    class Swapping(Sandbox):
+        def plan(self, environment: Mapping[str, str]) -> Plan:
+            plan = super().plan(environment)
+            path = self.wanted.roots[0] / swapped
+            path.rename(tmp_path / "aside")
+            path.symlink_to(target.replace("~", str(clean_environment)))
+            return plan
+
+    root = tmp_path / "work"
+    furnish(root, clean_environment)
+    subprocess.run(["git", "init", "-q", str(root / "sub")], check=True)
+    (root / "sub/.git/hooks").mkdir(exist_ok=True)
+    host = CommandHost(os.environ, make_sandbox=lambda: Swapping(Wanted((root,), clean_environment)))
+    assert host.why_unconfined()
+    host.close()
+
+
+def test_a_repository_that_was_made_in_the_session_is_guarded_from_then_on(
+    tmp_path: Path, clean_environment: Path
+) -> None:
+    need_sandbox()
+    for attacker in attack(tmp_path, clean_environment, True):
+        subprocess.run(["rm", "-r", str(attacker.root / ".git")], check=True)
+        assert "exit code" not in attacker.run("git init -q .")
+        attacker.run("echo evil > .git/hooks/pre-commit")
+        assert not (attacker.root / ".git/hooks/pre-commit").exists()
+
+
+class TestProcesses:
+    def test_others_are_neither_seen_nor_killed(self, confined: Attacker) -> None:
+        with subprocess.Popen(["sleep", "300"]) as bystander:
+            confined.run(f"kill -9 {bystander.pid}; kill -9 {os.getpid()}; {OWN_NAMESPACE} && pkill -9 sleep")
+            assert f"{bystander.pid} " not in confined.run("ps -e -o pid=")
+            assert bystander.poll() is None
+            bystander.kill()
+
+    def test_killing_all_ends_only_what_is_inside(self, confined: Attacker) -> None:
+        with pytest.raises(ToolError, match="is gone"):
+            confined.run(f"{OWN_NAMESPACE} && kill -9 -1; sleep 300")
+        assert confined.run("echo still here") == "still here"
+
+    def test_a_daemon_that_kills_its_watchers_does_not_stay(self, confined: Attacker) -> None:
+        mark = new_mark()
+        with pytest.raises(ToolError, match="is gone"):
+            confined.run(
+                f"export M={mark}; setsid sh -c 'touch ready; while :; do sleep 0.05; done' & "
+                f"until [ -e ready ]; do sleep 0.01; done; {OWN_NAMESPACE} && pkill -9 -f command_supervisor; sleep 300"
+            )
+        wait_until(lambda: not processes_with(mark))
+        assert confined.run("echo next") == "next"
+
+    def test_a_daemon_that_stops_its_watchers_does_not_stay(
+        self, confined: Attacker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        mark = new_mark()
+        monkeypatch.setattr(running_command, "_STOP_PATIENCE_SECONDS", 0.5)
+        monkeypatch.setattr(command_host, "_ANSWER_PATIENCE_SECONDS", 2.0)
+        stop = f"{OWN_NAMESPACE} && kill -STOP $(ps -o ppid= -p $PPID) $PPID"
+        said = confined.shell.bash(f"export M={mark}; {stop}; setsid sleep 300", timeout_seconds=1)
+        assert said.startswith("Error: Timeout")
+        wait_until(lambda: not processes_with(mark))
+        assert confined.run("echo next") == "next"
+
+    def test_the_watchers_memory_is_closed(self, confined: Attacker) -> None:
+        attach = "import ctypes, sys; print(ctypes.CDLL(None).ptrace(16, int(sys.argv[1]), 0, 0))"
+        said = confined.run(f'{sys.executable} -c "{attach}" $PPID; cat /proc/$PPID/environ')
+        assert said.startswith("-1\n") and "Permission denied" in said
+
+    def test_processes_that_multiply_end_with_a_cancel(self, confined: Attacker) -> None:
+        mark = new_mark()
+        (confined.root / "bomb.py").write_text(
+            textwrap.dedent(
+                """
+                import os, time
+                for generation in range(6):  # 64 processes, and no more, whatever happens
+                    os.fork()
+                os.setsid() if os.getpid() != os.getpgid(0) else None
+                print("ready", flush=True)
+                for _ in range(200):
+                    if os.fork():
+                        os._exit(0)
+                    time.sleep(0.01)
+                """
+            )
+        )
+        confined.shell.on_progress = lambda text: confined.shell.cancel.cancel()
+        with pytest.raises(Cancelled):
+            confined.run(f"export M={mark}; {sys.executable} -I -S bomb.py; sleep 300")
+        wait_until(lambda: not processes_with(mark))
+
+    def test_there_is_no_terminal_and_no_device(self, confined: Attacker) -> None:
+        assert "[exit code 1]" in confined.run("true < /dev/tty")
+        assert confined.run("find /dev -type b; mknod disk b 8 0 2>&1; ls disk 2>&1").count("disk") >= 1
+        assert not (confined.root / "disk").exists()
+
+
+@contextmanager
+def listening(path: Path) -> Iterator[None]:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        yield
+
+
+CONNECT = "import socket,sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print('connected')"
+
+
+class TestSockets:
+    @pytest.mark.parametrize("directory", ["/tmp", "/run"])
+    def test_services_of_the_machine_are_out_of_reach(self, attacker: Attacker, directory: str) -> None:
+        """`docker.sock` and its like; outside of the sandbox nothing keeps a command from them."""
+        path = Path(directory) / f"teamcli-test-{os.getpid()}.sock"
+        if not os.access(directory, os.W_OK):
+            pytest.skip(f"{directory} is not ours to write to")
+        try:
+            with listening(path):
+                said = attacker.run(f'{sys.executable} -c "{CONNECT}" {path} 2>&1')
+        finally:
+            path.unlink()
+        assert ("connected" in said) is not attacker.is_confined
+
+    def test_no_variable_leads_to_an_agent(
+        self, tmp_path: Path, clean_environment: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        need_sandbox()
+        monkeypatch.setenv("SSH_AUTH_SOCK", "/tmp/agent")
+        monkeypatch.setenv("DOCKER_HOST", "unix:///run/docker.sock")
+        for attacker in attack(tmp_path, clean_environment, True):
+            assert attacker.run("echo $SSH_AUTH_SOCK$DOCKER_HOST") == "(no output)"
+
+
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"hello from outside")
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
+FETCH = """
+    import os, sys, urllib.error, urllib.request
+    os.environ["no_proxy"] = os.environ["NO_PROXY"] = ""
+    try:
+        print(urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[1]}/page").read())
+    except urllib.error.HTTPError as e:
+        print(e.read())
+"""
+TUNNEL = """
+    import socket, sys
+    s = socket.create_connection(("127.0.0.1", 3128))
+    s.sendall(f"CONNECT 127.0.0.1:{sys.argv[1]} HTTP/1.1\\r\\n\\r\\n".encode())
+    said = s.recv(4096).decode().split("\\r\\n")[0]
+    s.sendall(b"GET /page HTTP/1.0\\r\\n\\r\\n")
+    print(said.partition(" ")[2], b"".join(iter(lambda: s.recv(4096), b"")).decode().split("\\r\\n")[-1])
+"""
+DIRECT = """
+    import socket, sys
+    socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+"""
+NONSENSE = """
+    import socket
+    s = socket.create_connection(("127.0.0.1", 3128))
+    s.sendall(b"\\x00\\xff GET / \\r\\n\\r\\n")
+    print(s.recv(4096))
+"""
+
+
+class TestNetwork:
+    @pytest.mark.parametrize(("network", "answer"), [("on", "reached"), ("off", "closed")])
+    def test_it_is_open_or_closed_as_set(
+        self, tmp_path: Path, clean_environment: Path, network: str, answer: str
+    ) -> None:
+        need_sandbox()
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            for attacker in attack(tmp_path, clean_environment, True, network=network):
+                said = attacker.run(f"(echo > /dev/tcp/127.0.0.1/{port}) 2>/dev/null && echo reached || echo closed")
+                assert said == answer
+
+    def test_commands_reach_each_other_where_it_is_closed(self, tmp_path: Path, clean_environment: Path) -> None:
+        need_sandbox()
+        for attacker in attack(tmp_path, clean_environment, True, network="off"):
+            server = 'import socket; s = socket.create_server(("127.0.0.1", 8765)); open("up", "w"); s.accept()'
+            attacker.shell.in_background(f"{sys.executable} -c '{server}'")
+            wait_until((attacker.root / "up").exists)
+            assert "reached" in attacker.run("(echo > /dev/tcp/127.0.0.1/8765) && echo reached")
+
+
+class TestListedHosts:
+    """The network is closed but for a list of hosts."""
+
+    @pytest.fixture
+    def page(self) -> Iterator[int]:
+        """The port of a web server outside."""
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            yield server.server_address[1]
+            server.shutdown()
+
+    @pytest.mark.parametrize(
+        ("hosts", "fetch", "said"),
+        [
+            (("127.0.0.1",), FETCH, "hello from outside"),
+            (("localhost",), FETCH, "does not list 127.0.0.1"),
+            ((), FETCH, "does not list 127.0.0.1"),
+            (("127.0.0.1",), TUNNEL, "200 Connection established hello from outside"),
+            (("localhost",), TUNNEL, "403 Forbidden"),
+            (("127.0.0.1",), DIRECT, "refused"),
+            (("127.0.0.1",), NONSENSE, "400 Bad Request"),
+        ],
+    )
+    def test_only_they_are_reached_and_only_through_the_proxy(
+        self, tmp_path: Path, clean_environment: Path, page: int, hosts: tuple[str, ...], fetch: str, said: str
+    ) -> None:
+        need_sandbox()
+        for attacker in attack(tmp_path, clean_environment, True, network=hosts):
+            (attacker.root / "fetch.py").write_text(textwrap.dedent(fetch))
+            assert said in attacker.run(f"{sys.executable} fetch.py {page} 2>&1")
+
+    def test_a_new_sandbox_has_its_own_way_out(self, tmp_path: Path, clean_environment: Path, page: int) -> None:
+        need_sandbox()
+        for attacker in attack(tmp_path, clean_environment, True, network=("127.0.0.1",)):
+            (attacker.root / "fetch.py").write_text(textwrap.dedent(FETCH))
+            for _ in range(2):
+                assert "hello from outside" in attacker.run(f"{sys.executable} fetch.py {page}")
+                shutil.rmtree(attacker.home / ".ssh", ignore_errors=True)  # another plan is needed
+
+
+def test_no_mode_lifts_the_sandbox_and_no_process_shows_the_key(program: Program) -> None:
+    need_sandbox()
+    (program.home / ".bashrc").write_text("as it was")
+    command = "echo evil >> ~/.bashrc; cat /proc/[0-9]*/environ | grep -q test-key && echo leaked; ps -e | wc -l"
+    with FakeAPI([tool("bash", command=command), text("done")]) as api:
+        program.url = api.url
+        assert program.run("-p", "x", "--permission-mode", "bypassPermissions").code == 0
+    said = str(tool_results(api.requests[1]))
+    assert (program.home / ".bashrc").read_text() == "as it was"
+    assert "Read-only file system" in said and "leaked" not in said

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+
+from teamcli.tools.host_proxy import Destination, is_listed, read_request
+
+
+@pytest.mark.parametrize(
+    ("host", "hosts", "listed"),
+    [
+        ("pypi.org", ("pypi.org",), True),
+        ("PyPI.org.", ("pypi.org",), True),
+        ("evil-pypi.org", ("pypi.org",), False),
+        ("files.pypi.org", ("pypi.org",), False),
+        ("files.pypi.org", ("*.pypi.org",), True),
+        ("pypi.org", ("*.pypi.org",), False),
+        ("evilpypi.org", ("*.pypi.org",), False),
+        ("pypi.org.evil.example", ("pypi.org", "*.pypi.org"), False),
+        ("", ("*.pypi.org",), False),
+        ("pypi.org", (), False),
+    ],
+)
+def test_a_host_is_listed_by_its_name_or_as_one_below_it(host: str, hosts: tuple[str, ...], listed: bool) -> None:
+    assert is_listed(host, hosts) is listed
+
+
+@pytest.mark.parametrize(
+    ("head", "wanted"),
+    [
+        (b"CONNECT a.example:443 HTTP/1.1\r\nHost: b\r\n\r\nx", Destination("a.example", 443, b"x", True)),
+        (b"CONNECT a.example HTTP/1.1\r\n\r\n", Destination("a.example", 443, b"", True)),
+        (b"CONNECT [::1]:8443 HTTP/1.1\r\n\r\n", Destination("::1", 8443, b"", True)),
+        (b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n", None),
+        (b"GET https://a.example/ HTTP/1.1\r\n\r\n", None),
+        (b"CONNECT a.example:99999 HTTP/1.1\r\n\r\n", None),
+        (b"CONNECT a.example:x HTTP/1.1\r\n\r\n", None),
+        (b"\x00\xff\r\n\r\n", None),
+        (b"", None),
+    ],
+)
+def test_where_a_request_goes(head: bytes, wanted: Destination | None) -> None:
+    assert read_request(head) == wanted
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "port", "line"),
+    [
+        (b"http://a.example", "a.example", 80, b"GET / HTTP/1.1"),
+        (b"http://a.example:81/p?q=http://b/", "a.example", 81, b"GET /p?q=http://b/ HTTP/1.1"),
+        (b"http://listed.example@evil.example/", "evil.example", 80, b"GET / HTTP/1.1"),
+    ],
+)
+def test_a_plain_request_asks_the_host_for_its_own_pages(target: bytes, host: str, port: int, line: bytes) -> None:
+    found = read_request(b"GET " + target + b" HTTP/1.1\r\nHost: other.example\r\nA: 1\r\nProxy-B: 2\r\n\r\nbody")
+    assert found is not None and (found.host, found.port) == (host, port)
+    asked = f"\r\nHost: {host}:{port}\r\nConnection: close\r\nA: 1\r\n\r\nbody"
+    assert found.first_bytes == line + asked.encode()
