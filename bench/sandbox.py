@@ -14,7 +14,8 @@ from pathlib import Path
 from statistics import median
 
 from teamcli.tools.command_host import CommandHost
-from teamcli.tools.sandbox import Sandbox, Wanted
+from teamcli.tools.sandbox import Sandbox
+from teamcli.tools.sandbox_plan import Wanted
 
 TIMES = 100
 STARTS = 5

@@ -296,7 +296,8 @@ def open_host(
         return plain_host(settings, owns_process)
 
     def make_sandbox() -> Confiner:
-        from teamcli.tools.sandbox import Sandbox, Wanted
+        from teamcli.tools.sandbox import Sandbox
+        from teamcli.tools.sandbox_plan import Wanted
 
         network, places = settings.sandbox_network, (settings.sandbox_writable, settings.sandbox_closed)
         return Sandbox(Wanted((workspace.root, *workspace.extra), place.home.parent, network, *places, is_trial))

@@ -24,12 +24,13 @@ from teamcli.agent.events import Event, Outcome, PermissionDenied, TurnEnded
 from teamcli.agent.permissions import Mode
 from teamcli.app import Place, look_around, open_session, untrusted_notes
 from teamcli.embedding import Embedding
-from teamcli.environment import ENDPOINT, KEY_VARIABLES
+from teamcli.environment import ENDPOINT, KEY_VARIABLES, secret_values
 from teamcli.errors import ConfigError, UsageError
 from teamcli.library.asker import Ask, Asker
 from teamcli.library.turn import LEAVING_SECONDS, Turn
 from teamcli.llm.own_model import model_factory
 from teamcli.llm.types import LLM, Usage
+from teamcli.masking import hide
 from teamcli.options import Options
 from teamcli.session import Session as Running
 from teamcli.state import lock_holder
@@ -384,6 +385,7 @@ def _place(directory: str | os.PathLike[str], trust: bool, api_key: str, base_ur
         for name in KEY_VARIABLES:
             variables.pop(name, None)
         variables[KEY_VARIABLES[0]] = api_key
+        hide(secret_values(variables))
     if base_url:
         variables[ENDPOINT] = base_url
     return place._replace(environment=place.environment._replace(variables=variables))

@@ -289,6 +289,17 @@ class TestCalls:
         assert list(listening)[-1].outcome is Outcome.INTERRUPTED
 
 
+def test_a_key_that_the_program_gave_is_masked_as_one_from_the_environment(opened: Open, place: Path) -> None:
+    def leak() -> str:
+        """Say too much."""
+        return "it is test-key-0123456789"
+
+    with FakeAPI([uses("leak"), answer("done")]) as api:
+        assert opened(api, tools=[leak], allowed_tools=["leak"]).run("go").outcome is Outcome.DONE
+    assert [block["content"] for block in tool_results(api.requests[1])] == ["it is [the API key]"]
+    assert "test-key" not in (place / ".team/transcripts/lead.jsonl").read_text()
+
+
 class TestPermissions:
     def run_with(self, opened: Open, **options: Any) -> str:
         model = scripted(lead=[said("", call("count_words", path="a")), "over"])

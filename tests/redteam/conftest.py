@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from teamcli.tools.command_host import CommandHost
-from teamcli.tools.sandbox import Sandbox, Wanted
+from teamcli.tools.sandbox import Sandbox
+from teamcli.tools.sandbox_plan import Wanted
 from tests.tools.shell import Shell
 
 SECRET = "the-secret-of-the-user"

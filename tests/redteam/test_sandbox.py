@@ -19,7 +19,8 @@ import pytest
 from teamcli.errors import Cancelled, ToolError
 from teamcli.tools import command_host, running_command
 from teamcli.tools.command_host import CommandHost
-from teamcli.tools.sandbox import Plan, Sandbox, Wanted
+from teamcli.tools.sandbox import Sandbox
+from teamcli.tools.sandbox_plan import Plan, Wanted
 from tests.redteam.conftest import SECRET, Attacker, attack, confined_shell, furnish, need_sandbox
 from tests.support.fake_api import FakeAPI, text, tool, tool_results
 from tests.support.program import Program

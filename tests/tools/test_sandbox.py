@@ -17,7 +17,9 @@ import pytest
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled
-from teamcli.tools.sandbox import Private, Wanted, explain, make_plan, shared_repository
+from teamcli.tools.sandbox import explain
+from teamcli.tools.sandbox_git import shared_repository
+from teamcli.tools.sandbox_plan import Private, Wanted, make_plan
 from tests.redteam.conftest import confined_shell, need_sandbox
 from tests.support.fake_api import FakeAPI, text, tool, tool_results
 from tests.support.program import Program

@@ -1,0 +1,57 @@
+"""The repositories of a workspace, and what in them makes git run something: closed to the hands of commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from teamcli.tools.sandbox_paths import directories_in, exists, is_directory, is_link, real_path
+
+_MOST_DIRECTORIES = 1000
+"""Looked at for repositories inside the workspace."""
+
+
+def repositories_in(root: Path) -> list[Path]:
+    """`.git` of the workspace, and of directories up to two levels down."""
+    found, looked_at, level = [], 0, [root]
+    for _ in range(3):
+        found += [path / ".git" for path in level if is_directory(path / ".git") and not is_link(path / ".git")]
+        level = [entry for path in level for entry in directories_in(path)][: _MOST_DIRECTORIES - looked_at]
+        looked_at += len(level)
+    return found
+
+
+def guarded_in(repository: Path) -> Iterator[Path]:
+    """What makes git run something when the user calls it."""
+    parts = [repository / name for name in ("hooks", "config", "config.worktree")]
+    if any(is_link(part) for part in parts):  # a link can be replaced: guard what it stands in
+        yield repository
+        return
+    yield from (part for part in parts if exists(part))
+    for module in _modules(repository / "modules"):
+        yield from guarded_in(module)
+
+
+def _modules(directory: Path) -> Iterator[Path]:
+    """Repositories of submodules; a name may have slashes."""
+    for entry in directories_in(directory):
+        if exists(entry / "HEAD"):
+            yield entry
+        else:
+            yield from _modules(entry)
+
+
+def shared_repository(root: Path) -> Path | None:
+    """The repository behind a git worktree, where it acknowledges `root`: else any text could open any directory."""
+    try:
+        kept = real_path(root / _text_of(root / ".git").removeprefix("gitdir:").strip())
+        shared = real_path(kept / _text_of(kept / "commondir").strip())
+        is_known = real_path(Path(_text_of(kept / "gitdir").strip())) == root / ".git"
+    except OSError:
+        return None
+    return shared if is_known and kept.parent == shared / "worktrees" else None
+
+
+def _text_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return file.read(4096).decode("utf-8", "surrogateescape")
