@@ -169,6 +169,11 @@ _STEERING = (
 )
 """Variables that decide what later commands run. (These patterns are compiled when they are first used.)"""
 _HOLDING = r"(?:PS4|PROMPT_COMMAND|BASH_ENV|ENV|BASH_FUNC_.*|BASH_(?:ALIASES|CMDS)\b.*)\+?="
+_NAMING_COMMANDS = (
+    r"(?:\w*PAGER|\w*EDITOR|VISUAL|\w*BROWSER|\w*_COMMAND|SHELL|MAKEFLAGS|GIT_SSH|\w*ASKPASS|GIT_EXTERNAL_DIFF|"
+    r"GIT_CONFIG_VALUE_\d+|LESSOPEN|LESSCLOSE)\+?="
+)
+"""Variables whose value is a command line; that of most others is a path."""
 _AWK = names("awk gawk mawk nawk busybox-awk")
 _RUNNING_AWK = r"\bsystem\s*\(|\||\bgetline\b|@|[>]\s*[\"(]"
 _SED_ADDRESS = r"(?:\d+|\$|/(?:[^/\\\n]|\\.)*/I?)?"
@@ -234,7 +239,7 @@ def runs_of_variable(assignment: Word) -> Iterator[Run]:
     """What may run because a variable is set: `PS4`, `BASH_ENV`, a pager, a function for the next shell."""
     if re.match(_HOLDING, assignment.value):
         yield Unknown(f"{steering_variable(assignment)} holds what a shell runs")
-    if steering_variable(assignment):
+    if re.match(_NAMING_COMMANDS, assignment.value):
         yield Guess(line=assignment.value.partition("=")[2].removeprefix("!"))
 
 
@@ -390,7 +395,7 @@ def _suffixes(name: str, words: Words) -> Iterator[Run]:
     starts = [i for i in range(1, len(words)) if not words[i].value.startswith("-")]
     yield from (Guess(SimpleCommand(words[start:])) for start in starts[:_MOST_SUFFIXES])
     lines = [word.value for word in words[1:] if re.search(r"\s", word.value)]
-    yield from (Guess(line=line) for line in lines[:_MOST_SUFFIXES])
+    yield from (Guess(line=line, is_text=True) for line in lines[:_MOST_SUFFIXES])
 
 
 def _of_line_options(name: str, words: Words) -> Iterator[Run]:

@@ -71,7 +71,7 @@ def _of_config(setting: Word) -> Iterator[Run]:
     key, _, value = setting.value.partition("=")
     if not re.fullmatch(_HARMLESS_KEYS, key):
         yield Unknown(f"`git -c {key}` may name a command", anything=not setting.is_static)
-        yield Guess(line=value.removeprefix("!"))
+        yield Line(Word(value[1:])) if value.startswith("!") else Guess(line=value)
     if key.lower().startswith("alias.") and not value.startswith("!"):
         yield Guess(line=f"git {value}")
 

@@ -23,6 +23,8 @@ class Guess(NamedTuple):
 
     command: SimpleCommand | None = None
     line: str = ""
+    is_text: bool = False
+    """The line may as well be no command line at all, so that it says nothing where it cannot be read."""
 
 
 class Unknown(NamedTuple):
