@@ -125,18 +125,23 @@ _RUNNING_OPTIONS = {
     **dict.fromkeys(names("less more most"), "+"),
 }
 """Options with which these programs run a command, or read what to do from a file."""
+_OLD_STYLE = names("tar gtar bsdtar")
+"""Their first word is options even without a dash."""
 _RUNNING_OPTIONS["gmake"] = _RUNNING_OPTIONS["make"]
 _RUNNING_OPTIONS["gtar"] = _RUNNING_OPTIONS["bsdtar"] = _RUNNING_OPTIONS["tar"]
 
 _LOOSE = names(
     "setpriv numactl cgexec firejail proot bwrap valgrind gdb lldb perf rlwrap dbus-run-session hyperfine entr uv uvx "
     "poetry pipenv pdm rye npx bunx chpst softlimit s6-setuidgid catchsegv faketime eatmydata "
-    " ld.so ld-linux-x86-64.so.2 ld-linux-aarch64.so.1"
+    "daemonize start-stop-daemon runcon sg trickle proxychains proxychains4 tsocks gosu setuidgid dumb-init tini rr "
+    "expect tmux screen xterm ld.so ld-linux-x86-64.so.2 ld-linux-aarch64.so.1"
 )
 """These run a command that stands somewhere in their words; where, only they know."""
 _MOST_SUFFIXES = 6
 
-_SHELLS = names("sh bash zsh dash ksh mksh ash fish rbash")
+_OTHER_SHELLS = names("zsh fish csh tcsh nu xonsh pwsh elvish")
+"""Their lines are read as those of bash, and never trusted: `=ls`, `(ls)` and `begin` mean something to them."""
+_SHELLS = names("sh bash dash ksh mksh ash rbash") | _OTHER_SHELLS
 _SHELL_LONG_VALUED = names("--rcfile --init-file")
 _SHELL_LINES = r"(?s)--(?:command|init-command)=(.*)"
 _JOINING = {
@@ -164,8 +169,13 @@ _STEERING = (
 )
 """Variables that decide what later commands run. (These patterns are compiled when they are first used.)"""
 _HOLDING = r"(?:PS4|PROMPT_COMMAND|BASH_ENV|ENV|BASH_FUNC_.*|BASH_(?:ALIASES|CMDS)\b.*)\+?="
+_NAMING_COMMANDS = (
+    r"(?:\w*PAGER|\w*EDITOR|VISUAL|\w*BROWSER|\w*_COMMAND|SHELL|MAKEFLAGS|GIT_SSH|\w*ASKPASS|GIT_EXTERNAL_DIFF|"
+    r"GIT_CONFIG_VALUE_\d+|LESSOPEN|LESSCLOSE)\+?="
+)
+"""Variables whose value is a command line; that of most others is a path."""
 _AWK = names("awk gawk mawk nawk busybox-awk")
-_RUNNING_AWK = r"\bsystem\s*\(|\||\bgetline\b|@load|@include|[>]\s*[\"(]"
+_RUNNING_AWK = r"\bsystem\s*\(|\||\bgetline\b|@|[>]\s*[\"(]"
 _SED_ADDRESS = r"(?:\d+|\$|/(?:[^/\\\n]|\\.)*/I?)?"
 _SED_TEXT = r"(?:(?!\1)(?:[^\\\n]|\\.))*"
 _PLAIN_SED = (
@@ -229,8 +239,8 @@ def runs_of_variable(assignment: Word) -> Iterator[Run]:
     """What may run because a variable is set: `PS4`, `BASH_ENV`, a pager, a function for the next shell."""
     if re.match(_HOLDING, assignment.value):
         yield Unknown(f"{steering_variable(assignment)} holds what a shell runs")
-    if steering_variable(assignment):
-        yield Guess(line=assignment.value.partition("=")[2])
+    if re.match(_NAMING_COMMANDS, assignment.value):
+        yield Guess(line=assignment.value.partition("=")[2].removeprefix("!"))
 
 
 def _of_wrapper(name: str, words: Words, wrapper: Wrapper) -> Iterator[Run]:
@@ -309,6 +319,8 @@ def _after_time_keyword(words: Words) -> Words:
 
 
 def _of_shell(name: str, words: Words) -> Iterator[Run]:
+    if name in _OTHER_SHELLS and len(words) > 1:
+        yield Unknown(f"`{name}` reads its lines in a way of its own")
     position, takes_string, reads_input = 1, False, False
     while position < len(words) and re.match(r"[-+](?!-?\Z)", words[position].value):
         option = words[position].value
@@ -356,6 +368,9 @@ def joined(words: Words) -> Word:
 
 def _of_find(name: str, words: Words) -> Iterator[Run]:
     yield from _after_each(words, _FIND_ACTIONS if name == "find" else _FD_ACTIONS)
+    for position, word in enumerate(words[1:], 1):
+        if name != "find" and word.value not in _FD_ACTIONS and re.match(r"--exec|-[A-Za-z]*[xX]", word.value):
+            yield from _either_reading(name, words, [position])
     if name == "find" and any(word.value in _FIND_CHANGES or may_be_option(word) for word in words[1:]):
         yield Unknown("`find` may do more than look", anything=any(map(may_be_option, words[1:])))
 
@@ -379,6 +394,8 @@ def _ends_action(words: Words, position: int) -> bool:
 def _suffixes(name: str, words: Words) -> Iterator[Run]:
     starts = [i for i in range(1, len(words)) if not words[i].value.startswith("-")]
     yield from (Guess(SimpleCommand(words[start:])) for start in starts[:_MOST_SUFFIXES])
+    lines = [word.value for word in words[1:] if re.search(r"\s", word.value)]
+    yield from (Guess(line=line, is_text=True) for line in lines[:_MOST_SUFFIXES])
 
 
 def _of_line_options(name: str, words: Words) -> Iterator[Run]:
@@ -386,6 +403,8 @@ def _of_line_options(name: str, words: Words) -> Iterator[Run]:
     yield from map(Line, options.lines)
     if options.unknown:
         yield from _either_reading(name, words, options.unknown)
+    if name == "script" and len(words) > options.end + 1:  # elsewhere it takes a command behind the file
+        yield Runs(SimpleCommand(tuple(word for word in words[options.end + 1 :] if word.value != "--")))
     # GNU programs read options behind operands, too
     later = read_options(words, _LINE_OPTIONS[name], options.end + 1) if options.end < len(words) else Options(0)
     yield from map(Line, later.lines)
@@ -398,7 +417,8 @@ def _of_running_options(name: str, words: Words) -> Iterator[Run]:
             return
         if may_be_option(word):
             yield Unknown(f"`{word.source}` may turn out to be an option with which `{name}` runs a command")
-        if not _is_risky(word.value, risky) and not (name in ("make", "gmake") and _is_risky_variable(word)):
+        text = f"-{word.value}" if position == 1 and name in _OLD_STYLE and word.value.isalpha() else word.value
+        if not _is_risky(text, risky) and not (name in ("make", "gmake") and _is_risky_variable(word)):
             continue
         yield Unknown(f"`{name}` may run a command by its option {word.value}", anything=False)
         following = words[position + 1].value if position + 1 < len(words) else ""
@@ -426,7 +446,7 @@ def _of_awk(name: str, words: Words) -> Iterator[Run]:
 
 def _of_sed(name: str, words: Words) -> Iterator[Run]:
     """A script is one of the well-known kinds, or it may hold the command `e`."""
-    scripts = [word for before, word in pairwise(words) if before.value in ("-e", "--expression")]
+    scripts = [word for before, word in pairwise(words) if re.fullmatch(r"-[a-zA-Z]*e|--exp\w*", before.value)]
     operands = [word for word in words[1:] if not word.value.startswith("-") or not word.is_static]
     scripts = scripts or operands[:1]
     attached = [word for word in words[1:] if re.match(r"--(e|f)|-[a-zA-Z]*[ef].|-[a-zA-Z]*f$", word.value)]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from teamcli.agent.program_options import Words, read_options
-from teamcli.agent.runs import Guess, Line, Run, Runs, Unknown, may_be_option
+from teamcli.agent.runs import Guess, Line, Run, Runs, Unknown, is_one_word, may_be_option
 from teamcli.agent.shell_words import SimpleCommand, Word, names
 
 _GLOBAL = (
@@ -40,14 +40,14 @@ _RUNNING = {
     "send-email": "--sendmail-cmd --smtp-server --to-cmd --cc-cmd",
 }
 """Options of subcommands with which they run a command."""
-_RUNNERS = names("filter-branch daemon shell upload-pack receive-pack help web--browse instaweb")
+_RUNNERS = names("filter-branch for-each-repo daemon shell upload-pack receive-pack help web--browse instaweb")
 
 
 def runs_of_git(words: Words) -> Iterator[Run]:
     options = read_options(words, _GLOBAL)
     for name, value in options.values:
         yield from _of_global_option(name, value)
-    if options.unknown or any(may_be_option(word) for word in words[1 : options.end]):
+    if options.unknown or not all(map(is_one_word, words[1 : options.end])):
         yield Unknown("`git` has an option that is not known")
     rest = words[options.end :]
     if not rest:
@@ -59,8 +59,10 @@ def runs_of_git(words: Words) -> Iterator[Run]:
 
 
 def _of_global_option(name: str, value: Word) -> Iterator[Run]:
-    if name in ("c", "config-env"):
+    if name == "c":
         yield from _of_config(value)
+    elif name == "config-env":
+        yield Unknown("`git --config-env` may name a command")
     elif name == "exec-path":
         yield Unknown("`git --exec-path` names other programs")
 
@@ -69,7 +71,7 @@ def _of_config(setting: Word) -> Iterator[Run]:
     key, _, value = setting.value.partition("=")
     if not re.fullmatch(_HARMLESS_KEYS, key):
         yield Unknown(f"`git -c {key}` may name a command", anything=not setting.is_static)
-        yield Guess(line=value.removeprefix("!"))
+        yield Line(Word(value[1:])) if value.startswith("!") else Guess(line=value)
     if key.lower().startswith("alias.") and not value.startswith("!"):
         yield Guess(line=f"git {value}")
 
@@ -85,7 +87,7 @@ def _of_subcommand(name: str, words: Words) -> Iterator[Run]:
     elif name == "config":
         yield from _of_changed_config(arguments)
     elif name in _RUNNERS:
-        yield Unknown(f"`git {name}` may run a command", anything=False, text=" ".join(w.value for w in arguments))
+        yield Unknown(f"`git {name}` may run a command", text=" ".join(word.value for word in arguments))
     yield from _of_running_options(name, arguments)
     if any(re.match(r"ext::", word.value) for word in arguments):
         yield Unknown("`ext::` is an address that runs a command", text=" ".join(w.value for w in arguments))
@@ -119,4 +121,4 @@ def _is_risky(text: str, risky: list[str]) -> bool:
     name = text.partition("=")[0]
     if name.startswith("--"):
         return len(name) > 3 and any(option.startswith(name) for option in risky)
-    return any(len(option) == 2 and text.startswith(option) for option in risky)
+    return text.startswith("-") and any(len(option) == 2 and option[1] in text for option in risky)

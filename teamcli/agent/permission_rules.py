@@ -30,6 +30,7 @@ _INSIDE = re.compile(r"""[^()'"\\]+|\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL
 _PLAIN_PATH = re.compile(r"[\w./@+][\w./@+ -]*")
 _KNOWN_DIRECTORY = re.compile(r"~[\w.-]*/[^$`*?\[{]+|\"[^\"@`(]*\"")
 """The name behind the last slash is what it seems: nothing before it can become a word of its own."""
+_IN_QUOTES = re.compile(r'"[^"@*]*"')
 _PLAIN_NAME = re.compile(r"[\w.+-]+")
 _WITHOUT_VALUE = names("-p -P --paginate --no-pager --bare --no-optional-locks --verbose -v --debug -q --quiet")
 _GLOB_TOKEN = re.compile(r"\\.|\[[!^]?\]?[^\]/]*\]|\*+|\?|.", re.DOTALL)
@@ -289,9 +290,11 @@ def _without_options(words: tuple[Word, ...], prefix: tuple[Word, ...]) -> tuple
     wanted = prefix[1] if len(prefix) > 1 else None
     if wanted is None or len(words) < 2 or wanted.value.startswith("-") or not words[1].value.startswith("-"):
         return words
+    if words[0].value == "git":
+        return words  # its options are known: `git_commands` reads them
     is_option = True
     for position, word in enumerate(words[1:], 1):
-        if word.value == wanted.value or not word.is_static:
+        if word.value == wanted.value or not (word.is_static or (is_option and _IN_QUOTES.fullmatch(word.source))):
             return (words[0], *words[position:])
         if not word.value.startswith("-") and not is_option:
             return words  # a second word that is neither an option nor the value of one: another subcommand

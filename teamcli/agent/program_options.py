@@ -21,10 +21,10 @@ class OptionTable(NamedTuple):
     short: dict[str, str]
     long: dict[str, str]
 
-    def long_kind(self, name: str) -> str | None:
+    def long_name(self, name: str) -> str | None:
         """GNU programs take any beginning of a long option that fits only one."""
-        fitting = {kind for known, kind in self.long.items() if known.startswith(name)}
-        return self.long[name] if name in self.long else fitting.pop() if len(fitting) == 1 else None
+        fitting = [name] if name in self.long else [known for known in self.long if known.startswith(name)]
+        return fitting[0] if len(fitting) == 1 else None
 
 
 @cache
@@ -86,11 +86,9 @@ def _read_option(word: Word, table: OptionTable) -> tuple[str, str, Word | None]
     if text == "-" or (text[1:].isdecimal() and "#" in table.short):
         return FLAG, text, None
     if text.startswith("--"):
-        name, equals, value = text[2:].partition("=")
-        kind = table.long_kind(name)
-        if kind is None:
-            return None
-        return kind, name, _part(word, value) if equals else None
+        written, equals, value = text[2:].partition("=")
+        name = table.long_name(written)
+        return (table.long[name], name, _part(word, value) if equals else None) if name else None
     for position, letter in enumerate(text[1:], 2):
         kind = table.short.get(letter)
         if kind is None:

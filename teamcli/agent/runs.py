@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from teamcli.agent.shell_words import SimpleCommand, Word
@@ -22,6 +23,8 @@ class Guess(NamedTuple):
 
     command: SimpleCommand | None = None
     line: str = ""
+    is_text: bool = False
+    """The line may as well be no command line at all, so that it says nothing where it cannot be read."""
 
 
 class Unknown(NamedTuple):
@@ -41,6 +44,11 @@ Run = Runs | Line | Guess | Unknown
 
 def known_only_when_it_runs(name: str) -> str:
     return f"what `{name}` runs is known only when it runs"
+
+
+def is_one_word(word: Word) -> bool:
+    """It stays one word, whatever its expansion turns out to be."""
+    return word.is_static or re.fullmatch(r'"[^"@*]*"', word.source) is not None
 
 
 def is_open_word(word: Word) -> bool:

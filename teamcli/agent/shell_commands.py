@@ -93,11 +93,15 @@ class _Found:
         if len(self.guesses) < _MOST_GUESSES:
             self.guesses.append(command)
             self.guess_inner(command, depth)
+        else:  # nobody gets through by making many
+            self.object_to("there is too much that it may run", is_anything=True)
 
     def guess_inner(self, command: SimpleCommand, depth: int) -> None:
         inner = _Found([], guesses=self.guesses)
         if depth <= _MAX_DEPTH:
             inner.add_inner(command, depth + _GUESS_DEPTH)
+        elif any(True for _ in runs_of(program_name(command), command.words)):
+            self.guesses.append(ANYTHING)
         self.guesses += inner.commands
         self.has_fork_bomb = self.has_fork_bomb or inner.has_fork_bomb
 
@@ -108,20 +112,23 @@ class _Found:
                     self._add_command(command, depth)
             case Line(line):
                 self._add_line(line, name, depth)
-            case Guess(command, line):
-                self._add_guess(command, line, depth)
+            case Guess(command, line, is_text):
+                if command is not None:
+                    self.guess(command, depth)
+                if line:
+                    self._guess_line(line, is_text, depth)
             case Unknown(why, reads_input, anything, text, evaluates):
                 self.object_to(why, anything)
                 self.reads_input = self.reads_input or reads_input
                 self.evaluates = self.evaluates or evaluates
                 self.guesses += guess_commands(text)
 
-    def _add_guess(self, command: SimpleCommand | None, line: str, depth: int) -> None:
-        if command is not None:
-            self.guess(command, depth)
-        if line and depth <= _MAX_DEPTH and len(self.guesses) < _MOST_GUESSES:
-            script = _read(line, depth + _GUESS_DEPTH)
-            self.guesses += (*script.commands, *(guess for guess in script.guesses if guess is not ANYTHING))
+    def _guess_line(self, line: str, is_text: bool, depth: int) -> None:
+        if depth > _MAX_DEPTH or len(self.guesses) >= _MOST_GUESSES:
+            self.object_to("there is too much that it may run", is_anything=True)
+            return
+        script = _read(line, depth + _GUESS_DEPTH)
+        self.guesses += (*script.commands, *(each for each in script.guesses if each is not ANYTHING or not is_text))
 
     def _add_command(self, command: SimpleCommand, depth: int) -> None:
         self.commands.append(command)

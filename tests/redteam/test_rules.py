@@ -134,6 +134,9 @@ DISGUISED = {
     "text that is evaluated": "X='a[$(zap)]'; echo $((X))",
     "text that is evaluated by a test": "X='a[$(zap)]'; [[ X -eq 0 ]]",
     "text that is evaluated as a subscript": "X='a[$(zap)]'; Y[X]=1",
+    "behind a flood of guesses": "uv run a b; " * 300 + "git -C . push",
+    "behind a flood of commands": "ls; " * 3000 + "zap",
+    "an encoded line in an alias of git": "git -c alias.x='!echo emFw | base64 -d | sh' x",
     "a line that cannot be parsed": "if zap",
     "a line that cannot be parsed, with the rest in quotes": "zap 'a",
 }

@@ -66,6 +66,18 @@ ATTACKS = {
     "bash that reads a pipe": "echo zap | bash",
     "bash that reads what was encoded": "echo emFwCg== | base64 -d | sh",
     "bash with a start-up file": "bash --rcfile <(echo zap) -i",
+    "zsh, which has its own ways": "zsh -c '=zap x'",
+    "script as elsewhere": "script -q /dev/null zap",
+    "fd in a bundle": "fd -Hx zap",
+    "fd with a value": "fd . --exec=zap",
+    "xargs with a shortened option": "echo zap | xargs --rep=% sh -c %",
+    "git alias from the environment": "V='!zap' git --config-env=alias.x=V x",
+    "git alias from variables": "GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=alias.x GIT_CONFIG_VALUE_0='!zap' git x",
+    "git rebase in a bundle": "git rebase -ix 'zap x' HEAD",
+    "tar in the old style": "tar cIf zap a.tar x",
+    "tmux": "tmux new-session -d 'zap x'",
+    "sed with two scripts": "sed -e p -ne '1e zap' f",
+    "awk by an indirect call": 'awk \'BEGIN{f="system"; @f("zap")}\'',
     "fish": "fish --command='zap x'",
     "ten shells": "bash -c \"bash -c 'bash -c zap'\"",
     "too many shells": "env " * 30 + "zap",
@@ -116,7 +128,14 @@ ATTACKS = {
     "sed": "sed 's/a/zap/e' f",
     "make": "make --eval='x:;zap'",
 }
-ONLY_ASKED_ABOUT = {"awk", "sed", "make", "strace that writes to a command"}
+ONLY_ASKED_ABOUT = {
+    "awk",
+    "awk by an indirect call",
+    "sed",
+    "sed with two scripts",
+    "make",
+    "strace that writes to a command",
+}
 """The program that these run stands in a language of their own: no rule allows them, and in bypassPermissions nobody
 sees it. `docs/permissions.md` says so."""
 
