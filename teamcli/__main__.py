@@ -1,9 +1,27 @@
 """`python -m teamcli` and the `teamcli` command."""
 
-import contextlib
-import gc
 import os
 import sys
+
+
+def _leave_out_current_directory() -> None:
+    """`python -m` looks for modules there first, where a cloned repository could bring a `json.py` of its own.
+
+    Called before anything else is loaded, and uses nothing else: `pathlib` might be such a one.
+    """
+    try:
+        here = os.getcwd()  # noqa: PTH109
+    except OSError:  # it is gone, and nothing in it can be loaded
+        return
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+    if not sys.flags.safe_path and sys.path[0] in ("", here) and here != ours:
+        del sys.path[0]
+
+
+_leave_out_current_directory()
+
+import contextlib  # noqa: E402
+import gc  # noqa: E402
 
 
 def main() -> int:

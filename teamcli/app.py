@@ -70,6 +70,7 @@ from teamcli.ui import headless
 from teamcli.workspace import Workspace
 
 MAX_DIRECTORIES = 1000
+HOOKS_LISTED = 5
 NO_KEY = (
     "No API key: a small embedded model is on, which follows plain words such as `run ls`."
     " For a real one set ANTHROPIC_API_KEY, in the environment or in .env."
@@ -172,8 +173,10 @@ def look_around(directory: Path, home: Path | None = None, trusted: Trusted | No
 
 def _hooks_offer(path: Path, hooks: Json, trusted: Trusted) -> str:
     changed = ", new or changed since you trusted this directory" if trusted.config else ""
-    commands = "; ".join(f"`{one_line(command, 100)}`" for command in hooked_commands(hooks))
-    return one_line(f"hooks in .team/{path.name}{changed}, which run commands by themselves: {commands}", 400)
+    commands = list(dict.fromkeys(hooked_commands(hooks)))
+    shown = "; ".join(f"`{one_line(command)}`" for command in commands[:HOOKS_LISTED])
+    more = f" and {len(commands) - HOOKS_LISTED} more" if len(commands) > HOOKS_LISTED else ""
+    return f"hooks in .team/{path.name}{changed}, which run commands by themselves: {shown}{more}"
 
 
 def _brings(directory: Path, suffix: str = "") -> bool:

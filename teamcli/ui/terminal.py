@@ -370,7 +370,9 @@ def above_the_prompt() -> Iterator[TextIO]:
 def ask_trust(directory: Path, offers: tuple[str, ...]) -> bool:
     """Whether to use what a directory brings along; asked once, before anything of it is used."""
     print(
-        f"{one_line(str(directory), 400)} brings along:", *(f"  - {one_line(offer, 500)}" for offer in offers), sep="\n"
+        f"{one_line(str(directory), 400)} brings along:",
+        *(f"  - {one_line(offer, 1500)}" for offer in offers),
+        sep="\n",
     )
     try:
         answer = input("Trust it? Without, teamcli goes on and leaves these unused. [y/N] ")

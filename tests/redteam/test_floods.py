@@ -40,7 +40,7 @@ from tests.support.fake_api import FakeAPI, text, tool
 from tests.support.program import Program, Ran
 from tests.support.team_script import TeamScript
 from tests.support.waiting import wait_until
-from tests.tools.shell import Shell
+from tests.tools.shell import Shell, needs_proc
 
 BYPASS = ("--permission-mode", "bypassPermissions")
 ADDRESS_SPACE_KB = 3_000_000
@@ -410,6 +410,7 @@ def test_standard_input_without_end_is_refused(program: Program) -> None:
     assert process.returncode == 2 and f"more than {LARGEST_STDIN:,} bytes".encode() in err
 
 
+@needs_proc
 def test_processes_that_multiply_are_all_gone_afterwards(tmp_path: Path) -> None:
     """Bounded, so that the test itself does no harm: 255 processes, each of which would go on for minutes."""
     mark = f"{time.time_ns()}"

@@ -34,6 +34,7 @@ from tests.support.answers import Part, answer, result_text, status, thinking, t
 from tests.support.fake_api import FakeAPI, text, tool
 from tests.support.program import Program
 from tests.support.team_script import TeamScript
+from tests.tools.shell import needs_proc
 
 KEY = 'sk-ant-api03-R3d"Team\\+/=%Qx7Zk9Lm2Vn5Bp8'
 DOTENV_KEY = "sk-dotenv-only-4Hd8Sj2Kq6Wn0"
@@ -427,6 +428,7 @@ def test_what_others_may_write_vouches_for_nothing(program: Program) -> None:
     assert ran.code == 2 and "trust.json can be changed by other users" in ran.err and ran.err.count("\n") == 1
 
 
+@needs_proc
 def test_no_process_is_started_with_the_key_in_its_arguments(program: Program) -> None:
     look = "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; done 2>/dev/null | grep -c 'R3[d]\"Team'; true"
     with FakeAPI([tool("bash", command=look), text("x")]) as api:
