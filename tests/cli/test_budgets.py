@@ -209,24 +209,20 @@ class TestTheLead:
 
 class TestRunaways:
     def test_endless_wake_ups_stop_at_the_limit(self, program: Program) -> None:
-        """Two teammates that answer each other for ever."""
+        """A lead and a teammate that answer each other for ever."""
         program.settings(limits={"wakes": 5})
 
-        def chat(other: str) -> Any:
-            def say(request: dict[str, Any], number: int) -> Any:
-                return tool("send_message", to=other, content=f"ping {number}") if number % 2 == 0 else text("well")
+        def lead(request: dict[str, Any], number: int) -> Any:
+            if 'from="alice" type="result"' in said_by_user(request):
+                return tool("send_message", to="alice", content="and?")
+            return text("well") if number else spawn("alice")
 
-            return say
-
-        hire = [spawn("alice"), spawn("bob")]
-        lead = lambda request, number: text("heard") if number else answer(*hire)  # noqa: E731 - shorter than its name
-        script = TeamScript(lead=lead, alice=chat("bob"), bob=chat("alice"))
+        script = TeamScript(lead=lead, alice=lambda request, number: text("nothing"))
         ran = run(program, script)
-        assert "Other agents have woken it 5 times in a row" in ran.err
-        paused = [name for name in ("alice", "bob") if member(program, name)["paused"]]
-        assert paused and all(len(script.requests[name]) < 20 for name in ("alice", "bob"))
-        out = type_lines(program, TeamScript(alice=chat("bob"), bob=chat("alice"), lead=lead), f"/resume {paused[0]}")
-        assert f"'{paused[0]}' goes on" in out
+        assert "alice: Other agents have woken it 5 times in a row" in ran.err
+        assert len(script.requests["alice"]) == 6 and member(program)["paused"]
+        later = TeamScript(lead=lambda request, number: text("well"), alice=[text("nothing")])
+        assert "'alice' goes on" in type_lines(program, later, "/resume alice", "/wait")
 
     def test_endless_hiring_stops_at_the_limit(self, program: Program) -> None:
         program.settings(limits={"teammates": 3})
@@ -235,8 +231,8 @@ class TestRunaways:
             lead=[answer(*hire), text("hired"), text("end")], **{f"mate{n}": [text("done")] for n in range(3)}
         )
         run(program, script)
-        *_, last = tool_results(script.requests["lead"][1])
-        assert last["is_error"] and "there are 3 teammates, and `limits.teammates` allows no more" in last["content"]
+        (refused,) = [each for each in tool_results(script.requests["lead"][1]) if each.get("is_error")]
+        assert "there are 3 teammates, and `limits.teammates` allows no more" in refused["content"]
 
     def test_endless_sub_agents_stop_at_the_limit(self, program: Program) -> None:
         program.settings(limits={"subagents": 2})
@@ -249,8 +245,8 @@ class TestRunaways:
         with FakeAPI(script) as api:
             program.url = api.url
             program.run("-p", "go", *BYPASS)
-        *_, last = tool_results(script.requests["lead"][1])
-        assert last["is_error"] and "`limits.subagents` allows no more" in last["content"]
+        (refused,) = [each for each in tool_results(script.requests["lead"][1]) if each.get("is_error")]
+        assert "`limits.subagents` allows no more" in refused["content"]
 
     def test_endless_calls_of_a_sub_agent_stop_at_its_budget(self, program: Program) -> None:
         program.settings(prices=PRICES, budgets={"subagent": {"usd": 2}})
