@@ -86,6 +86,8 @@ class StatusBoard:
         """Take note of an event; false where it changes nothing that is shown."""
         if isinstance(event, events.StatusChanged) and event.status in _GONE:
             return self._agents.pop(event.agent, None) is not None
+        if event.agent not in self._agents and not isinstance(event, events.StatusChanged | events.TurnStarted):
+            return False  # mail of the user's, or of somebody outside
         state = self._agents.setdefault(event.agent, AgentState(event.agent))
         match event:
             case events.TextArrived() | events.ThinkingArrived() | events.CallStarted():

@@ -67,6 +67,12 @@ def test_a_teammate_without_progress_is_shown_as_stuck_until_it_goes_on() -> Non
     assert "stuck" not in text(shown.agent_line(120, now=121.0))
 
 
+def test_who_only_writes_is_no_agent() -> None:
+    shown = board(events.MailSent("user", "alice", "message", "hi", {}), events.Notice("sa-1", "too late"))
+    assert text(shown.agent_line(120, now=0.0)) == "○ lead │ ○ alice │ ○ bob interrupted"
+    assert "● sa-1" in text(board(events.TurnStarted("sa-1")).agent_line(120, now=0.0))
+
+
 def test_who_is_shut_down_is_gone() -> None:
     assert "alice" not in text(board(events.StatusChanged("alice", "shutdown", {})).agent_line(120, now=0.0))
 
