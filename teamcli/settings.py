@@ -189,7 +189,7 @@ def _object(value: Any, field: str) -> Any:
 def _pattern(value: Any, field: str) -> Any:
     try:
         re.compile("" if value == "*" else _text(value, field))
-    except re.error as e:
+    except (re.error, OverflowError, RecursionError) as e:
         _refuse(field, f"a regular expression ({e})")
     return value
 

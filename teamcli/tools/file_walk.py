@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _PASSED_OVER = (".git", TEAM_DIR)
 _GITIGNORE = ".gitignore"
+MOST_STARS, MOST_STARS_IN_NAME = 3, 2
 _MAX_GITIGNORE_BYTES = 1024 * 1024
 
 
@@ -151,7 +152,14 @@ def _read_gitignore(directory: str) -> GitIgnoreSpec | None:
     finally:
         os.close(fd)
     lines = os.fsdecode(content.removeprefix(codecs.BOM_UTF8)).replace("\r\n", "\n").split("\n")
-    return _compile_rules(lines)
+    return _compile_rules([line for line in lines if not _is_costly(line)])
+
+
+def _is_costly(rule: str) -> bool:
+    """Whether a few long names could keep a rule busy for hours, with the whole program: each star may have to be tried
+    at every place. To leave such a rule out only shows what git would hide."""
+    names = [len(re.findall(r"\*+", name)) for name in rule.split("/")]
+    return sum(names) > MOST_STARS or max(names) > MOST_STARS_IN_NAME or rule.count("**") > MOST_STARS_IN_NAME
 
 
 def _compile_rules(lines: list[str]) -> GitIgnoreSpec | None:

@@ -31,6 +31,7 @@ from teamcli.llm.credentials import Endpoint
 from teamcli.team.bus import FileBus, Position
 from teamcli.team.mailbox import MOST_AT_ONCE
 from teamcli.timeline import EventLog
+from teamcli.tools import glob
 from teamcli.tools.commands import MAX_BACKGROUND
 from teamcli.ui.headless import LARGEST_STDIN
 from tests.llm.calls import ask
@@ -40,6 +41,7 @@ from tests.support.fake_api import FakeAPI, text, tool
 from tests.support.program import Program, Ran
 from tests.support.team_script import TeamScript
 from tests.support.waiting import wait_until
+from tests.tools.file_agent import FileAgent
 from tests.tools.shell import Shell, needs_proc
 
 BYPASS = ("--permission-mode", "bypassPermissions")
@@ -435,10 +437,18 @@ def processes_with(variable: str) -> list[str]:
     return found
 
 
-def test_a_million_entries_are_not_all_held(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    from teamcli.tools import glob
-    from tests.tools.file_agent import FileAgent
+@pytest.mark.parametrize("rule", ["*a" * 20 + "b", "**/a/" * 20 + "b", "**/*a*a/**/*a*b", "/" + "*a" * 9 + "/"])
+def test_a_rule_of_gitignore_that_would_take_hours(tmp_path: Path, rule: str) -> None:
+    deep = tmp_path / "/".join("a" * 60)
+    deep.mkdir(parents=True)
+    (tmp_path / ("a" * 200)).touch()
+    (tmp_path / "ignored.log").touch()
+    (tmp_path / ".gitignore").write_text(f"{rule}\n*.log\n")
+    said = FileAgent(tmp_path).says("glob", pattern="**/*")
+    assert "a" * 200 in said and "ignored" not in said
 
+
+def test_a_million_entries_are_not_all_held(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(glob, "MAX_FOUND", 300)
     for number in range(400):
         (program.directory / f"f{number}").touch()

@@ -274,6 +274,14 @@ def test_a_link_to_a_trusted_directory_is_that_directory(program: Program, tmp_p
     assert (program.directory / "ran").exists()
 
 
+@pytest.mark.parametrize("matcher", ["(" * 5000, "a{99999999999}", "[", "(?P<x>", "\\"], ids=range(5))
+def test_a_matcher_that_is_none_is_one_clear_sentence(place: Path, home: Path, matcher: str) -> None:
+    hook = {"matcher": matcher, "hooks": [{"type": "command", "command": "evil"}]}
+    write(place, ".team/settings.json", {"hooks": {"Stop": [hook]}})
+    with pytest.raises(ConfigError, match=r"settings\.json: hooks\.Stop\.0\.matcher: should be a regular expression"):
+        look_around(place, home)
+
+
 def test_a_directory_inside_a_trusted_one_is_a_stranger(place: Path, home: Path) -> None:
     look_around(place, home).trust()
     write(place / "inner", ".team/settings.json", hooks("evil"))

@@ -103,7 +103,7 @@ class TestPermission:
 
     @pytest.mark.parametrize("lines", [16, 40])
     def test_nothing_of_a_command_can_be_pushed_off_the_screen(self, program: Program, lines: int) -> None:
-        command = "echo\t" + "\x7f" * 30 + "\u00ad" * 40 + "\t; rm it"  # all are wider than they look
+        command = "echo\t" + "\x7f" * 30 + "\u00ad" * 39 + "\t; rm it"  # all are wider than they look
         with FakeAPI([tool("bash", command=command), text("x")]) as api:
             program.url = api.url
             with Screen(program, columns=50, lines=lines) as screen:
