@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from teamcli.errors import ToolError
 from teamcli.tools.file_access import MAX_HELD_BYTES, open_file, read_content
-from teamcli.tools.grep_engine import Found
+from teamcli.tools.grep_engine import MAX_LINE_BYTES, Found
 from teamcli.tools.text_files import HEAD_BYTES, marked_encoding
 from teamcli.workspace import Workspace
 
@@ -61,8 +61,11 @@ class Confirmer:
         self._file, self._number, self._line = None, 0, b""
 
     def _next_line(self) -> bool:
+        """False at the end. Of a line, as much is kept as the engine tells of it."""
         assert self._file is not None
-        self._line = self._file.readline()
+        self._line = piece = self._file.readline(MAX_LINE_BYTES)
+        while piece and not piece.endswith(b"\n"):
+            piece = self._file.readline(MAX_LINE_BYTES)
         self._number += 1
         return bool(self._line)
 

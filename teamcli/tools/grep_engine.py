@@ -22,7 +22,7 @@ from teamcli.tools.grep_fallback import INVALID_PATTERN, LARGEST_FILE_BYTES, Sea
 from teamcli.workspace import TEAM_DIR
 
 TIME_LIMIT_SECONDS = 60.0
-_MAX_LINE_BYTES = 64 * 1024
+MAX_LINE_BYTES = 64 * 1024
 _PACKAGE_ROOT = Path(__file__).parents[2]
 _CHILD = "import sys; sys.path[:0] = sys.argv[2:]; from teamcli.tools.grep_fallback import main; main(sys.argv[1])"
 _LINE = re.compile(rb"(\d+)(?::(\d+):|-)(.*)", re.DOTALL)
@@ -163,10 +163,10 @@ class SearchProcess:
 
 def _lines(stream: IO[bytes]) -> Iterator[bytes]:
     """Whole lines, the end of very long ones cut off."""
-    while line := stream.readline(_MAX_LINE_BYTES):
+    while line := stream.readline(MAX_LINE_BYTES):
         yield line
         while line and not line.endswith(b"\n"):
-            line = stream.readline(_MAX_LINE_BYTES)
+            line = stream.readline(MAX_LINE_BYTES)
 
 
 def _parse(line: bytes) -> Found | None:
