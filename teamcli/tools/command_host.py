@@ -33,6 +33,8 @@ _PR_SET_DUMPABLE = 4
 _NOBODY_IS_WATCHING = {"GIT_TERMINAL_PROMPT": "0", "PAGER": "cat", "GIT_PAGER": "cat"}
 _MAX_IDLE_SUPERVISORS = 8
 _ANSWER_PATIENCE_SECONDS = 5.0
+_FIRST_ANSWER_PATIENCE_SECONDS = 30.0
+"""A busy machine must not pass for one on which the sandbox does not work."""
 _OPTIONS = wire.HOST_SOCKET + 1
 
 
@@ -447,6 +449,7 @@ class _ConfinedHostProcess(_HostProcess):
 
         Raises: ToolError, with the reason why it does not
         """
+        self._sock.settimeout(_FIRST_ANSWER_PATIENCE_SECONDS)
         try:
             if self._plan.port is not None:
                 self._close_way_out = self._plan.serve(self._lent_socket())
@@ -454,7 +457,9 @@ class _ConfinedHostProcess(_HostProcess):
             if objection := self._plan.objection(identities, mounts):
                 self.close()
                 raise ToolError(objection)
-            return self.fork()
+            supervisor = self.fork()
+            self._sock.settimeout(_ANSWER_PATIENCE_SECONDS)
+            return supervisor
         except OSError as e:
             self.close()
             complaint = os.read(self._complaints, 4096).decode("utf-8", "replace").strip()

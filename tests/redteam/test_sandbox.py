@@ -26,7 +26,8 @@ from tests.support.fake_api import FakeAPI, text, tool, tool_results
 from tests.support.program import Program
 from tests.tools.shell import new_mark, processes_with, wait_until
 
-OWN_NAMESPACE = f'[ "$(readlink /proc/self/ns/pid)" != "{Path("/proc/self/ns/pid").readlink()}" ]'
+_NAMESPACE = Path("/proc/self/ns/pid")
+OWN_NAMESPACE = f'[ "$(readlink {_NAMESPACE})" != "{_NAMESPACE.is_symlink() and _NAMESPACE.readlink()}" ]'
 """Before what would be a disaster if the sandbox did not hold."""
 
 WRITES = {
