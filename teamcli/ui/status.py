@@ -88,7 +88,9 @@ class StatusBoard:
             return self._agents.pop(event.agent, None) is not None
         if event.agent not in self._agents and not isinstance(event, events.StatusChanged | events.TurnStarted):
             return False  # mail of the user's, or of somebody outside
-        state = self._agents.setdefault(event.agent, AgentState(event.agent))
+        return self._take(self._agents.setdefault(event.agent, AgentState(event.agent)), event, now)
+
+    def _take(self, state: AgentState, event: Event, now: float) -> bool:
         match event:
             case events.TextArrived() | events.ThinkingArrived() | events.CallStarted():
                 return self._does(state, _what_streams(event), now)
