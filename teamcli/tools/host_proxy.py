@@ -17,6 +17,7 @@ PORT = 3128
 """Inside, where all ports are free."""
 _HEAD_LIMIT = 64 * 1024
 _PATIENCE_SECONDS = 30.0
+_GOODBYE_SECONDS, _CHUNKS_UNREAD = 2.0, 16
 _MOST_CONNECTIONS = 256
 _CHUNK = 64 * 1024
 _REPLACED_FIELDS = (b"host:", b"connection:", b"proxy-")
@@ -141,6 +142,11 @@ def _refuse(client: socket.socket, status: str, why: str) -> None:
     body = f"teamcli: {why}\n".encode()
     head = f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     client.sendall(head.encode() + body)
+    client.shutdown(socket.SHUT_WR)
+    client.settimeout(_GOODBYE_SECONDS)
+    for _ in range(_CHUNKS_UNREAD):  # to hang up on somebody who still sends would take the answer from them
+        if not client.recv(_CHUNK):
+            return
 
 
 def _relay(one: socket.socket, other: socket.socket) -> None:

@@ -289,7 +289,8 @@ TUNNEL = """
     s = socket.create_connection(("127.0.0.1", 3128))
     s.sendall(f"CONNECT 127.0.0.1:{sys.argv[1]} HTTP/1.1\\r\\n\\r\\n".encode())
     said = s.recv(4096).decode().split("\\r\\n")[0]
-    s.sendall(b"GET /page HTTP/1.0\\r\\n\\r\\n")
+    if "200" in said:
+        s.sendall(b"GET /page HTTP/1.0\\r\\n\\r\\n")
     print(said.partition(" ")[2], b"".join(iter(lambda: s.recv(4096), b"")).decode().split("\\r\\n")[-1])
 """
 DIRECT = """
