@@ -6,9 +6,10 @@ import re
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.support.answers import blocks_of
+from tests.support.waiting import wait_until
 
 
 def agent_of(request: dict[str, Any]) -> str:
@@ -19,6 +20,14 @@ def agent_of(request: dict[str, Any]) -> str:
         return forked[-1]
     found = re.match(r"You are ([\w-]+), (?:(.*?) in a team|a sub-agent)", request["system"][0]["text"])
     return found[1] if found else "lead"
+
+
+class After(NamedTuple):
+    """An answer that is given only once the lead has made so many requests: a teammate that is quicker would be heard
+    in the middle of the lead's turn, and not wake it afterwards."""
+
+    lead_requests: int
+    answer: Any
 
 
 class TeamScript:
@@ -40,4 +49,7 @@ class TeamScript:
         if callable(answers):
             return answers(request, number)
         answer = answers[number] if number < len(answers) else None
+        if isinstance(answer, After):
+            wanted, answer = answer
+            wait_until(lambda: len(self.requests["lead"]) >= wanted)
         return answer(request) if callable(answer) and not hasattr(answer, "blocks") else answer

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.support.fake_api import FakeAPI, answer, said_by_user, status, text, tool, tool_results
 from tests.support.program import Program, Ran
-from tests.support.team_script import TeamScript
+from tests.support.team_script import After, TeamScript
 from tests.support.waiting import wait_until
 
 BYPASS = ("--permission-mode", "bypassPermissions")
@@ -132,7 +132,7 @@ def test_respawn_rules(program: Program) -> None:
             text("waiting"),
             text("end"),
         ],
-        alice=[work, text("one"), text("two"), text("three")],
+        alice=[work, After(4, text("one")), After(6, text("two")), After(9, text("three"))],
     )
     run(program, script)
     assert tool_results(script.requests["lead"][2])[0]["content"] == "Error: 'alice' is currently working"
@@ -154,7 +154,7 @@ class TestNextTask:
         again = tool("spawn_teammate", name="alice", role="reviewer", prompt="2", model="other", tools=["read_file"])
         script = TeamScript(
             lead=[spawn("alice"), text("waiting"), again, text("waiting"), text("end")],
-            alice=[text("one"), tool("bash", command="touch made"), text("two")],
+            alice=[After(2, text("one")), tool("bash", command="touch made"), After(4, text("two"))],
         )
         run(program, script)
         first, second, third = script.requests["alice"]
@@ -168,7 +168,7 @@ class TestNextTask:
     def test_leaves_the_cached_prefix_alone_where_nothing_changes(self, program: Program) -> None:
         script = TeamScript(
             lead=[spawn("alice"), text("waiting"), spawn("alice", "2"), text("waiting"), text("end")],
-            alice=[text("one"), text("two")],
+            alice=[After(2, text("one")), After(4, text("two"))],
         )
         run(program, script)
         first, second = script.requests["alice"]
@@ -189,7 +189,7 @@ class TestNextTask:
                 text("waiting"),
                 text("end"),
             ],
-            alice=[tool("submit_plan", plan="a plan"), text("submitted"), write, text("may not")],
+            alice=[After(2, tool("submit_plan", plan="a plan")), text("submitted"), write, After(5, text("may not"))],
         )
         run(program, script)
         assert "is void" in str(tool_results(script.requests["lead"][4])[0]["content"])
@@ -199,7 +199,7 @@ class TestNextTask:
     def test_with_a_tool_that_nobody_has_changes_nothing(self, program: Program) -> None:
         script = TeamScript(
             lead=[spawn("alice"), text("waiting"), spawn("alice", "2", tools=["fly"]), text("end")],
-            alice=[text("one")],
+            alice=[After(2, text("one"))],
         )
         run(program, script)
         assert "no tool 'fly'" in str(tool_results(script.requests["lead"][3])[0]["content"])
@@ -210,7 +210,7 @@ def test_an_error_of_a_teammate_is_told_and_the_name_stays_usable(program: Progr
     program.settings(retries=0)
     script = TeamScript(
         lead=[spawn("alice"), text("hired"), spawn("alice", "again"), text("waiting"), text("end")],
-        alice=[status(529), text("fine now")],
+        alice=[After(2, status(529)), After(4, text("fine now"))],
     )
     run(program, script)
     assert 'type="error"' in told(script, "lead")
@@ -227,8 +227,8 @@ def test_broadcast_counts_honestly(program: Program) -> None:
             text("waiting"),
             text("end"),
         ],
-        alice=[text("a"), text("heard")],
-        bob=[text("b")],
+        alice=[After(2, text("a")), After(5, text("heard"))],
+        bob=[After(2, text("b"))],
     )
     run(program, script)
     assert tool_results(script.requests["lead"][4])[0]["content"] == "Broadcast to 1 teammates"
@@ -258,7 +258,7 @@ def test_read_inbox_and_wait_return_mail_in_their_own_result(program: Program) -
         lead=lambda request, n: (
             [spawn("alice"), tool("wait_for_message", timeout_seconds=30)][n] if n < 2 else text("end")
         ),
-        alice=[tool("send_message", to="lead", content="hello lead"), text("done")],
+        alice=[After(2, tool("send_message", to="lead", content="hello lead")), text("done")],
     )
     ran = run(program, script, "--output-format", "json")
     assert "hello lead" in str(tool_results(script.requests["lead"][2])[0]["content"])
