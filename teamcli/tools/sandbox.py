@@ -53,7 +53,7 @@ class Sandbox:
         return explain(output, self.wanted)
 
     def close(self) -> None:
-        shutil.rmtree(self._private.temp, ignore_errors=True)
+        _remove(self._private.temp)
         os.close(self._lock)
 
 
@@ -66,11 +66,18 @@ def _remove_leftovers() -> None:
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path)
         except BlockingIOError:
             continue
         finally:
             os.close(lock)
+
+
+def _remove(temp: Path) -> None:
+    """The lock last: by it the next program finds what this one was killed in the middle of."""
+    for name in ("tmp", "var-tmp", "caches", "empty"):
+        shutil.rmtree(temp / name, ignore_errors=True)
+    shutil.rmtree(temp, ignore_errors=True)
 
 
 def explain(output: str, wanted: Wanted) -> str:
