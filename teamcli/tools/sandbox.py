@@ -20,7 +20,7 @@ from teamcli.tools.sandbox_plan import Plan, Private, Wanted, make_plan
 from teamcli.workspace import USER_DIR
 
 BWRAP = "bwrap"
-_PREFIX, _LOCK = "teamcli-sandbox-", "lock"
+_PREFIX, _UNLOCKED, _LOCK = "teamcli-sandbox-", "teamcli-sandbox.", "lock"
 _NO_NETWORK = r"Network is unreachable|resolve host|name resolution|ENETUNREACH|EAI_AGAIN|Name or service not known"
 _REFUSED_BY_PROXY = rf"{_NO_NETWORK}|tunnel|proxy|403"
 
@@ -38,9 +38,10 @@ class Sandbox:
         self.program = program
         self.wanted = wanted
         _remove_leftovers()
-        temp = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        self._lock = os.open(temp / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        made = Path(tempfile.mkdtemp(prefix=_UNLOCKED))  # under a name by which nobody takes it for left over
+        self._lock = os.open(made / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
+        temp = made.rename(made.with_name(_PREFIX + made.name.removeprefix(_UNLOCKED)))
         self._private = _make_private(temp, wanted)
 
     def plan(self, environment: Mapping[str, str]) -> Plan:
@@ -53,7 +54,7 @@ class Sandbox:
         return explain(output, self.wanted)
 
     def close(self) -> None:
-        shutil.rmtree(self._private.temp, ignore_errors=True)
+        _remove(self._private.temp)
         os.close(self._lock)
 
 
@@ -66,11 +67,18 @@ def _remove_leftovers() -> None:
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path)
         except BlockingIOError:
             continue
         finally:
             os.close(lock)
+
+
+def _remove(temp: Path) -> None:
+    """The lock last: by it the next program finds what this one was killed in the middle of."""
+    for name in ("tmp", "var-tmp", "caches", "empty"):
+        shutil.rmtree(temp / name, ignore_errors=True)
+    shutil.rmtree(temp, ignore_errors=True)
 
 
 def explain(output: str, wanted: Wanted) -> str:
