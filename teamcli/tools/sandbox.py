@@ -9,13 +9,14 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from teamcli.errors import ToolError
 from teamcli.files import PRIVATE_DIR
+from teamcli.tools.sandbox_git import repositories_in
 from teamcli.tools.sandbox_paths import is_directory, is_link
-from teamcli.tools.sandbox_places import CACHES
+from teamcli.tools.sandbox_places import CACHES, SKILLS
 from teamcli.tools.sandbox_plan import Plan, Private, Wanted, make_plan
 from teamcli.workspace import USER_DIR
 
@@ -37,6 +38,9 @@ class Sandbox:
             raise ToolError("bwrap is not installed (the package is called bubblewrap)")
         self.program = program
         self.wanted = wanted
+        # Those that come later are made by commands, which have them in hand as they make them: to guard them would
+        # only keep an agent from configuring its own.
+        self._repositories = [repository for root in wanted.roots for repository in repositories_in(root)]
         _remove_leftovers()
         made = Path(tempfile.mkdtemp(prefix=_UNLOCKED))  # under a name by which nobody takes it for left over
         self._lock = os.open(made / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -46,8 +50,8 @@ class Sandbox:
 
     def plan(self, environment: Mapping[str, str]) -> Plan:
         """Raises: OSError."""
-        make_mount_points(self.wanted, self._private, environment)
-        return make_plan(self.wanted, self._private, environment)
+        make_mount_points(self.wanted, self._private, environment, self._repositories)
+        return make_plan(self.wanted, self._private, environment, self._repositories)
 
     def explain(self, output: str) -> str:
         """What to tell a model whose command has met the sandbox without knowing."""
@@ -97,7 +101,7 @@ def explain(output: str, wanted: Wanted) -> str:
 
 def _make_private(temp: Path, wanted: Wanted) -> Private:
     """Raises: OSError."""
-    for name in ("tmp", "var-tmp", "empty"):
+    for name in ("tmp", "var-tmp", "empty", "only-skills", f"only-skills/{SKILLS}"):
         (temp / name).mkdir(PRIVATE_DIR)
     (temp / "nothing").touch(0o400)
     caches = temp / "caches" if wanted.is_trial else _caches_of(wanted)
@@ -117,7 +121,9 @@ def _caches_of(wanted: Wanted) -> Path:
     return wanted.home / USER_DIR / "sandbox" / name
 
 
-def make_mount_points(wanted: Wanted, private: Private, environment: Mapping[str, str]) -> None:
+def make_mount_points(
+    wanted: Wanted, private: Private, environment: Mapping[str, str], repositories: Iterable[Path]
+) -> None:
     """Nothing can be mounted where nothing is: make the empty directories that the tools would make themselves.
 
     Raises: OSError
@@ -127,9 +133,9 @@ def make_mount_points(wanted: Wanted, private: Private, environment: Mapping[str
             (private.caches / cache.own(part)).mkdir(PRIVATE_DIR, exist_ok=True)
     if wanted.is_trial:
         return
-    for root in wanted.roots:
-        if is_directory(root / ".git") and not is_link(root / ".git" / "hooks"):
-            _try_mkdir(root / ".git" / "hooks")
+    for repository in repositories:
+        if is_directory(repository) and not is_link(repository / "hooks"):
+            _try_mkdir(repository / "hooks")
     for cache in CACHES:
         top = Path(environment.get(cache.variable) or wanted.home / cache.directory)
         for part in cache.parts if is_directory(top) else ():

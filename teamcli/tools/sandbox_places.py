@@ -184,3 +184,6 @@ WAYS_OUT = frozenset(
 
 KEPT_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETGID", "SETUID")
 """Of root: what it needs to work with files of others. Mounts, devices, other processes and the network stay closed."""
+
+HOLDS_SKILLS, SKILLS = (".teamcli", ".claude"), "skills"
+"""Closed directories of which one part is left to be read."""

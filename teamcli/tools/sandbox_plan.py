@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from teamcli.tools import command_supervisor
 from teamcli.tools.host_proxy import PORT, HostProxy, proxy_variables
-from teamcli.tools.sandbox_git import guarded_in, repositories_in, shared_repository
+from teamcli.tools.sandbox_git import guarded_in, shared_repository
 from teamcli.tools.sandbox_paths import (
     Identity,
     directories_in,
@@ -34,9 +34,11 @@ from teamcli.tools.sandbox_places import (
     CLOSED_IN_HOME,
     CLOSED_IN_SYSTEM,
     CLOSED_WITH_A_SECRET,
+    HOLDS_SKILLS,
     HOST_KEYS,
     KEPT_CAPABILITIES,
     SECRET_LOOK,
+    SKILLS,
     STARTUP_FILES,
     WAYS_OUT,
 )
@@ -83,6 +85,11 @@ class Private(NamedTuple):
         return self.temp / "empty"
 
     @property
+    def only_skills(self) -> Path:
+        """Nothing but a place to mount them at."""
+        return self.temp / "only-skills"
+
+    @property
     def empty_file(self) -> Path:
         return self.temp / "nothing"
 
@@ -125,10 +132,13 @@ class Plan(NamedTuple):
         return any(identity_of(path) != known for path, known in self.depends_on)
 
 
-def make_plan(wanted: Wanted, private: Private, environment: Mapping[str, str]) -> Plan:
-    """Only looks, changes nothing. Later options go on top of earlier ones, so what is closed comes last."""
+def make_plan(wanted: Wanted, private: Private, environment: Mapping[str, str], repositories: Iterable[Path]) -> Plan:
+    """Only looks, changes nothing. Later options go on top of earlier ones, so what is closed comes last.
+
+    `repositories` are those to guard.
+    """
     writable = _writable(wanted)
-    repositories = [repository for root in wanted.roots for repository in repositories_in(root)]
+    repositories = [path for path in repositories if is_directory(path)]
     guarded = [*(path for repository in repositories for path in guarded_in(repository)), *_guarded(wanted.roots)]
     guarded += [path for path in _startup_files(wanted.home) if is_in_any(path, writable)]
     guarded = [path for path in guarded if path not in wanted.paths(wanted.writable)]
@@ -271,11 +281,14 @@ def _watched(wanted: Wanted) -> list[Path]:
     return [
         *closed,
         *wanted.paths(wanted.closed),
-        *(root / name for root in wanted.roots for name in (".git", TEAM_DIR)),
+        *(root / TEAM_DIR for root in wanted.roots),
     ]
 
 
-def _close(path: Path, private: Private) -> tuple[str, str, str]:
+def _close(path: Path, private: Private) -> tuple[str, ...]:
+    if is_directory(path / SKILLS) and path.name in HOLDS_SKILLS:  # agents read these, and run what comes with them
+        skills = str(real_path(path / SKILLS))
+        return "--ro-bind", str(private.only_skills), str(path), "--ro-bind-try", skills, str(path / SKILLS)
     return "--ro-bind", str(private.empty_directory if is_directory(path) else private.empty_file), str(path)
 
 

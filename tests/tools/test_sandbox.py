@@ -18,7 +18,7 @@ import pytest
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled
 from teamcli.tools.sandbox import explain
-from teamcli.tools.sandbox_git import shared_repository
+from teamcli.tools.sandbox_git import repositories_in, shared_repository
 from teamcli.tools.sandbox_plan import Private, Wanted, make_plan
 from tests.redteam.conftest import confined_shell, need_sandbox
 from tests.support.fake_api import FakeAPI, text, tool, tool_results
@@ -68,7 +68,7 @@ class TestPlan:
 
         def make(environment: dict[str, str] | None = None, **wishes: object) -> list[tuple[str, ...]]:
             wanted = Wanted((tmp_path / "home/work",), tmp_path / "home")._replace(**wishes)
-            words = make_plan(wanted, private, environment or {}).options
+            words = make_plan(wanted, private, environment or {}, repositories_in(tmp_path / "home/work")).options
             starts = [position for position, word in enumerate(words) if word.startswith("--")]
             return [words[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
 
@@ -149,11 +149,11 @@ class TestPlan:
         (root / ".git/config").touch()
         home.mkdir()
         private = Private(tmp_path / "private", tmp_path / "caches")
-        plan = make_plan(Wanted((root,), home), private, {})
+        plan = make_plan(Wanted((root,), home), private, {}, [root / ".git"])
         assert not plan.is_outdated
         (home / ".ssh").mkdir()
         assert plan.is_outdated
-        plan = make_plan(Wanted((root,), home), private, {})
+        plan = make_plan(Wanted((root,), home), private, {}, [root / ".git"])
         (root / "new").touch()
         (root / "new").rename(root / ".git/config")
         assert plan.is_outdated
@@ -193,6 +193,20 @@ class TestPlaces:
         shell = confined(root)
         assert "secret" not in shell.bash("touch here; cat ../credentials")
         assert (root / "here").exists()
+
+    @pytest.mark.parametrize("name", [".teamcli", ".claude"])
+    def test_the_users_skills_can_be_run_and_nothing_else_of_what_holds_them_be_read(
+        self, confined: Callable[..., Shell], clean_environment: Path, root: Path, name: str
+    ) -> None:
+        holds, kept = clean_environment / name, clean_environment / "dotfiles"
+        (kept / "greet").mkdir(parents=True)
+        (kept / "greet/hello.sh").write_text("echo hello from a skill")
+        holds.mkdir(exist_ok=True)
+        (holds / "skills").symlink_to(kept)
+        (holds / "key").write_text("secret")
+        said = confined(root).bash(f"sh ~/{name}/skills/greet/hello.sh; cat ~/{name}/key; touch ~/{name}/skills/evil")
+        assert "hello from a skill" in said and "secret" not in said
+        assert not (kept / "evil").exists()
 
     def test_at_the_top(self, confined: Callable[..., Shell], clean_environment: Path) -> None:
         (clean_environment / ".netrc").write_text("secret")
@@ -312,6 +326,8 @@ class TestWork:
             " && git branch -q -D side && git worktree list && git clone -q . copy && git -C copy status --short"
         )
         assert "exit code" not in again
+        own = shell.bash("git config user.name me && git remote add origin ./copy && git fetch -q && git remote")
+        assert own == "origin"  # a repository that agents have made is theirs
 
     @needs("make")
     def test_make(self, shell: Shell, root: Path) -> None:
