@@ -53,7 +53,7 @@ unhurried = settings(deadline=None, suppress_health_check=list(HealthCheck))
 @needs_bash
 @pytest.mark.soak
 @pytest.mark.timeout(3000 if IS_SOAK else 300)
-@settings(unhurried, max_examples=30_000 if IS_SOAK else 1500, derandomize=not IS_SOAK)
+@settings(unhurried, max_examples=30_000 if IS_SOAK else 1000, derandomize=not IS_SOAK)
 @given(disguised_lines())
 def test_no_disguise_makes_a_denied_command_an_allowed_one(witness: Witness, line: str) -> None:
     """Bash is asked only about lines that some policy lets through: of those, none may run the marker."""
@@ -136,6 +136,5 @@ def test_a_line_with_random_damage_is_decided_all_the_same(line: str, seed: int,
 )
 def test_a_line_made_to_be_slow_is_decided_soon(line: str) -> None:
     begin = time.process_time()
-    for policy in POLICIES.values():
-        decide(policy, "bash", Executes(line), ROOT)
-    assert time.process_time() - begin < 20
+    decide(POLICIES["many programs are allowed and two denied"], "bash", Executes(line), ROOT)
+    assert time.process_time() - begin < 10

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,6 @@ from teamcli.agent.tool import Access, Executes, Harmless, Reads, Writes
 
 ROOT = Path("/work space/project")
 GROUPS: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("permission_cases.toml").read_text())["group"]
-
-
-def cases() -> Iterator[Any]:
-    for group in GROUPS:
-        for case in group["cases"]:
-            yield pytest.param(group, *case[:2], *(case[2:] or [""]), id=f"{group['id']}: {case[1]!r}")
 
 
 def access(tool: str, what: str) -> Access:
@@ -34,28 +27,35 @@ def access(tool: str, what: str) -> Access:
             return Harmless()
 
 
-@pytest.mark.parametrize(("group", "verdict", "what", "by"), list(cases()))
-def test_a_call_is_decided_as_the_table_says(group: dict[str, Any], verdict: str, what: str, by: str) -> None:
-    rules = {kind: parse_rules(group.get(kind, "")) for kind in ("allow", "ask", "deny")}
-    tool = group.get("tool", "bash")
-    decision = decide(Policy(Mode(group.get("mode", "default")), **rules), tool, access(tool, what), ROOT)
-    assert decision.verdict == verdict, decision.reason
-    assert by in decision.reason
+each_group = pytest.mark.parametrize("group", GROUPS, ids=lambda group: group["id"])
 
 
-@pytest.mark.parametrize(("group", "verdict", "what", "by"), [case for case in cases() if case.values[1] == "ask"])
-def test_the_rule_that_an_ask_names_lets_that_very_call_through(
-    group: dict[str, Any], verdict: str, what: str, by: str
-) -> None:
+def policy_of(group: dict[str, Any]) -> Policy:
     rules = {kind: parse_rules(group.get(kind, "")) for kind in ("allow", "ask", "deny")}
-    tool = group.get("tool", "bash")
-    policy = Policy(Mode(group.get("mode", "default")), **rules)
-    named = decide(policy, tool, access(tool, what), ROOT).rule
-    if not named:
-        assert policy.ask  # a rule of the user's own asks every time
-        return
-    widened = policy._replace(allow=(*policy.allow, *parse_rules(named)))
-    assert decide(widened, tool, access(tool, what), ROOT).verdict is Verdict.ALLOW
+    return Policy(Mode(group.get("mode", "default")), **rules)
+
+
+@each_group
+def test_calls_are_decided_as_the_table_says(group: dict[str, Any]) -> None:
+    policy, tool = policy_of(group), group.get("tool", "bash")
+    wrong = []
+    for verdict, what, *by in group["cases"]:
+        decision = decide(policy, tool, access(tool, what), ROOT)
+        if decision.verdict != verdict or not all(each in decision.reason for each in by):
+            wrong.append((what, f"should be {verdict} {by}", decision))
+    assert wrong == []
+
+
+@each_group
+def test_the_rule_that_an_ask_names_lets_that_very_call_through(group: dict[str, Any]) -> None:
+    policy, tool = policy_of(group), group.get("tool", "bash")
+    asked = [what for verdict, what, *_ in group["cases"] if verdict == "ask"]
+    named = {what: decide(policy, tool, access(tool, what), ROOT).rule for what in asked}
+    assert all(named.values()) or policy.ask  # a rule of the user's own asks every time
+    for what, rule in named.items():
+        widened = policy._replace(allow=(*policy.allow, *parse_rules(rule)))
+        verdict = decide(widened, tool, access(tool, what), ROOT).verdict
+        assert verdict is (Verdict.ALLOW if rule else Verdict.ASK), what
 
 
 def test_there_are_several_hundred_cases_of_every_verdict() -> None:

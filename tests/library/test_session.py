@@ -373,28 +373,27 @@ class TestTeam:
 
 
 class TestMistakes:
-    @pytest.mark.parametrize(
-        ("options", "words"),
-        [
-            ({"directory": Path("/nowhere/at/all")}, "/nowhere/at/all is not a directory"),
-            ({"permission_mode": "yolo"}, "permission_mode: 'yolo' is none of default"),
-            ({"allowed_tools": "bush"}, "did you mean bash"),
-            ({"max_turns": 0}, "max_turns: must be from 1 up"),
-            ({"max_budget_usd": -1}, "max_budget_usd: must be an amount above 0"),
-            ({"settings": {"retries": "many"}}, "settings: retries: should be a whole number"),
-            ({"llm": 7}, "llm: int has no stream"),
-            ({"llm": lambda: 7}, "llm: what makes models has returned int"),
-            ({"api_key": "two words"}, "ANTHROPIC_API_KEY holds a space"),
-            ({"resume": "ghost", "offline": True}, "ghost"),
-            ({"resume": "x", "continue_": True}, "exclude each other"),
-        ],
+    OPTIONS: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"directory": Path("/nowhere/at/all")}, "/nowhere/at/all is not a directory"),
+        ({"permission_mode": "yolo"}, "permission_mode: 'yolo' is none of default"),
+        ({"allowed_tools": "bush"}, "did you mean bash"),
+        ({"max_turns": 0}, "max_turns: must be from 1 up"),
+        ({"max_budget_usd": -1}, "max_budget_usd: must be an amount above 0"),
+        ({"settings": {"retries": "many"}}, "settings: retries: should be a whole number"),
+        ({"llm": 7}, "llm: int has no stream"),
+        ({"llm": lambda: 7}, "llm: what makes models has returned int"),
+        ({"api_key": "two words"}, "ANTHROPIC_API_KEY holds a space"),
+        ({"resume": "ghost", "offline": True}, "ghost"),
+        ({"resume": "x", "continue_": True}, "exclude each other"),
     )
-    def test_are_explained_and_leave_nothing_behind(self, opened: Open, options: Any, words: str) -> None:
+
+    def test_are_explained_and_leave_nothing_behind(self, opened: Open) -> None:
         before = threading.active_count(), open_files()
-        with pytest.raises((ConfigError, UsageError), match=words):
-            opened(**options)
+        for options, words in self.OPTIONS:
+            with pytest.raises((ConfigError, UsageError), match=words):
+                opened(**options)
+            opened(offline=True).close()  # the directory is free
         assert (threading.active_count(), open_files()) == before
-        opened(offline=True)  # the directory is free
 
     def test_two_leads_in_one_directory_are_refused(self, opened: Open) -> None:
         opened(offline=True)

@@ -204,19 +204,14 @@ class TestSettings:
         path.write_text(json.dumps({"permissions": permissions}))
 
     @pytest.mark.parametrize("denying", ["user", "project", "local", "flag"])
-    @pytest.mark.parametrize("allowing", ["user", "project", "local", "flag"])
-    def test_deny_wins_wherever_it_stands(self, program: Program, denying: str, allowing: str) -> None:
+    def test_deny_wins_wherever_it_stands(self, program: Program, denying: str) -> None:
+        """All four places allow the command, one denies it."""
         make_marker(program)
-        flags = ["--trust"]
-        rules: dict[str, dict[str, list[str]]] = {}
-        for place, kind, flag in ((denying, "deny", "--disallowedTools"), (allowing, "allow", "--allowedTools")):
-            if place == "flag":
-                flags += [flag, "bash(zap:*)"]
-            else:
-                rules.setdefault(place, {})[kind] = ["bash(zap:*)"]
-        for place, permissions in rules.items():
-            self.write(program, place, **permissions)
-        _, said = attempt(program, ["zap"], *flags)
+        rule = ["bash(zap:*)"]
+        for place in ("user", "project", "local"):
+            self.write(program, place, allow=rule, **({"deny": rule} if place == denying else {}))
+        flags = ("--disallowedTools", *rule) if denying == "flag" else ()
+        _, said = attempt(program, ["zap"], "--trust", "--allowedTools", *rule, *flags)
         assert "The rule bash(zap:*) denies this call" in said[0]
         assert marks(program) == []
 
