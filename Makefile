@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format docs pictures bench soak clean
+.PHONY: help run test check format docs pictures bench redteam soak clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,6 +33,10 @@ pictures: $(VENV)/dev.stamp ## Take the screenshots of the documentation
 
 bench: $(VENV)/dev.stamp ## Measure, against the floor and the naive loops
 	$(BIN)/python -m bench.run
+
+redteam: $(VENV)/dev.stamp ## The attacks, inside the sandbox and then outside of it
+	$(BIN)/python -m pytest -n auto tests/redteam
+	PATH="$(CURDIR)/tests/redteam/no_sandbox:$$PATH" $(BIN)/python -m pytest -n auto tests/redteam
 
 soak: $(VENV)/dev.stamp ## The long crash and load tests, at full count
 	TEAMCLI_SOAK=1 $(BIN)/python -m pytest -n auto -m soak --timeout 3600

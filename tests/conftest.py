@@ -21,8 +21,8 @@ _LOOPBACK = ("127.", "::1", "localhost")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: a test often waits for something that needs none."""
-    return (os.cpu_count() or 1) + 1
+    """Twice as many as there are cores: a test often waits for something that needs none."""
+    return 2 * (os.cpu_count() or 1)
 
 
 @pytest.fixture(scope="session")

@@ -47,8 +47,10 @@ class Watcher:
 
     def join(self, timeout_seconds: float) -> None:
         """Wait for the thread's end; not from within a callback of its own."""
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout_seconds)
+        with self._lock:  # whoever starts it holds this until it runs
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout_seconds)
 
     def _run(self) -> None:
         while not self._stopped.wait(self._poll_seconds):

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import inspect
 import itertools
 import random
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -38,6 +41,22 @@ def read(rules: Policy, path: str, tool: str = "read_file") -> Decision:
     return decide(rules, tool, Reads(ROOT / path), ROOT)
 
 
+def in_modes(*modes: Mode) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Have a test hold in each of these modes, as one test: there are hundreds of commands to try."""
+
+    def over_all(test: Callable[..., None]) -> Callable[..., None]:
+        def in_each(**given: Any) -> None:
+            for mode in modes:
+                test(mode=mode, **given)
+
+        kept = [each for each in inspect.signature(test).parameters.values() if each.name != "mode"]
+        in_each.__signature__ = inspect.Signature(kept)  # type: ignore[attr-defined]
+        in_each.__name__ = test.__name__
+        return in_each
+
+    return over_all
+
+
 EDIT, READ, BASH, NOTHING = Writes(ROOT / "a.py"), Reads(ROOT / "a.py"), Executes("pytest -q"), Harmless()
 
 
@@ -66,8 +85,8 @@ def test_without_rules_the_mode_decides(mode: Mode, tool: str, access: Access, v
     assert decide(policy(mode=mode), tool, access, ROOT).verdict is verdict
 
 
-@pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("tool", TOOLS)
+@in_modes(*Mode)
 def test_a_denied_tool_is_denied_in_every_mode_whatever_else_the_rules_say(mode: Mode, tool: str) -> None:
     access = {"bash": BASH, "write_file": EDIT, "edit_file": EDIT, "spawn_teammate": NOTHING}.get(tool, READ)
     decision = decide(policy(allow=tool, ask=tool, deny=tool, mode=mode), tool, access, ROOT)
@@ -204,16 +223,16 @@ GIT_AND_CO = (
 )
 
 
-@pytest.mark.parametrize("mode", [Mode.DEFAULT, Mode.ACCEPT_EDITS])
 @pytest.mark.parametrize("command", ALLOWED_BY_GIT_AND_CO)
+@in_modes(Mode.DEFAULT, Mode.ACCEPT_EDITS)
 def test_allowed_when_every_command_of_the_line_is(command: str, mode: Mode) -> None:
     decision = run(policy(GIT_AND_CO, mode=mode), command)
     assert decision.verdict is ALLOW
     assert decision.rule
 
 
-@pytest.mark.parametrize("mode", [Mode.DEFAULT, Mode.ACCEPT_EDITS])
 @pytest.mark.parametrize("command", NOT_ALLOWED_BY_GIT_AND_CO)
+@in_modes(Mode.DEFAULT, Mode.ACCEPT_EDITS)
 def test_asks_when_one_command_of_the_line_is_not_allowed(command: str, mode: Mode) -> None:
     verdict = run(policy(GIT_AND_CO, mode=mode), command).verdict
     assert verdict is ASK
@@ -381,8 +400,8 @@ NO_PUSHES = [
 ]
 
 
-@pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("command", PUSHES)
+@in_modes(*Mode)
 def test_a_deny_rule_finds_its_command_anywhere_and_in_every_mode(command: str, mode: Mode) -> None:
     decision = run(policy("bash", deny=DENY_PUSH, mode=mode), command)
     assert decision.verdict is DENY
@@ -553,8 +572,8 @@ NOT_DANGEROUS = [
 ]
 
 
-@pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("command", DANGEROUS)
+@in_modes(*Mode)
 def test_a_dangerous_command_is_blocked_in_every_mode_and_by_no_rule_allowed(command: str, mode: Mode) -> None:
     exact = Rule("bash", Form.TEXT, command)
     decision = run(Policy(mode, (exact, *parse_rules("bash, bash(sudo:*)"))), command)
@@ -720,16 +739,16 @@ def test_a_home_pattern_means_the_home_directory(monkeypatch: pytest.MonkeyPatch
     assert read(rules, "/home/someone/.ssh", "grep").verdict is DENY
 
 
-@pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("tool", ["read_file", "glob", "grep"])
 @pytest.mark.parametrize("path", ["secrets/a", "secrets/x/a", "secrets", "a.pem", "x/y/a.pem", "/elsewhere/a.pem"])
+@in_modes(*Mode)
 def test_a_path_denied_for_reading_is_denied_to_every_tool_that_reads(mode: Mode, tool: str, path: str) -> None:
     rules = policy("read_file, glob, grep", deny="read_file(secrets/**), grep(*.pem)", mode=mode)
     assert read(rules, path, tool).verdict is DENY
 
 
-@pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("tool", ["write_file", "edit_file"])
+@in_modes(*Mode)
 def test_a_path_denied_for_changes_is_denied_to_every_tool_that_changes(mode: Mode, tool: str) -> None:
     rules = policy("write_file, edit_file", deny="edit_file(migrations/**)", mode=mode)
     assert write(rules, "migrations/1.sql", tool).verdict is DENY
