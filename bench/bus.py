@@ -126,7 +126,7 @@ def parse_all(directory: Path, expected: int) -> None:
             received += len([json.loads(line) for line in lines])
 
 
-def growth(messages: int) -> tuple[float, float]:
+def growth(messages: int, samples: int = 2000) -> tuple[float, float]:
     """What it takes to send and read one message, in a new inbox and in one with many, taken in turns."""
     with tempfile.TemporaryDirectory(prefix="bench-bus-") as directory:
         bus = FileBus(Path(directory), KEY, durable=False)
@@ -134,7 +134,7 @@ def growth(messages: int) -> tuple[float, float]:
             bus.send(message(f"msg_{n:024}"))
         positions = {"bob": Position(), "alice": bus.unread("alice", Position()).position}
         costs: dict[str, list[float]] = {"bob": [], "alice": []}
-        for n in range(2000):
+        for n in range(samples):
             for name in costs:
                 began = time.perf_counter()
                 bus.send(message(f"new_{n:024}", name))

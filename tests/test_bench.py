@@ -46,7 +46,7 @@ def test_workers_that_do_not_get_to_their_tool_give_no_figure() -> None:
 def test_the_figures_of_the_bus_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bus, "WRITERS", 2)
     assert all(microseconds > 0 for microseconds in bus.compare(rounds=1, messages=3, durable=True))
-    assert all(microseconds > 0 for microseconds in bus.growth(3))
+    assert all(microseconds > 0 for microseconds in bus.growth(3, samples=3))
 
 
 def test_the_figure_of_the_terminal_is_measured() -> None:

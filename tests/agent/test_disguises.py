@@ -135,6 +135,7 @@ def test_a_line_with_random_damage_is_decided_all_the_same(line: str, seed: int,
     ids=lambda line: repr(line[:12]),
 )
 def test_a_line_made_to_be_slow_is_decided_soon(line: str) -> None:
+    line = line if IS_SOAK else line[:8_000]
     begin = time.process_time()
     decide(POLICIES["many programs are allowed and two denied"], "bash", Executes(line), ROOT)
     assert time.process_time() - begin < 10

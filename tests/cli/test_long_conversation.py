@@ -17,7 +17,7 @@ from tests.support.fake_api import FakeAPI, answer, blocks_of, said_by_user, tex
 from tests.support.program import Program
 
 SOAK = bool(os.environ.get("TEAMCLI_SOAK"))
-TURNS = 2000 if SOAK else 200
+TURNS = 2000 if SOAK else 120
 WINDOW = 16_000
 WORDS = "so many words about it " * 20
 FACT = "the password of the story is swordfish"
