@@ -103,7 +103,7 @@ class TestATeammate:
         assert "Sent message to alice, where it waits" in out
         assert "alice: 2 model calls in all; 1 model call used, 1 model call left. alice goes on." in out
         assert "and more" in said_by_user(script.requests["alice"][1])
-        assert "2 model calls  2 model calls  used up" in out
+        assert "2 calls  used up  2 calls" in out
 
     def test_is_not_given_more_by_a_restart_or_by_being_hired_again(self, program: Program) -> None:
         program.settings(prices=PRICES)
@@ -261,8 +261,8 @@ class TestTheCommand:
         program.settings(prices=PRICES, budgets={"session": {"usd": 5, "tokens": 1_000_000}})
         out = type_lines(program, TeamScript(lead=[answer(text("hi"), usage=DOLLAR)]), "hello", "/budget", "/cost")
         rows = [line.split() for line in out.splitlines()]
-        assert ["session", "$5.00", "$1.00", "$4.00"] in rows
-        assert ["session", "1,000,000", "tokens", "100,000", "tokens", "900,000", "tokens"] in rows
+        assert ["session", "$5.00", "$4.00", "$1.00"] in rows
+        assert ["session", "1,000,000", "tokens", "900,000", "tokens", "100,000", "tokens"] in rows
         assert "in all, restarts included" in out and "The built-in prices are of 20" in out
 
     def test_cost_says_what_is_left(self, program: Program) -> None:
