@@ -595,7 +595,8 @@ def _status(member: Member) -> StatusChanged:
 
 def _get_ready(host: CommandHost, event: CallStarted) -> None:
     """Load what a call needs while the model still writes it."""
-    host.prestart()
+    if event.tool == "bash":
+        host.prestart()
     preload(event.tool)
 
 
