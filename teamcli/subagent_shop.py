@@ -115,7 +115,11 @@ class SubAgentShop:
             conversation=conversation,
             toolset=toolset,
             meter=shop.budgets.subagent_meter(
-                sub.id, parent.name, shop.options.max_turns, shop.choices.settings.subagents.turns
+                sub.id,
+                parent.name,
+                shop.options.max_turns,
+                shop.choices.settings.subagents.turns,
+                is_waited_for=not sub.is_background,
             ),
             price=shop.choices.price,
             emit=emit,

@@ -143,6 +143,34 @@ def test_time_stands_still_while_the_user_is_asked() -> None:
         wait_until(lambda: meter.budget.used.seconds > before)
 
 
+def test_time_stands_still_for_those_who_wait_for_the_one_that_asks() -> None:
+    budgets = Budgets(BudgetSettings(session=Allowance(seconds=3600)))
+    lead = budgets.lead_meter("lead", None)
+    inner, other = (
+        [budgets.subagent_meter(name, above, None, 200, is_waited_for=True) for name, above in chain][-1]
+        for chain in ([("sa-1", "lead"), ("sa-2", "sa-1")], [("sa-3", "lead")])
+    )
+    with lead.work(CancelScope()), inner.work(CancelScope()):
+        budgets.wait_for_user("sa-2", True)
+        before = lead.own.used.seconds
+        assert (lead.own.used.seconds, budgets.session.used.seconds) == (before, budgets.session.used.seconds)
+        with other.work(CancelScope()):  # works for the lead, too
+            wait_until(lambda: lead.own.used.seconds > before)
+        budgets.wait_for_user("sa-2", False)
+        before = lead.own.used.seconds
+        wait_until(lambda: lead.own.used.seconds > before)
+
+
+def test_time_goes_on_for_one_whose_background_sub_agent_asks() -> None:
+    budgets = Budgets()
+    lead = budgets.lead_meter("lead", None)
+    budgets.subagent_meter("sa-1", "lead", None, 200)
+    with lead.work(CancelScope()):
+        budgets.wait_for_user("sa-1", True)
+        before = lead.own.used.seconds
+        wait_until(lambda: lead.own.used.seconds > before)
+
+
 def test_a_raised_limit_moves_the_time_and_frees_those_who_reached_it() -> None:
     budget = Budget(Allowance(seconds=3600, calls=1))
     turn, meter = CancelScope(), Meter(budget)
