@@ -250,7 +250,7 @@ class TeammateManager:
     def look_at_limits(self) -> list[str]:
         """A limit was raised: those whom it had stopped go on; who they are."""
         freed = []
-        for mate in [mate for mate in tuple(self._teammates.values()) if mate.member.limit]:
+        for mate in [mate for mate in tuple(self._teammates.values()) if mate.is_paused_by_budget]:
             if why := mate.agent.meter.reached():
                 self.roster.update(mate.name, limit=str(why), error=str(why))
             else:

@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 WORK = "work"
 """The mark of the line that begins a piece of work."""
+WOKEN = "Other agents have woken it"
+"""How the one limit begins that is none of a budget."""
 
 
 class Work(NamedTuple):
@@ -134,6 +136,11 @@ class Teammate:
         if member.paused or member.status is Status.SHUTDOWN or self._cancel.cancelled:
             return False
         return (self._has_open_work and self._may_go_on) or (not self._ignores_mail and self.mailbox.has_unread)
+
+    @property
+    def is_paused_by_budget(self) -> bool:
+        """Whether more to use would let it go on; not one that others have woken too often."""
+        return bool(self.member.limit) and not self.member.limit.startswith(WOKEN)
 
     @property
     def is_quiet(self) -> bool:
@@ -283,7 +290,7 @@ class Teammate:
     def _limit(self) -> LimitReached | None:
         """Why it may not begin."""
         if self.max_wakes is not None and self._wakes_in_a_row >= self.max_wakes and not self._user_has_written():
-            text = f"Other agents have woken it {self._wakes_in_a_row:,} times in a row, without a word of the user's"
+            text = f"{WOKEN} {self._wakes_in_a_row:,} times in a row, without a word of the user's"
             return LimitReached(text, MAX_TURNS, is_given=False)
         return self.agent.meter.reached()
 
