@@ -97,9 +97,8 @@ class Budgets:
         return {each.name: each for each in budgets if each is not self.team and each.name not in self._subagents}
 
     def wait_for_user(self, name: str, is_waiting: bool) -> None:
-        """A question of the agent's waits for the user, or does no longer: its time stops, and that of who waits for it.
-
-        Time of others that work for the same one counts all the same: they count it themselves.
+        """A question of the agent's waits for the user, or does no longer: its time stops, and that of its parents as
+        far as they wait for it. Others that work for those count the time themselves.
         """
         with self._lock:
             waiting = [name]

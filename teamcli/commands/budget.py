@@ -195,7 +195,7 @@ def _budget_of(session: Session, target: str) -> Budget:
 
 
 def _all(session: Session) -> dict[str, Budget]:
-    """Those of everybody, also of teammates that are shut down; a teammate called `session` does not hide the session's."""
+    """Those of everybody, also of teammates that are shut down; one called `session` does not hide the session's."""
     budgets = session.budgets
     resting = {
         member.name: budgets.session.beside(

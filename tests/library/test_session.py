@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import teamcli
-from teamcli import ConfigError, Outcome, Session, TeamError, UsageError, events
+from teamcli import ConfigError, Hook, HookEvent, Outcome, Session, TeamError, UsageError, events
 from teamcli.cancel import CancelScope
 from teamcli.llm.types import OnEvent, Reply, Request, TextArrived
 from tests.library.conftest import Open
@@ -196,6 +196,42 @@ class TestRun:
         session = opened(llm=Model(gate.wait))
         threading.Thread(target=lambda: gate.reached.wait(30) and session.interrupt()).start()
         assert session.run("hello").outcome is Outcome.INTERRUPTED
+
+
+class TestFromInside:
+    """What a tool or a hook does with the session that calls it."""
+
+    @pytest.mark.parametrize("way", ["run", "wait", "run_async", "wait_async"])
+    def test_nobody_can_wait_for_those_who_wait_for_it(self, opened: Open, tmp_path: Path, way: str) -> None:
+        def delegate() -> str:
+            """Have the others do it."""
+            (tmp_path / "other").mkdir()
+            done = opened(directory=tmp_path / "other", llm=scripted(lead=["by another"])).run("go").text
+            try:
+                given = ["go"] if way.startswith("run") else []
+                waited = getattr(session, way)(*given)
+                asyncio.run(waited) if asyncio.iscoroutine(waited) else None
+            except UsageError as e:
+                return f"{done}; {e}"
+            return done
+
+        model = scripted(lead=[said("", call("delegate")), "over"])
+        session = opened(llm=model, tools=[delegate], **BYPASS)
+        assert session.run("go").text == "over"
+        assert results(model.requests[1])[0].startswith("by another; an agent of this session waits for this function")
+
+    @pytest.mark.parametrize("event", ["PreToolUse", "Stop"])
+    def test_it_can_be_closed(self, opened: Open, event: str) -> None:
+        closed = threading.Event()
+
+        def close(event: HookEvent) -> None:
+            session.close()
+            closed.set()
+
+        session = opened(llm=scripted(lead=[said("", call("glob", pattern="*")), "over"]), hooks=[Hook(event, close)])
+        list(session.submit("go"))
+        session.close()
+        assert closed.wait(30)
 
 
 class TestAsync:
