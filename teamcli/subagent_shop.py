@@ -128,6 +128,7 @@ class SubAgentShop:
             room=shop.room(),
         )
         agent.room.restate = lambda: plan.identity
+        agent.meter.on_wait = lambda what: sub.show_phase(f"waiting for {what}" if what else "thinking")
 
         def release() -> None:
             shop.budgets.close(sub.id)

@@ -148,9 +148,13 @@ class SubAgent:
         self.activity.take(event)
         self._on_change(self)
 
-    def show_waiting(self, what: str) -> None:
-        self.activity.show_phase(f"waiting for {what}" if what else "running tools")
+    def show_phase(self, phase: str) -> None:
+        self.activity.show_phase(phase)
         self._on_change(self)
+
+    def show_waiting(self, what: str) -> None:
+        """For the user's answer."""
+        self.show_phase(f"waiting for {what}" if what else "running tools")
         self._on_wait(self, what)
 
     def send(self, message: Message) -> bool:

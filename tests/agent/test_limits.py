@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -93,6 +94,26 @@ def test_who_waits_for_room_can_be_cancelled_and_is_let_through_when_there_is_so
         first.book(Usage(), 0, 0.1)
     threads[1].join()
     assert ended == ["cancelled", "let through"]
+
+
+def test_who_waits_for_room_says_so_until_there_is_some() -> None:
+    shared = Budget(Allowance(calls=2))
+    first, second = Meter(shared), Meter(shared)
+    shown: list[str] = []
+
+    def show(what: str) -> None:
+        with ThreadPoolExecutor(1) as other:  # whoever is told may look at budgets, from any thread
+            assert other.submit(lambda: shared.used.calls).result(30) == 1
+        shown.append(what)
+
+    first.on_wait = second.on_wait = show
+    shared_with = threading.Thread(target=call_until_refused, args=(second, Call("m"), 0.0, lambda: None))
+    first.book(Usage(), 0, 0.0)
+    with first.call(Call("m"), CancelScope()):
+        shared_with.start()
+        wait_until(lambda: shown == ["room in a budget"])
+    wait_until(lambda: shown == ["room in a budget", ""])
+    shared_with.join()
 
 
 def test_room_for_all_means_that_nobody_waits() -> None:
