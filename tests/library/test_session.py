@@ -22,6 +22,8 @@ import teamcli
 from teamcli import ConfigError, Hook, HookEvent, Outcome, Session, TeamError, UsageError, events
 from teamcli.cancel import CancelScope
 from teamcli.llm.types import OnEvent, Reply, Request, TextArrived
+from teamcli.team.lead import Lead
+from teamcli.team.teammate import Teammate
 from tests.library.conftest import Open
 from tests.library.models import Gate, Model, call, results, said, scripted, who_asks
 from tests.support.fake_api import FakeAPI, answer, stall_after, text, tool, tool_results
@@ -196,6 +198,31 @@ class TestRun:
         session = opened(llm=Model(gate.wait))
         threading.Thread(target=lambda: gate.reached.wait(30) and session.interrupt()).start()
         assert session.run("hello").outcome is Outcome.INTERRUPTED
+
+
+def test_a_result_that_comes_with_the_end_of_the_last_work_is_still_read(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results wait for those who work; who looks whether all rest may see the one before, the other after that."""
+    looked, rest, is_at_rest = threading.Event(), Teammate._rest, Lead.is_at_rest.fget
+    assert is_at_rest is not None
+
+    def rest_late(mate: Teammate, **fields: Any) -> None:
+        looked.wait(30)
+        rest(mate, **fields)
+
+    def look_early(lead: Lead) -> bool:
+        rests = is_at_rest(lead)
+        if rests and lead.mailbox.has_unread and not looked.is_set():
+            looked.set()
+            wait_until(lambda: session.team[0].status == "idle" and not session._running.team.is_working)
+        return rests
+
+    monkeypatch.setattr(Teammate, "_rest", rest_late)
+    monkeypatch.setattr(Lead, "is_at_rest", property(look_early))
+    spawned = call("spawn_teammate", name="alice", role="coder", prompt="say hi")
+    session = opened(llm=scripted(lead=[said("", spawned), "hired", "heard of it"], alice=["hi"]))
+    assert session.run("go").text == "heard of it"
 
 
 class TestFromInside:
