@@ -199,8 +199,11 @@ class Teammate:
         return bool(new)
 
     def go_on(self) -> None:
-        """Take up what stands in the transcript and has not ended."""
+        """Take up what stands in the transcript and has not ended, as the user wishes."""
         self._wakes_in_a_row = 0
+        self._take_up()
+
+    def _take_up(self) -> None:
         self._may_go_on = True
         self._ignores_mail = False
         self.wake()
@@ -210,8 +213,8 @@ class Teammate:
 
         Raises: ToolError, StateError
         """
-        if why := self.agent.meter.reached():
-            raise ToolError(f"'{self.name}' can do nothing: {_in_a_sentence(why)}; only the user can raise that")
+        if why := self._limit():
+            raise ToolError(f"'{self.name}' can do nothing: {_in_a_sentence(why)}; only the user can let it go on")
         with self._lock:
             if self._turn is not None or self.member.status is not Status.IDLE:
                 raise ToolError(f"'{self.name}' is currently working")
@@ -222,7 +225,8 @@ class Teammate:
             if kit.preamble != self.agent.preamble:
                 self.agent.preamble, self.agent.toolset = kit
             self._roster.reassign(self.name, **terms)
-        self.go_on()
+            self._wakes_in_a_row += 1
+        self._take_up()
 
     def interrupt(self, reason: str) -> bool:
         """End the turn, from any thread; false when it was at rest. Then only new mail wakes it."""

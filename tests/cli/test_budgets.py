@@ -209,18 +209,22 @@ class TestTheLead:
 
 class TestRunaways:
     def test_endless_wake_ups_stop_at_the_limit(self, program: Program) -> None:
-        """A lead and a teammate that answer each other for ever."""
+        """A lead and a teammate that answer each other for ever, with new tasks and with messages."""
         program.settings(limits={"wakes": 5})
+        wakes = iter([spawn("alice"), spawn("alice")])
 
         def lead(request: dict[str, Any], number: int) -> Any:
+            if 'from="alice" type="error"' in said_by_user(request):
+                return spawn("alice")
             if 'from="alice" type="result"' in said_by_user(request):
-                return tool("send_message", to="alice", content="and?")
+                return next(wakes, tool("send_message", to="alice", content="and?"))
             return text("well") if number else spawn("alice")
 
         script = TeamScript(lead=lead, alice=lambda request, number: text("nothing"))
         ran = run(program, script)
         assert "alice: Other agents have woken it 5 times in a row" in ran.err
         assert len(script.requests["alice"]) == 6 and member(program)["paused"]
+        assert "'alice' can do nothing: other agents have woken it 5 times" in str(script.requests["lead"][-1])
         later = TeamScript(lead=lambda request, number: text("well"), alice=[text("nothing")])
         typed = type_lines(program, later, "/budget lead 50 calls", "/resume alice", "/wait")
         assert "alice goes on" not in typed and "'alice' goes on" in typed  # a budget is not what it waits for
