@@ -24,7 +24,13 @@ AMOUNTS = (
     ("off", "no bound"),
 )
 ACCEPTED = "say for example 2.00 (dollars), 200k tokens, 50 calls, 10 min, +1.00 (more from now on) or off"
-COLUMNS = (Column("FOR", "name"), Column("LIMIT", right=True), Column("USED", right=True), Column("LEFT", right=True))
+COLUMNS = (
+    Column("FOR", "name", shrinks=True),
+    Column("LIMIT", right=True),
+    Column("USED", right=True),
+    Column("LEFT", right=True, may_go=True),
+    Column("", "dim", goes_below=True),
+)
 COUNTING = "A teammate counts in all, restarts included; the session, the team, the lead and sub-agents in this run."
 SUBAGENTS = "What a sub-agent uses counts for the one who started it, too."
 _AMOUNT = re.compile(
@@ -220,12 +226,12 @@ def _rows(name: str, each: Budget) -> list[tuple[str | Cell, ...]]:
         if most is not None:
             spent = getattr(used, kind)
             left = Cell("used up", "bad") if spent >= most else Cell(shown(kind, most - spent))
-            rows.append((name, shown(kind, most), shown(kind, spent), left))
+            rows.append((name, shown(kind, most), shown(kind, spent), left, ""))
     if rows:
         return rows
     money = shown("usd", used.usd) if each.is_known else "price unknown"
-    spent = (money, shown("tokens", used.tokens), shown("calls", used.calls))
-    return [(name, Cell("none", "dim"), Cell(", ".join(spent), "dim"), "")]
+    spent = ", ".join((money, shown("tokens", used.tokens), shown("calls", used.calls)))
+    return [(name, Cell("none", "dim"), "", "", f"{spent} used")]
 
 
 def _per_agent(session: Session) -> str:

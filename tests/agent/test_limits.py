@@ -11,6 +11,8 @@ import pytest
 from teamcli.agent.budgets import Budgets, chosen_from, used_from
 from teamcli.agent.limits import Budget, Call, Meter, Used, shown
 from teamcli.cancel import CancelScope
+from teamcli.commands.base import Table
+from teamcli.commands.budget import COLUMNS, _rows
 from teamcli.errors import Cancelled, LimitReached
 from teamcli.llm.types import Usage
 from teamcli.settings import Allowance, BudgetSettings
@@ -131,6 +133,15 @@ def test_room_for_all_means_that_nobody_waits() -> None:
     for thread in threads:
         thread.join()
     assert not together.broken
+
+
+def test_the_table_of_budgets_fits_a_narrow_terminal() -> None:
+    """As far as what is bounded goes; what those without a bound have used stands below them."""
+    free, bounded = Budget(), Budget(Allowance(tokens=20_000_000, usd=10.5))
+    rows = (*_rows("lead", free), *_rows("alexandra-the-second", bounded))
+    lines = Table("", COLUMNS, rows).to_text(60).splitlines()
+    assert max(map(len, lines)) <= 60 and "  $0.00, 0 tokens, 0 model calls used" in lines
+    assert [line.split()[0] for line in lines] == ["FOR", "lead", "$0.00,", "alexandra-t…", "alexandra-t…"]
 
 
 def test_dollars_are_not_let_through_for_a_model_without_a_price() -> None:
