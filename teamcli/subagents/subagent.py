@@ -64,6 +64,8 @@ class SubAgent:
         self.depth: int = above.depth + 1 if above else 1
         self.root: str = above.root if above else parent
         """The lead or the teammate that it works for in the end."""
+        self.remembers_as: str = above.remembers_as if above else ""
+        """The role whose memory it reaches; a copy's is that of the one it is a copy of."""
         self.cwd = ""
         """Where it works; empty for the root of the workspace."""
         self.waited_for = 0
