@@ -156,6 +156,7 @@ class AgentShop:
             toolbox,
         )
         meter = self.budgets.lead_meter(LEAD, self.options.max_turns)
+        meter.on_wait = lambda what: self.team.show_waiting(LEAD, what)
         agent = self._agent(LEAD, kit, log, history, mailbox, meter)
         facts = partial(environment_facts, self.choices.workspace.root)
         agent.room.restate = lambda: (self._standing("You are the lead."), facts()) if self.has_team else (facts(),)
@@ -186,6 +187,7 @@ class AgentShop:
         used = used_from(member.used).at_least(_used_in(rows))  # the roster may lag behind what was recorded
         meter = self.budgets.member_meter(member.name, member.budget, used, self.options.max_turns, calls)
         meter.work_turns = _calls_since(rows)
+        meter.on_wait = partial(self.team.show_waiting, member.name)
         log = AppendLog(path, settings.durable)
         agent = self._agent(member.name, equip(member), log, history, mailbox, meter)
         if prompt is not None:

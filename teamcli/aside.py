@@ -10,12 +10,22 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import TypeVar
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled
 
 T = TypeVar("T")
+
+_awaited: ContextVar[CancelScope | None] = ContextVar("awaited", default=None)
+"""What would end the waiting for the function that runs here."""
+
+
+def is_awaited_within(scope: CancelScope) -> bool:
+    """Whether this runs in a function that somebody below `scope` waits for."""
+    awaited = _awaited.get()
+    return awaited is not None and awaited.is_within(scope)
 
 
 def call_aside(function: Callable[[], T], cancel: CancelScope, name: str, timeout_seconds: float | None = None) -> T:
@@ -25,7 +35,7 @@ def call_aside(function: Callable[[], T], cancel: CancelScope, name: str, timeou
     """
     cancel.check()
     done: Future[T] = Future()
-    threading.Thread(target=_call_into, args=(done, function), name=name, daemon=True).start()
+    threading.Thread(target=_call_into, args=(done, function, cancel), name=name, daemon=True).start()
     with cancel.on_cancel(done.cancel):
         try:
             return done.result(timeout_seconds)
@@ -35,7 +45,8 @@ def call_aside(function: Callable[[], T], cancel: CancelScope, name: str, timeou
             raise Cancelled(cancel.reason) from e
 
 
-def _call_into(done: Future[T], function: Callable[[], T]) -> None:
+def _call_into(done: Future[T], function: Callable[[], T], cancel: CancelScope) -> None:
+    _awaited.set(cancel)
     with suppress(InvalidStateError):  # nobody waits for it any more
         try:
             result = function()

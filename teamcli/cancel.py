@@ -31,6 +31,13 @@ class CancelScope:
     def child(self) -> CancelScope:
         return CancelScope(self)
 
+    def is_within(self, other: CancelScope) -> bool:
+        """Whether cancelling the other one would cancel this one."""
+        scope: CancelScope | None = self
+        while scope is not None and scope is not other:
+            scope = scope._parent
+        return scope is not None
+
     def cancel(self, reason: str = "cancelled") -> None:
         """Stop this scope and all below it. Callbacks run in the calling thread; a repeat does nothing."""
         with self._lock:

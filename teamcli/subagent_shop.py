@@ -91,8 +91,9 @@ class SubAgentShop:
         sub.cwd = str(start or "")
         plan = self._fresh(sub, role, model, parent) if role else self._fork(sub, model, parent)
         toolbox = shop.toolbox(sub.id, plan.history)
-        if remembers_as := self._remembers_as(sub, role):
-            toolbox = shop.with_memory(toolbox, remembers_as)
+        sub.remembers_as = self._remembers_as(sub, role)
+        if sub.remembers_as:
+            toolbox = shop.with_memory(toolbox, sub.remembers_as)
         toolbox = toolbox._replace(
             workspace=replace(toolbox.workspace, start=start),
             subagents=toolbox.subagents if AGENT.name in plan.usable else None,
@@ -115,7 +116,11 @@ class SubAgentShop:
             conversation=conversation,
             toolset=toolset,
             meter=shop.budgets.subagent_meter(
-                sub.id, parent.name, shop.options.max_turns, shop.choices.settings.subagents.turns
+                sub.id,
+                parent.name,
+                shop.options.max_turns,
+                shop.choices.settings.subagents.turns,
+                is_waited_for=not sub.is_background,
             ),
             price=shop.choices.price,
             emit=emit,
@@ -124,6 +129,7 @@ class SubAgentShop:
             room=shop.room(),
         )
         agent.room.restate = lambda: plan.identity
+        agent.meter.on_wait = lambda what: sub.show_phase(f"waiting for {what}" if what else "thinking")
 
         def release() -> None:
             shop.budgets.close(sub.id)
@@ -185,10 +191,10 @@ class SubAgentShop:
         return self._shop.memory(role.name, may_write=Entry("write_file") in tools, is_in_root=not sub.cwd)
 
     def _remembers_as(self, sub: SubAgent, role: Role | None) -> str:
-        """Whose memory in the user's home it reaches: its role's; a copy of the lead or a teammate, that one's."""
+        """Whose memory in the user's home it reaches: its role's; a copy, that of the one it is a copy of."""
         if role is not None:
             return "" if role is GENERAL else role.name
-        return self._shop.role_of(sub.parent) if sub.depth == 1 else ""
+        return self._shop.role_of(sub.parent) if sub.depth == 1 else sub.remembers_as
 
     def _tools(self, sub: SubAgent) -> tuple[Offered, ...]:
         may_go_deeper = sub.depth < self._shop.choices.settings.subagents.depth

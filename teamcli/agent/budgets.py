@@ -27,6 +27,8 @@ class Budgets:
         self.team = self.session.beside(TEAM, self._plan.team)
         self._meters: dict[str, Meter] = {}
         self._subagents: set[str] = set()
+        self._waited_for: dict[str, str] = {}
+        """Sub-agents whose parents wait for them, with those."""
         self._lock = threading.Lock()
 
     def lead_meter(self, name: str, max_turns: int | None) -> Meter:
@@ -42,9 +44,14 @@ class Budgets:
         own = self._own(name, self.for_member(name, chosen), used)
         return self._keep(name, Meter(self.session, max_turns, max_work_turns, narrower=(own, self.team)))
 
-    def subagent_meter(self, name: str, parent: str, max_turns: int | None, max_work_turns: int) -> Meter:
+    def subagent_meter(
+        self, name: str, parent: str, max_turns: int | None, max_work_turns: int, is_waited_for: bool = False
+    ) -> Meter:
+        """`is_waited_for`: its parent does nothing else meanwhile."""
         with self._lock:
             self._subagents.add(name)
+            if is_waited_for:
+                self._waited_for[name] = parent
             above = self._meters[parent].narrower if parent in self._meters else ()
         own = self._own(name, self._plan.subagent, Used())
         return self._keep(name, Meter(self.session, max_turns, max_work_turns, narrower=(own, *above)))
@@ -54,6 +61,7 @@ class Budgets:
         with self._lock:
             self._meters.pop(name, None)
             self._subagents.discard(name)
+            self._waited_for.pop(name, None)
 
     def for_member(self, name: str, chosen: Mapping[str, Any]) -> Allowance:
         """What a teammate may use: as the user has chosen by hand, else as the settings say for it, else for all."""
@@ -89,8 +97,15 @@ class Budgets:
         return {each.name: each for each in budgets if each is not self.team and each.name not in self._subagents}
 
     def wait_for_user(self, name: str, is_waiting: bool) -> None:
-        """A question of the agent's waits for the user, or does no longer: its time stops."""
-        if meter := self._meters.get(name):
+        """A question of the agent's waits for the user, or does no longer: its time stops, and that of its parents as
+        far as they wait for it. Others that work for those count the time themselves.
+        """
+        with self._lock:
+            waiting = [name]
+            while above := self._waited_for.get(waiting[-1]):
+                waiting.append(above)
+            meters = [self._meters[each] for each in waiting if each in self._meters]
+        for meter in meters:
             meter.wait_for_user(is_waiting)
 
     def _own(self, name: str, allowance: Allowance, used: Used) -> Budget:

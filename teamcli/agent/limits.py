@@ -23,6 +23,8 @@ from teamcli.settings import Allowance
 
 MAX_TURNS, MAX_BUDGET = "max_turns", "max_budget"
 TIME_IS_UP = "stopped because its time is used up"
+ROOM = "room in a budget"
+"""What an agent waits for while others use what is left."""
 
 
 NO_ALLOWANCE = Allowance()
@@ -231,6 +233,8 @@ class Meter:
     """How full the model's context was at the last call."""
     narrower: tuple[Budget, ...] = ()
     """Those that its calls count for beside the session's: its own first, that of who started it, the team's."""
+    on_wait: Callable[[str], None] = lambda what: None
+    """Told what a call waits for, and with nothing once it does no longer."""
     _questions: int = 0
     """How many of the agent's questions wait for the user."""
 
@@ -263,7 +267,7 @@ class Meter:
         Raises: LimitReached, Cancelled
         """
         self.check()
-        reserved = self._reserve(call, cancel)
+        reserved = self._reserve(call, cancel, may_wait=False) or self._wait_for_room(call, cancel)
         try:
             yield
         finally:
@@ -272,8 +276,19 @@ class Meter:
                     budget._reserved = budget._reserved.minus(most) if budget._reserved.calls > 1 else Used()
                 self._changed.notify_all()
 
-    def _reserve(self, call: Call, cancel: CancelScope) -> list[tuple[Budget, Used]]:
+    def _wait_for_room(self, call: Call, cancel: CancelScope) -> list[tuple[Budget, Used]]:
         """Raises: LimitReached, Cancelled."""
+        self.on_wait(ROOM)  # without the lock: who is told may ask what is used
+        try:
+            return self._reserve(call, cancel, may_wait=True)
+        finally:
+            self.on_wait("")
+
+    def _reserve(self, call: Call, cancel: CancelScope, may_wait: bool) -> list[tuple[Budget, Used]]:
+        """Nothing where there is no room, and it may not wait.
+
+        Raises: LimitReached, Cancelled
+        """
         with cancel.on_cancel(self._look_again), self._changed:
             while True:
                 cancel.check()
@@ -281,6 +296,8 @@ class Meter:
                     raise why
                 if all(budget._has_room_beside_others(call) for budget in self.budgets):
                     break
+                if not may_wait:
+                    return []
                 self._changed.wait()
             reserved = [(budget, budget._most(call)) for budget in self.budgets]
             for budget, most in reserved:

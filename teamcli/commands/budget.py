@@ -200,7 +200,7 @@ def _budget_of(session: Session, target: str) -> Budget:
 
 
 def _all(session: Session) -> dict[str, Budget]:
-    """Those of everybody, also of teammates that are shut down."""
+    """Those of everybody, also of teammates that are shut down; one called `session` does not hide the session's."""
     budgets = session.budgets
     resting = {
         member.name: budgets.session.beside(
@@ -209,7 +209,8 @@ def _all(session: Session) -> dict[str, Budget]:
         for member in session.team.roster.members()
     }
     lead = budgets.of(LEAD) or budgets.session
-    return {SESSION: budgets.session, TEAM: budgets.team, LEAD: lead, **resting, **budgets.of_agents()}
+    of_agents = {name: each for name, each in {**resting, **budgets.of_agents()}.items() if name.casefold() != SESSION}
+    return {SESSION: budgets.session, TEAM: budgets.team, LEAD: lead, **of_agents}
 
 
 def _table(session: Session, budgets: Mapping[str, Budget]) -> Table:

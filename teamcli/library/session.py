@@ -23,6 +23,7 @@ from teamcli.agent.approval import nobody_to_ask
 from teamcli.agent.events import Event, Outcome, PermissionDenied, TurnEnded
 from teamcli.agent.permissions import Mode
 from teamcli.app import Place, look_around, open_session, untrusted_notes
+from teamcli.aside import is_awaited_within
 from teamcli.embedding import Embedding
 from teamcli.environment import ENDPOINT, KEY_VARIABLES, secret_values
 from teamcli.errors import ConfigError, UsageError
@@ -180,8 +181,9 @@ class Session:
     def run(self, text: str) -> Result:
         """Give the lead a task and wait until nobody has anything left to do, as `teamcli -p` does.
 
-        Raises: UsageError, once the session is closed
+        Raises: UsageError, once the session is closed, and in a tool or hook of this session
         """
+        self._check_nobody_waits_here()
         before = self._books()
         turn = self._begin(text, lambda event: None)
         try:
@@ -197,8 +199,9 @@ class Session:
     async def run_async(self, text: str) -> Result:
         """The same for asyncio; cancelling the task interrupts the turn.
 
-        Raises: UsageError, once the session is closed
+        Raises: UsageError, once the session is closed, and in a tool or hook of this session
         """
+        self._check_nobody_waits_here()
         before, ended = self._books(), None
         async for event in self.submit_async(text):
             ended = event
@@ -210,11 +213,16 @@ class Session:
         return self._running.interrupt()
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Wait until no agent works or has mail to act on, or the time is up; whether all rest."""
+        """Wait until no agent works or has mail to act on, or the time is up; whether all rest.
+
+        Raises: UsageError, in a tool or hook of this session
+        """
+        self._check_nobody_waits_here()
         return self._running.team.wait_until_quiet(self._running.cancel, timeout_seconds)
 
     async def wait_async(self, timeout_seconds: float | None = None) -> bool:
         """The same for asyncio."""
+        self._check_nobody_waits_here()
         scope = self._running.cancel.child()
         try:
             return await asyncio.to_thread(self._running.team.wait_until_quiet, scope, timeout_seconds)
@@ -294,6 +302,11 @@ class Session:
         if self._closing.is_closed:
             raise UsageError("the session is closed: open another")
         return self._running
+
+    def _check_nobody_waits_here(self) -> None:
+        """Raises: UsageError, where an agent waits for the function that this runs in: both would wait for ever."""
+        if is_awaited_within(self._running.cancel):
+            raise UsageError("an agent of this session waits for this function: it cannot wait for them; use send()")
 
     def _begin(self, text: str, put: Callable[[Event | None], None]) -> Turn:
         if not text.strip():

@@ -32,9 +32,9 @@ class MaskedModel:
         try:
             reply = self._model.stream(request, seen, cancel)
         except StreamInterrupted as e:
-            seen.finish()
             raise StreamInterrupted(str(e), e.partial and masked_reply(e.partial)) from e
-        seen.finish()
+        finally:  # whatever ends it, what was held back is told
+            seen.finish()
         return masked_reply(reply)
 
     def warm_up(self) -> None:

@@ -289,7 +289,7 @@ class SubAgentManager:
             sub.agent, sub.tools = staffed.agent, staffed.tools
             staffed.agent.incoming = sub.incoming
             if is_background:
-                self._ledger.add(Open(id, parent, errand.description, sub.created_at))
+                self._enter(sub, staffed)
             with self._changed:
                 self._all[id] = sub
         except TeamcliError as e:
@@ -299,6 +299,14 @@ class SubAgentManager:
                 del self._preparing[id]
         self._tell_state(sub)
         return sub, staffed, above.scope
+
+    def _enter(self, sub: SubAgent, staffed: Staffed) -> None:
+        """Raises: StateError, once all is given up again that it had."""
+        try:
+            self._ledger.add(Open(sub.id, sub.parent, sub.errand.description, sub.created_at))
+        except StateError:
+            staffed.release()
+            raise
 
     def _parent(self, name: str) -> Parent | None:
         sub = self._all.get(name)

@@ -64,6 +64,8 @@ class SubAgent:
         self.depth: int = above.depth + 1 if above else 1
         self.root: str = above.root if above else parent
         """The lead or the teammate that it works for in the end."""
+        self.remembers_as: str = above.remembers_as if above else ""
+        """The role whose memory it reaches; a copy's is that of the one it is a copy of."""
         self.cwd = ""
         """Where it works; empty for the root of the workspace."""
         self.waited_for = 0
@@ -148,9 +150,13 @@ class SubAgent:
         self.activity.take(event)
         self._on_change(self)
 
-    def show_waiting(self, what: str) -> None:
-        self.activity.show_phase(f"waiting for {what}" if what else "running tools")
+    def show_phase(self, phase: str) -> None:
+        self.activity.show_phase(phase)
         self._on_change(self)
+
+    def show_waiting(self, what: str) -> None:
+        """For the user's answer."""
+        self.show_phase(f"waiting for {what}" if what else "running tools")
         self._on_wait(self, what)
 
     def send(self, message: Message) -> bool:

@@ -250,7 +250,7 @@ class TeammateManager:
     def look_at_limits(self) -> list[str]:
         """A limit was raised: those whom it had stopped go on; who they are."""
         freed = []
-        for mate in [mate for mate in tuple(self._teammates.values()) if mate.member.limit]:
+        for mate in [mate for mate in tuple(self._teammates.values()) if mate.is_paused_by_budget]:
             if why := mate.agent.meter.reached():
                 self.roster.update(mate.name, limit=str(why), error=str(why))
             else:
@@ -498,17 +498,21 @@ class TeammateManager:
 
     def _is_quiet(self) -> bool:
         aside = self.running_aside()  # first: one that ends meanwhile has told its parent by then, who does not rest
-        lead_rests = self.lead is None or self.lead.is_at_rest
-        mates_rest = all(mate.is_quiet for mate in tuple(self._teammates.values()))
-        return not aside and lead_rests and mates_rest
+        return not aside and self._lead_rests and not self.is_working and self._lead_rests
+
+    @property
+    def _lead_rests(self) -> bool:
+        """To be asked once more after the teammates: a result that waited for them is due when the last has come to
+        rest, which may be just now."""
+        return self.lead is None or self.lead.is_at_rest
 
     def _only_waiters_are_left(self) -> bool:
         """Nobody else works or has mail to act on, and none of those who wait has any."""
         if self.running_aside():
             return False
         agents: Iterable[tuple[str, bool]] = [
-            (LEAD, self.lead is None or self.lead.is_at_rest),
             *((mate.name, mate.is_quiet) for mate in tuple(self._teammates.values())),
+            (LEAD, self._lead_rests),  # last: see there
         ]
         return all(rests or name in self._waiting for name, rests in agents) and not any(
             self._mailbox(name).has_unread for name in self._waiting

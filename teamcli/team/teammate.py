@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 WORK = "work"
 """The mark of the line that begins a piece of work."""
+WOKEN = "Other agents have woken it"
+"""How the one limit begins that is none of a budget."""
 
 
 class Work(NamedTuple):
@@ -136,6 +138,11 @@ class Teammate:
         return (self._has_open_work and self._may_go_on) or (not self._ignores_mail and self.mailbox.has_unread)
 
     @property
+    def is_paused_by_budget(self) -> bool:
+        """Whether more to use would let it go on; not one that others have woken too often."""
+        return bool(self.member.limit) and not self.member.limit.startswith(WOKEN)
+
+    @property
     def is_quiet(self) -> bool:
         """At rest, with nothing to do."""
         with self._lock:
@@ -192,8 +199,11 @@ class Teammate:
         return bool(new)
 
     def go_on(self) -> None:
-        """Take up what stands in the transcript and has not ended."""
+        """Take up what stands in the transcript and has not ended, as the user wishes."""
         self._wakes_in_a_row = 0
+        self._take_up()
+
+    def _take_up(self) -> None:
         self._may_go_on = True
         self._ignores_mail = False
         self.wake()
@@ -203,8 +213,8 @@ class Teammate:
 
         Raises: ToolError, StateError
         """
-        if why := self.agent.meter.reached():
-            raise ToolError(f"'{self.name}' can do nothing: {_in_a_sentence(why)}; only the user can raise that")
+        if why := self._limit():
+            raise ToolError(f"'{self.name}' can do nothing: {_in_a_sentence(why)}; only the user can let it go on")
         with self._lock:
             if self._turn is not None or self.member.status is not Status.IDLE:
                 raise ToolError(f"'{self.name}' is currently working")
@@ -215,7 +225,8 @@ class Teammate:
             if kit.preamble != self.agent.preamble:
                 self.agent.preamble, self.agent.toolset = kit
             self._roster.reassign(self.name, **terms)
-        self.go_on()
+            self._wakes_in_a_row += 1
+        self._take_up()
 
     def interrupt(self, reason: str) -> bool:
         """End the turn, from any thread; false when it was at rest. Then only new mail wakes it."""
@@ -283,7 +294,7 @@ class Teammate:
     def _limit(self) -> LimitReached | None:
         """Why it may not begin."""
         if self.max_wakes is not None and self._wakes_in_a_row >= self.max_wakes and not self._user_has_written():
-            text = f"Other agents have woken it {self._wakes_in_a_row:,} times in a row, without a word of the user's"
+            text = f"{WOKEN} {self._wakes_in_a_row:,} times in a row, without a word of the user's"
             return LimitReached(text, MAX_TURNS, is_given=False)
         return self.agent.meter.reached()
 

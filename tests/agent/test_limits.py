@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from teamcli.agent.budgets import Budgets, chosen_from, used_from
 from teamcli.agent.limits import Budget, Call, Meter, Used, shown
 from teamcli.cancel import CancelScope
+from teamcli.commands.base import Table
+from teamcli.commands.budget import COLUMNS, _rows
 from teamcli.errors import Cancelled, LimitReached
 from teamcli.llm.types import Usage
 from teamcli.settings import Allowance, BudgetSettings
@@ -95,6 +98,26 @@ def test_who_waits_for_room_can_be_cancelled_and_is_let_through_when_there_is_so
     assert ended == ["cancelled", "let through"]
 
 
+def test_who_waits_for_room_says_so_until_there_is_some() -> None:
+    shared = Budget(Allowance(calls=2))
+    first, second = Meter(shared), Meter(shared)
+    shown: list[str] = []
+
+    def show(what: str) -> None:
+        with ThreadPoolExecutor(1) as other:  # whoever is told may look at budgets, from any thread
+            assert other.submit(lambda: shared.used.calls).result(30) == 1
+        shown.append(what)
+
+    first.on_wait = second.on_wait = show
+    shared_with = threading.Thread(target=call_until_refused, args=(second, Call("m"), 0.0, lambda: None))
+    first.book(Usage(), 0, 0.0)
+    with first.call(Call("m"), CancelScope()):
+        shared_with.start()
+        wait_until(lambda: shown == ["room in a budget"])
+    wait_until(lambda: shown == ["room in a budget", ""])
+    shared_with.join()
+
+
 def test_room_for_all_means_that_nobody_waits() -> None:
     shared = Budget(Allowance(usd=10.0, tokens=100_000))
     meters = [Meter(shared) for _ in range(5)]
@@ -110,6 +133,15 @@ def test_room_for_all_means_that_nobody_waits() -> None:
     for thread in threads:
         thread.join()
     assert not together.broken
+
+
+def test_the_table_of_budgets_fits_a_narrow_terminal() -> None:
+    """As far as what is bounded goes; what those without a bound have used stands below them."""
+    free, bounded = Budget(), Budget(Allowance(tokens=20_000_000, usd=10.5))
+    rows = (*_rows("lead", free), *_rows("alexandra-the-second", bounded))
+    lines = Table("", COLUMNS, rows).to_text(60).splitlines()
+    assert max(map(len, lines)) <= 60 and "  $0.00, 0 tokens, 0 model calls used" in lines
+    assert [line.split()[0] for line in lines] == ["FOR", "lead", "$0.00,", "alexandra-t…", "alexandra-t…"]
 
 
 def test_dollars_are_not_let_through_for_a_model_without_a_price() -> None:
@@ -141,6 +173,34 @@ def test_time_stands_still_while_the_user_is_asked() -> None:
         assert meter.budget.used.seconds == before
         meter.wait_for_user(False)
         wait_until(lambda: meter.budget.used.seconds > before)
+
+
+def test_time_stands_still_for_those_who_wait_for_the_one_that_asks() -> None:
+    budgets = Budgets(BudgetSettings(session=Allowance(seconds=3600)))
+    lead = budgets.lead_meter("lead", None)
+    inner, other = (
+        [budgets.subagent_meter(name, above, None, 200, is_waited_for=True) for name, above in chain][-1]
+        for chain in ([("sa-1", "lead"), ("sa-2", "sa-1")], [("sa-3", "lead")])
+    )
+    with lead.work(CancelScope()), inner.work(CancelScope()):
+        budgets.wait_for_user("sa-2", True)
+        before = lead.own.used.seconds
+        assert (lead.own.used.seconds, budgets.session.used.seconds) == (before, budgets.session.used.seconds)
+        with other.work(CancelScope()):  # works for the lead, too
+            wait_until(lambda: lead.own.used.seconds > before)
+        budgets.wait_for_user("sa-2", False)
+        before = lead.own.used.seconds
+        wait_until(lambda: lead.own.used.seconds > before)
+
+
+def test_time_goes_on_for_one_whose_background_sub_agent_asks() -> None:
+    budgets = Budgets()
+    lead = budgets.lead_meter("lead", None)
+    budgets.subagent_meter("sa-1", "lead", None, 200)
+    with lead.work(CancelScope()):
+        budgets.wait_for_user("sa-1", True)
+        before = lead.own.used.seconds
+        wait_until(lambda: lead.own.used.seconds > before)
 
 
 def test_a_raised_limit_moves_the_time_and_frees_those_who_reached_it() -> None:

@@ -209,20 +209,25 @@ class TestTheLead:
 
 class TestRunaways:
     def test_endless_wake_ups_stop_at_the_limit(self, program: Program) -> None:
-        """A lead and a teammate that answer each other for ever."""
+        """A lead and a teammate that answer each other for ever, with new tasks and with messages."""
         program.settings(limits={"wakes": 5})
+        wakes = iter([spawn("alice"), spawn("alice")])
 
         def lead(request: dict[str, Any], number: int) -> Any:
+            if 'from="alice" type="error"' in said_by_user(request):
+                return spawn("alice")
             if 'from="alice" type="result"' in said_by_user(request):
-                return tool("send_message", to="alice", content="and?")
+                return next(wakes, tool("send_message", to="alice", content="and?"))
             return text("well") if number else spawn("alice")
 
         script = TeamScript(lead=lead, alice=lambda request, number: text("nothing"))
         ran = run(program, script)
         assert "alice: Other agents have woken it 5 times in a row" in ran.err
         assert len(script.requests["alice"]) == 6 and member(program)["paused"]
+        assert "'alice' can do nothing: other agents have woken it 5 times" in str(script.requests["lead"][-1])
         later = TeamScript(lead=lambda request, number: text("well"), alice=[text("nothing")])
-        assert "'alice' goes on" in type_lines(program, later, "/resume alice", "/wait")
+        typed = type_lines(program, later, "/budget lead 50 calls", "/resume alice", "/wait")
+        assert "alice goes on" not in typed and "'alice' goes on" in typed  # a budget is not what it waits for
 
     def test_endless_hiring_stops_at_the_limit(self, program: Program) -> None:
         program.settings(limits={"teammates": 3})
@@ -275,6 +280,10 @@ class TestTheCommand:
         answers = program.run("--offline", stdin="\n".join(lines)).out.splitlines()
         told = dict(zip(AMOUNTS, answers, strict=True))
         assert {words: told[words] for words, said in AMOUNTS.items() if said not in told[words]} == {}
+
+    def test_a_teammate_called_session_does_not_hide_the_session(self, program: Program) -> None:
+        lines = "spawn session as x: run true\n/wait\n/budget session 9 calls\n"
+        assert "session: 9 model calls in this run" in program.run("--offline", *BYPASS, stdin=lines).out
 
     def test_names_those_there_are(self, program: Program) -> None:
         out = type_lines(program, TeamScript(), "/budget nobody 2", "/help budget")

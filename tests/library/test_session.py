@@ -19,9 +19,11 @@ from typing import Any
 import pytest
 
 import teamcli
-from teamcli import ConfigError, Outcome, Session, TeamError, UsageError, events
+from teamcli import ConfigError, Hook, HookEvent, Outcome, Session, TeamError, UsageError, events
 from teamcli.cancel import CancelScope
 from teamcli.llm.types import OnEvent, Reply, Request, TextArrived
+from teamcli.team.lead import Lead
+from teamcli.team.teammate import Teammate
 from tests.library.conftest import Open
 from tests.library.models import Gate, Model, call, results, said, scripted, who_asks
 from tests.support.fake_api import FakeAPI, answer, stall_after, text, tool, tool_results
@@ -196,6 +198,67 @@ class TestRun:
         session = opened(llm=Model(gate.wait))
         threading.Thread(target=lambda: gate.reached.wait(30) and session.interrupt()).start()
         assert session.run("hello").outcome is Outcome.INTERRUPTED
+
+
+def test_a_result_that_comes_with_the_end_of_the_last_work_is_still_read(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results wait for those who work; who looks whether all rest may see the one before, the other after that."""
+    looked, rest, is_at_rest = threading.Event(), Teammate._rest, Lead.is_at_rest.fget
+    assert is_at_rest is not None
+
+    def rest_late(mate: Teammate, **fields: Any) -> None:
+        looked.wait(30)
+        rest(mate, **fields)
+
+    def look_early(lead: Lead) -> bool:
+        rests = is_at_rest(lead)
+        if rests and lead.mailbox.has_unread and not looked.is_set():
+            looked.set()
+            wait_until(lambda: session.team[0].status == "idle" and not session._running.team.is_working)
+        return rests
+
+    monkeypatch.setattr(Teammate, "_rest", rest_late)
+    monkeypatch.setattr(Lead, "is_at_rest", property(look_early))
+    spawned = call("spawn_teammate", name="alice", role="coder", prompt="say hi")
+    session = opened(llm=scripted(lead=[said("", spawned), "hired", "heard of it"], alice=["hi"]))
+    assert session.run("go").text == "heard of it"
+
+
+class TestFromInside:
+    """What a tool or a hook does with the session that calls it."""
+
+    @pytest.mark.parametrize("way", ["run", "wait", "run_async", "wait_async"])
+    def test_nobody_can_wait_for_those_who_wait_for_it(self, opened: Open, tmp_path: Path, way: str) -> None:
+        def delegate() -> str:
+            """Have the others do it."""
+            (tmp_path / "other").mkdir()
+            done = opened(directory=tmp_path / "other", llm=scripted(lead=["by another"])).run("go").text
+            try:
+                given = ["go"] if way.startswith("run") else []
+                waited = getattr(session, way)(*given)
+                asyncio.run(waited) if asyncio.iscoroutine(waited) else None
+            except UsageError as e:
+                return f"{done}; {e}"
+            return done
+
+        model = scripted(lead=[said("", call("delegate")), "over"])
+        session = opened(llm=model, tools=[delegate], **BYPASS)
+        assert session.run("go").text == "over"
+        assert results(model.requests[1])[0].startswith("by another; an agent of this session waits for this function")
+
+    @pytest.mark.parametrize("event", ["PreToolUse", "Stop"])
+    def test_it_can_be_closed(self, opened: Open, event: str) -> None:
+        closed = threading.Event()
+
+        def close(event: HookEvent) -> None:
+            session.close()
+            closed.set()
+
+        session = opened(llm=scripted(lead=[said("", call("glob", pattern="*")), "over"]), hooks=[Hook(event, close)])
+        list(session.submit("go"))
+        session.close()
+        assert closed.wait(30)
 
 
 class TestAsync:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from teamcli.llm.types import OnEvent, TextArrived
 from teamcli.subagents.snapshot import EventKind
 from teamcli.subagents.updates import PAUSE_SECONDS
 from tests.library.conftest import Open
-from tests.library.models import Gate, Model, Say, call, said, who_asks
+from tests.library.models import Gate, Model, Say, call, results, said, scripted, who_asks
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
 
 
@@ -293,3 +294,14 @@ class TestEndings:
         start(session)
         session.close()
         assert {each.state for each in session.agents.snapshots()} == {State.CANCELLED}
+
+
+def test_a_copy_of_a_copy_reaches_the_memory_of_the_first(opened: Open, clean_environment: Path) -> None:
+    """It is in the system prompt that all three have."""
+    notes = clean_environment / ".teamcli" / "memory" / "lead" / "MEMORY.md"
+    notes.parent.mkdir(parents=True)
+    notes.write_text("Tests are slow.")
+    ask = {name: [said("", call("agent", prompt="look"))] for name in ("lead", "sa-1")}
+    model = scripted(**ask, **{"sa-2": [said("", call("read_file", path=str(notes)))]})
+    opened(llm=model, trust=True, settings={"subagents": {"depth": 2}}).run("go")
+    assert any("Tests are slow." in result for request in model.requests for result in results(request))

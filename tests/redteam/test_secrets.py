@@ -22,13 +22,18 @@ import pytest
 from teamcli import masking
 from teamcli.agent.events import Event, MailSent, Notice, ToolStarted
 from teamcli.agent.tool import Display
+from teamcli.cancel import CancelScope
 from teamcli.environment import visible_variables
+from teamcli.errors import ModelError
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.faults import Faults
+from teamcli.llm.masked import MaskedModel
+from teamcli.llm.types import OnEvent, Preamble, Reply, Request, StreamEvent, TextArrived
 from teamcli.logs import log_to
 from teamcli.masking import MASK, MaskedStream, Masks
 from teamcli.session import Fanout
 from teamcli.team.bus import load_key
+from tests.library.models import Model
 from tests.redteam.shared import made_once
 from tests.support.answers import Part, answer, result_text, status, thinking, tool_results
 from tests.support.fake_api import FakeAPI, text, tool
@@ -359,6 +364,20 @@ def test_a_stream_cut_into_pieces_of_any_size(monkeypatch: pytest.MonkeyPatch, s
     stream = MaskedStream()
     out = [stream.feed(whole[start : start + size]) for start in range(0, len(whole), size)] + [stream.end()]
     assert "".join(out) == f"before {MASK} between {MASK}{MASK} sk-ant-api and after"
+
+
+def test_an_answer_that_fails_halfway_is_shown_to_its_last_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where that could have become a key."""
+    monkeypatch.setattr(masking, "_known", Masks([KEY]))
+
+    def break_off(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+        on_event(TextArrived(f"the end is {KEY[:5]}"))
+        raise ModelError("the endpoint is gone")
+
+    heard: list[StreamEvent] = []
+    with pytest.raises(ModelError):
+        MaskedModel(Model(break_off)).stream(Request(Preamble("m", "", (), 9), ()), heard.append, CancelScope())
+    assert heard == [TextArrived("the end is "), TextArrived(KEY[:5])]
 
 
 @pytest.mark.parametrize("word", ["ollama", "not-needed", "anything", "dummy-key", "local"])

@@ -16,6 +16,7 @@ from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, StateError, ToolError
 from teamcli.llm.types import OnEvent, Reply, Request, TextArrived
 from teamcli.subagents.activity import EVENT_LIMIT, ActivityLog
+from teamcli.subagents.ledger import Ledger
 from teamcli.subagents.manager import KEPT, Limits
 from teamcli.subagents.slots import Slots
 from teamcli.subagents.snapshot import AgentEvent, EventKind, Snapshot, State
@@ -351,6 +352,19 @@ class TestBooks:
         workshop.restarted().report_lost()
         (message,) = workshop.posted
         assert (message.type, message.content) == ("result", "done")
+
+    def test_one_that_cannot_be_written_down_is_not_started_and_leaves_nothing_open(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        workshop = Workshop(tmp_path)
+
+        def fail(ledger: Ledger, entry: object) -> None:
+            raise StateError("the disk is full")
+
+        monkeypatch.setattr(Ledger, "add", fail)
+        with pytest.raises(ToolError, match="the disk is full"):
+            workshop.start()
+        assert workshop.released == ["sa-1"] and workshop.manager.snapshots() == ()
 
     def test_a_damaged_ledger_is_told_and_hinders_nothing(self, tmp_path: Path) -> None:
         (tmp_path / "subagents.json").write_text("{")

@@ -92,6 +92,7 @@ class Workshop:
         self.posted: list[Message] = []
         self.events: list[Event] = []
         self.failure: Exception | None = None
+        self.released: list[str] = []
         self.rests = 0
         self.manager = self._open(limits)
 
@@ -114,7 +115,12 @@ class Workshop:
     def staff(self, sub: SubAgent, parent: Agent, path: Path) -> Staffed:
         agent = self._agent(sub.id, path, lambda event: (sub.take(event), self.events.append(event))[0])
         opening = Delivery([text_block(sub.errand.prompt)])
-        return Staffed(agent, opening, ("poke",), lambda: agent.conversation.take_up(History()))
+
+        def release() -> None:
+            self.released.append(sub.id)
+            agent.conversation.take_up(History())
+
+        return Staffed(agent, opening, ("poke",), release)
 
     def start(self, prompt: str = "do it") -> str:
         """Start one in the background; its id."""
