@@ -1,7 +1,7 @@
 """Where file tools may look and write: the workspace, directories the user added, the memory of the agent's role.
 
 Of `.team/` all memory is open, of the user's own `~/.teamcli/` only that of the role. Skills can be read wherever they
-are, and changed nowhere.
+are, and changed nowhere; nor is anything in a `.git`, where one line in `config` makes the user's next git run a command.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from teamcli.errors import ToolError
 
 TEAM_DIR = ".team"
 USER_DIR = ".teamcli"
+_GIT_DIR = ".git"
 _MEMORY = "memory"
 
 
@@ -63,6 +64,8 @@ class Workspace:
         resolved = self.resolve(path)
         if self._is_skill(resolved):
             raise ToolError(f"{path} belongs to a skill: file tools only read those; the user can change them")
+        if self._is_in_git(resolved):
+            raise ToolError(f"{path} belongs to git: file tools only read that; change it with a git command")
         return resolved
 
     def contains(self, resolved: Path) -> bool:
@@ -86,6 +89,10 @@ class Workspace:
 
     def _is_skill(self, resolved: Path) -> bool:
         return any(resolved.is_relative_to(folder) for folder in self.skills)
+
+    def _is_in_git(self, resolved: Path) -> bool:
+        inside = resolved.relative_to(self.top_of(resolved)).parts
+        return any(part.casefold() == _GIT_DIR for part in inside)
 
     def _is_memory(self, resolved: Path) -> bool:
         return self.memory is not None and resolved.is_relative_to(self.memory.resolve())

@@ -190,6 +190,22 @@ def test_a_hard_link_is_never_written_through(place: Place) -> None:
     assert (place.outside / "secret").read_text() == f"{SECRET}\n"
 
 
+@pytest.mark.parametrize(
+    "name", [".git/config", ".git/hooks/pre-commit", ".GIT/config", "dir/.git/commondir", "dir/.git", "to-git/config"]
+)
+def test_no_file_tool_changes_what_git_obeys(place: Place, name: str) -> None:
+    """One line in there makes the user's next `git status` run a command, outside the sandbox and in every mode."""
+    (place.root / ".git/hooks").mkdir(parents=True)
+    (place.root / ".git/config").write_text("[core]\n")
+    (place.root / "to-git").symlink_to(".git")
+    agent = FileAgent(place.root)
+    if name == ".git/config":
+        assert "[core]" in agent.says("read_file", path=name)
+        assert "belongs to git" in agent.refuses("edit_file", path=name, old_text="[core]", new_text="[evil]")
+    assert "belongs to git" in agent.refuses("write_file", path=name, content="evil")
+    assert (place.root / ".git/config").read_text() == "[core]\n"
+
+
 def swap(place: Place, name: str = "dir") -> None:
     """At the worst moment: a directory that has been judged becomes a link."""
     (place.root / name).rename(place.root / f"{name}-before")
