@@ -1,7 +1,7 @@
 """Where file tools may look and write: the workspace, directories the user added, the memory of the agent's role.
 
 Of `.team/` all memory is open, of the user's own `~/.teamcli/` only that of the role. Skills can be read wherever they
-are, and changed nowhere; nor is anything in a `.git`, where one line in `config` makes the user's next git run a command.
+are, and changed nowhere; nor is anything in a `.git`, where a line in `config` makes the user's next git run a command.
 """
 
 from __future__ import annotations

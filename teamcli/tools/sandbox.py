@@ -14,7 +14,7 @@ from pathlib import Path
 
 from teamcli.errors import ToolError
 from teamcli.files import PRIVATE_DIR
-from teamcli.tools.sandbox_git import repositories_in
+from teamcli.tools.sandbox_git import missing_config, remove_if_there, repositories_in
 from teamcli.tools.sandbox_paths import is_directory, is_link
 from teamcli.tools.sandbox_places import CACHES, SKILLS
 from teamcli.tools.sandbox_plan import Plan, Private, Wanted, make_plan
@@ -41,6 +41,7 @@ class Sandbox:
         # Those that come later are made by commands, which have them in hand as they make them: to guard them would
         # only keep an agent from configuring its own.
         self._repositories = [repository for root in wanted.roots for repository in repositories_in(root)]
+        self._missing = missing_config(self._repositories)
         _remove_leftovers()
         made = Path(tempfile.mkdtemp(prefix=_UNLOCKED))  # under a name by which nobody takes it for left over
         self._lock = os.open(made / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -52,6 +53,11 @@ class Sandbox:
         """Raises: OSError."""
         make_mount_points(self.wanted, self._private, environment, self._repositories)
         return make_plan(self.wanted, self._private, environment, self._repositories)
+
+    def clear(self) -> None:
+        """Remove what a command has put where it cannot be kept from, and the user's git would obey it."""
+        if not self.wanted.is_trial:
+            remove_if_there(path for path in self._missing if path not in self.wanted.paths(self.wanted.writable))
 
     def explain(self, output: str) -> str:
         """What to tell a model whose command has met the sandbox without knowing."""

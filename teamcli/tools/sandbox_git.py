@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from teamcli.tools.sandbox_paths import directories_in, exists, is_directory, is_link, real_path
+from teamcli.tools.sandbox_paths import directories_in, exists, is_below_any, is_directory, is_link, real_path
 
+_CONFIG = ("config", "config.worktree", "commondir")
+"""`commondir` names another directory whose config counts."""
 _MOST_DIRECTORIES = 1000
 """Looked at for repositories inside the workspace."""
 
@@ -21,15 +24,38 @@ def repositories_in(root: Path) -> list[Path]:
     return found
 
 
-def guarded_in(repository: Path) -> Iterator[Path]:
+def guarded_in(repository: Path, roots: Iterable[Path]) -> Iterator[Path]:
     """What makes git run something when the user calls it."""
-    parts = [repository / name for name in ("hooks", "config", "config.worktree")]
+    parts = [repository / name for name in ("hooks", *_CONFIG)]
     if any(is_link(part) for part in parts):  # a link can be replaced: guard what it stands in
         yield repository
         return
     yield from (part for part in parts if exists(part))
     for module in _modules(repository / "modules"):
-        yield from guarded_in(module)
+        yield from guarded_in(module, roots)
+    for kept in directories_in(repository / "worktrees"):
+        if not is_below_any(_checkout(kept), roots):  # those in the workspace are for agents to make and remove
+            yield from (part for name in ("gitdir", *_CONFIG) if exists(part := kept / name))
+
+
+def missing_config(repositories: Iterable[Path]) -> tuple[Path, ...]:
+    """What git would obey if it were there. It cannot be guarded, as nothing can be mounted where nothing is."""
+    return tuple(path for repository in repositories for name in _CONFIG if not exists(path := repository / name))
+
+
+def remove_if_there(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if exists(path) or is_link(path):
+            with contextlib.suppress(OSError):  # what is not ours to remove, no command of ours has made
+                path.unlink()
+
+
+def _checkout(kept: Path) -> Path:
+    """The directory of a worktree, of which a repository keeps this."""
+    try:
+        return real_path(kept / _text_of(kept / "gitdir").strip()).parent
+    except OSError:
+        return kept
 
 
 def _modules(directory: Path) -> Iterator[Path]:
