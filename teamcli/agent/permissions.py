@@ -136,7 +136,7 @@ def _by_mode(policy: Policy, call: _Call) -> Decision:
         return Decision(Verdict.ASK, f"The mode {mode} asks before {call.tool} changes a file.", str(rule))
     if isinstance(call.access, Calls):
         return Decision(Verdict.ASK, f"The mode {mode} asks before {call.tool} is called.", call.tool)
-    if policy.commands_are_confined:
+    if policy.commands_are_confined and not _may_concern((*policy.ask, *policy.deny), call):
         return Decision(Verdict.ALLOW, "It runs in the sandbox, and the setting sandbox_allows_bash allows that.")
     why = f": {call.script.problem}" if call.script and call.script.problem else ""
     rule = rule_for_command(call.tool, call.access.command)
@@ -152,6 +152,10 @@ def _concerns(rule: Rule, call: _Call) -> Match:
     kin = READING_TOOLS if isinstance(call.access, Reads) else WRITING_TOOLS
     concerned = rule.tool in kin and hides_path(rule, call.access.path, call.root)
     return Match.YES if concerned else Match.NO
+
+
+def _may_concern(restricting: Iterable[Rule], call: _Call) -> bool:
+    return any(_concerns(rule, call) is Match.MAYBE for rule in restricting)
 
 
 def _allowing(rules: Iterable[Rule], call: _Call, restricting: Iterable[Rule]) -> Rule | None:
@@ -171,7 +175,7 @@ def _allows_text(rule: Rule, call: _Call) -> bool:
 
 def _allowing_judged(rules: Iterable[Rule], call: _Call, restricting: Iterable[Rule]) -> Rule | None:
     """Broader rules do not cover what may turn out to be denied, or to be asked about."""
-    if any(_concerns(rule, call) is Match.MAYBE for rule in restricting):
+    if _may_concern(restricting, call):
         return None
     whole = _first(rules, lambda rule: rule.form is Form.ANY)
     script = call.script
