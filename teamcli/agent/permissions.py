@@ -63,6 +63,8 @@ class Decision(NamedTuple):
     """One sentence that names the rule or mode at fault."""
     rule: str = ""
     """For ASK the narrowest rule that would allow it (none where an ask rule asks each time), else what decided."""
+    is_in_doubt: bool = False
+    """An ask or deny rule may be about the call: only a person lets it through."""
 
 
 class _Call(NamedTuple):
@@ -136,11 +138,13 @@ def _by_mode(policy: Policy, call: _Call) -> Decision:
         return Decision(Verdict.ASK, f"The mode {mode} asks before {call.tool} changes a file.", str(rule))
     if isinstance(call.access, Calls):
         return Decision(Verdict.ASK, f"The mode {mode} asks before {call.tool} is called.", call.tool)
-    if policy.commands_are_confined and not _may_concern((*policy.ask, *policy.deny), call):
+    is_in_doubt = _may_concern((*policy.ask, *policy.deny), call)
+    if policy.commands_are_confined and not is_in_doubt:
         return Decision(Verdict.ALLOW, "It runs in the sandbox, and the setting sandbox_allows_bash allows that.")
     why = f": {call.script.problem}" if call.script and call.script.problem else ""
     rule = rule_for_command(call.tool, call.access.command)
-    return Decision(Verdict.ASK, f"The mode {mode} asks before {call.tool} runs this command{why}.", str(rule))
+    reason = f"The mode {mode} asks before {call.tool} runs this command{why}."
+    return Decision(Verdict.ASK, reason, str(rule), is_in_doubt)
 
 
 def _concerns(rule: Rule, call: _Call) -> Match:
