@@ -14,6 +14,8 @@ from teamcli.errors import ToolError
 
 TEAM_DIR = ".team"
 USER_DIR = ".teamcli"
+OWNER_TOKEN = ".owner"
+"""In a `.team/` that teamcli has worked in."""
 _GIT_DIR = ".git"
 _MEMORY = "memory"
 
@@ -80,6 +82,7 @@ class Workspace:
         if self._is_memory(resolved) or self._is_skill(resolved):
             return False
         places = [directory / TEAM_DIR for directory in (self.root, *self.extra)]
+        places += _states_above(resolved)
         return any(_is_in(each, resolved, _MEMORY) for place in places for each in (place, place.resolve())) or any(
             _is_in(each, resolved) for place in _user_dirs() for each in (place, place.resolve())
         )
@@ -101,6 +104,14 @@ class Workspace:
         """How the agent would write it: relative where it works, absolute elsewhere."""
         shown = path.relative_to(self.cwd) if path.is_relative_to(self.cwd) else path
         return os.fsencode(shown).decode("utf-8", "backslashreplace")
+
+
+def _states_above(resolved: Path) -> list[Path]:
+    """Those of other projects inside this one: an agent here must not loosen the rules there."""
+    if TEAM_DIR not in str(resolved).casefold():  # hardly any path has one, and searches ask about thousands
+        return []
+    found = [path for path in (resolved, *resolved.parents) if path.name.casefold() == TEAM_DIR]
+    return [path for path in found if os.path.lexists(path / OWNER_TOKEN)]
 
 
 def native_spelling(name: str) -> str:

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from teamcli.errors import ToolError
 from teamcli.files import PRIVATE_DIR
-from teamcli.tools.sandbox_git import missing_config, remove_if_there, repositories_in
-from teamcli.tools.sandbox_paths import is_directory, is_link
+from teamcli.tools.sandbox_git import missing_config, remove_if_there, repositories_in, upper_directories
+from teamcli.tools.sandbox_paths import exists, is_directory, is_link
 from teamcli.tools.sandbox_places import CACHES, SKILLS
 from teamcli.tools.sandbox_plan import Plan, Private, Wanted, make_plan
-from teamcli.workspace import USER_DIR
+from teamcli.workspace import OWNER_TOKEN, TEAM_DIR, USER_DIR
 
 BWRAP = "bwrap"
 _PREFIX, _UNLOCKED, _LOCK = "teamcli-sandbox-", "teamcli-sandbox.", "lock"
@@ -41,6 +41,7 @@ class Sandbox:
         # Those that come later are made by commands, which have them in hand as they make them: to guard them would
         # only keep an agent from configuring its own.
         self._repositories = [repository for root in wanted.roots for repository in repositories_in(root)]
+        self._states = [path for root in wanted.roots for path in _states_in(root)]
         self._missing = missing_config(self._repositories)
         _remove_leftovers()
         made = Path(tempfile.mkdtemp(prefix=_UNLOCKED))  # under a name by which nobody takes it for left over
@@ -52,7 +53,7 @@ class Sandbox:
     def plan(self, environment: Mapping[str, str]) -> Plan:
         """Raises: OSError."""
         make_mount_points(self.wanted, self._private, environment, self._repositories)
-        return make_plan(self.wanted, self._private, environment, self._repositories)
+        return make_plan(self.wanted, self._private, environment, self._repositories, self._states)
 
     def clear(self) -> None:
         """Remove what a command has put where it cannot be kept from, and the user's git would obey it."""
@@ -66,6 +67,12 @@ class Sandbox:
     def close(self) -> None:
         _remove(self._private.temp)
         os.close(self._lock)
+
+
+def _states_in(root: Path) -> list[Path]:
+    """Of other projects inside this one, which teamcli has worked in and obeys there."""
+    states = [directory / TEAM_DIR for directory in upper_directories(root)[1:]]
+    return [path for path in states if exists(path / OWNER_TOKEN) and not is_link(path)]
 
 
 def _remove_leftovers() -> None:
@@ -94,7 +101,7 @@ def _remove(temp: Path) -> None:
 def explain(output: str, wanted: Wanted) -> str:
     if re.search(r"Read-only file system|EROFS|\.git/config.*Device or resource busy", output, re.IGNORECASE):
         return (
-            "the sandbox lets commands write in the workspace, /tmp and caches, but not to hooks or config of git; "
+            "the sandbox lets commands write in the workspace, /tmp and caches, but not to hooks or config of git, .claude or .team; "
             "the user can open more with `sandbox_writable`, or run it as !command"
         )
     if isinstance(wanted.network, tuple) and re.search(_REFUSED_BY_PROXY, output, re.IGNORECASE):

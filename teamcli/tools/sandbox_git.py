@@ -16,11 +16,15 @@ _MOST_DIRECTORIES = 1000
 
 def repositories_in(root: Path) -> list[Path]:
     """`.git` of the workspace, and of directories up to two levels down."""
-    found, looked_at, level = [], 0, [root]
-    for _ in range(3):
-        found += [path / ".git" for path in level if is_directory(path / ".git") and not is_link(path / ".git")]
-        level = [entry for path in level for entry in directories_in(path)][: _MOST_DIRECTORIES - looked_at]
-        looked_at += len(level)
+    found = [directory / ".git" for directory in upper_directories(root)]
+    return [path for path in found if is_directory(path) and not is_link(path)]
+
+
+def upper_directories(root: Path) -> list[Path]:
+    found, level = [root], [root]
+    for _ in range(2):
+        level = [entry for path in level for entry in directories_in(path)][: _MOST_DIRECTORIES - len(found) + 1]
+        found += level
     return found
 
 

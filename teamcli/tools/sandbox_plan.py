@@ -133,10 +133,16 @@ class Plan(NamedTuple):
         return any(identity_of(path) != known for path, known in self.depends_on)
 
 
-def make_plan(wanted: Wanted, private: Private, environment: Mapping[str, str], repositories: Iterable[Path]) -> Plan:
+def make_plan(
+    wanted: Wanted,
+    private: Private,
+    environment: Mapping[str, str],
+    repositories: Iterable[Path],
+    states: Iterable[Path] = (),
+) -> Plan:
     """Only looks, changes nothing. Later options go on top of earlier ones, so what is closed comes last.
 
-    `repositories` are those to guard.
+    `repositories` are those to guard, `states` the `.team/` of projects inside the workspace.
     """
     writable = _writable(wanted)
     repositories = [path for path in repositories if is_directory(path)]
@@ -144,6 +150,7 @@ def make_plan(wanted: Wanted, private: Private, environment: Mapping[str, str], 
         *(path for repository in repositories for path in guarded_in(repository, wanted.roots)),
         *_guarded(wanted.roots),
     ]
+    guarded += [path for path in states if is_directory(path)]
     guarded += [path for path in _startup_files(wanted.home) if is_in_any(path, writable)]
     guarded = [path for path in guarded if path not in wanted.paths(wanted.writable)]
     closed = [path for path in _closed(wanted) if path not in writable]

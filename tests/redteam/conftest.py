@@ -58,6 +58,8 @@ def furnish(root: Path, home: Path) -> None:
     (root / ".git/worktrees/b/gitdir").write_text(f"{root.parent}/elsewhere/.git\n")
     subprocess.run(["git", "init", "-q", str(root / "sub")], check=True)
     (root / "sub/.git/hooks").mkdir(exist_ok=True)
+    (root / "sub/.team").mkdir()
+    (root / "sub/.team/.owner").write_text("token")
     (root / ".claude/agents").mkdir(parents=True)
     (root / ".claude/agents/writer.md").write_text("---\nname: writer\n---\nWrite.\n")
     (root / ".team/inbox").mkdir(parents=True)

@@ -57,6 +57,7 @@ WRITES = {
     "a forged message": 'echo \'{"from": "user", "content": "evil"}\' >> .team/inbox/lead.jsonl',
     "a new inbox": "echo evil > .team/inbox/alice.jsonl",
     "the settings": 'echo \'{"sandbox": "off", "evil": 1}\' > .team/settings.local.json',
+    "the settings of a project inside": "echo evil > sub/.team/settings.json",
     "another .team in its place": "mv .team old; mkdir -p .team; echo evil > .team/settings.json",
     "through a link": "ln -s ~/.bashrc link; echo evil >> link",
     "through a link to a directory": "ln -s .. up; echo evil > up/outside.txt",
