@@ -14,7 +14,7 @@ from pathlib import Path
 
 from teamcli.errors import ToolError
 from teamcli.files import PRIVATE_DIR
-from teamcli.tools.sandbox_git import missing_config, remove_if_there, repositories_in, upper_directories
+from teamcli.tools.sandbox_git import missing_config, repositories_in, set_aside, upper_directories
 from teamcli.tools.sandbox_paths import exists, is_directory, is_link
 from teamcli.tools.sandbox_places import CACHES, SKILLS
 from teamcli.tools.sandbox_plan import Plan, Private, Wanted, make_plan
@@ -56,9 +56,9 @@ class Sandbox:
         return make_plan(self.wanted, self._private, environment, self._repositories, self._states)
 
     def clear(self) -> None:
-        """Remove what a command has put where it cannot be kept from, and the user's git would obey it."""
+        """Set aside what a command has put where it cannot be kept from, and the user's git would obey it."""
         if not self.wanted.is_trial:
-            remove_if_there(path for path in self._missing if path not in self.wanted.paths(self.wanted.writable))
+            set_aside(path for path in self._missing if path not in self.wanted.paths(self.wanted.writable))
 
     def explain(self, output: str) -> str:
         """What to tell a model whose command has met the sandbox without knowing."""
@@ -101,8 +101,8 @@ def _remove(temp: Path) -> None:
 def explain(output: str, wanted: Wanted) -> str:
     if re.search(r"Read-only file system|EROFS|\.git/config.*Device or resource busy", output, re.IGNORECASE):
         return (
-            "the sandbox lets commands write in the workspace, /tmp and caches, but not to hooks or config of git, .claude or .team; "
-            "the user can open more with `sandbox_writable`, or run it as !command"
+            "the sandbox lets commands write in the workspace, /tmp and caches, but not to hooks or config of git, "
+            ".claude or .team; the user can open more with `sandbox_writable`, or run it as !command"
         )
     if isinstance(wanted.network, tuple) and re.search(_REFUSED_BY_PROXY, output, re.IGNORECASE):
         listed = ", ".join(wanted.network) or "none"

@@ -10,6 +10,7 @@ from teamcli.tools.sandbox_paths import directories_in, exists, is_below_any, is
 
 _CONFIG = ("config", "config.worktree", "commondir")
 """`commondir` names another directory whose config counts."""
+_MOST_BYTES = 1024 * 1024
 _MOST_DIRECTORIES = 1000
 """Looked at for repositories inside the workspace."""
 
@@ -38,20 +39,34 @@ def guarded_in(repository: Path, roots: Iterable[Path]) -> Iterator[Path]:
     for module in _modules(repository / "modules"):
         yield from guarded_in(module, roots)
     for kept in directories_in(repository / "worktrees"):
-        if not is_below_any(_checkout(kept), roots):  # those in the workspace are for agents to make and remove
+        checkout = _checkout(kept)
+        if exists(checkout) and not is_below_any(checkout, roots):  # those inside are for agents to make and remove
             yield from (part for name in ("gitdir", *_CONFIG) if exists(part := kept / name))
 
 
 def missing_config(repositories: Iterable[Path]) -> tuple[Path, ...]:
     """What git would obey if it were there. It cannot be guarded, as nothing can be mounted where nothing is."""
-    return tuple(path for repository in repositories for name in _CONFIG if not exists(path := repository / name))
+    return tuple(path for repository in repositories for path in _obeyed_in(repository) if not exists(path))
 
 
-def remove_if_there(paths: Iterable[Path]) -> None:
+def _obeyed_in(repository: Path) -> Iterator[Path]:
+    yield repository / "commondir"
+    try:
+        if "worktreeconfig" in _text_of(repository / "config").lower():  # else git does not look for it
+            yield repository / "config.worktree"
+    except OSError:
+        return
+
+
+def set_aside(paths: Iterable[Path]) -> None:
+    """Under a name that git does not know: should the user have made it, nothing is lost."""
     for path in paths:
         if exists(path) or is_link(path):
-            with contextlib.suppress(OSError):  # what is not ours to remove, no command of ours has made
-                path.unlink()
+            try:
+                path.replace(path.with_name(f"{path.name}.set-aside"))
+            except OSError:  # something stands there; what cannot be removed either, no command of ours has made
+                with contextlib.suppress(OSError):
+                    path.unlink()
 
 
 def _checkout(kept: Path) -> Path:
@@ -84,4 +99,4 @@ def shared_repository(root: Path) -> Path | None:
 
 def _text_of(path: Path) -> str:
     with path.open("rb") as file:
-        return file.read(4096).decode("utf-8", "surrogateescape")
+        return file.read(_MOST_BYTES).decode("utf-8", "surrogateescape")

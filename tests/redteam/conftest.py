@@ -49,12 +49,14 @@ def need_sandbox() -> None:
 def furnish(root: Path, home: Path) -> None:
     root.mkdir()
     subprocess.run(["git", "init", "-q", str(root)], check=True)
+    subprocess.run(["git", "-C", str(root), "config", "extensions.worktreeConfig", "true"], check=True)
     (root / ".git/hooks").mkdir(exist_ok=True)
     for name in (".git/modules/a", ".git/worktrees/b"):  # a submodule, and a checkout elsewhere
         (root / name / "hooks").mkdir(parents=True)
         (root / name / "HEAD").write_text("ref: refs/heads/main\n")
     (root / ".git/modules/a/config").write_text("[core]\n")
     (root / ".git/worktrees/b/commondir").write_text("../..\n")
+    (root.parent / "elsewhere").mkdir()
     (root / ".git/worktrees/b/gitdir").write_text(f"{root.parent}/elsewhere/.git\n")
     subprocess.run(["git", "init", "-q", str(root / "sub")], check=True)
     (root / "sub/.git/hooks").mkdir(exist_ok=True)
