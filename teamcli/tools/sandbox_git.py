@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -98,5 +99,9 @@ def shared_repository(root: Path) -> Path | None:
 
 
 def _text_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return file.read(_MOST_BYTES).decode("utf-8", "surrogateescape")
+    """Commands can put a FIFO there: nobody waits for its writer.
+
+    Raises: OSError
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        return (file.read(_MOST_BYTES) or b"").decode("utf-8", "surrogateescape")

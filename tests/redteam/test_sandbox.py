@@ -131,6 +131,12 @@ def test_a_secret_that_appears_later_is_closed_to_the_next_command(confined: Att
     assert SECRET not in confined.run("cat ~/.gnupg/*")
 
 
+def test_a_fifo_where_git_keeps_its_records_does_not_stop_the_next_sandbox(confined: Attacker) -> None:
+    confined.run("mkdir .git/worktrees/c; mkfifo .git/worktrees/c/gitdir")
+    (confined.home / ".gnupg").mkdir()  # now another sandbox is needed
+    assert confined.run("echo still here") == "still here"
+
+
 def test_a_guarded_file_that_is_replaced_stays_guarded(confined: Attacker) -> None:
     confined.run("true")
     subprocess.run(["git", "config", "user.name", "me"], cwd=confined.root, check=True)
