@@ -12,7 +12,7 @@ from pathlib import Path
 
 from teamcli.errors import StateError
 from teamcli.files import PRIVATE_DIR, cannot, open_private, write_atomic
-from teamcli.workspace import TEAM_DIR
+from teamcli.workspace import OWNER_TOKEN, TEAM_DIR
 
 GITIGNORE = """\
 # Run-time state stays on this machine; what a team shares is let in.
@@ -52,7 +52,7 @@ class TeamDir:
         self.local_settings = root / "settings.local.json"
         self.logs = root / "logs"
         self.lock = root / "lead.lock"
-        self.owner_token = root / ".owner"
+        self.owner_token = root / OWNER_TOKEN
 
     @classmethod
     def of(cls, directory: Path) -> TeamDir:

@@ -1,7 +1,7 @@
 """Where file tools may look and write: the workspace, directories the user added, the memory of the agent's role.
 
 Of `.team/` all memory is open, of the user's own `~/.teamcli/` only that of the role. Skills can be read wherever they
-are, and changed nowhere.
+are, and changed nowhere; nor is anything in a `.git`, where a line in `config` makes the user's next git run a command.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from teamcli.errors import ToolError
 
 TEAM_DIR = ".team"
 USER_DIR = ".teamcli"
+OWNER_TOKEN = ".owner"
+"""In a `.team/` that teamcli has worked in."""
+_GIT_DIR = ".git"
 _MEMORY = "memory"
 
 
@@ -63,6 +66,8 @@ class Workspace:
         resolved = self.resolve(path)
         if self._is_skill(resolved):
             raise ToolError(f"{path} belongs to a skill: file tools only read those; the user can change them")
+        if self._is_in_git(resolved):
+            raise ToolError(f"{path} belongs to git: file tools only read that; change it with a git command")
         return resolved
 
     def contains(self, resolved: Path) -> bool:
@@ -77,6 +82,7 @@ class Workspace:
         if self._is_memory(resolved) or self._is_skill(resolved):
             return False
         places = [directory / TEAM_DIR for directory in (self.root, *self.extra)]
+        places += _states_above(resolved)
         return any(_is_in(each, resolved, _MEMORY) for place in places for each in (place, place.resolve())) or any(
             _is_in(each, resolved) for place in _user_dirs() for each in (place, place.resolve())
         )
@@ -87,6 +93,10 @@ class Workspace:
     def _is_skill(self, resolved: Path) -> bool:
         return any(resolved.is_relative_to(folder) for folder in self.skills)
 
+    def _is_in_git(self, resolved: Path) -> bool:
+        inside = resolved.relative_to(self.top_of(resolved)).parts
+        return any(part.casefold() == _GIT_DIR for part in inside)
+
     def _is_memory(self, resolved: Path) -> bool:
         return self.memory is not None and resolved.is_relative_to(self.memory.resolve())
 
@@ -94,6 +104,14 @@ class Workspace:
         """How the agent would write it: relative where it works, absolute elsewhere."""
         shown = path.relative_to(self.cwd) if path.is_relative_to(self.cwd) else path
         return os.fsencode(shown).decode("utf-8", "backslashreplace")
+
+
+def _states_above(resolved: Path) -> list[Path]:
+    """Those of other projects inside this one: an agent here must not loosen the rules there."""
+    if TEAM_DIR not in str(resolved).casefold():  # hardly any path has one, and searches ask about thousands
+        return []
+    found = [path for path in (resolved, *resolved.parents) if path.name.casefold() == TEAM_DIR]
+    return [path for path in found if os.path.lexists(path / OWNER_TOKEN)]
 
 
 def native_spelling(name: str) -> str:

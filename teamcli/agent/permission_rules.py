@@ -229,11 +229,23 @@ def allows_command(rule: Rule, command: SimpleCommand) -> bool:
     """The rule allows this command of a line. Variables set for it and files it writes must stand in the rule."""
     if rule.form is Form.PREFIX:
         prefix = _prefix_words(rule.pattern)
-        return not command.writes and (*command.assignments, *command.words)[: len(prefix)] == prefix
+        words = command.words if _begins_with_option(prefix) else _with_no_pager(command.words)
+        return not command.writes and (*command.assignments, *words)[: len(prefix)] == prefix
     if rule.form is Form.PATTERN:
         script = _script(rule.pattern)
         return not script.problem and script.commands == (command,)
     return False
+
+
+def _begins_with_option(prefix: tuple[Word, ...]) -> bool:
+    return len(prefix) > 1 and prefix[1].value.startswith("-")
+
+
+def _with_no_pager(words: tuple[Word, ...]) -> tuple[Word, ...]:
+    """`git --no-pager log` as `git log`: no command of an agent has a pager anyway."""
+    if len(words) > 1 and words[0] == Word("git") and words[1] == Word("--no-pager"):
+        return (words[0], *words[2:])
+    return words
 
 
 def hits(rule: Rule, line: str, script: Script) -> Match:

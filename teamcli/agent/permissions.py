@@ -63,6 +63,8 @@ class Decision(NamedTuple):
     """One sentence that names the rule or mode at fault."""
     rule: str = ""
     """For ASK the narrowest rule that would allow it (none where an ask rule asks each time), else what decided."""
+    is_in_doubt: bool = False
+    """An ask or deny rule may be about the call: only a person lets it through."""
 
 
 class _Call(NamedTuple):
@@ -136,11 +138,13 @@ def _by_mode(policy: Policy, call: _Call) -> Decision:
         return Decision(Verdict.ASK, f"The mode {mode} asks before {call.tool} changes a file.", str(rule))
     if isinstance(call.access, Calls):
         return Decision(Verdict.ASK, f"The mode {mode} asks before {call.tool} is called.", call.tool)
-    if policy.commands_are_confined:
+    is_in_doubt = _may_concern((*policy.ask, *policy.deny), call)
+    if policy.commands_are_confined and not is_in_doubt:
         return Decision(Verdict.ALLOW, "It runs in the sandbox, and the setting sandbox_allows_bash allows that.")
     why = f": {call.script.problem}" if call.script and call.script.problem else ""
     rule = rule_for_command(call.tool, call.access.command)
-    return Decision(Verdict.ASK, f"The mode {mode} asks before {call.tool} runs this command{why}.", str(rule))
+    reason = f"The mode {mode} asks before {call.tool} runs this command{why}."
+    return Decision(Verdict.ASK, reason, str(rule), is_in_doubt)
 
 
 def _concerns(rule: Rule, call: _Call) -> Match:
@@ -152,6 +156,10 @@ def _concerns(rule: Rule, call: _Call) -> Match:
     kin = READING_TOOLS if isinstance(call.access, Reads) else WRITING_TOOLS
     concerned = rule.tool in kin and hides_path(rule, call.access.path, call.root)
     return Match.YES if concerned else Match.NO
+
+
+def _may_concern(restricting: Iterable[Rule], call: _Call) -> bool:
+    return any(_concerns(rule, call) is Match.MAYBE for rule in restricting)
 
 
 def _allowing(rules: Iterable[Rule], call: _Call, restricting: Iterable[Rule]) -> Rule | None:
@@ -171,7 +179,7 @@ def _allows_text(rule: Rule, call: _Call) -> bool:
 
 def _allowing_judged(rules: Iterable[Rule], call: _Call, restricting: Iterable[Rule]) -> Rule | None:
     """Broader rules do not cover what may turn out to be denied, or to be asked about."""
-    if any(_concerns(rule, call) is Match.MAYBE for rule in restricting):
+    if _may_concern(restricting, call):
         return None
     whole = _first(rules, lambda rule: rule.form is Form.ANY)
     script = call.script

@@ -359,10 +359,10 @@ class _Call:
 
 
 def _as_wished(decision: Decision, ruling: Ruling) -> Decision:
-    """Hooks may ask where nobody would, and spare the question of a mode: not that of an ask rule, and no refusal."""
+    """Hooks may ask where nobody would, and spare the question of a mode: not that of a rule, and no refusal."""
     if ruling.wish == "ask" and decision.verdict is Verdict.ALLOW:
         return Decision(Verdict.ASK, ruling.reason or "A hook asks before this call.")
-    if ruling.wish == "allow" and decision.verdict is Verdict.ASK and decision.rule:
+    if ruling.wish == "allow" and decision.verdict is Verdict.ASK and decision.rule and not decision.is_in_doubt:
         return Decision(Verdict.ALLOW, "A hook allows it.")
     return decision
 

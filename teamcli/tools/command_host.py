@@ -112,6 +112,10 @@ class Confiner(Protocol):
 
     def explain(self, output: str) -> str: ...
 
+    def clear(self) -> None:
+        """Called after each command."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -224,6 +228,7 @@ class CommandHost:
                 process.close()
             self._retired.clear()
             if self._sandbox is not None:
+                self._sandbox.clear()
                 self._sandbox.close()
                 self._sandbox = None
 
@@ -252,6 +257,8 @@ class CommandHost:
     def _take_back(self, supervisor: _Supervisor, reusable: bool) -> None:
         with self._lock:
             self._busy.remove(supervisor)
+            if self._sandbox is not None:
+                self._sandbox.clear()
             is_current = supervisor.process is self._process
             if reusable and is_current and not self._is_closed and len(self._idle) < _MAX_IDLE_SUPERVISORS:
                 self._idle.append(supervisor)

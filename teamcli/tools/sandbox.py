@@ -14,11 +14,11 @@ from pathlib import Path
 
 from teamcli.errors import ToolError
 from teamcli.files import PRIVATE_DIR
-from teamcli.tools.sandbox_git import repositories_in
-from teamcli.tools.sandbox_paths import is_directory, is_link
+from teamcli.tools.sandbox_git import missing_config, repositories_in, set_aside, upper_directories
+from teamcli.tools.sandbox_paths import exists, is_directory, is_link
 from teamcli.tools.sandbox_places import CACHES, SKILLS
 from teamcli.tools.sandbox_plan import Plan, Private, Wanted, make_plan
-from teamcli.workspace import USER_DIR
+from teamcli.workspace import OWNER_TOKEN, TEAM_DIR, USER_DIR
 
 BWRAP = "bwrap"
 _PREFIX, _UNLOCKED, _LOCK = "teamcli-sandbox-", "teamcli-sandbox.", "lock"
@@ -41,6 +41,8 @@ class Sandbox:
         # Those that come later are made by commands, which have them in hand as they make them: to guard them would
         # only keep an agent from configuring its own.
         self._repositories = [repository for root in wanted.roots for repository in repositories_in(root)]
+        self._states = [path for root in wanted.roots for path in _states_in(root)]
+        self._missing = missing_config(self._repositories)
         _remove_leftovers()
         made = Path(tempfile.mkdtemp(prefix=_UNLOCKED))  # under a name by which nobody takes it for left over
         self._lock = os.open(made / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -51,7 +53,12 @@ class Sandbox:
     def plan(self, environment: Mapping[str, str]) -> Plan:
         """Raises: OSError."""
         make_mount_points(self.wanted, self._private, environment, self._repositories)
-        return make_plan(self.wanted, self._private, environment, self._repositories)
+        return make_plan(self.wanted, self._private, environment, self._repositories, self._states)
+
+    def clear(self) -> None:
+        """Set aside what a command has put where it cannot be kept from, and the user's git would obey it."""
+        if not self.wanted.is_trial:
+            set_aside(path for path in self._missing if path not in self.wanted.paths(self.wanted.writable))
 
     def explain(self, output: str) -> str:
         """What to tell a model whose command has met the sandbox without knowing."""
@@ -60,6 +67,12 @@ class Sandbox:
     def close(self) -> None:
         _remove(self._private.temp)
         os.close(self._lock)
+
+
+def _states_in(root: Path) -> list[Path]:
+    """Of other projects inside this one, which teamcli has worked in and obeys there."""
+    states = [directory / TEAM_DIR for directory in upper_directories(root)[1:]]
+    return [path for path in states if exists(path / OWNER_TOKEN) and not is_link(path)]
 
 
 def _remove_leftovers() -> None:
@@ -88,8 +101,8 @@ def _remove(temp: Path) -> None:
 def explain(output: str, wanted: Wanted) -> str:
     if re.search(r"Read-only file system|EROFS|\.git/config.*Device or resource busy", output, re.IGNORECASE):
         return (
-            "the sandbox lets commands write in the workspace, /tmp and caches, but not to hooks or config of git; "
-            "the user can open more with `sandbox_writable`, or run it as !command"
+            "the sandbox lets commands write in the workspace, /tmp and caches, but not to hooks or config of git, "
+            ".claude or .team; the user can open more with `sandbox_writable`, or run it as !command"
         )
     if isinstance(wanted.network, tuple) and re.search(_REFUSED_BY_PROXY, output, re.IGNORECASE):
         listed = ", ".join(wanted.network) or "none"

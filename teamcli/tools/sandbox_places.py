@@ -185,5 +185,7 @@ WAYS_OUT = frozenset(
 KEPT_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETGID", "SETUID")
 """Of root: what it needs to work with files of others. Mounts, devices, other processes and the network stay closed."""
 
-HOLDS_SKILLS, SKILLS = (".teamcli", ".claude"), "skills"
+CLAUDE_DIR = ".claude"
+"""Of a project: roles, commands and skills that agents obey, and hooks of another agent."""
+HOLDS_SKILLS, SKILLS = (".teamcli", CLAUDE_DIR), "skills"
 """Closed directories of which one part is left to be read."""

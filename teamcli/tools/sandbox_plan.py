@@ -31,6 +31,7 @@ from teamcli.tools.sandbox_paths import (
 )
 from teamcli.tools.sandbox_places import (
     CACHES,
+    CLAUDE_DIR,
     CLOSED_IN_HOME,
     CLOSED_IN_SYSTEM,
     CLOSED_WITH_A_SECRET,
@@ -132,14 +133,24 @@ class Plan(NamedTuple):
         return any(identity_of(path) != known for path, known in self.depends_on)
 
 
-def make_plan(wanted: Wanted, private: Private, environment: Mapping[str, str], repositories: Iterable[Path]) -> Plan:
+def make_plan(
+    wanted: Wanted,
+    private: Private,
+    environment: Mapping[str, str],
+    repositories: Iterable[Path],
+    states: Iterable[Path] = (),
+) -> Plan:
     """Only looks, changes nothing. Later options go on top of earlier ones, so what is closed comes last.
 
-    `repositories` are those to guard.
+    `repositories` are those to guard, `states` the `.team/` of projects inside the workspace.
     """
     writable = _writable(wanted)
     repositories = [path for path in repositories if is_directory(path)]
-    guarded = [*(path for repository in repositories for path in guarded_in(repository)), *_guarded(wanted.roots)]
+    guarded = [
+        *(path for repository in repositories for path in guarded_in(repository, wanted.roots)),
+        *_guarded(wanted.roots),
+    ]
+    guarded += [path for path in states if is_directory(path)]
     guarded += [path for path in _startup_files(wanted.home) if is_in_any(path, writable)]
     guarded = [path for path in guarded if path not in wanted.paths(wanted.writable)]
     closed = [path for path in _closed(wanted) if path not in writable]
@@ -154,8 +165,9 @@ def make_plan(wanted: Wanted, private: Private, environment: Mapping[str, str], 
         *_visible_again(wanted.home, environment),
         *_each("--tmpfs", (path for path in closed if is_above_any(path, writable))),
         *_each("--bind-try", (path for path in writable if path != Path("/")), twice=True),
-        *caches,
         # A mount cannot be renamed: nobody puts another directory in the place of one whose parts are guarded.
+        *_each("--bind", _above([*repositories, *guarded], writable), twice=True),
+        *caches,
         *_each("--bind", repositories, twice=True),
         *_each("--ro-bind-try", guarded, twice=True),
         *_each("--bind-try", memories, twice=True),
@@ -232,14 +244,19 @@ def _writable(wanted: Wanted) -> list[Path]:
     return sorted({*wanted.roots, *wanted.paths(wanted.writable), *repositories})
 
 
-def _guarded(roots: Iterable[Path]) -> Iterator[Path]:
-    """The team's own state, and what belongs to a worktree."""
+def _guarded(roots: tuple[Path, ...]) -> Iterator[Path]:
+    """What teamcli itself obeys, and what belongs to a worktree."""
     for root in roots:
         if shared := shared_repository(root):
             yield root / ".git"
-            yield from guarded_in(shared)
-        if is_directory(root / TEAM_DIR):
-            yield real_path(root / TEAM_DIR)
+            yield from guarded_in(shared, roots)
+        yield from (real_path(root / name) for name in (TEAM_DIR, CLAUDE_DIR) if is_directory(root / name))
+
+
+def _above(guarded: Iterable[Path], writable: Iterable[Path]) -> list[Path]:
+    """The directories that commands could move away, and what is guarded in them with them. Outer ones first."""
+    tops = [path for path in writable if path != Path("/")]
+    return sorted({above for path in guarded for above in path.parents if is_below_any(above, tops)})
 
 
 def _memories(wanted: Wanted) -> list[Path]:

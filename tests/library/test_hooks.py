@@ -21,8 +21,8 @@ def bash_once(command: str = "echo ran") -> Any:
 
 
 def test_before_a_call_it_may_object_change_ask_and_allow(opened: Open, place: Path) -> None:
-    def run_with(said_by_hook: Ruling | None, **options: Any) -> str:
-        model = bash_once()
+    def run_with(said_by_hook: Ruling | None, command: str = "echo ran", **options: Any) -> str:
+        model = bash_once(command)
         session = opened(llm=model, hooks=[Hook("PreToolUse", lambda event: said_by_hook, "bash")], **options)
         session.run("go")
         session.close()
@@ -33,6 +33,8 @@ def test_before_a_call_it_may_object_change_ask_and_allow(opened: Open, place: P
     assert run_with(Ruling(changed_input={"command": "echo other"}), **BYPASS) == "other"
     assert "Invalid input" in run_with(Ruling(changed_input={"cmd": "x"}), **BYPASS)
     assert run_with(Ruling(wish="allow")) == "ran"
+    in_doubt = run_with(Ruling(wish="allow"), "X=echo; $(printf $X) ran", disallowed_tools="bash(echo:*)")
+    assert "nobody can be asked" in in_doubt
     assert "nobody can be asked" in run_with(Ruling(wish="ask", reason="hm"), allowed_tools="bash")
 
 

@@ -181,6 +181,18 @@ def test_an_added_directory_has_closed_state_too_and_opens_nothing_beside_it(pla
     assert "escapes" in agent.refuses("read_file", path=f"{added}/../outside/secret")
 
 
+def test_the_state_of_a_project_inside_is_closed_and_what_only_looks_like_it_is_not(place: Place) -> None:
+    for name in ("used", "fixture"):
+        (place.root / name / ".team/memory").mkdir(parents=True)
+        (place.root / name / ".team/settings.json").write_text("{}")
+    (place.root / "used/.team/.owner").write_text("token")
+    agent = FileAgent(place.root)
+    assert "own state" in agent.refuses("write_file", path="used/.team/settings.local.json", content="{}")
+    assert "own state" in agent.refuses("read_file", path="used/.TEAM/../.team/settings.json")
+    agent.says("write_file", path="used/.team/memory/a.md", content="a")
+    agent.says("write_file", path="fixture/.team/settings.local.json", content="{}")
+
+
 def test_a_hard_link_is_never_written_through(place: Place) -> None:
     """What it shows cannot be told from a file; what is written replaces the name, not the content."""
     os.link(place.outside / "secret", place.root / "hard")
@@ -188,6 +200,22 @@ def test_a_hard_link_is_never_written_through(place: Place) -> None:
     agent.says("read_file", path="hard")
     agent.says("write_file", path="hard", content="mine now\n")
     assert (place.outside / "secret").read_text() == f"{SECRET}\n"
+
+
+@pytest.mark.parametrize(
+    "name", [".git/config", ".git/hooks/pre-commit", ".GIT/config", "dir/.git/commondir", "dir/.git", "to-git/config"]
+)
+def test_no_file_tool_changes_what_git_obeys(place: Place, name: str) -> None:
+    """One line in there makes the user's next `git status` run a command, outside the sandbox and in every mode."""
+    (place.root / ".git/hooks").mkdir(parents=True)
+    (place.root / ".git/config").write_text("[core]\n")
+    (place.root / "to-git").symlink_to(".git")
+    agent = FileAgent(place.root)
+    if name == ".git/config":
+        assert "[core]" in agent.says("read_file", path=name)
+        assert "belongs to git" in agent.refuses("edit_file", path=name, old_text="[core]", new_text="[evil]")
+    assert "belongs to git" in agent.refuses("write_file", path=name, content="evil")
+    assert (place.root / ".git/config").read_text() == "[core]\n"
 
 
 def swap(place: Place, name: str = "dir") -> None:

@@ -159,6 +159,15 @@ def test_no_disguise_lifts_a_deny_rule_in_any_mode(attack: str) -> None:
     assert verdict(DISGUISED[attack], Mode.BYPASS_PERMISSIONS, "", DENIED) is Verdict.DENY
 
 
+@pytest.mark.parametrize("attack", DISGUISED)
+def test_no_disguise_lifts_a_deny_or_ask_rule_where_the_sandbox_allows_commands(attack: str) -> None:
+    for mode in (Mode.DEFAULT, Mode.ACCEPT_EDITS):
+        for rules in ({"deny": parse_rules(DENIED)}, {"ask": parse_rules(DENIED)}):
+            policy = Policy(mode, **rules, commands_are_confined=True)
+            assert decide(policy, "bash", Executes(DISGUISED[attack]), ROOT).verdict is not Verdict.ALLOW
+            assert decide(policy, "bash", Executes("pytest -q | tail $X"), ROOT).verdict is Verdict.ALLOW
+
+
 def test_a_refusal_that_is_not_certain_says_why_and_what_to_do() -> None:
     policy = Policy(Mode.BYPASS_PERMISSIONS, (), (), parse_rules("bash(git push:*)"))
     reason = decide(policy, "bash", Executes("X=$(f); $X push"), ROOT).reason

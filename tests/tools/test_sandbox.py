@@ -268,6 +268,15 @@ class TestWork:
         assert shell.bash("until pkill -x sleep; do :; done; echo ended") == "ended"
         assert shell.commands.stop(id).ended is not None
 
+    def test_agents_can_make_and_remove_checkouts_of_their_own(
+        self, confined: Callable[..., Shell], root: Path
+    ) -> None:
+        subprocess.run(["git", "init", "-q", str(root)], check=True)
+        shell = confined(root)
+        me = "git -c user.name=me -c user.email=me@example.org commit -q --allow-empty -m x"
+        assert shell.bash(f"{me} && git worktree add -q .trees/a -b a && cd .trees/a && {me}") == "(no output)"
+        assert shell.bash("git worktree remove .trees/a && git worktree list | wc -l") == "1"
+
     def test_a_refused_write_is_explained(self, shell: Shell) -> None:
         said = shell.bash("touch /etc/x")
         assert "Read-only file system" in said and "sandbox_writable" in said
