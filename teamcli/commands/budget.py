@@ -25,10 +25,10 @@ AMOUNTS = (
 )
 ACCEPTED = "say for example 2.00 (dollars), 200k tokens, 50 calls, 10 min, +1.00 (more from now on) or off"
 COLUMNS = (
-    Column("FOR", "name"),
+    Column("FOR", "name", shrinks=True),
     Column("LIMIT", right=True),
     Column("LEFT", right=True),
-    Column("USED", shrinks=True),
+    Column("USED", goes_below=True),
 )
 COUNTING = "A teammate counts in all, restarts included; the session, the team, the lead and sub-agents in this run."
 SUBAGENTS = "What a sub-agent uses counts for the one who started it, too."

@@ -136,12 +136,15 @@ def test_room_for_all_means_that_nobody_waits() -> None:
 
 
 def test_the_table_of_budgets_fits_a_narrow_terminal() -> None:
-    """As far as what is bounded goes; what those without a bound have used stands below them."""
-    free, bounded = Budget(), Budget(Allowance(tokens=20_000_000, usd=10.5))
-    rows = (*_rows("lead", free), *_rows("alexandra-the-second", bounded))
-    lines = Table("", COLUMNS, rows).to_text(60).splitlines()
-    assert max(map(len, lines)) <= 60 and "  $0.00, 0 tokens, 0 model calls used" in lines
-    assert [line.split()[0] for line in lines] == ["FOR", "lead", "$0.00,", "alexandra-t…", "alexandra-t…"]
+    def lines(*budgets: tuple[str, Budget]) -> list[str]:
+        rows = tuple(row for name, budget in budgets for row in _rows(name, budget))
+        return Table("", COLUMNS, rows).to_text(60).splitlines()
+
+    usual = lines(("lead", Budget()), ("bob", Budget(Allowance(calls=5))))
+    assert usual[1].split(maxsplit=2) == ["lead", "none", "$0.00, 0 calls, 0 tokens"]
+    assert usual[2].split() == ["bob", "5", "calls", "5", "calls", "0", "calls"]
+    long = lines(("lead", Budget()), ("alexandra-the-second", Budget(Allowance(tokens=20_000_000, usd=10.5))))
+    assert max(map(len, long)) <= 60 and "  $0.00, 0 calls, 0 tokens" in long  # on a line of its own
 
 
 def test_dollars_are_not_let_through_for_a_model_without_a_price() -> None:
