@@ -46,6 +46,7 @@ class Program:
         kept = ("PATH", "LANG", "TMPDIR", "COVERAGE_PROCESS_START")
         env = {name: os.environ[name] for name in kept if name in os.environ}
         env |= {"HOME": str(self.home), "NO_PROXY": "127.0.0.1", "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
+        env["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # to look for them takes as long as the rest of some tests
         if self.url:
             env |= {"ANTHROPIC_BASE_URL": self.url, "ANTHROPIC_API_KEY": self.key, "MODEL_ID": "test-model"}
         return env | self.variables
