@@ -240,7 +240,7 @@ _HOST = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*", re.IGNORECASE)
 
 
 def _network(value: Any, field: str) -> Any:
-    wanted = "on, off, or a list of host names such as pypi.org or *.pypi.org"
+    wanted = "on, off, or a list of host names such as example.org or *.example.org"
     hosts = value if isinstance(value, list) else [] if value in ("on", "off") else _refuse(field, wanted)
     if not all(isinstance(host, str) and _HOST.fullmatch(host) for host in hosts):
         _refuse(field, wanted)

@@ -8,16 +8,16 @@ from teamcli.tools.host_proxy import Destination, is_listed, read_request
 @pytest.mark.parametrize(
     ("host", "hosts", "listed"),
     [
-        ("pypi.org", ("pypi.org",), True),
-        ("PyPI.org.", ("pypi.org",), True),
-        ("evil-pypi.org", ("pypi.org",), False),
-        ("files.pypi.org", ("pypi.org",), False),
-        ("files.pypi.org", ("*.pypi.org",), True),
-        ("pypi.org", ("*.pypi.org",), False),
-        ("evilpypi.org", ("*.pypi.org",), False),
-        ("pypi.org.evil.example", ("pypi.org", "*.pypi.org"), False),
-        ("", ("*.pypi.org",), False),
-        ("pypi.org", (), False),
+        ("example.org", ("example.org",), True),
+        ("Example.Org.", ("example.org",), True),
+        ("evil-example.org", ("example.org",), False),
+        ("files.example.org", ("example.org",), False),
+        ("files.example.org", ("*.example.org",), True),
+        ("example.org", ("*.example.org",), False),
+        ("evilexample.org", ("*.example.org",), False),
+        ("example.org.evil.example", ("example.org", "*.example.org"), False),
+        ("", ("*.example.org",), False),
+        ("example.org", (), False),
     ],
 )
 def test_a_host_is_listed_by_its_name_or_as_one_below_it(host: str, hosts: tuple[str, ...], listed: bool) -> None:
