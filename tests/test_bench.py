@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from bench import bus, team, terminal
-from bench.client_run import FLOOR, NAIVE_STREAMING, TEAMCLI, run_client, system_and_tools_characters
+from bench.client_run import FLOOR, NAIVE, NAIVE_STREAMING, TEAMCLI, run_client, system_and_tools_characters
 from bench.run import Figure, print_table
 
 
-@pytest.mark.parametrize("client", [FLOOR, NAIVE_STREAMING, TEAMCLI], ids=lambda client: " ".join(client[1:]))
+@pytest.mark.parametrize("client", [FLOOR, NAIVE, NAIVE_STREAMING, TEAMCLI], ids=lambda client: " ".join(client[1:]))
 def test_every_client_of_the_benchmark_does_the_turns_it_is_measured_by(client: tuple[str, ...]) -> None:
     run = run_client(client, "turns:2")
     assert len(run.gaps_ms) == 2

@@ -101,7 +101,7 @@ def test_a_blank_prompt_is_none(program: Program, arguments: tuple[str, ...]) ->
         assert "ok" in program.run(*arguments, stdin="the real task\n").out
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize("arguments", ["-p 'run echo hi' --permission-mode bypassPermissions", ""])
 def test_closed_standard_streams_do_no_harm(program: Program, closed: str, arguments: str) -> None:
     command = " ".join(program.command([])) + f" {arguments} {closed}"
@@ -133,7 +133,9 @@ def test_output_that_cannot_be_written_is_told_in_one_sentence(program: Program,
     assert done.stderr.splitlines()[-1].startswith("teamcli: standard output cannot be written: No space left")
 
 
-@pytest.mark.parametrize(("arguments", "code"), [(RUN_ECHO, 0), ("-p 'run echo hi'", 4), ("-p x --max-turns 0", 2)])
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(RUN_ECHO, 0), ("-p 'run echo hi'", 4), ("sessions", 0), ("-p x --max-turns 0", 2)]
+)
 def test_a_lost_standard_error_changes_nothing(program: Program, arguments: str, code: int) -> None:
     usual = in_shell(program, arguments)
     for lost in ("2> /dev/full", "2>&-", "2> >(exec <&-; exec sleep 0)"):

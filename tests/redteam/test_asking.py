@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from teamcli.agent.permissions import Policy, decide
+from teamcli.agent.tool import Executes
 from tests.redteam.marker import attempt, make_marker, marks
 from tests.support.fake_api import FakeAPI, answer, text, tool
 from tests.support.program import Program
@@ -36,6 +38,22 @@ def team_of_two(*, alice: object, bob: object) -> TeamScript:
         alice=[alice, text("alice is done")],
         bob=[bob, text("bob is done")],
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "rule"),
+    [
+        ("zap && git status", "bash(zap && git status)"),
+        ("zap -m x; zap y", "bash(zap -m x; zap y)"),
+        ("zap $X", "bash(zap $X)"),
+        ("zap *", 'bash(="zap *")'),
+        ("zap:*", 'bash(="zap:*")'),
+        ("env zap", "bash(env zap)"),
+        ("zap > f", "bash(zap > f)"),
+    ],
+)
+def test_always_would_write_this_line_and_no_more(command: str, rule: str) -> None:
+    assert decide(Policy(), "bash", Executes(command), Path("/work")).rule == rule
 
 
 class TestAnswers:

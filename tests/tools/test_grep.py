@@ -332,8 +332,8 @@ def test_files_are_ruled_out_only_by_text_that_every_match_has(pattern: str, lit
 def test_both_engines_agree_on_a_real_source_tree(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, output: str
 ) -> None:
-    package = Path(__file__).parents[2] / "teamcli" / "agent"
-    shutil.copytree(package, tmp_path / "agent", ignore=shutil.ignore_patterns("__pycache__"))
+    package = Path(__file__).parents[2] / "teamcli"
+    shutil.copytree(package, tmp_path / "teamcli", ignore=shutil.ignore_patterns("__pycache__"))
     agent = FileAgent(tmp_path)
     given = {"pattern": pattern, "output": output, "limit": 5000, "context": 1 if output == "content" else 0}
     with_ripgrep = agent.says("grep", **given)

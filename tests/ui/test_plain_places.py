@@ -26,7 +26,7 @@ def colour_codes(raw: str) -> list[str]:
     return [code for code in re.findall(r"\x1b\[([0-9;]*)m", raw) if code.strip("0;")]
 
 
-@pytest.mark.parametrize("columns", [40, 60, 120])
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
 def test_every_width_shows_the_answer_the_prompt_and_the_bar(program: Program, columns: int) -> None:
     with FakeAPI([tool("bash", command="echo " + "long " * 40), text(ANSWER)]) as api:
         program.url = api.url
