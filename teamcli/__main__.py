@@ -20,11 +20,22 @@ def _leave_out_current_directory() -> None:
 
 _leave_out_current_directory()
 
+import atexit  # noqa: E402
 import contextlib  # noqa: E402
 import gc  # noqa: E402
 
 
-def main() -> int:
+def main() -> None:
+    """Run, and leave at once: to take apart all that was loaded, as Python does, is a tenth of a short run."""
+    code = _run()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # what could be told of them was told when they were used
+            stream.flush()
+    os._exit(code)
+
+
+def _run() -> int:
     gc.disable()  # nothing that loading makes is garbage; `app` turns it on again
     if sys.argv[1:] in (["--version"], ["-V"]):  # answered before anything else is loaded
         from teamcli import __version__
@@ -41,4 +52,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

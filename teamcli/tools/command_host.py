@@ -71,6 +71,14 @@ def check_command(command: str) -> None:
         raise ToolError(f"command: is not valid Unicode at character {e.start}") from e
 
 
+def _host_command() -> list[str]:
+    """Imported and not run as a script, which Python would compile anew each time. It finds nothing else of teamcli:
+    what has the name of a module of Python's own comes after that."""
+    module = Path(wire.__file__)
+    begin = f"import sys; sys.path.append({str(module.parent)!r}); from {module.stem} import main; main()"
+    return [sys.executable, "-I", "-S", "-B", "-c", begin]
+
+
 class Confinement(Protocol):
     """How to start a process so that it is confined."""
 
@@ -413,7 +421,7 @@ class _HostProcess:
         nowhere = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
         return os.posix_spawn(
             sys.executable,
-            [sys.executable, "-I", "-S", wire.__file__],
+            _host_command(),
             environment,
             file_actions=[(os.POSIX_SPAWN_DUP2, sock, wire.HOST_SOCKET), *nowhere],
             setsid=True,
@@ -516,7 +524,7 @@ class _ConfinedHostProcess(_HostProcess):
                     copies[number] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _OPTIONS + 1)
                     open_copies.callback(os.close, copies[number])
                 port = () if self._plan.port is None else (str(self._plan.port),)
-                ours = (sys.executable, "-I", "-S", wire.__file__, wire.CONFINED, *port)
+                ours = (*_host_command(), wire.CONFINED, *port)
                 return os.posix_spawn(
                     self._program,
                     [self._program, "--args", str(_OPTIONS), *ours],

@@ -1,4 +1,4 @@
-"""The processes between teamcli and its commands. Runs alone (`python -I -S`), so it imports nothing of teamcli.
+"""The processes between teamcli and its commands. Runs alone (see `command_host`), so it imports nothing of teamcli.
 
 The *host*, one per program, forks *supervisors*. A supervisor runs one command at a time and is the child subreaper of
 everything the command starts, so nothing gets away: not by setsid, nor by a double fork. End of file on a socket means
@@ -396,6 +396,7 @@ def main() -> None:
             _listen(int(sys.argv[2]), sock)
         pairs = (field.partition(b"=") for field in frame[0])
         Host(sock, {name: value for name, _, value in pairs if name}).serve()
+    os._exit(0)  # nothing is left to do, and teamcli waits for it
 
 
 def _listen(port: int, teamcli: socket.socket) -> None:
@@ -417,7 +418,3 @@ def _close_inherited_descriptors() -> None:
         if descriptor > HOST_SOCKET:
             with contextlib.suppress(OSError):  # the one that listed them is closed already
                 os.close(descriptor)
-
-
-if __name__ == "__main__":
-    main()

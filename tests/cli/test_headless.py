@@ -7,11 +7,12 @@ import os
 import pty
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from tests.support.fake_api import FakeAPI, answer, said_by_user, stall_after, status, text, tool, tool_results
-from tests.support.program import Program
+from tests.support.program import ROOT, Program
 from tests.support.team_script import TeamScript
 from tests.support.waiting import wait_until
 from tests.tools.shell import new_mark, processes_with
@@ -335,3 +336,10 @@ def test_progress_goes_to_stderr_when_it_is_a_terminal(program: Program) -> None
     shown = os.read(terminal, 10_000).decode()
     os.close(terminal)
     assert "$ echo hi" in shown
+
+
+def test_what_others_have_left_to_the_end_of_the_process_is_done(program: Program, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import atexit; atexit.register(print, 'at the end')")
+    with FakeAPI([text("hi")]) as api:
+        env = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+        assert with_api(program, api).run("-p", "x", env=env).out == "hi\nat the end\n"

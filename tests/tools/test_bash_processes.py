@@ -55,7 +55,7 @@ def alter_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: st
             supervisor = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(supervisor)
             {change}
-            supervisor.main()
+            main = supervisor.main
             """
         )
     )
