@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated, NamedTuple
 
 from teamcli.agent.tool import Display, Harmless, ToolOutput
 from teamcli.plain import one_line
-from teamcli.tools.base import Tool, ToolInput
-from teamcli.tools.team_tool import Words
+from teamcli.tools.base import Tool
+from teamcli.tools.tool_input import Words
 from teamcli.tools.toolbox import Errand, Running, Toolbox, subagents_of
 
 _TITLE_LENGTH = 80
 
 
-class AgentInput(ToolInput):
+class AgentInput(NamedTuple):
     """Have a sub-agent do one job; you get only its final text. Without subagent_type it is a copy of you that knows
     this conversation; with it, a fresh specialist that knows only the prompt. Several in one answer run at once."""
 
     prompt: Words
-    description: str = Field("", description="The job in 3-5 words")
-    subagent_type: str = Field("", description="A role, or general")
-    background: bool = Field(False, description="Returns an id at once; a message tells you of its end")
+    description: Annotated[str, "The job in 3-5 words"] = ""
+    subagent_type: Annotated[str, "A role, or general"] = ""
+    background: Annotated[bool, "Returns an id at once; a message tells you of its end"] = False
     model: str = ""
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated, NamedTuple
 
 from teamcli.agent.tool import Display, Harmless, ToolOutput
-from teamcli.tools.base import Tool, ToolInput
+from teamcli.tools.base import Tool
+from teamcli.tools.tool_input import Between
 from teamcli.tools.toolbox import Running, Toolbox, subagents_of
 
 MAX_WAIT_SECONDS = 600
 
 
-class AgentStatusInput(ToolInput):
+class AgentStatusInput(NamedTuple):
     """How your sub-agents stand, or one with all it has said."""
 
     id: str = ""
-    wait_seconds: float = Field(0, ge=0, le=MAX_WAIT_SECONDS, description="At most so long, until one has ended")
+    wait_seconds: Annotated[float, Between(0, MAX_WAIT_SECONDS), "At most so long, until one has ended"] = 0
 
 
 def run(args: AgentStatusInput, toolbox: Toolbox, running: Running) -> ToolOutput:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from teamcli.agent.tool import Display, Harmless, ToolOutput
-from teamcli.tools.base import Tool, ToolInput
+from teamcli.tools.base import Tool
 from teamcli.tools.toolbox import Running, Toolbox, subagents_of
 
 
-class AgentStopInput(ToolInput):
+class AgentStopInput(NamedTuple):
     """End sub-agents of yours, running or waiting."""
 
-    ids: list[str]
+    ids: tuple[str, ...]
 
 
 def run(args: AgentStopInput, toolbox: Toolbox, running: Running) -> ToolOutput:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated, NamedTuple
 
 from teamcli.agent.tool import Display, Executes, ToolOutput
-from teamcli.tools.base import Tool, ToolInput
+from teamcli.tools.base import Tool
 from teamcli.tools.command_host import check_command
 from teamcli.tools.commands import Finished
 from teamcli.tools.running_command import Ended, describe_exit
+from teamcli.tools.tool_input import Between
 from teamcli.tools.toolbox import Running, Toolbox
 
 DEFAULT_TIMEOUT_SECONDS = 120
@@ -16,13 +17,13 @@ MAX_TIMEOUT_SECONDS = 600
 _TITLE_LENGTH = 100
 
 
-class BashInput(ToolInput):
+class BashInput(NamedTuple):
     """Run a shell command in the workspace root, with stdin closed.
     Returns stdout and stderr together, cut in the middle when long. Whatever it started ends with it."""
 
     command: str
-    timeout_seconds: int = Field(DEFAULT_TIMEOUT_SECONDS, ge=1, le=MAX_TIMEOUT_SECONDS)
-    background: bool = Field(False, description="For servers and long jobs: returns an id at once.")
+    timeout_seconds: Annotated[int, Between(1, MAX_TIMEOUT_SECONDS)] = DEFAULT_TIMEOUT_SECONDS
+    background: Annotated[bool, "For servers and long jobs: returns an id at once."] = False
 
 
 def access(args: BashInput, _: Toolbox) -> Executes:

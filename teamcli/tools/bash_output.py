@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from teamcli.agent.tool import Display, Harmless, ToolOutput
-from teamcli.tools.base import Tool, ToolInput
+from teamcli.tools.base import Tool
 from teamcli.tools.bash import notes
 from teamcli.tools.commands import Look
 from teamcli.tools.running_command import describe_exit
 from teamcli.tools.toolbox import Running, Toolbox
 
 
-class BashOutputInput(ToolInput):
+class BashOutputInput(NamedTuple):
     """New output and state of a background command."""
 
     id: str

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from teamcli.agent.tool import Display, Harmless, ToolOutput
-from teamcli.tools.base import Tool, ToolInput
+from teamcli.tools.base import Tool
 from teamcli.tools.bash_output import describe
 from teamcli.tools.toolbox import Running, Toolbox
 
 
-class BashStopInput(ToolInput):
+class BashStopInput(NamedTuple):
     """End a background command."""
 
     id: str

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from teamcli.agent.tool import ToolOutput
-from teamcli.tools.base import ToolInput
-from teamcli.tools.team_tool import Words, show_words, team_tool
+from teamcli.tools.team_tool import show_words, team_tool
+from teamcli.tools.tool_input import Words
 from teamcli.tools.toolbox import Running, TeamPort
 
 
-class BroadcastInput(ToolInput):
+class BroadcastInput(NamedTuple):
     """Write to all teammates, and wake all. For a few use send_message."""
 
     content: Words

@@ -1,7 +1,7 @@
 """Which tools there are, and who has them. The order is part of the request's stable prefix.
 
 What the model reads of them stands in `specs.json`, and a tool's module is loaded at its first call: so the first
-request of a program waits neither for the tools nor for pydantic, which makes up most of what they load.
+request of a program waits for none of them.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from teamcli.agent.tool import Display, ToolOutput, Writes
 from teamcli.errors import ToolError
-from teamcli.tools.base import Tool, ToolInput
+from teamcli.tools.base import Tool
 from teamcli.tools.diff import unified_diff
 from teamcli.tools.file_access import MAX_HELD_BYTES, MAX_SHOWN_BYTES, Content, read_content, replace_file
 from teamcli.tools.known_files import digest
@@ -34,7 +34,7 @@ _NUMBERED = re.compile(r"\s*\d+\t")
 Span = tuple[int, int]
 
 
-class EditFileInput(ToolInput):
+class EditFileInput(NamedTuple):
     """Replace old_text by new_text in a file. old_text must match exactly, indentation included, without read_file's
     line numbers, and stand only once unless replace_all is set."""
 

@@ -11,11 +11,12 @@ import inspect
 import re
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints, overload
 
-from pydantic import Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, to_json
 
@@ -23,18 +24,44 @@ from teamcli.agent.tool import Access, Calls, Display, Harmless, Progress, ToolO
 from teamcli.aside import call_aside
 from teamcli.cancel import CancelScope
 from teamcli.errors import ConfigError, TeamcliError, ToolError
+from teamcli.llm.types import ToolSpec
 from teamcli.plain import one_line
-from teamcli.tools.base import Tool, ToolInput
+from teamcli.tools.base import Tool
 from teamcli.tools.catalog import ALL_TOOLS, OUR_TOOLS
 from teamcli.tools.toolbox import Running, Toolbox
 
 Function = Callable[..., Any]
-FunctionTool = Tool[ToolInput]
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _TITLE_LENGTH = 100
 _FIELD = "given_{}"
 """Fields have names of their own, so that a parameter may be called `json` or `copy` as methods of a model are."""
+
+
+class FunctionInput(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_means_absent(cls, raw: Any) -> Any:
+        """Models write null for what they leave out."""
+        return {name: value for name, value in raw.items() if value is not None} if isinstance(raw, dict) else raw
+
+
+class FunctionTool(Tool[FunctionInput]):
+    """A tool whose input may be of any type that pydantic knows."""
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        schema = _without_titles(self.input.model_json_schema())
+        description = schema.pop("description", "")
+        return ToolSpec(self.name, description, schema)
+
+    def read(self, raw: object) -> FunctionInput:
+        try:
+            return self.input.model_validate(raw)
+        except ValidationError as e:
+            raise ValueError(explain(e)) from e
 
 
 class ToolContext(NamedTuple):
@@ -84,7 +111,7 @@ def _tool(function: Function, name: str, description: str, harmless: bool) -> Fu
     parameters = dict(_parameters(function, name))
     context = next((key for key, hint in parameters.items() if hint.annotation is ToolContext), "")
     given = {key: hint for key, hint in parameters.items() if key != context}
-    return Tool(
+    return FunctionTool(
         name,
         _input_model(name, described, given),
         access=lambda args, toolbox: _access(name, harmless),
@@ -98,7 +125,7 @@ def as_tools(functions: Any) -> tuple[FunctionTool, ...]:
 
     Raises: ConfigError
     """
-    tools = tuple(each if isinstance(each, Tool) else tool(each) for each in functions)
+    tools = tuple(each if isinstance(each, FunctionTool) else tool(each) for each in functions)
     taken = {entry.name for entry in ALL_TOOLS} | set(OUR_TOOLS)
     for each in tools:
         if each.name in taken:
@@ -133,10 +160,10 @@ def _parameters(function: Function, name: str) -> Iterator[tuple[str, inspect.Pa
         yield parameter.name, parameter.replace(annotation=hints[parameter.name])
 
 
-def _input_model(name: str, description: str, parameters: dict[str, inspect.Parameter]) -> type[ToolInput]:
+def _input_model(name: str, description: str, parameters: dict[str, inspect.Parameter]) -> type[FunctionInput]:
     fields: dict[str, Any] = {_FIELD.format(key): _field(each) for key, each in parameters.items()}
     try:
-        model = create_model(name, __base__=ToolInput, __doc__=description, **fields)
+        model = create_model(name, __base__=FunctionInput, __doc__=description, **fields)
         model.model_json_schema()
     except (PydanticUserError, TypeError) as e:
         problem = str(e).split("\n")[0]
@@ -165,13 +192,13 @@ def _without_words(annotation: Any) -> tuple[Any, str]:
     return kind, " ".join(words)
 
 
-def _given(args: ToolInput) -> dict[str, Any]:
+def _given(args: FunctionInput) -> dict[str, Any]:
     """Arguments by the names of the parameters, as values, not as JSON."""
     fields = type(args).model_fields
     return {str(info.alias): getattr(args, field) for field, info in fields.items()}
 
 
-def _show(name: str, args: ToolInput) -> Display:
+def _show(name: str, args: FunctionInput) -> Display:
     """All that was given, as the model wrote it."""
     given = args.model_dump_json(by_alias=True, exclude_unset=True)
     whole = f"{name} {given}"
@@ -180,7 +207,7 @@ def _show(name: str, args: ToolInput) -> Display:
 
 
 def _run(
-    function: Function, name: str, args: ToolInput, context: str, toolbox: Toolbox, running: Running
+    function: Function, name: str, args: FunctionInput, context: str, toolbox: Toolbox, running: Running
 ) -> ToolOutput:
     given = _given(args)
     if context:
@@ -219,3 +246,27 @@ def _as_text(result: object, name: str) -> str:
         return to_json(result).decode()
     except (PydanticSerializationError, ValueError) as e:
         raise ToolError(f"{name} returned what is no text and cannot be written as JSON: {e}") from e
+
+
+def explain(error: ValidationError) -> str:
+    """Name each field at fault: `timeout_seconds: Input should be less than or equal to 600`."""
+    problems = []
+    for problem in error.errors(include_url=False, include_context=False):
+        where = ".".join(str(part) for part in problem["loc"])
+        problems.append(f"{where}: {problem['msg']}" if where else problem["msg"])
+    return "; ".join(problems)
+
+
+def _without_titles(schema: Any) -> Any:
+    """Drop the `title` that pydantic adds to each field: tokens that tell the model nothing."""
+    if isinstance(schema, list):
+        return [_without_titles(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: {name: _without_titles(value) for name, value in item.items()}
+        if key == "properties"
+        else _without_titles(item)
+        for key, item in schema.items()
+        if not (key == "title" and isinstance(item, str))
+    }

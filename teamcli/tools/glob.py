@@ -6,14 +6,12 @@ import os
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
-
-from pydantic import Field
+from typing import Annotated, NamedTuple
 
 from teamcli.agent.tool import Display, Reads, ToolOutput
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
-from teamcli.tools.base import Tool, ToolInput
+from teamcli.tools.base import Tool
 from teamcli.tools.file_walk import Entry, look_around, walk
 from teamcli.tools.glob_pattern import compile_glob, depth_of, has_wildcard, names_hidden, split_fixed_directory
 from teamcli.tools.toolbox import Running, Toolbox
@@ -24,12 +22,12 @@ MAX_FOUND = 100_000
 """Then it looks no further."""
 
 
-class GlobInput(ToolInput):
+class GlobInput(NamedTuple):
     """Find files by path pattern such as src/**/*.{ts,tsx}, newest first; `*` lists a directory. Leaves out ignored
     files, and hidden ones unless the pattern names them."""
 
     pattern: str
-    path: str = Field(".", description="Directory to search")
+    path: Annotated[str, "Directory to search"] = "."
 
 
 class _Query(NamedTuple):

@@ -8,15 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Literal
-
-from pydantic import Field
+from typing import Annotated, Literal, NamedTuple
 
 from teamcli.agent.tool import Display, Reads, ToolOutput
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
 from teamcli.masking import masked
-from teamcli.tools.base import Tool, ToolInput
+from teamcli.tools.base import Tool
 from teamcli.tools.file_access import open_file
 from teamcli.tools.glob_pattern import names_hidden
 from teamcli.tools.grep_confirm import Confirmer
@@ -31,6 +29,7 @@ from teamcli.tools.grep_engine import (
 )
 from teamcli.tools.grep_fallback import LARGEST_FILE_BYTES, Search, path_filter
 from teamcli.tools.text_files import HEAD_BYTES, refuse_binary
+from teamcli.tools.tool_input import Between
 from teamcli.tools.toolbox import Running, Toolbox
 from teamcli.workspace import Workspace
 
@@ -40,16 +39,16 @@ _BEFORE_MATCH = 100
 _LINE_BREAK = re.compile(r"\n|(?<!\\)(?:\\\\)*\\n")
 
 
-class GrepInput(ToolInput):
+class GrepInput(NamedTuple):
     """Search file contents line by line for a regular expression. Leaves out binary, ignored and hidden files."""
 
     pattern: str
-    path: str = Field(".", description="File or directory")
-    glob: str = Field("", description="Only files like *.py or src/**/*.ts")
+    path: Annotated[str, "File or directory"] = "."
+    glob: Annotated[str, "Only files like *.py or src/**/*.ts"] = ""
     ignore_case: bool = False
-    context: int = Field(0, ge=0, le=50, description="Lines around each match")
+    context: Annotated[int, Between(0, 50), "Lines around each match"] = 0
     output: Literal["content", "files", "count"] = "content"
-    limit: int = Field(200, ge=1, description="Most matches")
+    limit: Annotated[int, Between(1), "Most matches"] = 200
 
 
 def run(args: GrepInput, toolbox: Toolbox, running: Running) -> ToolOutput:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from teamcli.agent.tool import Display, ToolOutput
-from teamcli.tools.base import ToolInput
 from teamcli.tools.team_tool import team_tool
 from teamcli.tools.toolbox import Running, TeamPort
 
 
-class ListTeammatesInput(ToolInput):
+class ListTeammatesInput(NamedTuple):
     """Name, role and status of each teammate."""
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated, NamedTuple
 
 from teamcli.agent.tool import Display, ToolOutput
-from teamcli.tools.base import ToolInput
 from teamcli.tools.team_tool import show_words, team_tool
 from teamcli.tools.toolbox import Running, TeamPort
 
 
-class PlanReviewInput(ToolInput):
+class PlanReviewInput(NamedTuple):
     """Answer a teammate's plan, by the request_id in its message. Only approval lets it write."""
 
     request_id: str
     approve: bool
-    feedback: str = Field("", description="What to change")
+    feedback: Annotated[str, "What to change"] = ""
 
 
 def run(args: PlanReviewInput, team: TeamPort, agent: str, _running: Running) -> ToolOutput:

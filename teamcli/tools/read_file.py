@@ -6,17 +6,16 @@ import codecs
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
-
-from pydantic import Field
+from typing import Annotated, BinaryIO, NamedTuple
 
 from teamcli.agent.tool import Display, Reads, ToolOutput
 from teamcli.errors import ToolError
 from teamcli.masking import masked
-from teamcli.tools.base import Tool, ToolInput
+from teamcli.tools.base import Tool
 from teamcli.tools.file_access import open_file
 from teamcli.tools.known_files import new_digest
 from teamcli.tools.text_files import HEAD_BYTES, UTF8, WINDOWS_1252, Encoding, marked_encoding, refuse_binary
+from teamcli.tools.tool_input import Between
 from teamcli.tools.toolbox import Running, Toolbox
 
 MAX_CHARACTERS = 50_000
@@ -26,12 +25,12 @@ _KEPT_LINE_BYTES = 4 * MAX_LINE_LENGTH + 4096
 _KEPT_BYTES = 8 * MAX_CHARACTERS
 
 
-class ReadFileInput(ToolInput):
+class ReadFileInput(NamedTuple):
     """Read a text file. Lines come as number, tab, text. Read before you overwrite; prefer this to cat."""
 
     path: str
-    offset: int = Field(1, ge=1, description="First line")
-    limit: int = Field(2000, ge=1, description="Most lines")
+    offset: Annotated[int, Between(1), "First line"] = 1
+    limit: Annotated[int, Between(1), "Most lines"] = 2000
 
 
 def run(args: ReadFileInput, toolbox: Toolbox, running: Running) -> ToolOutput:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
-
-from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
-from pydantic_core import PydanticCustomError
+from typing import Annotated, Any, NamedTuple
 
 from teamcli.agent.tool import Display, ToolOutput
-from teamcli.tools.base import ToolInput
-from teamcli.tools.team_tool import Words, show_words, team_tool
+from teamcli.tools.team_tool import show_words, team_tool
+from teamcli.tools.tool_input import Words
 from teamcli.tools.toolbox import Running, TeamPort
 
 
-def _check_names(raw: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    """One clear sentence for a union of types, where pydantic has a riddle for each of them."""
-    try:
-        names = check(_list_in_text(raw))
-    except ValidationError:
-        names = None
-    if not names:
-        raise PydanticCustomError("names", "must be a name or a list of names")
-    return names
+def _names(raw: Any) -> str | tuple[str, ...]:
+    """One clear sentence for a union of types, where each of them would have a riddle of its own."""
+    found = _list_in_text(raw)
+    if found and isinstance(found, list) and all(isinstance(name, str) for name in found):
+        return tuple(found)
+    if found and isinstance(found, str):
+        return found
+    raise ValueError("must be a name or a list of names")
 
 
 def _list_in_text(raw: Any) -> Any:
@@ -35,13 +31,13 @@ def _list_in_text(raw: Any) -> Any:
         return raw
 
 
-class SendMessageInput(ToolInput):
+class SendMessageInput(NamedTuple):
     """Write to a teammate or to lead. An idle teammate wakes and acts on it, a working one sees it at its next step.
     Answers come to you by themselves."""
 
-    to: Annotated[str | list[str], WrapValidator(_check_names)]
+    to: Annotated[str | tuple[str, ...], _names]
     content: Words
-    summary: str = Field("", description="A few words for the user")
+    summary: Annotated[str, "A few words for the user"] = ""
 
 
 def run(args: SendMessageInput, team: TeamPort, agent: str, running: Running) -> ToolOutput:

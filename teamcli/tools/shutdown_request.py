@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from teamcli.agent.tool import Display, ToolOutput
-from teamcli.tools.base import ToolInput
 from teamcli.tools.team_tool import show_words, team_tool
 from teamcli.tools.toolbox import Running, TeamPort
 
 
-class ShutdownRequestInput(ToolInput):
+class ShutdownRequestInput(NamedTuple):
     """End a teammate and its memory: an idle one at once, a working one if it agrees, as a message will tell."""
 
     teammate: str

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated, NamedTuple
 
 from teamcli.agent.tool import Display, ToolOutput
-from teamcli.tools.base import ToolInput
 from teamcli.tools.team_tool import show_words, team_tool
 from teamcli.tools.toolbox import Running, TeamPort
 
 
-class ShutdownResponseInput(ToolInput):
+class ShutdownResponseInput(NamedTuple):
     """Answer a shutdown_request soon. Approving ends you: first leave your files in order."""
 
     request_id: str
     approve: bool
-    reason: str = Field("", description="If not: what is left to do")
+    reason: Annotated[str, "If not: what is left to do"] = ""
 
 
 def run(args: ShutdownResponseInput, team: TeamPort, agent: str, _running: Running) -> ToolOutput:

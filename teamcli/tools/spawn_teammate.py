@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated, NamedTuple
 
 from teamcli.agent.tool import Display, ToolOutput
-from teamcli.tools.base import ToolInput
-from teamcli.tools.team_tool import Words, team_tool
+from teamcli.tools.team_tool import team_tool
+from teamcli.tools.tool_input import Words
 from teamcli.tools.toolbox import Running, TeamPort
 
 
-class SpawnTeammateInput(ToolInput):
+class SpawnTeammateInput(NamedTuple):
     """Start a teammate that works beside you in this workspace, or give an idle one its next task. Teammates stay and
     remember. Their last text of a task reaches you by itself as a result: do not poll."""
 
     name: str
     role: Words
-    prompt: Words = Field(description="The task and all it must know: it cannot see your conversation")
+    prompt: Annotated[Words, "The task and all it must know: it cannot see your conversation"]
     model: str = ""
-    tools: list[str] = Field([], description="Only these; else all")
-    plan: bool = Field(False, description="It cannot write before you approve its plan")
+    tools: Annotated[tuple[str, ...], "Only these; else all"] = ()
+    plan: Annotated[bool, "It cannot write before you approve its plan"] = False
 
 
 def run(args: SpawnTeammateInput, team: TeamPort, _agent: str, _running: Running) -> ToolOutput:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from teamcli.agent.tool import ToolOutput
-from teamcli.tools.base import ToolInput
-from teamcli.tools.team_tool import Words, show_words, team_tool
+from teamcli.tools.team_tool import show_words, team_tool
+from teamcli.tools.tool_input import Words
 from teamcli.tools.toolbox import Running, TeamPort
 
 
-class SubmitPlanInput(ToolInput):
+class SubmitPlanInput(NamedTuple):
     """Send the lead your plan, then end your turn: the answer wakes you. Needed only if bash, write_file and edit_file
     are refused to you until a plan is approved."""
 

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, TypeVar
-
-from pydantic import AfterValidator
-from pydantic_core import PydanticCustomError
+from typing import TypeVar
 
 from teamcli.agent.tool import Display, Harmless, ToolOutput
 from teamcli.errors import TeamError, ToolError
 from teamcli.plain import one_line
-from teamcli.tools.base import Tool, ToolInput
+from teamcli.tools.base import Tool
 from teamcli.tools.toolbox import Running, TeamPort, Toolbox
 
 NO_TEAM = "There is no team here: work alone."
 _TITLE_LENGTH = 100
 
-
-def _refuse_blank(text: str) -> str:
-    if not text.strip():
-        raise PydanticCustomError("blank", "must not be empty")
-    return text
-
-
-Words = Annotated[str, AfterValidator(_refuse_blank)]
-"""Text that says something. Checked here and not in the schema, where each limit costs tokens in every request."""
-
-InputT = TypeVar("InputT", bound=ToolInput)
+InputT = TypeVar("InputT")
 RunInTeam = Callable[[InputT, TeamPort, str, Running], ToolOutput]
 """Takes the input, the team, and the name of the agent that calls."""
 

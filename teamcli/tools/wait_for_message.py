@@ -6,22 +6,22 @@ tools beside it do not wait for it.
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated, NamedTuple
 
 from teamcli.agent.tool import Display, ToolOutput
-from teamcli.tools.base import ToolInput
 from teamcli.tools.team_tool import team_tool
+from teamcli.tools.tool_input import Between
 from teamcli.tools.toolbox import Running, TeamPort
 
 DEFAULT_TIMEOUT_SECONDS = 60
 MAX_TIMEOUT_SECONDS = 600
 
 
-class WaitForMessageInput(ToolInput):
+class WaitForMessageInput(NamedTuple):
     """Wait until a message comes, and read it. Only when you can do nothing without it; when your work is done, end
     your turn: mail wakes you."""
 
-    timeout_seconds: int = Field(DEFAULT_TIMEOUT_SECONDS, ge=1, le=MAX_TIMEOUT_SECONDS)
+    timeout_seconds: Annotated[int, Between(1, MAX_TIMEOUT_SECONDS)] = DEFAULT_TIMEOUT_SECONDS
 
 
 def run(args: WaitForMessageInput, team: TeamPort, agent: str, running: Running) -> ToolOutput:

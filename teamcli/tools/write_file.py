@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from teamcli.agent.tool import Display, ToolOutput, Writes
 from teamcli.errors import ToolError
 from teamcli.masking import MASK, holds_secret
-from teamcli.tools.base import Tool, ToolInput
+from teamcli.tools.base import Tool
 from teamcli.tools.diff import unified_diff
 from teamcli.tools.file_access import MAX_SHOWN_BYTES, Content, read_content_if_there, replace_file
 from teamcli.tools.known_files import digest
@@ -13,7 +15,7 @@ from teamcli.tools.text_files import UTF8, Text, decode_text, encode_text, line_
 from teamcli.tools.toolbox import Running, Toolbox
 
 
-class WriteFileInput(ToolInput):
+class WriteFileInput(NamedTuple):
     """Create a file (and its directories) or replace all of it. An existing file must have been read first;
     to change parts of it use edit_file."""
 
