@@ -19,7 +19,7 @@ from teamcli.agent.hooks import NO_HOOKS, STOP, TEAMMATE_IDLE, Hooks
 from teamcli.agent.limits import Meter, Used
 from teamcli.agent.loop import Agent
 from teamcli.agent.memory import Place, directory_name, offer
-from teamcli.agent.permissions import Policy, decide, may_see
+from teamcli.agent.policy import Decision, Policy
 from teamcli.agent.prompt import (
     LEAD_PROMPT,
     LEAD_TEAM_PROMPT,
@@ -37,7 +37,6 @@ from teamcli.errors import ToolError
 from teamcli.files import PRIVATE_DIR, AppendLog, Json, read_lines
 from teamcli.frames import framed, one_fact
 from teamcli.llm.backoff import Backoff
-from teamcli.llm.client import connect
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.masked import MaskedModel
 from teamcli.llm.pricing import context_tokens
@@ -259,11 +258,10 @@ class AgentShop:
     def toolbox(self, name: str, history: History) -> Toolbox:
         workspace = self.workspace
         known_files = KnownFiles(self._locks, history.seen_files)
-        sees = lambda path: may_see(self._permits.policy, path, workspace.root)  # noqa: E731 - shorter than its name
         changed = partial(self.changes.note, name)
         commands = Commands(self._host)
         self._commands.add(commands)
-        return Toolbox(workspace, commands, known_files, name, self.team, sees, changed, self.have_subagents)
+        return Toolbox(workspace, commands, known_files, name, self.team, self._may_see, changed, self.have_subagents)
 
     @property
     def _has_real_model(self) -> bool:
@@ -367,6 +365,16 @@ class AgentShop:
             {"thinking": settings.thinking} if settings.thinking else {},
         )
 
+    def _decide(self, tool: str, access: Access) -> Decision:
+        from teamcli.agent.permissions import decide  # late: the first request does without it
+
+        return decide(self._policy_for(access), tool, access, self.choices.workspace.root)
+
+    def _may_see(self, path: Path) -> bool:
+        from teamcli.agent.permissions import may_see  # late as well
+
+        return may_see(self._permits.policy, path, self.choices.workspace.root)
+
     def _policy_for(self, access: Access) -> Policy:
         """Asks whether there is a sandbox only where the answer counts: it may have to start first."""
         policy = self._permits.policy
@@ -382,14 +390,14 @@ class AgentShop:
         show_waiting: Callable[[str, str], None],
         emit: Emit,
     ) -> Toolset:
-        permits, root = self._permits, self.choices.workspace.root
+        permits = self._permits
 
         def wait_for_answer(agent: str, what: str) -> None:
             self.budgets.wait_for_user(agent, bool(what))
             show_waiting(agent, what)
 
         permissions = Permissions(
-            lambda tool, access: decide(self._policy_for(access), tool, access, root),
+            self._decide,
             self._ask,
             permits.always_allow,
             gate,
@@ -403,6 +411,8 @@ class AgentShop:
             return MaskedModel(self.choices.embedding.llm())
         endpoint = self.choices.endpoint
         if endpoint is not None:
+            from teamcli.llm.client import connect  # late: the embedded model, and one of a host program, do without it
+
             return MaskedModel(connect(endpoint, self._backoff, self.choices.settings.retries))
         from teamcli.llm.offline import EmbeddedModel  # late: most starts do without it
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from teamcli.agent.approval import Ask, nobody_to_ask
 from teamcli.agent.budgets import Budgets
@@ -28,7 +28,7 @@ from teamcli.agent.events import (
 )
 from teamcli.agent.hooks import NO_HOOKS, Hooks
 from teamcli.agent.journal import Journal
-from teamcli.agent.permissions import Mode, Policy, parse_rules
+from teamcli.agent.policy import Mode, Policy
 from teamcli.agent.transcript import begin_session, find_session, list_sessions, read_marks, session_rows
 from teamcli.agent_shop import AgentShop, Choices
 from teamcli.cancel import CancelScope
@@ -68,6 +68,9 @@ from teamcli.tools.commands import Commands
 from teamcli.trust import Trusted, TrustStore, claim, home_dir
 from teamcli.ui import headless
 from teamcli.workspace import Workspace
+
+if TYPE_CHECKING:
+    from teamcli.agent.permission_rules import Rule
 
 MAX_DIRECTORIES = 1000
 HOOKS_LISTED = 5
@@ -380,9 +383,9 @@ class _Builder:
         names = {tool.name for tool in (*ALL_TOOLS, *self._own_tools)}
         return Policy(
             mode=Mode(options.permission_mode or rules.mode or Mode.DEFAULT),
-            allow=parse_rules([*rules.allow, *options.allowed_tools], names),
-            ask=parse_rules(rules.ask, names),
-            deny=parse_rules([*rules.deny, *options.disallowed_tools], names),
+            allow=_read_rules([*rules.allow, *options.allowed_tools], names),
+            ask=_read_rules(rules.ask, names),
+            deny=_read_rules([*rules.deny, *options.disallowed_tools], names),
         )
 
     @property
@@ -485,7 +488,7 @@ class _Builder:
         roster = self._roster(team_dir, events, choices.settings.limits.shutdown_seconds)
         bus = FileBus(team_dir.inbox, load_key(self.place.home), choices.settings.durable, tell)
         undo.callback(bus.close)
-        permits = Permits(choices.policy, partial(self._save_rule, team_dir.local_settings))
+        permits = Permits(choices.policy, partial(self._save_rule, team_dir.local_settings), _read_rules)
         shop = AgentShop(
             choices,
             self.options,
@@ -588,6 +591,15 @@ class _Builder:
         return roster
 
 
+def _read_rules(rules: Sequence[str], known_tools: Collection[str] = ()) -> tuple[Rule, ...]:
+    """Raises: ConfigError"""
+    if not rules:
+        return ()
+    from teamcli.agent.permission_rules import parse_rules  # late: most starts do without any
+
+    return parse_rules(rules, known_tools)
+
+
 def _status(member: Member) -> StatusChanged:
     details = ("role", "error", "interrupted", "paused", "limit", "waiting_for", "stuck_since", "incarnation")
     return StatusChanged(member.name, member.status, {name: v for name in details if (v := getattr(member, name))})
@@ -595,6 +607,8 @@ def _status(member: Member) -> StatusChanged:
 
 def _get_ready(host: CommandHost, event: CallStarted) -> None:
     """Load what a call needs while the model still writes it."""
+    from teamcli.agent import permissions  # noqa: F401 - late: the first request waits for nothing that decides
+
     if event.tool == "bash":
         host.prestart()
     preload(event.tool)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,7 @@ from teamcli.agent.hooks import SESSION_END, HookEvent
 from teamcli.agent.journal import Journal
 from teamcli.agent.limits import Budget
 from teamcli.agent.loop import Agent
-from teamcli.agent.permissions import Mode, Policy, parse_rules
+from teamcli.agent.policy import Mode, Policy
 from teamcli.agent.prompt import FACTS_FRAME, add_instruction, environment_facts
 from teamcli.agent.room import compact
 from teamcli.agent.tool import Progress
@@ -43,6 +43,7 @@ from teamcli.tools.running_command import describe_exit
 from teamcli.workspace import Workspace
 
 if TYPE_CHECKING:
+    from teamcli.agent.permission_rules import Rule
     from teamcli.subagents.manager import SubAgentManager
 
 EMBEDDED = "embedded"
@@ -108,8 +109,14 @@ class Fanout:
 class Permits:
     """The live policy: the mode can change while agents work, and *always* adds rules."""
 
-    def __init__(self, policy: Policy, save_rule: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        save_rule: Callable[[str], None],
+        read_rules: Callable[[Sequence[str]], tuple[Rule, ...]],
+    ) -> None:
         self.policy = policy
+        self._read_rules = read_rules
         self._save_rule = save_rule
         self._lock = threading.Lock()
         self._listeners: list[Callable[[], None]] = []
@@ -133,7 +140,7 @@ class Permits:
     def always_allow(self, rule: str) -> None:
         """Raises: StateError, ConfigError."""
         with self._lock:
-            self.policy = self.policy._replace(allow=(*self.policy.allow, *parse_rules([rule])))
+            self.policy = self.policy._replace(allow=(*self.policy.allow, *self._read_rules([rule])))
         self._tell()
         with self._lock:
             self._save_rule(rule)

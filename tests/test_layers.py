@@ -114,3 +114,6 @@ def test_the_program_is_built_without_loading_a_client_or_the_terminal() -> None
     loaded = loaded_by("import teamcli.app")
     assert not loaded & {"anthropic", "httpx2", "pydantic", "prompt_toolkit", "rich", "tree_sitter", "dotenv"}
     assert not any(name.startswith("teamcli.subagent") for name in loaded)
+    assert not loaded & {
+        f"teamcli.{name}" for name in ("llm.client", "agent.permissions", "agent.shell_words", "tools.base")
+    }

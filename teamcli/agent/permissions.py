@@ -8,7 +8,6 @@ from accidents, the sandbox draws the border.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,43 +27,12 @@ from teamcli.agent.permission_rules import (
     rule_for_command,
     rule_for_path,
 )
+from teamcli.agent.policy import Decision, Mode, Policy, Verdict
 from teamcli.agent.shell_commands import read_commands
 from teamcli.agent.shell_words import Script
 from teamcli.agent.tool import Access, Calls, Executes, Harmless, Reads, Writes
 
 __all__ = ["Decision", "Mode", "Policy", "Rule", "Verdict", "decide", "may_see", "parse_rules"]
-
-
-class Mode(StrEnum):
-    DEFAULT = "default"
-    ACCEPT_EDITS = "acceptEdits"
-    PLAN = "plan"
-    BYPASS_PERMISSIONS = "bypassPermissions"
-
-
-class Verdict(StrEnum):
-    ALLOW = "allow"
-    ASK = "ask"
-    DENY = "deny"
-
-
-class Policy(NamedTuple):
-    mode: Mode = Mode.DEFAULT
-    allow: tuple[Rule, ...] = ()
-    ask: tuple[Rule, ...] = ()
-    deny: tuple[Rule, ...] = ()
-    commands_are_confined: bool = False
-    """They run in a sandbox, and the user wants no questions about what does."""
-
-
-class Decision(NamedTuple):
-    verdict: Verdict
-    reason: str
-    """One sentence that names the rule or mode at fault."""
-    rule: str = ""
-    """For ASK the narrowest rule that would allow it (none where an ask rule asks each time), else what decided."""
-    is_in_doubt: bool = False
-    """An ask or deny rule may be about the call: only a person lets it through."""
 
 
 class _Call(NamedTuple):

@@ -27,7 +27,7 @@ from teamcli.agent.events import (
     ToolStarted,
 )
 from teamcli.agent.hooks import NO_HOOKS, NOTHING_SAID, POST_TOOL_USE, PRE_TOOL_USE, HookEvent, Hooks, Ruling, hook_note
-from teamcli.agent.permissions import Decision, Verdict
+from teamcli.agent.policy import Decision, Verdict
 from teamcli.agent.tool import (
     Access,
     AnyTool,

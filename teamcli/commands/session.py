@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from teamcli.agent.permissions import Mode
+from teamcli.agent.policy import Mode
 from teamcli.agent.transcript import list_sessions
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Choice, Job, Kind, Leave, Option, Shown, command

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from teamcli.agent.approval import nobody_to_ask
 from teamcli.agent.events import Event, Outcome, PermissionDenied, TurnEnded
-from teamcli.agent.permissions import Mode
+from teamcli.agent.policy import Mode
 from teamcli.app import Place, look_around, open_session, untrusted_notes
 from teamcli.aside import is_awaited_within
 from teamcli.embedding import Embedding

@@ -18,7 +18,7 @@ from typing import TextIO, cast
 
 from teamcli.agent import events
 from teamcli.agent.events import Event
-from teamcli.agent.permissions import Mode
+from teamcli.agent.policy import Mode
 from teamcli.cancel import CancelScope
 from teamcli.commands.arguments import candidates, running_subagents
 from teamcli.commands.base import Choice, Diff, Expand, Job, Leave, Shown, Table, Verbosity, plain

@@ -202,12 +202,12 @@ def test_parallel_always_answers_keep_every_rule(tmp_path: Path) -> None:
     from concurrent.futures import ThreadPoolExecutor
     from functools import partial
 
-    from teamcli.agent.permissions import Policy
+    from teamcli.agent.permissions import Policy, parse_rules
     from teamcli.session import Permits
     from teamcli.settings import add_allow_rule, read_settings_file
 
     path = tmp_path / "settings.local.json"
-    permits = Permits(Policy(), partial(add_allow_rule, path))
+    permits = Permits(Policy(), partial(add_allow_rule, path), parse_rules)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(permits.always_allow, [f"bash(echo {n})" for n in range(40)]))
     assert len(read_settings_file(path)["permissions"]["allow"]) == 40
