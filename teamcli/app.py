@@ -474,7 +474,7 @@ class _Builder:
         hide(secret_values(os.environ, choices.settings.hidden_variables))
         host = open_host(choices.settings, choices.workspace, self.place, owns_process=owns_process)
         undo.callback(host.close)
-        journal = Journal(AppendLog(team_dir.events, durable=False), tell)
+        journal = Journal(AppendLog(team_dir.events, durable=False, is_shared=False), tell)
         undo.callback(journal.close)
         denials: list[PermissionDenied] = []
         limits: list[LimitHit] = []
@@ -508,8 +508,7 @@ class _Builder:
         team = shop.team = TeammateManager(roster, bus, shop, events, cancel, self.options.headless, most)
         lead = shop.lead(state.log, state.history, read_marks(team_dir.lead_transcript))
         team.lead = lead.lead
-        events.subscribe(partial(_count_turns, roster), Answered)
-        events.subscribe(partial(_keep_used, roster, shop.budgets), Answered, TurnEnded)
+        events.subscribe(partial(_count, roster, shop.budgets), Answered, TurnEnded)
         pulse = Pulse(roster, events, cancel, choices.settings.stuck_after_seconds, whose=shop.parent_of)
         events.subscribe(pulse)
 
@@ -614,18 +613,13 @@ def _get_ready(host: CommandHost, event: CallStarted) -> None:
     preload(event.tool)
 
 
-def _count_turns(roster: Roster, event: Answered) -> None:
-    if event.agent != LEAD:
-        with suppress(UnknownTeammate):  # a sub-agent, which is counted by itself
-            roster.count(event.agent, 1, event.cost_usd)
-
-
-def _keep_used(roster: Roster, budgets: Budgets, event: Answered | TurnEnded) -> None:
-    """What counts for a teammate outlives the program: what it has used, and what its sub-agents have."""
+def _count(roster: Roster, budgets: Budgets, event: Answered | TurnEnded) -> None:
+    """What counts for a teammate outlives the program: its calls, what it has used, and what its sub-agents have."""
     for name, budget in budgets.counting_for(event.agent).items():
+        turns, cost_usd = (1, event.cost_usd) if isinstance(event, Answered) and name == event.agent else (0, 0.0)
         if name != LEAD:
             with suppress(UnknownTeammate):  # forgotten meanwhile
-                roster.count(name, used=budget.used.to_dict())
+                roster.count(name, turns, cost_usd, budget.used.to_dict())
 
 
 def _in_dollars(options: Options, settings: Settings) -> str:

@@ -117,14 +117,17 @@ def sync_directory(directory: Path) -> None:
 class AppendLog:
     """An append-only file of JSON lines with one descriptor kept open. Safe for threads and for several processes."""
 
-    def __init__(self, path: Path, durable: bool = True) -> None:
+    def __init__(self, path: Path, durable: bool = True, is_shared: bool = True) -> None:
         """Open or create `path`; what a crash left unfinished at its end is cut off and kept in `torn`.
+
+        Where no other process writes to it (`is_shared`), an append need not keep any out.
 
         Raises: StateError
         """
         self.path = path
         self.torn = b""
         self._durable = durable
+        self._is_shared = True  # until the tail is cut, whoever writes to it
         self._lock = threading.Lock()  # flock does not keep threads apart that share one descriptor
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
@@ -135,6 +138,7 @@ class AppendLog:
         if is_new and durable:
             sync_directory(path.parent)
         self.torn = self._locked(cut_torn_tail)
+        self._is_shared = is_shared
 
     def append(self, *values: Json) -> None:
         """Write all `values` in one step; either every line is in the file afterwards or none is.
@@ -157,6 +161,8 @@ class AppendLog:
         with self._lock:
             if self._fd < 0:
                 raise StateError(f"{self.path} is closed: teamcli is leaving")
+            if not self._is_shared:
+                return act(self._fd)
             fcntl.flock(self._fd, fcntl.LOCK_EX)
             try:
                 return act(self._fd)
@@ -166,7 +172,6 @@ class AppendLog:
 
 def write_whole(fd: int, data: bytes, durable: bool) -> None:
     """Append `data` entirely, or (disk full) leave the file as it was and raise OSError. The caller holds the lock."""
-    size = os.fstat(fd).st_size
     view = memoryview(data)
     try:
         while view:
@@ -174,7 +179,7 @@ def write_whole(fd: int, data: bytes, durable: bool) -> None:
         if durable:
             os.fsync(fd)
     except OSError:
-        os.ftruncate(fd, size)
+        os.ftruncate(fd, os.fstat(fd).st_size - (len(data) - len(view)))
         raise
 
 

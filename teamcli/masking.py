@@ -26,10 +26,13 @@ class Masks:
         forms = {form for secret in self.secrets for form in _forms(secret)}
         self._forms = sorted(forms, key=len, reverse=True)
         self._longest = max(map(len, forms), default=0)
+        self._shortest = min(map(len, forms), default=0)
         self._firsts = frozenset(form[0] for form in forms)
 
     def masked(self, text: str) -> str:
         """The text without them."""
+        if len(text) < self._shortest:  # as names and ids are, of which events are full
+            return text
         for form in self._forms:
             if form in text:
                 text = text.replace(form, MASK)
@@ -114,9 +117,15 @@ def passes_on(take: Callable[[str], None]) -> tuple[Callable[[str], None], Calla
     return feed, lambda: take(stream.end())
 
 
+_WITHOUT_SECRETS = (str, int, float, type(None))
+"""Texts among them are enumerations."""
+
+
 def _walk(value: Any, change: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return change(value) if type(value) is str else value  # enumerations hold no secrets
+    if type(value) is str:
+        return change(value)
+    if isinstance(value, _WITHOUT_SECRETS):
+        return value
     if isinstance(value, dict):
         return {_walk(name, change): _walk(item, change) for name, item in value.items()}
     if isinstance(value, list):

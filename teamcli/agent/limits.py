@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from operator import add
-from operator import sub as subtract
 from typing import Any, NamedTuple
 
 from teamcli.cancel import CancelScope
@@ -40,19 +38,18 @@ class Used(NamedTuple):
     seconds: float = 0.0
 
     def plus(self, other: Used) -> Used:
-        return self._with(other, add)
+        usd, tokens, calls, seconds = other
+        return Used(self.usd + usd, self.tokens + tokens, self.calls + calls, self.seconds + seconds)
 
     def minus(self, other: Used) -> Used:
-        return self._with(other, subtract)
+        usd, tokens, calls, seconds = other
+        return Used(self.usd - usd, self.tokens - tokens, self.calls - calls, self.seconds - seconds)
 
     def at_least(self, other: Used) -> Used:
-        return self._with(other, max)
+        return Used._make(map(max, self, other))
 
     def to_dict(self) -> dict[str, Any]:
         return {**self._asdict(), "usd": round(self.usd, 6), "seconds": round(self.seconds, 3)}
-
-    def _with(self, other: Used, combine: Callable[[Any, Any], Any]) -> Used:
-        return Used._make(map(combine, self, other))
 
 
 class Call(NamedTuple):
@@ -130,6 +127,8 @@ class Budget:
             return self._reached(by)
 
     def _reached(self, by: str) -> LimitReached | None:
+        if self.allowance == NO_ALLOWANCE:  # as most are, and each call asks several of them several times
+            return None
         used = self._until_now()
         for kind, most in self.allowance._asdict().items():
             if most is not None and getattr(used, kind) >= most:
@@ -146,7 +145,7 @@ class Budget:
         return self._reached(by)
 
     def _has_room_beside_others(self, call: Call) -> bool:
-        if not self._reserved.calls:
+        if not self._reserved.calls or self.allowance == NO_ALLOWANCE:
             return True
         wanted = self._used.plus(self._reserved).plus(self._most(call))
         return all(most is None or getattr(wanted, kind) <= most for kind, most in self._countable())
@@ -162,7 +161,7 @@ class Budget:
 
     def _until_now(self) -> Used:
         running = 0.0 if self._since is None else time.monotonic() - self._since
-        return self._used._replace(seconds=self._used.seconds + running)
+        return self._used.plus(Used(seconds=running)) if running else self._used
 
     def _set_clock(self) -> None:
         """After somebody has begun, ended, or waits for the user: time counts once, however many work."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -64,6 +64,7 @@ _MILLION_TOKEN_MODELS = frozenset(
 )
 
 
+@lru_cache(maxsize=64)
 def family(model: str) -> str:
     """The name without date and platform: `us.anthropic.claude-opus-4-5-20251101-v1:0` → `claude-opus-4-5`."""
     name = re.sub(r"^.*(?=claude-)", "", model)
