@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Imperative:
+class Imperative(NamedTuple):
     """Something to do with one tool call."""
 
     text: str
@@ -21,13 +20,11 @@ class Imperative:
     input: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class HelpAsked:
+class HelpAsked(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class NotUnderstood:
+class NotUnderstood(NamedTuple):
     text: str
     usage: str = ""
     """How to say it, where it begins like something known."""
@@ -36,8 +33,7 @@ class NotUnderstood:
 Item = Imperative | HelpAsked | NotUnderstood
 
 
-@dataclass(frozen=True, slots=True)
-class Verb:
+class Verb(NamedTuple):
     usage: str
     hint: str
     """An example, or what it does."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from teamcli.llm.offline_grammar import HelpAsked, Imperative, Item, NotUnderstood, parse
 from teamcli.llm.types import Block, Message
@@ -28,13 +29,12 @@ _INTERRUPTED = re.compile(r"\b(?:interrupted|cancelled)\b", re.IGNORECASE)
 _MUST_READ_FIRST = re.compile(r"\bread\b(?!-only)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     tool: str
     input: dict[str, object]
 
 
-@dataclass(slots=True)
+@dataclass
 class MadeCall:
     """A call in the history, and its result once that has come."""
 
@@ -43,7 +43,7 @@ class MadeCall:
     is_error: bool = False
 
 
-@dataclass(slots=True)
+@dataclass
 class Task:
     text: str
     call: Call
@@ -74,15 +74,14 @@ class Task:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Mail:
+class Mail(NamedTuple):
     sender: str
     type: str
     request_id: str
     text: str
 
 
-@dataclass(slots=True)
+@dataclass
 class Todo:
     tools: frozenset[str]
     tasks: list[Task] = field(default_factory=list)

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from teamcli.agent.tool import Access, Display, PreparedCall, Progress, ToolOutput
 from teamcli.cancel import CancelScope
@@ -18,7 +18,7 @@ from teamcli.tools.toolbox import Running, Toolbox
 InputT = TypeVar("InputT")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Tool(Generic[InputT]):
     name: str
     input: type[InputT]
@@ -47,8 +47,7 @@ class Tool(Generic[InputT]):
         return fields_of(self.input)
 
 
-@dataclass(frozen=True)
-class BoundTool(Generic[InputT]):
+class BoundTool(NamedTuple, Generic[InputT]):
     """A tool in the hands of one agent; what the pipeline calls."""
 
     tool: Tool[InputT]

@@ -7,7 +7,6 @@ commands, one after the other, so that a command costs little more than its shel
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import itertools
 import math
@@ -20,9 +19,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 from teamcli.environment import visible_variables
 from teamcli.errors import ToolError
@@ -49,6 +47,8 @@ def hide_secrets(visible: Mapping[str, str]) -> None:
     Its text is overwritten in place (Python has its own copy), and on Linux our memory is closed to other processes of
     the same user. Root can still look into memory: against that only a sandbox helps.
     """
+    import ctypes  # late: only who runs commands needs it
+
     libc = ctypes.CDLL(None)
     libc.getenv.restype = ctypes.c_void_p
     for name in os.environ.keys() - visible.keys():
@@ -127,8 +127,7 @@ class Confiner(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True)
-class _Supervisor:
+class _Supervisor(NamedTuple):
     pid: int
     sock: socket.socket
     process: _HostProcess
