@@ -43,7 +43,7 @@ from teamcli.ui.printer import AbovePrompt
 from teamcli.ui.prompt import LivePrompt
 from teamcli.ui.questions import Asked, ChoiceQuestion, Desk, PlanQuestion
 from teamcli.ui.repl import Repl
-from teamcli.ui.scroll import Scroll
+from teamcli.ui.scroll import Scroll, last_lines
 from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
 from teamcli.ui.status import AgentState, Meter, StatusBoard, meter_line
 from teamcli.ui.tables import set_table
@@ -63,10 +63,11 @@ MODES = (Mode.DEFAULT, Mode.ACCEPT_EDITS, Mode.PLAN)
 class Terminal(Repl):
     """Connects the prompt, the painter and the session. Serves as the prompt's host."""
 
-    def __init__(self, session: Session, desk: Desk, out: TextIO) -> None:
+    def __init__(self, session: Session, desk: Desk, page: AbovePrompt | AroundThePrompt) -> None:
         super().__init__(session)
         members = session.team.roster.members()
         self._desk = desk
+        self._page = page
         self._look = Look.of(sys.__stdout__ or sys.stdout)
         self._board = StatusBoard(LEAD, map(_agent_state, members))
         self._scroll = Scroll(self._look, AgentColours([member.name for member in members]), "banner")
@@ -80,7 +81,7 @@ class Terminal(Repl):
         self._hired = ""
         self._prompt = PlainPrompt(self, desk, self._look) if is_dumb() else self._live_prompt()
         self._notifier = Notifier(session.preferences.notify, self._prompt.ring)
-        self._painter = Painter(self._scroll, self._board, out, self._prompt.redraw)
+        self._painter = Painter(self._scroll, self._board, page, self._prompt.redraw)
         self._painter.before = self._note_event
         self._unread = 0
         self._context_share: float | None = None
@@ -234,7 +235,7 @@ class Terminal(Repl):
 
     def above(self) -> list[Line]:
         rows = max(1, min(TAIL_LINES, _rows() // 4))
-        tail = self._scroll.tail(rows)
+        tail = last_lines(self._page.growing, self._look.width() - 1, rows)
         if self._shell_line:
             tail.append([(self._shell_line, "")])
         return [visible(line) for line in [*tail, *queued_lines(self._session.lead.queued, self._look.width() - 1)]]
@@ -352,17 +353,16 @@ def _rows() -> int:
 
 
 @contextmanager
-def above_the_prompt() -> Iterator[TextIO]:
+def above_the_prompt() -> Iterator[AbovePrompt | AroundThePrompt]:
     """Whatever is printed inside the block, by whomever, appears above the prompt, in whole lines."""
     if is_dumb():
-        yield cast(TextIO, AroundThePrompt(sys.stdout))
+        yield AroundThePrompt(sys.stdout)
         return
     before = sys.stdout, sys.stderr
-    with AbovePrompt() as proxy:
-        out = cast(TextIO, proxy)
-        sys.stdout = sys.stderr = out
+    with AbovePrompt() as page:
+        sys.stdout = sys.stderr = cast(TextIO, page)
         try:
-            yield out
+            yield page
         finally:
             sys.stdout, sys.stderr = before
 
@@ -386,8 +386,8 @@ def run_terminal(session: Session, first_task: str, desk: Desk) -> int:
     print(banner(session, Look.of(sys.stdout)), end="", flush=True)
     with signals_raise(SIGTERM, SIGHUP, insists=True):
         try:
-            with above_the_prompt() as out:
-                Terminal(session, desk, out).run(first_task)
+            with above_the_prompt() as page:
+                Terminal(session, desk, page).run(first_task)
         except SignalReceived as e:
             return e.exit_code
     print(farewell(session, Look.of(sys.stdout)))

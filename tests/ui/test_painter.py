@@ -7,7 +7,7 @@ import threading
 from collections import defaultdict
 
 from teamcli.agent import events
-from teamcli.ui.look import AgentColours, Look
+from teamcli.ui.look import AgentColours, Line, Look
 from teamcli.ui.painter import Painter
 from teamcli.ui.scroll import Scroll
 from teamcli.ui.status import StatusBoard
@@ -15,13 +15,18 @@ from teamcli.ui.status import StatusBoard
 THREADS, LINES = 8, 1250
 
 
-def painter(out: io.StringIO) -> Painter:
+class Paper(io.StringIO):
+    def put(self, text: str, growing: Line) -> None:
+        self.write(text)
+
+
+def painter(out: Paper) -> Painter:
     look = Look(None, True, lambda: 80)
     return Painter(Scroll(look, AgentColours()), StatusBoard("lead"), out, lambda: None)
 
 
 def test_ten_thousand_lines_of_eight_threads_arrive_whole_and_in_order() -> None:
-    out = io.StringIO()
+    out = Paper()
     painting = painter(out)
     painting.start()
 
@@ -44,7 +49,7 @@ def test_ten_thousand_lines_of_eight_threads_arrive_whole_and_in_order() -> None
 
 
 def test_what_cannot_be_shown_does_not_end_the_showing() -> None:
-    out = io.StringIO()
+    out = Paper()
     painting = painter(out)
     painting.paint(lambda scroll: 1 / 0)  # type: ignore[arg-type, return-value]
     painting(events.Notice("lead", "still here"))

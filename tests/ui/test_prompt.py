@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import stat
 import threading
 from collections.abc import Iterator
+from contextvars import copy_context
 from pathlib import Path
 
 import pytest
@@ -49,7 +51,8 @@ class Keyboard:
         self.prompt = LivePrompt(self, self.desk, Look(None, True, lambda: 80), history, None, use_vi)
         self.desk.on_question = self.prompt.redraw
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=self.prompt.run, args=[self._ready.set])
+        # with this test's session of prompt_toolkit, where who prints looks for the prompt
+        self._thread = threading.Thread(target=copy_context().run, args=[self.prompt.run, self._ready.set])
 
     def start(self) -> None:
         self._thread.start()
@@ -309,6 +312,23 @@ def test_printing_above_loses_nothing_and_leaves_the_terminal_raw(
             thread.join()
         wait_until(lambda: "999" in "".join(keyboard.written))
         keyboard.stop()
-    lines = "".join(keyboard.written).split()
+    lines = re.sub(r"\x1b\[\?2026[hl]", "", "".join(keyboard.written)).split()
     for name in "abcd":
         assert [line for line in lines if line[0] == name] == [f"{name}{number}" for number in range(1000)]
+
+
+def test_a_line_that_grew_gives_way_to_the_finished_one_in_the_same_frame(keyboard: Keyboard) -> None:
+    frames: list[tuple[bool, str]] = []
+    app = keyboard.prompt._app
+    with AbovePrompt() as page:
+
+        def finish_the_line() -> None:
+            page.put("the end\n", [("what follows", "")])
+            app._redraw()  # whatever the reason: a key, a clock
+
+        page.put("", [("the end", "")])
+        app.after_render += lambda _: frames.append(("the end\n" in keyboard.written, page.growing[0][0]))
+        keyboard.prompt._in_loop(finish_the_line)
+        wait_until(lambda: (True, "what follows") in frames)
+        keyboard.stop()
+    assert (False, "the end") in frames and set(frames) == {(False, "the end"), (True, "what follows")}

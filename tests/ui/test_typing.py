@@ -82,9 +82,9 @@ def test_the_growing_end_of_an_answer_stands_above_the_prompt_and_half_typed_tex
             screen.wait_for(f"{PROMPT} half typed")
             assert screen.text.index("first block") < screen.text.index("half typed")
             api.release()
-            screen.wait_for("growing end")
-            screen.wait_for("○ lead")
-            screen.wait_for(f"{PROMPT} half typed")
+            screen.wait_for_all("growing end", "○ lead", f"{PROMPT} half typed")
+            screen.type(" on")  # and once more, for whatever else would be drawn
+            screen.wait_for(f"{PROMPT} half typed on")
             assert screen.text.count("growing end") == 1
 
 
