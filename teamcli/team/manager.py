@@ -243,9 +243,12 @@ class TeammateManager:
         teammate = self._active(name)
         if teammate.member.limit and (why := teammate.agent.meter.reached()):
             return _stays_paused(teammate.name, why)
+        member = teammate.member
         self.roster.update(teammate.name, paused=False, limit="")
         teammate.go_on()
-        return f"'{teammate.name}' goes on"
+        if member.paused or member.interrupted or member.limit:
+            return f"'{member.name}' goes on"
+        return f"'{member.name}' is {member.status}, neither paused nor interrupted"
 
     def look_at_limits(self) -> list[str]:
         """A limit was raised: those whom it had stopped go on; who they are."""

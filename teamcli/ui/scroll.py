@@ -313,10 +313,12 @@ def last_lines(growing: Line, width: int, lines: int) -> list[Line]:
 
 
 def _users_words(message: Message) -> str:
-    """What the user typed; mail and remarks of the program's own are framed."""
-    first = message.content[0] if message.content else {}
-    text = str(first.get("text", "")) if message.role == "user" else ""
-    return "" if text.startswith("<") else text
+    """What the user typed last; mail and remarks of the program's own are framed.
+
+    Lines that got no answer stand in one message.
+    """
+    texts = [str(block["text"]) for block in message.content if block.get("type") == "text"]
+    return next((text for text in reversed(texts) if not text.startswith("<")), "") if message.role == "user" else ""
 
 
 def _is_told_otherwise(event: events.ToolFinished) -> bool:

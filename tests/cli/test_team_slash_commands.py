@@ -156,6 +156,9 @@ class TestStopping:
         repl.wait_for("2 messages for bob, 2 unread")
         assert member(program, "bob")["paused"]
         repl.type("/resume bob")
+        repl.wait_for("'bob' goes on")
+        repl.type("/resume carol")
+        repl.wait_for("'carol' is idle, neither paused nor interrupted")
         wait_until(lambda: (program.directory / "more.txt").exists())
         wait_until(lambda: (program.directory / "done.txt").exists())
         assert member(program, "alice")["paused"]

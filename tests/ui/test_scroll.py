@@ -146,6 +146,12 @@ def test_a_recap_shows_the_last_words_of_both() -> None:
     assert scroll.recap([]) == "" and scroll.recap(messages[-1:]) == ""
 
 
+def test_a_recap_shows_the_last_of_several_lines_without_an_answer() -> None:
+    content = ("first", "<note>the turn was interrupted</note>", "second", "<message>m</message>")
+    scroll = Scroll(look(), AgentColours())
+    assert scroll.recap([Message("user", tuple(map(text_block, content)))]) == "team >> second\n"
+
+
 def test_an_interruption_is_said_for_the_lead_only() -> None:
     assert shown(events.TurnEnded("lead", Outcome.INTERRUPTED, "", 1.0)) == "Interrupted\n"
     assert shown(events.TurnEnded("alice", Outcome.INTERRUPTED, "", 1.0)) == ""
