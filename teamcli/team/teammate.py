@@ -108,6 +108,8 @@ class Teammate:
         """How often in a row other agents may wake it, without a word of the user's."""
         self._wakes_in_a_row = 0
         self._turn: CancelScope | None = None
+        self._is_busy = False
+        """A turn runs, or the lead has not been told yet how it ended."""
         self._wakes = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=agent.name, daemon=True)
@@ -146,7 +148,7 @@ class Teammate:
     def is_quiet(self) -> bool:
         """At rest, with nothing to do."""
         with self._lock:
-            return self._turn is None and not self.may_act
+            return not self._is_busy and not self.may_act
 
     def start(self) -> None:
         self._thread.start()
@@ -239,9 +241,13 @@ class Teammate:
 
     def leave(self) -> None:
         """End the turn and be shut down, from any thread."""
-        self._leaves = True
-        if not self.interrupt("shut down"):
+        with self._lock:
+            self._leaves = True
+            is_working = self._turn is not None
+        if not is_working:
             self.on_leave(self)
+        else:
+            self.interrupt("shut down")
 
     def dismiss(self) -> None:
         """End the thread and what it has running; nothing is told to anybody."""
@@ -260,7 +266,7 @@ class Teammate:
         """
         if self.may_act and (why := self._limit()):  # before mail is taken: it stays unread
             self.agent.emit(LimitHit(self.name, str(why), why.limit, why.is_given))
-            self._pause_at(why)
+            self.post_report(self._pause_at(why))
             return False
         with self._lock:
             prompt = self._prompt() if self.may_act else None
@@ -270,12 +276,16 @@ class Teammate:
             if self.member.status is not Status.WORKING:
                 self._roster.transition(self.name, Status.WORKING, error="", interrupted=False, waiting_for="")
             turn = self._turn = self._cancel.child()
+            self._is_busy = True
         try:
-            ended = run_turn(self.agent, prompt, turn)
-            self._conclude(ended, turn)
+            told = self._conclude(run_turn(self.agent, prompt, turn), turn)
         finally:
-            self._turn = None
-        if self._leaves:
+            with self._lock:
+                self._turn = None
+                leaves = self._leaves
+        if told is not None:  # only now: the lead may have work for it at once
+            self.post_report(told)
+        if leaves:
             self.on_leave(self)
         return True
 
@@ -306,30 +316,28 @@ class Teammate:
         self.agent.meter.begin_work()
         return self._work
 
-    def _conclude(self, ended: TurnEnded, turn: CancelScope) -> None:
-        """Record how the work ended, tell the lead, and rest."""
+    def _conclude(self, ended: TurnEnded, turn: CancelScope) -> Message | None:
+        """Record how the work ended, and rest; returns what the lead is to be told."""
         if ended.outcome is Outcome.INTERRUPTED:
             self._rest(interrupted=True)
-            if not self._cancel.cancelled and not self._leaves:
-                self._tell_of_interruption(turn.reason)
-            return
+            is_leaving = self._cancel.cancelled or self._leaves
+            return None if is_leaving else self._interruption(turn.reason)
         if isinstance(ended.error, LimitReached) and not ended.error.is_of_work:
-            self._pause_at(ended.error)
-            return
+            return self._pause_at(ended.error)
         self._has_open_work = False
         report = Report(*_told(ended), self._work)
         self.agent.conversation.note(report.to_row())
-        self.post_report(self._message(report))
         self._rest(error=report.text if report.type is MessageType.ERROR else "")
+        return self._message(report)
 
-    def _tell_of_interruption(self, reason: str) -> None:
+    def _interruption(self, reason: str) -> Message:
         """It was the user, who knows: the lead hears of it with its next turn, and is not woken."""
         unique = message_id(self.name, "interrupted", str(time.time_ns()))
-        fields = {"by_user": True}
-        self.post_report(Message(MessageType.ERROR, self.name, LEAD, f"was {reason}", 0.0, unique, fields))
+        return Message(MessageType.ERROR, self.name, LEAD, f"was {reason}", 0.0, unique, {"by_user": True})
 
-    def _pause_at(self, why: LimitReached) -> None:
-        """Wait for the user to raise a limit; the work stays open, and what others write stays unread."""
+    def _pause_at(self, why: LimitReached) -> Message:
+        """Wait for the user to raise a limit; the work stays open, and what others write stays unread. Returns what the
+        lead is to be told."""
         self._hold_mail(of_all=True)
         fields = {"paused": True, "limit": str(why), "error": str(why)}
         if self.member.status in (Status.WORKING, Status.SPAWNING):
@@ -338,7 +346,7 @@ class Teammate:
             self._roster.update(self.name, **fields)
         text = f"is paused: {_in_a_sentence(why)}. Only the user can let it go on; what you write to it waits."
         unique = message_id(self.name, "limit", str(time.time_ns()))
-        self.post_report(Message(MessageType.ERROR, self.name, LEAD, text, 0.0, unique))
+        return Message(MessageType.ERROR, self.name, LEAD, text, 0.0, unique)
 
     def _message(self, report: Report) -> Message:
         """Its id comes from the transcript: the same again after a restart, and another for each piece of work."""
@@ -362,6 +370,7 @@ class Teammate:
                 except Exception as e:  # boundary: a teammate never dies silently
                     logger.exception("%s failed", self.name)
                     self._fail(e)
+                self._is_busy = False  # only now: by then the lead's mail says how each turn ended
                 self.on_rest()
 
     def _fail(self, error: Exception) -> None:

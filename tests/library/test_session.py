@@ -82,6 +82,22 @@ class TestSubmit:
         session.wait(30)
         assert {"lead", "sa-1"} <= names and [member.name for member in session.team] == ["alice"]
 
+    def test_who_has_reported_rests_and_takes_new_work_however_soon_it_comes(self, opened: Open) -> None:
+        def hire_again(_: events.MailSent) -> None:
+            """In alice's own thread, in the moment in which her report stands in the lead's inbox."""
+            if not answers:
+                answers.append(session._running.team.spawn("alice", "coder", "two", "", None, False))
+
+        answers: list[str] = []
+        hire = call("spawn_teammate", name="alice", role="coder", prompt="one")
+        model = scripted(lead=[said("", hire)], alice=["first", "second"])
+        session = opened(llm=model)
+        session.subscribe(hire_again, events.MailSent)
+        session.run("go")
+        assert session.wait(30)
+        assert answers == ["Spawned 'alice' (role: coder)"]
+        assert sum(who_asks(request) == "alice" for request in model.requests) == 2
+
     def test_leaving_the_loop_interrupts_the_turn_and_the_session_goes_on(self, opened: Open) -> None:
         gate = Gate()
         session = opened(llm=Model(gate.wait))
