@@ -101,7 +101,7 @@ class Teammate:
         self._may_go_on = False
         self._ignores_mail = False
         self._held_mail: frozenset[str] = frozenset()
-        """What was unread when it was paused."""
+        """What was unread when it was stopped or paused."""
         self._only_user_ends_pause = False
         self._leaves = False
         self.max_wakes: int | None = None
@@ -169,6 +169,8 @@ class Teammate:
     def mail_came(self) -> None:
         if self.member.paused and not self._ends_pause():
             return
+        if self._ignores_mail and not self._new_mail():
+            return  # word of what had come before the stop, from the bus's other thread
         self._ignores_mail = False
         self.wake()
 
@@ -185,14 +187,21 @@ class Teammate:
 
     def _hold_mail(self, of_all: bool) -> None:
         self._only_user_ends_pause = of_all
+        self._hold_what_is_there()
+
+    def _hold_what_is_there(self) -> None:
         self._held_mail = frozenset(message.id for message in self.mailbox.look())
+
+    def _new_mail(self) -> list[Message]:
+        """What has come since it was stopped or paused."""
+        return [message for message in self.mailbox.look() if message.id not in self._held_mail]
 
     def _ends_pause(self) -> bool:
         """Whether what has come since the pause ends it; nothing does while a limit is reached that only the user can
         raise."""
         if self.agent.meter.reached():
             return False
-        new = [message for message in self.mailbox.look() if message.id not in self._held_mail]
+        new = self._new_mail()
         if self._only_user_ends_pause:
             new = [message for message in new if message.sender == USER and not message.is_foreign]
         if new:
@@ -235,8 +244,11 @@ class Teammate:
         turn = self._turn
         if turn is None:
             return False
-        self._ignores_mail = True
-        turn.cancel(reason)
+        try:
+            self._hold_what_is_there()
+        finally:  # an inbox that cannot be read keeps nobody from stopping it
+            self._ignores_mail = True
+            turn.cancel(reason)
         return True
 
     def leave(self) -> None:

@@ -98,6 +98,29 @@ class TestSubmit:
         assert answers == ["Spawned 'alice' (role: coder)"]
         assert sum(who_asks(request) == "alice" for request in model.requests) == 2
 
+    def test_late_word_of_mail_that_came_before_a_stop_wakes_nobody(self, opened: Open) -> None:
+        def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+            if who_asks(request) == "alice":
+                asked.append(request)
+                return gate.wait(request, on_event, cancel) if len(asked) == 1 else said("done")
+            is_new = "spawn" not in str(request.messages)
+            return said("", call("spawn_teammate", name="alice", role="coder", prompt="x")) if is_new else said("ok")
+
+        asked: list[Request] = []
+        gate = Gate()
+        session = opened(llm=Model(say))
+        list(session.submit("go"))
+        assert gate.reached.wait(30)
+        team = session._running.team
+        team.say("alice", "before")
+        team.stop("alice")
+        assert session.wait(30)
+        team._mail_came("alice")  # as the thread does that watches the inboxes
+        assert session.wait(30) and len(asked) == 1
+        team.say("alice", "after")
+        wait_until(lambda: len(asked) == 2)
+        assert all(word in str(asked[1].messages[-1]) for word in ("before", "after"))
+
     def test_leaving_the_loop_interrupts_the_turn_and_the_session_goes_on(self, opened: Open) -> None:
         gate = Gate()
         session = opened(llm=Model(gate.wait))
