@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 WORK = "work"
 """The mark of the line that begins a piece of work."""
+SETTLING_SECONDS = 5.0
+"""It takes the writing of two lines; on a disk that hangs, others go on."""
 WOKEN = "Other agents have woken it"
 """How the one limit begins that is none of a budget."""
 
@@ -110,6 +112,8 @@ class Teammate:
         self._turn: CancelScope | None = None
         self._is_busy = False
         """A turn runs, or the lead has not been told yet how it ended."""
+        self._ending = threading.Lock()
+        """Held from the word about the end of a turn until it rests."""
         self._wakes = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=agent.name, daemon=True)
@@ -278,7 +282,7 @@ class Teammate:
         """
         if self.may_act and (why := self._limit()):  # before mail is taken: it stays unread
             self.agent.emit(LimitHit(self.name, str(why), why.limit, why.is_given))
-            self.post_report(self._pause_at(why))
+            self._pause_at(why)
             return False
         with self._lock:
             prompt = self._prompt() if self.may_act else None
@@ -290,16 +294,27 @@ class Teammate:
             turn = self._turn = self._cancel.child()
             self._is_busy = True
         try:
-            told = self._conclude(run_turn(self.agent, prompt, turn), turn)
+            ended = run_turn(self.agent, prompt, turn)
+            with self._ending:
+                self._conclude(ended, turn)
+                leaves = self._end_turn()
         finally:
-            with self._lock:
-                self._turn = None
-                leaves = self._leaves
-        if told is not None:  # only now: the lead may have work for it at once
-            self.post_report(told)
+            self._end_turn()
         if leaves:
             self.on_leave(self)
         return True
+
+    def _end_turn(self) -> bool:
+        """Whether it is to leave now."""
+        with self._lock:
+            self._turn = None
+            return self._leaves
+
+    def settle(self) -> None:
+        """Wait, where it has just told how its work ended, until it rests: who has read that finds it idle."""
+        is_own = threading.current_thread() is self._thread
+        if not is_own and self._ending.acquire(timeout=SETTLING_SECONDS):
+            self._ending.release()
 
     def _prompt(self) -> Delivery | None:
         """What to work on: mail, or what is open already together with the mail that has come."""
@@ -328,28 +343,30 @@ class Teammate:
         self.agent.meter.begin_work()
         return self._work
 
-    def _conclude(self, ended: TurnEnded, turn: CancelScope) -> Message | None:
-        """Record how the work ended, and rest; returns what the lead is to be told."""
+    def _conclude(self, ended: TurnEnded, turn: CancelScope) -> None:
+        """Record how the work ended, tell the lead, and rest."""
         if ended.outcome is Outcome.INTERRUPTED:
             self._rest(interrupted=True)
-            is_leaving = self._cancel.cancelled or self._leaves
-            return None if is_leaving else self._interruption(turn.reason)
+            if not self._cancel.cancelled and not self._leaves:
+                self._tell_of_interruption(turn.reason)
+            return
         if isinstance(ended.error, LimitReached) and not ended.error.is_of_work:
-            return self._pause_at(ended.error)
+            self._pause_at(ended.error)
+            return
         self._has_open_work = False
         report = Report(*_told(ended), self._work)
         self.agent.conversation.note(report.to_row())
+        self.post_report(self._message(report))
         self._rest(error=report.text if report.type is MessageType.ERROR else "")
-        return self._message(report)
 
-    def _interruption(self, reason: str) -> Message:
+    def _tell_of_interruption(self, reason: str) -> None:
         """It was the user, who knows: the lead hears of it with its next turn, and is not woken."""
         unique = message_id(self.name, "interrupted", str(time.time_ns()))
-        return Message(MessageType.ERROR, self.name, LEAD, f"was {reason}", 0.0, unique, {"by_user": True})
+        fields = {"by_user": True}
+        self.post_report(Message(MessageType.ERROR, self.name, LEAD, f"was {reason}", 0.0, unique, fields))
 
-    def _pause_at(self, why: LimitReached) -> Message:
-        """Wait for the user to raise a limit; the work stays open, and what others write stays unread. Returns what the
-        lead is to be told."""
+    def _pause_at(self, why: LimitReached) -> None:
+        """Wait for the user to raise a limit; the work stays open, and what others write stays unread."""
         self._hold_mail(of_all=True)
         fields = {"paused": True, "limit": str(why), "error": str(why)}
         if self.member.status in (Status.WORKING, Status.SPAWNING):
@@ -358,7 +375,7 @@ class Teammate:
             self._roster.update(self.name, **fields)
         text = f"is paused: {_in_a_sentence(why)}. Only the user can let it go on; what you write to it waits."
         unique = message_id(self.name, "limit", str(time.time_ns()))
-        return Message(MessageType.ERROR, self.name, LEAD, text, 0.0, unique)
+        self.post_report(Message(MessageType.ERROR, self.name, LEAD, text, 0.0, unique))
 
     def _message(self, report: Report) -> Message:
         """Its id comes from the transcript: the same again after a restart, and another for each piece of work."""
@@ -382,7 +399,7 @@ class Teammate:
                 except Exception as e:  # boundary: a teammate never dies silently
                     logger.exception("%s failed", self.name)
                     self._fail(e)
-                self._is_busy = False  # only now: by then the lead's mail says how each turn ended
+                self._is_busy = False  # only now: by then the lead knows how each turn ended, also one that failed
                 self.on_rest()
 
     def _fail(self, error: Exception) -> None:

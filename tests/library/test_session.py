@@ -23,6 +23,7 @@ from teamcli import ConfigError, Hook, HookEvent, Outcome, Session, TeamError, U
 from teamcli.cancel import CancelScope
 from teamcli.llm.types import OnEvent, Reply, Request, TextArrived
 from teamcli.team.lead import Lead
+from teamcli.team.roster import Roster, Status
 from teamcli.team.teammate import Teammate
 from tests.library.conftest import Open
 from tests.library.models import Gate, Model, call, results, said, scripted, who_asks
@@ -82,20 +83,29 @@ class TestSubmit:
         session.wait(30)
         assert {"lead", "sa-1"} <= names and [member.name for member in session.team] == ["alice"]
 
-    def test_who_has_reported_rests_and_takes_new_work_however_soon_it_comes(self, opened: Open) -> None:
-        def hire_again(_: events.MailSent) -> None:
-            """In alice's own thread, in the moment in which her report stands in the lead's inbox."""
-            if not answers:
-                answers.append(session._running.team.spawn("alice", "coder", "two", "", None, False))
+    def test_who_has_reported_takes_new_work_however_soon_it_comes(
+        self, opened: Open, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def hire_again() -> None:
+            answers.append(session._running.team.spawn("alice", "coder", "two", "", None, False))
+
+        def rest_slowly(self: Roster, name: str, status: Status, **fields: Any) -> object:
+            if status is Status.IDLE and hiring.ident is None:  # her report has been sent
+                hiring.start()
+                hiring.join(0.3)  # time to be refused
+            return transition(self, name, status, **fields)
 
         answers: list[str] = []
+        hiring = threading.Thread(target=hire_again)
+        transition = Roster.transition
+        monkeypatch.setattr(Roster, "transition", rest_slowly)
         hire = call("spawn_teammate", name="alice", role="coder", prompt="one")
         model = scripted(lead=[said("", hire)], alice=["first", "second"])
         session = opened(llm=model)
-        session.subscribe(hire_again, events.MailSent)
         session.run("go")
-        assert session.wait(30)
+        hiring.join(30)
         assert answers == ["Spawned 'alice' (role: coder)"]
+        assert session.wait(30)
         assert sum(who_asks(request) == "alice" for request in model.requests) == 2
 
     def test_late_word_of_mail_that_came_before_a_stop_wakes_nobody(self, opened: Open) -> None:
