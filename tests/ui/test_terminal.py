@@ -251,6 +251,15 @@ def test_a_choice_is_made_at_the_prompt(program: Program) -> None:
         screen.wait_for(PROMPT)
 
 
+def test_tab_right_behind_a_text_takes_the_first_offer_and_what_follows_comes_after_it(program: Program) -> None:
+    with Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("/permis\t")
+        screen.wait_for(f"{PROMPT} /permissions")
+        screen.type("acc\t\r\r")  # Enter takes the choice, the next one sends the line
+        screen.wait_for("· acceptEdits ·")
+
+
 def test_a_line_for_the_instructions(program: Program) -> None:
     with Screen(program) as screen:
         screen.wait_for(PROMPT)
