@@ -87,7 +87,7 @@ ATTACKS: dict[str, Attack] = {
     "the output is cut just before the key's end": shell(
         f"head -c {PADDING - 24} /dev/zero | tr '\\0' x; cat plain.txt; head -c 40000 /dev/zero | tr '\\0' y"
     ),
-    "the command runs out of time after it": shell("cat plain.txt; sleep 30", timeout_seconds=1),
+    "the command runs out of time after it": shell("cat plain.txt; sleep 30", timeout_seconds=3),
     "the command fails after it": shell("cat plain.txt; exit 3"),
     "base64 of the file": shell("base64 -w0 plain.txt"),
     "base64 broken over lines": shell("base64 -w20 plain.txt"),
