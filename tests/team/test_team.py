@@ -324,10 +324,10 @@ class TestPlans:
             ],
             alice=[
                 write,
-                tool("submit_plan", plan="big plan"),
+                After(2, tool("submit_plan", plan="big plan")),
                 text("submitted"),
                 write,
-                tool("submit_plan", plan="small plan"),
+                After(4, tool("submit_plan", plan="small plan")),
                 text("submitted"),
                 write,
                 text("done"),
