@@ -341,7 +341,7 @@ class TestPlans:
 
     def test_an_open_plan_does_not_hold_the_end_and_is_named(self, program: Program) -> None:
         script = TeamScript(
-            lead=[spawn("alice", plan=True), text("waiting"), text("later")],
+            lead=[spawn("alice", plan=True), text("waiting"), *[text("later")] * 2],  # to the plan, and to her result
             alice=[tool("submit_plan", plan="the plan"), text("submitted")],
         )
         ran = run(program, script, "--output-format", "json")
