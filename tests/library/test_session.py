@@ -108,6 +108,22 @@ class TestSubmit:
         assert session.wait(30)
         assert sum(who_asks(request) == "alice" for request in model.requests) == 2
 
+    def test_what_needs_a_lead_at_rest_is_not_refused_in_the_moment_after_its_last_words(self, opened: Open) -> None:
+        def clear() -> None:
+            session._running.clear()
+            cleared.set()
+
+        def at_the_end(_: events.TurnEnded) -> None:
+            clearing.start()
+            clearing.join(0.1)  # time to be refused
+
+        session = opened(llm=scripted(lead=["done", "again"]))
+        cleared, clearing = threading.Event(), threading.Thread(target=clear)
+        session.subscribe(at_the_end, events.TurnEnded)
+        list(session.submit("hello"))
+        clearing.join(30)
+        assert cleared.is_set()
+
     def test_late_word_of_mail_that_came_before_a_stop_wakes_nobody(self, opened: Open) -> None:
         def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
             if who_asks(request) == "alice":
