@@ -603,7 +603,7 @@ def test_a_directory_that_comes_and_goes_does_not_end_the_watch(bus: FileBus, in
     bus.subscribe(heard.append)
     for n in range(1, 4):
         append(inbox, outside())
-        wait_until(lambda n=n: len(heard) == n)
+        wait_until(lambda n=n: len(heard) >= n)
         assert unread(bus) == ["hi"]
         shutil.rmtree(inbox.parent)
 
