@@ -25,7 +25,7 @@ from tests.support.fake_api import (
 from tests.support.program import Program, Ran
 from tests.support.running import Running
 from tests.support.screen import Screen
-from tests.support.team_script import TeamScript
+from tests.support.team_script import After, TeamScript
 from tests.support.waiting import wait_until
 
 BYPASS = ("--permission-mode", "bypassPermissions")
@@ -262,7 +262,7 @@ class TestBackground:
     def test_it_returns_an_id_at_once_and_tells_its_parent_once(self, program: Program) -> None:
         script = TeamScript(
             lead=[aside(description="look"), tool("bash", command="touch go"), text("waiting"), text("end")],
-            **{"sa-1": [tool("bash", command=UNTIL_GO), text("seen")]},
+            **{"sa-1": [tool("bash", command=UNTIL_GO), After(3, text("seen"))]},
         )
         ran = run(program, script)
         assert ran.out == "end\n" and results(script.requests["lead"][1])[0].startswith("Started sa-1")
