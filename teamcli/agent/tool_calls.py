@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from teamcli.agent.approval import Ask, Consent, Question, Reply
+from teamcli.agent.approval import Ask, Consent, Question, Reply, nobody_to_ask
 from teamcli.agent.conversation import INTERRUPTED_CALL, NOT_RUN_CALL, Marks, joined_marks
 from teamcli.agent.events import (
     Emit,
@@ -130,15 +130,18 @@ class Permissions:
 
         with self._on_change(look_again):
             look_again()  # it may have changed before anybody listened
-            if question.is_open:
+            if question.is_open and self._ask is nobody_to_ask:
                 self._ask(question)
             return self._wait(question, cancel, emit) if question.is_open else question.wait(cancel)
 
     def _wait(self, question: Question, cancel: CancelScope, emit: Emit) -> Reply:
+        """It is told and written down that the agent waits before anybody can see, or answer, the question."""
         title = question.display.text or question.display.title
         emit(PermissionAsked(question.agent, question.tool, title))
         self._show_waiting(question.agent, f"permission: {question.tool}: {question.display.title}")
         try:
+            if question.is_open:
+                self._ask(question)
             return question.wait(cancel)
         finally:
             self._show_waiting(question.agent, "")

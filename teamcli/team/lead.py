@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 GATHER_SECONDS = 0.2
 """How long mail is gathered before it wakes the lead."""
+ENDING_SECONDS = 0.3
+"""How long whoever needs a lead at rest waits for one that may just be ending its turn."""
 MAX_IDLE_WAKES = 25
 """Wake-ups in a row in which the lead called no tool; then it sleeps until the user's next line."""
 
@@ -175,6 +177,8 @@ class Lead:
         Raises: UsageError, while it works
         """
         with self._changed:
+            # its last words are seen a moment before its turn has ended
+            self._changed.wait_for(lambda: self._turn is None, ENDING_SECONDS)
             if self._turn is not None or self._lines:
                 raise UsageError("the lead is working: wait for it, or interrupt it first (Ctrl-C, /stop lead)")
             if self._is_held:
@@ -253,6 +257,7 @@ class Lead:
             taken_up, self._taken_up = self._taken_up, []
             if line is None:
                 self._count_idle_wake(self.agent.meter.tool_calls > calls_before)
+            self._changed.notify_all()
         for each in taken_up:
             each.ended.set_result(ended)
 

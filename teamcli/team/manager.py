@@ -98,6 +98,7 @@ class TeammateManager:
     def spawn(self, name: str, role: str, prompt: str, model: str, tools: tuple[str, ...] | None, plan: bool) -> str:
         check_name(name)
         recruit = Recruit(name, role, prompt, model, tools, plan)
+        self._let_settle()
         with self._lock:
             known = {member.name.casefold(): member for member in self.roster.members()}.get(name.casefold())
             if known is None or known.status is Status.SHUTDOWN:
@@ -123,6 +124,7 @@ class TeammateManager:
             )
 
     def describe(self) -> str:
+        self._let_settle()
         members = self.roster.members()
         return "\n".join(["Team: default", *map(describe_member, members)]) if members else "No teammates."
 
@@ -174,6 +176,7 @@ class TeammateManager:
                 self.show_waiting(agent, "")
 
     def request_shutdown(self, asker: str, name: str, reason: str) -> str:
+        self._let_settle()
         with self._lock:
             member = self.roster.get(name)
             if member.status is Status.SHUTDOWN:
@@ -391,6 +394,11 @@ class TeammateManager:
         self._teammates[teammate.name] = teammate
         teammate.start()
         return teammate
+
+    def _let_settle(self) -> None:
+        """Whoever has told how its work ended is idle a moment later; who has read that may be quicker."""
+        for teammate in tuple(self._teammates.values()):
+            teammate.settle()
 
     def _shut_down(self, name: str) -> None:
         self.roster.transition(name, Status.SHUTDOWN, interrupted=False, waiting_for="")

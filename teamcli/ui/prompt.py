@@ -13,7 +13,7 @@ from typing import Protocol
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.completion import Completer
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import (
@@ -110,6 +110,7 @@ class LivePrompt:
         self._host = host
         self._desk = desk
         self._look = look
+        self._completer = completer
         self._pastes = Pastes()
         self._question: Asked | None = None
         self._question_lines: list[Line] = []
@@ -356,6 +357,7 @@ class LivePrompt:
             ((Keys.SIGINT,), True, lambda event: self._ctrl_c()),
             (("c-d",), is_line & buffer_is_empty, lambda event: self._host.leave()),
             (("up",), is_line & buffer_is_empty & ~is_asked, lambda event: self._up()),
+            (("tab",), is_line, lambda event: self._tab()),
             (("s-tab",), ~has_completions, lambda event: self._host.next_mode()),
             (("c-o",), True, lambda event: self._host.expand()),
             (("c-x", "c-e"), True, self._edit),
@@ -377,6 +379,23 @@ class LivePrompt:
             self._buffer.insert_text(text)
         else:
             self._buffer.auto_up()
+
+    def _tab(self) -> None:
+        """Take the first offer, or the next one. Offers that are still looked for in another thread are not waited for:
+        a Tab right behind the text would be lost, and what is typed behind it would overtake it."""
+        state = self._buffer.complete_state
+        if state is not None and state.completions:
+            self._buffer.complete_next()
+        elif offers := self._offers(self._buffer.document):
+            self._buffer._set_completions(offers)
+            self._buffer.go_to_completion(0)
+
+    def _offers(self, document: Document) -> list[Completion]:
+        """All that would change something."""
+        if self._completer is None:
+            return []
+        found = self._completer.get_completions(document, CompleteEvent(completion_requested=True))
+        return [offer for offer in found if not document.text_before_cursor.endswith(offer.text)]
 
     def _wait_for_chord(self) -> None:
         """Esc alone interrupts, so it must not wait long for a key that may follow."""

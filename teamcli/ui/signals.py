@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TypeVar, cast
 
@@ -53,7 +53,8 @@ def signals_raise(*numbers: signal.Signals, insists: bool = False) -> Iterator[N
         once_more.clear()
         if not received:
             received.append(number)
-            threading.Thread(target=see_to_it, name="leaving", daemon=True).start()
+            with suppress(RuntimeError):  # a machine that is full starts no thread; we leave all the same
+                threading.Thread(target=see_to_it, name="leaving", daemon=True).start()
         raise SignalReceived(received[0])
 
     def see_to_it() -> None:

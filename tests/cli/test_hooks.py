@@ -12,7 +12,7 @@ from teamcli.settings import HOOK_EVENTS
 from tests.support.answers import answer, result_text, said_by_user, tool_results
 from tests.support.fake_api import FakeAPI, text, tool
 from tests.support.program import ROOT, Program
-from tests.support.team_script import TeamScript
+from tests.support.team_script import After, TeamScript
 
 BYPASS = ("--permission-mode", "bypassPermissions")
 DOCUMENTED = (ROOT / "docs/hooks.md").read_text(encoding="utf-8")
@@ -202,7 +202,7 @@ def test_a_teammate_about_to_rest_is_sent_back_and_the_lead_hears_only_its_last_
     program.settings(hooks={"TeammateIdle": [hook(wants_more)], "PreToolUse": [hook("cat >> calls")]})
     script = TeamScript(
         lead=[tool("spawn_teammate", name="alice", role="coder", prompt="go"), text("waiting"), text("fine")],
-        alice=[text("written"), tool("bash", command="true"), text("tested")],
+        alice=[text("written"), tool("bash", command="true"), After(2, text("tested"))],
     )
     with FakeAPI(script) as api:
         program.url = api.url

@@ -334,11 +334,11 @@ class TestFollowing:
 
     def test_only_of_one_agent_who_may_still_come(self, program: Program) -> None:
         with Follow(program, "--agent", "bob", "--json") as follow:
+            wait_until(lambda: "waiting for it to come" in follow.err)
             program.run(*BYPASS, stdin="spawn bob as reviewer: read a.txt\n")
             follow.wait_for('"status": "idle"')
             assert follow.end(signal.SIGTERM) == 143
         assert {json.loads(line)["agent"] for line in follow.out.splitlines()} == {"bob"}
-        assert "waiting for it to come" in follow.err
 
     def test_goes_on_over_rotation_truncation_and_torn_lines(self, team: Program) -> None:
         events = team.directory / ".team/events.jsonl"

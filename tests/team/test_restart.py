@@ -13,7 +13,7 @@ import pytest
 from tests.support.fake_api import FakeAPI, answer, said_by_user, text, tool, tool_results
 from tests.support.prepared import Prepared
 from tests.support.program import Program
-from tests.support.team_script import TeamScript, agent_of
+from tests.support.team_script import After, TeamScript, agent_of
 from tests.support.waiting import wait_until
 from tests.team.test_team import BYPASS, inbox, members, run, spawn, told
 
@@ -82,7 +82,7 @@ def test_a_foreign_line_wakes_an_idle_teammate_of_a_running_team(program: Progra
 def test_clear_keeps_how_far_mail_is_read(program: Program) -> None:
     script = TeamScript(
         lead=[spawn("alice"), text("hired"), text("read"), text("fresh"), text("again")],
-        alice=[text("my result"), text("my answer")],
+        alice=[After(2, text("my result")), text("my answer")],
     )
     with FakeAPI(script) as api:
         program.url = api.url

@@ -324,10 +324,10 @@ class TestPlans:
             ],
             alice=[
                 write,
-                tool("submit_plan", plan="big plan"),
+                After(2, tool("submit_plan", plan="big plan")),
                 text("submitted"),
                 write,
-                tool("submit_plan", plan="small plan"),
+                After(4, tool("submit_plan", plan="small plan")),
                 text("submitted"),
                 write,
                 text("done"),
@@ -341,7 +341,7 @@ class TestPlans:
 
     def test_an_open_plan_does_not_hold_the_end_and_is_named(self, program: Program) -> None:
         script = TeamScript(
-            lead=[spawn("alice", plan=True), text("waiting"), text("later")],
+            lead=[spawn("alice", plan=True), text("waiting"), *[text("later")] * 2],  # to the plan, and to her result
             alice=[tool("submit_plan", plan="the plan"), text("submitted")],
         )
         ran = run(program, script, "--output-format", "json")

@@ -8,7 +8,7 @@ from typing import Any
 from tests.support.fake_api import FakeAPI, answer, said_by_user, stall_after, text, tool, tool_results
 from tests.support.program import Program
 from tests.support.running import Running
-from tests.support.team_script import TeamScript
+from tests.support.team_script import After, TeamScript
 from tests.support.waiting import wait_until
 from tests.team.test_team import BYPASS, run, spawn, told
 
@@ -75,7 +75,7 @@ class TestLeadWakes:
                 text("now I see it"),
             ],
             alice=[
-                tool("send_message", to="lead", content="a question"),
+                After(2, tool("send_message", to="lead", content="a question")),
                 tool("bash", command="until [ -e go ]; do sleep 0.02; done"),
                 text("my result"),
             ],

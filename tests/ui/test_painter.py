@@ -6,7 +6,10 @@ import io
 import threading
 from collections import defaultdict
 
+import pytest
+
 from teamcli.agent import events
+from teamcli.ui import painter as painting_thread
 from teamcli.ui.look import AgentColours, Line, Look
 from teamcli.ui.painter import Painter
 from teamcli.ui.scroll import Scroll
@@ -18,6 +21,12 @@ THREADS, LINES = 8, 1250
 class Paper(io.StringIO):
     def put(self, text: str, growing: Line) -> None:
         self.write(text)
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who leaves is not kept waiting; here all is written, however busy the machine is."""
+    monkeypatch.setattr(painting_thread, "LEAVING_SECONDS", 60.0)
 
 
 def painter(out: Paper) -> Painter:
