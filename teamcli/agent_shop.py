@@ -206,6 +206,7 @@ class AgentShop:
             agent.llm.close()
 
         scope = self.cancel.child()
+        mailbox.attach = lambda text: attach_mentioned(text, agent.toolset, self.workspace, scope)
         teammate = Teammate(agent, mailbox, self._roster, scope, equip, work, open_work, report, release)
         teammate.max_wakes = settings.limits.wakes
         return teammate

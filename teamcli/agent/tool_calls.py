@@ -183,6 +183,8 @@ class Toolset:
 
         Raises: ToolError, Cancelled
         """
+        if name not in self.tools:
+            raise ToolError(f"{self.agent} has no {name}")
         prepared = self.tools[name].prepare(raw)
         self.permissions.refuse_denied(name, prepared)
         output = prepared.run(cancel, lambda text: None)

@@ -326,7 +326,8 @@ class Teammate:
         by_user = all(message.sender == USER or message.is_foreign for message in taken.messages)
         self._wakes_in_a_row = 0 if by_user else self._wakes_in_a_row + 1
         work = self._next_work(by_user)
-        return Delivery(taken.delivery.blocks, {**taken.marks, WORK: work.to_mark()})
+        delivery = taken.delivery
+        return delivery._replace(marks={**delivery.marks, WORK: work.to_mark()})
 
     def _limit(self) -> LimitReached | None:
         """Why it may not begin."""

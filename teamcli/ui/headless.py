@@ -14,7 +14,6 @@ from concurrent.futures import CancelledError, Future
 from signal import SIGHUP, SIGINT, SIGTERM
 
 from teamcli.agent import events
-from teamcli.agent.conversation import text_block
 from teamcli.agent.events import Event, Outcome, TurnEnded
 from teamcli.agent.loop import Agent
 from teamcli.errors import AuthError, ConfigError, ModelNotFound, StateError, UsageError, WrongEndpoint
@@ -37,10 +36,10 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str) 
     printer = PRINTERS[output_format](session)
     session.events.subscribe(Progress(sys.stderr, shows_subagents=session.preferences.shows_subagents))
     session.events.subscribe(printer)
-    extra = (text_block(framed_stdin(stdin)),) if prompt and stdin else ()
+    piped = framed_stdin(stdin) if prompt and stdin else ""
     started = time.monotonic()
     with signals_raise(SIGINT, SIGTERM, SIGHUP):
-        turn = session.submit(prompt or stdin or GO_ON, extra)
+        turn = session.submit(prompt or stdin or GO_ON, piped)
         try:
             turn.result()
             in_thread(lambda: session.team.wait_until_quiet(session.cancel), "quiet").result()

@@ -14,7 +14,7 @@ from teamcli.options import ExitStatus
 from teamcli.session import Session
 from teamcli.ui.headless import exit_status
 from teamcli.ui.plain_view import PlainView
-from teamcli.ui.repl import Repl
+from teamcli.ui.repl import OutputStream, Repl
 from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
 
 
@@ -57,8 +57,18 @@ class PipedRepl(Repl):
         except Cancelled:
             self._view.say("Interrupted")
 
-    def stream_output(self, text: str) -> None:
-        self._view.stream_text(text)
+    def output_stream(self) -> OutputStream:
+        return _ToView(self._view)
+
+
+class _ToView:
+    """One command after the other: nothing of them can be mixed up."""
+
+    def __init__(self, view: PlainView) -> None:
+        self.add = view.stream_text
+
+    def finish(self) -> None:
+        """All of it is shown."""
 
 
 def worse(one: ExitStatus, other: ExitStatus) -> ExitStatus:

@@ -121,6 +121,8 @@ class LivePrompt:
         self._deaf_until = 0.0
         """Until then Enter answers nothing: it was pressed for a question that has just gone."""
         self._ctrl_c_at = -LEAVE_WITHIN_SECONDS
+        self._keys_at_once = 0
+        """How many have come together, so far."""
         self._session: PromptSession[None] = PromptSession(
             message=self._message,
             bottom_toolbar=self._toolbar,
@@ -143,7 +145,9 @@ class LivePrompt:
             # Cells are not counted alike everywhere; what is asked must be seen whole.
             if isinstance(window.content, FormattedTextControl):
                 window.wrap_lines = to_filter(True)
+        app.renderer.cpr_not_supported_callback = None  # a warning across the prompt that helps nobody
         app.ttimeoutlen = ESCAPE_SECONDS
+        app.key_processor.before_key_press += lambda _: self._count_key()
         app.key_processor.after_key_press += lambda _: self._wait_for_chord()
         app.min_redraw_interval = REDRAW_SECONDS
         app.before_render += lambda _: self._take_turns()
@@ -350,7 +354,7 @@ class LivePrompt:
         table: tuple[tuple[tuple[str, ...], FilterOrBool, Callable[[KeyPressEvent], None]], ...] = (
             (("enter",), is_line, lambda event: self._on_enter()),
             (("escape", "enter"), is_line, lambda event: event.current_buffer.insert_text("\n")),
-            (("c-j",), is_line, lambda event: event.current_buffer.insert_text("\n")),
+            (("c-j",), is_line, lambda event: self._on_newline()),
             (("escape",), esc_is_free & ~has_completions, lambda event: self._escape()),
             (("escape",), esc_is_free & has_completions, lambda event: event.current_buffer.cancel_completion()),
             (("c-c",), is_line, lambda event: self._ctrl_c()),
@@ -415,6 +419,26 @@ class LivePrompt:
 
     def _paste(self, text: str) -> None:
         self._buffer.insert_text(self._pastes.folded(text))
+
+    def _count_key(self) -> None:
+        """A program, and a terminal that was not ours yet, hand over a whole line at once, in one turn of the loop."""
+        if not self._keys_at_once and self._app.loop is not None:
+            self._app.loop.call_soon(self._forget_keys)
+        self._keys_at_once += 1
+
+    def _forget_keys(self) -> None:
+        self._keys_at_once = 0
+
+    def _on_newline(self) -> None:
+        """Ctrl-J, or the end of a line that a program wrote, or that was typed before the prompt stood here."""
+        queue = self._app.key_processor.input_queue
+        following = [press.key for press in queue if press.key != Keys.CPRResponse]  # that is the terminal's own
+        is_alone = self._keys_at_once == 1 and not following
+        ends_lines = not following or following[-1] == Keys.ControlJ
+        if not self._buffer.text or (ends_lines and not is_alone):
+            self._on_enter()
+        else:
+            self._buffer.insert_text("\n")
 
     def _on_enter(self) -> None:
         buffer = self._buffer

@@ -23,6 +23,7 @@ EXIT_CODES = {
 }
 
 INSIST_SECONDS = 1.0
+THREAD_PATIENCE_SECONDS = 60.0
 LONGEST_LEAVING_SECONDS = 5.0
 
 
@@ -85,5 +86,17 @@ def in_thread(function: Callable[[], T], name: str) -> Future[T]:
         except BaseException as e:  # noqa: BLE001 - handed on: it surfaces in the thread that waits
             future.set_exception(e)
 
-    threading.Thread(target=run, name=name, daemon=True).start()
+    _start_patiently(lambda: threading.Thread(target=run, name=name, daemon=True).start())
     return future
+
+
+def _start_patiently(start: Callable[[], None]) -> None:
+    """A command may have used up all threads that the system has; it is being ended."""
+    deadline = time.monotonic() + THREAD_PATIENCE_SECONDS
+    while True:
+        try:
+            return start()
+        except RuntimeError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
