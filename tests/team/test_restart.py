@@ -148,6 +148,29 @@ def test_an_interrupted_send_is_closed_with_its_normal_result_and_arrives_once(r
     assert [message["content"] for message in inbox(rested, "alice")].count("late") == 1
 
 
+ASK_AGAIN = tool("send_message", "call-1", to="alice", content="again")
+"""With an id that another session has used: some endpoints count their calls from one."""
+
+
+def test_a_call_id_that_an_endpoint_uses_again_names_another_message(rested: Program) -> None:
+    for _ in range(2):
+        script = TeamScript(lead=[ASK_AGAIN, text("x"), text("x")], alice=[text("heard")])
+        run(rested, script)
+        assert ">again<" in said_by_user(script.requests["alice"][0])
+
+
+def test_a_send_that_had_arrived_is_not_repeated_where_its_id_was_used_before(rested: Program) -> None:
+    for _ in range(2):
+        run(rested, TeamScript(lead=[ASK_AGAIN, text("x"), text("x")], alice=[text("heard")]))
+    path = rested.directory / ".team/transcripts/lead.jsonl"
+    before, call, _ = path.read_text().rpartition('"call-1","name":"send_message"')
+    path.write_text(before + call + _.partition("\n")[0] + "\n")
+    script = TeamScript(lead=[text("went on"), text("x")])
+    run(rested, script, "--continue")
+    assert "Sent message to alice" in told(script, "lead")
+    assert [message["content"] for message in inbox(rested, "alice")].count("again") == 2
+
+
 def test_a_corrupt_roster_is_kept_aside_and_rebuilt(rested: Program) -> None:
     (rested.directory / ".team/config.json").write_text('{"members": [')
     ask = tool("send_message", to="alice", content="?")
