@@ -128,6 +128,26 @@ def test_an_interrupted_teammate_is_marked_and_goes_on_with_continue(program: Pr
     assert ">finished<" in told(script, "lead")
 
 
+def test_what_the_user_sends_while_nothing_runs_lets_an_interrupted_teammate_go_on(program: Program) -> None:
+    script = TeamScript(
+        lead=[spawn("alice"), text("hired")], alice=[tool("bash", command="touch on; [ -e off ] || sleep 60")]
+    )
+    with FakeAPI(script) as api:
+        program.url = api.url
+        process = program.start("-p", "go", *BYPASS)
+        wait_until(lambda: (program.directory / "on").exists())
+        assert program.run("send", "alice", "before").code == 0
+        process.kill()
+        process.communicate(timeout=60)
+    run(program, TeamScript(lead=[text("fresh")]))  # what had come before is no reason to go on
+    assert members(program)["alice"]["interrupted"]
+    assert program.run("send", "alice", "since then").code == 0
+    script = TeamScript(lead=[text("fresh")], alice=[text("I am back")])
+    run(program, script)
+    assert ">before<" in told(script, "alice") and ">since then<" in told(script, "alice")
+    assert not members(program)["alice"]["interrupted"]
+
+
 def test_a_result_that_was_not_sent_is_sent_once(rested: Program) -> None:
     (result,) = inbox(rested, "lead")
     (rested.directory / ".team/inbox/lead.jsonl").unlink()
