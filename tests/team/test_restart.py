@@ -219,6 +219,21 @@ def test_leaving_with_ten_busy_teammates_is_quick_and_orderly(program: Program) 
     assert {(member["status"], member["interrupted"]) for member in members(program).values()} == {("idle", True)}
 
 
+def test_a_signal_ends_the_stream_with_the_result_after_all_that_stopped(program: Program) -> None:
+    names = [f"mate{n}" for n in range(5)]
+    busy = lambda request, n: tool("bash", command=f"touch on-{agent_of(request)}; sleep 60")  # noqa: E731
+    script = TeamScript(lead=[answer(*map(spawn, names)), text("hired")], **dict.fromkeys(names, busy))
+    with FakeAPI(script) as api:
+        program.url = api.url
+        process = program.start("-p", "go", *BYPASS, "--output-format", "stream-json")
+        wait_until(lambda: len(list(program.directory.glob("on-*"))) == 5)
+        process.send_signal(signal.SIGINT)
+        lines = [json.loads(line) for line in process.communicate(timeout=20)[0].splitlines()]
+    statuses = {line["agent"]: line["status"] for line in lines if line.get("event") == "status"}
+    assert (process.returncode, lines[-1]["type"]) == (130, "result")
+    assert statuses == dict.fromkeys(names, "idle")
+
+
 def talk(request: dict[str, Any], n: int) -> Any:
     """The lead hires two, who write to each other; worked out from the history alone, so that it survives kills."""
     name = agent_of(request)
