@@ -322,6 +322,12 @@ class TeammateManager:
                 self._changed.wait(min(1.0, left))
         return is_quiet
 
+    def nobody_will_write(self) -> None:
+        """The user has said all there is to say: who then waits for a message beside nobody else waits for nothing."""
+        with self._changed:
+            self._is_headless = True
+            self._changed.notify_all()
+
     def waiting(self) -> list[str]:
         """The open requests, in words."""
         words = {Kind.PLAN: "a plan of {} waits for a review", Kind.SHUTDOWN: "{} was asked to shut down"}
