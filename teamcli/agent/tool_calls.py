@@ -163,9 +163,11 @@ class Toolset:
     emit: Emit
     hooks: Hooks = NO_HOOKS
 
-    def run(self, calls: Sequence[Block], cut: frozenset[str], cancel: CancelScope) -> Results:
-        """Run the calls of one answer; each gets one result, whatever happens."""
-        pending = [_Call(block) for block in calls[:MAX_CALLS]]
+    def run(
+        self, calls: Sequence[Block], cut: frozenset[str], cancel: CancelScope, key_of: Callable[[int], str] = str
+    ) -> Results:
+        """Run the calls of one answer; each gets one result, whatever happens. `key_of` names one by its position."""
+        pending = [_Call(block, key=key_of(position)) for position, block in enumerate(calls[:MAX_CALLS])]
         refused = [_Call(block, output=_failed(ToolError(TOO_MANY_CALLS))) for block in calls[MAX_CALLS:]]
         for call in pending:
             self._prepare(call, cut)
@@ -264,7 +266,9 @@ class Toolset:
         call.began = True
         started = time.monotonic()
         try:
-            output = prepared.run(scope, lambda text: self.emit(ToolProgress(self.agent, call.id, text)), call.id)
+            output = prepared.run(
+                scope, lambda text: self.emit(ToolProgress(self.agent, call.id, text)), call.id, call.key
+            )
         finally:
             call.seconds = time.monotonic() - started
         return self._tell_hooks(call, output, scope)
@@ -331,6 +335,7 @@ class _Call:
     """One tool call on its way through the pipeline."""
 
     block: Block
+    key: str = ""
     prepared: PreparedCall | None = None
     changed_input: Mapping[str, Any] | None = None
     """What a hook wants it to be made with instead."""

@@ -22,7 +22,7 @@ from teamcli.errors import LimitReached, TeamcliError, ToolError
 from teamcli.files import Json
 from teamcli.llm.types import Preamble
 from teamcli.team.mailbox import Mailbox
-from teamcli.team.message import LEAD, USER, Message, MessageType, message_id
+from teamcli.team.message import LEAD, USER, WAITED, Message, MessageType, message_id
 from teamcli.team.roster import Member, Roster, Status
 
 logger = logging.getLogger(__name__)
@@ -179,9 +179,13 @@ class Teammate:
         self.wake()
 
     def hold(self) -> None:
-        """Interrupted or paused in an earlier run: wait for the user, or for a new message."""
+        """Interrupted or paused in an earlier run: wait for the user, or for a new message. What the user has sent
+        since then, while nothing ran, is one."""
         self._ignores_mail = True
         self._hold_mail(of_all=False)
+        if new := {message.id for message in self.mailbox.look() if message.fields.get(WAITED)}:
+            self._held_mail -= new
+            self.mail_came()
 
     def pause(self, reason: str) -> None:
         """End the turn, from any thread, and wait for the user: what others write waits as well."""

@@ -67,8 +67,8 @@ class BoundTool(Generic[InputT]):
         except ValidationError as e:
             raise ToolError(f"Invalid input for {self.tool.name}: {explain(e)}") from e
 
-        def run(cancel: CancelScope, progress: Progress, call_id: str = "") -> ToolOutput:
-            return self.tool.run(args, self.toolbox, Running(cancel, progress, call_id))
+        def run(cancel: CancelScope, progress: Progress, call_id: str = "", key: str = "") -> ToolOutput:
+            return self.tool.run(args, self.toolbox, Running(cancel, progress, call_id, key))
 
         return PreparedCall(self.tool.show(args, self.toolbox), self.tool.access(args, self.toolbox), run)
 

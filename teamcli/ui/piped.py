@@ -98,6 +98,7 @@ def run_piped(session: Session, first_task: str) -> int:
         try:
             repl.run(chain([first_task], piped_lines()))
             if not repl.has_left:
+                session.team.nobody_will_write()
                 in_thread(lambda: session.team.wait_until_quiet(session.cancel), "quiet").result()
         except SignalReceived as e:
             return e.exit_code

@@ -91,6 +91,8 @@ class TestLooking:
     def test_takes_another_directory(self, team: Program) -> None:
         elsewhere = Program(team.home, team.home)
         assert "alice" in elsewhere.run("team", "--cwd", str(team.directory)).out
+        assert "alice" in elsewhere.run("--cwd", str(team.directory), "team", "--json").json["members"][1]["name"]
+        assert "alice" in elsewhere.run(f"--cwd={team.directory}", "team").out
         assert elsewhere.run("inbox", "--cwd", "missing").code == 2
 
     @pytest.mark.parametrize("name", ["team", "inbox", "send", "log", "demo"])

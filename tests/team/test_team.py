@@ -212,8 +212,8 @@ def test_an_error_of_a_teammate_is_told_and_the_name_stays_usable(program: Progr
         lead=[spawn("alice"), text("hired"), spawn("alice", "again"), text("waiting"), text("end")],
         alice=[After(2, status(529)), After(4, text("fine now"))],
     )
-    run(program, script)
-    assert 'type="error"' in told(script, "lead")
+    ran = run(program, script)
+    assert 'type="error"' in told(script, "lead") and ran.err.startswith("teamcli: alice: ")
     assert members(program)["alice"]["status"] == "idle" and not members(program)["alice"].get("error")
 
 

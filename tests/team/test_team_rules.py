@@ -153,5 +153,6 @@ def test_what_nobody_allows_a_teammate_is_refused_by_name_and_is_exit_4(program:
         ran = program.run("-p", "go", "--output-format", "json")
     (denial,) = ran.json["permission_denials"]
     assert (ran.code, denial["agent"], denial["rule"]) == (4, "alice", "bash(touch made)")
+    assert ran.err.startswith("teamcli: alice: refused bash") and "bash(touch made)" in ran.err
     assert tool_results(script.requests["alice"][1])[0]["is_error"] and not (program.directory / "made").exists()
     assert "not allowed" in told(script, "lead")
