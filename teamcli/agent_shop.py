@@ -205,6 +205,7 @@ class AgentShop:
             agent.llm.close()
 
         scope = self.cancel.child()
+        mailbox.attach = lambda text: attach_mentioned(text, agent.toolset, self.workspace, scope)
         teammate = Teammate(agent, mailbox, self._roster, scope, equip, work, open_work, report, release)
         teammate.max_wakes = settings.limits.wakes
         return teammate
@@ -470,7 +471,12 @@ class AgentShop:
         messages = agent.conversation.messages
         calls = open_calls(messages[-1]) if messages else []
         self.team.is_repeating = True
-        results = [result for call in calls if call["name"] in REPEATABLE if (result := _repeat(agent, call))]
+        repeated = (
+            _repeat(agent, call, agent.conversation.key_of_call(position))
+            for position, call in enumerate(calls)
+            if call["name"] in REPEATABLE
+        )
+        results = [result for result in repeated if result]
         self.team.is_repeating = False
         agent.conversation.close_open_calls(results)
 
@@ -479,12 +485,12 @@ def _identity(member: Member) -> str:
     return f"You are {member.name}, {one_fact(member.role, ROLE_NAME_LENGTH)}, a teammate of the lead."
 
 
-def _repeat(agent: Agent, call: Json) -> Json | None:
+def _repeat(agent: Agent, call: Json, key: str) -> Json | None:
     tool = agent.toolset.tools.get(call["name"])
     if tool is None:
         return None
     try:
-        output = tool.prepare(call["input"]).run(CancelScope(), lambda text: None, call["id"])
+        output = tool.prepare(call["input"]).run(CancelScope(), lambda text: None, call["id"], key)
     except ToolError as e:
         return {"type": "tool_result", "tool_use_id": call["id"], "content": f"Error: {e}", "is_error": True}
     return {"type": "tool_result", "tool_use_id": call["id"], "content": output.content}

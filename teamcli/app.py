@@ -473,6 +473,7 @@ class _Builder:
         owns_process = self.embedding is None
         hide(secret_values(os.environ, choices.settings.hidden_variables))
         host = open_host(choices.settings, choices.workspace, self.place, owns_process=owns_process)
+        host.on_unconfined = lambda why: tell(f"No sandbox: {why}; commands run with your own rights.")
         undo.callback(host.close)
         journal = Journal(AppendLog(team_dir.events, durable=False, is_shared=False), tell)
         undo.callback(journal.close)

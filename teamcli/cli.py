@@ -35,8 +35,9 @@ def run(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     try:
-        if argv and argv[0] in SUBCOMMANDS:
-            return SUBCOMMANDS[argv[0]](argv[1:])
+        name, arguments = _subcommand(argv)
+        if name in SUBCOMMANDS:
+            return SUBCOMMANDS[name](arguments)
         return _run_agent(parse_options(argv))
     except TeamcliError as e:
         print(f"teamcli: {neutralise(str(e))}", file=sys.stderr)
@@ -45,6 +46,12 @@ def _run(argv: Sequence[str]) -> int:
             if isinstance(e, UsageError | ConfigError | TeamError | AuthError | ModelNotFound | WrongEndpoint)
             else ExitStatus.FAILED
         )
+
+
+def _subcommand(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """The first word and all others. `--cwd DIR` may stand before it: `teamcli --cwd DIR team` is no task."""
+    before = 2 if list(argv[:1]) == ["--cwd"] else 1 if argv and argv[0].startswith("--cwd=") else 0
+    return "".join(argv[before : before + 1]), [*argv[:before], *argv[before + 1 :]]
 
 
 def _run_agent(options: Options) -> int:

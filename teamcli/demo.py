@@ -5,13 +5,15 @@ Every step is a line typed at the real prompt; what is shown can be followed in 
 
 from __future__ import annotations
 
+import os
+import select
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from signal import SIGHUP, SIGINT, SIGTERM
 from typing import NamedTuple
 
 from teamcli.app import look_around, open_session
@@ -115,7 +117,7 @@ def run_demo() -> int:
     (directory / "welcome.txt").write_text("Welcome to the team, bob.\n", encoding="utf-8")
     words = {"directory": shlex.quote(str(directory)), "teamcli": _how_to_call()}
     print(INTRODUCTION.format(**words), flush=True)
-    with signals_raise(SIGINT, SIGTERM, SIGHUP):
+    with signals_raise(signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         try:
             code = _play(directory)
         except SignalReceived as e:
@@ -158,12 +160,28 @@ class Guide:
     def _may_go_on(self) -> bool:
         if not self._has_reader:
             return True
-        try:
-            input("    Enter goes on, Ctrl-D ends: ")
-        except EOFError:
-            self._view.say("")
-            return False
-        return True
+        if _read_line("    Enter goes on, Ctrl-D ends: "):
+            return True
+        self._view.say("")
+        return False
+
+
+def _read_line(prompt: str) -> str:
+    """A line of the reader's, empty at the end; what the handler of a signal raises is raised however that falls.
+
+    `input` would sleep on where Ctrl-C comes between the prompt and the reading.
+    """
+    ours, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+    before = signal.set_wakeup_fd(theirs)
+    try:
+        print(prompt, end="", flush=True)
+        select.select([sys.stdin, ours], [], [])
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(ours)
+        os.close(theirs)
+    return sys.stdin.readline()
 
 
 def _how_to_call() -> str:

@@ -137,6 +137,8 @@ class _Checks:
     def _check_team(self) -> str:
         team = self._place.team
         if not team.root.exists():
+            if not os.access(team.root.parent, os.W_OK | os.X_OK):
+                raise ConfigError(f"{team.root} cannot be made: change who may write here, or use --no-team")
             return "not there yet; it is made at the first start"
         if not os.access(team.root, os.W_OK | os.X_OK):
             raise ConfigError(f"{team.root} cannot be written: change its owner or mode, or use --no-team")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from teamcli.agent.budgets import Budgets
 from teamcli.agent.conversation import History, text_block
 from teamcli.agent.events import Event, LimitHit, PermissionDenied, TurnEnded
-from teamcli.agent.hooks import SESSION_END, HookEvent
+from teamcli.agent.hooks import SESSION_END, HookEvent, admit
 from teamcli.agent.journal import Journal
 from teamcli.agent.limits import Budget
 from teamcli.agent.loop import Agent
@@ -213,9 +213,20 @@ class Session:
         self.lead.start()
         self.team.start(resume_all)
 
-    def submit(self, text: str, extra: tuple[Block, ...] = ()) -> Future[TurnEnded]:
-        """A line of the user's: the lead's next turn, or a word in between while one runs."""
-        return self.lead.submit(self._prompt(text, extra), self._roster_block(), text)
+    def submit(self, text: str, piped: str = "") -> Future[TurnEnded]:
+        """A line of the user's, with what was piped in beside it: the lead's next turn, or a word in between."""
+        return self.lead.submit(self._prompt(text, piped), self._roster_block(), text, piped)
+
+    def say(self, name: str, text: str) -> str:
+        """A word of the user's to a teammate, where hooks let it pass; returns what to tell the user.
+
+        Raises: PromptBlocked, TeamError, StateError, Cancelled
+        """
+        try:
+            added = admit(self.lead.agent.hooks, name, text, self.cancel)
+        except PromptBlocked as e:
+            raise PromptBlocked(f"a hook has blocked this line: {e}") from e
+        return self.team.say(name, f"{text}\n{added}" if added else text)
 
     def _notice_unread(self, ended: TurnEnded) -> None:
         if isinstance(ended.error, PromptBlocked | Cancelled):  # by a hook, or while one looked at it
@@ -378,9 +389,9 @@ class Session:
         facts = [block["text"] for block in told if str(block.get("text", "")).startswith(FACTS_FRAME)]
         return facts[-1] if facts else ""
 
-    def _prompt(self, text: str, extra: tuple[Block, ...]) -> list[Block]:
+    def _prompt(self, text: str, piped: str) -> list[Block]:
         """The user's words, and what has changed around the lead since it was last told."""
-        blocks = [text_block(text), *extra, *self._news]
+        blocks = [*map(text_block, filter(None, (text, piped))), *self._news]
         self._told_news, self._news = self._news, []
         facts = environment_facts(self.workspace.root)
         if facts != self._facts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,11 @@ from tests.support.program import Program
 
 settings.register_profile("any machine", deadline=None)  # no test depends on speed
 settings.load_profile("any machine")
+
+for number in (signal.SIGINT, signal.SIGHUP):
+    # started in the background, or by nohup, they are ignored, and by all that is started here as well
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 _LOOPBACK = ("127.", "::1", "localhost")
 

@@ -57,6 +57,8 @@ class History:
     """How long it was when the model last counted it; 0 where it never did."""
     uncounted: list[Message] = field(default_factory=list)
     """What has come since."""
+    answered: float = 0.0
+    """When the last answer was recorded."""
 
     @classmethod
     def read(cls, rows: Iterable[Json]) -> History:
@@ -74,6 +76,8 @@ class History:
                 continue
             messages.append(Message(role, tuple(block for block in content if is_block(block, role))))
             history.take_into_account(messages[-1], _tokens(row))
+            if role == "assistant":
+                history.answered = _when(row)
             if isinstance(marks := row.get("marks"), dict):
                 add_marks(history.marks, marks)
             files = row.get("files")
@@ -159,8 +163,16 @@ class Conversation:
         }
         if reply.content:
             self._record(row, Message("assistant", reply.content), {}, reply.usage.context_tokens)
+            self.history.answered = row["ts"]
         else:
             self._log.append(row)
+
+    def key_of_call(self, position: int) -> str:
+        """What names a call of the last answer for good, also after a restart.
+
+        Its id does not: endpoints use ids again, in another session or the same.
+        """
+        return f"{self.history.answered!r}/{position}"
 
     def note(self, row: Json) -> None:
         """Record something that is no message: that a piece of work has ended, say.
@@ -293,6 +305,11 @@ def answer_calls(calls: Sequence[Block], content: Sequence[Block], missing: str)
 def _tokens(row: Json) -> int:
     usage = row.get("usage")
     return Usage().at_least(usage).context_tokens if isinstance(usage, dict) else 0
+
+
+def _when(row: Json) -> float:
+    ts = row.get("ts")
+    return float(ts) if isinstance(ts, int | float) else 0.0
 
 
 def text_block(text: str) -> Block:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from teamcli.cancel import CancelScope
+from teamcli.errors import PromptBlocked
 from teamcli.frames import framed
 
 PRE_TOOL_USE = "PreToolUse"
@@ -77,6 +78,19 @@ class _NoHooks:
 
 
 NO_HOOKS: Hooks = _NoHooks()
+
+
+def admit(hooks: Hooks, agent: str, prompt: str, cancel: CancelScope) -> str:
+    """What hooks add to words of the user's for an agent; empty where they add nothing.
+
+    Raises: PromptBlocked, Cancelled
+    """
+    if not hooks.concern(USER_PROMPT_SUBMIT):
+        return ""
+    ruling = hooks.fire(HookEvent(USER_PROMPT_SUBMIT, agent, {"prompt": prompt}), cancel)
+    if ruling.objection is not None:
+        raise PromptBlocked(ruling.objection)
+    return hook_note(USER_PROMPT_SUBMIT, ruling.context) if ruling.context else ""
 
 
 def hook_note(event: str, words: str) -> str:

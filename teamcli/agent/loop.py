@@ -136,7 +136,7 @@ def _work(agent: Agent, answer: Answer, cancel: CancelScope) -> Outcome:
             return outcome
         nudge = _continuation(agent, reply, answer)
         if reply.tool_calls:
-            results = agent.toolset.run(reply.tool_calls, reply.cut_calls, cancel)
+            results = agent.toolset.run(reply.tool_calls, reply.cut_calls, cancel, agent.conversation.key_of_call)
             _tell_results(agent, results)
             cancel.check()
             if answer.continuations > MAX_CONTINUATIONS:

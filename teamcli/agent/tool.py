@@ -74,8 +74,10 @@ Progress = Callable[[str], None]
 
 
 class RunCall(Protocol):
-    def __call__(self, cancel: CancelScope, progress: Progress, call_id: str = "") -> ToolOutput:
-        """Raises: ToolError for what the model can mend, Cancelled when its scope is cancelled."""
+    def __call__(self, cancel: CancelScope, progress: Progress, call_id: str = "", key: str = "") -> ToolOutput:
+        """`call_id` is the model's, `key` names the call for good.
+
+        Raises: ToolError for what the model can mend, Cancelled when its scope is cancelled."""
         ...
 
 

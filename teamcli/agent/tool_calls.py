@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from teamcli.agent.approval import Ask, Consent, Question, Reply
+from teamcli.agent.approval import Ask, Consent, Question, Reply, nobody_to_ask
 from teamcli.agent.conversation import INTERRUPTED_CALL, NOT_RUN_CALL, Marks, joined_marks
 from teamcli.agent.events import (
     Emit,
@@ -130,15 +130,18 @@ class Permissions:
 
         with self._on_change(look_again):
             look_again()  # it may have changed before anybody listened
-            if question.is_open:
+            if question.is_open and self._ask is nobody_to_ask:
                 self._ask(question)
             return self._wait(question, cancel, emit) if question.is_open else question.wait(cancel)
 
     def _wait(self, question: Question, cancel: CancelScope, emit: Emit) -> Reply:
+        """It is told and written down that the agent waits before anybody can see, or answer, the question."""
         title = question.display.text or question.display.title
         emit(PermissionAsked(question.agent, question.tool, title))
         self._show_waiting(question.agent, f"permission: {question.tool}: {question.display.title}")
         try:
+            if question.is_open:
+                self._ask(question)
             return question.wait(cancel)
         finally:
             self._show_waiting(question.agent, "")
@@ -160,9 +163,11 @@ class Toolset:
     emit: Emit
     hooks: Hooks = NO_HOOKS
 
-    def run(self, calls: Sequence[Block], cut: frozenset[str], cancel: CancelScope) -> Results:
-        """Run the calls of one answer; each gets one result, whatever happens."""
-        pending = [_Call(block) for block in calls[:MAX_CALLS]]
+    def run(
+        self, calls: Sequence[Block], cut: frozenset[str], cancel: CancelScope, key_of: Callable[[int], str] = str
+    ) -> Results:
+        """Run the calls of one answer; each gets one result, whatever happens. `key_of` names one by its position."""
+        pending = [_Call(block, key=key_of(position)) for position, block in enumerate(calls[:MAX_CALLS])]
         refused = [_Call(block, output=_failed(ToolError(TOO_MANY_CALLS))) for block in calls[MAX_CALLS:]]
         for call in pending:
             self._prepare(call, cut)
@@ -180,6 +185,8 @@ class Toolset:
 
         Raises: ToolError, Cancelled
         """
+        if name not in self.tools:
+            raise ToolError(f"{self.agent} has no {name}")
         prepared = self.tools[name].prepare(raw)
         self.permissions.refuse_denied(name, prepared)
         output = prepared.run(cancel, lambda text: None)
@@ -259,7 +266,9 @@ class Toolset:
         call.began = True
         started = time.monotonic()
         try:
-            output = prepared.run(scope, lambda text: self.emit(ToolProgress(self.agent, call.id, text)), call.id)
+            output = prepared.run(
+                scope, lambda text: self.emit(ToolProgress(self.agent, call.id, text)), call.id, call.key
+            )
         finally:
             call.seconds = time.monotonic() - started
         return self._tell_hooks(call, output, scope)
@@ -326,6 +335,7 @@ class _Call:
     """One tool call on its way through the pipeline."""
 
     block: Block
+    key: str = ""
     prepared: PreparedCall | None = None
     changed_input: Mapping[str, Any] | None = None
     """What a hook wants it to be made with instead."""

@@ -77,7 +77,7 @@ def send(session: Session, arguments: str) -> str:
         raise UsageError(f"there is no text for {name}: /send NAME TEXT")
     if session.subagents and session.subagents.owns(name):
         return session.subagents.send(name, text)
-    return session.team.say(name, text)
+    return session.say(name, text)
 
 
 @command("stop", usage="NAME", arguments=(Kind.ANYBODY,), group=Group.TEAM)

@@ -234,13 +234,14 @@ class Session:
     def send(self, name: str, text: str) -> None:
         """A message of the user's to a teammate, or to a sub-agent by its id, which reads it at its next step.
 
-        Raises: TeamError, naming those who can be written to; UsageError, once the session is closed
+        Raises: TeamError, naming those who can be written to; PromptBlocked, by a hook; UsageError, once the session is
+        closed
         """
         running = self._in_use()
         if running.subagents is not None and running.subagents.owns(name):
             self.agents.send(name, text)
         else:
-            running.team.say(name, text)
+            running.say(name, text)
 
     @property
     def team(self) -> tuple[Member, ...]:

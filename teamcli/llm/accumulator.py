@@ -118,7 +118,10 @@ class Accumulator:
         finished = [(block, block.finished()) for block in self._blocks.values()]
         cut = {content["id"] for block, content in finished if block.has_bad_input and content["type"] == "tool_use"}
         content = _sendable([content for _, content in finished])
-        return Reply(content, self._stop_reason or _implied_stop(content), self._usage, self._model, frozenset(cut))
+        stop_reason = self._stop_reason or _implied_stop(content)
+        if stop_reason == "max_tokens" and finished and (last := finished[-1][1])["type"] == "tool_use":
+            cut.add(last["id"])  # also where it reads well: gateways close what was cut, half a file say
+        return Reply(content, stop_reason, self._usage, self._model, frozenset(cut))
 
     def partial(self) -> Reply | None:
         """What may be kept of an answer that was broken off: whole blocks, and text as far as it came."""

@@ -101,7 +101,11 @@ class Client:
     def _open_in_thread(self, request: Request, cancel: CancelScope) -> EventStream:
         opening: Future[EventStream] = Future()
         # Daemon: a name lookup or connect that nobody waits for any more must not hold up the program's end.
-        threading.Thread(target=_open_into, args=(opening, self._transport, request, cancel), daemon=True).start()
+        opener = threading.Thread(target=_open_into, args=(opening, self._transport, request, cancel), daemon=True)
+        try:
+            opener.start()
+        except RuntimeError as e:  # used up, by a command maybe: it ends, and there are some again
+            raise TransientError("The system has no thread left for this call") from e
         with cancel.on_cancel(opening.cancel):
             try:
                 return opening.result()

@@ -131,7 +131,7 @@ class Reply(NamedTuple):
     usage: Usage
     model: str = ""
     cut_calls: frozenset[str] = frozenset()
-    """Ids of tool calls whose input did not arrive whole or is no JSON object; their `input` in `content` is `{}`."""
+    """Ids of tool calls that did not arrive whole, or whose input is no JSON object and is `{}` in `content`."""
 
     @property
     def text(self) -> str:

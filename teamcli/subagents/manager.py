@@ -154,6 +154,7 @@ class SubAgentManager:
         if id:
             mine = [self._find(id, mine)]
         self._wait_for_one(mine, wait_seconds, cancel)
+        self._let_settle(mine)
         now = time.time()
         if id:
             return describe_whole(mine[0].snapshot(), now)
@@ -163,6 +164,7 @@ class SubAgentManager:
         """End some; says of each what became of it."""
         mine = {sub.id: sub for sub in self._list() if sub.parent == parent}
         wanted = list(dict.fromkeys(ids))
+        self._let_settle([mine[id] for id in wanted if id in mine])
         running = [id for id in wanted if id in mine and self._stop(mine[id], "stopped by its parent")]
         self._wait_for_all([mine[id] for id in running], STOP_SECONDS)
         return "\n".join(f"{id}: {_stopped(mine.get(id), id in running)}" for id in wanted) or "(none)"
@@ -390,6 +392,7 @@ class SubAgentManager:
 
     def _conclude(self, sub: SubAgent, staffed: Staffed, ending: Ending, above: CancelScope) -> None:
         """Write down how it ended, tell its parent, and let go of all that it had."""
+        sub.is_ending = True
         try:
             if not self._cancel.cancelled:
                 staffed.agent.conversation.note({"kind": "end", **ending._asdict()})
@@ -405,6 +408,10 @@ class SubAgentManager:
                 sub.activity.add(AgentEvent(EventKind.ERROR, ending.error, is_error=True))
             sub.finish(ending)
             self._has_ended(sub)
+
+    def _let_settle(self, subs: Iterable[SubAgent]) -> None:
+        """A parent that has just read of an end finds it in the state as well."""
+        self._wait_for_all([sub for sub in subs if sub.is_ending], STOP_SECONDS)
 
     def _has_ended(self, sub: SubAgent) -> None:
         self._tell_state(sub)

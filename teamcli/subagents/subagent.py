@@ -81,6 +81,8 @@ class SubAgent:
         self._created_at = time.time()
         self._started_at: float | None = None
         self._ended_at: float | None = None
+        self.is_ending = False
+        """Its parent is being told how it ended; its state says so in a moment."""
         self._mail: list[Message] = []
         self._reads_mail = True
         self._lock = threading.Lock()

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from teamcli.agent.conversation import text_block
 from teamcli.agent.events import Emit, LimitHit, LineTaken, Notice, Outcome, Severity, TurnEnded
-from teamcli.agent.hooks import SESSION_START, USER_PROMPT_SUBMIT, HookEvent, hook_note
+from teamcli.agent.hooks import SESSION_START, HookEvent, admit, hook_note
 from teamcli.agent.loop import Agent, Delivery, run_turn
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, LimitReached, PromptBlocked, UsageError
@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 GATHER_SECONDS = 0.2
 """How long mail is gathered before it wakes the lead."""
+ENDING_SECONDS = 0.3
+"""How long whoever needs a lead at rest waits for one that may just be ending its turn."""
 MAX_IDLE_WAKES = 25
 """Wake-ups in a row in which the lead called no tool; then it sleeps until the user's next line."""
 
@@ -41,6 +43,8 @@ class Line(NamedTuple):
     """What stands at the end of the message, behind mail."""
     text: str = ""
     """The user's own words, to be shown."""
+    piped: str = ""
+    """What came beside them on standard input; it stands in the blocks already."""
 
 
 Attach = Callable[[str, CancelScope], Delivery]
@@ -96,9 +100,11 @@ class Lead:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout_seconds)
 
-    def submit(self, blocks: Sequence[Block], closing: Sequence[Block] = (), text: str = "") -> Future[TurnEnded]:
+    def submit(
+        self, blocks: Sequence[Block], closing: Sequence[Block] = (), text: str = "", piped: str = ""
+    ) -> Future[TurnEnded]:
         """A line of the user's: the next turn, or, while one runs, a word in between; cancelled once it has left."""
-        line = Line(blocks, Future(), closing, text)
+        line = Line(blocks, Future(), closing, text, piped)
         with self._changed:
             if self._has_left:
                 line.ended.cancel()
@@ -175,6 +181,8 @@ class Lead:
         Raises: UsageError, while it works
         """
         with self._changed:
+            # its last words are seen a moment before its turn has ended
+            self._changed.wait_for(lambda: self._turn is None, ENDING_SECONDS)
             if self._turn is not None or self._lines:
                 raise UsageError("the lead is working: wait for it, or interrupt it first (Ctrl-C, /stop lead)")
             if self._is_held:
@@ -253,6 +261,7 @@ class Lead:
             taken_up, self._taken_up = self._taken_up, []
             if line is None:
                 self._count_idle_wake(self.agent.meter.tool_calls > calls_before)
+            self._changed.notify_all()
         for each in taken_up:
             each.ended.set_result(ended)
 
@@ -298,14 +307,12 @@ class Lead:
 
         Raises: PromptBlocked, once the user is told; Cancelled
         """
-        if not self.agent.hooks.concern(USER_PROMPT_SUBMIT):
-            return line
-        ruling = self.agent.hooks.fire(HookEvent(USER_PROMPT_SUBMIT, self.agent.name, {"prompt": line.text}), cancel)
-        if ruling.objection is not None:
-            self._emit(Notice(self.agent.name, f"A hook has blocked this line: {ruling.objection}", Severity.WARNING))
-            raise PromptBlocked(ruling.objection)
-        context = [text_block(hook_note(USER_PROMPT_SUBMIT, ruling.context))] if ruling.context else []
-        return line._replace(blocks=[*line.blocks, *context])
+        try:
+            said = admit(self.agent.hooks, self.agent.name, "\n".join(filter(None, (line.text, line.piped))), cancel)
+        except PromptBlocked as e:
+            self._emit(Notice(self.agent.name, f"A hook has blocked this line: {e}", Severity.WARNING))
+            raise
+        return line._replace(blocks=[*line.blocks, text_block(said)]) if said else line
 
     def _count_idle_wake(self, used_tools: bool) -> None:
         self._idle_wakes = 0 if used_tools else self._idle_wakes + 1

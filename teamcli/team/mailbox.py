@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from teamcli.agent.conversation import Marks, text_block
 from teamcli.agent.loop import Delivery
+from teamcli.llm.types import Block
 from teamcli.team.bus import Entry, MessageBus, Position
-from teamcli.team.message import Message, frame
+from teamcli.team.message import USER, Message, frame
 
 MOST_AT_ONCE = 90_000
 """Characters of mail in one delivery: a result takes 100,000, and thousands of messages would fill any context. What is
@@ -20,10 +22,18 @@ POSITION, IDS = "inbox", "mail"
 class Taken(NamedTuple):
     messages: tuple[Message, ...] = ()
     marks: Marks = {}  # noqa: RUF012 - never changed
+    attached: Mapping[str, Delivery] = MappingProxyType({})
+    """What goes with messages, by their ids."""
 
     @property
     def delivery(self) -> Delivery:
-        return Delivery([text_block(frame(message)) for message in self.messages], self.marks)
+        blocks: list[Block] = []
+        seen_files: dict[str, str] = {}
+        for message in self.messages:
+            with_it = self.attached.get(message.id, Delivery())
+            blocks += [text_block(frame(message)), *with_it.blocks]
+            seen_files.update(with_it.seen_files)
+        return Delivery(blocks, self.marks, seen_files)
 
 
 class Mailbox:
@@ -36,6 +46,8 @@ class Mailbox:
         self._reading = self._committed
         """Ahead of `_committed` while a tool has read messages whose result is not recorded yet."""
         self._seen: set[str] = set(marks.get(IDS, ()))
+        self.attach: Callable[[str], Delivery] = lambda text: Delivery()
+        """What belongs to the user's words: files that they mention."""
 
     @property
     def has_unread(self) -> bool:
@@ -65,7 +77,9 @@ class Mailbox:
         """What is unread after the tool results with these marks. What a call had read that was then interrupted is
         unread again: only the marks of finished calls count."""
         self._reading = _position(noted) if POSITION in noted else self._committed
-        return self.take()
+        taken = self.take()
+        from_user = [message for message in taken.messages if message.sender == USER and not message.is_foreign]
+        return taken._replace(attached={message.id: self.attach(message.content) for message in from_user})
 
     def recorded(self, marks: Mapping[str, Any]) -> None:
         """A line with these marks is on disk."""

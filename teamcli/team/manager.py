@@ -98,6 +98,7 @@ class TeammateManager:
     def spawn(self, name: str, role: str, prompt: str, model: str, tools: tuple[str, ...] | None, plan: bool) -> str:
         check_name(name)
         recruit = Recruit(name, role, prompt, model, tools, plan)
+        self._let_settle()
         with self._lock:
             known = {member.name.casefold(): member for member in self.roster.members()}.get(name.casefold())
             if known is None or known.status is Status.SHUTDOWN:
@@ -123,29 +124,30 @@ class TeammateManager:
             )
 
     def describe(self) -> str:
+        self._let_settle()
         members = self.roster.members()
         return "\n".join(["Team: default", *map(describe_member, members)]) if members else "No teammates."
 
-    def send(self, agent: str, to: str | tuple[str, ...], content: str, summary: str, call_id: str) -> str:
+    def send(self, agent: str, to: str | tuple[str, ...], content: str, summary: str, key: str) -> str:
         if isinstance(to, str):
             name = self._recipient(agent, to)
-            self._post(self._message(agent, name, content, summary, call_id))
+            self._post(self._message(agent, name, content, summary, key))
             return f"Sent message to {name}"
         delivered, unknown = [], []
         for each in to:
             try:
                 name = self._recipient(agent, each)
                 if name not in delivered:
-                    self._post(self._message(agent, name, content, summary, call_id))
+                    self._post(self._message(agent, name, content, summary, key))
                     delivered.append(name)
             except UnknownRecipient:
                 unknown.append(each)
         return f"delivered to [{', '.join(delivered)}]; unknown: [{', '.join(unknown)}]"
 
-    def broadcast(self, agent: str, content: str, call_id: str) -> str:
+    def broadcast(self, agent: str, content: str, key: str) -> str:
         names = [member.name for member in self.roster.members() if member.is_active and member.name != agent]
         for name in names:
-            parts = (agent, call_id, name)
+            parts = (agent, key, name)
             self._post(Message(MessageType.BROADCAST, agent, name, content, time.time(), message_id(*parts)))
         return f"Broadcast to {len(names)} teammates"
 
@@ -174,6 +176,7 @@ class TeammateManager:
                 self.show_waiting(agent, "")
 
     def request_shutdown(self, asker: str, name: str, reason: str) -> str:
+        self._let_settle()
         with self._lock:
             member = self.roster.get(name)
             if member.status is Status.SHUTDOWN:
@@ -243,9 +246,12 @@ class TeammateManager:
         teammate = self._active(name)
         if teammate.member.limit and (why := teammate.agent.meter.reached()):
             return _stays_paused(teammate.name, why)
+        member = teammate.member
         self.roster.update(teammate.name, paused=False, limit="")
         teammate.go_on()
-        return f"'{teammate.name}' goes on"
+        if member.paused or member.interrupted or member.limit:
+            return f"'{member.name}' goes on"
+        return f"'{member.name}' is {member.status}, neither paused nor interrupted"
 
     def look_at_limits(self) -> list[str]:
         """A limit was raised: those whom it had stopped go on; who they are."""
@@ -322,6 +328,12 @@ class TeammateManager:
                 self._changed.wait(min(1.0, left))
         return is_quiet
 
+    def nobody_will_write(self) -> None:
+        """The user has said all there is to say: who then waits for a message beside nobody else waits for nothing."""
+        with self._changed:
+            self._is_headless = True
+            self._changed.notify_all()
+
     def waiting(self) -> list[str]:
         """The open requests, in words."""
         words = {Kind.PLAN: "a plan of {} waits for a review", Kind.SHUTDOWN: "{} was asked to shut down"}
@@ -389,6 +401,11 @@ class TeammateManager:
         teammate.start()
         return teammate
 
+    def _let_settle(self) -> None:
+        """Whoever has told how its work ended is idle a moment later; who has read that may be quicker."""
+        for teammate in tuple(self._teammates.values()):
+            teammate.settle()
+
     def _shut_down(self, name: str) -> None:
         self.roster.transition(name, Status.SHUTDOWN, interrupted=False, waiting_for="")
         if teammate := self._teammates.pop(name, None):
@@ -431,9 +448,9 @@ class TeammateManager:
             )
         raise UnknownRecipient(f"to: there is no active teammate '{name}'; you can write to: {there_are}")
 
-    def _message(self, agent: str, name: str, content: str, summary: str, call_id: str) -> Message:
+    def _message(self, agent: str, name: str, content: str, summary: str, key: str) -> Message:
         fields = {"summary": summary} if summary else {}
-        return Message(MessageType.MESSAGE, agent, name, content, time.time(), message_id(agent, call_id, name), fields)
+        return Message(MessageType.MESSAGE, agent, name, content, time.time(), message_id(agent, key, name), fields)
 
     def _post(self, message: Message, once: bool = False) -> None:
         if not (self.bus.send_once if once or self.is_repeating else self.bus.send)(message):

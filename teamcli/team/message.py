@@ -14,6 +14,8 @@ from teamcli.errors import TeamError
 
 LEAD, USER = "lead", "user"
 RESERVED = (LEAD, USER, "team", "all")
+WAITED = "waited"
+"""The field of a message that the user sent while nothing ran."""
 
 OWN_ID = "msg_"
 """How the ids that we give begin; no foreign line may claim one."""

@@ -22,13 +22,15 @@ from teamcli.errors import LimitReached, TeamcliError, ToolError
 from teamcli.files import Json
 from teamcli.llm.types import Preamble
 from teamcli.team.mailbox import Mailbox
-from teamcli.team.message import LEAD, USER, Message, MessageType, message_id
+from teamcli.team.message import LEAD, USER, WAITED, Message, MessageType, message_id
 from teamcli.team.roster import Member, Roster, Status
 
 logger = logging.getLogger(__name__)
 
 WORK = "work"
 """The mark of the line that begins a piece of work."""
+SETTLING_SECONDS = 5.0
+"""It takes the writing of two lines; on a disk that hangs, others go on."""
 WOKEN = "Other agents have woken it"
 """How the one limit begins that is none of a budget."""
 
@@ -101,13 +103,17 @@ class Teammate:
         self._may_go_on = False
         self._ignores_mail = False
         self._held_mail: frozenset[str] = frozenset()
-        """What was unread when it was paused."""
+        """What was unread when it was stopped or paused."""
         self._only_user_ends_pause = False
         self._leaves = False
         self.max_wakes: int | None = None
         """How often in a row other agents may wake it, without a word of the user's."""
         self._wakes_in_a_row = 0
         self._turn: CancelScope | None = None
+        self._is_busy = False
+        """A turn runs, or the lead has not been told yet how it ended."""
+        self._ending = threading.Lock()
+        """Held from the word about the end of a turn until it rests."""
         self._wakes = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=agent.name, daemon=True)
@@ -146,7 +152,7 @@ class Teammate:
     def is_quiet(self) -> bool:
         """At rest, with nothing to do."""
         with self._lock:
-            return self._turn is None and not self.may_act
+            return not self._is_busy and not self.may_act
 
     def start(self) -> None:
         self._thread.start()
@@ -167,13 +173,19 @@ class Teammate:
     def mail_came(self) -> None:
         if self.member.paused and not self._ends_pause():
             return
+        if self._ignores_mail and not self._new_mail():
+            return  # word of what had come before the stop, from the bus's other thread
         self._ignores_mail = False
         self.wake()
 
     def hold(self) -> None:
-        """Interrupted or paused in an earlier run: wait for the user, or for a new message."""
+        """Interrupted or paused in an earlier run: wait for the user, or for a new message. What the user has sent
+        since then, while nothing ran, is one."""
         self._ignores_mail = True
         self._hold_mail(of_all=False)
+        if new := {message.id for message in self.mailbox.look() if message.fields.get(WAITED)}:
+            self._held_mail -= new
+            self.mail_came()
 
     def pause(self, reason: str) -> None:
         """End the turn, from any thread, and wait for the user: what others write waits as well."""
@@ -183,14 +195,21 @@ class Teammate:
 
     def _hold_mail(self, of_all: bool) -> None:
         self._only_user_ends_pause = of_all
+        self._hold_what_is_there()
+
+    def _hold_what_is_there(self) -> None:
         self._held_mail = frozenset(message.id for message in self.mailbox.look())
+
+    def _new_mail(self) -> list[Message]:
+        """What has come since it was stopped or paused."""
+        return [message for message in self.mailbox.look() if message.id not in self._held_mail]
 
     def _ends_pause(self) -> bool:
         """Whether what has come since the pause ends it; nothing does while a limit is reached that only the user can
         raise."""
         if self.agent.meter.reached():
             return False
-        new = [message for message in self.mailbox.look() if message.id not in self._held_mail]
+        new = self._new_mail()
         if self._only_user_ends_pause:
             new = [message for message in new if message.sender == USER and not message.is_foreign]
         if new:
@@ -233,15 +252,22 @@ class Teammate:
         turn = self._turn
         if turn is None:
             return False
-        self._ignores_mail = True
-        turn.cancel(reason)
+        try:
+            self._hold_what_is_there()
+        finally:  # an inbox that cannot be read keeps nobody from stopping it
+            self._ignores_mail = True
+            turn.cancel(reason)
         return True
 
     def leave(self) -> None:
         """End the turn and be shut down, from any thread."""
-        self._leaves = True
-        if not self.interrupt("shut down"):
+        with self._lock:
+            self._leaves = True
+            is_working = self._turn is not None
+        if not is_working:
             self.on_leave(self)
+        else:
+            self.interrupt("shut down")
 
     def dismiss(self) -> None:
         """End the thread and what it has running; nothing is told to anybody."""
@@ -270,14 +296,29 @@ class Teammate:
             if self.member.status is not Status.WORKING:
                 self._roster.transition(self.name, Status.WORKING, error="", interrupted=False, waiting_for="")
             turn = self._turn = self._cancel.child()
+            self._is_busy = True
         try:
             ended = run_turn(self.agent, prompt, turn)
-            self._conclude(ended, turn)
+            with self._ending:
+                self._conclude(ended, turn)
+                leaves = self._end_turn()
         finally:
-            self._turn = None
-        if self._leaves:
+            self._end_turn()
+        if leaves:
             self.on_leave(self)
         return True
+
+    def _end_turn(self) -> bool:
+        """Whether it is to leave now."""
+        with self._lock:
+            self._turn = None
+            return self._leaves
+
+    def settle(self) -> None:
+        """Wait, where it has just told how its work ended, until it rests: who has read that finds it idle."""
+        is_own = threading.current_thread() is self._thread
+        if not is_own and self._ending.acquire(timeout=SETTLING_SECONDS):
+            self._ending.release()
 
     def _prompt(self) -> Delivery | None:
         """What to work on: mail, or what is open already together with the mail that has come."""
@@ -289,7 +330,8 @@ class Teammate:
         by_user = all(message.sender == USER or message.is_foreign for message in taken.messages)
         self._wakes_in_a_row = 0 if by_user else self._wakes_in_a_row + 1
         work = self._next_work(by_user)
-        return Delivery(taken.delivery.blocks, {**taken.marks, WORK: work.to_mark()})
+        delivery = taken.delivery
+        return delivery._replace(marks={**delivery.marks, WORK: work.to_mark()})
 
     def _limit(self) -> LimitReached | None:
         """Why it may not begin."""
@@ -362,6 +404,7 @@ class Teammate:
                 except Exception as e:  # boundary: a teammate never dies silently
                     logger.exception("%s failed", self.name)
                     self._fail(e)
+                self._is_busy = False  # only now: by then the lead knows how each turn ended, also one that failed
                 self.on_rest()
 
     def _fail(self, error: Exception) -> None:

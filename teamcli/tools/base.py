@@ -63,7 +63,7 @@ class BoundTool(NamedTuple, Generic[InputT]):
         except ValueError as e:
             raise ToolError(f"Invalid input for {self.tool.name}: {e}") from e
 
-        def run(cancel: CancelScope, progress: Progress, call_id: str = "") -> ToolOutput:
-            return self.tool.run(args, self.toolbox, Running(cancel, progress, call_id))
+        def run(cancel: CancelScope, progress: Progress, call_id: str = "", key: str = "") -> ToolOutput:
+            return self.tool.run(args, self.toolbox, Running(cancel, progress, call_id, key))
 
         return PreparedCall(self.tool.show(args, self.toolbox), self.tool.access(args, self.toolbox), run)

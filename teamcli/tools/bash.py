@@ -7,6 +7,7 @@ from typing import Annotated, NamedTuple
 from teamcli.agent.tool import Display, Executes, ToolOutput
 from teamcli.tools.base import Tool
 from teamcli.tools.command_host import check_command
+from teamcli.tools.command_supervisor import MOST_PROCESSES
 from teamcli.tools.commands import Finished
 from teamcli.tools.running_command import Ended, describe_exit
 from teamcli.tools.tool_input import Between
@@ -59,6 +60,8 @@ def explain_timeout(finished: Finished, timeout_seconds: int) -> str:
 def notes(ended: Ended) -> list[str]:
     """What the model must know of the end beside the exit code, a line each."""
     lines = []
+    if ended.were_too_many:
+        lines.append(f"[ended, because it had more than {MOST_PROCESSES:,} processes at once]")
     if ended.left_running:
         lines.append("[what it left running was ended; to keep a process running, set background and do not use &]")
     if ended.survivors:

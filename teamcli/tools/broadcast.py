@@ -17,7 +17,7 @@ class BroadcastInput(NamedTuple):
 
 
 def run(args: BroadcastInput, team: TeamPort, agent: str, running: Running) -> ToolOutput:
-    return ToolOutput(team.broadcast(agent, args.content, running.call_id))
+    return ToolOutput(team.broadcast(agent, args.content, running.key))
 
 
 BROADCAST = team_tool("broadcast", BroadcastInput, run, show=lambda args: show_words("broadcast", args.content))

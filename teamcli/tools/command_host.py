@@ -168,6 +168,8 @@ class CommandHost:
         self._is_required = is_required
         self._sandbox: Confiner | None = None
         self._why_unconfined = "" if make_sandbox else "the settings say so"
+        self.on_unconfined: Callable[[str], None] = lambda why: None
+        """Told the reason, once, where there should be a sandbox and commands are about to run without."""
 
     def prestart(self) -> None:
         """Start the host process, so that the first command need not wait for it. Returns at once."""
@@ -306,6 +308,8 @@ class CommandHost:
                 return self._first_confined_process(self._make_sandbox())
             except (ToolError, OSError) as e:
                 self._why_unconfined = str(e)
+                if not self._is_required:
+                    self.on_unconfined(self._why_unconfined)
         if self._sandbox is not None:
             try:
                 return self._start_in(self._sandbox)

@@ -9,6 +9,7 @@ process group and its chain of parents is not found; everything else holds.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import signal
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterable
 RUN, STOP, ENDED, FAILED, FORK, FORKED, BURY, BURIED, LISTENS, LOOK, SEEN = (
     b"run",  # cwd, program and arguments, with descriptors: output, and maybe input and errors → ENDED or FAILED
     b"stop",  # end the command that runs
-    b"ended",  # exit code, whether something was left running, ids of processes that could not be ended
+    b"ended",  # exit code, whether something was left running, ids that could not be ended, whether they were too many
     b"failed",  # error number: it was not started; of a command also its cwd
     b"fork",  # with a socket: a new supervisor at its other end → FORKED or FAILED
     b"forked",  # its process id
@@ -41,6 +42,15 @@ TERM_GRACE_SECONDS = 0.05
 """Between SIGTERM and SIGKILL: enough to remove a lock file, and cancelling stays under 100 ms."""
 KILL_PATIENCE_SECONDS = 1.0
 """Processes of another user (sudo) and those that hang in the kernel cannot be ended: after this they are reported."""
+
+MOST_PROCESSES = 2000
+"""What has more of them at once is no build, and would soon leave none to anybody else: it is ended."""
+_COUNT_EVERY_SECONDS = 0.25
+_COUNTING_PATIENCE_SECONDS = 1.0
+_COUNTING_SHARE = 20
+"""So many times as long as counting has taken, it is not done again."""
+_FIRST_TO_GO = 500
+"""Added to how readily the system ends a process when memory runs out, of 1000: a command rather than teamcli."""
 
 _IGNORED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # the host ends when teamcli does
 _DEFAULT_IN_COMMANDS = (*_IGNORED_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores the last two
@@ -196,6 +206,77 @@ def find_children(parent: int) -> dict[int, int]:
     return children
 
 
+def count_descendants(ancestor: int, deadline: float) -> int | None:
+    """Where there is /proc; None where that would take too long."""
+    children: dict[int, list[int]] = {}
+    for name in [entry.name for entry in os.scandir("/proc")]:  # all at once: more of them come all the time
+        if name.isdigit():
+            with contextlib.suppress(OSError):  # it has just ended
+                fields = _read(f"/proc/{name}/stat").rpartition(b")")[2].split()
+                children.setdefault(int(fields[1]), []).append(int(name))
+            if time.monotonic() > deadline:
+                return None
+    found, generation = 0, [ancestor]
+    while generation := [child for parent in generation for child in children.get(parent, ())]:
+        found += len(generation)
+    return found
+
+
+def _threads_in_all() -> int:
+    """Of the whole machine, at next to no cost; zero where that is not known."""
+    try:
+        return int(_read("/proc/loadavg").split()[3].partition(b"/")[2])
+    except (OSError, IndexError, ValueError):  # not Linux, or something that only looks like it
+        return 0
+
+
+def is_alone_in_sandbox() -> bool:
+    """Whether all processes that we can see and signal are those of the sandbox."""
+    try:
+        return CONFINED in sys.argv[1:] and _read("/proc/1/comm").strip() == b"bwrap"
+    except OSError:
+        return False
+
+
+def end_sandbox() -> None:
+    """All in it at once, so that none escapes by forking. Other commands are lost, and told to be run again."""
+    os.kill(-1, signal.SIGKILL)
+
+
+class Census:
+    """Notices a command whose processes multiply."""
+
+    def __init__(self, group: int) -> None:
+        self._group = group
+        self._before = _threads_in_all()
+        self.is_out_of_hand = False
+        """They cannot even be counted."""
+        self.next_at = time.monotonic() + _COUNT_EVERY_SECONDS
+
+    def finds_too_many(self) -> bool:
+        now = time.monotonic()
+        if now < self.next_at:
+            return False
+        found = self._count() if _threads_in_all() - self._before > MOST_PROCESSES else 0
+        done = time.monotonic()
+        self.next_at = done + max(_COUNT_EVERY_SECONDS, _COUNTING_SHARE * (done - now))
+        return found > MOST_PROCESSES
+
+    def _count(self) -> int:
+        """While they stand still: else they would leave no time to count them.
+
+        Where time is short all the same, they are in many groups, and in a sandbox at least all can be ended at once.
+        """
+        _send_signal(os.killpg, self._group, signal.SIGSTOP)
+        patience = _COUNTING_PATIENCE_SECONDS if is_alone_in_sandbox() else math.inf
+        found = count_descendants(os.getpid(), time.monotonic() + patience)
+        if found is None:
+            self.is_out_of_hand = True
+            return MOST_PROCESSES + 1
+        _send_signal(os.killpg, self._group, signal.SIGKILL if found > MOST_PROCESSES else signal.SIGCONT)
+        return found
+
+
 def _read(path: str) -> bytes:
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -250,6 +331,8 @@ class Supervisor:
         self._environment = environment
         self._children = Children(self._note_exit)
         self._shell = 0
+        self._census = Census(0)
+        self._were_too_many = False
         self._exit_code: int | None = None
 
     def serve(self) -> None:
@@ -271,11 +354,16 @@ class Supervisor:
             for descriptor in descriptors:
                 os.close(descriptor)
         self._children.watch(self._shell)
+        self._census = Census(self._shell)
+        self._were_too_many = False
         left_running, survivors = self._see_it_end()
         os.chdir("/")  # a directory that nobody uses can be removed or unmounted
         exit_code = -signal.SIGKILL if self._exit_code is None else self._exit_code
-        report = (str(exit_code), "left" if left_running else "", " ".join(map(str, survivors)))
+        too_many = "too many" if self._were_too_many else ""
+        report = (str(exit_code), "left" if left_running else "", " ".join(map(str, survivors)), too_many)
         send_frame(self._sock, ENDED, *(field.encode() for field in report))
+        if self._census.is_out_of_hand:
+            end_sandbox()
         return not survivors
 
     def _start(self, argv: list[bytes], output: int, given: int | None = None, errors: int | None = None) -> int:
@@ -297,17 +385,23 @@ class Supervisor:
         stopped = not self._watch(self._has_exited) or not self._watch(self._is_childless, LEFTOVER_GRACE_SECONDS)
         if self._is_childless():
             return False, []
-        return not stopped, self._children.end()
+        survivors = [] if self._census.is_out_of_hand else self._children.end()
+        if survivors and is_alone_in_sandbox():  # nobody else's are in here: they multiply
+            self._were_too_many = self._census.is_out_of_hand = True
+            survivors = []
+        return not stopped, survivors
 
     def _watch(self, done: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Wait until `done`, or until the time is up; false when teamcli wants the end, or is gone."""
-        deadline = None if seconds is None else time.monotonic() + seconds
+        """Wait until `done`, or until the time is up; false when teamcli wants the end or is gone, or they multiply."""
+        deadline = math.inf if seconds is None else time.monotonic() + seconds
         while not done():
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
+            if time.monotonic() >= deadline:
                 return True
-            if self._children.pause(left, self._sock):
+            if self._children.pause(min(deadline, self._census.next_at) - time.monotonic(), self._sock):
                 return False  # whatever it says: while a command runs there is nothing to say but STOP
+            if self._census.finds_too_many():
+                self._were_too_many = True
+                return False
         return True
 
     def _has_exited(self) -> bool:
@@ -383,6 +477,8 @@ class Host:
 
 def main() -> None:
     _close_inherited_descriptors()
+    _be_the_first_to_go()
+    _leave_some_to_others()
     if CONFINED in sys.argv[1:]:
         _close_memory()
     os.set_inheritable(HOST_SOCKET, False)
@@ -403,6 +499,33 @@ def _listen(port: int, teamcli: socket.socket) -> None:
     """Lend teamcli a socket of this side's network."""
     with socket.create_server(("127.0.0.1", port), backlog=128) as listener:
         send_frame(teamcli, LISTENS, descriptors=(listener.fileno(),))
+
+
+def _be_the_first_to_go() -> None:
+    """Where memory runs out, the system shall end what takes it, and not the program that could tell of that."""
+    try:
+        own = int(_read("/proc/self/oom_score_adj"))
+        descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+    except OSError:  # not Linux
+        return
+    try:
+        os.write(descriptor, str(min(1000, own + _FIRST_TO_GO)).encode())
+    finally:
+        os.close(descriptor)
+
+
+def _leave_some_to_others() -> None:
+    """However fast processes multiply before they are counted: the system grants no more than this, but to root.
+
+    It counts all threads of the user, on older systems also those outside of a sandbox.
+    """
+    if sys.platform == "linux" and os.getuid() and (now := _threads_in_all()):
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NPROC)
+        wanted = now + 2 * MOST_PROCESSES
+        if most == resource.RLIM_INFINITY or wanted < most:
+            resource.setrlimit(resource.RLIMIT_NPROC, (wanted, wanted))
 
 
 def _close_memory() -> None:

@@ -36,6 +36,8 @@ class Ended(NamedTuple):
     survivors: tuple[int, ...]
     """Process ids that could not be ended: another user's (sudo), or stuck in the kernel."""
     timed_out: bool
+    were_too_many: bool = False
+    """It was ended because its processes multiplied."""
 
 
 class RunningCommand:
@@ -61,9 +63,13 @@ class RunningCommand:
                 return
             self._giving_up = threading.Timer(_STOP_PATIENCE_SECONDS, self._give_up)
             self._giving_up.daemon = True
-            self._giving_up.start()
             with contextlib.suppress(OSError):  # the supervisor is lost: `follow` finds out
                 wire.send_frame(self._sock, wire.STOP)
+            try:
+                self._giving_up.start()
+            except RuntimeError:  # the command has used up all threads that the system has: no patience with it
+                self._is_given_up = True
+                self._sock.shutdown(socket.SHUT_RDWR)
 
     def _give_up(self) -> None:
         """The supervisor does not answer (`kill -STOP $PPID`, say): let `follow` end, and the host see to it."""
@@ -100,7 +106,7 @@ class RunningCommand:
             errors, end_errors = passes_on(on_error)
             takers = dict(zip(self._outputs, (_Taker(out, end_out), _Taker(errors, end_errors)), strict=False))
             ended = self._wait(takers, watched, time.monotonic() + timeout_seconds)
-            reusable = not ended.survivors and not self._is_given_up
+            reusable = not ended.survivors and not ended.were_too_many and not self._is_given_up
             return ended
         finally:
             with self._lock:
@@ -186,8 +192,8 @@ def _ended(frame: wire.Frame | None, timed_out: bool) -> Ended:
         if number == errno.E2BIG:
             raise ToolError("command: is too long for the system; write it to a script file and run that")
         raise ToolError(f"the command cannot be started in {os.fsdecode(fields[2])}: {os.strerror(number)}")
-    exit_code, left_running, survivors = fields[1:]
-    return Ended(int(exit_code), bool(left_running), tuple(map(int, survivors.split())), timed_out)
+    exit_code, left_running, survivors, too_many = fields[1:]
+    return Ended(int(exit_code), bool(left_running), tuple(map(int, survivors.split())), timed_out, bool(too_many))
 
 
 def describe_exit(exit_code: int) -> str:

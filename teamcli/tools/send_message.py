@@ -42,7 +42,7 @@ class SendMessageInput(NamedTuple):
 
 def run(args: SendMessageInput, team: TeamPort, agent: str, running: Running) -> ToolOutput:
     to = args.to if isinstance(args.to, str) else tuple(dict.fromkeys(args.to))
-    return ToolOutput(team.send(agent, to, args.content, args.summary, running.call_id))
+    return ToolOutput(team.send(agent, to, args.content, args.summary, running.key))
 
 
 def show(args: SendMessageInput) -> Display:

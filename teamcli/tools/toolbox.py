@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class TeamPort(Protocol):
-    """What the team tools need of the team. `agent` is who calls, stamped by the harness, and so is `call_id`.
+    """What the team tools need of the team. `agent` is who calls, stamped by the harness, and so is `key`.
 
     All raise ToolError or TeamError, which become error results that name what is wrong; they return the result's text.
     """
@@ -29,9 +29,9 @@ class TeamPort(Protocol):
 
     def describe(self) -> str: ...
 
-    def send(self, agent: str, to: str | tuple[str, ...], content: str, summary: str, call_id: str) -> str: ...
+    def send(self, agent: str, to: str | tuple[str, ...], content: str, summary: str, key: str) -> str: ...
 
-    def broadcast(self, agent: str, content: str, call_id: str) -> str: ...
+    def broadcast(self, agent: str, content: str, key: str) -> str: ...
 
     def read_inbox(self, agent: str) -> ToolOutput: ...
 
@@ -94,7 +94,9 @@ class Running(NamedTuple):
     cancel: CancelScope
     progress: Progress
     call_id: str
-    """The model's id for the call; what is derived from it (a message's id) is the same when the call is repeated."""
+    """The model's id for the call."""
+    key: str = ""
+    """Names the call for good; what is derived from it (a message's id) is the same when the call is repeated."""
 
 
 def subagents_of(toolbox: Toolbox) -> SubAgentPort:

@@ -14,9 +14,9 @@ from concurrent.futures import CancelledError, Future
 from signal import SIGHUP, SIGINT, SIGTERM
 
 from teamcli.agent import events
-from teamcli.agent.conversation import text_block
 from teamcli.agent.events import Event, Outcome, TurnEnded
 from teamcli.agent.loop import Agent
+from teamcli.cancel import CancelScope
 from teamcli.errors import AuthError, ConfigError, ModelNotFound, StateError, UsageError, WrongEndpoint
 from teamcli.files import Json
 from teamcli.frames import framed
@@ -37,10 +37,10 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str) 
     printer = PRINTERS[output_format](session)
     session.events.subscribe(Progress(sys.stderr, shows_subagents=session.preferences.shows_subagents))
     session.events.subscribe(printer)
-    extra = (text_block(framed_stdin(stdin)),) if prompt and stdin else ()
+    piped = framed_stdin(stdin) if prompt and stdin else ""
     started = time.monotonic()
     with signals_raise(SIGINT, SIGTERM, SIGHUP):
-        turn = session.submit(prompt or stdin or GO_ON, extra)
+        turn = session.submit(prompt or stdin or GO_ON, piped)
         try:
             turn.result()
             in_thread(lambda: session.team.wait_until_quiet(session.cancel), "quiet").result()
@@ -49,10 +49,14 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str) 
         except SignalReceived as e:
             session.cancel.cancel(f"stopped by {e.signal_name}")
             ended, code = _last_words(turn), e.exit_code
+            session.team.wait_until_quiet(
+                CancelScope(), LEAVING_SECONDS
+            )  # how the others end is told before the result
         except CancelledError:  # nobody can read what would come of it, so it was not even begun
             ended, code = _last_words(turn), ExitStatus.FAILED
     for each in (*session.team.waiting(), *_stopped_earlier(session)):
         print(f"teamcli: {neutralise(each)}", file=sys.stderr)
+    session.events.unsubscribe(printer)  # the result comes last
     printer.finish(ended, result_object(session, ended, code, started))
     return code
 

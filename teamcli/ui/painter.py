@@ -7,10 +7,11 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import TextIO
+from typing import Protocol
 
 from teamcli.agent.events import Event
 from teamcli.session import LEAD
+from teamcli.ui.look import Line
 from teamcli.ui.scroll import Scroll
 from teamcli.ui.status import StatusBoard
 
@@ -23,6 +24,12 @@ LEAVING_SECONDS = 1.0
 Paint = Callable[[Scroll], str]
 
 
+class Page(Protocol):
+    def put(self, text: str, growing: Line) -> None:
+        """Add whole lines (or none), and show below them what still grows."""
+        ...
+
+
 class _Stop:
     pass
 
@@ -30,10 +37,10 @@ class _Stop:
 class Painter:
     """Consumes events. What is read from the queue in one go is written in one go."""
 
-    def __init__(self, scroll: Scroll, board: StatusBoard, out: TextIO, redraw: Callable[[], None]) -> None:
+    def __init__(self, scroll: Scroll, board: StatusBoard, page: Page, redraw: Callable[[], None]) -> None:
         self._scroll = scroll
         self._board = board
-        self._out = out
+        self._page = page
         self._redraw = redraw
         self._queue: queue.SimpleQueue[Event | Paint | _Stop] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="painter", daemon=True)
@@ -60,12 +67,11 @@ class Painter:
         while True:
             batch = self._next_batch()
             self._has_changed = not batch  # it is time to move the clocks
-            if text := "".join(self._text(item) for item in batch if not isinstance(item, _Stop)):
-                self._out.write(text)
-                self._out.flush()
+            text = "".join(self._text(item) for item in batch if not isinstance(item, _Stop))
+            self._page.put(text, self._scroll.growing())
             if any(isinstance(item, _Stop) for item in batch):
                 return
-            if self._has_changed:
+            if self._has_changed and not text:  # printing draws everything again
                 self._redraw()
 
     def _next_batch(self) -> list[Event | Paint | _Stop]:

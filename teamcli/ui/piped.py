@@ -14,7 +14,7 @@ from teamcli.options import ExitStatus
 from teamcli.session import Session
 from teamcli.ui.headless import exit_status
 from teamcli.ui.plain_view import PlainView
-from teamcli.ui.repl import Repl
+from teamcli.ui.repl import OutputStream, Repl
 from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
 
 
@@ -57,8 +57,18 @@ class PipedRepl(Repl):
         except Cancelled:
             self._view.say("Interrupted")
 
-    def stream_output(self, text: str) -> None:
-        self._view.stream_text(text)
+    def output_stream(self) -> OutputStream:
+        return _ToView(self._view)
+
+
+class _ToView:
+    """One command after the other: nothing of them can be mixed up."""
+
+    def __init__(self, view: PlainView) -> None:
+        self.add = view.stream_text
+
+    def finish(self) -> None:
+        """All of it is shown."""
 
 
 def worse(one: ExitStatus, other: ExitStatus) -> ExitStatus:
@@ -88,6 +98,7 @@ def run_piped(session: Session, first_task: str) -> int:
         try:
             repl.run(chain([first_task], piped_lines()))
             if not repl.has_left:
+                session.team.nobody_will_write()
                 in_thread(lambda: session.team.wait_until_quiet(session.cancel), "quiet").result()
         except SignalReceived as e:
             return e.exit_code

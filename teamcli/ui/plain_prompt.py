@@ -16,16 +16,16 @@ from teamcli.ui.scroll import PROMPT
 
 
 class AroundThePrompt:
-    """A stream that shows the prompt again below whatever is written."""
+    """Shows the prompt again below whatever is printed, and nothing before it is finished."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self.growing: Line = []
 
-    def write(self, text: str) -> int:
-        return self._stream.write(f"\n{text.strip(chr(10))}\n{PROMPT}")
-
-    def flush(self) -> None:
-        self._stream.flush()
+    def put(self, text: str, growing: Line) -> None:
+        if text:
+            self._stream.write(f"\n{text.strip(chr(10))}\n{PROMPT}")
+            self._stream.flush()
 
 
 class PlainPrompt:

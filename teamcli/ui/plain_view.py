@@ -42,10 +42,8 @@ class PlainView:
                 self.say(f"{reason}; trying again in {event.delay_seconds:.1f} s ({event.attempt} of {event.of})")
             case events.LimitHit():
                 self.say(f"{event.agent}: {event.text}.")
-            case events.Notice():
-                self.say(event.text)
-            case events.Compacted():
-                self.say(event.text if event.agent == LEAD else f"{event.agent}: {event.text}")
+            case events.Notice() | events.Compacted():
+                self.say(named(event.agent, event.text))
 
     def show(self, shown: Now) -> None:
         """What a command returns."""
@@ -86,6 +84,11 @@ class PlainView:
             self._stream.write("\n" * self._in_text + "".join(neutralise(line) + "\n" for line in lines))
             self._stream.flush()
             self._in_text = False
+
+
+def named(agent: str, text: str) -> str:
+    """What happened to an agent, with its name; the user knows who the lead is, and some texts say it themselves."""
+    return text if agent == LEAD or text.startswith(f"{agent} ") else f"{agent}: {text}"
 
 
 def subagent_words(event: events.Recorded) -> str:

@@ -7,7 +7,7 @@ from typing import TextIO
 from teamcli.agent import events
 from teamcli.agent.events import Event
 from teamcli.plain import neutralise, one_line
-from teamcli.ui.plain_view import subagent_words
+from teamcli.ui.plain_view import named, subagent_words
 
 
 class Progress:
@@ -25,13 +25,14 @@ class Progress:
     def _line(self, event: Event) -> str | None:
         match event:
             case events.Notice():
-                return f"teamcli: {neutralise(event.text)}"
+                return f"teamcli: {neutralise(named(event.agent, event.text))}"
             case events.Recorded() if self._shows_subagents and (words := subagent_words(event)):
                 return neutralise(words)
             case events.LimitHit() | events.Compacted():
                 return f"teamcli: {event.agent}: {event.text}"
             case events.PermissionDenied():
-                return f"teamcli: refused {event.tool}: {one_line(event.title)} ({one_line(event.reason, 400)})"
+                refused = f"refused {event.tool}: {one_line(event.title)} ({one_line(event.reason, 400)})"
+                return f"teamcli: {named(event.agent, refused)}"
             case events.RetryScheduled():
                 return (
                     f"teamcli: {one_line(event.reason)}; trying again in {event.delay_seconds:.1f} s"

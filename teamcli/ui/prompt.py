@@ -13,7 +13,7 @@ from typing import Protocol
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.completion import Completer
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import (
@@ -110,6 +110,7 @@ class LivePrompt:
         self._host = host
         self._desk = desk
         self._look = look
+        self._completer = completer
         self._pastes = Pastes()
         self._question: Asked | None = None
         self._question_lines: list[Line] = []
@@ -120,6 +121,8 @@ class LivePrompt:
         self._deaf_until = 0.0
         """Until then Enter answers nothing: it was pressed for a question that has just gone."""
         self._ctrl_c_at = -LEAVE_WITHIN_SECONDS
+        self._keys_at_once = 0
+        """How many have come together, so far."""
         self._session: PromptSession[None] = PromptSession(
             message=self._message,
             bottom_toolbar=self._toolbar,
@@ -142,7 +145,9 @@ class LivePrompt:
             # Cells are not counted alike everywhere; what is asked must be seen whole.
             if isinstance(window.content, FormattedTextControl):
                 window.wrap_lines = to_filter(True)
+        app.renderer.cpr_not_supported_callback = None  # a warning across the prompt that helps nobody
         app.ttimeoutlen = ESCAPE_SECONDS
+        app.key_processor.before_key_press += lambda _: self._count_key()
         app.key_processor.after_key_press += lambda _: self._wait_for_chord()
         app.min_redraw_interval = REDRAW_SECONDS
         app.before_render += lambda _: self._take_turns()
@@ -349,13 +354,14 @@ class LivePrompt:
         table: tuple[tuple[tuple[str, ...], FilterOrBool, Callable[[KeyPressEvent], None]], ...] = (
             (("enter",), is_line, lambda event: self._on_enter()),
             (("escape", "enter"), is_line, lambda event: event.current_buffer.insert_text("\n")),
-            (("c-j",), is_line, lambda event: event.current_buffer.insert_text("\n")),
+            (("c-j",), is_line, lambda event: self._on_newline()),
             (("escape",), esc_is_free & ~has_completions, lambda event: self._escape()),
             (("escape",), esc_is_free & has_completions, lambda event: event.current_buffer.cancel_completion()),
             (("c-c",), is_line, lambda event: self._ctrl_c()),
             ((Keys.SIGINT,), True, lambda event: self._ctrl_c()),
             (("c-d",), is_line & buffer_is_empty, lambda event: self._host.leave()),
             (("up",), is_line & buffer_is_empty & ~is_asked, lambda event: self._up()),
+            (("tab",), is_line, lambda event: self._tab()),
             (("s-tab",), ~has_completions, lambda event: self._host.next_mode()),
             (("c-o",), True, lambda event: self._host.expand()),
             (("c-x", "c-e"), True, self._edit),
@@ -378,6 +384,23 @@ class LivePrompt:
         else:
             self._buffer.auto_up()
 
+    def _tab(self) -> None:
+        """Take the first offer, or the next one. Offers that are still looked for in another thread are not waited for:
+        a Tab right behind the text would be lost, and what is typed behind it would overtake it."""
+        state = self._buffer.complete_state
+        if state is not None and state.completions:
+            self._buffer.complete_next()
+        elif offers := self._offers(self._buffer.document):
+            self._buffer._set_completions(offers)
+            self._buffer.go_to_completion(0)
+
+    def _offers(self, document: Document) -> list[Completion]:
+        """All that would change something."""
+        if self._completer is None:
+            return []
+        found = self._completer.get_completions(document, CompleteEvent(completion_requested=True))
+        return [offer for offer in found if not document.text_before_cursor.endswith(offer.text)]
+
     def _wait_for_chord(self) -> None:
         """Esc alone interrupts, so it must not wait long for a key that may follow."""
         begun = self._app.key_processor.key_buffer
@@ -396,6 +419,26 @@ class LivePrompt:
 
     def _paste(self, text: str) -> None:
         self._buffer.insert_text(self._pastes.folded(text))
+
+    def _count_key(self) -> None:
+        """A program, and a terminal that was not ours yet, hand over a whole line at once, in one turn of the loop."""
+        if not self._keys_at_once and self._app.loop is not None:
+            self._app.loop.call_soon(self._forget_keys)
+        self._keys_at_once += 1
+
+    def _forget_keys(self) -> None:
+        self._keys_at_once = 0
+
+    def _on_newline(self) -> None:
+        """Ctrl-J, or the end of a line that a program wrote, or that was typed before the prompt stood here."""
+        queue = self._app.key_processor.input_queue
+        following = [press.key for press in queue if press.key != Keys.CPRResponse]  # that is the terminal's own
+        is_alone = self._keys_at_once == 1 and not following
+        ends_lines = not following or following[-1] == Keys.ControlJ
+        if not self._buffer.text or (ends_lines and not is_alone):
+            self._on_enter()
+        else:
+            self._buffer.insert_text("\n")
 
     def _on_enter(self) -> None:
         buffer = self._buffer

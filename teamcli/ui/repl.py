@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Protocol
 
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Job, Leave, Prompt, Shown
@@ -12,6 +13,14 @@ from teamcli.session import Session
 from teamcli.tools.mentions import mentioned_paths
 
 QUIT_WORDS = ("q", "exit", "quit")
+
+
+class OutputStream(Protocol):
+    """Of one command: several may run at once."""
+
+    def add(self, text: str) -> None: ...
+
+    def finish(self) -> None: ...
 
 
 class Repl(ABC):
@@ -33,8 +42,8 @@ class Repl(ABC):
         """Run what takes its time, and show what it returns."""
 
     @abstractmethod
-    def stream_output(self, text: str) -> None:
-        """Show a part of what a command of the user's own prints."""
+    def output_stream(self) -> OutputStream:
+        """What shows what a command of the user's own prints, part by part."""
 
     @abstractmethod
     def echo(self, line: str) -> None:
@@ -71,7 +80,15 @@ class Repl(ABC):
 
     def _shell(self, command: str) -> None:
         """`!command`: the user's own, so nothing is asked."""
-        self.run_job(lambda scope: self._session.run_shell(command, scope, self.stream_output))
+
+        def run(scope: CancelScope) -> Shown:
+            stream = self.output_stream()
+            try:
+                return self._session.run_shell(command, scope, stream.add)
+            finally:
+                stream.finish()
+
+        self.run_job(run)
 
     def _instruct(self, line: str) -> None:
         """`#line`: for the project's instructions."""
@@ -87,7 +104,7 @@ class Repl(ABC):
             return True
         if name.casefold() in (each.casefold() for each in names):
             self.echo(text)
-            self.show(self._session.team.say(name, words.strip()) if words.strip() else f"What should {name} hear?")
+            self.show(self._session.say(name, words.strip()) if words.strip() else f"What should {name} hear?")
             return True
         if not mentioned_paths(text, self._session.workspace):
             who = ", ".join(names) or "nobody yet"

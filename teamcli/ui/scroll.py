@@ -1,7 +1,7 @@
 """What scrolls by above the prompt: each event as finished lines, quiet by default. One thread calls this.
 
-Nothing that was written is ever repainted. What still grows (the end of an answer, the output of a running command) is
-the `tail`, which the prompt shows until it is finished.
+Nothing that was written is ever repainted. What is still `growing` (the end of an answer, the output of a running
+command) stands at the prompt until it is finished.
 """
 
 from __future__ import annotations
@@ -91,17 +91,16 @@ class Scroll:
         shown = _SHOWN.get(type(event))
         return shown(self, event) if shown else ""
 
-    def tail(self, lines: int) -> list[Line]:
-        """The last lines of what is not finished yet."""
+    def growing(self) -> Line:
+        """The end of what is not finished yet."""
         talk = self._talks.get(LEAD)
         text, colour = talk.splitter.tail if talk else "", PLAIN
         if not text.strip():
-            text, colour = next(reversed(list(self._output.values())), ""), DIM
-        end = visible([(text[-TAIL_CHARACTERS:].strip("\n"), colour)])
-        return wrap(end, self._look.width() - 1, keep_urls=False)[-lines:] if width_of(end) else []
+            text, colour = next(reversed(self._output.values()), ""), DIM
+        return [(text[-TAIL_CHARACTERS:].strip("\n"), colour)]
 
     def unfinished(self) -> str:
-        """What stood in the tail, for the last time."""
+        """What was still growing, for the last time."""
         return "".join(self._finish(agent) for agent in tuple(self._talks))
 
     # What is not an event
@@ -308,11 +307,18 @@ class Scroll:
         return self.prose("\n".join(self._look.paint(line) for line in lines), kind)
 
 
+def last_lines(growing: Line, width: int, lines: int) -> list[Line]:
+    end = visible(growing)
+    return wrap(end, width, keep_urls=False)[-lines:] if width_of(end) else []
+
+
 def _users_words(message: Message) -> str:
-    """What the user typed; mail and remarks of the program's own are framed."""
-    first = message.content[0] if message.content else {}
-    text = str(first.get("text", "")) if message.role == "user" else ""
-    return "" if text.startswith("<") else text
+    """What the user typed last; mail and remarks of the program's own are framed.
+
+    Lines that got no answer stand in one message.
+    """
+    texts = [str(block["text"]) for block in message.content if block.get("type") == "text"]
+    return next((text for text in reversed(texts) if not text.startswith("<")), "") if message.role == "user" else ""
 
 
 def _is_told_otherwise(event: events.ToolFinished) -> bool:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TypeVar, cast
 
@@ -23,6 +23,7 @@ EXIT_CODES = {
 }
 
 INSIST_SECONDS = 1.0
+THREAD_PATIENCE_SECONDS = 60.0
 LONGEST_LEAVING_SECONDS = 5.0
 
 
@@ -53,7 +54,8 @@ def signals_raise(*numbers: signal.Signals, insists: bool = False) -> Iterator[N
         once_more.clear()
         if not received:
             received.append(number)
-            threading.Thread(target=see_to_it, name="leaving", daemon=True).start()
+            with suppress(RuntimeError):  # a machine that is full starts no thread; we leave all the same
+                threading.Thread(target=see_to_it, name="leaving", daemon=True).start()
         raise SignalReceived(received[0])
 
     def see_to_it() -> None:
@@ -84,5 +86,17 @@ def in_thread(function: Callable[[], T], name: str) -> Future[T]:
         except BaseException as e:  # noqa: BLE001 - handed on: it surfaces in the thread that waits
             future.set_exception(e)
 
-    threading.Thread(target=run, name=name, daemon=True).start()
+    _start_patiently(lambda: threading.Thread(target=run, name=name, daemon=True).start())
     return future
+
+
+def _start_patiently(start: Callable[[], None]) -> None:
+    """A command may have used up all threads that the system has; it is being ended."""
+    deadline = time.monotonic() + THREAD_PATIENCE_SECONDS
+    while True:
+        try:
+            return start()
+        except RuntimeError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)

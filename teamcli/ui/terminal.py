@@ -42,8 +42,8 @@ from teamcli.ui.plain_prompt import AroundThePrompt, PlainPrompt
 from teamcli.ui.printer import AbovePrompt
 from teamcli.ui.prompt import LivePrompt
 from teamcli.ui.questions import Asked, ChoiceQuestion, Desk, PlanQuestion
-from teamcli.ui.repl import Repl
-from teamcli.ui.scroll import Scroll
+from teamcli.ui.repl import OutputStream, Repl
+from teamcli.ui.scroll import Scroll, last_lines
 from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
 from teamcli.ui.status import AgentState, Meter, StatusBoard, meter_line
 from teamcli.ui.tables import set_table
@@ -60,13 +60,43 @@ MODES = (Mode.DEFAULT, Mode.ACCEPT_EDITS, Mode.PLAN)
 """What Shift-Tab goes through; the mode that asks nothing must be named."""
 
 
+class ShellOutput:
+    """What one command of the user's own prints, shown line by line: another may run beside it."""
+
+    def __init__(self, show: Callable[[str], None], redraw: Callable[[], None]) -> None:
+        self._show = show
+        self._redraw = redraw
+        self.line = ""
+        """The one that is not finished."""
+        self.is_over = False
+
+    def add(self, text: str) -> None:
+        whole, _, self.line = (self.line + text).rpartition("\n")
+        if whole:
+            self._show(whole)
+        if len(self.line) > LONGEST_SHELL_LINE:
+            self._show_rest()
+        elif self.line:
+            self._redraw()
+
+    def finish(self) -> None:
+        self.is_over = True
+        self._show_rest()
+
+    def _show_rest(self) -> None:
+        rest, self.line = self.line, ""
+        if rest:
+            self._show(rest)
+
+
 class Terminal(Repl):
     """Connects the prompt, the painter and the session. Serves as the prompt's host."""
 
-    def __init__(self, session: Session, desk: Desk, out: TextIO) -> None:
+    def __init__(self, session: Session, desk: Desk, page: AbovePrompt | AroundThePrompt) -> None:
         super().__init__(session)
         members = session.team.roster.members()
         self._desk = desk
+        self._page = page
         self._look = Look.of(sys.__stdout__ or sys.stdout)
         self._board = StatusBoard(LEAD, map(_agent_state, members))
         self._scroll = Scroll(self._look, AgentColours([member.name for member in members]), "banner")
@@ -74,13 +104,13 @@ class Terminal(Repl):
         self._scroll.shows_subagents = session.preferences.shows_subagents
         self._typed: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._jobs: list[CancelScope] = []
-        self._shell_line = ""
-        """What a command of the user's own has printed of a line that is not finished."""
+        self._shell_outputs: list[ShellOutput] = []
+        """Of commands of the user's own, replaced as a whole."""
         self._wants_tip = not members
         self._hired = ""
         self._prompt = PlainPrompt(self, desk, self._look) if is_dumb() else self._live_prompt()
         self._notifier = Notifier(session.preferences.notify, self._prompt.ring)
-        self._painter = Painter(self._scroll, self._board, out, self._prompt.redraw)
+        self._painter = Painter(self._scroll, self._board, page, self._prompt.redraw)
         self._painter.before = self._note_event
         self._unread = 0
         self._context_share: float | None = None
@@ -105,7 +135,8 @@ class Terminal(Repl):
         try:
             self._prompt.run(on_ready=lambda: in_thread(self._session.warm_up, "warm-up"))
         finally:
-            self._finish_shell_line()
+            for output in self._shell_outputs:
+                output.finish()
             self._painter.paint(Scroll.unfinished)
             self._painter.stop()
 
@@ -165,24 +196,21 @@ class Terminal(Repl):
                 try:
                     ending = run(scope)
                 finally:
-                    self._finish_shell_line()
                     self._jobs.remove(scope)
                 if ending:
                     self.show(ending)
 
         threading.Thread(target=work, name="job", daemon=True).start()
 
-    def stream_output(self, text: str) -> None:
-        whole, _, self._shell_line = (self._shell_line + text).rpartition("\n")
-        if whole:
-            self._painter.paint(lambda scroll: scroll.output(whole))
-        if len(self._shell_line) > LONGEST_SHELL_LINE:
-            self._finish_shell_line()
+    def output_stream(self) -> OutputStream:
+        stream = ShellOutput(lambda text: self._painter.paint(lambda scroll: scroll.output(text)), self._prompt.redraw)
+        self._shell_outputs = [*(each for each in self._shell_outputs if not each.is_over), stream]
+        return stream
 
-    def _finish_shell_line(self) -> None:
-        if rest := self._shell_line:
-            self._shell_line = ""
-            self._painter.paint(lambda scroll: scroll.output(rest))
+    @property
+    def _shell_line(self) -> str:
+        """The newest that a command of the user's own has not finished."""
+        return next((each.line for each in reversed(self._shell_outputs) if each.line), "")
 
     def _say(self, text: str, colour: str = "") -> None:
         self._painter.paint(lambda scroll: scroll.note(text, colour))
@@ -234,7 +262,7 @@ class Terminal(Repl):
 
     def above(self) -> list[Line]:
         rows = max(1, min(TAIL_LINES, _rows() // 4))
-        tail = self._scroll.tail(rows)
+        tail = last_lines(self._page.growing, self._look.width() - 1, rows)
         if self._shell_line:
             tail.append([(self._shell_line, "")])
         return [visible(line) for line in [*tail, *queued_lines(self._session.lead.queued, self._look.width() - 1)]]
@@ -352,17 +380,16 @@ def _rows() -> int:
 
 
 @contextmanager
-def above_the_prompt() -> Iterator[TextIO]:
+def above_the_prompt() -> Iterator[AbovePrompt | AroundThePrompt]:
     """Whatever is printed inside the block, by whomever, appears above the prompt, in whole lines."""
     if is_dumb():
-        yield cast(TextIO, AroundThePrompt(sys.stdout))
+        yield AroundThePrompt(sys.stdout)
         return
     before = sys.stdout, sys.stderr
-    with AbovePrompt() as proxy:
-        out = cast(TextIO, proxy)
-        sys.stdout = sys.stderr = out
+    with AbovePrompt() as page:
+        sys.stdout = sys.stderr = cast(TextIO, page)
         try:
-            yield out
+            yield page
         finally:
             sys.stdout, sys.stderr = before
 
@@ -386,8 +413,8 @@ def run_terminal(session: Session, first_task: str, desk: Desk) -> int:
     print(banner(session, Look.of(sys.stdout)), end="", flush=True)
     with signals_raise(SIGTERM, SIGHUP, insists=True):
         try:
-            with above_the_prompt() as out:
-                Terminal(session, desk, out).run(first_task)
+            with above_the_prompt() as page:
+                Terminal(session, desk, page).run(first_task)
         except SignalReceived as e:
             return e.exit_code
     print(farewell(session, Look.of(sys.stdout)))

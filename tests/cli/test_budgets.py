@@ -118,12 +118,12 @@ class TestATeammate:
         assert "alice is paused: Its budget of $1.00 is used up" in run(program, third, "--continue").err
 
     def test_is_stopped_in_the_middle_of_a_command_when_its_time_is_up(self, program: Program) -> None:
-        program.settings(budgets={"teammate": {"seconds": 0.5}})
+        program.settings(budgets={"teammate": {"seconds": 3}})
         script = TeamScript(
             lead=[spawn("alice"), text("hired"), text("end")], alice=[tool("bash", command="sleep 600; echo late")]
         )
         ran = run(program, script)
-        assert "alice: Its budget of 0.5 s is used up" in ran.err and member(program)["paused"]
+        assert "alice: Its budget of 3 s is used up" in ran.err and member(program)["paused"]
         (result,) = program.lines(".team/transcripts/alice.jsonl")[-1]["content"]
         assert result["type"] == "tool_result" and "late" not in str(result["content"])
 

@@ -21,7 +21,7 @@ from tests.support.fake_api import (
 from tests.support.program import Program
 from tests.support.running import Running
 from tests.support.screen import Screen
-from tests.support.team_script import TeamScript
+from tests.support.team_script import After, TeamScript
 
 BYPASS = ("--permission-mode", "bypassPermissions")
 STORY = "once upon a time " * 200
@@ -153,7 +153,9 @@ class TestByHand:
 
     def test_not_while_the_lead_works(self, program: Program) -> None:
         hire = tool("spawn_teammate", name="bob", role="reviewer", prompt="x")
-        script = TeamScript(lead=[hire, text("hired"), answer(text("never"), stall_after(2))], bob=[text("done")])
+        script = TeamScript(
+            lead=[hire, text("hired"), answer(text("never"), stall_after(2))], bob=[After(2, text("done"))]
+        )
         with FakeAPI(script) as api:
             program.url = api.url
             with Running(program) as repl:
@@ -263,8 +265,17 @@ def test_a_teammate_still_knows_who_it_is(small: Program) -> None:
 
 def test_mail_that_was_read_stays_read_and_open_requests_are_told(small: Program) -> None:
     hire = tool("spawn_teammate", name="alice", role="coder", prompt="plan it", plan=True)
+
+    def lead(request: dict[str, Any], n: int) -> Any:
+        """What it says to alice's plan and to her result; both may come at once."""
+        words = said_by_user(request)
+        if n == 0:
+            return hire
+        said = {"and?": "hm", "on": "fresh"}
+        return text("SO FAR") if is_for_a_summary(request) else text(said.get(words.split("\n")[0], f"a plan {STORY}"))
+
     script = TeamScript(
-        lead=[hire, text("hired"), text(f"a plan {STORY}"), text("hm"), text("SO FAR"), text("fresh")],
+        lead=lead,
         alice=[tool("submit_plan", plan="step by step"), text("I wait")],
     )
     with FakeAPI(script) as api:

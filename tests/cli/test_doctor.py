@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+
+import pytest
+
 from tests.support.fake_api import FakeAPI, text
 from tests.support.program import Program
 
@@ -32,3 +36,12 @@ def test_an_unreachable_endpoint_and_broken_settings_are_said(program: Program) 
     (program.home / ".teamcli/settings.json").write_text("{")
     ran = program.run("doctor")
     assert ran.code == 1 and "BAD  settings" in ran.out
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes anywhere")
+def test_a_directory_in_which_nothing_can_be_made_is_said_before_the_start_fails(program: Program) -> None:
+    program.directory.chmod(0o555)
+    ran = program.run("doctor")
+    assert ran.code == 1 and "BAD  .team" in ran.out and "--no-team" in ran.out
+    assert program.run("-p", "list", "--offline").code == 2
+    assert program.run("-p", "run true", "--offline", "--no-team", "--allowedTools", "bash").code == 0

@@ -12,7 +12,7 @@ from teamcli.settings import HOOK_EVENTS
 from tests.support.answers import answer, result_text, said_by_user, tool_results
 from tests.support.fake_api import FakeAPI, text, tool
 from tests.support.program import ROOT, Program
-from tests.support.team_script import TeamScript
+from tests.support.team_script import After, TeamScript
 
 BYPASS = ("--permission-mode", "bypassPermissions")
 DOCUMENTED = (ROOT / "docs/hooks.md").read_text(encoding="utf-8")
@@ -178,6 +178,28 @@ def test_a_line_of_the_users_may_be_blocked_or_gets_more_to_say(program: Program
     assert '"source": "startup"' in said and "be brief" in said
 
 
+def test_what_is_piped_in_and_a_word_to_a_teammate_pass_it_as_well(program: Program) -> None:
+    guard = "tee -a told | grep -q password && { echo no secrets please >&2; exit 2; }; echo today is Friday"
+    program.settings(hooks={"UserPromptSubmit": [hook(f"{guard}; echo >> told")]})
+    with FakeAPI([text("ok")]) as api:
+        program.url = api.url
+        ran = program.run("-p", "review this", stdin="the password is x\n")
+        assert ran.code == 1 and "no secrets please" in ran.err and not api.requests
+        assert program.run("-p", "review this", stdin="a diff\n").code == 0
+    (program.directory / "told").unlink()
+    script = TeamScript(
+        lead=[tool("spawn_teammate", name="alice", role="coder", prompt="go"), text("hired"), text("noted")],
+        alice=[text("ready"), text("heard")],
+    )
+    with FakeAPI(script) as api:
+        program.url = api.url
+        ran = program.run(stdin="go\n/wait\n@alice my password\n/send alice my password\n@alice hello\n")
+    assert ran.out.count("a hook has blocked this line: no secrets please") == 2
+    heard = said_by_user(script.requests["alice"][-1])
+    assert "hello" in heard and "today is Friday" in heard and "password" not in heard
+    assert '"agent": "alice"' in (program.directory / "told").read_text()
+
+
 class TestStop:
     def test_sends_the_agent_back_to_work_until_it_is_content(self, program: Program) -> None:
         program.settings(hooks={"Stop": [hook("test -e done.txt || { echo done.txt is missing >&2; exit 2; }")]})
@@ -202,7 +224,7 @@ def test_a_teammate_about_to_rest_is_sent_back_and_the_lead_hears_only_its_last_
     program.settings(hooks={"TeammateIdle": [hook(wants_more)], "PreToolUse": [hook("cat >> calls")]})
     script = TeamScript(
         lead=[tool("spawn_teammate", name="alice", role="coder", prompt="go"), text("waiting"), text("fine")],
-        alice=[text("written"), tool("bash", command="true"), text("tested")],
+        alice=[text("written"), tool("bash", command="true"), After(2, text("tested"))],
     )
     with FakeAPI(script) as api:
         program.url = api.url

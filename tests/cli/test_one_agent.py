@@ -51,6 +51,12 @@ class TestStopReasons:
         assert (ran.code, results(requests[1])[0]) == (0, "whole")
         assert "cut off" in results(requests[1])[1] and tool_results(requests[1])[1]["is_error"]
 
+    def test_the_last_call_of_a_cut_answer_is_not_run_although_it_reads_well(self, program: Program) -> None:
+        cut = answer(tool("write_file", path="half.txt", content="half of it"), stop_reason="max_tokens")
+        ran, requests = run(program, [cut, text("done")])
+        assert ran.code == 0 and "cut off" in results(requests[1])[0] and tool_results(requests[1])[0]["is_error"]
+        assert not (program.directory / "half.txt").exists()
+
     def test_an_answer_that_is_cut_for_ever_ends(self, program: Program) -> None:
         ran, requests = run(program, lambda request, n: answer(text("more "), stop_reason="max_tokens"))
         assert ran.code == 0 and len(requests) == 11 and "still cut off" in ran.err

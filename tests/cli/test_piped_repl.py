@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 import subprocess
 
-from tests.support.fake_api import FakeAPI, answer, stall_after, text, tool
+from tests.support.fake_api import FakeAPI, answer, stall_after, text, tool, tool_results
 from tests.support.program import Program
+from tests.support.team_script import After, TeamScript
 
 BYPASS = ("--permission-mode", "bypassPermissions")
 
@@ -32,6 +33,17 @@ def test_quit_words_leave_at_once(program: Program) -> None:
             program.url = api.url
             ran = program.run(stdin=f"{word}\nnever reached\n")
         assert (ran.code, ran.err) == (0, "")
+
+
+def test_at_the_end_of_input_nobody_waits_for_a_message_that_cannot_come(program: Program) -> None:
+    hire = tool("spawn_teammate", name="alice", role="coder", prompt="wait")
+    wait = tool("wait_for_message", timeout_seconds=600)
+    script = TeamScript(lead=[hire, text("hired"), text("end")], alice=[wait, After(2, text("alone"))])
+    with FakeAPI(script) as api:
+        program.url = api.url
+        ran = program.run(stdin="go\n")
+    assert ran.code == 0 and "end" in ran.out
+    assert "nobody is left" in str(tool_results(script.requests["alice"][1])[0]["content"])
 
 
 def test_it_says_what_it_runs_on(program: Program) -> None:

@@ -11,7 +11,7 @@ from teamcli.timeline import timeline_table
 from tests.support.fake_api import FakeAPI, answer, stall_after, text, tool
 from tests.support.program import Program
 from tests.support.running import Running
-from tests.support.team_script import TeamScript
+from tests.support.team_script import After, TeamScript
 
 BYPASS = ("--permission-mode", "bypassPermissions")
 
@@ -102,7 +102,9 @@ class TestSessions:
 
     def test_not_while_the_lead_works(self, program: Program) -> None:
         hire = tool("spawn_teammate", name="bob", role="reviewer", prompt="x")
-        script = TeamScript(lead=[hire, text("hired"), answer(text("never"), stall_after(2))], bob=[text("done")])
+        script = TeamScript(
+            lead=[hire, text("hired"), answer(text("never"), stall_after(2))], bob=[After(2, text("done"))]
+        )
         with FakeAPI(script) as api:
             program.url = api.url
             with Running(program) as repl:
@@ -117,7 +119,7 @@ class TestSessions:
 class TestCost:
     def test_is_told_agent_by_agent(self, program: Program) -> None:
         hire = tool("spawn_teammate", name="bob", role="reviewer", prompt="x", model="claude-haiku-4-5")
-        script = TeamScript(lead=[hire, text("hired"), text("seen")], bob=[text("done")])
+        script = TeamScript(lead=[hire, text("hired"), text("seen")], bob=[After(2, text("done"))])
         with FakeAPI(script) as api:
             program.url = api.url
             out = program.run(stdin="go\n/wait\n/cost\n").out

@@ -11,11 +11,21 @@ from typing import Any
 
 import pytest
 
-from tests.support.fake_api import FakeAPI, answer, said_by_user, stall_after, status, text, tool, tool_results
+from tests.support.fake_api import (
+    FakeAPI,
+    answer,
+    said_by_user,
+    stall_after,
+    stall_before_headers,
+    status,
+    text,
+    tool,
+    tool_results,
+)
 from tests.support.program import Program, Ran
 from tests.support.running import Running
 from tests.support.screen import Screen
-from tests.support.team_script import TeamScript
+from tests.support.team_script import After, TeamScript
 from tests.support.waiting import wait_until
 
 BYPASS = ("--permission-mode", "bypassPermissions")
@@ -179,7 +189,10 @@ class TestForeground:
                 screen.wait_for("Interrupted")
                 screen.type("go on\r")
                 screen.wait_for("again")
-                assert "sa-1" not in screen.text.splitlines()[-2]
+                screen.wait_for("○ lead")
+                screen.wait_for("bypassPermissions")  # below the line of the agents
+                (agents,) = [line for line in screen.text.splitlines() if line.startswith("○ lead")]
+                assert "sa-1" not in agents
                 screen.type("q\r")
                 assert screen.wait_for_end() == 0
         (result,) = tool_results({"messages": script.requests["lead"][1]["messages"][2:3]})
@@ -249,7 +262,7 @@ class TestBackground:
     def test_it_returns_an_id_at_once_and_tells_its_parent_once(self, program: Program) -> None:
         script = TeamScript(
             lead=[aside(description="look"), tool("bash", command="touch go"), text("waiting"), text("end")],
-            **{"sa-1": [tool("bash", command=UNTIL_GO), text("seen")]},
+            **{"sa-1": [tool("bash", command=UNTIL_GO), After(3, text("seen"))]},
         )
         ran = run(program, script)
         assert ran.out == "end\n" and results(script.requests["lead"][1])[0].startswith("Started sa-1")
@@ -282,8 +295,10 @@ class TestBackground:
 
     def test_status_and_stop(self, program: Program) -> None:
         def both_run(request: dict[str, Any]) -> Any:
-            wait_until(lambda: script.requests["sa-1"] and script.requests["sa-2"])
+            wait_until(lambda: len(script.requests["sa-1"]) == len(script.requests["sa-2"]) == 2)
             return tool("agent_status")
+
+        works = [answer(text("half of it"), tool("bash", command="true")), stall_before_headers()]
 
         script = TeamScript(
             lead=[
@@ -296,15 +311,12 @@ class TestBackground:
                 tool("agent_status", id="ghost"),
                 text("end"),
             ],
-            **{
-                "sa-1": [answer(text("half of it"), stall_after(4))],
-                "sa-2": [answer(text("half of it"), stall_after(4))],
-            },
+            **{"sa-1": works, "sa-2": works},
         )
         run(program, script)
         lead = script.requests["lead"]
         assert results(lead[1]) == ["(none)"]
-        assert "sa-1 (" in results(lead[3])[0] and ": running for 0 s" in results(lead[3])[0]
+        assert re.search(r"sa-1 \(first\): running for \d+ s", results(lead[3])[0])
         assert results(lead[4]) == ["sa-1: cancelled\nsa-9: unknown"]
         assert results(lead[5]) == ["sa-1: had ended before (cancelled)\nsa-2: cancelled"]
         assert "cancelled" in results(lead[6])[0] and "half" in results(lead[6])[0]

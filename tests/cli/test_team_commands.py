@@ -91,6 +91,8 @@ class TestLooking:
     def test_takes_another_directory(self, team: Program) -> None:
         elsewhere = Program(team.home, team.home)
         assert "alice" in elsewhere.run("team", "--cwd", str(team.directory)).out
+        assert "alice" in elsewhere.run("--cwd", str(team.directory), "team", "--json").json["members"][1]["name"]
+        assert "alice" in elsewhere.run(f"--cwd={team.directory}", "team").out
         assert elsewhere.run("inbox", "--cwd", "missing").code == 2
 
     @pytest.mark.parametrize("name", ["team", "inbox", "send", "log", "demo"])
@@ -334,11 +336,11 @@ class TestFollowing:
 
     def test_only_of_one_agent_who_may_still_come(self, program: Program) -> None:
         with Follow(program, "--agent", "bob", "--json") as follow:
+            wait_until(lambda: "waiting for it to come" in follow.err)
             program.run(*BYPASS, stdin="spawn bob as reviewer: read a.txt\n")
             follow.wait_for('"status": "idle"')
             assert follow.end(signal.SIGTERM) == 143
         assert {json.loads(line)["agent"] for line in follow.out.splitlines()} == {"bob"}
-        assert "waiting for it to come" in follow.err
 
     def test_goes_on_over_rotation_truncation_and_torn_lines(self, team: Program) -> None:
         events = team.directory / ".team/events.jsonl"

@@ -12,7 +12,7 @@ from tests.support.fake_api import FakeAPI, answer, said_by_user, stall_after, t
 from tests.support.program import Program
 from tests.support.running import Running
 from tests.support.screen import Screen
-from tests.support.team_script import TeamScript
+from tests.support.team_script import After, TeamScript
 from tests.support.waiting import wait_until
 
 BYPASS = ("--permission-mode", "bypassPermissions")
@@ -56,7 +56,8 @@ def row(repl: Running, name: str) -> list[str]:
 class TestTeam:
     def test_shows_everybody_the_lead_on_top(self, repl: Running) -> None:
         repl.type("/team")
-        repl.wait_for("\nalice ")
+        repl.type("!echo that was it")
+        repl.wait_for("\nthat was it\n")
         table = repl.out[repl.out.index("NAME ") :].splitlines()
         assert table[0].split() == ["NAME", "ROLE", "STATUS", "SINCE", "UNREAD", "CALLS", "COST"]
         assert [line.split()[0] for line in table[1:4]] == ["lead", "bob", "alice"]
@@ -80,7 +81,7 @@ class TestMail:
     def test_looking_consumes_nothing(self, program: Program) -> None:
         script = TeamScript(
             lead=[tool("spawn_teammate", name="bob", role="reviewer", prompt="x"), text("hired"), text("ok")],
-            bob=[text("first"), text("second")],
+            bob=[After(2, text("first")), text("second")],
         )
         with FakeAPI(script) as api:
             program.url = api.url
@@ -126,7 +127,7 @@ class TestStopping:
     def test_a_lead_that_mail_has_woken_can_be_stopped(self, program: Program) -> None:
         hire = tool("spawn_teammate", name="bob", role="reviewer", prompt="x")
         script = TeamScript(
-            lead=[hire, text("hired"), answer(text("never ending"), stall_after(2))], bob=[text("done")]
+            lead=[hire, text("hired"), answer(text("never ending"), stall_after(2))], bob=[After(2, text("done"))]
         )
         with FakeAPI(script) as api:
             program.url = api.url
@@ -156,6 +157,9 @@ class TestStopping:
         repl.wait_for("2 messages for bob, 2 unread")
         assert member(program, "bob")["paused"]
         repl.type("/resume bob")
+        repl.wait_for("'bob' goes on")
+        repl.type("/resume carol")
+        repl.wait_for("'carol' is idle, neither paused nor interrupted")
         wait_until(lambda: (program.directory / "more.txt").exists())
         wait_until(lambda: (program.directory / "done.txt").exists())
         assert member(program, "alice")["paused"]

@@ -74,7 +74,7 @@ from tests.support.fake_api import (
     unknown_event,
 )
 
-SOON_SECONDS = 3.0
+SOON_SECONDS = 15.0
 """Far more than the 100 ms that a cancel may take, far less than any time-out: a busy machine must not fail a test."""
 
 

@@ -115,7 +115,7 @@ class TestTeam:
                 screen.type("go\r")
                 screen.wait_for("alice wants to use bash")
                 screen.type("/team\r")
-                screen.wait_for("waiting for permission: bash")
+                screen.wait_for("waiting for permission: bash: $ zap a")
                 assert re.search(r"\d+ s waiting for permission: bash: .*zap a", screen.text)
                 outside = program.run("team")
                 assert re.search(r"alice .* \d+ s waiting for permission: bash: ", outside.out)

@@ -11,6 +11,7 @@ import os
 import re
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -424,6 +425,80 @@ def test_processes_that_multiply_are_all_gone_afterwards(tmp_path: Path) -> None
         wait_until(lambda: not processes_with(f"MARK={mark}"))
     finally:
         shell.host.close()
+
+
+MULTIPLIES = """
+import os, time
+for _ in range(2500):
+    if not os.fork():
+        {in_child}
+        time.sleep(300)
+time.sleep(300)
+"""
+
+
+@needs_proc
+@pytest.mark.parametrize(
+    ("sandbox", "in_child"),
+    [("off", "pass"), ("auto", "os.setsid()")],
+    ids=["in one group", "each in its own session"],
+)
+def test_processes_that_are_too_many_are_ended_and_the_work_goes_on(
+    program: Program, sandbox: str, in_child: str
+) -> None:
+    mark = f"{time.time_ns()}"
+    (program.directory / "many.py").write_text(MULTIPLIES.format(in_child=in_child))
+    program.settings(sandbox=sandbox)
+    ran = program.run("-p", f"run MARK={mark} python3 many.py then run echo alive", "--offline", *BYPASS)
+    if "BlockingIOError" in ran.out:
+        pytest.skip("the system grants fewer processes than would be too many")
+    assert "ended, because it had more than 2,000 processes at once" in ran.out
+    assert ran.code == 0 and "alive" in ran.out
+    wait_until(lambda: not processes_with(f"MARK={mark}"))
+
+
+@needs_proc
+def test_a_command_that_takes_all_memory_goes_before_teamcli(program: Program) -> None:
+    """The system chooses by this number; to let it choose would need a machine without memory."""
+    own = int(Path("/proc/self/oom_score_adj").read_text())
+    ran = program.run("-p", "run cat /proc/self/oom_score_adj", "--offline", *BYPASS)
+    assert str(min(1000, own + 500)) in ran.out.split()
+
+
+OUT_OF_THREADS = """
+import resource, sys, threading, time
+from pathlib import Path
+from teamcli.ui.signals import in_thread
+from tests.tools.shell import Shell
+
+def grant(megabytes):
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + megabytes * 2**20, resource.RLIM_INFINITY))
+
+def relent():
+    may_relent.wait()
+    grant(1000)
+
+may_relent = threading.Event()
+threading.Thread(target=relent, daemon=True).start()
+running = Shell(Path(sys.argv[1])).host.start("sleep 300", Path(sys.argv[1]))
+grant(4)  # a thread needs 8 for its stack
+try:
+    threading.Thread(target=print).start()
+except RuntimeError:
+    print("there are no more threads")
+print("timed out", running.follow(lambda text: None, lambda text: None, timeout_seconds=0.1).timed_out)
+may_relent.set()
+print("began", in_thread(lambda: "late", "late").result())
+"""
+
+
+@needs_proc
+def test_where_a_command_has_used_up_all_threads_it_is_ended_and_others_wait_for_one(tmp_path: Path) -> None:
+    """Without memory for its stack no thread begins either, and that harms nobody else on this machine."""
+    script = [sys.executable, "-c", OUT_OF_THREADS, str(tmp_path)]
+    ran = subprocess.run(script, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60)
+    assert ran.stdout.splitlines() == ["there are no more threads", "timed out True", "began late"], ran.stderr
 
 
 def processes_with(variable: str) -> list[str]:

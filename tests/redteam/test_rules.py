@@ -200,6 +200,9 @@ def test_through_the_whole_program_in_disguise(program: Program) -> None:
     assert marks(program) == []
 
 
+EDITS = ("--offline", "--permission-mode", "acceptEdits")
+
+
 class TestSettings:
     """Rules come from several files and flags. They add up, and a deny rule wins wherever it stands."""
 
@@ -250,6 +253,18 @@ class TestSettings:
         self.write(program, "user", ask=["bash(zap:*)"])
         ran, said = attempt(program, ["zap"], "--allowedTools", "bash")
         assert ran.code == 4 and "asks before each such call" in said[0] and marks(program) == []
+
+    def test_rules_make_accept_edits_ask_about_files_that_run_things(self, program: Program) -> None:
+        """The rules that the documentation gives, word by word."""
+        page = (Path(__file__).parents[2] / "docs/permissions.md").read_text()
+        rules = json.loads(page.partition("## Files that run things")[2].partition("```json")[2].partition("```")[0])
+        running = (".claude/settings.json", ".claude/agents/x.md", ".mcp.json", ".vscode/tasks.json", ".envrc")
+        self.write(program, "user", **rules["permissions"])
+        ran = program.run("-p", " then ".join(f"write {path}: x" for path in (*running, "sub/.envrc", "a.txt")), *EDITS)
+        assert ran.code == 4 and (program.directory / "a.txt").exists()
+        assert not any((program.directory / path).exists() for path in (*running, "sub"))
+        ran = program.run("-p", "write .bashrc: x", *EDITS, "--cwd", str(program.home))
+        assert ran.code == 4 and not (program.home / ".bashrc").exists()
 
 
 @pytest.mark.parametrize(

@@ -248,8 +248,9 @@ def test_the_question_of_trust_cannot_be_reworded(program: Program) -> None:
     (odd / ".team/settings.json").write_text(json.dumps({"hooks": {"SessionStart": [hook]}}))
     program.directory = odd
     with Screen(program, columns=200) as screen:
+        screen.wait_for("touch pwned")
         screen.wait_for("[y/N]")
-        assert "touch pwned" in screen.text and "\x1b[1A\x1b[2K" not in screen.raw
+        assert "\x1b[1A\x1b[2K" not in screen.raw
         assert "\n  - nothing at all" not in screen.text
         screen.type("\r")
         screen.wait_for("team >>")

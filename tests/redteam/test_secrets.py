@@ -12,6 +12,7 @@ import logging
 import os
 import stat
 import subprocess
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -87,7 +88,7 @@ ATTACKS: dict[str, Attack] = {
     "the output is cut just before the key's end": shell(
         f"head -c {PADDING - 24} /dev/zero | tr '\\0' x; cat plain.txt; head -c 40000 /dev/zero | tr '\\0' y"
     ),
-    "the command runs out of time after it": shell("cat plain.txt; sleep 30", timeout_seconds=1),
+    "the command runs out of time after it": shell("cat plain.txt; sleep 30", timeout_seconds=3),
     "the command fails after it": shell("cat plain.txt; exit 3"),
     "base64 of the file": shell("base64 -w0 plain.txt"),
     "base64 broken over lines": shell("base64 -w20 plain.txt"),
@@ -449,8 +450,10 @@ def test_what_others_may_write_vouches_for_nothing(program: Program) -> None:
 
 @needs_proc
 def test_no_process_is_started_with_the_key_in_its_arguments(program: Program) -> None:
-    look = "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; done 2>/dev/null | grep -c 'R3[d]\"Team'; true"
+    own = uuid.uuid4().hex  # all processes of the machine are looked at, also those of other tests
+    pattern = f"{own[:9]}[{own[9]}]{own[10:]}"  # which does not find itself
+    look = f"for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; done 2>/dev/null | grep -c '{pattern}'; true"
     with FakeAPI([tool("bash", command=look), text("x")]) as api:
-        program.url, program.key = api.url, KEY
+        program.url, program.key = api.url, f"sk-ant-api03-{own}"
         program.run("-p", "x", *BYPASS)
     assert result_text(tool_results(api.requests[1])[0]) == "0"

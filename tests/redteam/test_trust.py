@@ -148,8 +148,8 @@ def test_the_repl_asks_about_a_changed_hook_and_enter_means_no(program: Program)
     program.run("-p", "run true", *BYPASS)
     write(program.directory, ".team/settings.json", hooks("touch pwned"))
     with Screen(program) as screen:
+        screen.wait_for("`touch pwned`")
         screen.wait_for("Trust it?")
-        assert "`touch pwned`" in screen.text
         screen.type("\r")
         screen.wait_for("team >>")
         screen.type("q\r")

@@ -22,6 +22,7 @@ from teamcli.subagents.slots import Slots
 from teamcli.subagents.snapshot import AgentEvent, EventKind, Snapshot, State
 from teamcli.subagents.subagent import Ending, SubAgent
 from teamcli.subagents.updates import PAUSE_SECONDS
+from teamcli.team.message import Message
 from teamcli.tools.toolbox import Errand
 from tests.subagents.workshop import Together, Workshop, call, hang, said
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
@@ -116,6 +117,24 @@ class TestEndings:
         assert not sub.finish(Ending(State.COMPLETED, "whole"))
         assert (sub.snapshot().state, sub.snapshot().result) == (State.CANCELLED, "half")
 
+    def test_a_parent_that_has_read_of_it_is_told_no_other_state(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def ask() -> None:
+            told.append(workshop.manager.status("lead", "sa-1", 0, CancelScope()))
+
+        def post(message: Message, once: bool = False) -> None:
+            asking.start()
+            asking.join(0.2)  # time to be told that it runs
+
+        told: list[str] = []
+        asking = threading.Thread(target=ask)
+        workshop = Workshop(tmp_path)
+        monkeypatch.setattr(workshop.manager, "_post", post)
+        workshop.manager.wait(workshop.start(), DEADLINE_SECONDS)
+        asking.join(DEADLINE_SECONDS)
+        assert "completed" in told[0]
+
     def test_a_bug_makes_it_fail_and_releases_who_waits(self, tmp_path: Path, caplog: Any) -> None:
         def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
             raise KeyError("oops")
@@ -128,11 +147,11 @@ class TestEndings:
             workshop.run()
 
     def test_the_time_out_counts_from_its_beginning(self, tmp_path: Path) -> None:
-        workshop = Workshop(tmp_path, hang, Limits(timeout_seconds=0.05))
+        workshop = Workshop(tmp_path, hang, Limits(timeout_seconds=1.5))
         snapshot = workshop.manager.wait(workshop.start(), DEADLINE_SECONDS)
         assert (snapshot.state, snapshot.error, snapshot.result) == (
             State.FAILED,
-            "timed out after 0.05 s",
+            "timed out after 1.5 s",
             "half of it",
         )
 

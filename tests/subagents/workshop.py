@@ -67,7 +67,7 @@ class Poke:
         self._act = act
 
     def prepare(self, raw: object) -> PreparedCall:
-        def run(cancel: CancelScope, progress: Any, call_id: str = "") -> ToolOutput:
+        def run(cancel: CancelScope, progress: Any, call_id: str = "", key: str = "") -> ToolOutput:
             return ToolOutput(str(self._act()))
 
         return PreparedCall(Display("poke"), Harmless(), run)

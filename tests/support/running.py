@@ -46,12 +46,15 @@ class Running:
         self.process.stdin.flush()
 
     def wait_for(self, text: str, times: int = 1) -> None:
-        wait_until(lambda: self.out.count(text) >= times or self.process.poll() is not None)
+        wait_until(lambda: self.out.count(text) >= times or not self._reader.is_alive())
         assert self.out.count(text) >= times, self.out
 
     def leave(self) -> int:
+        """Returns the exit code, once all that it has printed is in `out`."""
         self.type("q")
-        return self.process.wait(PATIENCE_SECONDS)
+        code = self.process.wait(PATIENCE_SECONDS)
+        self._reader.join(PATIENCE_SECONDS)
+        return code
 
     def _read(self) -> None:
         assert self.process.stdout

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from signal import SIGKILL
 from types import TracebackType
 
 import pexpect
@@ -12,6 +14,7 @@ from tests.support.program import Program
 
 DEADLINE_SECONDS = 30.0
 WHERE_IS_THE_CURSOR = "\x1b[6n"
+BEGIN_FRAME, END_FRAME = "\x1b[?2026h", "\x1b[?2026l"
 
 
 class Screen:
@@ -33,6 +36,7 @@ class Screen:
             echo=False,
         )
         self.process.delaybeforesend = None
+        self._held_back = ""
         self.raw = ""
         """All that the program has written."""
 
@@ -42,7 +46,10 @@ class Screen:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.process.close(force=True)
+        if self.process.isalive():
+            self.process.kill(SIGKILL)
+            self.process.wait()
+        self.process.close()
 
     def type(self, keys: str) -> None:
         self.process.send(keys)
@@ -58,10 +65,17 @@ class Screen:
 
     def wait_for(self, text: str, times: int = 1) -> None:
         """Read on until `text` stands on the screen (so often)."""
+        self._wait_until(lambda: self.text.count(text) >= times, f"{text!r} ({times} times)")
+
+    def wait_for_all(self, *texts: str) -> None:
+        """Read on until all of `texts` stand on the screen at the same time."""
+        self._wait_until(lambda: all(text in self.text for text in texts), " and ".join(map(repr, texts)))
+
+    def _wait_until(self, is_so: Callable[[], bool], what: str) -> None:
         end = time.monotonic() + DEADLINE_SECONDS
-        while self.text.count(text) < times:
-            assert time.monotonic() < end, f"{text!r} did not appear {times} times:\n{self.text}"
-            assert self._read() or self.text.count(text) >= times, f"the program ended without {text!r}:\n{self.text}"
+        while not is_so():
+            assert time.monotonic() < end, f"{what} did not appear:\n{self.text}"
+            assert self._read() or is_so(), f"the program ended without {what}:\n{self.text}"
 
     def wait_for_end(self) -> int:
         """Read to the end and return the exit code, negative for a signal."""
@@ -80,9 +94,17 @@ class Screen:
         except pexpect.TIMEOUT:
             return True
         except pexpect.EOF:
+            self._feed(self._held_back)
             return False
         self.raw += data
+        # As in a terminal that knows frames, what comes in one is seen when it is whole.
+        shown, begin, rest = (self._held_back + data).rpartition(BEGIN_FRAME)
+        is_whole = not begin or END_FRAME in rest
+        self._held_back = "" if is_whole else begin + rest
+        self._feed(shown + begin + rest if is_whole else shown)
+        return True
+
+    def _feed(self, data: str) -> None:
         self._stream.feed(data)
         for _ in range(data.count(WHERE_IS_THE_CURSOR)):  # a real terminal answers
             self.process.send(f"\x1b[{self._screen.cursor.y + 1};{self._screen.cursor.x + 1}R")
-        return True

@@ -10,7 +10,7 @@ import pytest
 from tests.support.fake_api import FakeAPI, answer, said_by_user, status, text, tool, tool_results
 from tests.support.program import Program
 from tests.support.running import Running
-from tests.support.team_script import TeamScript
+from tests.support.team_script import After, TeamScript
 from tests.support.waiting import wait_until
 from tests.team.test_team import BYPASS, inbox, members, run, spawn, told
 
@@ -46,7 +46,7 @@ def test_r10_no_argument_of_a_message_says_who_sends_it_or_what_kind_it_is(progr
     ]
     script = TeamScript(
         lead=[spawn("bob"), text("hired"), spawn("alice"), text("hired"), *[text("seen")] * 4],
-        bob=lambda request, n: text("heard"),
+        bob=[After(2, text("heard")), *[text("heard")] * 4],
         alice=[answer(*forged), text("done")],
     )
     run(program, script)
@@ -149,7 +149,7 @@ def test_r40_no_agent_changes_the_teams_own_files(program: Program) -> None:
 def test_s10a_an_idle_teammate_is_shut_down_in_the_result_of_the_request(program: Program) -> None:
     script = TeamScript(
         lead=[spawn("alice"), text("hired"), tool("shutdown_request", teammate="alice"), text("end")],
-        alice=[text("done")],
+        alice=[After(2, text("done"))],
     )
     run(program, script)
     assert "is shut down now" in str(tool_results(script.requests["lead"][3])[0]["content"])
@@ -169,7 +169,7 @@ def test_s10c_only_the_one_who_was_asked_answers_a_shutdown_request(program: Pro
             *[text("seen")] * 3,
         ],
         bob=[
-            text("ready"),
+            After(2, text("ready")),
             lambda request: tool("shutdown_response", request_id=open_request(program), approve=True),
             tool("bash", command="touch go"),
             text("it was not mine"),
@@ -199,7 +199,7 @@ def test_s10d_a_plan_is_answered_once(program: Program, verdict: bool) -> None:
             text("waiting"),
             text("end"),
         ],
-        alice=[tool("submit_plan", plan="the plan"), text("submitted"), text("I see")],
+        alice=[After(2, tool("submit_plan", plan="the plan")), text("submitted"), text("I see")],
     )
     run(program, script)
     second = tool_results(script.requests["lead"][4])[0]

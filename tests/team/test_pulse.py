@@ -92,6 +92,10 @@ def test_a_stuck_teammate_is_shown_everywhere_until_it_goes_on(program: Program)
         program.url = api.url
         with Running(program, *BYPASS) as repl:
             repl.type("go")
+            wait_until(
+                lambda: (program.directory / "on").exists()
+            )  # before that, a slow model may be what she waits for
+            wait_until(lambda: members(program)["alice"]["stuck_since"] > 0)
             repl.wait_for("/stop alice would end it")
             repl.type("/team")
             repl.wait_for("stuck: no progress for")

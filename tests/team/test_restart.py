@@ -13,7 +13,7 @@ import pytest
 from tests.support.fake_api import FakeAPI, answer, said_by_user, text, tool, tool_results
 from tests.support.prepared import Prepared
 from tests.support.program import Program
-from tests.support.team_script import TeamScript, agent_of
+from tests.support.team_script import After, TeamScript, agent_of
 from tests.support.waiting import wait_until
 from tests.team.test_team import BYPASS, inbox, members, run, spawn, told
 
@@ -82,7 +82,7 @@ def test_a_foreign_line_wakes_an_idle_teammate_of_a_running_team(program: Progra
 def test_clear_keeps_how_far_mail_is_read(program: Program) -> None:
     script = TeamScript(
         lead=[spawn("alice"), text("hired"), text("read"), text("fresh"), text("again")],
-        alice=[text("my result"), text("my answer")],
+        alice=[After(2, text("my result")), text("my answer")],
     )
     with FakeAPI(script) as api:
         program.url = api.url
@@ -128,6 +128,26 @@ def test_an_interrupted_teammate_is_marked_and_goes_on_with_continue(program: Pr
     assert ">finished<" in told(script, "lead")
 
 
+def test_what_the_user_sends_while_nothing_runs_lets_an_interrupted_teammate_go_on(program: Program) -> None:
+    script = TeamScript(
+        lead=[spawn("alice"), text("hired")], alice=[tool("bash", command="touch on; [ -e off ] || sleep 60")]
+    )
+    with FakeAPI(script) as api:
+        program.url = api.url
+        process = program.start("-p", "go", *BYPASS)
+        wait_until(lambda: (program.directory / "on").exists())
+        assert program.run("send", "alice", "before").code == 0
+        process.kill()
+        process.communicate(timeout=60)
+    run(program, TeamScript(lead=[text("fresh")]))  # what had come before is no reason to go on
+    assert members(program)["alice"]["interrupted"]
+    assert program.run("send", "alice", "since then").code == 0
+    script = TeamScript(lead=[text("fresh")], alice=[text("I am back")])
+    run(program, script)
+    assert ">before<" in told(script, "alice") and ">since then<" in told(script, "alice")
+    assert not members(program)["alice"]["interrupted"]
+
+
 def test_a_result_that_was_not_sent_is_sent_once(rested: Program) -> None:
     (result,) = inbox(rested, "lead")
     (rested.directory / ".team/inbox/lead.jsonl").unlink()
@@ -146,6 +166,29 @@ def test_an_interrupted_send_is_closed_with_its_normal_result_and_arrives_once(r
     run(rested, script, "--continue")
     assert "Sent message to alice" in told(script, "lead")
     assert [message["content"] for message in inbox(rested, "alice")].count("late") == 1
+
+
+ASK_AGAIN = tool("send_message", "call-1", to="alice", content="again")
+"""With an id that another session has used: some endpoints count their calls from one."""
+
+
+def test_a_call_id_that_an_endpoint_uses_again_names_another_message(rested: Program) -> None:
+    for _ in range(2):
+        script = TeamScript(lead=[ASK_AGAIN, text("x"), text("x")], alice=[text("heard")])
+        run(rested, script)
+        assert ">again<" in said_by_user(script.requests["alice"][0])
+
+
+def test_a_send_that_had_arrived_is_not_repeated_where_its_id_was_used_before(rested: Program) -> None:
+    for _ in range(2):
+        run(rested, TeamScript(lead=[ASK_AGAIN, text("x"), text("x")], alice=[text("heard")]))
+    path = rested.directory / ".team/transcripts/lead.jsonl"
+    before, call, _ = path.read_text().rpartition('"call-1","name":"send_message"')
+    path.write_text(before + call + _.partition("\n")[0] + "\n")
+    script = TeamScript(lead=[text("went on"), text("x")])
+    run(rested, script, "--continue")
+    assert "Sent message to alice" in told(script, "lead")
+    assert [message["content"] for message in inbox(rested, "alice")].count("again") == 2
 
 
 def test_a_corrupt_roster_is_kept_aside_and_rebuilt(rested: Program) -> None:
@@ -174,6 +217,21 @@ def test_leaving_with_ten_busy_teammates_is_quick_and_orderly(program: Program) 
         process.communicate(timeout=20)
     assert process.returncode == 143
     assert {(member["status"], member["interrupted"]) for member in members(program).values()} == {("idle", True)}
+
+
+def test_a_signal_ends_the_stream_with_the_result_after_all_that_stopped(program: Program) -> None:
+    names = [f"mate{n}" for n in range(5)]
+    busy = lambda request, n: tool("bash", command=f"touch on-{agent_of(request)}; sleep 60")  # noqa: E731
+    script = TeamScript(lead=[answer(*map(spawn, names)), text("hired")], **dict.fromkeys(names, busy))
+    with FakeAPI(script) as api:
+        program.url = api.url
+        process = program.start("-p", "go", *BYPASS, "--output-format", "stream-json")
+        wait_until(lambda: len(list(program.directory.glob("on-*"))) == 5)
+        process.send_signal(signal.SIGINT)
+        lines = [json.loads(line) for line in process.communicate(timeout=20)[0].splitlines()]
+    statuses = {line["agent"]: line["status"] for line in lines if line.get("event") == "status"}
+    assert (process.returncode, lines[-1]["type"]) == (130, "result")
+    assert statuses == dict.fromkeys(names, "idle")
 
 
 def talk(request: dict[str, Any], n: int) -> Any:

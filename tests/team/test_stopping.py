@@ -103,6 +103,13 @@ class TestPause:
         run(program, script, "--continue")
         assert ">finished<" in told(script, "lead") and not members(program)["alice"]["paused"]
 
+    def test_of_an_earlier_run_ends_with_what_the_user_sends_before_the_next(self, program: Program) -> None:
+        kill_with_a_paused_alice(program)
+        assert program.run("send", "alice", "come").code == 0
+        script = TeamScript(lead=[text("hello")], alice=[text("here I am")])
+        run(program, script)
+        assert ">come<" in told(script, "alice") and not members(program)["alice"]["paused"]
+
     def test_of_an_earlier_run_ends_with_any_new_message(self, program: Program) -> None:
         kill_with_a_paused_alice(program)
         write = tool("send_message", to="alice", content="come")

@@ -212,8 +212,8 @@ def test_an_error_of_a_teammate_is_told_and_the_name_stays_usable(program: Progr
         lead=[spawn("alice"), text("hired"), spawn("alice", "again"), text("waiting"), text("end")],
         alice=[After(2, status(529)), After(4, text("fine now"))],
     )
-    run(program, script)
-    assert 'type="error"' in told(script, "lead")
+    ran = run(program, script)
+    assert 'type="error"' in told(script, "lead") and ran.err.startswith("teamcli: alice: ")
     assert members(program)["alice"]["status"] == "idle" and not members(program)["alice"].get("error")
 
 
@@ -324,10 +324,10 @@ class TestPlans:
             ],
             alice=[
                 write,
-                tool("submit_plan", plan="big plan"),
+                After(2, tool("submit_plan", plan="big plan")),
                 text("submitted"),
                 write,
-                tool("submit_plan", plan="small plan"),
+                After(4, tool("submit_plan", plan="small plan")),
                 text("submitted"),
                 write,
                 text("done"),
@@ -341,7 +341,7 @@ class TestPlans:
 
     def test_an_open_plan_does_not_hold_the_end_and_is_named(self, program: Program) -> None:
         script = TeamScript(
-            lead=[spawn("alice", plan=True), text("waiting"), text("later")],
+            lead=[spawn("alice", plan=True), text("waiting"), *[text("later")] * 2],  # to the plan, and to her result
             alice=[tool("submit_plan", plan="the plan"), text("submitted")],
         )
         ran = run(program, script, "--output-format", "json")

@@ -8,7 +8,7 @@ from typing import Any
 from tests.support.fake_api import FakeAPI, answer, said_by_user, stall_after, text, tool, tool_results
 from tests.support.program import Program
 from tests.support.running import Running
-from tests.support.team_script import TeamScript
+from tests.support.team_script import After, TeamScript
 from tests.support.waiting import wait_until
 from tests.team.test_team import BYPASS, run, spawn, told
 
@@ -75,7 +75,7 @@ class TestLeadWakes:
                 text("now I see it"),
             ],
             alice=[
-                tool("send_message", to="lead", content="a question"),
+                After(2, tool("send_message", to="lead", content="a question")),
                 tool("bash", command="until [ -e go ]; do sleep 0.02; done"),
                 text("my result"),
             ],
@@ -153,5 +153,6 @@ def test_what_nobody_allows_a_teammate_is_refused_by_name_and_is_exit_4(program:
         ran = program.run("-p", "go", "--output-format", "json")
     (denial,) = ran.json["permission_denials"]
     assert (ran.code, denial["agent"], denial["rule"]) == (4, "alice", "bash(touch made)")
+    assert ran.err.startswith("teamcli: alice: refused bash") and "bash(touch made)" in ran.err
     assert tool_results(script.requests["alice"][1])[0]["is_error"] and not (program.directory / "made").exists()
     assert "not allowed" in told(script, "lead")

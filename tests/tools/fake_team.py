@@ -37,11 +37,11 @@ class FakeTeam:
     def describe(self) -> str:
         return self._note("describe")
 
-    def send(self, agent: str, to: str | tuple[str, ...], content: str, summary: str, call_id: str) -> str:
-        return self._note("send", agent, to, content, summary, call_id)
+    def send(self, agent: str, to: str | tuple[str, ...], content: str, summary: str, key: str) -> str:
+        return self._note("send", agent, to, content, summary, key)
 
-    def broadcast(self, agent: str, content: str, call_id: str) -> str:
-        return self._note("broadcast", agent, content, call_id)
+    def broadcast(self, agent: str, content: str, key: str) -> str:
+        return self._note("broadcast", agent, content, key)
 
     def read_inbox(self, agent: str) -> ToolOutput:
         return ToolOutput(self._note("read_inbox", agent), marks={"inbox": 7})

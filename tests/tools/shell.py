@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 import threading
 import time
 import uuid
@@ -15,6 +16,7 @@ import pytest
 
 from teamcli.agent.tool import ToolOutput
 from teamcli.cancel import CancelScope
+from teamcli.tools import command_supervisor
 from teamcli.tools.base import Tool
 from teamcli.tools.bash import BASH
 from teamcli.tools.command_host import CommandHost
@@ -90,3 +92,20 @@ def children_of(parent: int) -> dict[int, str]:
             if int(ppid) == parent:
                 children[int(path.name)] = state
     return children
+
+
+def alter_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    script = tmp_path / "altered_supervisor.py"
+    script.write_text(
+        textwrap.dedent(
+            f"""
+            import importlib.util
+            spec = importlib.util.spec_from_file_location("supervisor", {command_supervisor.__file__!r})
+            supervisor = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(supervisor)
+            {change}
+            main = supervisor.main
+            """
+        )
+    )
+    monkeypatch.setattr(command_supervisor, "__file__", str(script))

@@ -109,9 +109,9 @@ def test_a_timeout_out_of_range_names_the_field(shell: Shell, seconds: object) -
 
 
 def test_a_timeout_is_an_error_result_with_the_output_so_far_and_a_way_on(shell: Shell) -> None:
-    output = shell.call(BASH, command="echo so far; sleep 300", timeout_seconds=1)
+    output = shell.call(BASH, command="echo so far; sleep 300", timeout_seconds=3)
     assert output.is_error
-    assert output.content.startswith("Error: Timeout (1s)")
+    assert output.content.startswith("Error: Timeout (3s)")
     assert "timeout_seconds (up to 600) or background" in output.content
     assert output.content.endswith("Output so far:\nso far")
 

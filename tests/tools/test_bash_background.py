@@ -11,7 +11,7 @@ from teamcli.errors import ToolError
 from teamcli.tools.bash_output import BASH_OUTPUT
 from teamcli.tools.bash_stop import BASH_STOP
 from teamcli.tools.commands import MAX_BACKGROUND
-from tests.tools.shell import Shell, needs_proc, new_mark, processes_with, wait_until
+from tests.tools.shell import Shell, alter_supervisor, needs_proc, new_mark, processes_with, wait_until
 
 
 @pytest.fixture
@@ -58,7 +58,10 @@ def test_each_look_shows_only_what_is_new(shell: Shell, tmp_path: Path) -> None:
     assert look(shell, id).endswith("(no new output)")
 
 
-def test_a_stopped_command_is_dead_and_shows_its_last_output(shell: Shell, tmp_path: Path) -> None:
+def test_a_stopped_command_is_dead_and_shows_its_last_output(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alter_supervisor(tmp_path, monkeypatch, "supervisor.TERM_GRACE_SECONDS = 30")  # a busy machine is no reason to kill
     id = shell.in_background("echo working; touch ready; sleep 300")
     wait_until((tmp_path / "ready").exists)
     assert stop(shell, id).startswith(f"{id}: killed by signal 15 (SIGTERM) after ")

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from teamcli.errors import Cancelled, ToolError
-from teamcli.tools import command_host, command_supervisor, running_command
+from teamcli.tools import command_host, running_command
 from teamcli.tools.bash import BASH
-from tests.tools.shell import Shell, children_of, needs_proc, new_mark, processes_with, wait_until
+from tests.tools.shell import Shell, alter_supervisor, children_of, needs_proc, new_mark, processes_with, wait_until
 
 pytestmark = needs_proc
 
@@ -43,23 +43,6 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 @pytest.fixture
 def mark() -> str:
     return new_mark()
-
-
-def alter_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
-    script = tmp_path / "altered_supervisor.py"
-    script.write_text(
-        textwrap.dedent(
-            f"""
-            import importlib.util
-            spec = importlib.util.spec_from_file_location("supervisor", {command_supervisor.__file__!r})
-            supervisor = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(supervisor)
-            {change}
-            main = supervisor.main
-            """
-        )
-    )
-    monkeypatch.setattr(command_supervisor, "__file__", str(script))
 
 
 @pytest.fixture
@@ -184,7 +167,7 @@ def test_fifty_commands_one_after_the_other_use_one_supervisor_and_no_new_descri
     before = open_descriptors()
     supervisors |= {shell.bash("echo $PPID") for _ in range(50)}
     assert len(supervisors) == 1
-    assert open_descriptors() == before
+    assert open_descriptors() <= before  # what earlier tests have left may still be closed
 
 
 def test_commands_inherit_no_descriptor(tmp_path: Path) -> None:
@@ -243,8 +226,8 @@ def test_a_command_that_kills_its_supervisor_gets_an_error_and_is_ended(shell: S
 )
 @pytest.mark.usefixtures("impatient")
 def test_a_command_that_stops_its_supervisor_is_ended_all_the_same(shell: Shell, mark: str, trick: str) -> None:
-    said = shell.bash(f"export MARK={mark}; echo hi; {trick}\nsleep 300", timeout_seconds=1)
-    assert said.startswith("Error: Timeout (1s)") and said.endswith("hi")
+    said = shell.bash(f"export MARK={mark}; echo hi; {trick}\nsleep 300", timeout_seconds=3)
+    assert said.startswith("Error: Timeout (3s)") and said.endswith("hi")
     wait_until(lambda: not processes_with(mark))
     assert shell.bash("echo again") == "again"
 

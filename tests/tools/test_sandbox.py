@@ -429,6 +429,15 @@ class TestSettings:
         assert code == 0 and "ran" in said and (forbidden.home / "there").exists()
         assert "none, bwrap: Creating new namespace failed" in forbidden.run("doctor").out
 
+    def test_where_it_does_not_work_one_line_says_so_before_the_first_command(self, forbidden: Program) -> None:
+        said = "No sandbox: bwrap: Creating new namespace failed: Operation not permitted; commands run with your own"
+        twice = ("-p", "run true then run true", "--offline", "--allowedTools", "bash")
+        assert forbidden.run(*twice).err.count(said) == 1
+        assert forbidden.run("--offline", "--allowedTools", "bash", stdin="run true\n").out.count(said) == 1
+        assert said not in forbidden.run("-p", "list", "--offline").err  # nothing runs
+        forbidden.settings(sandbox="off")
+        assert "sandbox" not in forbidden.run(*twice).err  # the user knows
+
     @pytest.mark.parametrize("settings", [{"sandbox": "required"}, {"sandbox_network": "off"}])
     def test_where_it_is_needed_and_does_not_work_nothing_starts(
         self, forbidden: Program, settings: dict[str, str]

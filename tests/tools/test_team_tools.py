@@ -81,15 +81,15 @@ class TestWhatReachesTheTeam:
         lead.says("spawn_teammate", name="alice", role="coder", prompt="Go.", tools=left_out, model=None, plan=None)
         assert team.calls == [("spawn", "alice", "coder", "Go.", "", None, False)]
 
-    def test_messages_carry_who_calls_and_the_id_of_the_call(
+    def test_messages_carry_who_calls_and_which_call_it_is(
         self, lead: TeamAgent, alice: TeamAgent, team: FakeTeam
     ) -> None:
         alice.answer(("send_message", {"to": "lead", "content": "done", "summary": "parser"}))
         lead.answer(("list_teammates", {}), ("broadcast", {"content": "stop"}))
         assert team.calls == [
-            ("send", "alice", "lead", "done", "parser", "call_1"),
+            ("send", "alice", "lead", "done", "parser", "0"),
             ("describe",),
-            ("broadcast", "lead", "stop", "call_2"),
+            ("broadcast", "lead", "stop", "1"),
         ]
 
     def test_several_recipients_each_get_it_once(self, lead: TeamAgent, team: FakeTeam) -> None:

@@ -6,8 +6,11 @@ import io
 import threading
 from collections import defaultdict
 
+import pytest
+
 from teamcli.agent import events
-from teamcli.ui.look import AgentColours, Look
+from teamcli.ui import painter as painting_thread
+from teamcli.ui.look import AgentColours, Line, Look
 from teamcli.ui.painter import Painter
 from teamcli.ui.scroll import Scroll
 from teamcli.ui.status import StatusBoard
@@ -15,13 +18,24 @@ from teamcli.ui.status import StatusBoard
 THREADS, LINES = 8, 1250
 
 
-def painter(out: io.StringIO) -> Painter:
+class Paper(io.StringIO):
+    def put(self, text: str, growing: Line) -> None:
+        self.write(text)
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who leaves is not kept waiting; here all is written, however busy the machine is."""
+    monkeypatch.setattr(painting_thread, "LEAVING_SECONDS", 60.0)
+
+
+def painter(out: Paper) -> Painter:
     look = Look(None, True, lambda: 80)
     return Painter(Scroll(look, AgentColours()), StatusBoard("lead"), out, lambda: None)
 
 
 def test_ten_thousand_lines_of_eight_threads_arrive_whole_and_in_order() -> None:
-    out = io.StringIO()
+    out = Paper()
     painting = painter(out)
     painting.start()
 
@@ -44,7 +58,7 @@ def test_ten_thousand_lines_of_eight_threads_arrive_whole_and_in_order() -> None
 
 
 def test_what_cannot_be_shown_does_not_end_the_showing() -> None:
-    out = io.StringIO()
+    out = Paper()
     painting = painter(out)
     painting.paint(lambda scroll: 1 / 0)  # type: ignore[arg-type, return-value]
     painting(events.Notice("lead", "still here"))

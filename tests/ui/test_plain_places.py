@@ -34,9 +34,10 @@ def test_every_width_shows_the_answer_the_prompt_and_the_bar(program: Program, c
             screen.wait_for(PROMPT)
             screen.type("go\r")
             screen.wait_for("漢字 and 🚀")
-            screen.wait_for("○ lead")
-            assert "Title" in screen.text and f"{PROMPT} go" in screen.text and "bypassPermi" in screen.text
-            assert screen.text.count("○ lead") == 1
+            screen.wait_for("○ lead")  # by then all is printed, and only the prompt can still be drawn
+            for shown in ("Title", f"{PROMPT} go", "bypassPermi"):
+                screen.wait_for(shown)
+            assert screen.text.count("○ lead") <= 1
 
 
 def test_no_color_means_none(program: Program) -> None:
@@ -58,6 +59,7 @@ def test_a_dumb_terminal_gets_plain_text_and_can_answer(program: Program) -> Non
             screen.wait_for(PROMPT)
             screen.type("go\r")
             screen.wait_for("$ touch made")
+            screen.wait_for("allow? >>")
             screen.type("y\r")
             screen.wait_for("The end.")
             screen.type("q\r")
@@ -102,7 +104,13 @@ def test_resizing_while_text_streams_leaves_one_prompt_and_loses_nothing(program
         for width, row in ((60, 10), (110, 30), (40, 50), (80, 70)):
             wait_until(lambda row=row: f"line {row:03d}" in run("capture-pane", "-p", "-S-"))
             run("resize-window", "-x", str(width), "-y", "24")
-        wait_until(lambda: "line 119" in run("capture-pane", "-p") and "○ lead" in run("capture-pane", "-p"))
-        shown = run("capture-pane", "-p", "-S-")
+        shown = ""
+
+        def is_whole() -> bool:
+            """Between two drawings there may be no prompt for a moment."""
+            nonlocal shown
+            shown = run("capture-pane", "-p", "-S-")
+            return "line 119" in shown and (shown.count(PROMPT), shown.count("○ lead")) == (2, 1)
+
+        wait_until(is_whole)
     assert [int(number) for number in re.findall(r"line (\d+) of", shown)] == list(range(120))
-    assert shown.count(PROMPT) == 2 and shown.count("○ lead") == 1

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import stat
 import threading
 from collections.abc import Iterator
+from contextvars import copy_context
 from pathlib import Path
 
 import pytest
@@ -16,10 +18,11 @@ from teamcli.agent.approval import Consent, Question, Reply
 from teamcli.agent.tool import Display
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Choice, Option
+from teamcli.ui import prompt
 from teamcli.ui.history import LineHistory
 from teamcli.ui.look import Line, Look
 from teamcli.ui.printer import AbovePrompt
-from teamcli.ui.prompt import READING_SECONDS, LivePrompt
+from teamcli.ui.prompt import LivePrompt
 from teamcli.ui.questions import Asked, ChoiceQuestion, Desk
 from tests.support.waiting import wait_until
 
@@ -44,12 +47,15 @@ class Keyboard:
         self.interrupted = threading.Event()
         self.has_left = threading.Event()
         self.asked: list[Asked] = []
+        self.stood: list[str] = []
+        """What stood at the prompt when each was asked."""
         self.desk = Desk()
         self.keys = keys
         self.prompt = LivePrompt(self, self.desk, Look(None, True, lambda: 80), history, None, use_vi)
         self.desk.on_question = self.prompt.redraw
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=self.prompt.run, args=[self._ready.set])
+        # with this test's session of prompt_toolkit, where who prints looks for the prompt
+        self._thread = threading.Thread(target=copy_context().run, args=[self.prompt.run, self._ready.set])
 
     def start(self) -> None:
         self._thread.start()
@@ -98,6 +104,7 @@ class Keyboard:
         self.has_left.set()
 
     def show_question(self, asked: Asked) -> list[Line]:
+        self.stood.append(self.text)
         self.asked.append(asked)
         return asked.lines()
 
@@ -129,6 +136,7 @@ in_vi_mode = pytest.mark.parametrize("keyboard", [True], indirect=True)
 
 def test_half_typed_text_outlives_several_questions_and_an_answer_that_came_too_late(keyboard: Keyboard) -> None:
     keyboard.type("half typed")
+    keyboard.shows("half typed")
     first, second = keyboard.ask("alice"), keyboard.ask("bob")
     keyboard.is_asked(first)
     keyboard.type("n because")
@@ -141,7 +149,10 @@ def test_half_typed_text_outlives_several_questions_and_an_answer_that_came_too_
     keyboard.shows("half typed")
 
 
-def test_enter_for_a_question_that_has_just_gone_does_not_answer_the_next(keyboard: Keyboard) -> None:
+def test_enter_for_a_question_that_has_just_gone_does_not_answer_the_next(
+    keyboard: Keyboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prompt, "READING_SECONDS", 3600.0)
     first, second = keyboard.ask("alice"), keyboard.ask("bob")
     keyboard.is_asked(first)
     keyboard.type("y")
@@ -151,13 +162,27 @@ def test_enter_for_a_question_that_has_just_gone_does_not_answer_the_next(keyboa
     keyboard.is_asked(second)
     keyboard.type("y\r")
     keyboard.shows("y")
+    keyboard.type("es\r")  # the first Enter has been taken once this is seen
+    keyboard.shows("yes")
     assert second.is_open
-    wait_until(lambda: keyboard.type("\r") or not second.is_open, READING_SECONDS + 10)
+
+
+def test_after_a_moment_enter_answers_the_next_question(keyboard: Keyboard) -> None:
+    first, second = keyboard.ask("alice"), keyboard.ask("bob")
+    keyboard.is_asked(first)
+    keyboard.type("y")
+    keyboard.shows("y")
+    first.answer(Reply(Consent.NO))
+    keyboard.prompt.redraw()
+    keyboard.is_asked(second)
+    keyboard.type("y")
+    wait_until(lambda: keyboard.type("\r") or not second.is_open)
     assert second.wait(CancelScope()).consent is Consent.ONCE
 
 
 def test_a_command_typed_at_a_question_leaves_the_half_typed_line_alone(keyboard: Keyboard) -> None:
     keyboard.type("half typed")
+    keyboard.shows("half typed")
     question = keyboard.ask("alice")
     keyboard.is_asked(question)
     keyboard.type("/cost\r")
@@ -169,6 +194,7 @@ def test_a_command_typed_at_a_question_leaves_the_half_typed_line_alone(keyboard
 
 def test_words_typed_on_in_the_middle_of_a_line_are_no_answer(keyboard: Keyboard) -> None:
     keyboard.type("fix the par")
+    keyboard.shows("fix the par")
     question = keyboard.ask("lead")
     keyboard.is_asked(question)
     keyboard.type("ser\r")
@@ -179,6 +205,7 @@ def test_words_typed_on_in_the_middle_of_a_line_are_no_answer(keyboard: Keyboard
 def test_a_choice_can_be_made_in_the_middle_of_a_line(keyboard: Keyboard) -> None:
     chosen: list[str] = []
     keyboard.type("half typed")
+    keyboard.shows("half typed")
     keyboard.desk.lay_down(
         ChoiceQuestion(
             Choice("Which?", (Option("one", ""), Option("two", "")), lambda value: chosen.append(value) or "")
@@ -265,8 +292,8 @@ def test_a_search_through_the_history_ends_as_usual_and_no_question_disturbs_it(
     wait_until(lambda: keyboard.prompt._app.current_buffer.text == "need")
     question = keyboard.ask("alice")
     keyboard.type("\r")
-    keyboard.shows("read needle.txt")
     keyboard.is_asked(question)
+    assert keyboard.stood == ["read needle.txt"]
     keyboard.type("n\r")
     keyboard.shows("read needle.txt")
     keyboard.type(f"{CTRL_R}x")
@@ -309,6 +336,23 @@ def test_printing_above_loses_nothing_and_leaves_the_terminal_raw(
             thread.join()
         wait_until(lambda: "999" in "".join(keyboard.written))
         keyboard.stop()
-    lines = "".join(keyboard.written).split()
+    lines = re.sub(r"\x1b\[\?2026[hl]", "", "".join(keyboard.written)).split()
     for name in "abcd":
         assert [line for line in lines if line[0] == name] == [f"{name}{number}" for number in range(1000)]
+
+
+def test_a_line_that_grew_gives_way_to_the_finished_one_in_the_same_frame(keyboard: Keyboard) -> None:
+    frames: list[tuple[bool, str]] = []
+    app = keyboard.prompt._app
+    with AbovePrompt() as page:
+
+        def finish_the_line() -> None:
+            page.put("the end\n", [("what follows", "")])
+            app._redraw()  # whatever the reason: a key, a clock
+
+        page.put("", [("the end", "")])
+        app.after_render += lambda _: frames.append(("the end\n" in keyboard.written, page.growing[0][0]))
+        keyboard.prompt._in_loop(finish_the_line)
+        wait_until(lambda: (True, "what follows") in frames)
+        keyboard.stop()
+    assert (False, "the end") in frames and set(frames) == {(False, "the end"), (True, "what follows")}

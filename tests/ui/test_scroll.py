@@ -13,7 +13,7 @@ from teamcli.agent.tool import Display
 from teamcli.llm.types import Message
 from teamcli.table import cell_width
 from teamcli.ui.look import AgentColours, Look
-from teamcli.ui.scroll import Scroll
+from teamcli.ui.scroll import Scroll, last_lines
 
 
 def look(width: int = 80, colour: str | None = None, is_unicode: bool = True) -> Look:
@@ -38,15 +38,15 @@ def test_an_answer_appears_in_finished_blocks_and_the_rest_is_the_tail() -> None
     scroll = Scroll(look(), AgentColours())
     out = shown(events.TextArrived("lead", "# One\n\nfirst *part*\n\nsec"), scroll=scroll)
     assert "One" in out and "first part" in out and "sec" not in out
-    assert scroll.tail(6) == [[("sec", "")]]
+    assert last_lines(scroll.growing(), 79, 6) == [[("sec", "")]]
     assert shown(events.TextArrived("lead", "ond"), recorded(), scroll=scroll).strip() == "second"
-    assert scroll.tail(6) == []
+    assert last_lines(scroll.growing(), 79, 6) == []
 
 
 def test_the_tail_is_bounded_and_wrapped() -> None:
     scroll = Scroll(look(width=21), AgentColours())
     shown(events.TextArrived("lead", "word " * 100), scroll=scroll)
-    tail = scroll.tail(3)
+    tail = last_lines(scroll.growing(), 20, 3)
     assert len(tail) == 3 and all(len(line[0][0]) <= 20 for line in tail)
 
 
@@ -55,7 +55,7 @@ def test_what_a_failed_call_had_streamed_is_dropped() -> None:
     out = shown(
         events.TextArrived("lead", "void"), events.RetryScheduled("lead", 12.0, 1, 5, "overloaded"), scroll=scroll
     )
-    assert out.strip() == "overloaded; trying again in 12 s (1 of 5)" and scroll.tail(3) == []
+    assert out.strip() == "overloaded; trying again in 12 s (1 of 5)" and last_lines(scroll.growing(), 79, 3) == []
 
 
 def test_a_call_is_one_line_with_its_outcome() -> None:
@@ -144,6 +144,12 @@ def test_a_recap_shows_the_last_words_of_both() -> None:
     messages = [Message(role, (text_block(text),)) for role, text in [*words, ("assistant", "*two*")]]
     assert scroll.recap(messages) == "team >> second\n\ntwo\n"
     assert scroll.recap([]) == "" and scroll.recap(messages[-1:]) == ""
+
+
+def test_a_recap_shows_the_last_of_several_lines_without_an_answer() -> None:
+    content = ("first", "<note>the turn was interrupted</note>", "second", "<message>m</message>")
+    scroll = Scroll(look(), AgentColours())
+    assert scroll.recap([Message("user", tuple(map(text_block, content)))]) == "team >> second\n"
 
 
 def test_an_interruption_is_said_for_the_lead_only() -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.support.fake_api import FakeAPI, answer, stall_after, status, text, tool, tool_results
 from tests.support.program import Program
 from tests.support.screen import Screen
-from tests.support.team_script import TeamScript
+from tests.support.team_script import After, TeamScript
 from tests.support.waiting import wait_until
 
 PROMPT = "team >>"
@@ -22,7 +22,8 @@ PROMPT = "team >>"
 def test_a_newcomer_gets_a_prompt_that_works(program: Program) -> None:
     with Screen(program) as screen:
         screen.wait_for(PROMPT)
-        assert "embedded" in screen.text and "/help" in screen.text
+        screen.wait_for("embedded")
+        screen.wait_for("/help")
         screen.type("read x.txt\r")
         screen.wait_for("x.txt", 2)
         screen.type("\r")
@@ -47,8 +48,9 @@ class TestPermission:
             with Screen(program) as screen:
                 screen.wait_for(PROMPT)
                 screen.type("do it\r")
+                screen.wait_for("lead wants to use bash")
+                screen.wait_for("$ echo ran >> log.txt")
                 screen.wait_for("allow? >>")
-                assert "lead wants to use bash" in screen.text and "$ echo ran >> log.txt" in screen.text
                 screen.type(keys)
                 screen.wait_for("The end.")
                 screen.wait_for(PROMPT, 2)
@@ -96,8 +98,8 @@ class TestPermission:
             with Screen(program) as screen:
                 screen.wait_for(PROMPT)
                 screen.type("do it\r")
+                screen.wait_for("touch second-line")
                 screen.wait_for("allow? >>")
-                assert "touch second-line" in screen.text
                 screen.type("n\r")
                 screen.wait_for(PROMPT, 2)
 
@@ -160,7 +162,7 @@ class TestTeam:
     def test_at_name_talks_to_a_teammate_and_the_answer_is_shown(self, program: Program) -> None:
         script = TeamScript(
             lead=[tool("spawn_teammate", name="alice", role="coder", prompt="x"), text("hired"), text("noted")],
-            alice=[text("ready"), text("the colour is blue")],
+            alice=[After(2, text("ready")), text("the colour is blue")],
         )
         with FakeAPI(script) as api:
             program.url = api.url
@@ -207,8 +209,7 @@ class TestTeam:
                     tool("spawn_teammate", name="alice", role="coder", prompt="x", plan=True),
                     tool("wait_for_message", timeout_seconds=60),
                 ),
-                text("seen"),
-                text("all done"),
+                *[text("seen")] * 3,  # the plan, and each of alice's two results
             ],
             alice=[tool("submit_plan", plan="1. touch made\n2. rest"), text("waiting"), text("as approved")],
         )
@@ -218,7 +219,7 @@ class TestTeam:
                 screen.wait_for(PROMPT)
                 screen.type("go\r")
                 screen.wait_for("alice has a plan")
-                assert "2. rest" in screen.text
+                screen.wait_for("2. rest")
                 screen.wait_for("approve? >>")
                 screen.type("n touch nothing\r")
                 screen.wait_for("Rejected the plan of 'alice'")
@@ -250,6 +251,15 @@ def test_a_choice_is_made_at_the_prompt(program: Program) -> None:
         screen.wait_for(PROMPT)
 
 
+def test_tab_right_behind_a_text_takes_the_first_offer_and_what_follows_comes_after_it(program: Program) -> None:
+    with Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("/permis\t")
+        screen.wait_for(f"{PROMPT} /permissions")
+        screen.type("acc\t\r\r")  # Enter takes the choice, the next one sends the line
+        screen.wait_for("· acceptEdits ·")
+
+
 def test_a_line_for_the_instructions(program: Program) -> None:
     with Screen(program) as screen:
         screen.wait_for(PROMPT)
@@ -264,6 +274,8 @@ def test_the_bell_rings_when_a_question_waits(program: Program) -> None:
         assert "\a" not in screen.raw
         screen.type("run true\r")
         screen.wait_for("allow? >>")
+        screen.type("n\r")
+        screen.wait_for("Refused")  # the bell has had its turn by now
         assert "\a" in screen.raw
 
 
@@ -339,7 +351,9 @@ class TestInterrupting:
             screen.wait_for(PROMPT)
             screen.type("\x03")
             screen.wait_for("again leaves")
-            screen.type("\x03")
+            screen.type("/cost\r")  # the first is over
+            screen.wait_for("COST")
+            screen.type("\x03\x03")  # in one go: later than two seconds, the second would be a first one
             assert screen.wait_for_end() == 0
 
 
@@ -371,19 +385,22 @@ def test_an_api_error_brings_the_prompt_back(program: Program) -> None:
 def test_the_directory_is_trusted_only_when_the_user_says_so(program: Program) -> None:
     (program.directory / ".env").write_text("ANTHROPIC_BASE_URL=http://127.0.0.1:9\nANTHROPIC_API_KEY=k\n")
     with Screen(program) as screen:
+        screen.wait_for("http://127.0.0.1:9")
         screen.wait_for("Trust it?")
-        assert "http://127.0.0.1:9" in screen.text
         screen.type("n\r")
+        screen.wait_for("not trusted")
         screen.wait_for(PROMPT)
-        assert "embedded" in screen.text and "not trusted" in screen.text
+        screen.wait_for("embedded")
     with Screen(program) as screen:  # it asks once
+        screen.wait_for("not trusted")
         screen.wait_for(PROMPT)
-        assert "Trust it?" not in screen.text and "not trusted" in screen.text
+        assert "Trust it?" not in screen.text
     (program.directory / ".env").write_text("ANTHROPIC_BASE_URL=http://127.0.0.1:10\nANTHROPIC_API_KEY=k\n")
     with Screen(program) as screen:  # but something else is another question
         screen.wait_for("Trust it?")
         screen.type("y\r")
         screen.wait_for(PROMPT)
+        screen.wait_for("· default ·")  # in the bar, behind the model's name
         assert "embedded" not in screen.text
     with Screen(program) as screen:
         screen.wait_for(PROMPT)

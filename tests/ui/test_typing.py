@@ -82,9 +82,9 @@ def test_the_growing_end_of_an_answer_stands_above_the_prompt_and_half_typed_tex
             screen.wait_for(f"{PROMPT} half typed")
             assert screen.text.index("first block") < screen.text.index("half typed")
             api.release()
-            screen.wait_for("growing end")
-            screen.wait_for("○ lead")
-            screen.wait_for(f"{PROMPT} half typed")
+            screen.wait_for_all("growing end", "○ lead", f"{PROMPT} half typed")
+            screen.type(" on")  # and once more, for whatever else would be drawn
+            screen.wait_for(f"{PROMPT} half typed on")
             assert screen.text.count("growing end") == 1
 
 
@@ -200,6 +200,45 @@ def test_all_that_a_command_of_the_users_own_prints_is_shown(program: Program) -
         screen.wait_for("xxx")
         screen.wait_for(PROMPT)
     assert all(f"\n{number}\r" in screen.raw for number in range(2, 9000)) and "left out" not in screen.raw
+
+
+def test_a_line_that_is_typed_before_the_prompt_stands_is_served(program: Program) -> None:
+    with Screen(program) as screen:
+        screen.type("/cost\r")
+        screen.wait_for("COST")
+
+
+def test_a_line_that_a_program_writes_with_a_newline_is_served(program: Program) -> None:
+    """As `sendline` of pexpect does."""
+    with Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("/cost\n")
+        screen.wait_for("COST")
+        screen.type("!echo a; echo b\n/team\n")
+        screen.wait_for("\na\nb\n")
+        screen.wait_for("NAME")
+
+
+def test_ctrl_j_alone_begins_a_new_line(program: Program) -> None:
+    with Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("!echo one")
+        screen.wait_for("team >> !echo one")
+        screen.type("\n")
+        screen.type("echo two")
+        screen.wait_for("\n        echo two")
+        screen.type("\r")
+        screen.wait_for("\none\ntwo\n")
+
+
+def test_lines_of_two_commands_of_the_users_own_are_not_mixed(program: Program) -> None:
+    with Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("!printf one-; until [ -e go ]; do sleep 0.02; done; echo half\r")
+        screen.wait_for("\none-\n")
+        screen.type("!echo two; touch go\r")
+        screen.wait_for("\none-half\n")
+        screen.wait_for("\ntwo\n")
 
 
 def test_of_many_queued_lines_the_newest_are_shown() -> None:

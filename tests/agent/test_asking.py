@@ -1,0 +1,41 @@
+"""Asking about a call: what is known of it by the time a person can see the question."""
+
+from __future__ import annotations
+
+import pytest
+
+from teamcli.agent.approval import Ask, Consent, Question, Reply, nobody_to_ask
+from teamcli.agent.permissions import Decision, Verdict
+from teamcli.agent.tool import Display, Executes, PreparedCall, ToolOutput
+from teamcli.agent.tool_calls import Permissions
+from teamcli.cancel import CancelScope
+from teamcli.errors import ToolError
+
+
+def clear(ask: Ask, happened: list[str]) -> None:
+    permissions = Permissions(
+        lambda tool, access: Decision(Verdict.ASK, "it asks"),
+        ask,
+        remember=lambda rule: None,
+        show_waiting=lambda agent, what: happened.append(f"{agent} waits for {what}" if what else f"{agent} goes on"),
+    )
+    call = PreparedCall(Display("$ ls"), Executes("ls"), lambda cancel, progress, call_id="": ToolOutput(""))
+    permissions.clear("alice", "bash", call, CancelScope(), lambda event: happened.append(type(event).__name__))
+
+
+def test_who_sees_a_question_finds_that_the_agent_waits() -> None:
+    happened: list[str] = []
+
+    def ask(question: Question) -> None:
+        happened.append("it is seen")
+        question.answer(Reply(Consent.ONCE))
+
+    clear(ask, happened)
+    assert happened == ["PermissionAsked", "alice waits for permission: bash: $ ls", "it is seen", "alice goes on"]
+
+
+def test_where_nobody_can_be_asked_nobody_waits() -> None:
+    happened: list[str] = []
+    with pytest.raises(ToolError, match="nobody can be asked"):
+        clear(nobody_to_ask, happened)
+    assert happened == ["PermissionDenied"]
