@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar
 
+from pydantic_core import SchemaValidator, ValidationError
+
 from teamcli.agent.tool import Access, Display, PreparedCall, Progress, ToolOutput
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
 from teamcli.llm.types import ToolSpec
-from teamcli.tools.tool_input import Field, fields_of, input_schema, read_input
+from teamcli.tools.tool_input import Field, checker, explain, fields_of, input_schema, read_input
 from teamcli.tools.toolbox import Running, Toolbox
 
 InputT = TypeVar("InputT")
@@ -35,9 +37,9 @@ class Tool(Generic[InputT]):
     def read(self, raw: object) -> InputT:
         """What the model wrote, checked.
 
-        Raises: ValueError
+        Raises: ValidationError
         """
-        return read_input(self.input, self._fields, raw)
+        return read_input(self.input, self._check, raw)
 
     def bind(self, toolbox: Toolbox) -> BoundTool[InputT]:
         return BoundTool(self, toolbox)
@@ -45,6 +47,10 @@ class Tool(Generic[InputT]):
     @cached_property
     def _fields(self) -> list[Field]:
         return fields_of(self.input)
+
+    @cached_property
+    def _check(self) -> SchemaValidator:
+        return checker(self._fields)
 
 
 class BoundTool(NamedTuple, Generic[InputT]):
@@ -60,8 +66,8 @@ class BoundTool(NamedTuple, Generic[InputT]):
     def prepare(self, raw: object) -> PreparedCall:
         try:
             args = self.tool.read(raw)
-        except ValueError as e:
-            raise ToolError(f"Invalid input for {self.tool.name}: {e}") from e
+        except ValidationError as e:
+            raise ToolError(f"Invalid input for {self.tool.name}: {explain(e)}") from e
 
         def run(cancel: CancelScope, progress: Progress, call_id: str = "", key: str = "") -> ToolOutput:
             return self.tool.run(args, self.toolbox, Running(cancel, progress, call_id, key))

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints, overload
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, to_json
 
@@ -28,6 +28,7 @@ from teamcli.llm.types import ToolSpec
 from teamcli.plain import one_line
 from teamcli.tools.base import Tool
 from teamcli.tools.catalog import ALL_TOOLS, OUR_TOOLS
+from teamcli.tools.tool_input import without_nulls
 from teamcli.tools.toolbox import Running, Toolbox
 
 Function = Callable[..., Any]
@@ -41,12 +42,6 @@ _FIELD = "given_{}"
 class FunctionInput(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _null_means_absent(cls, raw: Any) -> Any:
-        """Models write null for what they leave out."""
-        return {name: value for name, value in raw.items() if value is not None} if isinstance(raw, dict) else raw
-
 
 class FunctionTool(Tool[FunctionInput]):
     """A tool whose input may be of any type that pydantic knows."""
@@ -58,10 +53,7 @@ class FunctionTool(Tool[FunctionInput]):
         return ToolSpec(self.name, description, schema)
 
     def read(self, raw: object) -> FunctionInput:
-        try:
-            return self.input.model_validate(raw)
-        except ValidationError as e:
-            raise ValueError(explain(e)) from e
+        return self.input.model_validate(without_nulls(raw))
 
 
 class ToolContext(NamedTuple):
@@ -246,15 +238,6 @@ def _as_text(result: object, name: str) -> str:
         return to_json(result).decode()
     except (PydanticSerializationError, ValueError) as e:
         raise ToolError(f"{name} returned what is no text and cannot be written as JSON: {e}") from e
-
-
-def explain(error: ValidationError) -> str:
-    """Name each field at fault: `timeout_seconds: Input should be less than or equal to 600`."""
-    problems = []
-    for problem in error.errors(include_url=False, include_context=False):
-        where = ".".join(str(part) for part in problem["loc"])
-        problems.append(f"{where}: {problem['msg']}" if where else problem["msg"])
-    return "; ".join(problems)
 
 
 def _without_titles(schema: Any) -> Any:

@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, NamedTuple
 
+from pydantic_core import PydanticCustomError, ValidationError
+
 from teamcli.agent.tool import Display, ToolOutput
 from teamcli.tools.team_tool import show_words, team_tool
-from teamcli.tools.tool_input import Words
+from teamcli.tools.tool_input import Check, Words
 from teamcli.tools.toolbox import Running, TeamPort
 
 
-def _names(raw: Any) -> str | tuple[str, ...]:
-    """One clear sentence for a union of types, where each of them would have a riddle of its own."""
-    found = _list_in_text(raw)
-    if found and isinstance(found, list) and all(isinstance(name, str) for name in found):
-        return tuple(found)
-    if found and isinstance(found, str):
-        return found
-    raise ValueError("must be a name or a list of names")
+def _check_names(raw: Any, check: Check) -> Any:
+    """One clear sentence for a union of types, where pydantic has a riddle for each of them."""
+    try:
+        names = check(_list_in_text(raw))
+    except ValidationError:
+        names = None
+    if not names:
+        raise PydanticCustomError("names", "must be a name or a list of names")
+    return names
 
 
 def _list_in_text(raw: Any) -> Any:
@@ -35,7 +38,7 @@ class SendMessageInput(NamedTuple):
     """Write to a teammate or to lead. An idle teammate wakes and acts on it, a working one sees it at its next step.
     Answers come to you by themselves."""
 
-    to: Annotated[str | tuple[str, ...], _names]
+    to: Annotated[str | tuple[str, ...], _check_names]
     content: Words
     summary: Annotated[str, "A few words for the user"] = ""
 
