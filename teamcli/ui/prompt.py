@@ -387,12 +387,14 @@ class LivePrompt:
     def _tab(self) -> None:
         """Take the first offer, or the next one. Offers that are still looked for in another thread are not waited for:
         a Tab right behind the text would be lost, and what is typed behind it would overtake it."""
-        state = self._buffer.complete_state
-        if state is not None and state.completions:
-            self._buffer.complete_next()
-        elif offers := self._offers(self._buffer.document):
-            self._buffer._set_completions(offers)
-            self._buffer.go_to_completion(0)
+        buffer = self._buffer
+        if buffer.complete_state is not None and buffer.complete_state.completions:
+            buffer.complete_next()
+        elif offers := self._offers(buffer.document):
+            buffer._set_completions(offers)
+            buffer.go_to_completion(0)
+        if buffer.complete_state is not None and len(buffer.complete_state.completions) == 1:
+            buffer.complete_state = None  # there is no choice left: Enter sends the line
 
     def _offers(self, document: Document) -> list[Completion]:
         """All that would change something."""

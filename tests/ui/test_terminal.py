@@ -256,7 +256,7 @@ def test_tab_right_behind_a_text_takes_the_first_offer_and_what_follows_comes_af
         screen.wait_for(PROMPT)
         screen.type("/permis\t")
         screen.wait_for(f"{PROMPT} /permissions")
-        screen.type("acc\t\r\r")  # Enter takes the choice, the next one sends the line
+        screen.type("acc\t\r")  # there is no other to choose, so Enter sends the line
         screen.wait_for("· acceptEdits ·")
 
 
