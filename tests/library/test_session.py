@@ -23,6 +23,8 @@ from teamcli import ConfigError, Hook, HookEvent, Outcome, Session, TeamError, U
 from teamcli.cancel import CancelScope
 from teamcli.llm.types import OnEvent, Reply, Request, TextArrived
 from teamcli.team.lead import Lead
+from teamcli.team.manager import TeammateManager
+from teamcli.team.message import Message
 from teamcli.team.roster import Roster, Status
 from teamcli.team.teammate import Teammate
 from tests.library.conftest import Open
@@ -107,6 +109,24 @@ class TestSubmit:
         assert answers == ["Spawned 'alice' (role: coder)"]
         assert session.wait(30)
         assert sum(who_asks(request) == "alice" for request in model.requests) == 2
+
+    def test_a_run_does_not_end_before_the_lead_is_told_who_is_paused(
+        self, opened: Open, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def tell_slowly(self: TeammateManager, message: Message) -> None:
+            if "is paused" in message.content:
+                were_all_at_rest.append(self.wait_until_quiet(CancelScope(), 0))
+            post(self, message)
+
+        were_all_at_rest: list[bool] = []
+        post = TeammateManager.post_report
+        monkeypatch.setattr(TeammateManager, "post_report", tell_slowly)
+        hire = call("spawn_teammate", name="alice", role="coder", prompt="one")
+        write = [said("", call("send_message", to="alice", content="and?")) for _ in range(2)]
+        model = scripted(lead=[said("", hire), "hired", write[0], "well", write[1], "well", "I see"])
+        session = opened(llm=model, settings={"limits": {"wakes": 1}})
+        assert session.run("go").text == "I see"
+        assert were_all_at_rest == [False]
 
     def test_what_needs_a_lead_at_rest_is_not_refused_in_the_moment_after_its_last_words(self, opened: Open) -> None:
         def clear() -> None:
