@@ -256,6 +256,7 @@ class Teammate:
             self._hold_what_is_there()
         finally:  # an inbox that cannot be read keeps nobody from stopping it
             self._ignores_mail = True
+            self._may_go_on = False  # also where a /resume came while it worked
             turn.cancel(reason)
         return True
 
