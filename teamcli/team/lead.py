@@ -170,9 +170,10 @@ class Lead:
 
     @property
     def is_at_rest(self) -> bool:
-        """Nothing runs, and nothing is there that it would act on."""
+        """Nothing runs, and nothing is there that it would act on; once the program leaves, it acts on nothing."""
         with self._changed:
-            return self._turn is None and not self._lines and not self._would_wake()
+            has_work = not self._cancel.cancelled and (bool(self._lines) or self._would_wake())
+            return self._turn is None and not has_work
 
     @contextmanager
     def held(self) -> Iterator[None]:

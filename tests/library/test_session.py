@@ -128,6 +128,14 @@ class TestSubmit:
         assert session.run("go").text == "I see"
         assert were_all_at_rest == [False]
 
+    def test_a_lead_that_leaves_rests_whatever_mail_it_has(self, opened: Open) -> None:
+        session = opened(llm=scripted(lead=["done"]))
+        session.run("go")
+        running = session._running
+        running.cancel.cancel("leaving")
+        running.team.say("lead", "too late")
+        assert running.team.wait_until_quiet(CancelScope(), 10)
+
     def test_what_needs_a_lead_at_rest_is_not_refused_in_the_moment_after_its_last_words(self, opened: Open) -> None:
         def clear() -> None:
             session._running.clear()
