@@ -132,13 +132,13 @@ class TeammateManager:
 
     def send(self, agent: str, to: str | tuple[str, ...], content: str, summary: str, key: str) -> str:
         if isinstance(to, str):
-            name = self._recipient(agent, to)
+            name = self.recipient(agent, to)
             self._post(self._message(agent, name, content, summary, key))
             return f"Sent message to {name}"
         delivered, unknown = [], []
         for each in to:
             try:
-                name = self._recipient(agent, each)
+                name = self.recipient(agent, each)
                 if name not in delivered:
                     self._post(self._message(agent, name, content, summary, key))
                     delivered.append(name)
@@ -157,8 +157,14 @@ class TeammateManager:
         return _as_output(self._mailbox(agent).take()) or ToolOutput("(no new messages)")
 
     def wait_for_message(self, agent: str, timeout_seconds: float, cancel: CancelScope) -> ToolOutput:
-        deadline = time.monotonic() + timeout_seconds
         self.show_waiting(agent, "message")
+        try:
+            return self._next_mail(agent, timeout_seconds, cancel)
+        finally:  # outside the lock: others are told of it, and may look at the team
+            self.show_waiting(agent, "")
+
+    def _next_mail(self, agent: str, timeout_seconds: float, cancel: CancelScope) -> ToolOutput:
+        deadline = time.monotonic() + timeout_seconds
         with cancel.on_cancel(self._notify), self._changed:
             self._waiting.add(agent)
             self._changed.notify_all()
@@ -175,7 +181,6 @@ class TeammateManager:
                     self._changed.wait(remaining)
             finally:
                 self._waiting.discard(agent)
-                self.show_waiting(agent, "")
 
     def request_shutdown(self, asker: str, name: str, reason: str) -> str:
         self._let_settle()
@@ -225,7 +230,7 @@ class TeammateManager:
 
     def say(self, name: str, text: str) -> str:
         """A message of the user's; it also ends a pause."""
-        recipient = self._recipient(USER, name)
+        recipient = self.recipient(USER, name)
         unique = message_id(USER, str(time.time_ns()))
         self._post(Message(MessageType.MESSAGE, USER, recipient, text, time.time(), unique))
         teammate = self._teammates.get(recipient)
@@ -469,7 +474,7 @@ class TeammateManager:
         """The same after a restart: what stands in the lead's inbox is not sent again."""
         self._post(message._replace(timestamp=time.time()), once=True)
 
-    def _recipient(self, sender: str, name: str) -> str:
+    def recipient(self, sender: str, name: str) -> str:
         """The exact name of somebody who can be written to.
 
         Raises: TeamError, listing the names there are.

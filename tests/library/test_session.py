@@ -128,6 +128,28 @@ class TestSubmit:
         assert session.run("go").text == "I see"
         assert were_all_at_rest == [False]
 
+    def test_a_listener_who_hears_that_a_wait_has_ended_holds_up_nobody(self, opened: Open) -> None:
+        def look(event: events.StatusChanged) -> None:
+            if asked and event.status == "working" and not event.details.get("waiting_for"):
+                looking = threading.Thread(target=session.wait, args=(0,))
+                looking.start()
+                looking.join(5)
+                were_held_up.append(looking.is_alive())
+
+        def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+            if who_asks(request) == "alice":
+                asked.append(request)
+                return said("", call("wait_for_message", timeout_seconds=60)) if len(asked) == 1 else said("done")
+            is_new = "spawn" not in str(request.messages)
+            return said("", call("spawn_teammate", name="alice", role="coder", prompt="x")) if is_new else said("ok")
+
+        asked: list[Request] = []
+        were_held_up: list[bool] = []
+        session = opened(llm=Model(say))
+        session.subscribe(look, events.StatusChanged)
+        session.run("go")
+        assert were_held_up and not any(were_held_up)
+
     def test_a_lead_that_leaves_rests_whatever_mail_it_has(self, opened: Open) -> None:
         session = opened(llm=scripted(lead=["done"]))
         session.run("go")
