@@ -34,6 +34,7 @@ from teamcli.state import LeadLock, TeamDir
 from teamcli.team.lead import Lead
 from teamcli.team.manager import TeammateManager
 from teamcli.team.message import LEAD as LEAD
+from teamcli.team.message import USER
 from teamcli.tools.catalog import ALL_TOOLS
 from teamcli.tools.changes import Changes
 from teamcli.tools.command_host import CommandHost
@@ -222,6 +223,7 @@ class Session:
 
         Raises: PromptBlocked, TeamError, StateError, Cancelled
         """
+        name = self.team.recipient(USER, name)
         try:
             added = admit(self.lead.agent.hooks, name, text, self.cancel)
         except PromptBlocked as e:

@@ -309,7 +309,7 @@ def _tokens(row: Json) -> int:
 
 def _when(row: Json) -> float:
     ts = row.get("ts")
-    return float(ts) if isinstance(ts, int | float) else 0.0
+    return ts if isinstance(ts, float) else 0.0
 
 
 def text_block(text: str) -> Block:

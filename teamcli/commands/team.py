@@ -135,9 +135,10 @@ def wait(session: Session, arguments: str) -> Job:
     """Wait until nobody works; Ctrl-C ends only the waiting."""
 
     def until_quiet(cancel: CancelScope) -> str:
-        session.team.wait_until_quiet(cancel)
+        session.team.wait_for_the_busy(cancel)
         cancel.check()
-        return "\n".join(["Nobody works any more.", *session.team.waiting()])
+        waiters = [f"{name} waits for a message" for name in session.team.waiters()]
+        return "\n".join(["Nobody works any more.", *waiters, *session.team.waiting()])
 
     busy = ", ".join(session.team.busy())
     return Job(until_quiet, f"Waiting for {busy}; Ctrl-C ends the waiting." if busy else "")

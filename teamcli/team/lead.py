@@ -32,6 +32,7 @@ ENDING_SECONDS = 0.3
 """How long whoever needs a lead at rest waits for one that may just be ending its turn."""
 MAX_IDLE_WAKES = 25
 """Wake-ups in a row in which the lead called no tool; then it sleeps until the user's next line."""
+SLEEPS = f"The lead was woken {MAX_IDLE_WAKES} times without doing anything; it sleeps until your next line."
 
 
 class Line(NamedTuple):
@@ -170,9 +171,10 @@ class Lead:
 
     @property
     def is_at_rest(self) -> bool:
-        """Nothing runs, and nothing is there that it would act on."""
+        """Nothing runs, and nothing is there that it would act on; once the program leaves, it acts on nothing."""
         with self._changed:
-            return self._turn is None and not self._lines and not self._would_wake()
+            has_work = not self._cancel.cancelled and (bool(self._lines) or self._would_wake())
+            return self._turn is None and not has_work
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -259,9 +261,11 @@ class Lead:
             self.limit = str(ended.error) if isinstance(ended.error, LimitReached) else ""
             self._is_deaf = self._is_deaf or bool(self.limit)
             taken_up, self._taken_up = self._taken_up, []
-            if line is None:
-                self._count_idle_wake(self.agent.meter.tool_calls > calls_before)
+            sleeps = line is None and self._has_woken_in_vain(self.agent.meter.tool_calls > calls_before)
+            self._is_deaf = self._is_deaf or sleeps
             self._changed.notify_all()
+        if sleeps:  # told outside the lock: who hears it may write to the lead
+            self._emit(Notice(self.agent.name, SLEEPS, Severity.WARNING))
         for each in taken_up:
             each.ended.set_result(ended)
 
@@ -314,12 +318,10 @@ class Lead:
             raise
         return line._replace(blocks=[*line.blocks, text_block(said)]) if said else line
 
-    def _count_idle_wake(self, used_tools: bool) -> None:
+    def _has_woken_in_vain(self, used_tools: bool) -> bool:
+        """Count a wake-up; whether there were too many in a row that came to nothing."""
         self._idle_wakes = 0 if used_tools else self._idle_wakes + 1
-        if self._idle_wakes >= MAX_IDLE_WAKES:
-            self._is_deaf = True
-            text = f"The lead was woken {MAX_IDLE_WAKES} times without doing anything; it sleeps until your next line."
-            self._emit(Notice(self.agent.name, text, Severity.WARNING))
+        return self._idle_wakes >= MAX_IDLE_WAKES
 
     def _incoming(self, noted: Mapping[str, Any]) -> Delivery:
         """Between two model calls: what the user has typed meanwhile, and mail."""

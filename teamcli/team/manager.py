@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 from teamcli.agent.events import Emit, MailSent
@@ -73,6 +74,7 @@ class TeammateManager:
         self._emit = emit
         self._cancel = cancel
         self._is_headless = is_headless
+        self._user_waits_for_lead = False
         self._max_members = max_members
         self.lead: Lead | None = None
         self.lead_waits_for = ""
@@ -130,13 +132,13 @@ class TeammateManager:
 
     def send(self, agent: str, to: str | tuple[str, ...], content: str, summary: str, key: str) -> str:
         if isinstance(to, str):
-            name = self._recipient(agent, to)
+            name = self.recipient(agent, to)
             self._post(self._message(agent, name, content, summary, key))
             return f"Sent message to {name}"
         delivered, unknown = [], []
         for each in to:
             try:
-                name = self._recipient(agent, each)
+                name = self.recipient(agent, each)
                 if name not in delivered:
                     self._post(self._message(agent, name, content, summary, key))
                     delivered.append(name)
@@ -155,8 +157,14 @@ class TeammateManager:
         return _as_output(self._mailbox(agent).take()) or ToolOutput("(no new messages)")
 
     def wait_for_message(self, agent: str, timeout_seconds: float, cancel: CancelScope) -> ToolOutput:
-        deadline = time.monotonic() + timeout_seconds
         self.show_waiting(agent, "message")
+        try:
+            return self._next_mail(agent, timeout_seconds, cancel)
+        finally:  # outside the lock: others are told of it, and may look at the team
+            self.show_waiting(agent, "")
+
+    def _next_mail(self, agent: str, timeout_seconds: float, cancel: CancelScope) -> ToolOutput:
+        deadline = time.monotonic() + timeout_seconds
         with cancel.on_cancel(self._notify), self._changed:
             self._waiting.add(agent)
             self._changed.notify_all()
@@ -165,7 +173,7 @@ class TeammateManager:
                     cancel.check()
                     if output := _as_output(self._mailbox(agent).take()):
                         return output
-                    if self._is_headless and self._only_waiters_are_left():
+                    if not self._user_may_write(agent) and self._only_waiters_are_left():
                         return ToolOutput(NOBODY_LEFT)
                     remaining = deadline - time.monotonic()
                     if remaining <= 0:
@@ -173,7 +181,6 @@ class TeammateManager:
                     self._changed.wait(remaining)
             finally:
                 self._waiting.discard(agent)
-                self.show_waiting(agent, "")
 
     def request_shutdown(self, asker: str, name: str, reason: str) -> str:
         self._let_settle()
@@ -223,7 +230,7 @@ class TeammateManager:
 
     def say(self, name: str, text: str) -> str:
         """A message of the user's; it also ends a pause."""
-        recipient = self._recipient(USER, name)
+        recipient = self.recipient(USER, name)
         unique = message_id(USER, str(time.time_ns()))
         self._post(Message(MessageType.MESSAGE, USER, recipient, text, time.time(), unique))
         teammate = self._teammates.get(recipient)
@@ -305,9 +312,17 @@ class TeammateManager:
         return any(not mate.is_quiet for mate in tuple(self._teammates.values()))
 
     def busy(self) -> list[str]:
-        """Who works or has mail to act on, the lead last."""
-        names = [mate.name for mate in tuple(self._teammates.values()) if not mate.is_quiet] + self.running_aside()
-        return names if self.lead is None or self.lead.is_at_rest else [*names, LEAD]
+        """Who works or has mail to act on, the lead last; whoever waits for a message does neither."""
+        waiting = self.waiters()
+        names = [
+            mate.name for mate in tuple(self._teammates.values()) if not mate.is_quiet and mate.name not in waiting
+        ]
+        return [*names, *self.running_aside(), *([] if LEAD in waiting or self._lead_rests else [LEAD])]
+
+    def waiters(self) -> list[str]:
+        """Who is inside `wait_for_message`."""
+        with self._changed:
+            return sorted(self._waiting)
 
     def _answer_again(self) -> None:
         """Answers to plans that a crash may have kept back; what arrived before is dropped by its id."""
@@ -320,13 +335,40 @@ class TeammateManager:
     def wait_until_quiet(self, cancel: CancelScope, timeout_seconds: float | None = None) -> bool:
         """Return when every agent rests, none that may act has unread mail and no background sub-agent runs, or when
         cancelled, or when the time is up; whether all rest."""
-        deadline = math.inf if timeout_seconds is None else time.monotonic() + timeout_seconds
+        return self._wait_until(self._is_quiet, cancel, timeout_seconds)
+
+    def wait_for_the_busy(self, cancel: CancelScope) -> None:
+        """The same for a user who goes on afterwards: agents that wait for a message, of the user maybe, count as
+        resting."""
+        self._wait_until(self._only_waiters_are_left, cancel)
+
+    def _wait_until(self, is_done: Callable[[], bool], cancel: CancelScope, seconds: float | None = None) -> bool:
+        deadline = math.inf if seconds is None else time.monotonic() + seconds
         with cancel.on_cancel(self._notify), self._changed:
-            while not (is_quiet := self._is_quiet()) and not cancel.cancelled:
+            while not (done := is_done()) and not cancel.cancelled:
                 if (left := deadline - time.monotonic()) <= 0:
                     break
                 self._changed.wait(min(1.0, left))
-        return is_quiet
+        return done
+
+    @contextmanager
+    def user_waits_for_lead(self) -> Iterator[None]:
+        """The user's next line is read only after the block, when the lead's turn has ended: a lead that waits beside
+        nobody who works waits for nothing."""
+        self._set_user_waits(True)
+        try:
+            yield
+        finally:
+            self._set_user_waits(False)
+
+    def _set_user_waits(self, value: bool) -> None:
+        with self._changed:
+            self._user_waits_for_lead = value
+            self._changed.notify_all()
+
+    def _user_may_write(self, agent: str) -> bool:
+        """To the agent, or to somebody who would then write to it."""
+        return not self._is_headless and not (agent == LEAD and self._user_waits_for_lead)
 
     def nobody_will_write(self) -> None:
         """The user has said all there is to say: who then waits for a message beside nobody else waits for nothing."""
@@ -432,7 +474,7 @@ class TeammateManager:
         """The same after a restart: what stands in the lead's inbox is not sent again."""
         self._post(message._replace(timestamp=time.time()), once=True)
 
-    def _recipient(self, sender: str, name: str) -> str:
+    def recipient(self, sender: str, name: str) -> str:
         """The exact name of somebody who can be written to.
 
         Raises: TeamError, listing the names there are.
@@ -514,8 +556,16 @@ class TeammateManager:
             self.roster.update(agent, waiting_for=what)
 
     def _is_quiet(self) -> bool:
+        return self._all_rest_but(frozenset())
+
+    def _all_rest_but(self, waiting: Collection[str]) -> bool:
         aside = self.running_aside()  # first: one that ends meanwhile has told its parent by then, who does not rest
-        return not aside and self._lead_rests and not self.is_working and self._lead_rests
+        return (
+            not aside
+            and (LEAD in waiting or self._lead_rests)
+            and all(mate.name in waiting or mate.is_quiet for mate in tuple(self._teammates.values()))
+            and (LEAD in waiting or self._lead_rests)
+        )
 
     @property
     def _lead_rests(self) -> bool:
@@ -525,15 +575,7 @@ class TeammateManager:
 
     def _only_waiters_are_left(self) -> bool:
         """Nobody else works or has mail to act on, and none of those who wait has any."""
-        if self.running_aside():
-            return False
-        agents: Iterable[tuple[str, bool]] = [
-            *((mate.name, mate.is_quiet) for mate in tuple(self._teammates.values())),
-            (LEAD, self._lead_rests),  # last: see there
-        ]
-        return all(rests or name in self._waiting for name, rests in agents) and not any(
-            self._mailbox(name).has_unread for name in self._waiting
-        )
+        return self._all_rest_but(self._waiting) and not any(self._mailbox(name).has_unread for name in self._waiting)
 
     def _notify(self) -> None:
         with self._changed:

@@ -111,7 +111,7 @@ class Teammate:
         self._wakes_in_a_row = 0
         self._turn: CancelScope | None = None
         self._is_busy = False
-        """A turn runs, or the lead has not been told yet how it ended."""
+        """A turn runs, or the lead has not been told yet how it ended, or why there will be none."""
         self._ending = threading.Lock()
         """Held from the word about the end of a turn until it rests."""
         self._wakes = threading.Event()
@@ -256,6 +256,7 @@ class Teammate:
             self._hold_what_is_there()
         finally:  # an inbox that cannot be read keeps nobody from stopping it
             self._ignores_mail = True
+            self._may_go_on = False  # also where a /resume came while it worked
             turn.cancel(reason)
         return True
 
@@ -285,6 +286,7 @@ class Teammate:
         Raises: StateError
         """
         if self.may_act and (why := self._limit()):  # before mail is taken: it stays unread
+            self._is_busy = True  # until the lead is told: a run must not end before that
             self.agent.emit(LimitHit(self.name, str(why), why.limit, why.is_given))
             self._pause_at(why)
             return False

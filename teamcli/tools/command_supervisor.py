@@ -522,10 +522,10 @@ def _leave_some_to_others() -> None:
     if sys.platform == "linux" and os.getuid() and (now := _threads_in_all()):
         import resource
 
-        _, most = resource.getrlimit(resource.RLIMIT_NPROC)
         wanted = now + 2 * MOST_PROCESSES
-        if most == resource.RLIM_INFINITY or wanted < most:
-            resource.setrlimit(resource.RLIMIT_NPROC, (wanted, wanted))
+        chosen = resource.getrlimit(resource.RLIMIT_NPROC)  # by the user, maybe less
+        usual, most = (wanted if each == resource.RLIM_INFINITY else min(each, wanted) for each in chosen)
+        resource.setrlimit(resource.RLIMIT_NPROC, (usual, most))
 
 
 def _close_memory() -> None:

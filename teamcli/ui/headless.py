@@ -49,9 +49,8 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str) 
         except SignalReceived as e:
             session.cancel.cancel(f"stopped by {e.signal_name}")
             ended, code = _last_words(turn), e.exit_code
-            session.team.wait_until_quiet(
-                CancelScope(), LEAVING_SECONDS
-            )  # how the others end is told before the result
+            # how the others end is told before the result
+            session.team.wait_until_quiet(CancelScope(), LEAVING_SECONDS)
         except CancelledError:  # nobody can read what would come of it, so it was not even begun
             ended, code = _last_words(turn), ExitStatus.FAILED
     for each in (*session.team.waiting(), *_stopped_earlier(session)):

@@ -47,7 +47,8 @@ class PipedRepl(Repl):
         self._view.show(shown)
 
     def task(self, text: str) -> None:
-        ended = self._session.submit(text).result()
+        with self._session.team.user_waits_for_lead():
+            ended = self._session.submit(text).result()
         self.status = worse(self.status, exit_status(self._session, ended))
 
     def run_job(self, run: Callable[[CancelScope], Shown]) -> None:

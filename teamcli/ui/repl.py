@@ -80,9 +80,9 @@ class Repl(ABC):
 
     def _shell(self, command: str) -> None:
         """`!command`: the user's own, so nothing is asked."""
+        stream = self.output_stream()
 
         def run(scope: CancelScope) -> Shown:
-            stream = self.output_stream()
             try:
                 return self._session.run_shell(command, scope, stream.add)
             finally:

@@ -193,11 +193,12 @@ def test_what_is_piped_in_and_a_word_to_a_teammate_pass_it_as_well(program: Prog
     )
     with FakeAPI(script) as api:
         program.url = api.url
-        ran = program.run(stdin="go\n/wait\n@alice my password\n/send alice my password\n@alice hello\n")
+        ran = program.run(stdin="go\n/wait\n@alice my password\n/send alice my password\n@Alice hello\n")
     assert ran.out.count("a hook has blocked this line: no secrets please") == 2
     heard = said_by_user(script.requests["alice"][-1])
     assert "hello" in heard and "today is Friday" in heard and "password" not in heard
-    assert '"agent": "alice"' in (program.directory / "told").read_text()
+    told = (program.directory / "told").read_text()
+    assert told.count('"agent": "alice"') == 3 and "Alice" not in told.replace("@Alice", "")
 
 
 class TestStop:

@@ -7,6 +7,7 @@ import subprocess
 
 from tests.support.fake_api import FakeAPI, answer, stall_after, text, tool, tool_results
 from tests.support.program import Program
+from tests.support.running import Running
 from tests.support.team_script import After, TeamScript
 
 BYPASS = ("--permission-mode", "bypassPermissions")
@@ -44,6 +45,23 @@ def test_at_the_end_of_input_nobody_waits_for_a_message_that_cannot_come(program
         ran = program.run(stdin="go\n")
     assert ran.code == 0 and "end" in ran.out
     assert "nobody is left" in str(tool_results(script.requests["alice"][1])[0]["content"])
+
+
+def test_a_lead_waits_for_nobody_when_the_next_line_is_read_only_after_its_turn(program: Program) -> None:
+    hire = tool("spawn_teammate", name="alice", role="coder", prompt="wait")
+    wait = tool("wait_for_message", timeout_seconds=600)
+    script = TeamScript(lead=[hire, wait, text("alone"), text("end")], alice=[wait, text("heard you")])
+    with FakeAPI(script) as api:
+        program.url = api.url
+        with Running(program) as repl:
+            repl.type("go")
+            repl.wait_for("alone")
+            assert len(script.requests["alice"]) == 1  # who can still be written to, by the next line
+            repl.type("@alice go on")
+            repl.wait_for("heard you")
+            assert repl.leave() == 0
+    assert "nobody is left" in str(tool_results(script.requests["lead"][2])[0]["content"])
+    assert "go on" in str(tool_results(script.requests["alice"][1])[0]["content"])
 
 
 def test_it_says_what_it_runs_on(program: Program) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 from pathlib import Path
 
@@ -91,6 +92,15 @@ def test_garbage_in_the_middle_does_not_stop_it(program: Program) -> None:
         path.write_text("".join([*lines[:3], "garbage\n", *lines[4:]]))  # the tool result is lost
         assert program.run("-p", "-c", "two").out == "b\n"
     assert "lost" in str(api.requests[2]["messages"][2]["content"])
+
+
+def test_a_time_that_is_none_does_not_stop_it(program: Program) -> None:
+    with FakeAPI([text("a"), text("b")]) as api:
+        program.url = api.url
+        program.run("-p", "one")
+        path = program.directory / ".team/transcripts/lead.jsonl"
+        path.write_text(re.sub(r'"ts": ?[0-9.e+]+', f'"ts":{"9" * 400}', path.read_text()))
+        assert program.run("-p", "-c", "two").out == "b\n"
 
 
 def test_files_read_before_a_restart_still_count_as_read(program: Program) -> None:

@@ -238,6 +238,23 @@ class TestWaiting:
         repl.wait_for("after the waiting")
         assert repl.out.rindex("alice → lead (result)") < repl.out.rindex("after the waiting")
 
+    def test_ends_beside_those_who_wait_for_a_message_and_names_them(self, program: Program) -> None:
+        hire = tool("spawn_teammate", name="alice", role="coder", prompt="wait")
+        wait = tool("wait_for_message", timeout_seconds=600)
+        script = TeamScript(lead=[hire, text("hired"), text("end")], alice=[wait, text("heard you")])
+        with FakeAPI(script) as api:
+            program.url = api.url
+            with Screen(program) as screen:
+                screen.wait_for("team >>")
+                screen.type("go\r")
+                wait_until(lambda: len(script.requests["alice"]) == 1)
+                screen.type("/wait\r")
+                screen.wait_for("Nobody works any more")
+                screen.wait_for("alice waits for a message")
+                assert member(program, "alice")["status"] == "working"
+                screen.type("@alice hello\r")
+                screen.wait_for("heard you")
+
     def test_ctrl_c_ends_the_waiting_and_nothing_else(self, program: Program) -> None:
         with Screen(program, *BYPASS) as screen:
             screen.wait_for("team >>")

@@ -23,6 +23,8 @@ from teamcli import ConfigError, Hook, HookEvent, Outcome, Session, TeamError, U
 from teamcli.cancel import CancelScope
 from teamcli.llm.types import OnEvent, Reply, Request, TextArrived
 from teamcli.team.lead import Lead
+from teamcli.team.manager import TeammateManager
+from teamcli.team.message import Message
 from teamcli.team.roster import Roster, Status
 from teamcli.team.teammate import Teammate
 from tests.library.conftest import Open
@@ -107,6 +109,54 @@ class TestSubmit:
         assert answers == ["Spawned 'alice' (role: coder)"]
         assert session.wait(30)
         assert sum(who_asks(request) == "alice" for request in model.requests) == 2
+
+    def test_a_run_does_not_end_before_the_lead_is_told_who_is_paused(
+        self, opened: Open, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def tell_slowly(self: TeammateManager, message: Message) -> None:
+            if "is paused" in message.content:
+                were_all_at_rest.append(self.wait_until_quiet(CancelScope(), 0))
+            post(self, message)
+
+        were_all_at_rest: list[bool] = []
+        post = TeammateManager.post_report
+        monkeypatch.setattr(TeammateManager, "post_report", tell_slowly)
+        hire = call("spawn_teammate", name="alice", role="coder", prompt="one")
+        write = [said("", call("send_message", to="alice", content="and?")) for _ in range(2)]
+        model = scripted(lead=[said("", hire), "hired", write[0], "well", write[1], "well", "I see"])
+        session = opened(llm=model, settings={"limits": {"wakes": 1}})
+        assert session.run("go").text == "I see"
+        assert were_all_at_rest == [False]
+
+    def test_a_listener_who_hears_that_a_wait_has_ended_holds_up_nobody(self, opened: Open) -> None:
+        def look(event: events.StatusChanged) -> None:
+            if asked and event.status == "working" and not event.details.get("waiting_for"):
+                looking = threading.Thread(target=session.wait, args=(0,))
+                looking.start()
+                looking.join(5)
+                were_held_up.append(looking.is_alive())
+
+        def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+            if who_asks(request) == "alice":
+                asked.append(request)
+                return said("", call("wait_for_message", timeout_seconds=60)) if len(asked) == 1 else said("done")
+            is_new = "spawn" not in str(request.messages)
+            return said("", call("spawn_teammate", name="alice", role="coder", prompt="x")) if is_new else said("ok")
+
+        asked: list[Request] = []
+        were_held_up: list[bool] = []
+        session = opened(llm=Model(say))
+        session.subscribe(look, events.StatusChanged)
+        session.run("go")
+        assert were_held_up and not any(were_held_up)
+
+    def test_a_lead_that_leaves_rests_whatever_mail_it_has(self, opened: Open) -> None:
+        session = opened(llm=scripted(lead=["done"]))
+        session.run("go")
+        running = session._running
+        running.cancel.cancel("leaving")
+        running.team.say("lead", "too late")
+        assert running.team.wait_until_quiet(CancelScope(), 10)
 
     def test_what_needs_a_lead_at_rest_is_not_refused_in_the_moment_after_its_last_words(self, opened: Open) -> None:
         def clear() -> None:

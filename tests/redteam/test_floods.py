@@ -529,3 +529,18 @@ def test_a_million_entries_are_not_all_held(program: Program, monkeypatch: pytes
         (program.directory / f"f{number}").touch()
     said: Any = FileAgent(program.directory).says("glob", pattern="*")
     assert "(at least 100 more)" in said
+
+
+def test_a_limit_of_processes_that_the_user_has_chosen_is_not_raised() -> None:
+    script = """
+import os, resource
+from teamcli.tools.command_supervisor import _leave_some_to_others
+if not os.getuid():
+    os.setuid(65534)  # root has no such limit
+_, most = resource.getrlimit(resource.RLIMIT_NPROC)
+resource.setrlimit(resource.RLIMIT_NPROC, (900, most))
+_leave_some_to_others()
+print(resource.getrlimit(resource.RLIMIT_NPROC)[0])
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ran.stdout == "900\n", ran.stderr

@@ -69,6 +69,21 @@ class TestStop:
                 repl.wait_for("both")
         assert all(word in said_by_user(script.requests["alice"][1]) for word in ("before", "after"))
 
+    def test_holds_against_a_resume_that_came_before_it(self, program: Program) -> None:
+        script = TeamScript(lead=[spawn("alice"), text("hired")], alice=[UNTIL_GO, text("on and on")])
+        with FakeAPI(script) as api:
+            program.url = api.url
+            with Running(program, *BYPASS) as repl:
+                repl.type("go")
+                wait_until(lambda: is_on(program))
+                repl.type("/resume alice")
+                repl.type("/stop alice")
+                repl.type("/wait")
+                repl.wait_for("Nobody works any more")
+                assert len(script.requests["alice"]) == 1
+                repl.type("/resume alice")
+                repl.wait_for("on and on")
+
     def test_does_not_hide_an_error_of_the_same_work(self, program: Program) -> None:
         program.settings(retries=0)
         script = TeamScript(
