@@ -166,6 +166,7 @@ class AgentShop:
             self.events,
             results_wait=lambda: self.options.headless and self.team.is_working,
             on_rest=lambda: self.team.at_rest(),
+            on_line=lambda: self.team.user_wrote(),
             attach=lambda text, cancel: attach_mentioned(text, agent.toolset, self.workspace, cancel),
         )
         self.close_calls(agent)

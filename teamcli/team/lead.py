@@ -61,6 +61,7 @@ class Lead:
         emit: Emit,
         results_wait: Callable[[], bool],
         on_rest: Callable[[], None],
+        on_line: Callable[[], None] = lambda: None,
         attach: Attach = lambda text, cancel: Delivery(),
     ) -> None:
         """`results_wait` says whether a teammate's result should wait for those of others that still work."""
@@ -70,6 +71,7 @@ class Lead:
         self._emit = emit
         self._results_wait = results_wait
         self._on_rest = on_rest
+        self._on_line = on_line
         self._attach = attach
         self._changed = threading.Condition()
         self._lines: list[Line] = []
@@ -112,6 +114,7 @@ class Lead:
                 return line.ended
             self._lines.append(line)
             self._changed.notify_all()
+        self._on_line()
         return line.ended
 
     @property

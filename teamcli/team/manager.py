@@ -27,6 +27,7 @@ from teamcli.team.roster import Member, Roster, Status
 from teamcli.team.teammate import Teammate
 
 NOBODY_LEFT = "nobody is left who could write to you"
+USER_WROTE = "(the user has written to you)"
 LEAVING_SECONDS = 1.5
 
 
@@ -173,6 +174,8 @@ class TeammateManager:
                     cancel.check()
                     if output := _as_output(self._mailbox(agent).take()):
                         return output
+                    if agent == LEAD and self.lead is not None and self.lead.queued:
+                        return ToolOutput(USER_WROTE)
                     if not self._user_may_write(agent) and self._only_waiters_are_left():
                         return ToolOutput(NOBODY_LEFT)
                     remaining = deadline - time.monotonic()
@@ -369,6 +372,10 @@ class TeammateManager:
     def _user_may_write(self, agent: str) -> bool:
         """To the agent, or to somebody who would then write to it."""
         return not self._is_headless and not (agent == LEAD and self._user_waits_for_lead)
+
+    def user_wrote(self) -> None:
+        """A line for the lead: it ends a wait of the lead's."""
+        self._notify()
 
     def nobody_will_write(self) -> None:
         """The user has said all there is to say: who then waits for a message beside nobody else waits for nothing."""

@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from teamcli.ui.terminal import queued_lines
-from tests.support.fake_api import FakeAPI, answer, said_by_user, stall_after, text, tool
+from tests.support.fake_api import FakeAPI, answer, said_by_user, stall_after, text, tool, tool_results
 from tests.support.program import Program
 from tests.support.screen import Screen
 from tests.support.waiting import wait_until
@@ -68,6 +68,19 @@ def test_an_interruption_brings_queued_lines_back_to_the_prompt(program: Program
             screen.wait_for("Interrupted")
             screen.wait_for(f"{PROMPT} and then this")
     assert len(api.requests) == 1
+
+
+def test_a_line_ends_a_wait_of_the_leads(program: Program) -> None:
+    with FakeAPI([tool("wait_for_message", timeout_seconds=600), text("at once")]) as api:
+        program.url = api.url
+        with Screen(program) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("work\r")
+            screen.wait_for("● lead wait for message")
+            screen.type("hello\r")
+            screen.wait_for("at once")
+    assert said_by_user(api.requests[1]).endswith("hello")
+    assert tool_results(api.requests[1])[-1]["content"] == "(the user has written to you)"
 
 
 def test_the_growing_end_of_an_answer_stands_above_the_prompt_and_half_typed_text_stays(program: Program) -> None:
