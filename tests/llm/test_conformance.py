@@ -547,7 +547,7 @@ def test_cancel_in_the_first_thought_leaves_nothing(make_client: MakeClient) -> 
 
 
 def test_cancel_while_it_waits_to_try_again(make_client: MakeClient) -> None:
-    with FakeAPI([status(429, retry_after=30), text("next")]) as api:
+    with FakeAPI([status(429, retry_after=60), text("next")]) as api:
         client = make_client(api.url, backoff=Backoff())
         call = RunningCall(client)
         wait_until(lambda: call.events, "a retry is scheduled")
@@ -559,7 +559,7 @@ def test_cancel_while_it_waits_to_try_again(make_client: MakeClient) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a full listen queue and /proc/net/tcp")
 def test_cancel_while_connecting(make_client: MakeClient) -> None:
     with address_that_never_answers() as url:
-        client = make_client(url)
+        client = make_client(url, timeouts=Timeouts(connect_seconds=120))
         call = RunningCall(client)
         wait_until(lambda: is_connecting_to(url), "the connect is under way")
         assert call.cancel() < SOON_SECONDS

@@ -36,7 +36,9 @@ class Screen:
             echo=False,
         )
         self.process.delaybeforesend = None
+        self.process.ptyproc.delayafterclose = 0  # whoever closes has waited for the end
         self._held_back = ""
+        self._text: str | None = ""
         self.raw = ""
         """All that the program has written."""
 
@@ -61,7 +63,9 @@ class Screen:
     @property
     def text(self) -> str:
         """What a person sees, without the scrollback."""
-        return "\n".join(line.rstrip() for line in self._screen.display).rstrip()
+        if self._text is None:  # to put it together takes longer than most programs take to draw it
+            self._text = "\n".join(line.rstrip() for line in self._screen.display).rstrip()
+        return self._text
 
     def wait_for(self, text: str, times: int = 1) -> None:
         """Read on until `text` stands on the screen (so often)."""
@@ -82,6 +86,7 @@ class Screen:
         end = time.monotonic() + DEADLINE_SECONDS
         while self._read():
             assert time.monotonic() < end, f"the program did not end:\n{self.text}"
+        self.process.wait()
         self.process.close()
         if self.process.exitstatus is not None:
             return int(self.process.exitstatus)
@@ -106,5 +111,6 @@ class Screen:
 
     def _feed(self, data: str) -> None:
         self._stream.feed(data)
+        self._text = None
         for _ in range(data.count(WHERE_IS_THE_CURSOR)):  # a real terminal answers
             self.process.send(f"\x1b[{self._screen.cursor.y + 1};{self._screen.cursor.x + 1}R")
