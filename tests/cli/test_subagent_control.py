@@ -209,9 +209,10 @@ class TestAtTheTerminal:
                 screen.wait_for("waiting")
                 wait_until((program.directory / "on").exists)
                 for typed in ("/stop sa", "/send sa", "/agents sa", "hear, @sa"):
-                    screen.type(f"{typed}\t")
-                    screen.wait_for(f"{typed}-1")
+                    screen.type(typed)
                     screen.wait_for("dig deep", 2)  # once where it was started
+                    screen.type("\t")
+                    screen.wait_for(f"{typed}-1")
                     screen.type("\x15")
                 (program.directory / "go").touch()
                 screen.wait_for("all told")

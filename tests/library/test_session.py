@@ -321,16 +321,20 @@ def test_a_result_that_comes_with_the_end_of_the_last_work_is_still_read(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Results wait for those who work; who looks whether all rest may see the one before, the other after that."""
-    looked, rest, is_at_rest = threading.Event(), Teammate._rest, Lead.is_at_rest.fget
+    has_told, looked = threading.Event(), threading.Event()
+    rest, is_at_rest = Teammate._rest, Lead.is_at_rest.fget
     assert is_at_rest is not None
 
     def rest_late(mate: Teammate, **fields: Any) -> None:
-        looked.wait(30)
+        has_told.set()
+        session._running.team._notify()  # so that whoever waits for all looks now
+        assert looked.wait(30)
         rest(mate, **fields)
 
     def look_early(lead: Lead) -> bool:
         rests = is_at_rest(lead)
-        if rests and lead.mailbox.has_unread and not looked.is_set():
+        if rests and has_told.is_set() and not looked.is_set():
+            assert lead.mailbox.has_unread
             looked.set()
             wait_until(lambda: session.team[0].status == "idle" and not session._running.team.is_working)
         return rests
