@@ -170,6 +170,7 @@ class CommandHost:
         self._why_unconfined = "" if make_sandbox else "the settings say so"
         self.on_unconfined: Callable[[str], None] = lambda why: None
         """Told the reason, once, where there should be a sandbox and commands are about to run without."""
+        self._untold = ""
 
     def prestart(self) -> None:
         """Start the host process, so that the first command need not wait for it. Returns at once."""
@@ -183,6 +184,14 @@ class CommandHost:
     def _prepare(self) -> None:
         with self._lock, contextlib.suppress(OSError, ToolError):  # the first command tries again, and tells
             self._host_process()
+        self._tell_unconfined()
+
+    def _tell_unconfined(self) -> None:
+        """Outside the lock: who is told may be about to call us, in a thread that others wait for."""
+        with self._lock:
+            why, self._untold = self._untold, ""
+        if why:
+            self.on_unconfined(why)
 
     def why_unconfined(self) -> str:
         """Empty where commands are confined. Waits until that is known."""
@@ -246,6 +255,7 @@ class CommandHost:
         while True:
             supervisor = self._take()
             tries_left -= 1
+            self._tell_unconfined()
             try:
                 wire.send_frame(supervisor.sock, *request, descriptors=descriptors)
                 return supervisor
@@ -308,8 +318,7 @@ class CommandHost:
                 return self._first_confined_process(self._make_sandbox())
             except (ToolError, OSError) as e:
                 self._why_unconfined = str(e)
-                if not self._is_required:
-                    self.on_unconfined(self._why_unconfined)
+                self._untold = "" if self._is_required else self._why_unconfined
         if self._sandbox is not None:
             try:
                 return self._start_in(self._sandbox)
