@@ -345,3 +345,23 @@ def test_without_a_subreaper_the_end_of_one_command_spares_the_others(
     assert shell.commands.look(id).is_running
     (tmp_path / "go").touch()
     wait_until((tmp_path / "went_on").exists)
+
+
+def test_who_is_told_that_there_is_no_sandbox_may_wait_for_others_who_use_the_host(tmp_path: Path) -> None:
+    def none() -> command_host.Confiner:
+        raise ToolError("none here")
+
+    def use_from_another_thread(why: str) -> None:
+        using = threading.Thread(target=lambda: shell.bash("echo other"), daemon=True)
+        using.start()
+        using.join(20)
+        told.append(f"{why}, {'stuck' if using.is_alive() else 'used'}")
+
+    told: list[str] = []
+    shell = Shell(tmp_path, command_host.CommandHost(os.environ, make_sandbox=none))
+    shell.host.on_unconfined = use_from_another_thread
+    try:
+        assert shell.bash("echo hi") == "hi"
+    finally:
+        shell.close()
+    assert told == ["none here, used"]
