@@ -94,6 +94,8 @@ class Place(NamedTuple):
     """What the user should know about that."""
     hooks: str = ""
     """The digest of the hooks in the directory's settings."""
+    given: Mapping[str, str] = MappingProxyType({})
+    """Variables that a program sets instead of the environment."""
 
     @property
     def is_stranger(self) -> bool:
@@ -137,24 +139,30 @@ class Place(NamedTuple):
         try:
             TrustStore(self.home).keep(self.directory, self.team, trusted)
         except StateError as e:  # a home that cannot be written (a container, say) must not stop the work
-            place = look_around(self.directory, self.home, trusted._replace(token=""))
+            place = look_around(self.directory, self.home, trusted._replace(token=""), self.given)
             return place._replace(notes=(f"How far you trust this directory holds for this run only: {e}.",))
-        return look_around(self.directory, self.home)
+        return look_around(self.directory, self.home, given=self.given)
 
 
-def look_around(directory: Path, home: Path | None = None, trusted: Trusted | None = None) -> Place:
-    """See what the directory brings along. Changes nothing. `trusted` is for what could not be remembered.
+def look_around(
+    directory: Path,
+    home: Path | None = None,
+    trusted: Trusted | None = None,
+    given: Mapping[str, str] = MappingProxyType({}),
+) -> Place:
+    """See what the directory brings along. Changes nothing. `trusted` is for what could not be remembered, `given` for
+    variables that a program sets instead of the environment.
 
     Raises: ConfigError
     """
     home = home or home_dir()
     team = TeamDir.of(directory)
     trusted = trusted or TrustStore(home).of(directory, team)
-    environment = read_environment(os.environ, directory / ".env", trusted.endpoint)
+    environment = read_environment({**os.environ, **given}, directory / ".env", trusted.endpoint)
     hide(environment.secrets)
     offers = []
     if environment.untrusted_endpoint:
-        offers.append(f"an endpoint in .env: {environment.untrusted_endpoint} would receive your requests and key")
+        offers.append(f"an endpoint in .env: {environment.untrusted_endpoint} would receive your requests")
     files = (team.settings, team.local_settings)
     hooks = [hooks_in(path) for path in files]
     digest = hooks_digest(*hooks)
@@ -171,7 +179,7 @@ def look_around(directory: Path, home: Path | None = None, trusted: Trusted | No
         offers += ["memory of roles in .team/memory"] if _brings(team.root / "memory") else []
     if team.has_state and not trusted.state:
         offers.append("a team and conversations in .team/ that were not made here")
-    return Place(directory, team, home, trusted, environment, tuple(offers), hooks=digest)
+    return Place(directory, team, home, trusted, environment, tuple(offers), hooks=digest, given=given)
 
 
 def _hooks_offer(path: Path, hooks: Json, trusted: Trusted) -> str:
@@ -274,7 +282,10 @@ def choose_endpoint(options: Options, place: Place, settings: Settings) -> Endpo
     if options.offline:
         return None
     client = cast(ClientChoice, options.client or settings.client)
-    return find_endpoint(place.environment.variables, client, settings.platform, settings.auth_header)
+    environment = place.environment
+    return find_endpoint(
+        environment.variables, client, settings.platform, settings.auth_header, environment.no_credential
+    )
 
 
 def choose_model(options: Options, place: Place, settings: Settings, endpoint: Endpoint | None) -> str:

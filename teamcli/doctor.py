@@ -84,10 +84,17 @@ class _Checks:
     def _check_key(self) -> str:
         if self._endpoint is None:
             return "none: the embedded model is on; for a real one set ANTHROPIC_API_KEY, in the environment or in .env"
-        return f"from {self._endpoint.source}"
+        environment = self._place.environment
+        from_project = " in .env" if environment.has_projects_key and self._endpoint.secret else ""
+        aside = "; the key in .env is for the endpoint in .env, and not used" if environment.keeps_key_back else ""
+        return f"from {self._endpoint.source}{from_project}{aside}"
 
     def _check_endpoint(self) -> str:
-        return "none needed" if self._endpoint is None else self._endpoint.base_url or self._endpoint.host
+        if self._endpoint is None:
+            return "none needed"
+        is_projects = self._place.environment.projects_endpoint and not self._endpoint.platform
+        named = ", named in .env: your own key is never sent there" if is_projects else ""
+        return f"{self._endpoint.base_url or self._endpoint.host}{named}"
 
     def _check_client(self) -> str:
         if self._endpoint is None:

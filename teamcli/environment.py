@@ -1,7 +1,6 @@
-"""The variables that name key, endpoint and model: the real environment first, then `.env`, as far as it is trusted.
+"""The variables that name key, endpoint and model: from the user's environment, and from the project's `.env`.
 
-A project's `.env` may bring a key and a model. An endpoint in it would receive the user's requests and key, so it
-counts only once the user has trusted that very address; and a key that stands beside an endpoint goes nowhere else.
+`choose` holds the one rule on which credential goes where. Everything that connects gets its variables from there.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from io import StringIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from teamcli.errors import ConfigError
 from teamcli.files import cannot
@@ -21,7 +20,15 @@ from teamcli.masking import is_secret
 
 KEY_VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 ENDPOINT = "ANTHROPIC_BASE_URL"
+OFFICIAL_URL = "https://api.anthropic.com"
 MODEL = "MODEL_ID"
+Platform = Literal["bedrock", "vertex", "foundry"]
+PLATFORM_SWITCHES: Mapping[str, Platform] = {
+    "CLAUDE_CODE_USE_BEDROCK": "bedrock",
+    "CLAUDE_CODE_USE_VERTEX": "vertex",
+    "CLAUDE_CODE_USE_FOUNDRY": "foundry",
+}
+"""With one of these the user chooses a cloud platform instead of an address."""
 CUSTOM_HEADERS = "ANTHROPIC_CUSTOM_HEADERS"
 SECRET_VARIABLES = frozenset(
     {
@@ -45,8 +52,15 @@ _FROM_DOTENV = (*KEY_VARIABLES, ENDPOINT, MODEL)
 
 class Environment(NamedTuple):
     variables: Mapping[str, str]
+    """All that may decide where requests go and with which credential."""
     untrusted_endpoint: str = ""
-    """An endpoint in `.env` that is not used because nobody has trusted it."""
+    """An endpoint in `.env` that is not used because the user has not trusted it."""
+    projects_endpoint: str = ""
+    """An endpoint in `.env` that is used."""
+    has_projects_key: bool = False
+    """Whether the key or token in `variables` is the one in `.env`."""
+    keeps_key_back: bool = False
+    """Whether `.env` holds a key that belongs to an endpoint there that is not used."""
     notes: tuple[str, ...] = ()
     """What the user should know about `.env`."""
     secrets: frozenset[str] = frozenset()
@@ -55,22 +69,60 @@ class Environment(NamedTuple):
     def get(self, name: str) -> str:
         return self.variables.get(name, "")
 
+    @property
+    def no_credential(self) -> str:
+        """What to say if the endpoint has no credential."""
+        key, token = KEY_VARIABLES
+        if self.projects_endpoint:
+            return (
+                f"{self.projects_endpoint}, named in .env, has no credential, and yours is never sent to an address"
+                f" that a project names: put {key} into .env, or set {ENDPOINT} in your environment"
+            )
+        aside = " (the key in .env is for the endpoint in .env)" if self.keeps_key_back else ""
+        return f"{ENDPOINT} is set but there is no credential for it{aside}: set {key} or {token}"
+
 
 def read_environment(real: Mapping[str, str], dotenv: Path, trusted_endpoint: str) -> Environment:
     """Raises: ConfigError."""
     found, notes = read_dotenv(dotenv)
     secrets = frozenset((*secret_values(real), *secret_values(found), *_proxy_passwords(real)))
-    endpoint = found.get(ENDPOINT, "")
-    use_endpoint = not real.get(ENDPOINT) and bool(endpoint) and endpoint == trusted_endpoint
-    if endpoint and not use_endpoint:
-        for name in (ENDPOINT, *KEY_VARIABLES):
-            found.pop(name, None)
-    set_for_real = {name: value for name, value in real.items() if value}
-    if any(name in set_for_real for name in KEY_VARIABLES):
-        for name in KEY_VARIABLES:
-            found.pop(name, None)
-    untrusted = endpoint if endpoint and not use_endpoint and not real.get(ENDPOINT) else ""
-    return Environment({**found, **set_for_real}, untrusted, notes, secrets)
+    return choose(real, found, trusted_endpoint)._replace(notes=notes, secrets=secrets)
+
+
+def choose(users: Mapping[str, str], projects: Mapping[str, str], trusted_endpoint: str) -> Environment:
+    """Which endpoint and which credential count, of the user's variables and of those in the project's `.env`.
+
+    - The user's endpoint wins. The project's is used only if the user has trusted that address.
+    - At the project's endpoint nothing of the user's counts: no key, no token, no profile, no header.
+    - The project's credential goes to the project's endpoint, or if it names none to the one in use, unless the user
+      has a key or token.
+    """
+    users = {name: value for name, value in users.items() if value}
+    endpoint = projects.get(ENDPOINT, "")
+    if _same_address(endpoint, users.get(ENDPOINT, OFFICIAL_URL)):
+        endpoint = ""  # it names the address in use
+    model = {name: source[name] for source in (projects, users) for name in (MODEL,) if source.get(name)}
+    keys = {name: projects[name] for name in KEY_VARIABLES if projects.get(name)}
+    is_users_choice = ENDPOINT in users or any(is_switched_on(users, name) for name in PLATFORM_SWITCHES)
+    if endpoint and not is_users_choice and endpoint == trusted_endpoint:
+        # By name, not by exclusion: whatever else a client may read from the environment is the user's.
+        variables = {ENDPOINT: endpoint, **keys, **model}
+        return Environment(variables, projects_endpoint=endpoint, has_projects_key=bool(keys))
+    is_used = bool(keys) and not endpoint and not any(name in users for name in KEY_VARIABLES)
+    return Environment(
+        {**(keys if is_used else {}), **users, **model},
+        untrusted_endpoint="" if is_users_choice else endpoint,
+        has_projects_key=is_used,
+        keeps_key_back=bool(keys and endpoint),
+    )
+
+
+def is_switched_on(variables: Mapping[str, str], name: str) -> bool:
+    return variables.get(name, "") not in ("", "0", "false")
+
+
+def _same_address(one: str, other: str) -> bool:
+    return one.strip().rstrip("/") == other.strip().rstrip("/")
 
 
 def secret_values(variables: Mapping[str, str], hidden: Iterable[str] = ()) -> frozenset[str]:
@@ -121,7 +173,8 @@ def read_dotenv(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
     except UnicodeDecodeError as e:
         raise ConfigError(f"{path} is not UTF-8 text; save it as UTF-8") from e
     notes = tuple(f"{path.name}: {text}; that line is ignored" for text in complaints.texts)
-    return {name: values[name] or "" for name in _FROM_DOTENV if values.get(name)}, notes
+    found = {name: (values.get(name) or "").strip() for name in _FROM_DOTENV}
+    return {name: value for name, value in found.items() if value}, notes
 
 
 @contextmanager
@@ -143,7 +196,7 @@ def _text(path: Path) -> str:
     with path.open("rb") as file:
         data = file.read(LARGEST_DOTENV + 1)
     if len(data) > LARGEST_DOTENV:
-        raise ConfigError(f"{path} is larger than {LARGEST_DOTENV:,} bytes; mend or remove it")
+        raise ConfigError(f"{path} is larger than {LARGEST_DOTENV:,} bytes; fix or delete it")
     return data.decode()
 
 

@@ -25,13 +25,12 @@ from teamcli.agent.policy import Mode
 from teamcli.app import Place, look_around, open_session, untrusted_notes
 from teamcli.aside import is_awaited_within
 from teamcli.embedding import Embedding
-from teamcli.environment import ENDPOINT, KEY_VARIABLES, secret_values
+from teamcli.environment import ENDPOINT, KEY_VARIABLES
 from teamcli.errors import ConfigError, UsageError
 from teamcli.library.asker import Ask, Asker
 from teamcli.library.turn import LEAVING_SECONDS, Turn
 from teamcli.llm.own_model import model_factory
 from teamcli.llm.types import LLM, Usage
-from teamcli.masking import hide
 from teamcli.options import Options
 from teamcli.session import Session as Running
 from teamcli.state import lock_holder
@@ -391,18 +390,9 @@ def _place(directory: str | os.PathLike[str], trust: bool, api_key: str, base_ur
     root = Path(directory).expanduser().resolve()
     if not root.is_dir():
         raise ConfigError(f"{root} is not a directory")
-    place = look_around(root)
-    if place.offers and trust:
-        place = place.trust()
-    variables = dict(place.environment.variables)
-    if api_key:
-        for name in KEY_VARIABLES:
-            variables.pop(name, None)
-        variables[KEY_VARIABLES[0]] = api_key
-        hide(secret_values(variables))
-    if base_url:
-        variables[ENDPOINT] = base_url
-    return place._replace(environment=place.environment._replace(variables=variables))
+    given = {KEY_VARIABLES[0]: api_key, KEY_VARIABLES[1]: ""} if api_key else {}
+    place = look_around(root, given={**given, ENDPOINT: base_url} if base_url else given)
+    return place.trust() if place.offers and trust else place
 
 
 def _as_tools(functions: Iterable[Any]) -> tuple[FunctionTool, ...]:

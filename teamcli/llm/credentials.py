@@ -9,23 +9,24 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
+from teamcli.environment import (
+    CUSTOM_HEADERS,
+    ENDPOINT,
+    KEY_VARIABLES,
+    OFFICIAL_URL,
+    PLATFORM_SWITCHES,
+    Platform,
+    is_switched_on,
+)
 from teamcli.errors import ConfigError
 
-API_KEY = "ANTHROPIC_API_KEY"
-AUTH_TOKEN = "ANTHROPIC_AUTH_TOKEN"
-BASE_URL = "ANTHROPIC_BASE_URL"
+API_KEY, AUTH_TOKEN = KEY_VARIABLES
+BASE_URL = ENDPOINT
 PROFILE = "ANTHROPIC_PROFILE"
-OFFICIAL_URL = "https://api.anthropic.com"
 
 ClientChoice = Literal["auto", "direct", "sdk"]
-Platform = Literal["bedrock", "vertex", "foundry"]
 AuthHeader = Literal["auto", "bearer", "x-api-key", "both"]
 
-_PLATFORM_SWITCHES: Mapping[str, Platform] = {
-    "CLAUDE_CODE_USE_BEDROCK": "bedrock",
-    "CLAUDE_CODE_USE_VERTEX": "vertex",
-    "CLAUDE_CODE_USE_FOUNDRY": "foundry",
-}
 _PLATFORM_SETTINGS: Mapping[str, Platform] = {
     "AWS_BEARER_TOKEN_BEDROCK": "bedrock",
     "ANTHROPIC_BEDROCK_BASE_URL": "bedrock",
@@ -87,8 +88,11 @@ def find_endpoint(
     client: ClientChoice = "auto",
     platform: Platform | None = None,
     auth_header: AuthHeader = "auto",
+    no_credential: str = f"{BASE_URL} is set but there is no credential for it: set {API_KEY} or {AUTH_TOKEN}",
 ) -> Endpoint | None:
-    """What is configured; None where nothing is, and the embedded model is to serve.
+    """What `env` configures; None if that is nothing, and the embedded model answers.
+
+    `env` must have gone through `environment.choose`: all that is in it may go to the endpoint in it.
 
     The order is the SDK's: key, token, named profile, identity federation, platform, the profile on disk. Only a
     platform that was asked for by name comes before the key.
@@ -96,14 +100,14 @@ def find_endpoint(
     Raises: ConfigError, naming the variable and never its value.
     """
     base_url = _base_url(env)
-    chosen = platform or _first(env, _PLATFORM_SWITCHES)
+    chosen = platform or _first(env, PLATFORM_SWITCHES)
     if chosen:
         found: Endpoint | None = _platform_endpoint(chosen)
     else:
         found = _keyed_endpoint(env, base_url, auth_header) or _sdk_endpoint(env, base_url)
     if found is None and base_url:
-        raise ConfigError(f"{BASE_URL} is set but there is no credential for it: set {API_KEY} or {AUTH_TOKEN}")
-    return found and _with_client(found, client)
+        raise ConfigError(no_credential)
+    return found and _with_client(replace(found, headers=_custom_headers(env)), client)
 
 
 def _with_client(endpoint: Endpoint, client: ClientChoice) -> Endpoint:
@@ -124,7 +128,7 @@ def _keyed_endpoint(env: Mapping[str, str], base_url: str, auth_header: AuthHead
         raise ConfigError(f"{source} holds a space, a line break or a character outside ASCII: copy it again")
     if auth_header == "auto":
         auth_header = "both" if source == API_KEY and base_url not in ("", OFFICIAL_URL) else "bearer"
-    return Endpoint("direct", source, base_url or OFFICIAL_URL, secret, auth_header, _custom_headers(env))
+    return Endpoint("direct", source, base_url or OFFICIAL_URL, secret, auth_header)
 
 
 def _sdk_endpoint(env: Mapping[str, str], base_url: str) -> Endpoint | None:
@@ -144,7 +148,7 @@ def _platform_endpoint(platform: Platform) -> Endpoint:
 
 
 def _first(env: Mapping[str, str], table: Mapping[str, Platform]) -> Platform | None:
-    return next((platform for name, platform in table.items() if env.get(name, "") not in ("", "0", "false")), None)
+    return next((platform for name, platform in table.items() if is_switched_on(env, name)), None)
 
 
 def _profile_on_disk(env: Mapping[str, str]) -> Path | None:
@@ -173,17 +177,27 @@ def _base_url(env: Mapping[str, str]) -> str:
     except ValueError:
         usable = False
     if not usable or not re.fullmatch(r"[\x21-\x7e]+", raw):
-        raise ConfigError(f"{BASE_URL} is no address: it must look like https://host or http://host:port/path")
+        raise ConfigError(f"{BASE_URL} is not an address: it must look like https://host or http://host:port/path")
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise ConfigError(f"{BASE_URL} must be a plain address, without user name, ? or #: give the key in {API_KEY}")
     return re.sub(r"(/v1(/messages)?)?/*$", "", raw.rstrip("/"))
 
 
-def _custom_headers(env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def header_names(env: Mapping[str, str]) -> list[str]:
+    """Of the custom headers, in lower case."""
+    return [name.lower() for name, _ in _header_lines(env)]
+
+
+def _header_lines(env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """`Name: value` lines, as the SDK reads them; a line without a colon is skipped."""
-    lines = (line.partition(":") for line in env.get("ANTHROPIC_CUSTOM_HEADERS", "").splitlines() if ":" in line)
-    headers = tuple((name.strip(), value.strip()) for name, _, value in lines)
+    lines = (line.partition(":") for line in env.get(CUSTOM_HEADERS, "").split("\n") if ":" in line)
+    return tuple((name.strip(), value.strip()) for name, _, value in lines)
+
+
+def _custom_headers(env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Raises: ConfigError"""
+    headers = _header_lines(env)
     for name, value in headers:
         if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) or not re.fullmatch(r"[\x20-\x7e]*", value):
-            raise ConfigError("ANTHROPIC_CUSTOM_HEADERS holds a line that is no HTTP header: write `Name: value`")
+            raise ConfigError(f"{CUSTOM_HEADERS} has a line that is not an HTTP header: write `Name: value`")
     return headers

@@ -6,6 +6,7 @@ The package takes more than a second to load: that happens with the first reques
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +15,7 @@ from teamcli import __version__
 from teamcli.cancel import CancelScope
 from teamcli.errors import AuthError, ServerFault
 from teamcli.llm.connection import Connection, Connections, Timeouts
-from teamcli.llm.credentials import API_KEY, Endpoint
+from teamcli.llm.credentials import API_KEY, Endpoint, header_names
 from teamcli.llm.faults import Faults, refuse_unless_stream
 from teamcli.llm.transport import EventStream
 from teamcli.llm.types import Request
@@ -71,7 +72,9 @@ class SdkTransport:
         import anthropic
 
         endpoint = self._endpoint
-        headers: dict[str, Any] = {"User-Agent": f"teamcli/{__version__}", **endpoint.own_headers}
+        # The package adds the headers of the environment by itself. Only `endpoint` knows whether they may go there.
+        headers: dict[str, Any] = dict.fromkeys(header_names(os.environ), anthropic.omit)
+        headers |= {"user-agent": f"teamcli/{__version__}", **endpoint.own_headers}
         options: dict[str, Any] = {
             "http_client": connection.http,
             "timeout": connection.http.timeout,
