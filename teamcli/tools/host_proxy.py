@@ -7,6 +7,7 @@ all else finds no network at all.
 from __future__ import annotations
 
 import contextlib
+import re
 import select
 import socket
 import threading
@@ -20,8 +21,12 @@ _PATIENCE_SECONDS = 30.0
 _GOODBYE_SECONDS, _CHUNKS_UNREAD = 2.0, 16
 _MOST_CONNECTIONS = 256
 _CHUNK = 64 * 1024
+_END_OF_HEAD = b"\r\n\r\n"
+_REQUEST_LINE = re.compile(r"([A-Z]+) ([!-~]+) (HTTP/1\.[01])")
+_FIELD = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t -~\x80-\xff]*")
+"""Strict: no space before the colon, no folded line, no lone CR or LF. A server might read one of those differently."""
 _REPLACED_FIELDS = (b"host:", b"connection:", b"proxy-")
-"""Among them the host: one that is listed must not be asked for the pages of another."""
+"""A listed server must not be asked for the pages of another host."""
 
 
 def proxy_variables() -> Mapping[str, str]:
@@ -46,11 +51,14 @@ class Destination(NamedTuple):
 
 
 def read_request(head: bytes) -> Destination | None:
-    """Where the beginning of a request wants to go; None where it cannot be understood."""
-    lines, _, body = head.partition(b"\r\n\r\n")
+    """Where a request wants to go; None unless its head is complete and every line of it well-formed."""
+    lines, end, body = head.partition(_END_OF_HEAD)
     line, *fields = lines.split(b"\r\n")
+    request = _REQUEST_LINE.fullmatch(line.decode("latin-1"))
+    if not end or request is None or not all(map(_FIELD.fullmatch, fields)):
+        return None
+    method, target, version = request.groups()
     try:
-        method, target, version = line.decode("ascii").split(" ")
         if method == "CONNECT":
             return Destination(*split_port(target, 443), body, True)
         scheme, _, address = target.partition("://")
@@ -111,7 +119,7 @@ class HostProxy:
     def _pass_on(self, client: socket.socket) -> None:
         wanted = read_request(_read_head(client))
         if wanted is None:
-            _refuse(client, "400 Bad Request", "this proxy knows CONNECT and http:// only")
+            _refuse(client, "400 Bad Request", "this proxy accepts well-formed CONNECT and http:// requests only")
             return
         if not is_listed(wanted.host, self._hosts):
             _refuse(client, "403 Forbidden", f"the setting sandbox_network does not list {wanted.host}")
@@ -130,7 +138,7 @@ class HostProxy:
 
 def _read_head(client: socket.socket) -> bytes:
     head = b""
-    while b"\r\n\r\n" not in head and len(head) < _HEAD_LIMIT:
+    while _END_OF_HEAD not in head and len(head) < _HEAD_LIMIT:
         chunk = client.recv(_CHUNK)
         if not chunk:
             break

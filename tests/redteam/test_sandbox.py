@@ -331,6 +331,14 @@ NONSENSE = """
 """
 
 
+OTHER_HOST = """
+    import socket, sys
+    s = socket.create_connection(("127.0.0.1", 3128))
+    s.sendall(f"GET http://127.0.0.1:{sys.argv[1]}/ HTTP/1.1\\r\\nA: 1\\nHost: other.example\\r\\n\\r\\n".encode())
+    print(s.recv(4096))
+"""
+
+
 class TestNetwork:
     @pytest.mark.parametrize(("network", "answer"), [("on", "reached"), ("off", "closed")])
     def test_it_is_open_or_closed_as_set(
@@ -373,6 +381,7 @@ class TestListedHosts:
             (("localhost",), TUNNEL, "403 Forbidden"),
             (("127.0.0.1",), DIRECT, "refused"),
             (("127.0.0.1",), NONSENSE, "400 Bad Request"),
+            (("127.0.0.1",), OTHER_HOST, "400 Bad Request"),
         ],
     )
     def test_only_they_are_reached_and_only_through_the_proxy(

@@ -55,3 +55,34 @@ def test_a_plain_request_asks_the_host_for_its_own_pages(target: bytes, host: st
     assert found is not None and (found.host, found.port) == (host, port)
     asked = f"\r\nHost: {host}:{port}\r\nConnection: close\r\nA: 1\r\n\r\nbody"
     assert found.first_bytes == line + asked.encode()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        b"A: 1\nHost: other.example",
+        b"A: 1\rHost: other.example",
+        b"A: 1\r\n Host: other.example",
+        b"A: 1\r\n\tmore",
+        b"Host : other.example",
+        b" Host: other.example",
+        b"A: 1\0Host: other.example",
+        b"no colon",
+        b": no name",
+    ],
+)
+def test_a_head_that_a_server_might_read_differently_is_refused(fields: bytes) -> None:
+    head = b"GET http://a.example/ HTTP/1.1\r\n" + fields + b"\r\n\r\n"
+    assert read_request(head) is None
+    assert read_request(head.replace(b"GET http://a.example/", b"CONNECT a.example:80")) is None
+
+
+@pytest.mark.parametrize(
+    "line", [b"GET http://a.example/\nHost:b HTTP/1.1", b"GET http://a.example/ HTTP/1.1\nHost: b"]
+)
+def test_a_request_line_with_a_line_feed_is_refused(line: bytes) -> None:
+    assert read_request(line + b"\r\n\r\n") is None
+
+
+def test_a_head_that_does_not_end_is_refused_because_its_rest_would_pass_unread() -> None:
+    assert read_request(b"GET http://a.example/ HTTP/1.1\r\nA: " + b"x" * 70_000) is None
