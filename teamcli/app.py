@@ -57,11 +57,12 @@ from teamcli.settings import (
 )
 from teamcli.skills import has_skills, skill_places
 from teamcli.state import LeadLock, TeamDir, lock_holder
-from teamcli.team.bus import FileBus, load_key
+from teamcli.team.bus import FileBus
 from teamcli.team.manager import TeammateManager
 from teamcli.team.message import is_subagent
 from teamcli.team.pulse import Pulse
 from teamcli.team.roster import Member, Roster
+from teamcli.team.signing import load_key
 from teamcli.tools.catalog import ALL_TOOLS, Offered, preload
 from teamcli.tools.command_host import CommandHost, Confiner
 from teamcli.tools.commands import Commands

@@ -31,10 +31,11 @@ from teamcli.overview import LeadState, Overview
 from teamcli.plain import has_colour, neutralise
 from teamcli.state import TeamDir, lock_holder
 from teamcli.subagents.ledger import read_waiting
-from teamcli.team.bus import KEY_BYTES, FileBus, load_key
+from teamcli.team.bus import FileBus
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import LEAD, USER, WAITED, Message, MessageType, is_address, message_id
 from teamcli.team.roster import Member, Status, read_team
+from teamcli.team.signing import KEY_BYTES, load_key
 from teamcli.timeline import NAME_WIDTH, EventLog, Line, concerns, describe, last_lead_turn
 from teamcli.trust import home_dir
 from teamcli.ui.signals import SignalReceived, signals_raise

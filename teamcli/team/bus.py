@@ -6,10 +6,7 @@ same durable line that records what it read.
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import logging
-import os
 import secrets
 import threading
 from collections.abc import Callable, Container, Iterable
@@ -18,14 +15,13 @@ from typing import NamedTuple, Protocol
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import StateError, TeamcliError
-from teamcli.files import PRIVATE_FILE, cannot, have_private_directory, open_private
 from teamcli.team.inbox import Chunk, Extent, Inbox, read_pieces
 from teamcli.team.line import BadLine, LineCodec, Origin, Reading, too_long
 from teamcli.team.message import LEAD, Message, check_name, frame
 from teamcli.team.quarantine import Quarantine
+from teamcli.team.signing import KEY_BYTES, have_token, key_of, read_token
 from teamcli.team.watcher import Watcher
 
-KEY_BYTES = 32
 LEAVING_SECONDS = 1.0
 """How long a look at the inboxes that is under way is waited for."""
 logger = logging.getLogger(__name__)
@@ -116,7 +112,8 @@ class FileBus:
         rotate_bytes: int = 1_000_000,
     ) -> None:
         self._directory = directory
-        self._codec = LineCodec(key_of(directory, key))
+        self._key = key
+        self._known_codec: LineCodec | None = None
         self._durable = durable
         self._on_quarantine = on_quarantine
         self._rotate_bytes = rotate_bytes
@@ -129,7 +126,8 @@ class FileBus:
 
     def send(self, message: Message) -> bool:
         box = self._box(message.to)
-        size = box.inbox.append(self._codec.write(message))
+        self._known_codec = codec = self._known_codec or self._codec_of(have_token(self._directory))
+        size = box.inbox.append(codec.write(message))
         self._watcher.expect(message.to, size)
         self._tell(box, message.to)
         return True
@@ -215,6 +213,19 @@ class FileBus:
             box.ring()
             box.inbox.close()
         self._watcher.join(LEAVING_SECONDS)
+
+    @property
+    def _codec(self) -> LineCodec:
+        """As long as the directory has no token nothing in it is signed, and no key can make it so."""
+        if self._known_codec is None:
+            token = read_token(self._directory)
+            if token is None:
+                return LineCodec(secrets.token_bytes(KEY_BYTES))
+            self._known_codec = self._codec_of(token)
+        return self._known_codec
+
+    def _codec_of(self, token: bytes) -> LineCodec:
+        return LineCodec(key_of(token, self._key))
 
     def _box(self, name: str) -> _Box:
         """Raises: TeamError, so that no name can lead out of the directory."""
@@ -308,60 +319,3 @@ class _Taking:
         self._known.add(message.id)
         self.messages.append(message)
         return True
-
-
-def key_of(directory: Path, key: bytes) -> bytes:
-    """What lines in the inboxes of one directory are signed with: in another one they are foreign."""
-    return hashlib.blake2b(os.fsencode(directory.resolve()), key=key, digest_size=KEY_BYTES).digest()
-
-
-def load_key(home: Path) -> bytes:
-    """The user's signing key, `key` in the directory `home`; made at first use, and for this run only where it cannot
-    be kept: then mail that is unread at the end counts as foreign the next time."""
-    path = home / "key"
-    try:
-        have_private_directory(home)
-        return _read_key(path) or _make_key(path)
-    except StateError as e:
-        logger.warning("messages are signed with a key for this run only: %s", e)
-        return secrets.token_bytes(KEY_BYTES)
-
-
-def _read_key(path: Path) -> bytes | None:
-    if not path.exists():
-        return None
-    fd = open_private(path, os.O_RDONLY)
-    try:
-        _make_own(fd, path)
-        key = os.pread(fd, KEY_BYTES, 0)
-    finally:
-        os.close(fd)
-    return key if len(key) == KEY_BYTES else None
-
-
-def _make_own(fd: int, path: Path) -> None:
-    """Raises: StateError, where somebody else has put it there and may know it."""
-    found = os.fstat(fd)
-    if found.st_uid != os.geteuid():
-        raise StateError(f"{path} belongs to another user; remove it")
-    if found.st_mode & 0o077:
-        os.fchmod(fd, PRIVATE_FILE)
-
-
-def _make_key(path: Path) -> bytes:
-    """Under a lock: of several programs that start at once, one makes the key and all get the same."""
-    try:
-        fd = open_private(path, os.O_RDWR | os.O_CREAT)
-        try:
-            _make_own(fd, path)
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            key = os.pread(fd, KEY_BYTES, 0)
-            if len(key) < KEY_BYTES:
-                key = secrets.token_bytes(KEY_BYTES)
-                os.pwrite(fd, key, 0)
-                os.fsync(fd)
-            return key
-        finally:
-            os.close(fd)
-    except OSError as e:
-        raise StateError(cannot("make", path, e)) from e

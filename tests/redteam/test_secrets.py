@@ -33,7 +33,7 @@ from teamcli.llm.types import OnEvent, Preamble, Reply, Request, StreamEvent, Te
 from teamcli.logs import log_to
 from teamcli.masking import MASK, MaskedStream, Masks
 from teamcli.session import Fanout
-from teamcli.team.bus import load_key
+from teamcli.team.signing import load_key
 from tests.library.models import Model
 from tests.redteam.shared import made_once
 from tests.support.answers import Part, answer, result_text, status, thinking, tool_results

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import StateError
-from teamcli.team.bus import FileBus, Position, key_of, load_key
+from teamcli.team.bus import FileBus, Position
 from teamcli.team.line import LineCodec, Origin, Reading
 from teamcli.team.message import MessageType, message_id
+from teamcli.team.signing import have_token, key_of, load_key
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
 from tests.team.letters import KEY, append, contents, letter, outside
 
@@ -61,6 +62,10 @@ def inbox(tmp_path: Path) -> Path:
 
 def unread(bus: FileBus, position: Position = BEGINNING) -> list[str]:
     return contents(bus.unread("alice", position).messages)
+
+
+def codec_of(inbox: Path) -> LineCodec:
+    return LineCodec(key_of(have_token(inbox.parent), KEY))
 
 
 def quarantined(inbox: Path) -> list[dict[str, object]]:
@@ -336,7 +341,7 @@ def only_foreign(bus: FileBus, name: str = "alice") -> bool:
     ],
 )
 def test_a_line_of_ours_that_was_changed_is_foreign(bus: FileBus, inbox: Path, forge: Callable[[bytes], bytes]) -> None:
-    line = LineCodec(key_of(inbox.parent, KEY)).write(letter("hi"))
+    line = codec_of(inbox).write(letter("hi"))
     assert forge(line) != line
     append(inbox, forge(line))
     assert only_foreign(bus)
@@ -353,10 +358,44 @@ def test_a_line_with_another_users_key_is_foreign(bus: FileBus, inbox: Path) -> 
     assert only_foreign(bus)
 
 
+def test_mail_stays_signed_when_the_project_is_renamed(tmp_path: Path) -> None:
+    bus = FileBus(tmp_path / "old" / "inbox", KEY, durable=False)
+    bus.send(letter("done")._replace(type=MessageType.RESULT))
+    bus.close()
+    (tmp_path / "old").rename(tmp_path / "new")
+    moved = FileBus(tmp_path / "new" / "inbox", KEY, durable=False)
+    (message,) = moved.unread("alice", Position()).messages
+    moved.close()
+    assert (message.content, message.type, message.is_foreign) == ("done", MessageType.RESULT, False)
+
+
+@pytest.mark.parametrize("token", [b"", b"short", b"0" * 31 + b"\xff", b"0" * 200])
+def test_a_damaged_token_is_replaced_before_anything_is_signed(make_bus: MakeBus, inbox: Path, token: bytes) -> None:
+    append(inbox.parent.with_name(".inbox-token"), token)
+    make_bus().send(letter("ours"))
+    assert not only_foreign(make_bus()) and unread(make_bus()) == ["ours"]
+
+
+def test_programs_that_sign_for_the_first_time_at_once_agree_on_the_token(tmp_path: Path) -> None:
+    barrier, tokens = threading.Barrier(16), []
+
+    def load() -> None:
+        barrier.wait()
+        tokens.append(have_token(tmp_path / "inbox"))
+
+    threads = [threading.Thread(target=load) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(tokens) == 16 and len(set(tokens)) == 1
+    assert [path.name for path in tmp_path.iterdir()] == [".inbox-token"]
+
+
 def test_a_forged_order_is_set_aside(bus: FileBus, inbox: Path) -> None:
     order = letter()._replace(type=MessageType.SHUTDOWN_REQUEST)
     append(inbox, LineCodec(b"another key").write(order))
-    append(inbox, LineCodec(key_of(inbox.parent, KEY)).write(order._replace(to="bob")))
+    append(inbox, codec_of(inbox).write(order._replace(to="bob")))
     assert unread(bus) == [] and len(quarantined(inbox)) == 2
 
 
@@ -366,7 +405,7 @@ def test_a_copy_of_a_line_of_ours_is_no_second_message(bus: FileBus, inbox: Path
     append(inbox, inbox.read_bytes() * 2)
     batch = bus.unread("alice", Position())
     assert len(batch.messages) == 1
-    append(inbox, LineCodec(key_of(inbox.parent, KEY)).write(message))
+    append(inbox, codec_of(inbox).write(message))
     assert bus.unread("alice", batch.position, {message.id}).messages == ()
 
 

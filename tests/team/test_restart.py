@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,6 +63,15 @@ def test_a_foreign_line_that_came_while_nothing_ran_is_acted_on(rested: Program)
     assert "hi from a shell" in heard and 'from="outside"' in heard and "me" in heard
     assert ran.out == "hello\n" and len(script.requests["lead"]) == 1  # the user began that work: the lead sleeps on
     assert mail_in_transcript(rested, "alice") != []
+
+
+def test_a_moved_project_keeps_the_users_unread_mail(rested: Program, tmp_path: Path) -> None:
+    assert rested.run("send", "alice", "from me").code == 0
+    rested.directory = Path(shutil.copytree(rested.directory, tmp_path / "elsewhere"))
+    script = TeamScript(lead=[text("hello")], alice=[text("heard")])
+    ran = run(rested, script, "--trust", "--continue")
+    assert 'from="user"' in said_by_user(script.requests["alice"][0])
+    assert "cannot be delivered" not in ran.err
 
 
 def test_a_foreign_line_wakes_an_idle_teammate_of_a_running_team(program: Program) -> None:
