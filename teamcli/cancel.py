@@ -6,11 +6,14 @@ that finished ones cost nothing however many there were.
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections.abc import Callable
 
 from teamcli.errors import Cancelled
+
+logger = logging.getLogger(__name__)
 
 
 class CancelScope:
@@ -39,7 +42,10 @@ class CancelScope:
         return scope is not None
 
     def cancel(self, reason: str = "cancelled") -> None:
-        """Stop this scope and all below it. Callbacks run in the calling thread; a repeat does nothing."""
+        """Stop this scope and all below it. Callbacks run in the calling thread; a repeat does nothing.
+
+        A callback that raises is logged: everything else is stopped all the same.
+        """
         with self._lock:
             if self.cancelled:
                 return
@@ -49,7 +55,10 @@ class CancelScope:
             children, callbacks = list(self._children), list(self._callbacks.values())
             self._callbacks.clear()
         for callback in callbacks:
-            callback()
+            try:
+                callback()
+            except Exception:  # boundary: a bug in one callback must not keep the rest of the tree running
+                logger.exception("%s failed while %r was cancelled", callback, reason)
         for child in children:
             child.cancel(reason)
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from contextlib import ExitStack
 
 import pytest
 
@@ -44,6 +45,19 @@ def test_a_callback_registered_too_late_runs_at_once_and_one_that_left_does_not_
     scope.cancel()
     with scope.on_cancel(lambda: calls.append("late")):
         assert calls == ["late"]
+
+
+def test_a_callback_that_raises_leaves_nothing_uncancelled(caplog: pytest.LogCaptureFixture) -> None:
+    scope = CancelScope()
+    child, calls = scope.child(), list[str]()
+    callbacks = [lambda: 1 // 0, lambda: calls.append("called")]
+    with ExitStack() as stack:
+        for each in (scope, child):
+            for callback in callbacks:
+                stack.enter_context(each.on_cancel(callback))
+        scope.cancel("enough")
+    assert (child.cancelled, child.reason, calls) == (True, "enough", ["called", "called"])
+    assert caplog.text.count("ZeroDivisionError") == 2
 
 
 def test_wait_ends_when_another_thread_cancels() -> None:
