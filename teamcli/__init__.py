@@ -14,18 +14,21 @@ if TYPE_CHECKING:
     from teamcli.library.session import Result, Session
     from teamcli.library.subagents import SubAgents
     from teamcli.llm.types import LLM, Reply, Request, Usage
-    from teamcli.subagents.snapshot import Snapshot, State
+    from teamcli.subagents.snapshot import Activity, AgentEvent, EventKind, Snapshot, State
     from teamcli.team.roster import Member
     from teamcli.tools.function_tool import ToolContext, tool
     from teamcli.tools.hook_functions import Hook
 
 __all__ = [
     "LLM",
+    "Activity",
+    "AgentEvent",
     "Answer",
     "CancelScope",
     "ConfigError",
     "Consent",
     "Event",
+    "EventKind",
     "Hook",
     "HookEvent",
     "Member",
@@ -61,7 +64,7 @@ _HOMES = {
     "library.session": "Result Session",
     "library.subagents": "SubAgents",
     "llm.types": "LLM Reply Request Usage",
-    "subagents.snapshot": "Snapshot State",
+    "subagents.snapshot": "Activity AgentEvent EventKind Snapshot State",
     "team.roster": "Member",
     "tools.function_tool": "ToolContext tool",
     "tools.hook_functions": "Hook",

@@ -7,9 +7,9 @@ dropped.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, InvalidStateError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TypeVar
 
@@ -26,6 +26,16 @@ def is_awaited_within(scope: CancelScope) -> bool:
     """Whether this runs in a function that somebody below `scope` waits for."""
     awaited = _awaited.get()
     return awaited is not None and awaited.is_within(scope)
+
+
+@contextmanager
+def awaited_in(scope: CancelScope) -> Iterator[None]:
+    """Mark what runs inside the block: somebody below `scope` waits for it."""
+    token = _awaited.set(scope)
+    try:
+        yield
+    finally:
+        _awaited.reset(token)
 
 
 def call_aside(function: Callable[[], T], cancel: CancelScope, name: str, timeout_seconds: float | None = None) -> T:

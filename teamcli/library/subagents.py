@@ -57,13 +57,16 @@ class SubAgents:
         """The same for all that run or wait; the ids that were reached."""
         return self._manager.broadcast(text)
 
-    def on_update(self, listener: Callable[[Snapshot], None]) -> None:
-        """Have it told how each comes along: at most ten times a second, and always how it ended."""
-        self._manager.on_update(listener)
+    def on_update(self, listener: Callable[[Snapshot], None]) -> Callable[[], None]:
+        """Call it as each comes along: at most ten times a second, and always at the end.
 
-    def on_end(self, listener: Callable[[Snapshot], None]) -> None:
-        """Have it told once of each that has ended."""
-        self._manager.on_end(listener)
+        Call what this returns to remove the listener. One that raises is removed.
+        """
+        return self._manager.on_update(listener)
+
+    def on_end(self, listener: Callable[[Snapshot], None]) -> Callable[[], None]:
+        """Call it once for each that has ended; remove it as with `on_update`."""
+        return self._manager.on_end(listener)
 
 
 @contextmanager

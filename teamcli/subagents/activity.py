@@ -7,7 +7,7 @@ from collections import Counter, deque
 from typing import Any
 
 from teamcli.agent import events
-from teamcli.agent.events import Event, Severity
+from teamcli.agent.events import Event
 from teamcli.llm.types import Block, encode
 from teamcli.plain import one_line
 from teamcli.subagents.snapshot import Activity, AgentEvent, EventKind
@@ -77,8 +77,6 @@ class ActivityLog:
                 self._answered(event.message.content)
             case events.ToolStarted() | events.ToolFinished():
                 self._tool(event)
-            case events.Notice(severity=Severity.ERROR) | events.LimitHit():
-                self._add(AgentEvent(EventKind.ERROR, _cut(event.text), is_error=True))
 
     def _answered(self, content: tuple[Block, ...]) -> None:
         self._said = "\n".join(block["text"] for block in content if block["type"] == "text") or self._said

@@ -19,6 +19,7 @@ from teamcli.agent.events import Emit, Notice, Outcome, Severity, StatusChanged,
 from teamcli.agent.limits import Meter
 from teamcli.agent.loop import Agent, run_turn
 from teamcli.agent.tool_calls import cut_middle
+from teamcli.aside import awaited_in
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, StateError, TeamcliError, ToolError
 from teamcli.files import read_lines
@@ -27,7 +28,7 @@ from teamcli.subagents.ledger import Ledger, Open, Waiting
 from teamcli.subagents.slots import Slots
 from teamcli.subagents.snapshot import AgentEvent, EventKind, Snapshot, State
 from teamcli.subagents.subagent import Ending, Staffed, SubAgent
-from teamcli.subagents.updates import Listener, Updates
+from teamcli.subagents.updates import Listener, Listeners, Updates
 from teamcli.team.message import LEAD, USER, Message, MessageType, message_id
 from teamcli.tools.toolbox import Errand, Running
 
@@ -105,7 +106,7 @@ class SubAgentManager:
         self._on_rest = on_rest
         self._slots = Slots(limits.max_concurrent)
         self._updates = Updates()
-        self._on_end: list[Listener] = []
+        self._on_end = Listeners()
         self._all: dict[str, SubAgent] = {}
         self._preparing: dict[str, str] = {}
         """Those that are being built, and who for."""
@@ -218,13 +219,16 @@ class SubAgentManager:
                 reached.append(sub.id)
         return reached
 
-    def on_update(self, listener: Listener) -> None:
-        """Have it told, in a thread of its own, how each comes along: at most ten times a second, the end always."""
-        self._updates.subscribe(listener)
+    def on_update(self, listener: Listener) -> Callable[[], None]:
+        """Call it, in a thread of its own, as each comes along: at most ten times a second, and always at the end.
 
-    def on_end(self, listener: Listener) -> None:
-        """Have it told once of each that has ended, in that one's thread."""
-        self._on_end.append(listener)
+        Returns what removes it again, as `on_end` does.
+        """
+        return self._updates.subscribe(listener)
+
+    def on_end(self, listener: Listener) -> Callable[[], None]:
+        """Call it once for each that has ended, in the thread of that one."""
+        return self._on_end.add(listener)
 
     # The life of the program
 
@@ -404,7 +408,7 @@ class SubAgentManager:
             self._warn(sub.id, f"{sub.parent} could not be told that {sub.id} has ended: {e}")
         finally:
             staffed.release()
-            if ending.error:
+            if ending.error:  # recorded here alone: the notices of its turn say the same
                 sub.activity.add(AgentEvent(EventKind.ERROR, ending.error, is_error=True))
             sub.finish(ending)
             self._has_ended(sub)
@@ -415,12 +419,8 @@ class SubAgentManager:
 
     def _has_ended(self, sub: SubAgent) -> None:
         self._tell_state(sub)
-        snapshot = sub.snapshot()
-        for listener in self._on_end:
-            try:
-                listener(snapshot)
-            except Exception:  # boundary: whoever only looks on must not be able to stop anything
-                logger.exception("%s failed", listener)
+        with awaited_in(self._cancel):  # the parent of a foreground one waits meanwhile
+            self._on_end.tell(sub.snapshot())
         with self._changed:
             self._ended.append(sub.id)
             if len(self._ended) > KEPT:

@@ -15,23 +15,58 @@ Listener = Callable[[Snapshot], None]
 Look = Callable[[], Snapshot]
 
 
+class Listeners:
+    """Functions that take snapshots. One that raises is removed, and the others still hear."""
+
+    def __init__(self) -> None:
+        self._all: dict[object, Listener] = {}
+        self._lock = threading.Lock()
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def add(self, listener: Listener) -> Callable[[], None]:
+        """Returns what removes it again; safe to call twice, and from inside the listener."""
+        key = object()
+        with self._lock:
+            self._all[key] = listener
+        return lambda: self._remove(key)
+
+    def tell(self, snapshot: Snapshot) -> None:
+        with self._lock:
+            listeners = tuple(self._all.items())
+        for key, listener in listeners:
+            if key not in self._all:  # an earlier one has removed it meanwhile
+                continue
+            try:
+                listener(snapshot)
+            except Exception:  # boundary: a listener must not be able to stop anything
+                logger.exception("%s failed and was removed", listener)
+                self._remove(key)
+
+    def _remove(self, key: object) -> None:
+        with self._lock:
+            self._all.pop(key, None)
+
+
 class Updates:
-    """One thread for all, which starts with the first listener. What changes while it pauses is told after the pause,
+    """One thread for all listeners, which starts with the first. What changes while it pauses is told after the pause,
     as it is then."""
 
     def __init__(self) -> None:
-        self._listeners: list[Listener] = []
+        self._listeners = Listeners()
         self._changed: dict[str, Look] = {}
         self._bell = threading.Condition()
         self._is_closed = False
         self._thread: threading.Thread | None = None
 
-    def subscribe(self, listener: Listener) -> None:
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Returns what removes it again."""
         with self._bell:
-            self._listeners.append(listener)
             if self._thread is None and not self._is_closed:
                 self._thread = threading.Thread(target=self._run, name="sub-agent updates", daemon=True)
                 self._thread.start()
+        return self._listeners.add(listener)
 
     def changed(self, id: str, look: Look) -> None:
         """Something of this sub-agent is new; `look` says what, when it is asked."""
@@ -53,17 +88,8 @@ class Updates:
             with self._bell:
                 self._bell.wait_for(lambda: self._changed or self._is_closed)
                 changed, self._changed = self._changed, {}
-                listeners = tuple(self._listeners)
             for look in changed.values():
-                self._tell(listeners, look())
+                self._listeners.tell(look())
             with self._bell:
                 if self._bell.wait_for(lambda: self._is_closed, PAUSE_SECONDS) and not self._changed:
                     return
-
-    def _tell(self, listeners: tuple[Listener, ...], snapshot: Snapshot) -> None:
-        for listener in listeners:
-            try:
-                listener(snapshot)
-            except Exception:  # boundary: whoever only looks on must not be able to stop the others
-                logger.exception("%s failed and is told nothing any more", listener)
-                self._listeners = [each for each in self._listeners if each is not listener]

@@ -10,9 +10,21 @@ from typing import Any
 
 import pytest
 
-from teamcli import CancelScope, Outcome, Reply, Request, Session, Snapshot, State, TeamError, Usage, tool
+from teamcli import (
+    CancelScope,
+    EventKind,
+    Outcome,
+    Reply,
+    Request,
+    Session,
+    Snapshot,
+    State,
+    TeamError,
+    Usage,
+    UsageError,
+    tool,
+)
 from teamcli.llm.types import OnEvent, TextArrived
-from teamcli.subagents.snapshot import EventKind
 from teamcli.subagents.updates import PAUSE_SECONDS
 from tests.library.conftest import Open
 from tests.library.models import Gate, Model, Say, call, results, said, scripted, who_asks
@@ -175,6 +187,38 @@ class TestListeners:
         session.close()
         assert [snapshot.state for snapshot in heard if snapshot.state.is_final] == [State.CANCELLED] * 2
 
+    def test_are_removed_by_what_they_were_added_with(self, opened: Open) -> None:
+        def once(snapshot: Snapshot) -> None:
+            heard.append(("once", snapshot.id))
+            leave()
+
+        heard: list[tuple[str, str]] = []
+        session = opened_with(opened, done, count=2)
+        leave = session.agents.on_update(once)
+        for name, listen in (("update", session.agents.on_update), ("end", session.agents.on_end)):
+            same = lambda snapshot, name=name: heard.append((name, snapshot.id))  # noqa: E731
+            stop, _ = listen(same), listen(same)  # the same function twice: only one of the two is removed
+            stop()
+            stop()
+        ids = start(session)
+        for id in ids:
+            session.agents.wait(id, DEADLINE_SECONDS)
+        session.close()
+        assert sorted(each for each in heard if each[0] == "end") == [("end", id) for id in ids]
+        assert {id for name, id in heard if name == "update"} == set(ids)
+        assert [name for name, _ in heard].count("once") == 1
+
+    def test_cannot_wait_for_the_agent_that_waits_for_them(self, opened: Open) -> None:
+        def wait(snapshot: Snapshot) -> None:
+            with pytest.raises(UsageError, match="waits for this function"):
+                session.wait()
+            refused.append(snapshot.id)
+
+        refused: list[str] = []
+        session = opened_with(opened, done, background=False)
+        session.agents.on_end(wait)
+        assert start(session) == refused == ["sa-1"]
+
 
 class TestMessages:
     @pytest.mark.parametrize("to_all", [False, True])
@@ -242,6 +286,23 @@ class TestEndings:
         go_on.set()
         assert spoke.wait(DEADLINE_SECONDS)
         assert session.agents.snapshot(id) == ended and ended.state is State.CANCELLED
+
+    @pytest.mark.parametrize("way", ["failure", "limit", "refusal"])
+    def test_an_error_is_recorded_once(self, opened: Open, way: str) -> None:
+        def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+            match way:
+                case "failure":
+                    raise KeyError("oops")
+                case "limit":
+                    return said("", call("poke", where="left"))
+                case _:
+                    return said("No.")._replace(stop_reason="refusal")
+
+        session = opened_with(opened, say, settings={"subagents": {"turns": 1}})
+        (id,) = start(session)
+        ended = session.agents.wait(id, DEADLINE_SECONDS)
+        errors = [event.text for event in ended.activity.events if event.kind is EventKind.ERROR]
+        assert (ended.state, errors) == (State.FAILED, [ended.error])
 
     def test_a_bug_makes_it_fail_and_releases_who_waits(self, opened: Open) -> None:
         def broken(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
