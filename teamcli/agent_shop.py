@@ -178,7 +178,8 @@ class AgentShop:
             self._archive(path)
         rows = [row for _, row in read_lines(path) if row is not None]
         history = History.read(rows)
-        mailbox = Mailbox(self._bus, member.name, history.marks)
+        mailbox = Mailbox(self._bus, member.name, {})
+        mailbox.replay(rows)
         settings = self.choices.settings
         work, open_work, report = _last_work(rows, history)
         toolbox = self.toolbox(member.name, history)
@@ -197,13 +198,13 @@ class AgentShop:
         else:
             mailbox.rotate()
             self.close_calls(agent)
-        agent.incoming = lambda noted: mailbox.take_after(noted).delivery
         agent.room.mail_is_work = True
         agent.room.restate = lambda: (self._standing(_identity(self._roster.get(member.name))),)
 
         def release() -> None:
             toolbox.commands.close()
             agent.llm.close()
+            agent.conversation.close()
 
         scope = self.cancel.child()
         mailbox.attach = lambda text: attach_mentioned(text, agent.toolset, self.workspace, scope)
@@ -229,6 +230,8 @@ class AgentShop:
     def _agent(self, name: str, kit: Kit, log: AppendLog, history: History, mailbox: Mailbox, meter: Meter) -> Agent:
         def recorded(message: Any, marks: Mapping[str, Any]) -> None:
             mailbox.recorded(marks)
+            if message.role == "assistant":
+                mailbox.answered()
             self.events(Recorded(name, message))
 
         return Agent(

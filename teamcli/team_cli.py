@@ -173,8 +173,7 @@ class _Place:
 
     def overview(self) -> Overview:
         members = tuple(map(self._as_it_stands, self.team.members))
-        now = time.time()
-        standing = tuple(r for r in self.team.requests if r.is_open and not r.has_lapsed(now))
+        standing = tuple(request for request in self.team.requests if request.is_open)
         unread = {name: count_unread(self.mail(name)) for name in (LEAD, *(member.name for member in members))}
         waiting = read_waiting(self.directory.subagents) if self.pid is not None else ()
         return Overview(self._lead(), members, standing, unread, waiting)

@@ -98,8 +98,9 @@ def stop(session: Session, arguments: str) -> str:
 def shutdown(session: Session, arguments: str) -> str:
     """Ask a teammate to shut down; an idle one does at once.
 
-    A working one answers when it can, and may say no; where it has not answered after 60 s, it is stopped.
-    Its name can be given out again: that is then a new teammate with an empty memory. /forget NAME removes it.
+    A working one answers when it can, and may refuse. Say it again to stop it at once; without an answer it is stopped
+    after 60 s. Mail that it has not read goes back to the senders.
+    Its name can be used again, for a new teammate with an empty memory. /forget NAME removes it.
     """
     name, reason = _split(session, arguments)
     return session.team.request_shutdown(USER, name, reason)

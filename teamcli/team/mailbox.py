@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -45,7 +45,10 @@ class Mailbox:
         self._committed = _position(marks)
         self._reading = self._committed
         """Ahead of `_committed` while a tool has read messages whose result is not recorded yet."""
-        self._seen: set[str] = set(marks.get(IDS, ()))
+        self._seen: set[str] = _ids(marks)
+        self._answered = self._committed
+        """Behind `_committed` while messages are recorded that the model has not answered yet."""
+        self._unanswered: set[str] = set()
         self.attach: Callable[[str], Delivery] = lambda text: Delivery()
         """What belongs to the user's words: files that they mention."""
 
@@ -85,7 +88,32 @@ class Mailbox:
         """A line with these marks is on disk."""
         if POSITION in marks:
             self._committed = self._reading = _position(marks)
-            self._seen.update(marks.get(IDS, ()))
+            self._seen |= _ids(marks)
+            self._unanswered |= _ids(marks)
+            if IDS not in marks:  # a new incarnation: what came before is not for it
+                self.answered()
+
+    def answered(self) -> None:
+        """The model has answered: it has seen everything that is recorded."""
+        self._answered = self._committed
+        self._unanswered.clear()
+
+    def replay(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Restore what the lines of a transcript say: what was recorded, and what was answered."""
+        for row in rows:
+            if row.get("kind") == "assistant":
+                self.answered()
+            elif isinstance(marks := row.get("marks"), dict):
+                self.recorded(marks)
+
+    def take_unseen(self) -> tuple[Message, ...]:
+        """For somebody who leaves: what no model has seen, recorded or not. Each message is returned once, and stays
+        unread in the inbox."""
+        batch = self._bus.unread(self._name, self._answered, self._seen - self._unanswered)
+        self._answered = batch.position
+        self._unanswered.clear()
+        self._seen.update(message.id for message in batch.messages)
+        return batch.messages
 
     def rotate(self) -> None:
         """At the start, before any agent runs: put a long inbox away that is read to its end."""
@@ -94,6 +122,11 @@ class Mailbox:
     def skip_all(self) -> Marks:
         """The mark that counts everything as read: old mail of an earlier incarnation is nobody's any more."""
         return {POSITION: self._bus.unread(self._name, Position(), ()).position._asdict()}
+
+
+def _ids(marks: Mapping[str, Any]) -> set[str]:
+    ids = marks.get(IDS)
+    return {id for id in ids if isinstance(id, str)} if isinstance(ids, list) else set()
 
 
 def _position(marks: Mapping[str, Any]) -> Position:

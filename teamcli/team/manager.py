@@ -24,6 +24,7 @@ from teamcli.team.mailbox import Mailbox, Taken
 from teamcli.team.message import LEAD, USER, Message, MessageType, check_name, frame, message_id
 from teamcli.team.requests import Kind, Request, State
 from teamcli.team.roster import Member, Roster, Status
+from teamcli.team.shutdown import LeftMail, Shutdowns
 from teamcli.team.teammate import Teammate
 
 NOBODY_LEFT = "nobody is left who could write to you"
@@ -88,8 +89,8 @@ class TeammateManager:
         self._lock = threading.RLock()
         self._changed = threading.Condition()
         self._waiting: set[str] = set()
-        self._deadlines: set[threading.Thread] = set()
-        """Those who watch over requests that wait for an answer."""
+        self._shutdowns = Shutdowns(roster, self, emit, cancel)
+        self._left_mail = LeftMail(self.post_once, emit, self._can_read)
         self.running_aside: Callable[[], list[str]] = list
         """The background sub-agents that run; nobody is at rest before they have ended."""
         self.is_repeating = False
@@ -134,14 +135,14 @@ class TeammateManager:
     def send(self, agent: str, to: str | tuple[str, ...], content: str, summary: str, key: str) -> str:
         if isinstance(to, str):
             name = self.recipient(agent, to)
-            self._post(self._message(agent, name, content, summary, key))
+            self.post(self._message(agent, name, content, summary, key))
             return f"Sent message to {name}"
         delivered, unknown = [], []
         for each in to:
             try:
                 name = self.recipient(agent, each)
                 if name not in delivered:
-                    self._post(self._message(agent, name, content, summary, key))
+                    self.post(self._message(agent, name, content, summary, key))
                     delivered.append(name)
             except UnknownRecipient:
                 unknown.append(each)
@@ -151,7 +152,7 @@ class TeammateManager:
         names = [member.name for member in self.roster.members() if member.is_active and member.name != agent]
         for name in names:
             parts = (agent, key, name)
-            self._post(Message(MessageType.BROADCAST, agent, name, content, time.time(), message_id(*parts)))
+            self.post(Message(MessageType.BROADCAST, agent, name, content, time.time(), message_id(*parts)))
         return f"Broadcast to {len(names)} teammates"
 
     def read_inbox(self, agent: str) -> ToolOutput:
@@ -187,28 +188,10 @@ class TeammateManager:
 
     def request_shutdown(self, asker: str, name: str, reason: str) -> str:
         self._let_settle()
-        with self._lock:
-            member = self.roster.get(name)
-            if member.status is Status.SHUTDOWN:
-                return f"'{member.name}' is shut down already"
-            if member.status is not Status.WORKING:
-                self._shut_down(member.name)
-                return f"'{member.name}' was idle and is shut down now"
-            request = self.roster.requests.open_shutdown(member.name, member.incarnation, asker, reason)
-        self._post_request(MessageType.SHUTDOWN_REQUEST, asker, member.name, reason or "Please shut down.", request)
-        self._watch_deadline(request)
-        return f"Asked '{member.name}' to shut down ({request.id}); it is working and answers when it can"
+        return self._shutdowns.ask(asker, self.roster.get(name), reason)
 
     def answer_shutdown(self, agent: str, request_id: str, approve: bool, reason: str) -> str:
-        request = self.roster.requests.answer(request_id, agent, approve, reason, self.roster.get(agent).incarnation)
-        if request.asker == LEAD:
-            text = reason or ("Shutting down." if approve else "Not now.")
-            fields = {"request_id": request.id, "approve": approve, "reason": reason}
-            kind = MessageType.SHUTDOWN_RESPONSE
-            self._post(Message(kind, agent, LEAD, text, time.time(), message_id(request.id, "answer"), fields))
-        if approve and (teammate := self._teammates.get(agent)):
-            teammate.leave()
-        return "You are shut down after this." if approve else "Told that you go on."
+        return self._shutdowns.answer(agent, request_id, approve, reason)
 
     def submit_plan(self, agent: str, plan: str) -> str:
         request = self.roster.submit_plan(agent, plan)
@@ -217,7 +200,7 @@ class TeammateManager:
 
     def review_plan(self, reviewer: str, request_id: str, approve: bool, feedback: str) -> str:
         request = self.roster.review_plan(request_id, reviewer, approve, feedback)
-        self._post(_plan_answer(request))
+        self.post(_plan_answer(request))
         return f"{'Approved' if approve else 'Rejected'} the plan of '{request.teammate}'"
 
     def gate(self, agent: str, tool: str, access: Access) -> str:
@@ -235,7 +218,7 @@ class TeammateManager:
         """A message of the user's; it also ends a pause."""
         recipient = self.recipient(USER, name)
         unique = message_id(USER, str(time.time_ns()))
-        self._post(Message(MessageType.MESSAGE, USER, recipient, text, time.time(), unique))
+        self.post(Message(MessageType.MESSAGE, USER, recipient, text, time.time(), unique))
         teammate = self._teammates.get(recipient)
         if teammate and (why := teammate.agent.meter.reached()):
             return f"Sent message to {recipient}, where it waits: {_stays_paused(recipient, why)}"
@@ -297,9 +280,7 @@ class TeammateManager:
         for member in self.roster.members():
             if member.is_active:
                 self._enlist(self._hiring.hire(member, None)).report_again()
-        self._lapse()
-        for request in self.roster.requests.standing(kind=Kind.SHUTDOWN):
-            self._watch_deadline(request)
+        self._shutdowns.restore()
         for teammate in tuple(self._teammates.values()):
             member = teammate.member
             is_spent = bool(member.limit and teammate.agent.meter.reached())
@@ -405,8 +386,7 @@ class TeammateManager:
         deadline = time.monotonic() + LEAVING_SECONDS
         for teammate in (*self._teammates.values(), *self._dismissed):
             teammate.join(max(0.0, deadline - time.monotonic()))
-        for thread in tuple(self._deadlines):  # each has ended with the scope
-            thread.join(max(0.0, deadline - time.monotonic()))
+        self._shutdowns.join(deadline)
         self.roster.settle()
         self.roster.close()
         self.bus.close()
@@ -441,11 +421,13 @@ class TeammateManager:
         """A new piece of work for an idle member: memory kept; all else is what the call says."""
         terms = {"role": recruit.role, "model": recruit.model, "tools": recruit.tools, "plan": recruit.plan}
         self._hiring.check(recruit)
-        self._teammates[member.name].assign(recruit.prompt, terms)
+        self._active(member.name).assign(recruit.prompt, terms)
 
     def _enlist(self, teammate: Teammate) -> Teammate:
         teammate.post_report, teammate.post_again = self.post_report, self.post_again
         teammate.on_rest, teammate.on_leave = self.at_rest, self.finished
+        teammate.on_done = self._shutdowns.turn_ended
+        self._left_mail.forget(teammate.name)
         self._teammates[teammate.name] = teammate
         teammate.start()
         return teammate
@@ -455,17 +437,30 @@ class TeammateManager:
         for teammate in tuple(self._teammates.values()):
             teammate.settle()
 
-    def _shut_down(self, name: str) -> None:
+    def teammate(self, name: str) -> Teammate | None:
+        return self._teammates.get(name)
+
+    def remove(self, name: str) -> int:
+        """Shut a teammate down, with no turn running; how many unread messages were returned to their senders.
+
+        They are returned before the roster says so: if the program is killed in between, the next start does it again.
+        """
+        if (teammate := self._teammates.pop(name, None)) is None:  # somebody else was quicker
+            return 0
+        returned = self._left_mail.watch(name, teammate.mailbox)
         self.roster.transition(name, Status.SHUTDOWN, interrupted=False, waiting_for="")
-        if teammate := self._teammates.pop(name, None):
-            self._departed.append(teammate.agent)
-            self._dismissed = [each for each in (*self._dismissed, teammate) if each.is_alive]
-            teammate.dismiss()
+        self._departed.append(teammate.agent)
+        self._dismissed = [each for each in (*self._dismissed, teammate) if each.is_alive]
+        teammate.dismiss()
         self._notify()
+        return returned
+
+    def _can_read(self, name: str) -> bool:
+        return name == LEAD or name in self._teammates
 
     def finished(self, teammate: Teammate) -> None:
-        """A teammate has left after approving its shutdown."""
-        self._shut_down(teammate.name)
+        """A teammate leaves, and its turn has ended."""
+        self.remove(teammate.name)
 
     def at_rest(self) -> None:
         """Somebody has come to rest: results that waited may be due, and quiescence may be reached."""
@@ -475,11 +470,14 @@ class TeammateManager:
 
     def post_report(self, message: Message) -> None:
         """A teammate's result or error."""
-        self._post(message._replace(timestamp=time.time()))
+        self.post(message._replace(timestamp=time.time()))
 
     def post_again(self, message: Message) -> None:
         """The same after a restart: what stands in the lead's inbox is not sent again."""
-        self._post(message._replace(timestamp=time.time()), once=True)
+        self.post_once(message._replace(timestamp=time.time()))
+
+    def post_once(self, message: Message) -> None:
+        self.post(message, once=True)
 
     def recipient(self, sender: str, name: str) -> str:
         """The exact name of somebody who can be written to.
@@ -501,39 +499,13 @@ class TeammateManager:
         fields = {"summary": summary} if summary else {}
         return Message(MessageType.MESSAGE, agent, name, content, time.time(), message_id(agent, key, name), fields)
 
-    def _post(self, message: Message, once: bool = False) -> None:
+    def post(self, message: Message, once: bool = False) -> None:
         if not (self.bus.send_once if once or self.is_repeating else self.bus.send)(message):
             return
         self._emit(MailSent(message.sender, message.to, message.type, message.content, dict(message.fields)))
 
     def _post_request(self, kind: MessageType, sender: str, to: str, text: str, request: Request) -> None:
-        self._post(Message(kind, sender, to, text, time.time(), message_id(request.id), {"request_id": request.id}))
-
-    def _watch_deadline(self, request: Request) -> None:
-        assert request.deadline is not None
-        seconds = max(0.0, request.deadline - time.time())
-        thread = threading.Thread(target=self._lapse_after, args=(seconds,), name=f"deadline {request.id}", daemon=True)
-        self._deadlines.add(thread)
-        thread.start()
-
-    def _lapse_after(self, seconds: float) -> None:
-        if not self._cancel.wait(seconds):
-            self._lapse()
-        self._deadlines.discard(threading.current_thread())
-
-    def _lapse(self) -> None:
-        """Nobody answered in time: the lead is told; for the user it is done all the same."""
-        if self._cancel.cancelled:
-            return
-        for lapsed in self.roster.requests.expire():
-            name, by_user = lapsed.teammate, lapsed.asker == USER
-            text = f"{name} did not answer the request to shut down ({lapsed.id}); it has lapsed"
-            if by_user:
-                text = f"{name} did not answer the user's request to shut down ({lapsed.id}); it was stopped"
-            unique, fields = message_id(lapsed.id, "lapsed"), {"by_user": True} if by_user else {}
-            self._post(Message(MessageType.ERROR, name, LEAD, text, time.time(), unique, fields))
-            if by_user and (teammate := self._teammates.get(name)):
-                teammate.leave()
+        self.post(Message(kind, sender, to, text, time.time(), message_id(request.id), {"request_id": request.id}))
 
     def _mailbox(self, agent: str) -> Mailbox:
         if agent == LEAD:
@@ -553,6 +525,8 @@ class TeammateManager:
                 self.lead.mail_came()
         elif teammate := self._teammates.get(name):
             teammate.mail_came()
+        else:
+            self._left_mail.mail_came(name)
         self._notify()
 
     def show_waiting(self, agent: str, what: str) -> None:

@@ -6,6 +6,7 @@ is answered once, by the one it is addressed to, in the incarnation it was made 
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import time
@@ -49,6 +50,7 @@ class Request(NamedTuple):
     """`lead` or `user` for a shutdown, the teammate for a plan."""
     created: float
     deadline: float | None = None
+    """When it lapses, as a person reads the clock. The program counts on a clock that cannot jump."""
     text: str = ""
     """The plan, or the reason for the shutdown."""
     state: State = State.OPEN
@@ -63,9 +65,6 @@ class Request(NamedTuple):
 
     def concerns(self, teammate: str) -> bool:
         return self.teammate.casefold() == teammate.casefold()
-
-    def has_lapsed(self, now: float) -> bool:
-        return self.is_open and self.deadline is not None and now >= self.deadline
 
     def to_dict(self) -> dict[str, Any]:
         known = self._asdict()
@@ -102,12 +101,17 @@ class Requests:
         change: Callable[[], AbstractContextManager[object]] | None = None,
         clock: Callable[[], float] = time.time,
         shutdown_seconds: float = SHUTDOWN_SECONDS,
+        ticks: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`clock` stamps requests for people; `ticks` measures how long they stay open."""
         lock = threading.RLock()
         self._change = change or (lambda: lock)
         self._clock = clock
+        self._ticks = ticks
         self._shutdown_seconds = shutdown_seconds
         self._all: dict[str, Request] = {}
+        self._due: dict[str, float] = {}
+        """When each open request lapses, in ticks."""
 
     def all(self) -> tuple[Request, ...]:
         """Every open request and the last closed ones, oldest first."""
@@ -131,6 +135,13 @@ class Requests:
     def load(self, requests: Iterable[Request]) -> None:
         """Take these instead of all there are. For the keeper, inside its own lock."""
         self._all = {request.id: request for request in requests}
+        self._due = {request.id: self._due.get(request.id, self._due_at(request)) for request in self.standing()}
+
+    def _due_at(self, request: Request) -> float:
+        """From what an earlier run wrote. Its clock may have been wrong: nobody waits longer than the full time."""
+        if request.deadline is None:
+            return math.inf
+        return self._ticks() + min(max(0.0, request.deadline - self._clock()), self._shutdown_seconds)
 
     def open_shutdown(self, teammate: str, incarnation: int, asker: str, reason: str = "") -> Request:
         """Raises: TeamError for an asker who may not, or while another such request stands; StateError."""
@@ -139,11 +150,28 @@ class Requests:
         with self._change():
             for other in self.standing(teammate, Kind.SHUTDOWN):
                 raise TeamError(f"'{teammate}' has already been asked to shut down ({other.id}); wait for the answer")
-            now = self._clock()
-            deadline = now + self._shutdown_seconds
-            return self._put(
-                Request(_new_id(), Kind.SHUTDOWN, teammate, incarnation, asker, now, deadline, text=reason)
-            )
+            return self._open_shutdown(teammate, incarnation, asker, reason)
+
+    def insist(self, teammate: str, incarnation: int, reason: str = "") -> Request | None:
+        """The user asks, whatever the lead has asked before: that request is void. None if the user has asked this
+        incarnation already, and it has not left.
+
+        Raises: StateError
+        """
+        with self._change():
+            earlier = [each for each in self.all() if each.concerns(teammate) and each.kind is Kind.SHUTDOWN]
+            if any(each.asker == USER and each.incarnation == incarnation for each in earlier):
+                return None
+            self._close(self.standing(teammate, Kind.SHUTDOWN), State.VOID)
+            return self._open_shutdown(teammate, incarnation, USER, reason)
+
+    def _open_shutdown(self, teammate: str, incarnation: int, asker: str, reason: str) -> Request:
+        now = self._clock()
+        opened = Request(
+            _new_id(), Kind.SHUTDOWN, teammate, incarnation, asker, now, now + self._shutdown_seconds, text=reason
+        )
+        self._due[opened.id] = self._ticks() + self._shutdown_seconds
+        return self._put(opened)
 
     def open_plan(self, teammate: str, incarnation: int, plan: str) -> Request:
         """A plan that waits for its review; one that still waited is void.
@@ -164,7 +192,7 @@ class Requests:
         with self._change():
             request = self.get(request_id)
             _check_who(request, by)
-            _check_state(request, self._clock())
+            _check_state(request, self._has_lapsed(request))
             _check_incarnation(request, incarnation)
             state = State.APPROVED if approve else State.REJECTED
             return self._put(request._replace(state=state, answered_by=by, feedback=feedback))
@@ -174,14 +202,16 @@ class Requests:
 
         Raises: StateError
         """
-        now = self._clock()
-        if not any(request.has_lapsed(now) for request in self._all.values()):
+        if not any(map(self._has_lapsed, self.all())):
             return []
         with self._change():
-            return self._close((request for request in self.all() if request.has_lapsed(now)), State.LAPSED)
+            return self._close(filter(self._has_lapsed, self.all()), State.LAPSED)
 
-    def next_deadline(self) -> float | None:
-        return min((request.deadline for request in self.standing() if request.deadline is not None), default=None)
+    def seconds_left(self, request: Request) -> float:
+        return max(0.0, self._due.get(request.id, math.inf) - self._ticks())
+
+    def _has_lapsed(self, request: Request) -> bool:
+        return request.is_open and not self.seconds_left(request)
 
     def void(self, teammate: str) -> list[Request]:
         """Close all that stands open for a teammate that is shut down or spawned anew.
@@ -194,6 +224,10 @@ class Requests:
     def void_here(self, teammate: str, kind: Kind | None = None) -> list[Request]:
         """The same for the keeper, as a part of a change of its own; for all requests, or those of one kind."""
         return self._close(self.standing(teammate, kind), State.VOID)
+
+    def drop_here(self, teammate: str) -> None:
+        """For the keeper: forget all requests about a name, which may now belong to somebody else."""
+        self._all = {id: request for id, request in self._all.items() if not request.concerns(teammate)}
 
     def _close(self, requests: Iterable[Request], state: State) -> list[Request]:
         return [self._put(request._replace(state=state)) for request in requests]
@@ -223,10 +257,10 @@ def _check_who(request: Request, by: str) -> None:
         raise TeamError(f"{request.id} is addressed to '{request.teammate}'; only it may answer, not '{by}'")
 
 
-def _check_state(request: Request, now: float) -> None:
+def _check_state(request: Request, has_lapsed: bool) -> None:
     if request.state is State.VOID:
         raise TeamError(f"{request.id} is void: '{request.teammate}' was shut down, spawned again or sent a newer plan")
-    if request.state is State.LAPSED or request.has_lapsed(now):
+    if request.state is State.LAPSED or has_lapsed:
         raise TeamError(f"{request.id} has lapsed: the answer came after its deadline")
     if not request.is_open:
         raise TeamError(f"{request.id} was already {request.state} by {request.answered_by}; the first answer counts")

@@ -118,6 +118,7 @@ class Roster:
         with self._kept():
             if member.name.casefold() in self._members:
                 raise TeamError(f"there is a teammate '{self.get(member.name).name}' already")
+            self.requests.drop_here(member.name)
             member = self._put(replace(member, since=member.since or self._clock()))
         self._announce()
         return member
@@ -147,6 +148,7 @@ class Roster:
             if member.is_active:
                 raise IllegalTransition(f"'{member.name}' is currently {member.status}; shut it down first")
             self._members = {key: other for key, other in self._members.items() if other is not member}
+            self.requests.drop_here(member.name)
             return member
 
     def transition(self, name: str, to: Status, /, **fields: Any) -> Member:

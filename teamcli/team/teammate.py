@@ -115,11 +115,13 @@ class Teammate:
         self._ending = threading.Lock()
         """Held from the word about the end of a turn until it rests."""
         self._wakes = threading.Event()
+        agent.incoming = self._incoming
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=agent.name, daemon=True)
         self.post_report: Callable[[Message], None] = lambda message: None
         self.post_again: Callable[[Message], None] = lambda message: None
         self.on_rest: Callable[[], None] = lambda: None
+        self.on_done: Callable[[Teammate], None] = lambda teammate: None
         self.on_leave: Callable[[Teammate], None] = lambda teammate: None
 
     @property
@@ -139,7 +141,7 @@ class Teammate:
     def may_act(self) -> bool:
         """Whether there is something to do, and nothing that holds it back."""
         member = self.member
-        if member.paused or member.status is Status.SHUTDOWN or self._cancel.cancelled:
+        if self._leaves or member.paused or member.status is Status.SHUTDOWN or self._cancel.cancelled:
             return False
         return (self._has_open_work and self._may_go_on) or (not self._ignores_mail and self.mailbox.has_unread)
 
@@ -235,6 +237,8 @@ class Teammate:
         if why := self._limit():
             raise ToolError(f"'{self.name}' can do nothing: {_in_a_sentence(why)}; only the user can let it go on")
         with self._lock:
+            if self._leaves:
+                raise ToolError(f"'{self.name}' is shutting down; spawn it again when that is done")
             if self._turn is not None or self.member.status is not Status.IDLE:
                 raise ToolError(f"'{self.name}' is currently working")
             kit = self._equip(replace(self.member, **terms))
@@ -270,6 +274,13 @@ class Teammate:
         else:
             self.interrupt("shut down")
 
+    def leave_if_idle(self) -> bool:
+        """From now on no turn begins, unless one runs: then false."""
+        with self._lock:
+            is_idle = self._turn is None and self.member.status is not Status.WORKING
+            self._leaves = self._leaves or is_idle
+        return is_idle
+
     def dismiss(self) -> None:
         """End the thread and what it has running; nothing is told to anybody."""
         self._cancel.cancel("shut down")
@@ -303,12 +314,17 @@ class Teammate:
             ended = run_turn(self.agent, prompt, turn)
             with self._ending:
                 self._conclude(ended, turn)
-                leaves = self._end_turn()
+                if self._end_turn():
+                    self.on_leave(self)
+                elif ended.outcome is Outcome.DONE:
+                    self.on_done(self)
         finally:
             self._end_turn()
-        if leaves:
-            self.on_leave(self)
         return True
+
+    def _incoming(self, noted: Mapping[str, Any]) -> Delivery:
+        """Between two model calls. One that leaves makes no further call: what has come stays unread."""
+        return Delivery() if self._leaves else self.mailbox.take_after(noted).delivery
 
     def _end_turn(self) -> bool:
         """Whether it is to leave now."""

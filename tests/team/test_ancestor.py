@@ -174,7 +174,11 @@ def test_s10c_only_the_one_who_was_asked_answers_a_shutdown_request(program: Pro
             tool("bash", command="touch go"),
             text("it was not mine"),
         ],
-        alice=[UNTIL_GO, text("I stay")],
+        alice=[
+            UNTIL_GO,
+            lambda request: tool("shutdown_response", request_id=open_request(program), approve=False),
+            text("I stay"),
+        ],
     )
     run(program, script)
     refusal = tool_results(script.requests["bob"][2])[0]

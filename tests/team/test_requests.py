@@ -27,7 +27,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def requests(clock: Clock) -> Requests:
-    return Requests(clock=clock)
+    return Requests(clock=clock, ticks=clock)
 
 
 def test_a_shutdown_request_is_approved_by_the_teammate_it_addresses(requests: Requests) -> None:
@@ -153,7 +153,8 @@ def test_an_unknown_request_is_answered_with_those_that_stand(requests: Requests
 def test_a_shutdown_request_lapses_at_its_deadline_and_is_told_once(requests: Requests, clock: Clock) -> None:
     request = requests.open_shutdown("alice", 1, "lead")
     plan = requests.open_plan("bob", 1, "plans never lapse")
-    assert request.deadline == clock.now + SHUTDOWN_SECONDS == requests.next_deadline()
+    assert request.deadline == clock.now + SHUTDOWN_SECONDS
+    assert requests.seconds_left(request) == SHUTDOWN_SECONDS
     clock.now += SHUTDOWN_SECONDS - 0.001
     assert requests.expire() == []
     clock.now += 0.001
@@ -161,7 +162,6 @@ def test_a_shutdown_request_lapses_at_its_deadline_and_is_told_once(requests: Re
     assert requests.expire() == []
     assert requests.get(request.id).state is State.LAPSED
     assert requests.standing() == (plan,)
-    assert requests.next_deadline() is None
     with pytest.raises(TeamError, match="has lapsed"):
         requests.answer(request.id, "alice", True, incarnation=1)
 
@@ -172,6 +172,44 @@ def test_an_answer_after_the_deadline_is_refused_even_before_anyone_noticed(requ
     with pytest.raises(TeamError, match="has lapsed"):
         requests.answer(request.id, "alice", True, incarnation=1)
     assert [lapsed.id for lapsed in requests.expire()] == [request.id]
+
+
+def test_a_clock_that_is_set_back_or_forward_changes_no_deadline() -> None:
+    wall, ticks = Clock(), Clock()
+    requests = Requests(clock=wall, ticks=ticks)
+    request = requests.open_shutdown("alice", 1, "lead")
+    wall.now += 24 * 3600
+    assert requests.expire() == []
+    wall.now -= 48 * 3600
+    ticks.now += SHUTDOWN_SECONDS
+    assert [lapsed.id for lapsed in requests.expire()] == [request.id]
+
+
+@pytest.mark.parametrize(("passed", "left"), [(-7200.0, SHUTDOWN_SECONDS), (20.0, 40.0), (7200.0, 0.0)])
+def test_a_restart_waits_for_what_is_left_and_never_longer_than_the_full_time(passed: float, left: float) -> None:
+    wall = Clock()
+    opened = Requests(clock=wall, ticks=Clock()).open_shutdown("alice", 1, "lead")
+    wall.now += passed
+    restarted = Requests(clock=wall, ticks=Clock())
+    restarted.load([opened])
+    assert restarted.seconds_left(opened) == left
+
+
+def test_the_user_overtakes_the_lead_and_a_repeat_is_known_as_one(requests: Requests) -> None:
+    of_lead = requests.open_shutdown("alice", 1, "lead")
+    of_user = requests.insist("alice", 1)
+    assert of_user is not None
+    assert requests.standing() == (of_user,)
+    assert requests.get(of_lead.id).state is State.VOID
+    assert requests.insist("ALICE", 1) is None
+
+
+def test_the_user_who_was_refused_repeats_the_request_but_a_new_incarnation_is_asked_first(requests: Requests) -> None:
+    first = requests.insist("alice", 1)
+    assert first is not None
+    requests.answer(first.id, "alice", False, incarnation=1)
+    assert requests.insist("alice", 1) is None
+    assert requests.insist("alice", 2) is not None
 
 
 def test_an_answer_just_in_time_counts(requests: Requests, clock: Clock) -> None:

@@ -3,18 +3,61 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.fake_api import FakeAPI, said_by_user, status, text, tool
-from tests.support.program import Program
+from tests.support.fake_api import FakeAPI, answer, said_by_user, status, text, tool
+from tests.support.program import ROOT, Program
 from tests.support.running import Running
 from tests.support.team_script import TeamScript
 from tests.support.waiting import wait_until
 from tests.team.test_team import BYPASS, inbox, members, run, spawn, told
 
 UNTIL_GO = tool("bash", command="touch on; until [ -e go ]; do sleep 0.02; done")
+UNTIL_NEVER = tool("bash", command="until [ -e never ]; do sleep 0.02; done")
+SEND_ONE_MORE = tool("send_message", to="alice", content="one more thing")
+CLOCK = Path(__file__).parents[1] / "support/clock"
+
+
+def until(file: str) -> Any:
+    return tool("bash", command=f"until [ -e {file} ]; do sleep 0.02; done")
+
+
+def when(condition: Callable[[], bool], answer: Any) -> Any:
+    wait_until(condition)
+    return answer
+
+
+def respond(request: dict[str, Any], **answer: Any) -> Any:
+    request_id = told_ids(request)[-1]
+    return tool("shutdown_response", request_id=request_id, **answer)
+
+
+def told_ids(request: dict[str, Any]) -> list[str]:
+    return re.findall(r'request_id="(req-[0-9a-f]+)"', said_by_user(request))
+
+
+def open_requests(program: Program) -> list[dict[str, Any]]:
+    config = json.loads((program.directory / ".team/config.json").read_text())
+    return [request for request in config["requests"] if request["state"] == "open"]
+
+
+def change_config(program: Program, change: Callable[[dict[str, Any]], object]) -> None:
+    config = program.directory / ".team/config.json"
+    team = json.loads(config.read_text())
+    change(team)
+    config.write_text(json.dumps(team))
+
+
+def use_test_clock(program: Program, tmp_path: Path) -> Path:
+    """The file that sets the wall clock of every program that is started from now on."""
+    clock = tmp_path / "clock"
+    program.variables |= {"PYTHONPATH": f"{CLOCK}:{ROOT}", "TEST_CLOCK_FILE": str(clock)}
+    return clock
 
 
 def is_on(program: Program) -> bool:
@@ -176,14 +219,206 @@ class TestShutdown:
                 wait_until(lambda: is_on(program))
                 repl.type("/shutdown alice")
                 repl.wait_for("Asked 'alice' to shut down")
-        config = program.directory / ".team/config.json"
-        team = json.loads(config.read_text())
-        team["requests"][0]["deadline"] = team["requests"][0]["created"]  # long ago
-        config.write_text(json.dumps(team))
+        change_config(program, lambda team: team["requests"][0].update(deadline=team["requests"][0]["created"]))
         script = TeamScript(lead=[text("hello")])
         run(program, script)
         assert members(program)["alice"]["status"] == "shutdown"
         assert [(each["type"], each.get("by_user")) for each in inbox(program, "lead")] == [("error", True)]
+
+    def test_a_turn_that_ends_without_an_answer_counts_as_approval(self, program: Program) -> None:
+        ask = tool("shutdown_request", teammate="alice")
+        script = TeamScript(
+            lead=[spawn("alice"), until("on"), ask, tool("bash", command="touch go"), text("waiting"), text("end")],
+            alice=[UNTIL_GO, text("my work is done")],
+        )
+        ran = run(program, script, "--output-format", "json")
+        assert members(program)["alice"]["status"] == "shutdown"
+        assert ran.json["waiting"] == []
+        assert [(each["type"], each.get("approve")) for each in inbox(program, "lead")] == [
+            ("result", None),
+            ("shutdown_response", True),
+        ]
+
+    def test_a_request_that_comes_with_the_last_words_closes_the_teammate_too(self, program: Program) -> None:
+        asked = tool("shutdown_request", teammate="alice")
+
+        def last_words(request: dict[str, Any]) -> Any:
+            (program.directory / "on").touch()
+            wait_until(lambda: bool(open_requests(program)))
+            return text("done")
+
+        script = TeamScript(lead=[spawn("alice"), until("on"), asked, text("waiting"), text("end")], alice=[last_words])
+        run(program, script)
+        assert members(program)["alice"]["status"] == "shutdown"
+
+    def test_a_turn_that_fails_leaves_the_request_open(self, program: Program) -> None:
+        program.settings(retries=0)
+        ask = tool("shutdown_request", teammate="alice")
+        script = TeamScript(
+            lead=[spawn("alice"), until("on"), ask, tool("bash", command="touch go"), text("waiting"), text("end")],
+            alice=[UNTIL_GO, status(529)],
+        )
+        ran = run(program, script, "--output-format", "json")
+        assert members(program)["alice"]["status"] == "idle"
+        assert [words.partition(" (")[0] for words in ran.json["waiting"]] == ["alice was asked to shut down"]
+
+    def test_the_user_overtakes_the_lead_and_when_repeated_stops_it_at_once(self, program: Program) -> None:
+        ask = tool("shutdown_request", teammate="alice")
+        script = TeamScript(
+            lead=[spawn("alice"), until("on"), ask, text("waiting"), text("I see")],
+            alice=[UNTIL_GO],
+        )
+        with FakeAPI(script) as api:
+            program.url = api.url
+            with Running(program, *BYPASS) as repl:
+                repl.type("go")
+                wait_until(lambda: is_on(program) and bool(open_requests(program)))
+                repl.type("/shutdown alice")
+                repl.wait_for("/shutdown alice again stops it")
+                assert [each["asker"] for each in open_requests(program)] == ["user"]
+                repl.type("/shutdown alice")
+                repl.wait_for("Stopped 'alice'; it is shut down")
+                assert members(program)["alice"]["status"] == "shutdown"
+                repl.type("and?")
+                repl.wait_for("I see")
+        assert "your request" in told(script, "lead") and "is void" in told(script, "lead")
+
+    def test_a_refusal_is_shown_to_the_user_who_can_insist(self, program: Program) -> None:
+        script = TeamScript(
+            lead=[spawn("alice"), text("hired")],
+            alice=[UNTIL_GO, lambda request: respond(request, approve=False, reason="tests are running"), UNTIL_NEVER],
+        )
+        with FakeAPI(script) as api:
+            program.url = api.url
+            with Running(program, *BYPASS) as repl:
+                repl.type("go")
+                wait_until(lambda: is_on(program))
+                repl.type("/shutdown alice")
+                repl.wait_for("Asked 'alice'")
+                (program.directory / "go").touch()
+                repl.wait_for("alice refuses to shut down: tests are running")
+                repl.type("/shutdown alice")
+                repl.wait_for("Stopped 'alice'")
+                assert members(program)["alice"]["status"] == "shutdown"
+
+    def test_an_approval_that_a_crash_kept_from_being_carried_out_is_carried_out_at_the_next_start(
+        self, program: Program
+    ) -> None:
+        script = TeamScript(lead=[spawn("alice"), text("hired")], alice=[UNTIL_GO])
+        with FakeAPI(script) as api:
+            program.url = api.url
+            with Running(program, *BYPASS) as repl:
+                repl.type("go")
+                wait_until(lambda: is_on(program))
+                repl.type("/shutdown alice")
+                repl.wait_for("Asked 'alice' to shut down")
+        change_config(program, lambda team: team["requests"][0].update(state="approved"))
+        run(program, TeamScript(lead=[text("hello")]))
+        assert members(program)["alice"]["status"] == "shutdown"
+
+    def test_a_clock_that_is_set_back_does_not_keep_a_request_open(self, program: Program, tmp_path: Path) -> None:
+        clock = use_test_clock(program, tmp_path)
+        program.settings(limits={"shutdown_seconds": 1})
+        script = TeamScript(lead=[spawn("alice"), text("hired"), text("I see")], alice=[UNTIL_GO])
+        with FakeAPI(script) as api:
+            program.url = api.url
+            with Running(program, *BYPASS) as repl:
+                repl.type("go")
+                wait_until(lambda: is_on(program))
+                repl.type("/shutdown alice")
+                repl.wait_for("Asked 'alice'")
+                clock.write_text("-7200")
+                wait_until(lambda: members(program)["alice"]["status"] == "shutdown")
+
+
+class TestMailThatNobodyWillRead:
+    def test_comes_back_to_the_teammate_that_sent_it(self, program: Program) -> None:
+        def approve_late(request: dict[str, Any]) -> Any:
+            (program.directory / "writing").touch()
+            wait_until(lambda: "are you there" in str(inbox(program, "alice")))
+            return respond(request, approve=True)
+
+        ask = tool("shutdown_request", teammate="alice")
+        write = tool("send_message", to="alice", content="are you there?")
+        script = TeamScript(
+            lead=[
+                answer(spawn("alice"), spawn("bob")),
+                until("on"),
+                ask,
+                tool("bash", command="touch go"),
+                *[text("waiting")] * 4,
+            ],
+            alice=[UNTIL_GO, approve_late],
+            bob=[until("writing"), write, tool("wait_for_message"), text("I know")],
+        )
+        run(program, script)
+        assert "was shut down before it read your message: are you there?" in told(script, "bob")
+        (returned,) = inbox(program, "bob")
+        assert (returned["type"], returned["from"]) == ("error", "alice")
+        assert "are you there?" not in (program.directory / ".team/transcripts/alice.jsonl").read_text()
+
+    def test_comes_back_although_it_was_read_with_the_same_answer_that_approved(self, program: Program) -> None:
+        def approve_and_read(request: dict[str, Any]) -> Any:
+            wait_until(lambda: "one more thing" in str(inbox(program, "alice")))
+            return answer(tool("read_inbox"), respond(request, approve=True))
+
+        script = TeamScript(
+            lead=[
+                spawn("alice"),
+                until("on"),
+                tool("shutdown_request", teammate="alice"),
+                tool("bash", command="touch go"),
+                lambda request: when(lambda: len(script.requests["alice"]) == 2, SEND_ONE_MORE),
+                *[text("waiting")] * 4,
+            ],
+            alice=[UNTIL_GO, approve_and_read],
+        )
+        run(program, script)
+        assert "was shut down before it read your message: one more thing" in told(script, "lead")
+
+    def test_of_the_user_or_from_outside_is_a_line_on_the_screen(self, program: Program) -> None:
+        def approve_late(request: dict[str, Any]) -> Any:
+            assert program.run("send", "alice", "from the user").code == 0
+            with (program.directory / ".team/inbox/alice.jsonl").open("a") as file:
+                file.write('{"type":"message","from":"cron","content":"from a shell"}\n')
+            return respond(request, approve=True)
+
+        script = TeamScript(lead=[spawn("alice"), text("hired")], alice=[UNTIL_GO, approve_late])
+        with FakeAPI(script) as api:
+            program.url = api.url
+            with Running(program, *BYPASS) as repl:
+                repl.type("go")
+                wait_until(lambda: is_on(program))
+                repl.type("/shutdown alice")
+                repl.wait_for("Asked 'alice'")
+                (program.directory / "go").touch()
+                repl.wait_for("alice was shut down before it read your message: from the user")
+                repl.wait_for("before it read a message from outside (claims to be cron): from a shell")
+
+    def test_is_counted_when_a_paused_teammate_is_shut_down(self, program: Program) -> None:
+        write = tool("send_message", to="alice", content="when you are back")
+        script = TeamScript(lead=[spawn("alice"), text("hired"), write, text("sent"), text("I see")], alice=[UNTIL_GO])
+        with FakeAPI(script) as api:
+            program.url = api.url
+            with Running(program, *BYPASS) as repl:
+                interrupt_alice(program, repl, "/pause alice")
+                repl.type("write to her")
+                repl.wait_for("sent")
+                repl.type("/shutdown alice")
+                repl.wait_for("is shut down now; 1 unread message went back to the sender")
+                repl.wait_for("I see")
+        assert "was shut down before it read your message: when you are back" in told(script, "lead")
+
+    def test_of_an_earlier_incarnation_does_not_come_back(self, program: Program) -> None:
+        script = TeamScript(
+            lead=[spawn("alice"), text("hired"), text("ok"), spawn("alice"), text("again"), text("ok")],
+            alice=[text("one"), text("two")],
+        )
+        with FakeAPI(script) as api:
+            program.url = api.url
+            ran = program.run(*BYPASS, stdin="go\n/wait\n/shutdown alice\ngo\n/wait\n/shutdown alice\n")
+        assert ran.code == 0
+        assert "went back" not in ran.out and "before it read" not in ran.out + ran.err
 
 
 def test_a_name_that_was_forgotten_and_hired_again_reports_as_any_other(program: Program) -> None:
