@@ -20,6 +20,13 @@ def without_end(tag: str, text: str) -> str:
     return re.sub(rf"<(?=\s*[/\u2044\u2215\uff0f]\s*{re.escape(tag)}\b)", "<\\\\", text, flags=re.IGNORECASE)
 
 
+def without_tag(tag: str, text: str) -> str:
+    """The same for `<tag` and `</tag`: nothing in the text can pass for the beginning or the end of that frame."""
+    if tag not in text.lower():
+        return text
+    return re.sub(rf"<(?=\s*(?:[/\u2044\u2215\uff0f]\s*)?{re.escape(tag)}\b)", "<\\\\", text, flags=re.IGNORECASE)
+
+
 def one_fact(text: str, limit: int = 200) -> str:
     """A name that others chose, as part of a line of ours: no line breaks, no tags, and not too long."""
     flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())

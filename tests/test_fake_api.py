@@ -100,7 +100,7 @@ def joined(events: list[Json], key: str) -> str:
 
 @pytest.fixture
 def api() -> Iterator[FakeAPI]:
-    with FakeAPI(default=text("fine")) as running:
+    with FakeAPI(default=text("fine"), is_official=True) as running:
         yield running
 
 
@@ -165,6 +165,25 @@ ACCEPTED = {
 @pytest.mark.parametrize("body", ACCEPTED.values(), ids=ACCEPTED.keys())
 def test_it_accepts_what_the_api_accepts(api: FakeAPI, body: Json) -> None:
     assert post(api, body)[0] == 200
+
+
+REFUSED_BY_TEMPLATES = {
+    "text behind a result": (ACCEPTED["a pair of call and result"], "no place for text behind a tool_result"),
+    "a choice of types": (
+        request(tools=[{**TOOL, "input_schema": {"type": "object", "properties": {"to": {"anyOf": [{}]}}}}]),
+        "knows no anyOf",
+    ),
+    "a list of types": (
+        request(tools=[{**TOOL, "input_schema": {"type": "object", "properties": {"to": {"type": ["a"]}}}}]),
+        "knows no list of types",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "why"), REFUSED_BY_TEMPLATES.values(), ids=REFUSED_BY_TEMPLATES.keys())
+def test_unless_it_is_official_it_refuses_what_a_strict_chat_template_refuses(body: Json, why: str) -> None:
+    with pytest.raises(AssertionError, match=why), FakeAPI(default=text("fine")) as strict:
+        assert post(strict, body)[0] == 400
 
 
 REFUSED: dict[str, tuple[Json, str]] = {

@@ -39,13 +39,18 @@ PATIENT_READ_SECONDS = 600.0
 class Client:
     """An `LLM` for one agent. All agents of a program share one `Backoff`."""
 
-    def __init__(self, transport: Transport, backoff: Backoff, retries: int = DEFAULT_RETRIES) -> None:
+    def __init__(
+        self, transport: Transport, backoff: Backoff, retries: int = DEFAULT_RETRIES, text_in_results: bool = False
+    ) -> None:
+        """`text_in_results`: the endpoint may have no place for text behind tool results."""
+        self._text_in_results = text_in_results
         self._transport = transport
         self._backoff = backoff
         self._retries = retries
 
     def stream(self, request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
         self._tell_of_pause(on_event)
+        request = request.text_in_results if self._text_in_results else request
         attempt = 0
         while True:
             attempt += 1
@@ -139,7 +144,7 @@ def connect(
     """The client that `endpoint` asks for. Nothing heavy is loaded, and nothing sent, before the first request."""
     transport = DirectTransport if endpoint.client == "direct" else SdkTransport
     chosen = timeouts or (Timeouts() if endpoint.sends_pings else Timeouts(read_seconds=PATIENT_READ_SECONDS))
-    return Client(transport(endpoint, chosen), backoff, retries)
+    return Client(transport(endpoint, chosen), backoff, retries, text_in_results=not endpoint.is_official)
 
 
 def _open_into(opening: Future[EventStream], transport: Transport, request: Request, cancel: CancelScope) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol
 
 from teamcli.cancel import CancelScope
+from teamcli.llm.user_turn import EXPLANATION, inside_results
 
 Block = dict[str, Any]
 """One content block on the wire: `{"type": "text", "text": …}`, `{"type": "tool_use", …}`, …"""
@@ -38,6 +39,16 @@ class Message:
     def to_dict(self) -> dict[str, Any]:
         return {"role": self.role, "content": list(self.content)}
 
+    @property
+    def text_in_results(self) -> Message:
+        """The same with no text behind its tool results; see `llm/user_turn.py`."""
+        return self._text_in_results or self
+
+    @cached_property
+    def _text_in_results(self) -> Message | None:  # not itself: that would be a cycle, which only a collector frees
+        content = inside_results(self.content) if self.role == "user" else None
+        return None if content is None else Message(self.role, content)
+
 
 class ToolSpec(NamedTuple):
     """A tool as the model sees it."""
@@ -62,14 +73,16 @@ class Preamble:
     """Ask for prompt caching: a mark at the end of the system prompt, and the automatic one at the request's end."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Further top-level fields, such as `thinking`, sent as they are."""
+    addendum: str = ""
+    """A further block of the system prompt."""
 
     @cached_property
     def body(self) -> dict[str, Any]:
         """The request body without its messages."""
         mark: dict[str, Any] = {"cache_control": {"type": "ephemeral"}} if self.caching else {}
         body: dict[str, Any] = {"model": self.model, "max_tokens": self.max_tokens, **self.extra, **mark}
-        if self.system:
-            body["system"] = [{"type": "text", "text": self.system, **mark}]
+        if system := [{"type": "text", "text": part} for part in (self.system, self.addendum) if part]:
+            body["system"] = [*system[:-1], {**system[-1], **mark}]
         if self.tools:
             body["tools"] = [tool.to_dict() for tool in self.tools]
         return body
@@ -77,6 +90,11 @@ class Preamble:
     @cached_property
     def encoded(self) -> bytes:
         return encode({**self.body, "stream": True})
+
+    @cached_property
+    def explaining_user_turns(self) -> Preamble | None:
+        """The same with a word on the frames that text in tool results has; None where there are no tools."""
+        return replace(self, addendum=EXPLANATION) if self.tools else None
 
 
 class Request(NamedTuple):
@@ -88,6 +106,12 @@ class Request(NamedTuple):
         """The whole streaming request as it goes over the wire."""
         messages = b",".join([message.encoded for message in self.messages])
         return b'%s,"messages":[%s]}' % (self.preamble.encoded[:-1], messages)
+
+    @property
+    def text_in_results(self) -> Request:
+        """The same for endpoints that have no place for text behind tool results."""
+        preamble = self.preamble.explaining_user_turns or self.preamble
+        return Request(preamble, tuple([message.text_in_results for message in self.messages]))
 
     def to_dict(self) -> dict[str, Any]:
         return {**self.preamble.body, "messages": [message.to_dict() for message in self.messages]}

@@ -16,7 +16,7 @@ from teamcli.tools.toolbox import Running, TeamPort
 def _check_names(raw: Any, check: Check) -> Any:
     """One clear sentence for a union of types, where pydantic has a riddle for each of them."""
     try:
-        names = check(_list_in_text(raw))
+        names = check(_names_in_text(raw))
     except ValidationError:
         names = None
     if not names:
@@ -24,21 +24,24 @@ def _check_names(raw: Any, check: Check) -> Any:
     return names
 
 
-def _list_in_text(raw: Any) -> Any:
-    """Where text is possible too, models now and then write the list as text; no name begins with a bracket."""
-    if not (isinstance(raw, str) and raw.startswith("[")):
+def _names_in_text(raw: Any) -> Any:
+    """Several names in one text, with commas between them or as a JSON list; no name holds a comma or a bracket."""
+    if not isinstance(raw, str):
         return raw
-    try:
-        return json.loads(raw)
-    except ValueError:
-        return raw
+    if raw.lstrip().startswith("["):
+        try:
+            return json.loads(raw)
+        except ValueError:
+            return raw
+    names = [name for each in raw.split(",") if (name := each.strip())]
+    return names if len(names) > 1 else "".join(names)
 
 
 class SendMessageInput(NamedTuple):
     """Write to a teammate or to lead. An idle teammate wakes and acts on it, a working one sees it at its next step.
     Answers come to you by themselves."""
 
-    to: Annotated[str | tuple[str, ...], _check_names]
+    to: Annotated[str | tuple[str, ...], "A name, or several with commas between them", _check_names]
     content: Words
     summary: Annotated[str, "A few words for the user"] = ""
 

@@ -122,7 +122,7 @@ def _json_schema(kind: Any) -> Schema:
     if of is tuple:
         return {"items": _json_schema(inner[0]), "type": "array"}
     if of in (Union, UnionType):
-        return {"anyOf": [_json_schema(each) for each in inner]}
+        return _json_schema(inner[0])  # the others are accepted too, but some chat templates know no `anyOf`
     return {"type": _JSON_TYPES[kind]}
 
 

@@ -12,7 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fake_api import FakeAPI, answer, said_by_user, stall_after, status, text, tool, tool_results
+from tests.support.fake_api import (
+    FakeAPI,
+    answer,
+    result_text,
+    said_by_user,
+    stall_after,
+    status,
+    text,
+    tool,
+    tool_results,
+)
 from tests.support.program import ROOT, Program
 from tests.support.team_script import TeamScript
 from tests.support.waiting import wait_until
@@ -325,7 +335,7 @@ class TestSignals:
             process.send_signal(signal.SIGINT)
             assert process.communicate(timeout=60)[0] == b"\n" * 0 and process.returncode == 130
             assert program.run("-p", "--continue", "go on").out == "went on\n"
-        assert "Interrupted" in tool_results(api.requests[1])[0]["content"]
+        assert "Interrupted" in result_text(tool_results(api.requests[1])[0])
 
 
 def test_progress_goes_to_stderr_when_it_is_a_terminal(program: Program) -> None:

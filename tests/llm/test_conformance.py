@@ -200,7 +200,9 @@ def test_the_body_on_the_wire_is_the_request(make_client: MakeClient) -> None:
     with FakeAPI(["hi"]) as api:
         ask(make_client(api.url), request)
         sent = api.requests[0]
-    assert sent == {**request.to_dict(), "stream": True} == json.loads(request.encoded)
+    shaped = request.text_in_results
+    assert sent == {**shaped.to_dict(), "stream": True} == json.loads(shaped.encoded)
+    assert (sent["messages"], sent["system"][0]["text"]) == (request.to_dict()["messages"], "System ü")
     assert sent["cache_control"] == sent["system"][-1]["cache_control"] == {"type": "ephemeral"}
 
 
@@ -212,6 +214,26 @@ def test_the_prefix_never_changes(make_client: MakeClient) -> None:
             messages += [Message("assistant", reply.content), results_for(reply)]
         api.assert_prefix_stable()
     assert len(api.requests) == 3
+
+
+def test_what_follows_results_goes_into_the_last_of_them(make_client: MakeClient) -> None:
+    calls = tuple({"type": "tool_use", "id": id, "name": "bash", "input": {}} for id in ("t1", "t2"))
+    results = tuple({"type": "tool_result", "tool_use_id": id, "content": f"of {id}"} for id in ("t1", "t2"))
+    with FakeAPI(["hi", "again"]) as api:
+        client = make_client(api.url)
+        messages = [user("Go"), Message("assistant", calls), Message("user", (*results, *user("mail").content))]
+        ask(client, asking(*messages))
+        messages[-1] = Message("user", messages[-1].content + user("and a line").content)
+        ask(client, asking(*messages))
+        api.assert_prefix_stable()
+    first, last = api.requests[1]["messages"][-1]["content"]
+    assert first == results[0]
+    assert [block["text"] for block in last["content"]] == [
+        "of t2",
+        "\n\n<user_turn>\nmail\n</user_turn>",
+        "\n\n<user_turn>\nand a line\n</user_turn>",
+    ]
+    assert "<user_turn>" in api.requests[1]["system"][-1]["text"]
 
 
 def test_the_head_names_version_and_program(make_client: MakeClient) -> None:

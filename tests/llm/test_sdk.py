@@ -11,7 +11,8 @@ from teamcli.errors import AuthError
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.client import Client, connect
 from teamcli.llm.credentials import find_endpoint
-from tests.llm.calls import RunningCall, ask
+from teamcli.llm.types import Message
+from tests.llm.calls import RunningCall, ask, asking, user
 from tests.support.fake_api import FakeAPI, stall_before_headers, text
 
 
@@ -58,6 +59,18 @@ def test_a_platform_is_reached_by_its_own_settings(monkeypatch: pytest.MonkeyPat
         client = client_for(monkeypatch, ANTHROPIC_FOUNDRY_BASE_URL=api.url, ANTHROPIC_FOUNDRY_API_KEY="azure-key")
         assert ask(client).text == "from the cloud"
         client.close()
+
+
+def test_what_follows_results_goes_to_a_platform_as_the_api_documents_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "a.txt"}
+    call = {"type": "tool_use", "id": "t1", "name": "bash", "input": {}}
+    last = Message("user", (result, {"type": "text", "text": "<message>hi</message>"}))
+    with FakeAPI(["seen"], is_official=True) as api:
+        client = client_for(monkeypatch, ANTHROPIC_FOUNDRY_BASE_URL=api.url, ANTHROPIC_FOUNDRY_API_KEY="azure-key")
+        ask(client, asking(user("go"), Message("assistant", (call,)), last))
+        client.close()
+    assert api.requests[0]["messages"][-1] == last.to_dict()
+    assert len(api.requests[0]["system"]) == 1
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ DEFAULT_USAGE = {
     "cache_creation_input_tokens": 0,
     "cache_read_input_tokens": 0,
 }
+USER_TURN = re.compile(r"\n\n<user_turn>\n(.*)\n</user_turn>", re.DOTALL)
 BEFORE_HEADERS = -1
 AT_THE_END = 1_000_000
 
@@ -272,14 +273,34 @@ def blocks_of(message: Json) -> list[Json]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
+def recorded_blocks(message: Json) -> list[Json]:
+    """The blocks as the client has them: text that was put into the last tool result stands behind it again."""
+    blocks: list[Json] = []
+    for block in blocks_of(message):
+        if block["type"] == "tool_result" and isinstance(items := block.get("content"), list):
+            turns = [USER_TURN.fullmatch(str(item.get("text", ""))) for item in items]
+            own = [item for item, turn in zip(items, turns, strict=True) if not turn]
+            is_plain = [item["type"] for item in own] == ["text"]
+            blocks.append({**block, "content": own[0]["text"] if is_plain else own})
+            blocks += [{"type": "text", "text": turn[1]} for turn in turns if turn]
+        else:
+            blocks.append(block)
+    return blocks
+
+
 def said_by_user(request: Json) -> str:
     """All text of the newest user message, tool results included, a block per line."""
-    return "\n".join(_words(block) for block in blocks_of(request["messages"][-1]))
+    return "\n".join(_words(block) for block in recorded_blocks(request["messages"][-1]))
+
+
+def user_texts(message: Json) -> list[str]:
+    """What a user message says besides its tool results."""
+    return [block["text"] for block in recorded_blocks(message) if block["type"] == "text"]
 
 
 def tool_results(request: Json) -> list[Json]:
-    """The tool results in the newest user message."""
-    return [block for block in blocks_of(request["messages"][-1]) if block["type"] == "tool_result"]
+    """The tool results in the newest user message, without what followed them."""
+    return [block for block in recorded_blocks(request["messages"][-1]) if block["type"] == "tool_result"]
 
 
 def result_text(block: Json) -> str:

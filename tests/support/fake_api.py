@@ -65,8 +65,16 @@ from tests.support.answers import (
     tool_results,
     turns,
     unknown_event,
+    user_texts,
 )
-from tests.support.strict import SentBlocks, body_breaches, header_breaches, prefix_breaches, raw_breaches
+from tests.support.strict import (
+    SentBlocks,
+    body_breaches,
+    header_breaches,
+    prefix_breaches,
+    raw_breaches,
+    template_breaches,
+)
 
 __all__ = [
     "AT_THE_END",
@@ -102,6 +110,7 @@ __all__ = [
     "tool_results",
     "turns",
     "unknown_event",
+    "user_texts",
 ]
 
 PATIENCE_SECONDS = 30.0
@@ -144,6 +153,7 @@ class FakeAPI:
         keep_bodies: int | None = None,
         on_record: Callable[[Json], None] | None = None,
         port: int = 0,
+        is_official: bool = False,
     ) -> None:
         """
         Args:
@@ -152,6 +162,8 @@ class FakeAPI:
             key: Any other key is refused with 401, which is no breach.
             keep_bodies: How many request bodies to remember (None: all), for very long runs.
             on_record: Told of every request, breach and finished answer as it happens.
+            is_official: It takes all that the Messages API takes. By default it also refuses what a server with a
+                strict chat template refuses, because nothing but the official API may get that.
         """
         self.exchanges: list[Exchange] = []
         self.breaches: list[str] = []
@@ -162,6 +174,7 @@ class FakeAPI:
         self._key = key
         self._keep_bodies = sys.maxsize if keep_bodies is None else keep_bodies
         self._on_record = on_record
+        self._is_official = is_official
         self._sent = SentBlocks()
         self._answers_given = 0
         self._changed = threading.Condition()
@@ -291,6 +304,8 @@ class FakeAPI:
         with self._changed:
             if body:
                 exchange.breaches += body_breaches(body, self._sent)
+            if body and not exchange.breaches and not self._is_official:
+                exchange.breaches += template_breaches(body)
             exchange.n = len(self.exchanges)
             exchange.body = body if exchange.n < self._keep_bodies else {}
             self.exchanges.append(exchange)

@@ -288,6 +288,29 @@ def _pairing_breaches(messages: list[Json]) -> Iterator[str]:
         yield f"messages.{len(messages) - 1}: tool_use without tool_result: {', '.join(open_calls)}"
 
 
+def template_breaches(body: Json) -> Iterator[str]:
+    """What many chat templates refuse, misplace or drop: text behind a tool result, a type that is a choice."""
+    for index, message in enumerate(body["messages"]):
+        kinds = {block["type"] for block in blocks_of(message)}
+        if "tool_result" in kinds and kinds != {"tool_result"}:
+            yield f"messages.{index}: this template has no place for text behind a tool_result"
+    for tool in body.get("tools", []):
+        for choice in _choices(tool["input_schema"]):
+            yield f"tools.{tool['name']}: this template knows no {choice}"
+
+
+def _choices(schema: object) -> Iterator[str]:
+    if isinstance(schema, list):
+        for item in schema:
+            yield from _choices(item)
+    elif isinstance(schema, dict):
+        yield from (name for name in ("anyOf", "oneOf", "allOf", "$ref") if isinstance(schema.get(name), list | str))
+        if isinstance(schema.get("type"), list):
+            yield "list of types"
+        for value in schema.values():
+            yield from _choices(value)
+
+
 def _unpaired(index: int, calls: list[str], results: list[str]) -> Iterator[str]:
     missing, surplus = Counter(calls) - Counter(results), Counter(results) - Counter(calls)
     if missing:
@@ -327,8 +350,20 @@ def _changed(earlier: Json, later: Json) -> Iterator[str]:
 
 
 def _unmarked(message: Json) -> list[Json]:
-    """The blocks without their cache marks, which may move without changing what is cached."""
-    return [{name: value for name, value in block.items() if name != "cache_control"} for block in blocks_of(message)]
+    """The blocks without their cache marks, which may move without changing what is cached.
+
+    What a tool result holds follows it as blocks of their own: a server writes them one after the other.
+    """
+    return [{n: v for n, v in block.items() if n != "cache_control"} for block in _flat(blocks_of(message))]
+
+
+def _flat(blocks: list[Json]) -> Iterator[Json]:
+    for block in blocks:
+        if block["type"] == "tool_result":
+            yield {**block, "content": ...}
+            yield from blocks_of({"content": block.get("content", "")})
+        else:
+            yield block
 
 
 def _has_text(value: object) -> bool:

@@ -8,13 +8,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tests.support.answers import blocks_of
+from tests.support.answers import user_texts
 from tests.support.waiting import wait_until
 
 
 def agent_of(request: dict[str, Any]) -> str:
     """Whose request this is. A fork has its parent's system prompt, and is told who it is."""
-    told = [str(block.get("text", "")) for m in request["messages"] if m["role"] == "user" for block in blocks_of(m)]
+    told = [words for message in request["messages"] if message["role"] == "user" for words in user_texts(message)]
     forked = [found[1] for text in told if (found := re.match(r"<fork>You are (sa-\d+), a sub-agent", text))]
     if forked:
         return forked[-1]

@@ -248,9 +248,12 @@ def test_mail_comes_after_the_tool_results_of_the_same_message(program: Program)
         alice=[tool("bash", command="touch working; until [ -e go ]; do sleep 0.02; done"), text("end")],
     )
     run(program, script)
-    content = script.requests["alice"][1]["messages"][-1]["content"]
-    assert content[0]["type"] == "tool_result" and 'from="lead"' in content[1]["text"]
-    assert content[1]["text"].count("</message>") == 1
+    message = script.requests["alice"][1]["messages"][-1]
+    assert [block["type"] for block in message["content"]] == ["tool_result"]
+    result, mail = message["content"][0]["content"]
+    assert 'from="lead"' not in result["text"]
+    assert mail["text"].startswith('\n\n<user_turn>\n<message from="lead"')
+    assert mail["text"].count("</message>") == 1
 
 
 def test_read_inbox_and_wait_return_mail_in_their_own_result(program: Program) -> None:

@@ -96,7 +96,15 @@ class TestWhatReachesTheTeam:
         lead.says("send_message", to=["alice", "bob", "alice"], content="hi")
         lead.says("send_message", to='["alice", "bob"]', content="hi")
         lead.says("send_message", to=["alice"], content="hi")
-        assert [call[2] for call in team.calls] == [("alice", "bob"), ("alice", "bob"), ("alice",)]
+        lead.says("send_message", to="alice, bob,alice,", content="hi")
+        lead.says("send_message", to=" alice ", content="hi")
+        assert [call[2] for call in team.calls] == [
+            ("alice", "bob"),
+            ("alice", "bob"),
+            ("alice",),
+            ("alice", "bob"),
+            "alice",
+        ]
 
     def test_the_content_arrives_as_it_was_written(self, lead: TeamAgent, team: FakeTeam) -> None:
         content = "  an indented line\n\n<message from='user'>é 漢 🙂</message>\n"
