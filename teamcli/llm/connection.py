@@ -1,21 +1,23 @@
-"""The HTTP connections of one agent, for both clients: how they are made, and how any thread can break them off.
+"""The HTTP connections of one agent: how they are kept, and how any thread can break them off.
 
-Closing a response does not wake whoever waits for its bytes; shutting down its socket does, within a millisecond. So
-the sockets are noted as they are opened, by the HTTP layer's own `trace` extension.
+Closing a response does not wake the thread that waits for its bytes. Shutting down its socket does, within a
+millisecond, so every socket is noted as it is opened.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import socket
 import ssl
+import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import ConfigError
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     import httpx2
 
 _CA_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 class Timeouts(NamedTuple):
@@ -38,8 +41,24 @@ class NotConnected(Exception):
     """Raised instead of connecting, where that is not allowed."""
 
 
+class AnyConnection(Protocol):
+    """What the connections of an agent have in common."""
+
+    may_connect: bool
+
+    @property
+    def is_down(self) -> bool: ...
+
+    def shut_down(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+ConnectionT = TypeVar("ConnectionT", bound=AnyConnection)
+
+
 class Connection:
-    """An HTTP client that can be shut down, for good, from any thread."""
+    """An `httpx2` client that can be shut down, for good, from any thread. Its `trace` extension tells the sockets."""
 
     may_connect = True
     """Set by whoever has taken it: false, and a request fails with NotConnected rather than open a socket."""
@@ -56,7 +75,7 @@ class Connection:
             self.is_down = True
             sockets = list(self._sockets)
         for opened in sockets:
-            _shut_down(opened)
+            shut_down(opened)
 
     def close(self) -> None:
         self.shut_down()
@@ -68,7 +87,7 @@ class Connection:
         patience = httpx2.Timeout(timeouts.read_seconds, connect=timeouts.connect_seconds)
         try:
             return httpx2.Client(
-                verify=_ssl_context(base_url.startswith("http://"), *(os.environ.get(name) for name in _CA_VARIABLES)),
+                verify=_trusts_nobody() if base_url.startswith("http://") else ssl_context(),
                 timeout=patience,
                 limits=httpx2.Limits(keepalive_expiry=timeouts.keep_alive_seconds),
                 # A redirect could carry the key to another host.
@@ -95,18 +114,17 @@ class Connection:
             self._sockets.add(opened)
             is_late = self.is_down
         if is_late:
-            _shut_down(opened)
+            shut_down(opened)
 
 
-class Connections:
+class Connections(Generic[ConnectionT]):
     """The connections of one agent. A call has one to itself, so that breaking it off harms no other call."""
 
-    def __init__(self, base_url: str, timeouts: Timeouts) -> None:
-        self._base_url = base_url
-        self._timeouts = timeouts
+    def __init__(self, make: Callable[[], ConnectionT]) -> None:
+        self._make = make
         self._lock = threading.Lock()
-        self._idle: Connection | None = None
-        self._taken: set[Connection] = set()
+        self._idle: ConnectionT | None = None
+        self._taken: set[ConnectionT] = set()
         self._is_closed = False
 
     @property
@@ -115,7 +133,7 @@ class Connections:
         return self._idle is not None
 
     @contextmanager
-    def take(self, cancel: CancelScope, may_connect: bool = True) -> Iterator[Connection]:
+    def take(self, cancel: CancelScope, may_connect: bool = True) -> Iterator[ConnectionT]:
         """A connection to open an answer on. It stays taken until `put_back`, unless the opening fails.
 
         Raises: ConfigError
@@ -129,7 +147,7 @@ class Connections:
             self.put_back(connection)
             raise
 
-    def put_back(self, connection: Connection) -> None:
+    def put_back(self, connection: ConnectionT) -> None:
         with self._lock:
             self._taken.discard(connection)
             is_wanted = self._idle is None and not connection.is_down and not self._is_closed
@@ -154,37 +172,82 @@ class Connections:
         if idle is not None:
             idle.close()
 
-    def _idle_or_new(self) -> Connection:
+    def _idle_or_new(self) -> ConnectionT:
         with self._lock:
             connection, self._idle = self._idle, None
-            connection = connection or Connection(self._base_url, self._timeouts)
+            connection = connection or self._make()
             self._taken.add(connection)
             return connection
 
 
-def _shut_down(opened: socket.socket) -> None:
+def shut_down(opened: socket.socket) -> None:
     # Unlike SSLSocket.shutdown this leaves the TLS state alone, which belongs to the thread that reads.
     with suppress(OSError):
         socket.socket.shutdown(opened, socket.SHUT_RDWR)
 
 
-@lru_cache(maxsize=4)
-def _ssl_context(is_plain: bool, cert_file: str | None, cert_dir: str | None, *bundles: str | None) -> ssl.SSLContext:
-    """Loading the certificates takes 40 ms, so all connections share one context.
+def uses_proxy() -> bool:
+    """Whether requests may have to go through a proxy. `httpx2` knows which of them do, and how."""
+    if sys.platform in ("darwin", "win32"):  # the system has settings of its own
+        from urllib.request import getproxies
+
+        return bool(getproxies())
+    return any(value and name.lower() in _PROXY_VARIABLES for name, value in os.environ.items())
+
+
+@lru_cache(maxsize=1)
+def _trusts_nobody() -> ssl.SSLContext:
+    """For addresses without TLS, so that no certificates are loaded."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def ssl_context() -> ssl.SSLContext:
+    """Trusts the certificates that the environment names, or else those of the system.
 
     Raises: ConfigError
     """
-    if is_plain:
-        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # never used, and trusts nobody
-    try:
-        bundle = next((Path(name) for name in bundles if name), None)
-        if bundle is None or cert_file or cert_dir:
-            import httpcore2
+    return _ssl_context(*(os.environ.get(name) for name in _CA_VARIABLES))
 
-            return httpcore2.default_ssl_context()
+
+@lru_cache(maxsize=4)
+def _ssl_context(cert_file: str | None, cert_dir: str | None, *bundles: str | None) -> ssl.SSLContext:
+    """Loading certificates can take 40 ms, so all connections share one context.
+
+    Raises: ConfigError
+    """
+    bundle = next((Path(name) for name in bundles if name), None)
+    try:
+        if cert_file:
+            return ssl.create_default_context(cafile=cert_file)
+        if cert_dir:
+            return ssl.create_default_context(capath=cert_dir)
+        if bundle is None:
+            return _system_context()
         if bundle.is_dir():
             return ssl.create_default_context(capath=bundle)
         return ssl.create_default_context(cafile=bundle)
     except OSError as e:
         named = next(name for name in _CA_VARIABLES if os.environ.get(name))
         raise ConfigError(f"The certificates that {named} names cannot be loaded ({e}): correct or unset it") from e
+
+
+def _system_context() -> ssl.SSLContext:
+    """What `httpcore2` makes, without loading it if OpenSSL itself knows where the certificates are."""
+    paths = ssl.get_default_verify_paths()
+    file = paths.openssl_cafile if Path(paths.openssl_cafile).is_file() else None
+    directory = paths.openssl_capath if _has_certificates(paths.openssl_capath) else None
+    if sys.platform == "linux" and (file or directory):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(file, directory)
+        return context
+    import httpcore2
+
+    return httpcore2.default_ssl_context()
+
+
+def _has_certificates(directory: str) -> bool:
+    """By names that are digests, as OpenSSL looks for them."""
+    try:
+        return any(re.fullmatch(r"[0-9a-f]{8}\.\d", path.name) for path in Path(directory).iterdir())
+    except OSError:
+        return False

@@ -1,21 +1,22 @@
-"""The direct way to the Messages API: one POST on `httpx2`, where a key and an address are all that is needed.
+"""The direct way to the Messages API: one POST, if a key and an address are all that is needed.
 
-It sends the request's own bytes and needs a tenth of a second to load, where the SDK needs seconds.
+It sends the request's own bytes and loads in a few hundredths of a second. The SDK needs seconds. Only a proxy needs
+`httpx2`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from teamcli import __version__
 from teamcli.cancel import CancelScope
 from teamcli.errors import ModelError
-from teamcli.llm.connection import Connection, Connections, NotConnected, Timeouts
+from teamcli.llm.connection import Connection, Connections, NotConnected, Timeouts, uses_proxy
 from teamcli.llm.credentials import Endpoint
-from teamcli.llm.faults import Faults, refuse_unless_stream
+from teamcli.llm.faults import Faults, HttpAnswer, refuse_unless_stream
+from teamcli.llm.plain_connection import PlainConnection
 from teamcli.llm.sse import END_OF_EVENT, EventParser
 from teamcli.llm.transport import EventStream
 from teamcli.llm.types import Request
@@ -30,10 +31,9 @@ API_VERSION = "2026-10-21"
 
 class DirectTransport:
     def __init__(self, endpoint: Endpoint, timeouts: Timeouts) -> None:
-        self._url = f"{endpoint.base_url}/v1/messages"
         self._faults = Faults(endpoint)
-        self._connections = Connections(endpoint.base_url, timeouts)
-        self._headers = {
+        url = f"{endpoint.base_url}/v1/messages"
+        headers = {
             "content-type": "application/json",
             "accept": "text/event-stream",
             "accept-encoding": "identity",  # compression would hold events back
@@ -41,6 +41,9 @@ class DirectTransport:
             "user-agent": f"teamcli/{__version__}",
             **endpoint.own_headers,
         }
+        self._connections: Connections[PlainConnection | ProxiedConnection] = Connections(
+            lambda: (ProxiedConnection if uses_proxy() else PlainConnection)(url, headers, timeouts)
+        )
 
     def open(self, request: Request, cancel: CancelScope) -> EventStream:
         return self._open(request, cancel, may_connect=True)
@@ -54,14 +57,19 @@ class DirectTransport:
             return None
 
     def _open(self, request: Request, cancel: CancelScope, may_connect: bool) -> EventStream:
+        model = request.preamble.model
         with self._connections.take(cancel, may_connect) as connection:
-            response = self._post(connection, request)
+            try:
+                answer = connection.post(request.encoded)
+                refuse_unless_stream(answer, self._faults, model)
+            except connection.errors as e:
+                raise self._faults.from_http_error(e) from e
 
         def close() -> None:
-            response.close()
+            answer.close()
             self._connections.put_back(connection)
 
-        return EventStream(self._events(response, request.preamble.model), connection.shut_down, close)
+        return EventStream(self._events(answer, connection, model), connection.shut_down, close)
 
     def warm_up(self) -> None:
         self._connections.warm_up()
@@ -69,34 +77,13 @@ class DirectTransport:
     def close(self) -> None:
         self._connections.close()
 
-    @cached_property
-    def _address(self) -> tuple[httpx2.URL, httpx2.Headers]:
-        """Parsed once, not for every request."""
-        import httpx2
-
-        return httpx2.URL(self._url), httpx2.Headers(self._headers)
-
-    def _post(self, connection: Connection, request: Request) -> httpx2.Response:
-        import httpx2
-
-        try:
-            url, headers = self._address
-            post = httpx2.Request("POST", url, content=request.encoded, headers=headers)
-            response = connection.http.send(post, stream=True)
-            refuse_unless_stream(response, self._faults, request.preamble.model)
-        except (httpx2.HTTPError, httpx2.InvalidURL) as e:
-            raise self._faults.from_http_error(e) from e
-        return response
-
-    def _events(self, response: httpx2.Response, model: str) -> Iterator[dict[str, Any]]:
-        import httpx2
-
+    def _events(
+        self, answer: HttpAnswer, connection: PlainConnection | ProxiedConnection, model: str
+    ) -> Iterator[dict[str, Any]]:
         parser = EventParser()
+        size = 0
         try:
-            is_plain = "content-encoding" not in response.headers
-            chunks = response.iter_raw() if is_plain else response.iter_bytes()
-            size = 0
-            for chunk in chain(chunks, (END_OF_EVENT,)):
+            for chunk in chain(answer.iter_bytes(), (END_OF_EVENT,)):
                 size += len(chunk)
                 if size > LARGEST_STREAM:
                     raise ModelError(f"The endpoint's answer does not end: it has more than {LARGEST_STREAM:,} bytes.")
@@ -104,5 +91,29 @@ class DirectTransport:
                     if event["type"] == "error":
                         raise self._faults.from_event(event, model)
                     yield event
-        except httpx2.HTTPError as e:
+        except connection.errors as e:
             raise self._faults.from_http_error(e) from e
+
+
+class ProxiedConnection(Connection):
+    """Posts on `httpx2`, which knows proxies."""
+
+    def __init__(self, url: str, headers: Mapping[str, str], timeouts: Timeouts) -> None:
+        """Raises: ConfigError"""
+        import httpx2
+
+        super().__init__(url, timeouts)
+        self._url, self._headers = httpx2.URL(url), httpx2.Headers(headers)
+
+    @property
+    def errors(self) -> tuple[type[BaseException], ...]:
+        """What posting and reading an answer may raise."""
+        import httpx2
+
+        return (httpx2.HTTPError, httpx2.InvalidURL)
+
+    def post(self, body: bytes) -> httpx2.Response:
+        """Raises: NotConnected, and `errors`"""
+        import httpx2
+
+        return self.http.send(httpx2.Request("POST", self._url, content=body, headers=self._headers), stream=True)

@@ -11,9 +11,10 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Literal, Protocol
 
 from teamcli.errors import (
     AuthError,
@@ -29,9 +30,6 @@ from teamcli.errors import (
 )
 from teamcli.llm.credentials import BASE_URL, Endpoint
 from teamcli.masking import Masks, masked
-
-if TYPE_CHECKING:
-    import httpx2
 
 LONGEST_DETAIL = 300
 LONGEST_BODY = 65_536
@@ -58,6 +56,27 @@ _MODEL_UNKNOWN = re.compile(
 )
 
 
+Trouble = Literal["proxy", "no answer", "silence", "unreachable", "broken off", "nonsense"]
+
+
+class CannotConnect(Exception):
+    """Raised by a connection that could not be opened, from the OSError that says why."""
+
+
+class HttpAnswer(Protocol):
+    """An answer of which the head has arrived, whichever library reads it."""
+
+    @property
+    def status_code(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    def iter_bytes(self) -> Iterator[bytes]: ...
+
+    def close(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Faults:
     """Explains the failures of calls to one endpoint."""
@@ -80,22 +99,20 @@ class Faults:
 
     def from_http_error(self, error: BaseException) -> ModelError:
         """An exception of the HTTP layer: the endpoint was not reached, or the connection was lost."""
-        import httpx2
-
-        host = self.endpoint.host
-        if isinstance(error, httpx2.ProxyError):
-            return ConnectionLost(
-                f"The proxy refuses the connection to {host} ({self._words(error)}): check HTTPS_PROXY"
-            )
-        if isinstance(error, httpx2.ConnectTimeout):
-            return ConnectionLost(f"{host} does not answer: check the network{self._or_base_url}")
-        if isinstance(error, httpx2.TimeoutException):
-            return ConnectionLost(f"{host} has sent nothing for too long")
-        if isinstance(error, httpx2.ConnectError):
-            return self._from_connect_error(error)
-        if isinstance(error, httpx2.TransportError):
-            return ConnectionLost(f"The connection to {host} broke off ({self._words(error)})")
-        return ServerFault(f"The answer of {host} makes no sense ({self._words(error)})")
+        host, words = self.endpoint.host, self._words(error)
+        match _trouble(error):
+            case "proxy":
+                return ConnectionLost(f"The proxy refuses the connection to {host} ({words}): check HTTPS_PROXY")
+            case "no answer":
+                return ConnectionLost(f"{host} does not answer: check the network{self._or_base_url}")
+            case "silence":
+                return ConnectionLost(f"{host} has sent nothing for too long")
+            case "unreachable":
+                return self._from_connect_error(error)
+            case "broken off":
+                return ConnectionLost(f"The connection to {host} broke off ({words})")
+            case "nonsense":
+                return ServerFault(f"The answer of {host} makes no sense ({words})")
 
     def clean(self, text: str) -> str:
         """One short line without control characters and secrets."""
@@ -163,7 +180,27 @@ class Faults:
         return self.clean(str(error)) or type(error).__name__
 
 
-def refuse_unless_stream(response: httpx2.Response, faults: Faults, model: str) -> None:
+def _trouble(error: BaseException) -> Trouble:
+    """What an exception means, of the standard library or of `httpx2`."""
+    if isinstance(error, CannotConnect):
+        return "no answer" if isinstance(error.__cause__, TimeoutError) else "unreachable"
+    if isinstance(error, zlib.error):
+        return "nonsense"
+    if isinstance(error, OSError):
+        return "silence" if isinstance(error, TimeoutError) else "broken off"
+    import httpx2
+
+    kinds: tuple[tuple[type[Exception], Trouble], ...] = (
+        (httpx2.ProxyError, "proxy"),
+        (httpx2.ConnectTimeout, "no answer"),
+        (httpx2.TimeoutException, "silence"),
+        (httpx2.ConnectError, "unreachable"),
+        (httpx2.TransportError, "broken off"),
+    )
+    return next((trouble for kind, trouble in kinds if isinstance(error, kind)), "nonsense")
+
+
+def refuse_unless_stream(response: HttpAnswer, faults: Faults, model: str) -> None:
     """Raises: ModelError, for an answer whose body is no stream of events. Reads and closes it then."""
     kind = response.headers.get("content-type", "")
     if response.status_code == 200 and ("event" in kind or not kind):
@@ -171,7 +208,7 @@ def refuse_unless_stream(response: httpx2.Response, faults: Faults, model: str) 
     raise faults.from_answer(response.status_code, response.headers, _beginning(response), model)
 
 
-def _beginning(response: httpx2.Response) -> str:
+def _beginning(response: HttpAnswer) -> str:
     pieces: list[bytes] = []
     try:
         for piece in response.iter_bytes():

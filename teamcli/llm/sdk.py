@@ -27,7 +27,7 @@ class SdkTransport:
     def __init__(self, endpoint: Endpoint, timeouts: Timeouts) -> None:
         self._endpoint = endpoint
         self._faults = Faults(endpoint)
-        self._connections = Connections(endpoint.base_url, timeouts)
+        self._connections = Connections(lambda: Connection(endpoint.base_url, timeouts))
         self._client: tuple[Any, Connection] | None = None
         """An `Anthropic` or one of its platform relatives (they share no useful type), and what it talks through."""
 

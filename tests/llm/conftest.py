@@ -26,10 +26,13 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
 
-@pytest.fixture(params=["direct", "sdk"])
-def kind(request: pytest.FixtureRequest) -> Literal["direct", "sdk"]:
-    chosen: Literal["direct", "sdk"] = request.param
-    return chosen
+@pytest.fixture(params=["direct", "direct, proxies set", "sdk"])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Literal["direct", "sdk"]:
+    """With proxies set, the direct client uses `httpx2`, also for what goes past them."""
+    if request.param == "direct, proxies set":
+        monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+        monkeypatch.setenv("NO_PROXY", "*")
+    return "sdk" if request.param == "sdk" else "direct"
 
 
 @pytest.fixture

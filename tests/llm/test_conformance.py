@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 import threading
@@ -47,8 +48,9 @@ from tests.llm.wires import (
     free_port,
     is_connecting_to,
     make_certificate,
+    raw_answers,
 )
-from tests.support.answers import Fault, encode_event
+from tests.support.answers import Fault, encode_event, to_events
 from tests.support.fake_api import (
     AT_THE_END,
     FakeAPI,
@@ -76,6 +78,8 @@ from tests.support.fake_api import (
 
 SOON_SECONDS = 15.0
 """Far more than the 100 ms that a cancel may take, far less than any time-out: a busy machine must not fail a test."""
+HI = b"".join(to_events(answer(text("hi")).filled_in(), {"model": "claude-opus-5-5"}))
+"""A whole answer, as events."""
 
 
 # Answers
@@ -293,6 +297,46 @@ def test_a_kept_connection_that_the_endpoint_has_closed_is_replaced_unseen(make_
     with FakeAPI(["after"], port=api.port):
         assert ask(client, events=events).text == "after"
     assert not any(isinstance(event, RetryScheduled) for event in events)
+
+
+def test_answers_of_a_fixed_length_keep_their_connection(make_client: MakeClient) -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n"
+    answers = [head % len(HI) + HI] * 3
+    with raw_answers(*answers) as url:
+        client = make_client(url)
+        assert [ask(client).text for _ in answers] == ["hi"] * 3
+
+
+def test_an_answer_shorter_than_announced_is_a_lost_connection(make_client: MakeClient) -> None:
+    beginning = HI[: HI.index(b"event: message_delta")]
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n"
+    with raw_answers(head % len(HI) + beginning) as url, pytest.raises(ConnectionLost, match="broke off"):
+        ask(make_client(url, retries=0))
+
+
+def test_informational_answers_are_skipped(make_client: MakeClient) -> None:
+    early = b"HTTP/1.1 103 Early Hints\r\nlink: </style.css>\r\n\r\n" * 2
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+    with raw_answers(early + head + HI) as url:
+        assert ask(make_client(url)).text == "hi"
+
+
+def test_a_compressed_answer_is_read_although_nobody_asked_for_one(make_client: MakeClient) -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip\r\n\r\n"
+    with raw_answers(head + gzip.compress(HI)) as url:
+        assert ask(make_client(url)).text == "hi"
+
+
+def test_what_is_not_the_compression_that_it_claims_is_a_fault(make_client: MakeClient) -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip\r\n\r\n"
+    with raw_answers(head + HI) as url, pytest.raises(ServerFault, match="makes no sense"):
+        ask(make_client(url, retries=0))
+
+
+@pytest.mark.parametrize("answer", [b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 200 + b"\r\n"])
+def test_what_is_not_http_is_a_lost_connection(make_client: MakeClient, answer: bytes) -> None:
+    with raw_answers(answer) as url, pytest.raises(ConnectionLost, match="broke off"):
+        ask(make_client(url, retries=0))
 
 
 def test_each_agent_has_a_connection_of_its_own(make_client: MakeClient) -> None:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+
+import pytest
 
 HEAVY = ("httpx2", "httpcore2", "anthropic", "pydantic")
 
@@ -22,13 +25,25 @@ for choice in ("direct", "sdk"):
     assert modules_after(code).isdisjoint(HEAVY)
 
 
-def test_the_direct_client_never_loads_the_sdk() -> None:
-    code = """
+WARM_UP = """
 from teamcli.llm import backoff, client, credentials
 endpoint = credentials.find_endpoint({"ANTHROPIC_API_KEY": "k"})
 model = client.connect(endpoint, backoff.Backoff())
 model.warm_up()
 model.close()
 """
-    loaded = modules_after(code)
-    assert "httpx2" in loaded and loaded.isdisjoint({"anthropic", "pydantic"})
+
+
+def test_the_direct_client_loads_nothing_heavy_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    loaded = modules_after(WARM_UP)
+    assert "http.client" in loaded
+    assert loaded.isdisjoint(HEAVY)
+
+
+def test_the_direct_client_never_loads_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    loaded = modules_after(WARM_UP)
+    assert "httpx2" in loaded
+    assert loaded.isdisjoint({"anthropic", "pydantic"})

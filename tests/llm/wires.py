@@ -1,4 +1,4 @@
-"""Things that stand between a client and an endpoint: a proxy, a TLS front, an address that never answers."""
+"""What may be between a client and an endpoint: a proxy, a TLS front, an address that never answers, odd HTTP."""
 
 from __future__ import annotations
 
@@ -154,3 +154,22 @@ def _pump(source: socket.socket, sink: socket.socket) -> None:
             sink.sendall(data)
     with suppress(OSError):
         socket.socket.shutdown(sink, socket.SHUT_WR)
+
+
+@contextmanager
+def raw_answers(*answers: bytes) -> Iterator[str]:
+    """The URL of a server that gives these bytes as answers, one request each, on one connection, and then hangs up."""
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection, connection.makefile("rb") as requests:
+            for answer in answers:
+                head = b"".join(iter(requests.readline, b"\r\n")).lower()
+                requests.read(int(head.partition(b"content-length:")[2].split()[0]))
+                connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
