@@ -468,7 +468,10 @@ class AgentShop:
         if path.exists():
             archive = path.parent / "archive"
             archive.mkdir(exist_ok=True, mode=PRIVATE_DIR)
-            path.rename(archive / f"{path.stem}.{time.time_ns()}.jsonl")
+            number = time.time_ns()
+            while (archived := archive / f"{path.stem}.{number}.jsonl").exists():  # whatever the clock says
+                number += 1
+            path.rename(archived)
 
     def close_calls(self, agent: Agent) -> None:
         """Answer what a crash left open: messages are sent if they were not, everything else counts as interrupted."""

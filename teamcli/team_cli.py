@@ -33,7 +33,7 @@ from teamcli.state import TeamDir, lock_holder
 from teamcli.subagents.ledger import read_waiting
 from teamcli.team.bus import FileBus
 from teamcli.team.mailbox import Mailbox
-from teamcli.team.message import LEAD, USER, WAITED, Message, MessageType, is_address, message_id
+from teamcli.team.message import LEAD, USER, WAITED, Message, MessageType, is_address, new_id
 from teamcli.team.roster import Member, Status, read_team
 from teamcli.team.signing import KEY_BYTES, load_key
 from teamcli.timeline import NAME_WIDTH, EventLog, Line, concerns, describe, last_lead_turn
@@ -81,11 +81,10 @@ def send(name: str, text: str) -> int:
     if not text.strip():
         raise UsageError("the message is empty (try teamcli send --help)")
     exact = place.recipient(name)
-    unique = message_id(USER, secrets.token_hex(8))
     bus = FileBus(place.directory.inbox, load_key(home_dir()))
     try:
         fields = {} if place.pid is not None else {WAITED: True}
-        bus.send(Message(MessageType.MESSAGE, USER, exact, text, time.time(), unique, fields))
+        bus.send(Message(MessageType.MESSAGE, USER, exact, text, time.time(), new_id(), fields))
     finally:
         bus.close()
     waits = "" if place.pid is not None else "; nothing runs here, so it waits there until teamcli is started"

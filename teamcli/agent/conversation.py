@@ -7,6 +7,7 @@ is a line of its own, gives the conversation another beginning.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -57,8 +58,8 @@ class History:
     """How long it was when the model last counted it; 0 where it never did."""
     uncounted: list[Message] = field(default_factory=list)
     """What has come since."""
-    answered: float = 0.0
-    """When the last answer was recorded."""
+    answer_key: str = ""
+    """What names the last answer for good."""
 
     @classmethod
     def read(cls, rows: Iterable[Json]) -> History:
@@ -77,7 +78,7 @@ class History:
             messages.append(Message(role, tuple(block for block in content if is_block(block, role))))
             history.take_into_account(messages[-1], _tokens(row))
             if role == "assistant":
-                history.answered = _when(row)
+                history.answer_key = _answer_key(row)
             if isinstance(marks := row.get("marks"), dict):
                 add_marks(history.marks, marks)
             files = row.get("files")
@@ -155,6 +156,7 @@ class Conversation:
         row: Json = {
             "kind": "assistant",
             "ts": time.time(),
+            "key": secrets.token_hex(6),
             "content": list(reply.content),
             "stop_reason": reply.stop_reason,
             "model": reply.model,
@@ -163,7 +165,7 @@ class Conversation:
         }
         if reply.content:
             self._record(row, Message("assistant", reply.content), {}, reply.usage.context_tokens)
-            self.history.answered = row["ts"]
+            self.history.answer_key = row["key"]
         else:
             self._log.append(row)
 
@@ -172,7 +174,7 @@ class Conversation:
 
         Its id does not: endpoints use ids again, in another session or the same.
         """
-        return f"{self.history.answered!r}/{position}"
+        return f"{self.history.answer_key}/{position}"
 
     def note(self, row: Json) -> None:
         """Record something that is no message: that a piece of work has ended, say.
@@ -307,9 +309,10 @@ def _tokens(row: Json) -> int:
     return Usage().at_least(usage).context_tokens if isinstance(usage, dict) else 0
 
 
-def _when(row: Json) -> float:
-    ts = row.get("ts")
-    return ts if isinstance(ts, float) else 0.0
+def _answer_key(row: Json) -> str:
+    """Lines of an earlier version have none: there an answer was known by its time."""
+    key = row.get("key")
+    return key if isinstance(key, str) else repr(row.get("ts"))
 
 
 def text_block(text: str) -> Block:

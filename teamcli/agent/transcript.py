@@ -70,15 +70,14 @@ def list_sessions(path: Path) -> list[SessionSummary]:
     for row in _rows(path):
         ts = row.get("ts")
         when = float(ts) if isinstance(ts, int | float) and 0 <= ts < _LAST_TS else 0.0
-        if row.get("kind") == "session":
-            current = sessions.get(str(row.get("id"))) or SessionSummary(
-                str(row.get("id")), when, when, str(row.get("model", ""))
-            )
+        if row.get("kind") == "session":  # by their place in the file: a clock may be set back
+            id = str(row.get("id"))
+            current = sessions.pop(id, None) or SessionSummary(id, when, when, str(row.get("model", "")))
         if current is not None:
             current = _updated(current, row, when)
             sessions[current.id] = current
-    used = (session for session in sessions.values() if session.first_prompt)  # not what was only opened and left
-    return sorted(used, key=lambda session: session.updated, reverse=True)
+    used = [session for session in sessions.values() if session.first_prompt]  # not what was only opened and left
+    return used[::-1]
 
 
 def find_session(sessions: list[SessionSummary], wanted: str) -> SessionSummary:
@@ -98,11 +97,12 @@ def _updated(session: SessionSummary, row: Json, when: float) -> SessionSummary:
     if not prompt and row.get("kind") == "user":
         prompt = _first_text(row)
     calls = session.model_calls + (row.get("kind") == "assistant")
-    return session._replace(updated=max(session.updated, when), first_prompt=prompt, model_calls=calls)
+    return session._replace(updated=when or session.updated, first_prompt=prompt, model_calls=calls)
 
 
 def _first_text(row: Json) -> str:
-    for block in row.get("content") or ():
+    content = row.get("content")
+    for block in content if isinstance(content, list) else ():
         if isinstance(block, dict) and block.get("type") == "text":
             return str(block.get("text", ""))
     return ""

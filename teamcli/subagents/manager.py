@@ -29,7 +29,7 @@ from teamcli.subagents.slots import Slots
 from teamcli.subagents.snapshot import AgentEvent, EventKind, Snapshot, State
 from teamcli.subagents.subagent import Ending, Staffed, SubAgent
 from teamcli.subagents.updates import Listener, Listeners, Updates
-from teamcli.team.message import LEAD, USER, Message, MessageType, message_id
+from teamcli.team.message import LEAD, USER, Message, MessageType, message_id, new_id
 from teamcli.tools.toolbox import Errand, Running
 
 logger = logging.getLogger(__name__)
@@ -205,8 +205,7 @@ class SubAgentManager:
         Raises: ToolError, for an unknown id or one that has ended
         """
         sub = self._find(id, self._list())
-        unique = message_id(sender, id, str(time.time_ns()))
-        if not sub.send(Message(MessageType.MESSAGE, sender, id, text, time.time(), unique)):
+        if not sub.send(Message(MessageType.MESSAGE, sender, id, text, time.time(), new_id())):
             raise ToolError(f"{id} has ended ({sub.state}): nobody would read it")
         return f"Sent message to {id}"
 

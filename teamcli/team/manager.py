@@ -21,7 +21,7 @@ from teamcli.frames import one_fact
 from teamcli.team.bus import MessageBus
 from teamcli.team.lead import Lead
 from teamcli.team.mailbox import Mailbox, Taken
-from teamcli.team.message import LEAD, USER, Message, MessageType, check_name, frame, message_id
+from teamcli.team.message import LEAD, USER, Message, MessageType, check_name, frame, message_id, new_id
 from teamcli.team.requests import Kind, Request, State
 from teamcli.team.roster import Member, Roster, Status
 from teamcli.team.shutdown import LeftMail, Shutdowns
@@ -217,8 +217,7 @@ class TeammateManager:
     def say(self, name: str, text: str) -> str:
         """A message of the user's; it also ends a pause."""
         recipient = self.recipient(USER, name)
-        unique = message_id(USER, str(time.time_ns()))
-        self.post(Message(MessageType.MESSAGE, USER, recipient, text, time.time(), unique))
+        self.post(Message(MessageType.MESSAGE, USER, recipient, text, time.time(), new_id()))
         teammate = self._teammates.get(recipient)
         if teammate and (why := teammate.agent.meter.reached()):
             return f"Sent message to {recipient}, where it waits: {_stays_paused(recipient, why)}"

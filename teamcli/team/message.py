@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -74,6 +75,11 @@ def message_id(*parts: str) -> str:
     """The id of what `parts` describe: the same for the same parts, so that a repeat is known as one."""
     joined = "".join(f"{len(part)}:{part}" for part in parts)
     return OWN_ID + hashlib.blake2b(joined.encode("utf-8", "replace"), digest_size=_ID_BYTES).hexdigest()
+
+
+def new_id() -> str:
+    """The id of what happens once, such as a line that the user types. No clock is needed to tell two of them apart."""
+    return OWN_ID + secrets.token_hex(_ID_BYTES)
 
 
 def frame(message: Message) -> str:

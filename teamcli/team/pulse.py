@@ -27,14 +27,17 @@ class Pulse:
         stuck_after_seconds: float,
         clock: Callable[[], float] = time.time,
         whose: Callable[[str], str] = str,
+        ticks: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`whose` says whose sign it is when an agent shows one: a sub-agent's is its parent's."""
+        """`whose` says whose sign it is when an agent shows one: a sub-agent's is its parent's. `ticks` measures how
+        long it is ago; `clock` says since when, for people."""
         self._whose = whose
         self._roster = roster
         self._emit = emit
         self._cancel = cancel
         self._patience_seconds = stuck_after_seconds
         self._clock = clock
+        self._ticks = ticks
         self._signs: dict[str, float] = {}
         self._stuck: set[str] = set()
         self._thread: threading.Thread | None = None
@@ -43,7 +46,7 @@ class Pulse:
         name = self._whose(event.agent)
         if name == LEAD or isinstance(event, Notice) or (isinstance(event, StatusChanged) and _is_stuck(event)):
             return
-        self._signs[name] = self._clock()
+        self._signs[name] = self._ticks()
         if name in self._stuck:
             self._stuck.discard(name)
             self._note(name, 0.0)
@@ -58,7 +61,7 @@ class Pulse:
 
     def look(self) -> float:
         """Mark those who have shown no sign for too long, once; the seconds until there could be another."""
-        now = self._clock()
+        now = self._ticks()
         wait = self._patience_seconds
         for member in self._roster.members():
             if member.status is Status.WORKING and not member.waiting_for:
@@ -67,13 +70,13 @@ class Pulse:
                 if remaining > 0:
                     wait = min(wait, remaining)
                 elif not member.stuck_since:
-                    self._mark(member, quiet_since, now)
+                    self._mark(member, now - quiet_since)
         return wait
 
-    def _mark(self, member: Member, quiet_since: float, now: float) -> None:
-        self._note(member.name, quiet_since)
+    def _mark(self, member: Member, seconds: float) -> None:
+        self._note(member.name, self._clock() - seconds)
         self._stuck.add(member.name)
-        text = f"{member.name} has shown no progress for {now - quiet_since:.0f} s; /stop {member.name} would end it."
+        text = f"{member.name} has shown no progress for {seconds:.0f} s; /stop {member.name} would end it."
         self._emit(Notice(member.name, text, Severity.WARNING))
 
     def _note(self, name: str, quiet_since: float) -> None:

@@ -6,8 +6,8 @@ One piece of work is `step`, which needs no thread to be tried; the thread aroun
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from teamcli.errors import LimitReached, TeamcliError, ToolError
 from teamcli.files import Json
 from teamcli.llm.types import Preamble
 from teamcli.team.mailbox import Mailbox
-from teamcli.team.message import LEAD, USER, WAITED, Message, MessageType, message_id
+from teamcli.team.message import LEAD, USER, WAITED, Message, MessageType, message_id, new_id
 from teamcli.team.roster import Member, Roster, Status
 
 logger = logging.getLogger(__name__)
@@ -36,24 +36,24 @@ WOKEN = "Other agents have woken it"
 
 
 class Work(NamedTuple):
-    """A piece of work: what began it, its number in this incarnation, and when it began."""
+    """A piece of work: what began it, its number in this incarnation, and what names it for good."""
 
     number: int
     by_user: bool
-    began: float
+    key: str
 
     @classmethod
     def begin(cls, number: int, by_user: bool) -> Work:
-        return cls(number, by_user, time.time())
+        return cls(number, by_user, secrets.token_hex(6))
 
     def to_mark(self) -> Json:
         return self._asdict()
 
     @classmethod
     def from_mark(cls, raw: Any) -> Work:
-        if not isinstance(raw, dict):
-            return cls(0, False, 0.0)
-        return cls(int(raw.get("number", 0)), raw.get("by_user") is True, float(raw.get("began", 0.0)))
+        fields = raw if isinstance(raw, dict) else {}
+        number, key = fields.get("number"), fields.get("key", fields.get("began"))  # an earlier version noted the time
+        return cls(number if isinstance(number, int) else 0, fields.get("by_user") is True, str(key))
 
 
 class Kit(NamedTuple):
@@ -384,9 +384,8 @@ class Teammate:
 
     def _tell_of_interruption(self, reason: str) -> None:
         """It was the user, who knows: the lead hears of it with its next turn, and is not woken."""
-        unique = message_id(self.name, "interrupted", str(time.time_ns()))
         fields = {"by_user": True}
-        self.post_report(Message(MessageType.ERROR, self.name, LEAD, f"was {reason}", 0.0, unique, fields))
+        self.post_report(Message(MessageType.ERROR, self.name, LEAD, f"was {reason}", 0.0, new_id(), fields))
 
     def _pause_at(self, why: LimitReached) -> None:
         """Wait for the user to raise a limit; the work stays open, and what others write stays unread."""
@@ -397,13 +396,12 @@ class Teammate:
         else:
             self._roster.update(self.name, **fields)
         text = f"is paused: {_in_a_sentence(why)}. Only the user can let it go on; what you write to it waits."
-        unique = message_id(self.name, "limit", str(time.time_ns()))
-        self.post_report(Message(MessageType.ERROR, self.name, LEAD, text, 0.0, unique))
+        self.post_report(Message(MessageType.ERROR, self.name, LEAD, text, 0.0, new_id()))
 
     def _message(self, report: Report) -> Message:
         """Its id comes from the transcript: the same again after a restart, and another for each piece of work."""
         work = report.work
-        unique = message_id(self.name, str(work.began), str(work.number), report.type)
+        unique = message_id(self.name, work.key, str(work.number), report.type)
         fields = {"by_user": True} if work.by_user else {}
         return Message(report.type, self.name, LEAD, report.text, 0.0, unique, fields)
 
@@ -429,8 +427,7 @@ class Teammate:
         try:
             self._rest(error=str(error))
             text = f"{type(error).__name__}: {error}"
-            unique = message_id(self.name, "failed", str(time.time_ns()))
-            self.post_report(Message(MessageType.ERROR, self.name, LEAD, text, 0.0, unique))
+            self.post_report(Message(MessageType.ERROR, self.name, LEAD, text, 0.0, new_id()))
         except TeamcliError:
             logger.exception("%s could not tell that it failed", self.name)
 

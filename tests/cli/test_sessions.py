@@ -27,6 +27,19 @@ def test_continue_goes_on_with_the_last_session(program: Program) -> None:
     api.assert_prefix_stable()
 
 
+def test_continue_takes_the_last_session_although_the_clock_was_set_back(program: Program) -> None:
+    clock = program.use_test_clock()
+    with FakeAPI([text("noted"), text("noted too"), text("it is red")]) as api:
+        program.url = api.url
+        program.run("-p", "my colour is blue")
+        clock.write_text("-86400")
+        program.run("-p", "my colour is red")
+        program.run("-p", "--continue", "what is my colour?")
+    assert "my colour is red" in str(api.requests[2]["messages"][0])
+    listed = program.run("sessions").out.splitlines()
+    assert ["red" in line for line in listed] == [True, False]
+
+
 def test_a_plain_start_is_a_fresh_session(program: Program) -> None:
     with FakeAPI([text("a"), text("b")]) as api:
         program.url = api.url

@@ -74,6 +74,13 @@ class Program:
     def command(self, arguments: Sequence[str]) -> list[str]:
         return [sys.executable, "-m", "teamcli", *arguments]
 
+    def use_test_clock(self) -> Path:
+        """The file that sets the wall clock of all that is started from now on: `-3600`, or `=0` to stop it."""
+        clock = self.home / "clock"
+        clock.write_text("0")
+        self.variables |= {"PYTHONPATH": f"{ROOT / 'tests/support/clock'}:{ROOT}", "TEST_CLOCK_FILE": str(clock)}
+        return clock
+
     def settings(self, **values: Any) -> None:
         """Write the user's settings."""
         path = self.home / ".teamcli" / "settings.json"

@@ -23,14 +23,18 @@ class Case:
 
     def __init__(self, directory: Path) -> None:
         self.now = 1000.0
+        self.clock_is_off = 0.0
         self.told: list[Event] = []
         leaving = CancelScope()
         leaving.cancel()  # no thread looks: the test does
         self.roster = Roster(directory / "config.json", self._changed, clock=lambda: self.now)
-        self.pulse = Pulse(self.roster, self._emit, leaving, 120.0, lambda: self.now)
+        self.pulse = Pulse(self.roster, self._emit, leaving, 120.0, self.wall, ticks=lambda: self.now)
         self.roster.add(Member("alice", "coder", Status.SPAWNING))
         self.roster.transition("alice", Status.WORKING)
         self._emit(TurnStarted("alice"))
+
+    def wall(self) -> float:
+        return self.now + self.clock_is_off
 
     def _changed(self, member: Member) -> None:
         self._emit(StatusChanged(member.name, member.status, {"stuck_since": member.stuck_since}))
@@ -72,6 +76,15 @@ def test_any_sign_ends_it_and_it_can_come_back(case: Case) -> None:
     assert (case.stuck_since, case.after(110)) == (0, 10)
     case.after(20)
     assert case.stuck_since == 1130.0 and len(case.notices) == 2
+
+
+def test_setting_the_clock_neither_begins_nor_hides_it(case: Case) -> None:
+    case.clock_is_off = 7200
+    assert (case.after(100), case.stuck_since) == (20, 0)
+    case.clock_is_off = -900
+    case.after(30)
+    assert case.stuck_since == 1000.0 - 900
+    assert "no progress for 130 s" in case.notices[0].text
 
 
 def test_who_waits_or_rests_is_not_stuck(case: Case) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.fake_api import FakeAPI, answer, said_by_user, status, text, tool
-from tests.support.program import ROOT, Program
+from tests.support.program import Program
 from tests.support.running import Running
 from tests.support.team_script import TeamScript
 from tests.support.waiting import wait_until
@@ -20,7 +19,6 @@ from tests.team.test_team import BYPASS, inbox, members, run, spawn, told
 UNTIL_GO = tool("bash", command="touch on; until [ -e go ]; do sleep 0.02; done")
 UNTIL_NEVER = tool("bash", command="until [ -e never ]; do sleep 0.02; done")
 SEND_ONE_MORE = tool("send_message", to="alice", content="one more thing")
-CLOCK = Path(__file__).parents[1] / "support/clock"
 
 
 def until(file: str) -> Any:
@@ -51,13 +49,6 @@ def change_config(program: Program, change: Callable[[dict[str, Any]], object]) 
     team = json.loads(config.read_text())
     change(team)
     config.write_text(json.dumps(team))
-
-
-def use_test_clock(program: Program, tmp_path: Path) -> Path:
-    """The file that sets the wall clock of every program that is started from now on."""
-    clock = tmp_path / "clock"
-    program.variables |= {"PYTHONPATH": f"{CLOCK}:{ROOT}", "TEST_CLOCK_FILE": str(clock)}
-    return clock
 
 
 def is_on(program: Program) -> bool:
@@ -316,8 +307,8 @@ class TestShutdown:
         run(program, TeamScript(lead=[text("hello")]))
         assert members(program)["alice"]["status"] == "shutdown"
 
-    def test_a_clock_that_is_set_back_does_not_keep_a_request_open(self, program: Program, tmp_path: Path) -> None:
-        clock = use_test_clock(program, tmp_path)
+    def test_a_clock_that_is_set_back_does_not_keep_a_request_open(self, program: Program) -> None:
+        clock = program.use_test_clock()
         program.settings(limits={"shutdown_seconds": 1})
         script = TeamScript(lead=[spawn("alice"), text("hired"), text("I see")], alice=[UNTIL_GO])
         with FakeAPI(script) as api:

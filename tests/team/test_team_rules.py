@@ -156,3 +156,20 @@ def test_what_nobody_allows_a_teammate_is_refused_by_name_and_is_exit_4(program:
     assert ran.err.startswith("teamcli: alice: refused bash") and "bash(touch made)" in ran.err
     assert tool_results(script.requests["alice"][1])[0]["is_error"] and not (program.directory / "made").exists()
     assert "not allowed" in told(script, "lead")
+
+
+def test_a_clock_that_stands_still_makes_no_two_messages_the_same(program: Program) -> None:
+    program.use_test_clock().write_text("=1700000000")
+    write = tool("send_message", to="lead", content="first"), tool("send_message", to="lead", content="second")
+    of_alice = [*write, text("one"), text("two")]
+    script = TeamScript(
+        lead=lambda request, n: spawn("alice") if said_by_user(request) == "go" else text("ok"),
+        alice=lambda request, n: of_alice[n] if n < len(of_alice) else text("ok"),
+    )
+    with FakeAPI(script) as api:
+        program.url = api.url
+        ran = program.run(*BYPASS, stdin="go\n/wait\n/shutdown alice\ngo\n/wait\n@alice x\n@alice y\n/wait\nend\n")
+    assert ran.code == 0
+    heard = told(script, "lead")
+    assert [word for word in ("first", "second", "one", "two") if f">{word}<" not in heard] == []
+    assert len(program.lines(".team/inbox/alice.jsonl")) == 2
