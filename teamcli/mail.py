@@ -8,7 +8,6 @@ from teamcli.files import Json
 from teamcli.overview import age
 from teamcli.plain import neutralise, one_line
 from teamcli.table import Cell, Column, Table
-from teamcli.team.bus import MessageBus
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import Message, MessageType
 from teamcli.timeline import format_time, short_time
@@ -46,14 +45,14 @@ class Mail(NamedTuple):
         }
 
 
-def look_into(bus: MessageBus, name: str, mailbox: Mailbox) -> list[Mail]:
-    """What stands in the inbox of `name`; each message once, as its reader gets it.
+def look_into(mailbox: Mailbox) -> list[Mail]:
+    """What is in an inbox; each message once, as its reader gets it.
 
     Raises: StateError
     """
     found: dict[str, Mail] = {}
-    for entry in bus.peek(name):
-        found.setdefault(entry.message.id, Mail(entry.message, mailbox.is_read(entry), len(found) + 1))
+    for message, is_read in mailbox.peek():
+        found.setdefault(message.read_as, Mail(message, is_read, len(found) + 1))
     return list(found.values())
 
 

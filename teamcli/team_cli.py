@@ -227,7 +227,7 @@ class _Place:
 
     def mail(self, name: str) -> list[Mail]:
         mailbox = Mailbox(self._bus, name, read_marks(self.directory.transcripts / f"{name}.jsonl"))
-        return look_into(self._bus, name, mailbox)
+        return look_into(mailbox)
 
     @cached_property
     def _bus(self) -> FileBus:

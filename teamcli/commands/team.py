@@ -213,11 +213,11 @@ def _number(text: str, usage: str) -> int:
 
 
 def _mail(session: Session, name: str) -> list[Mail]:
-    bus = session.team.bus
     mailbox = session.team.mailbox(name)
     if mailbox is None:  # shut down: only its transcript knows how far it had read
-        mailbox = Mailbox(bus, name, read_marks(session.state.transcripts / f"{name}.jsonl"))
-    return look_into(bus, name, mailbox)
+        marks = read_marks(session.state.transcripts / f"{name}.jsonl")
+        mailbox = Mailbox(session.team.bus, name, marks)
+    return look_into(mailbox)
 
 
 def _split(session: Session, arguments: str) -> tuple[str, str]:

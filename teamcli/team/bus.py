@@ -9,34 +9,27 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+import time
 from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import StateError, TeamcliError
-from teamcli.team.inbox import Chunk, Extent, Inbox, read_pieces
+from teamcli.team.archive import Archives
+from teamcli.team.inbox import Chunk, Inbox, Size, Start, look_into, read_pieces
+from teamcli.team.inbox_state import InboxState, Position
 from teamcli.team.line import BadLine, LineCodec, Origin, Reading, too_long
+from teamcli.team.line_ids import Counts, LineIds, LinesBefore
 from teamcli.team.message import LEAD, Message, check_name, frame
 from teamcli.team.quarantine import Quarantine
 from teamcli.team.signing import KEY_BYTES, have_token, key_of, read_token
 from teamcli.team.watcher import Watcher
 
+BEGINNING = Position()
 LEAVING_SECONDS = 1.0
 """How long a look at the inboxes that is under way is waited for."""
 logger = logging.getLogger(__name__)
-
-
-class Position(NamedTuple):
-    """How far an inbox has been read."""
-
-    offset: int = 0
-    file: int = 0
-    """Which file the offset belongs to: a replaced or rotated inbox is read from its beginning."""
-
-    def covers(self, other: Position) -> bool:
-        """Whether what ends at `other` has been read."""
-        return self.file == other.file and self.offset >= other.offset
 
 
 class Batch(NamedTuple):
@@ -47,10 +40,10 @@ class Batch(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A message where it stands; `end` is the position of a reader that has read it."""
+    """A message, and whether its reader has read it."""
 
     message: Message
-    end: Position
+    is_read: bool
 
 
 class MessageBus(Protocol):
@@ -64,7 +57,7 @@ class MessageBus(Protocol):
         """The same, unless a message of ours with its id stands there (or in the archive) already: then false."""
 
     def unread(self, name: str, position: Position, seen: Container[str] = (), most: int | None = None) -> Batch:
-        """Everything for `name` after `position`, in order, without what has an id in `seen`. Consumes nothing.
+        """Everything for `name` after `position`, in order, without what is read as one of `seen`. Consumes nothing.
 
         With `most`, the first of it that takes no more than so many characters in frames, and one message at least.
 
@@ -74,7 +67,7 @@ class MessageBus(Protocol):
     def has_unread(self, name: str, position: Position) -> bool:
         """Whether `unread` may bring something. Cheap; true also for lines that turn out to be no messages."""
 
-    def peek(self, name: str) -> list[Entry]:
+    def peek(self, name: str, position: Position = BEGINNING, seen: Container[str] = ()) -> list[Entry]:
         """Every message in the inbox, read or not. Changes nothing, sets nothing aside.
 
         Raises: StateError
@@ -92,6 +85,12 @@ class MessageBus(Protocol):
 
     def rotate(self, name: str, position: Position) -> Position:
         """Archive an inbox that is fully read and has grown large; only at start. The reader's new position.
+
+        Raises: StateError
+        """
+
+    def begin_anew(self, name: str) -> Position:
+        """The position of a reader for whom everything that is there counts as read.
 
         Raises: StateError
         """
@@ -120,8 +119,7 @@ class FileBus:
         self._boxes: dict[str, _Box] = {}
         self._boxes_lock = threading.Lock()
         self._callbacks: list[Callable[[str], None]] = []
-        self._rotated: list[Inbox] = []
-        self._watcher = Watcher(directory, poll_seconds, self._carry_over, self._changed_outside)
+        self._watcher = Watcher(directory, poll_seconds, self._carry_over, self._changed_outside, self._is_gone)
         self._is_closed = False
 
     def send(self, message: Message) -> bool:
@@ -133,51 +131,51 @@ class FileBus:
         return True
 
     def send_once(self, message: Message) -> bool:
-        inbox = self._box(message.to).inbox
-        files = (inbox.path, *inbox.archives())
+        box = self._box(message.to)
+        files = (box.inbox.path, *box.archives.paths())
         return not any(self._stands_in(path, message) for path in files) and self.send(message)
 
     def unread(self, name: str, position: Position, seen: Container[str] = (), most: int | None = None) -> Batch:
         box = self._box(name)
-        box.inbox.carry_over()
+        box.archives.carry_over(self._codec.with_id)
+        size, start = box.inbox.size(), box.locate(position)
+        if size is None or start is None:
+            return Batch((), BEGINNING)
         taking = _Taking(seen, most)
-        first: int | None = None
-        while (chunk := box.inbox.read(position.file, position.offset)) is not None:
-            file = chunk.extent.file
-            first = chunk.start if first is None else first
-            end = taking.take(self._read(name, chunk), chunk)
-            if taking.bad:
-                box.quarantine.add(name, file, taking.bad)
-                taking.bad = []
-            position = Position(end, file)
-            if end < chunk.end:  # there is more than may be taken at once
-                return Batch(tuple(taking.messages), position)
-            if chunk.is_last:
-                box.empty_rest = (chunk.extent, end if taking.messages else first)
-                return Batch(tuple(taking.messages), position)
-        return Batch(tuple(taking.messages), Position())
+        ids = box.line_ids(name, start, seen)
+        offset, is_all = start.offset, False
+        while not is_all and not taking.is_full and (chunk := box.inbox.read(offset)) is not None:
+            offset = taking.take(self._read(name, chunk, ids), chunk)
+            is_all = chunk.is_last
+        box.quarantine.add(name, taking.bad)
+        end = box.position(offset, start)
+        if is_all and not taking.is_full:
+            box.looked_at(size, offset if taking.messages else start.offset)
+            if not taking.messages and start.offset != position.offset:
+                box.state.move(position, end)
+        return Batch(tuple(taking.messages), end)
 
-    def _read(self, name: str, chunk: Chunk) -> Iterable[Reading | BadLine]:
+    def _read(self, name: str, chunk: Chunk, ids: LineIds) -> Iterable[Reading | BadLine]:
+        origin = Origin(name, chunk.seen_at, ids)
         if chunk.skipped:
-            return (too_long(chunk.start, chunk.data),)
-        return self._codec.read(Origin(name, chunk.extent.file, chunk.seen_at), chunk.data, chunk.start)
+            return (too_long(origin, chunk.start, chunk.data),)
+        return self._codec.read(origin, chunk.data, chunk.start)
 
     def has_unread(self, name: str, position: Position) -> bool:
-        box = self._box(name)
         try:
-            extent = box.inbox.extent()
-        except StateError:  # it is no file, say: whoever reads it is told
+            return self._box(name).may_have_unread(position)
+        except StateError:  # not a regular file, for example: the reader gets the error
             return False
-        if extent is None:
-            return False
-        start = position.offset if position.file == extent.file and position.offset <= extent.bytes else 0
-        looked_at, empty_from = box.empty_rest
-        return start < extent.bytes and (looked_at != extent or start < empty_from)
 
-    def peek(self, name: str) -> list[Entry]:
-        pieces = read_pieces(self._box(name).inbox.path)
-        found = ((one, chunk.extent.file) for chunk in pieces for one in self._read(name, chunk))
-        return [Entry(one.message, Position(one.end, file)) for one, file in found if isinstance(one, Reading)]
+    def peek(self, name: str, position: Position = BEGINNING, seen: Container[str] = ()) -> list[Entry]:
+        box = self._box(name)
+        found = look_into(box.inbox.path, position, box.state)
+        if found is None:
+            return []
+        start, pieces = found
+        ids = LineIds(name, box.state.generation, new_from=start.new_from, seen=seen)
+        readings = (one for piece in pieces for one in self._read(name, piece, ids) if isinstance(one, Reading))
+        return [Entry(one.message, one.end <= start.offset or one.message.read_as in seen) for one in readings]
 
     def wait(self, name: str, position: Position, cancel: CancelScope, timeout_seconds: float | None = None) -> bool:
         self._watcher.start()
@@ -199,12 +197,18 @@ class FileBus:
         self._watcher.start()
 
     def rotate(self, name: str, position: Position) -> Position:
-        inbox = self._box(name).inbox
-        if not inbox.rotate(position.file, position.offset, self._rotate_bytes):
-            return position
-        inbox.carry_over()
-        self._rotated.append(inbox)
-        return Position()
+        box = self._box(name)
+        is_moved = box.archives.begin(position, self._rotate_bytes)
+        box.archives.carry_over(self._codec.with_id)
+        if is_moved:
+            return BEGINNING
+        box.note_if_gone(position)  # somebody may have deleted or emptied it while nothing ran
+        return position
+
+    def begin_anew(self, name: str) -> Position:
+        box = self._box(name)
+        box.archives.carry_over(self._codec.with_id)
+        return box.position(box.inbox.end(), Start(0, 0))
 
     def close(self) -> None:
         self._is_closed = True
@@ -240,7 +244,7 @@ class FileBus:
     def _new_box(self, name: str) -> _Box:
         inbox = Inbox(self._directory / f"{name}.jsonl", self._durable)
         bad = Quarantine(self._directory / f"{name}.bad.jsonl", self._durable, self._on_quarantine)
-        return _Box(inbox, bad)
+        return _Box(inbox, bad, InboxState(self._directory / f"{name}.state.json"))
 
     def _stands_in(self, path: Path, message: Message) -> bool:
         wanted = message.id.encode("utf-8", "replace")
@@ -249,11 +253,17 @@ class FileBus:
         return any(self._codec.holds(line, message.to, message.id) for line in lines)
 
     def _carry_over(self) -> None:
-        for inbox in self._rotated:
+        for box in tuple(self._boxes.values()):
             try:
-                inbox.carry_over()
+                if box.is_read:
+                    box.archives.carry_over(self._codec.with_id)
             except StateError as e:  # the next look tries again
                 logger.warning("late lines stay in the archive: %s", e)
+
+    def _is_gone(self, name: str) -> None:
+        """Somebody has deleted or emptied an inbox: what comes next is a new file, whatever it says."""
+        self._box(name).gone_since = time.time()
+        self._changed_outside(name)
 
     def _changed_outside(self, name: str) -> None:
         if self._is_closed:
@@ -273,13 +283,67 @@ class FileBus:
 class _Box:
     """An inbox and what belongs to it."""
 
-    def __init__(self, inbox: Inbox, quarantine: Quarantine) -> None:
+    def __init__(self, inbox: Inbox, quarantine: Quarantine, state: InboxState) -> None:
         self.inbox = inbox
         self.quarantine = quarantine
+        self.state = state
+        self.archives = Archives(inbox, state)
         self.bell = threading.Condition()
         self.waiting = 0
-        self.empty_rest: tuple[Extent | None, int] = (None, 0)
-        """At that extent, from that offset on, nothing can be delivered: a torn line must not wake anybody for ever."""
+        self.gone_since = 0.0
+        """For long enough that nobody is about to put it back."""
+        self.is_read = False
+        """By an agent of this program."""
+        self._lines_before = LinesBefore()
+        self._located: tuple[Size | None, Position, int] = (None, BEGINNING, 0)
+        self._nothing_at: tuple[Size | None, int] = (None, 0)
+        """At that size, from that offset on, nothing can be delivered: a torn line must not wake anybody for ever."""
+
+    def locate(self, position: Position) -> Start | None:
+        """Where a reader at that position continues; None without a file."""
+        self.is_read = True
+        if self.gone_since:
+            self._note_gone(position, self.gone_since)
+        if position.generation == self.state.generation - 1 and self.inbox.is_put_back(position, self.state):
+            self.state.restore_file()
+        return self.inbox.locate(position, self.state)
+
+    def note_if_gone(self, position: Position) -> None:
+        size = self.inbox.size()
+        if size is None or not size.bytes:
+            self._note_gone(position)
+
+    def _note_gone(self, position: Position, when: float | None = None) -> None:
+        if position.offset and position.generation == self.state.generation:
+            self.state.begin_file(when=when)
+        self.gone_since = 0.0
+
+    def may_have_unread(self, position: Position) -> bool:
+        size = self.inbox.size()
+        if size is None or not size.bytes:
+            if self.gone_since:
+                self._note_gone(position, self.gone_since)
+            return False
+        if self._located[:2] != (size, position):
+            start = self.locate(position)
+            self._located = size, position, start.offset if start else size.bytes
+        start_offset = self._located[2]
+        looked_at, nothing_from = self._nothing_at
+        return start_offset < size.bytes and (looked_at != size or start_offset < nothing_from)
+
+    def looked_at(self, size: Size, nothing_from: int) -> None:
+        self._nothing_at = size, nothing_from
+
+    def line_ids(self, name: str, start: Start, seen: Container[str]) -> LineIds:
+        def before() -> Counts:
+            return self._lines_before(start.offset, self.inbox.check_at, self.inbox.lines)
+
+        return LineIds(name, self.state.generation, before, start.new_from, seen)
+
+    def position(self, offset: int, start: Start) -> Position:
+        check = self.inbox.check_at(offset) if offset else ""
+        repeats_until = start.new_from if start.new_from > offset else 0
+        return Position(offset, check, repeats_until, self.state.generation) if check else BEGINNING
 
     def ring(self) -> None:
         with self.bell:
@@ -287,7 +351,7 @@ class _Box:
 
 
 class _Taking:
-    """The messages that are taken at once: each id once, and no more than fit."""
+    """The messages that are taken at once: each once, and no more than fit."""
 
     def __init__(self, seen: Container[str], most: int | None) -> None:
         self._seen = seen
@@ -295,6 +359,8 @@ class _Taking:
         self._known: set[str] = set()
         self.messages: list[Message] = []
         self.bad: list[BadLine] = []
+        self.is_full = False
+        """There is more than may be taken at once."""
 
     def take(self, found: Iterable[Reading | BadLine], chunk: Chunk) -> int:
         """Take what fits of a piece; where the first line begins that was not taken."""
@@ -304,18 +370,19 @@ class _Taking:
                 self.bad.append(one)
                 continue
             if self._is_new(one.message) and not self._take(one.message):
+                self.is_full = True
                 return after
             after = one.end
         return chunk.end
 
     def _is_new(self, message: Message) -> bool:
-        return message.id not in self._seen and message.id not in self._known
+        return message.read_as not in self._seen and message.read_as not in self._known
 
     def _take(self, message: Message) -> bool:
         if self._room is not None:
             self._room -= len(frame(message)) + 1
             if self._room < 0 and self.messages:
                 return False
-        self._known.add(message.id)
+        self._known.add(message.read_as)
         self.messages.append(message)
         return True

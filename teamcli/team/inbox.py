@@ -1,7 +1,8 @@
 """One inbox file: whole lines go in at its end, and nothing that stands in it is ever changed.
 
 Others append to it too, at any time and without a lock. So a torn line is closed by a newline and never cut off, only
-our own last bytes are ever taken back, and each use makes sure that the open file is still the one at its path.
+our own last bytes are ever taken back, and each use makes sure that the open file is still the one at its path. Others
+may also edit, replace or delete it: a position counts only if what is before it is what was read.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import errno
 import fcntl
 import hashlib
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,16 +19,16 @@ from typing import NamedTuple
 
 from teamcli.errors import StateError
 from teamcli.files import PRIVATE_DIR, cannot, open_private, sync_directory
+from teamcli.team.inbox_state import InboxState, Position
 
-ARCHIVE = "archive"
 _COARSEST_CLOCK_NS = 2_000_000_000
 """No file system's times are coarser."""
-_FIRST_LINE_BYTES = 4096
+_CHECKED_BYTES = 4096
+"""So much of the beginning of a file, and of what is before a position, is compared."""
 PIECE_BYTES = 4 * 1024 * 1024
 """Read at once: many messages, of which the longest has 256 KB."""
-_SHOWN_BYTES = 4096
+SHOWN_BYTES = 4096
 """Of a line that is longer than that."""
-_FS_IOC_GETVERSION = 0x80087601
 
 
 class Size(NamedTuple):
@@ -36,21 +36,23 @@ class Size(NamedTuple):
 
     inode: int
     bytes: int
+    changed: int = 0
+    """When it last was, for whoever looks; 0 if that is not known."""
 
 
-class Extent(NamedTuple):
-    """A file that we know again, and how long it is."""
+class Start(NamedTuple):
+    """Where a reader continues in the file at the path."""
 
-    file: int
-    """0 while its first line is not finished."""
-    bytes: int
+    offset: int
+    new_from: int
+    """What comes before may have been read already, in a file that has been changed or replaced since."""
 
 
 class Chunk(NamedTuple):
     """A piece of an inbox, from `start` on; with `skipped`, only the beginning of one line that is longer than any
     message, and how long it is."""
 
-    extent: Extent
+    file_bytes: int
     start: int
     data: bytes
     seen_at: float
@@ -64,7 +66,10 @@ class Chunk(NamedTuple):
 
     @property
     def is_last(self) -> bool:
-        return self.end == self.start or self.end >= self.extent.bytes
+        return self.end == self.start or self.end >= self.file_bytes
+
+    def lines(self) -> list[bytes]:
+        return [self.data] if self.skipped else self.data.split(b"\n")[:-1]
 
 
 class Inbox:
@@ -76,11 +81,10 @@ class Inbox:
         self._durable = durable
         self._lock = threading.Lock()  # flock does not keep threads apart that share one descriptor
         self._fd, self._can_write = -1, False
-        self._inode = self._file = 0
+        self._inode = 0
         self._directory_changed = 0
         """When it last had, if our file was still at its path after that."""
         self._is_closed = False
-        self._archived: _ArchivedFile | None = None
 
     def append(self, lines: bytes) -> Size:
         """Write whole lines in one step; the file's size right behind them.
@@ -100,71 +104,111 @@ class Inbox:
         except OSError as e:
             raise StateError(cannot("write", self.path, e)) from e
 
-    def extent(self) -> Extent | None:
-        """Of the file that stands there now; None where there is none.
+    def size(self) -> Size | None:
+        """Of the file at the path; None without one, or after `close`: who reads then comes too late for it to matter.
 
         Raises: StateError
         """
         try:
-            size = size_of(self._path)
-            if size is None or (size.inode == self._inode and self._file):
-                return size and Extent(self._file, size.bytes)
-            with self._lock:
-                return self._current_file()
+            return None if self._is_closed else size_of(self._path)
         except OSError as e:
             raise StateError(cannot("read", self.path, e)) from e
 
-    def read(self, file: int, offset: int) -> Chunk | None:
-        """What follows `offset`, or its beginning where that is long; from the start of the file, where that position
-        belongs to another one; None without a file.
+    def locate(self, position: Position, state: InboxState) -> Start | None:
+        """Where a reader at that position continues; None without a file.
 
         Raises: StateError
         """
         try:
             with self._lock:
-                extent = self._current_file()
-                if extent is None:
-                    return None
-                start = offset if file == extent.file and self._is_line_start(offset, extent.bytes) else 0
-                return _piece(self._fd, extent, start, time.time())
+                size = self._current_file()
+                return None if size is None else _start(self._fd, position, state)
         except OSError as e:
             raise StateError(cannot("read", self.path, e)) from e
 
-    def rotate(self, file: int, offset: int, limit_bytes: int) -> bool:
-        """Move the file to the archive, if that position is its end and the end is beyond the limit.
+    def is_put_back(self, position: Position, state: InboxState) -> bool:
+        """Whether this is the file that was read up to that position, and was gone for a while.
 
         Raises: StateError
         """
         try:
             with self._lock:
-                if offset <= limit_bytes or self._current_file() != (file, offset):
+                size = self._current_file()
+                if size is None or not position.offset or not state.is_older(os.fstat(self._fd).st_mtime):
                     return False
-                self._move_to_archive(offset)
+                return _is_valid(self._fd, size.bytes, position)
+        except OSError as e:
+            raise StateError(cannot("read", self.path, e)) from e
+
+    def read(self, offset: int) -> Chunk | None:
+        """What follows `offset`, or its beginning if that is long; None without a file.
+
+        Raises: StateError
+        """
+        try:
+            with self._lock:
+                size = self._current_file()
+                return None if size is None else _piece(self._fd, size.bytes, min(offset, size.bytes), time.time())
+        except OSError as e:
+            raise StateError(cannot("read", self.path, e)) from e
+
+    def check_at(self, offset: int) -> str:
+        """What a position at `offset` is known by.
+
+        Raises: StateError
+        """
+        try:
+            with self._lock:
+                return check_before(self._fd, offset) if self._current_file() else ""
+        except OSError as e:
+            raise StateError(cannot("read", self.path, e)) from e
+
+    def lines(self, start: int, end: int) -> Iterator[bytes]:
+        """Every line between two places that is not blank.
+
+        Raises: StateError
+        """
+        while start < end and (chunk := self.read(start)) is not None and chunk.end > start:
+            for line in chunk.lines():
+                if start < end and (text := line.strip()):
+                    yield text
+                start += len(line) + 1
+            start = chunk.end
+
+    def end(self) -> int:
+        """Behind the last line that is whole.
+
+        Raises: StateError
+        """
+        offset = 0
+        while (chunk := self.read(offset)) is not None and chunk.end > offset:
+            offset = chunk.end
+        return offset
+
+    def move_to(self, archive: Path, position: Position, limit_bytes: int) -> bool:
+        """Move the file away, if that position is its end and the end is beyond the limit.
+
+        Raises: StateError
+        """
+        try:
+            with self._lock:
+                size = self._current_file() if position.offset > limit_bytes else None
+                if size is None or size.bytes != position.offset or not _is_valid(self._fd, size.bytes, position):
+                    return False
+                archive.parent.mkdir(exist_ok=True, mode=PRIVATE_DIR)
+                self.path.rename(archive)
+                if self._durable:
+                    sync_directory(archive.parent)
+                    sync_directory(self.path.parent)
+                self._close_file()
                 return True
         except OSError as e:
             raise StateError(cannot("rotate", self.path, e)) from e
-
-    def carry_over(self) -> None:
-        """Bring here what was written into the archived file by somebody who had opened it before it was moved.
-
-        Raises: StateError
-        """
-        archived = self._archived
-        if archived is not None:
-            archived.hand_over(self)
-
-    def archives(self) -> list[Path]:
-        """The newest first."""
-        found = (self.path.parent / ARCHIVE).glob(f"{self.path.stem}.*.jsonl")
-        return sorted((path for path in found if _number(path)), key=_number, reverse=True)
 
     def close(self) -> None:
         with self._lock:
             self._is_closed = True
             self._close_file()
-            archived, self._archived = self._archived, None
-        if archived is not None:
-            archived.close()
 
     def _close_torn_line(self) -> None:
         """What looks torn may be a long line that somebody writes in pieces, under the lock: only with the lock in our
@@ -226,15 +270,15 @@ class Inbox:
             self._directory_changed = changed
         return is_there
 
-    def _current_file(self) -> Extent | None:
-        """The file at the path, opened. None after `close`: who reads then comes too late for it to matter."""
+    def _current_file(self) -> Size | None:
+        """The file at the path, opened."""
         size = size_of(self._path)
         if size is None or self._is_closed:
             return None
         if self._fd < 0 or size.inode != self._inode:
             self._open(os.O_RDONLY)
-        self._file = _identity(self._fd, self._inode)  # each time: it may have been emptied and filled again
-        return Extent(self._file, os.fstat(self._fd).st_size)
+        found = os.fstat(self._fd)
+        return Size(self._inode, found.st_size, found.st_ctime_ns)
 
     def _open(self, flags: int) -> None:
         if self._is_closed:
@@ -250,51 +294,48 @@ class Inbox:
         if is_new and self._durable:
             sync_directory(self.path.parent)
 
-    def _is_line_start(self, offset: int, size: int) -> bool:
-        return offset == 0 or (0 < offset <= size and os.pread(self._fd, 1, offset - 1) == b"\n")
-
-    def _move_to_archive(self, size: int) -> None:
-        directory = self.path.parent / ARCHIVE
-        directory.mkdir(exist_ok=True, mode=PRIVATE_DIR)
-        number = max(map(_number, self.archives()), default=0) + 1
-        self.path.rename(directory / f"{self.path.stem}.{number}.jsonl")
-        if self._durable:
-            sync_directory(directory)
-            sync_directory(self.path.parent)
-        self._archived = _ArchivedFile(os.dup(self._fd), size)
-        self._close_file()
-
     def _close_file(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd, self._can_write = -1, False
-            self._inode = self._file = self._directory_changed = 0
+            self._inode = self._directory_changed = 0
 
 
-class _ArchivedFile:
-    """Watched for what still comes in: no lock keeps a shell from writing to a file that it has open."""
+def is_valid_in(path: Path, position: Position) -> bool:
+    """Whether a file holds what was read up to that position.
 
-    def __init__(self, fd: int, size: int) -> None:
-        self._fd = fd
-        self._size = size
-        self._lock = threading.Lock()
-
-    def hand_over(self, inbox: Inbox) -> None:
-        with self._lock:
-            late = min(os.fstat(self._fd).st_size - self._size, PIECE_BYTES) if self._fd >= 0 else 0
-            end = os.pread(self._fd, late, self._size).rfind(b"\n") + 1 if late > 0 else 0
-            if end:
-                inbox.append(os.pread(self._fd, end, self._size))
-                self._size += end
-
-    def close(self) -> None:
-        with self._lock:
-            os.close(self._fd)
-            self._fd = -1
+    Raises: StateError
+    """
+    if size_of(str(path)) is None:
+        return False
+    fd = open_private(path, os.O_RDONLY)
+    try:
+        return _is_valid(fd, os.fstat(fd).st_size, position)
+    except OSError as e:
+        raise StateError(cannot("read", path, e)) from e
+    finally:
+        os.close(fd)
 
 
-def read_pieces(path: Path) -> Iterator[Chunk]:
-    """An inbox as it stands, for somebody who only looks: nothing is created or kept open.
+def look_into(path: Path, position: Position, state: InboxState) -> tuple[Start, Iterator[Chunk]] | None:
+    """An inbox as it is, for somebody who only looks: nothing is created or kept open.
+
+    Raises: StateError
+    """
+    if size_of(str(path)) is None:
+        return None
+    fd = open_private(path, os.O_RDONLY)
+    try:
+        start = _start(fd, position, state)
+    except OSError as e:
+        raise StateError(cannot("read", path, e)) from e
+    finally:
+        os.close(fd)
+    return start, read_pieces(path)
+
+
+def read_pieces(path: Path, start: int = 0) -> Iterator[Chunk]:
+    """The pieces of a file from `start` on.
 
     Raises: StateError
     """
@@ -303,11 +344,10 @@ def read_pieces(path: Path) -> Iterator[Chunk]:
     fd = open_private(path, os.O_RDONLY)
     try:
         found = os.fstat(fd)
-        extent = Extent(_identity(fd, found.st_ino), found.st_size)
-        piece = _piece(fd, extent, 0, found.st_mtime)
+        piece = _piece(fd, found.st_size, start, found.st_mtime)
         yield piece
         while not piece.is_last:
-            piece = _piece(fd, extent, piece.end, found.st_mtime)
+            piece = _piece(fd, found.st_size, piece.end, found.st_mtime)
             yield piece
     except OSError as e:
         raise StateError(cannot("read", path, e)) from e
@@ -315,13 +355,40 @@ def read_pieces(path: Path) -> Iterator[Chunk]:
         os.close(fd)
 
 
-def _piece(fd: int, extent: Extent, start: int, seen_at: float) -> Chunk:
+def _start(fd: int, position: Position, state: InboxState) -> Start:
+    size = os.fstat(fd).st_size
+    if position.generation < state.generation:
+        return Start(0, 0)
+    if _is_valid(fd, size, position):
+        return Start(position.offset, max(position.offset, position.repeats_until))
+    moved = state.continued(position)
+    if moved is not None and _is_valid(fd, size, moved):
+        return Start(moved.offset, max(moved.offset, moved.repeats_until))
+    return Start(0, size)
+
+
+def _is_valid(fd: int, size: int, position: Position) -> bool:
+    if position.offset == 0 or position.offset > size:
+        return position.offset == 0
+    if not position.check:  # noted by an earlier version
+        return os.pread(fd, 1, position.offset - 1) == b"\n"
+    return check_before(fd, position.offset) == position.check
+
+
+def check_before(fd: int, offset: int) -> str:
+    length = min(_CHECKED_BYTES, offset)
+    digest = hashlib.blake2b(os.pread(fd, length, 0), digest_size=8)
+    digest.update(os.pread(fd, length, offset - length))
+    return digest.hexdigest()
+
+
+def _piece(fd: int, size: int, start: int, seen_at: float) -> Chunk:
     """Never more than so much at once: anybody may append anything."""
-    data = os.pread(fd, min(PIECE_BYTES, extent.bytes - start), start)
-    if b"\n" in data or start + len(data) >= extent.bytes:
-        return Chunk(extent, start, data, seen_at)
-    end = _end_of_line(fd, start + len(data), extent.bytes)
-    return Chunk(extent, start, data if end is None else data[:_SHOWN_BYTES], seen_at, end - start if end else 0)
+    data = os.pread(fd, min(PIECE_BYTES, size - start), start)
+    if b"\n" in data or start + len(data) >= size:
+        return Chunk(size, start, data, seen_at)
+    end = _end_of_line(fd, start + len(data), size)
+    return Chunk(size, start, data if end is None else data[:SHOWN_BYTES], seen_at, end - start if end else 0)
 
 
 def _end_of_line(fd: int, offset: int, size: int) -> int | None:
@@ -348,27 +415,4 @@ def size_of(path: str) -> Size | None:
         found = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return Size(found.st_ino, found.st_size)
-
-
-def _identity(fd: int, inode: int) -> int:
-    """An inode is used again once its file is deleted: what the file system counts, or the first line, tells the two
-    apart."""
-    beginning = os.pread(fd, _FIRST_LINE_BYTES, 0)
-    line, newline, _ = beginning.partition(b"\n")
-    if not newline and len(beginning) < _FIRST_LINE_BYTES:
-        return 0
-    return int.from_bytes(hashlib.blake2b(b"%d:%b:%b" % (inode, _generation(fd), line), digest_size=6).digest()) or 1
-
-
-def _generation(fd: int) -> bytes:
-    """How often the inode has been used, as far as the file system says so."""
-    try:
-        return fcntl.ioctl(fd, _FS_IOC_GETVERSION, bytes(8)) if sys.platform == "linux" else b""
-    except OSError:
-        return b""
-
-
-def _number(archive: Path) -> int:
-    number = archive.name.split(".")[1]
-    return int(number) if number.isascii() and number.isdigit() else 0
+    return Size(found.st_ino, found.st_size, found.st_ctime_ns)

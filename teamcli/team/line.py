@@ -15,8 +15,9 @@ from itertools import islice
 from typing import NamedTuple
 
 from teamcli.errors import MessageTooLong
-from teamcli.files import Json
+from teamcli.files import Json, encode_line
 from teamcli.masking import masked_value
+from teamcli.team.line_ids import LineIds
 from teamcli.team.message import OWN_ID, Message, MessageType, message_id
 
 MAX_LINE_BYTES = 256 * 1024
@@ -43,8 +44,8 @@ class Origin(NamedTuple):
 
     name: str
     """Whose inbox it is."""
-    file: int
     seen_at: float
+    ids: LineIds
 
 
 class Reading(NamedTuple):
@@ -53,9 +54,10 @@ class Reading(NamedTuple):
     """Where in the file the line after it begins."""
 
 
-def too_long(offset: int, beginning: bytes) -> BadLine:
+def too_long(origin: Origin, offset: int, beginning: bytes) -> BadLine:
     """A line of which only the beginning was read."""
-    return BadLine(offset, beginning, f"longer than {MAX_LINE_BYTES:,} bytes; this is its beginning")
+    reason = f"longer than {MAX_LINE_BYTES:,} bytes; this is its beginning"
+    return BadLine(offset, beginning, reason, origin.ids.of_bad_line(beginning.strip(), offset))
 
 
 class BadLine(NamedTuple):
@@ -64,6 +66,8 @@ class BadLine(NamedTuple):
     offset: int
     line: bytes
     reason: str
+    id: str
+    """The same for the same line, wherever in its file it is found again."""
 
 
 class _Undeliverable(Exception):
@@ -78,7 +82,7 @@ class LineCodec:
 
     def write(self, message: Message) -> bytes:
         """Raises: MessageTooLong."""
-        kind, sender, to, content, timestamp, own_id, fields, _ = masked_value(message)
+        kind, sender, to, content, timestamp, own_id, fields, *_ = masked_value(message)
         text = (  # by hand, because most of the cost of a message would be building an encoder for each
             f'{{"type":{_quote(kind)},"from":{_quote(sender)},"to":{_quote(to)},"content":{_quote(content)},'
             f'"timestamp":{timestamp!r},"id":{_quote(own_id)}'
@@ -104,6 +108,14 @@ class LineCodec:
                 yield from self._read_line(origin, text, offset, end)
             offset = end
 
+    def with_id(self, line: bytes, own_id: str) -> bytes:
+        """A foreign line that brings no id of its own, with this one; any other as it is."""
+        try:
+            row = _parse(line)
+        except _Undeliverable:
+            return line
+        return line if self._is_signed(line) or _given_id(row.get("id")) else encode_line({**row, "id": own_id})[:-1]
+
     def holds(self, line: bytes, to: str, wanted: str) -> bool:
         """Whether `line` is the message with the id `wanted`, written by us and for `to`."""
         line = line.strip()
@@ -113,21 +125,26 @@ class LineCodec:
             return False
         return row.get("id") == wanted and row.get("to") == to and self._is_signed(line)
 
-    def _read_line(self, origin: Origin, text: bytes, offset: int, end: int) -> Iterator[Reading | BadLine]:
+    def _read_line(self, origin: Origin, line: bytes, offset: int, end: int) -> Iterator[Reading | BadLine]:
+        text = line
         try:
             row = _parse(text)
         except _Undeliverable as e:
             whole = _whole_part(text)
-            yield BadLine(offset, text[:whole].rstrip(), str(e))
+            yield BadLine(offset, text[:whole].rstrip(), str(e), origin.ids.of_bad_line(line, offset))
             if whole == len(text):
                 return
-            text, offset = text[whole:], offset + whole
+            text = text[whole:]
             row = _parse(text)
         try:
             is_own = row.get("to") == origin.name and self._is_signed(text)
-            yield Reading(_own(row) if is_own else _foreign(row, origin, text, offset), end)
+            message = _own(row) if is_own else _foreign(row, origin)
+            if not message.id:
+                message = message._replace(id=origin.ids.of_message(line, offset))
+            yield Reading(message, end)
         except _Undeliverable as e:
-            yield BadLine(offset, text, str(e))
+            start = offset + len(line) - len(text)
+            yield BadLine(start, text, str(e), origin.ids.of_bad_line(line, offset) + ("" if text is line else "+"))
 
     def _is_signed(self, line: bytes) -> bool:
         return line[_BODY_END:_SIGNATURE_START] == _BEFORE_SIGNATURE and hmac.compare_digest(
@@ -173,14 +190,17 @@ def _own(row: Json) -> Message:
     return Message(kind, row["from"], row["to"], row["content"], row["timestamp"], row["id"], fields)
 
 
-def _foreign(row: Json, origin: Origin, text: bytes, offset: int) -> Message:
+def _foreign(row: Json, origin: Origin) -> Message:
+    """Without an id, if it brings none."""
     kind, sender, content = (_text(row, name) for name in ("type", "from", "content"))
     if kind not in _FOREIGN_TYPES:
         raise _Undeliverable(f"type {kind!r} without a valid signature: from outside only a message counts")
-    own_id = _given_id(row.get("id")) or _id_of_place(origin, text, offset)
+    own_id = _given_id(row.get("id")) or ""
+    # An id that somebody uses again for other words must not make these words disappear.
+    key = message_id("outside", own_id, kind, sender, content) if own_id else ""
     timestamp = _given_time(row.get("timestamp"))
     seconds = origin.seen_at if timestamp is None else timestamp
-    return Message(MessageType(kind), sender, origin.name, content, seconds, own_id, is_foreign=True)
+    return Message(MessageType(kind), sender, origin.name, content, seconds, own_id, is_foreign=True, key=key)
 
 
 def _given_id(value: object) -> str | None:
@@ -199,8 +219,3 @@ def _text(row: Json, name: str) -> str:
     if not isinstance(value, str):
         raise _Undeliverable(f"`{name}` must be a text" if name in row else f"`{name}` is missing")
     return value.encode("utf-8", "replace").decode()  # half a surrogate pair could not be written anywhere
-
-
-def _id_of_place(origin: Origin, text: bytes, offset: int) -> str:
-    """The file belongs to it: the same line may stand at the same place of the inbox that comes after a rotation."""
-    return message_id("outside", origin.name, str(origin.file), str(offset), text.decode())

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from teamcli.agent.conversation import Marks, text_block
 from teamcli.agent.loop import Delivery
 from teamcli.llm.types import Block
-from teamcli.team.bus import Entry, MessageBus, Position
+from teamcli.team.bus import Entry, MessageBus
+from teamcli.team.inbox_state import Position
 from teamcli.team.message import USER, Message, frame
 
 MOST_AT_ONCE = 90_000
@@ -60,8 +61,9 @@ class Mailbox:
     def position(self) -> Position:
         return self._committed
 
-    def is_read(self, entry: Entry) -> bool:
-        return self._committed.covers(entry.end) or entry.message.id in self._seen
+    def peek(self) -> list[Entry]:
+        """Every message in the inbox, read or not."""
+        return self._bus.peek(self._name, self._committed, self._seen)
 
     def look(self) -> tuple[Message, ...]:
         """What is unread, without taking it."""
@@ -73,8 +75,8 @@ class Mailbox:
         self._reading = batch.position
         if not batch.messages:
             return Taken()
-        ids = [message.id for message in batch.messages]
-        return Taken(batch.messages, {POSITION: batch.position._asdict(), IDS: ids})
+        ids = [message.read_as for message in batch.messages]
+        return Taken(batch.messages, {POSITION: batch.position.to_mark(), IDS: ids})
 
     def take_after(self, noted: Mapping[str, Any]) -> Taken:
         """What is unread after the tool results with these marks. What a call had read that was then interrupted is
@@ -121,7 +123,7 @@ class Mailbox:
 
     def skip_all(self) -> Marks:
         """The mark that counts everything as read: old mail of an earlier incarnation is nobody's any more."""
-        return {POSITION: self._bus.unread(self._name, Position(), ()).position._asdict()}
+        return {POSITION: self._bus.begin_anew(self._name).to_mark()}
 
 
 def _ids(marks: Mapping[str, Any]) -> set[str]:
@@ -130,8 +132,4 @@ def _ids(marks: Mapping[str, Any]) -> set[str]:
 
 
 def _position(marks: Mapping[str, Any]) -> Position:
-    raw = marks.get(POSITION)
-    if not isinstance(raw, dict):
-        return Position()
-    offset, file = raw.get("offset"), raw.get("file")
-    return Position(offset, file) if isinstance(offset, int) and isinstance(file, int) else Position()
+    return Position.from_mark(marks.get(POSITION))

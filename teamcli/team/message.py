@@ -49,6 +49,13 @@ class Message(NamedTuple):
     """What its type adds: `request_id`, `approve`, `feedback`, `reason`, `summary`, …"""
     is_foreign: bool = False
     """It came from outside: `sender` is only a claim."""
+    key: str = ""
+    """What tells a repeat, if its id alone does not."""
+
+    @property
+    def read_as(self) -> str:
+        """What a reader remembers it by: another message that is read as the same is a repeat."""
+        return self.key or self.id
 
 
 def is_address(name: str) -> bool:

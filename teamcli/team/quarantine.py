@@ -18,41 +18,42 @@ class Quarantine:
         self._path = path
         self._durable = durable
         self._tell = on_quarantine
-        self._known: set[tuple[int, int]] | None = None
+        self._known: set[str] | None = None
 
-    def add(self, name: str, file: int, bad: Sequence[BadLine]) -> None:
+    def add(self, name: str, bad: Sequence[BadLine]) -> None:
+        if not bad:
+            return
         if self._known is None:
             self._known = self._read()
-        new = [line for line in bad if (file, line.offset) not in self._known]
+        new = [line for line in bad if line.id not in self._known]
         if not new:
             return
-        self._known.update((file, line.offset) for line in new)
+        self._known.update(line.id for line in new)
         count = "a line" if len(new) == 1 else f"{len(new)} lines"
         what = f"{count} in the inbox of '{name}' cannot be delivered ({new[0].reason})"
         try:
-            self._write(file, new)
+            self._write(new)
         except StateError as e:  # they still stand in the inbox, and the mail behind them must not wait
             self._tell(f"{what}, nor set aside: {e}")
         else:
             self._tell(f"{what}: set aside in {self._path}")
 
-    def _read(self) -> set[tuple[int, int]]:
+    def _read(self) -> set[str]:
         try:
-            places = [(row.get("file"), row.get("offset")) for _, row in read_lines(self._path) if row is not None]
+            return {str(row.get("id")) for _, row in read_lines(self._path) if row is not None}
         except StateError:  # then writing to it fails as well, and says so
             return set()
-        return {(file, offset) for file, offset in places if isinstance(file, int) and isinstance(offset, int)}
 
-    def _write(self, file: int, bad: Sequence[BadLine]) -> None:
+    def _write(self, bad: Sequence[BadLine]) -> None:
         log = AppendLog(self._path, self._durable)
         try:
-            log.append(*(_row(file, line) for line in bad))
+            log.append(*map(_row, bad))
         finally:
             log.close()
 
 
-def _row(file: int, bad: BadLine) -> Json:
-    row: Json = {"reason": bad.reason, "offset": bad.offset, "file": file}
+def _row(bad: BadLine) -> Json:
+    row: Json = {"reason": bad.reason, "offset": bad.offset, "id": bad.id}
     try:
         return {**row, "line": bad.line.decode()}
     except UnicodeDecodeError:

@@ -185,7 +185,7 @@ class Teammate:
         since then, while nothing ran, is one."""
         self._ignores_mail = True
         self._hold_mail(of_all=False)
-        if new := {message.id for message in self.mailbox.look() if message.fields.get(WAITED)}:
+        if new := {message.read_as for message in self.mailbox.look() if message.fields.get(WAITED)}:
             self._held_mail -= new
             self.mail_came()
 
@@ -200,11 +200,11 @@ class Teammate:
         self._hold_what_is_there()
 
     def _hold_what_is_there(self) -> None:
-        self._held_mail = frozenset(message.id for message in self.mailbox.look())
+        self._held_mail = frozenset(message.read_as for message in self.mailbox.look())
 
     def _new_mail(self) -> list[Message]:
         """What has come since it was stopped or paused."""
-        return [message for message in self.mailbox.look() if message.id not in self._held_mail]
+        return [message for message in self.mailbox.look() if message.read_as not in self._held_mail]
 
     def _ends_pause(self) -> bool:
         """Whether what has come since the pause ends it; nothing does while a limit is reached that only the user can

@@ -1,4 +1,4 @@
-"""Notices what other processes append: one thread looks at the size of every inbox a few times a second."""
+"""Notices what other processes do to inboxes: one thread looks at the size of each a few times a second."""
 
 from __future__ import annotations
 
@@ -15,13 +15,23 @@ _SUFFIX = ".jsonl"
 
 class Watcher:
     def __init__(
-        self, directory: Path, poll_seconds: float, on_look: Callable[[], None], on_change: Callable[[str], None]
+        self,
+        directory: Path,
+        poll_seconds: float,
+        on_look: Callable[[], None],
+        on_change: Callable[[str], None],
+        on_gone: Callable[[str], None],
     ) -> None:
-        """Before each look `on_look` is called, for each changed inbox `on_change` with its name, in our thread."""
+        """Before each look `on_look` is called, for each changed inbox `on_change` with its name, and `on_gone` for one
+        that is missing or empty at two looks in a row: an editor that replaces a file is quicker. All in our thread."""
         self._directory = str(directory)
         self._poll_seconds = poll_seconds
         self._on_look = on_look
         self._on_change = on_change
+        self._on_gone = on_gone
+        self._was_there: set[str] = set()
+        """Those that had content, and have not been reported as gone since."""
+        self._missing: frozenset[str] = frozenset()
         self._known: dict[str, Size] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -57,8 +67,20 @@ class Watcher:
             self._on_look()
             with self._lock:
                 before = dict(self._known)
-            for name in self._changed(before, self._sizes()):
+            now = self._sizes()
+            for name in self._changed(before, now):
                 self._on_change(name)
+            for name in self._gone(now):
+                self._on_gone(name)
+
+    def _gone(self, now: dict[str, Size]) -> list[str]:
+        there = {name for name, size in now.items() if size.bytes and is_address(name)}
+        self._was_there |= there
+        missing = frozenset(self._was_there - there)
+        gone = missing & self._missing
+        self._missing = missing - gone
+        self._was_there -= gone
+        return sorted(gone)
 
     def _changed(self, before: dict[str, Size], now: dict[str, Size]) -> list[str]:
         """Without those that we wrote to while we looked."""
@@ -66,9 +88,11 @@ class Watcher:
             names = [
                 name
                 for name in before.keys() | now.keys()
-                if before.get(name) != now.get(name) and before.get(name) == self._known.get(name)
+                if _differ(before.get(name), now.get(name)) and before.get(name) == self._known.get(name)
             ]
-            for name in names:
+            for name in before.keys() | now.keys():
+                if before.get(name) != self._known.get(name):
+                    continue
                 if name in now:
                     self._known[name] = now[name]
                 else:
@@ -79,10 +103,17 @@ class Watcher:
         try:
             with os.scandir(self._directory) as entries:
                 return {
-                    entry.name.removesuffix(_SUFFIX): Size(found.st_ino, found.st_size)
+                    entry.name.removesuffix(_SUFFIX): Size(found.st_ino, found.st_size, found.st_ctime_ns)
                     for entry in entries
                     if entry.name.endswith(_SUFFIX)
                     for found in (entry.stat(follow_symlinks=False),)
                 }
         except OSError:  # not made yet, or an inbox was deleted while we looked: the next look tells
             return {}
+
+
+def _differ(before: Size | None, now: Size | None) -> bool:
+    """When we wrote a file ourselves is not known, and need not be."""
+    if before is None or now is None:
+        return before is not now
+    return before[:2] != now[:2] or (before.changed != now.changed and before.changed != 0)

@@ -187,9 +187,15 @@ def test_a_line_with_another_key_is_foreign(bus: FileBus, tmp_path: Path) -> Non
     assert bus.unread("alice", Position()).messages == ()
 
 
-def test_an_id_that_was_read_does_not_bring_other_content_in(bus: FileBus, tmp_path: Path) -> None:
-    (tmp_path / "inbox/alice.jsonl").write_bytes(line(id="one") + line(id="one", content="evil"))
-    assert [m.content for m in bus.unread("alice", Position()).messages] == ["hi"]
+def test_an_id_that_is_used_again_hides_no_words(bus: FileBus, tmp_path: Path) -> None:
+    path = tmp_path / "inbox/alice.jsonl"
+    path.write_bytes(line(id="one") + line(id="one", content="other") + line(id="one"))
+    batch = bus.unread("alice", Position())
+    assert [m.content for m in batch.messages] == ["hi", "other"] and all(m.is_foreign for m in batch.messages)
+    with path.open("ab") as file:
+        file.write(line(id="one") + line(id="one", content="more"))
+    seen = {message.read_as for message in batch.messages}
+    assert [m.content for m in bus.unread("alice", batch.position, seen).messages] == ["more"]
 
 
 POSES = {

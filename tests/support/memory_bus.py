@@ -7,7 +7,7 @@ from collections.abc import Callable, Container
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import MessageTooLong
-from teamcli.team.bus import Batch, Entry, Position
+from teamcli.team.bus import BEGINNING, Batch, Entry, Position
 from teamcli.team.line import MAX_LINE_BYTES
 from teamcli.team.message import LEAD, Message, check_name, frame
 
@@ -39,15 +39,16 @@ class MemoryBus:
             room = (most or 0) - sum(len(frame(other)) + 1 for other in new.values())
             if message.id not in seen and message.id not in new:
                 if most is not None and new and len(frame(message)) + 1 > room:
-                    return Batch(tuple(new.values()), Position(offset, 1))
+                    return Batch(tuple(new.values()), Position(offset))
                 new[message.id] = message
-        return Batch(tuple(new.values()), Position(len(inbox), 1))
+        return Batch(tuple(new.values()), Position(len(inbox)))
 
     def has_unread(self, name: str, position: Position) -> bool:
         return len(self._inbox(name)) > position.offset
 
-    def peek(self, name: str) -> list[Entry]:
-        return [Entry(message, Position(n, 1)) for n, message in enumerate(self._inbox(name), 1)]
+    def peek(self, name: str, position: Position = BEGINNING, seen: Container[str] = ()) -> list[Entry]:
+        inbox = enumerate(self._inbox(name))
+        return [Entry(message, n < position.offset or message.read_as in seen) for n, message in inbox]
 
     def wait(self, name: str, position: Position, cancel: CancelScope, timeout_seconds: float | None = None) -> bool:
         def is_over() -> bool:
@@ -62,6 +63,9 @@ class MemoryBus:
 
     def rotate(self, name: str, position: Position) -> Position:
         return position
+
+    def begin_anew(self, name: str) -> Position:
+        return Position(len(self._inbox(name)))
 
     def close(self) -> None:
         self._is_closed = True

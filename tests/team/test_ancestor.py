@@ -135,6 +135,12 @@ def test_r36_a_long_inbox_that_is_read_goes_to_the_archive_at_the_next_start(pro
     (archived,) = (path.parent / "archive").iterdir()
     assert archived.stat().st_size > 1_000_000
     assert len(script.requests["alice"]) == 1 and "4 xxx" in told(script, "alice")
+    with archived.open("a") as writer:  # one that has had it open all the time
+        writer.write('{"type":"message","from":"me","content":"late"}\n')
+    for heard in (1, 0):
+        script = TeamScript(lead=[text("hello")], alice=[text("got it")] * heard)
+        run(program, script)
+        assert len(script.requests["alice"]) == heard
 
 
 def test_r40_no_agent_changes_the_teams_own_files(program: Program) -> None:

@@ -41,7 +41,7 @@ class BusMachine(RuleBasedStateMachine):
 
     @property
     def seen(self) -> set[str]:
-        return {message.id for message in self.transcript}
+        return {message.read_as for message in self.transcript}
 
     def restart(self) -> None:
         self.bus.close()
@@ -113,19 +113,45 @@ class BusMachine(RuleBasedStateMachine):
         if not self.inbox.exists():
             self.has_torn_line = False
 
-    @rule(while_running=st.booleans())
-    def delete(self, while_running: bool) -> None:
-        """What was not read is gone, by the user's own act; what comes after it must not be."""
-        if not while_running:
+    @precondition(lambda self: self.inbox.exists())
+    @rule(in_place=st.booleans(), is_running=st.booleans())
+    def replace(self, in_place: bool, is_running: bool) -> None:
+        """As an editor, `sed -i` or a copy that is put back does."""
+        data = self.inbox.read_bytes()
+        if not in_place:
+            self.inbox.unlink()
+        self.inbox.write_bytes(data)
+        if not is_running:
+            self.restart_and_rotate()
+
+    @precondition(lambda self: self.archives())
+    @rule(data=st.data(), content=TEXT, is_running=st.booleans())
+    def append_to_an_archive(self, data: st.DataObject, content: str, is_running: bool) -> None:
+        """As a writer does that has had it open since it was the inbox."""
+        if not is_running:
             self.bus.close()
-        self.inbox.unlink(missing_ok=True)
-        if not while_running:
+        append(data.draw(st.sampled_from(self.archives())), outside(content))
+        if not is_running:
             self.bus = self.new_bus()
+        assert contents(self.bus.unread("alice", self.position, self.seen).messages) == [*self.unread, content]
+        self.unread.append(content)
+        self.has_torn_line = False
+
+    def archives(self) -> list[Path]:
+        return sorted(self.inbox.parent.glob("archive/*"))
+
+    @rule()
+    def delete(self) -> None:
+        """What was not read is gone, by the user's own act; what comes after it must not be."""
+        self.bus.close()
+        self.inbox.unlink(missing_ok=True)
+        self.bus = self.new_bus()
+        self.position = self.bus.rotate("alice", self.position)
         self.unread, self.bad, self.has_torn_line = [], [], False
         self.ours = [message for message in self.ours if self.is_archived(message)]
 
     def is_archived(self, message: Message) -> bool:
-        return any(message.id.encode() in path.read_bytes() for path in self.inbox.parent.glob("archive/*"))
+        return any(message.id.encode() in path.read_bytes() for path in self.archives())
 
     @invariant()
     def what_is_unread_is_known(self) -> None:
@@ -135,7 +161,7 @@ class BusMachine(RuleBasedStateMachine):
     @invariant()
     def each_bad_line_is_set_aside_once(self) -> None:
         rows = self.set_aside()
-        assert len({(row["file"], row["offset"]) for row in rows}) == len(rows)
+        assert len({row["id"] for row in rows}) == len(rows)
 
     def set_aside(self) -> list[dict[str, object]]:
         path = self.inbox.with_name("alice.bad.jsonl")

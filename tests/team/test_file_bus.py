@@ -21,6 +21,7 @@ from teamcli.cancel import CancelScope
 from teamcli.errors import StateError
 from teamcli.team.bus import FileBus, Position
 from teamcli.team.line import LineCodec, Origin, Reading
+from teamcli.team.line_ids import LineIds
 from teamcli.team.message import MessageType, message_id
 from teamcli.team.signing import have_token, key_of, load_key
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
@@ -109,7 +110,7 @@ def test_any_text_survives_the_line(content: str, sender: str, fields: dict[str,
     message = letter(content, sender=sender, id="x")._replace(fields=fields)
     line = codec.write(message)
     assert line.count(b"\n") == 1
-    (reading,) = codec.read(Origin("alice", 1, 0.0), line, 0)
+    (reading,) = codec.read(Origin("alice", 0.0, LineIds("alice", 0)), line, 0)
     assert isinstance(reading, Reading) and not reading.message.is_foreign and reading.end == len(line)
     assert (reading.message.content, reading.message.sender) == (content, sender)
     stamps = {"type", "from", "to", "content", "timestamp", "id", "sig"}
@@ -444,12 +445,155 @@ def test_a_new_file_in_the_place_of_a_deleted_one_is_read_from_its_beginning(
     assert unread(make_bus(), position) == ["six"] * lines
 
 
-def test_the_same_line_in_a_new_file_is_a_new_message_while_we_run(bus: FileBus, inbox: Path) -> None:
+def empty(inbox: Path) -> None:
+    os.truncate(inbox, 0)
+
+
+@pytest.mark.parametrize("remove", [Path.unlink, empty])
+def test_the_same_line_is_a_new_message_once_the_old_file_is_seen_to_be_gone(
+    make_bus: MakeBus, inbox: Path, remove: Callable[[Path], None]
+) -> None:
     append(inbox, outside("same"))
+    bus, heard = make_bus(), list[str]()
     batch = bus.unread("alice", Position())
-    inbox.unlink()
+    bus.subscribe(heard.append)
+    append(inbox, b"\n")
+    wait_until(lambda: heard)  # it looks
+    remove(inbox)
+    gone = inbox.with_name("alice.state.json")
+    wait_until(lambda: bus.has_unread("alice", batch.position) or gone.exists())
     append(inbox, outside("same"))
-    assert len(bus.unread("alice", batch.position, {batch.messages[0].id}).messages) == 1
+    seen = {batch.messages[0].id}
+    assert len(bus.unread("alice", batch.position, seen).messages) == 1
+    assert len(make_bus().unread("alice", batch.position, seen).messages) == 1
+
+
+def test_a_file_that_is_put_back_after_it_was_seen_to_be_gone_brings_nothing_twice(
+    make_bus: MakeBus, inbox: Path
+) -> None:
+    append(inbox, outside("same") * 2)
+    batch = make_bus().unread("alice", Position())
+    aside = inbox.rename(inbox.with_name("aside"))
+    os.utime(aside, (1_000_000_000, 1_000_000_000))
+    make_bus().rotate("alice", batch.position)
+    aside.rename(inbox)
+    bus = make_bus()
+    position = bus.rotate("alice", batch.position)
+    seen = {message.id for message in batch.messages}
+    assert bus.unread("alice", position, seen).messages == ()
+    append(inbox, outside("same"))
+    assert len(bus.unread("alice", position, seen).messages) == 1
+
+
+@pytest.mark.parametrize("remove", [Path.unlink, empty])
+def test_the_same_line_is_a_new_message_if_the_file_was_gone_at_a_start(
+    make_bus: MakeBus, inbox: Path, remove: Callable[[Path], None]
+) -> None:
+    append(inbox, outside("same"))
+    batch = make_bus().unread("alice", Position())
+    remove(inbox)
+    make_bus().rotate("alice", batch.position)
+    append(inbox, outside("same"))
+    bus = make_bus()
+    position = bus.rotate("alice", batch.position)
+    again = bus.unread("alice", position, {batch.messages[0].id})
+    assert len(again.messages) == 1
+    seen = {message.id for message in (*batch.messages, *again.messages)}
+    assert make_bus().unread("alice", again.position, seen).messages == ()
+
+
+REPLACE: dict[str, Callable[[Path], object]] = {
+    "sed -i": lambda path: subprocess.run(["sed", "-i", "s/a/a/", path], check=True),
+    "sed -i that changes a line": lambda path: subprocess.run(["sed", "-i", "s/signed/SIGNED/", path], check=True),
+    "sed -i that deletes a line": lambda path: subprocess.run(["sed", "-i", "/signed/d", path], check=True),
+    "cp -a back": lambda path: shutil.move(shutil.copy2(path, f"{path}.copy"), path),
+    "an editor that writes in place": lambda path: path.write_bytes(path.read_bytes()),
+    "an editor that keeps a backup": lambda path: path.rename(f"{path}~").touch() or shutil.copy(f"{path}~", path),
+    "other line ends": lambda path: path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n")),
+}
+
+
+@pytest.mark.parametrize("name", REPLACE)
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_file_that_is_edited_or_replaced_brings_nothing_twice_and_loses_nothing(
+    make_bus: MakeBus, inbox: Path, name: str, is_running: bool, told: list[str]
+) -> None:
+    bus = make_bus(on_quarantine=told.append)
+    append(inbox, outside("same"))
+    bus.send(letter("signed"))
+    append(inbox, outside("same") + b"nonsense\n" + outside("with an id", id="x"))
+    batch = bus.unread("alice", Position())
+    assert contents(batch.messages) == ["same", "signed", "same", "with an id"]
+    append(inbox, outside("same"))  # not read yet
+    seen = {message.read_as for message in batch.messages}
+    for _ in range(2):
+        REPLACE[name](inbox)
+        bus = bus if is_running else make_bus(on_quarantine=told.append)
+        position = bus.rotate("alice", batch.position) if not is_running else batch.position
+        again = bus.unread("alice", position, seen)
+        assert [each for each in contents(again.messages) if each != "signed" and each != "SIGNED"] == ["same"]
+    seen |= {message.read_as for message in again.messages}
+    REPLACE[name](inbox)
+    assert [m for m in bus.unread("alice", again.position, seen).messages if m.content == "same"] == []
+    append(inbox, outside("same"))
+    assert "same" in contents(bus.unread("alice", again.position, seen).messages)
+    assert "same" in contents(make_bus().unread("alice", again.position, seen).messages)
+    assert len(told) == 1
+
+
+def test_a_line_is_new_though_an_equal_one_was_deleted_before(make_bus: MakeBus, inbox: Path) -> None:
+    append(inbox, outside("same") * 3 + outside("other"))
+    batch = make_bus().unread("alice", Position())
+    seen = {message.id for message in batch.messages}
+    inbox.write_bytes(outside("same") + outside("other"))
+    assert make_bus().unread("alice", batch.position, seen).messages == ()
+    append(inbox, outside("same") * 2)
+    again = make_bus().unread("alice", batch.position, seen)
+    assert contents(again.messages) == ["same", "same"]
+    seen |= {message.id for message in again.messages}
+    inbox.write_bytes(inbox.read_bytes() + b"\n" + outside("new"))
+    assert contents(make_bus().unread("alice", again.position, seen).messages) == ["new"]
+
+
+def test_many_lines_in_a_replaced_file_come_in_parts_and_none_twice(make_bus: MakeBus, inbox: Path) -> None:
+    append(inbox, outside("old") * 5)
+    bus = make_bus()
+    batch = bus.unread("alice", Position())
+    read = [message.read_as for message in batch.messages]
+    inbox.write_bytes(b"".join(outside(f"{n} new") for n in range(20)) + outside("old") * 6)
+    taken, position = [], batch.position
+    while (batch := bus.unread("alice", position, set(read), most=500)).messages:
+        taken += contents(batch.messages)
+        read += [message.read_as for message in batch.messages]
+        position = Position.from_mark(json.loads(json.dumps(batch.position.to_mark())))
+    assert taken == [*(f"{n} new" for n in range(20)), "old"]
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_an_inbox_cut_in_place_and_grown_to_its_old_length_loses_nothing(
+    make_bus: MakeBus, inbox: Path, is_running: bool
+) -> None:
+    bus = make_bus()
+    for content in ("1", "2", "3"):
+        bus.send(letter(content))
+    batch = bus.unread("alice", Position())
+    assert not bus.has_unread("alice", batch.position)
+    os.truncate(inbox, inbox.read_bytes().index(b"\n") + 1)
+    for content in ("4", "5"):
+        make_bus().send(letter(content))
+    assert inbox.stat().st_size == batch.position.offset
+    bus = bus if is_running else make_bus()
+    assert bus.has_unread("alice", batch.position)
+    seen = {message.id for message in batch.messages}
+    assert contents(bus.unread("alice", batch.position, seen).messages) == ["4", "5"]
+
+
+def test_a_position_of_an_earlier_version_still_counts(make_bus: MakeBus, inbox: Path) -> None:
+    append(inbox, outside("read"))
+    offset = inbox.stat().st_size
+    append(inbox, outside("unread"))
+    position = Position.from_mark({"offset": offset, "file": 1234})
+    assert unread(make_bus(), position) == ["unread"]
 
 
 def test_an_inbox_that_somebody_emptied_is_read_from_its_beginning(bus: FileBus, inbox: Path) -> None:
@@ -513,6 +657,109 @@ def test_what_a_slow_writer_puts_into_the_archived_file_is_delivered(make_bus: M
     wait_until(lambda: heard)
     assert unread(bus, position) == ["late 1", "late 2"]
     os.close(fd)
+
+
+def open_for_ever(inbox: Path) -> int:
+    """As `prog >> inbox` has it: a writer that keeps the file open whatever becomes of its name."""
+    return os.open(inbox, os.O_WRONLY | os.O_APPEND)
+
+
+def delivered(bus: FileBus, position: Position, seen: set[str]) -> tuple[list[str], Position]:
+    batch = bus.unread("alice", position, seen)
+    seen |= {message.read_as for message in batch.messages}
+    return contents(batch.messages), batch.position if batch.messages else position
+
+
+def test_what_comes_into_an_archived_file_while_nothing_runs_is_delivered_once(make_bus: MakeBus, inbox: Path) -> None:
+    seen, position, writers = set[str](), Position(), []
+    for n in range(3):
+        bus = make_bus(rotate_bytes=1)
+        bus.send(letter(f"old {n}"))
+        read, position = delivered(bus, position, seen)
+        assert read == [f"old {n}"]
+        writers.append(open_for_ever(inbox))
+        bus.close()
+        bus = make_bus(rotate_bytes=1)
+        position = bus.rotate("alice", position)
+        bus.close()
+    for n, fd in enumerate(writers):
+        os.write(fd, outside(f"late {n}") * 2 + outside(f"late {n}", id=f"own {n}") + b"not JSON\n")
+    for _ in range(2):
+        bus = make_bus(rotate_bytes=10**6)
+        position = bus.rotate("alice", position)
+        read, position = delivered(bus, position, seen)
+        bus.close()
+        if _ == 0:
+            assert sorted(read) == sorted(f"late {n}" for n in range(3) for _ in range(3))
+        else:
+            assert read == []
+    assert len(quarantined(inbox)) == 3
+    for fd in writers:
+        os.close(fd)
+
+
+def test_a_program_killed_right_after_it_moved_an_inbox_away_misses_nothing(make_bus: MakeBus, inbox: Path) -> None:
+    seen, bus = set[str](), make_bus()
+    bus.send(letter("old"))
+    append(inbox, outside("same"))
+    read, position = delivered(bus, Position(), seen)
+    bus.close()
+    writer = open_for_ever(inbox)
+    (inbox.parent / "archive").mkdir()
+    inbox.rename(inbox.parent / "archive" / "alice.1.jsonl")
+    os.write(writer, outside("same"))
+    for expected in (["same"], []):
+        bus = make_bus()
+        position = bus.rotate("alice", position)
+        read, position = delivered(bus, position, seen)
+        assert read == expected
+        bus.close()
+    os.close(writer)
+
+
+def test_a_program_killed_before_it_noted_what_it_carried_over_delivers_it_once(make_bus: MakeBus, inbox: Path) -> None:
+    seen, bus = set[str](), make_bus(rotate_bytes=1)
+    bus.send(letter("old"))
+    read, position = delivered(bus, Position(), seen)
+    writer = open_for_ever(inbox)
+    position = bus.rotate("alice", position)
+    noted = inbox.with_name("alice.state.json").read_bytes()
+    os.write(writer, outside("late") * 2)
+    os.close(writer)
+    read, position = delivered(bus, position, seen)
+    bus.close()
+    inbox.with_name("alice.state.json").write_bytes(noted)
+    again, position = delivered(make_bus(), position, seen)
+    assert (read, again) == (["late", "late"], [])
+
+
+def test_archives_that_were_deleted_harm_nobody_and_their_numbers_are_not_used_again(
+    make_bus: MakeBus, inbox: Path
+) -> None:
+    seen, position = set[str](), Position()
+    for content in ("1", "2", "3"):
+        bus = make_bus(rotate_bytes=1)
+        position = bus.rotate("alice", position)
+        bus.send(letter(content))
+        read, position = delivered(bus, position, seen)
+        assert read == [content]
+        shutil.rmtree(inbox.parent / "archive", ignore_errors=True)
+        bus.close()
+    make_bus(rotate_bytes=1).rotate("alice", position)
+    assert [path.name for path in (inbox.parent / "archive").iterdir()] == ["alice.3.jsonl"]
+
+
+def test_a_look_at_a_thousand_archives_costs_little(make_bus: MakeBus, inbox: Path) -> None:
+    archive = inbox.parent / "archive"
+    archive.mkdir(parents=True)
+    for n in range(1, 1001):
+        (archive / f"alice.{n}.jsonl").write_bytes(outside())
+    bus = make_bus()
+    bus.unread("alice", bus.rotate("alice", Position()))
+    used = time.process_time()
+    for _ in range(10):
+        assert unread(bus) == []
+    assert (time.process_time() - used) / 10 < 0.05
 
 
 def test_another_process_that_sends_during_a_rotation_reaches_the_new_file(make_bus: MakeBus, inbox: Path) -> None:

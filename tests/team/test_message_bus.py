@@ -75,14 +75,21 @@ def test_everybody_has_an_inbox_of_their_own(bus: MessageBus) -> None:
     assert contents(bus.unread("lead", Position()).messages) == ["for the lead"]
 
 
-def test_peek_shows_read_and_unread_and_where_each_ends(bus: MessageBus) -> None:
+def test_peek_shows_what_is_read_and_what_is_not(bus: MessageBus) -> None:
     bus.send(letter("read"))
     position = bus.unread("alice", Position()).position
     bus.send(letter("unread"))
-    entries = bus.peek("alice")
-    assert contents(entry.message for entry in entries) == ["read", "unread"]
-    assert [position.covers(entry.end) for entry in entries] == [True, False]
-    assert bus.unread("alice", position).position.covers(entries[1].end)
+    bus.send(letter("seen", id="msg_seen"))
+    entries = bus.peek("alice", position, {"msg_seen"})
+    assert contents(entry.message for entry in entries) == ["read", "unread", "seen"]
+    assert [entry.is_read for entry in entries] == [True, False, True]
+
+
+def test_a_reader_that_begins_anew_gets_only_what_comes_then(bus: MessageBus) -> None:
+    bus.send(letter("old"))
+    position = bus.begin_anew("alice")
+    assert not bus.has_unread("alice", position)
+    bus.send(letter("unread"))
     assert contents(bus.unread("alice", position).messages) == ["unread"]
 
 

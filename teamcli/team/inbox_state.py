@@ -1,0 +1,176 @@
+"""What must be known of an inbox besides its lines, in `NAME.state.json`. The file exists only if there is something.
+
+One process writes it, the one whose agents read the inbox; senders and lookers only read it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from teamcli.files import VERSION, Json, read_json, write_json
+
+_CLOCK_SECONDS = 0.02
+"""How far the times of files may lag behind the clock."""
+
+
+class Position(NamedTuple):
+    """How far an inbox has been read."""
+
+    offset: int = 0
+    check: str = ""
+    """A digest of what is before the offset: it tells whether the file is still the one that was read."""
+    repeats_until: int = 0
+    """Up to here the file was changed behind our back: what comes before may have been read already."""
+    generation: int = 0
+    """How many files were at the path before the one that was read."""
+
+    def to_mark(self) -> Json:
+        rare = {"repeats_until": self.repeats_until, "generation": self.generation}
+        return {"offset": self.offset, "check": self.check, **{name: value for name, value in rare.items() if value}}
+
+    @classmethod
+    def from_mark(cls, raw: object) -> Position:
+        if not isinstance(raw, dict):
+            return cls()
+        check = raw.get("check", "")
+        numbers = [raw.get("offset"), raw.get("repeats_until", 0), raw.get("generation", 0)]
+        if not isinstance(check, str) or not all(map(_is_count, numbers)):
+            return cls()
+        offset, repeats_until, generation = map(_count, numbers)
+        return cls(offset, check, repeats_until, generation)
+
+
+class InboxState:
+    """Loaded at first use. Every change is on disk when the call returns."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.RLock()
+        self._is_loaded = False
+        self._generation = self._incarnation = 0
+        self._archived: dict[int, int] = {}
+        self._moved: tuple[Position, Position] | None = None
+        self._begun = 0.0
+
+    @property
+    def generation(self) -> int:
+        """How many files there were before the one at the path."""
+        self._load()
+        return self._generation
+
+    @property
+    def incarnation(self) -> int:
+        """How often its owner was spawned anew; what was written to an earlier one is void."""
+        self._load()
+        return self._incarnation
+
+    def read_of(self, number: int) -> int | None:
+        """How much of an archived file has been delivered; None for one that is not known."""
+        self._load()
+        return self._archived.get(number)
+
+    @property
+    def last_archive(self) -> int:
+        self._load()
+        return max(self._archived, default=0)
+
+    def continued(self, position: Position) -> Position | None:
+        """Where a reader continues whose position is not in the file at the path, as far as that is known."""
+        self._load()
+        return self._moved[1] if self._moved is not None and self._moved[0] == position else None
+
+    def is_older(self, written: float) -> bool:
+        """Whether a file that was last written then cannot be one that was begun after the last was gone."""
+        self._load()
+        return written < self._begun - _CLOCK_SECONDS
+
+    def note_archives(self, read: dict[int, int]) -> None:
+        """So much of these archived files has been delivered.
+
+        Raises: StateError
+        """
+        with self._lock:
+            self._load()
+            self._save(archived={**self._archived, **read})
+
+    def begin_file(self, archived: dict[int, int] | None = None, when: float | None = None) -> None:
+        """The file was moved away, deleted or emptied: what comes next is another one.
+
+        Raises: StateError
+        """
+        with self._lock:
+            self._load()
+            read = {**self._archived, **(archived or {})}
+            self._save(generation=self._generation + 1, begun=when or time.time(), archived=read)
+
+    def restore_file(self) -> None:
+        """The file before is back.
+
+        Raises: StateError
+        """
+        with self._lock:
+            self._load()
+            self._save(generation=self._generation - 1)
+
+    def move(self, position: Position, to: Position) -> None:
+        """A reader at this position continues at another one: the file was changed, and holds nothing new before it.
+
+        Raises: StateError
+        """
+        with self._lock:
+            self._load()
+            if self._moved != (position, to):
+                self._save(moved=(position, to))
+
+    def begin_incarnation(self) -> None:
+        """Raises: StateError."""
+        with self._lock:
+            self._load()
+            self._save(incarnation=self._incarnation + 1)
+
+    def _load(self) -> None:
+        with self._lock:
+            if self._is_loaded:
+                return
+            raw = read_json(self._path) or {}
+            self._generation = _count(raw.get("generation"))
+            self._incarnation = _count(raw.get("incarnation"))
+            self._archived = _archives(raw.get("archived"))
+            moved = raw.get("moved")
+            if isinstance(moved, dict):
+                self._moved = Position.from_mark(moved.get("from")), Position.from_mark(moved.get("to"))
+            begun = raw.get("begun")
+            self._begun = float(begun) if isinstance(begun, int | float) else 0.0
+            self._is_loaded = True
+
+    def _save(self, **changed: Any) -> None:
+        """Only what is on disk counts."""
+        known = {
+            "generation": self._generation,
+            "incarnation": self._incarnation,
+            "archived": self._archived,
+            "moved": self._moved,
+            "begun": self._begun,
+        }
+        new = {**known, **changed}
+        moved = new["moved"]
+        row = {**new, "moved": moved and {"from": moved[0].to_mark(), "to": moved[1].to_mark()}}
+        write_json(self._path, {"v": VERSION, **row})
+        self._generation, self._incarnation = new["generation"], new["incarnation"]
+        self._archived, self._moved, self._begun = new["archived"], moved, new["begun"]
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and _is_count(value) else 0
+
+
+def _archives(raw: object) -> dict[int, int]:
+    rows = raw.items() if isinstance(raw, dict) else ()
+    return {int(number): _count(read) for number, read in rows if number.isascii() and number.isdigit()}
