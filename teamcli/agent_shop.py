@@ -124,7 +124,9 @@ class AgentShop:
         self._permits = permits
         self._ask = ask
         self.cancel = cancel
-        self._backoff = Backoff(max_calls=choices.settings.max_concurrent_calls)
+        self._backoff = Backoff(
+            patience_seconds=60 * choices.settings.retry_minutes, max_calls=choices.settings.max_concurrent_calls
+        )
         self._locks = PathLocks()
         self._commands: WeakSet[Commands] = WeakSet()
         self.changes = Changes()

@@ -110,7 +110,7 @@ class _Checks:
             Preamble(model, "", (), max_tokens=1, caching=False),
             (Message("user", ({"type": "text", "text": "ping"},)),),
         )
-        client = connect(self._endpoint, Backoff(), retries=0)
+        client = connect(self._endpoint, Backoff(patience_seconds=0), retries=0)
         started = time.monotonic()
         try:
             client.stream(request, lambda event: None, CancelScope())

@@ -98,6 +98,10 @@ class ServerFault(TransientError):
     """Raised on other 5xx answers, and on answers that make no sense."""
 
 
+class ModelLoading(ServerFault):
+    """Raised when a server has yet to load its model."""
+
+
 class ConnectionLost(TransientError):
     """Raised when the endpoint cannot be reached, or the stream is cut or stalls."""
 

@@ -140,8 +140,10 @@ class Settings(NamedTuple):
     thinking: Mapping[str, Any] | None = None
     """The `thinking` field of requests, for models that have it: `{"type": "adaptive"}`."""
     prompt_caching: bool = True
-    retries: int = 5
-    """How often a failed model call is tried again."""
+    retry_minutes: float = 10.0
+    """For how long a model call is tried again while the endpoint is overloaded, limits the rate or is down."""
+    retries: int | None = None
+    """How often at most; unset, only an answer that breaks off in the middle has a bound, 5."""
     limits: LimitSettings = LimitSettings()
     subagents: SubAgentSettings = SubAgentSettings()
     budgets: BudgetSettings = BudgetSettings()
@@ -202,6 +204,11 @@ def _dollars(value: Any, field: str) -> Any:
 def _seconds(value: Any, field: str) -> Any:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and 0 < value < 1e9 else _refuse(field, "a number of seconds above 0")
+
+
+def _minutes(value: Any, field: str) -> Any:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value <= 1440 else _refuse(field, "a number of minutes from 0 to 1440")
 
 
 def _share(value: Any, field: str) -> Any:
@@ -315,7 +322,8 @@ _check = _made_of(
     compact_at=_share,
     thinking=_or_nothing(_object),
     prompt_caching=_flag,
-    retries=_whole(0, 20),
+    retry_minutes=_minutes,
+    retries=_or_nothing(_whole(0, 20)),
     limits=_made_of(
         LimitSettings,
         teammate_turns=_whole(1),

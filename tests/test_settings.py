@@ -58,6 +58,7 @@ def test_null_means_the_default_where_there_may_be_nothing_and_unknown_keys_are_
         ({"max_tokens": True}, "max_tokens: should be a whole number"),
         ({"retries": 21}, "retries: should be a whole number from 0 to 20"),
         ({"retries": "3"}, "retries: should be a whole number"),
+        ({"retry_minutes": -1}, "retry_minutes: should be a number of minutes from 0 to 1440"),
         ({"thinking": "adaptive"}, "thinking: should be an object"),
         ({"durable": 1}, "durable: should be true or false"),
         ({"stuck_after_seconds": 0}, "stuck_after_seconds: should be a number of seconds above 0"),

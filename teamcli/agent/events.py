@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from teamcli.agent.tool import Display
 from teamcli.llm.types import Message, Usage
+from teamcli.plain import one_line
 
 
 class TurnStarted(NamedTuple):
@@ -53,13 +54,34 @@ class StillArriving(NamedTuple):
 
 
 class RetryScheduled(NamedTuple):
-    """A model call failed and starts again after the delay; what had streamed of its answer is void."""
+    """A model call failed and starts again after the delay; what had streamed of its answer is void.
+
+    `attempt` 0: nothing has failed, but the first try waits because another agent was turned away.
+    """
 
     agent: str
     delay_seconds: float
     attempt: int
-    of: int
+    seconds_left: float
+    """For how much longer it will be tried."""
     reason: str
+    is_news: bool = True
+    """False if another agent has reported the same wait."""
+
+    @property
+    def text(self) -> str:
+        return f"{one_line(self.reason)}. Retrying in {_duration(self.delay_seconds)}, for {_more(self.seconds_left)}."
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _more(seconds: float) -> str:
+    count, unit = (seconds / 60, "minute") if seconds >= 90 else (seconds, "second")
+    return f"{count:.0f} more {unit}{'' if round(count) == 1 else 's'}"
 
 
 class Answered(NamedTuple):

@@ -276,5 +276,5 @@ def _named(agent: str, event: StreamEvent) -> events.Event:
             return events.CallStarted(agent, tool)
         case llm_types.StillArriving():
             return events.StillArriving(agent)
-        case llm_types.RetryScheduled(delay, attempt, of, reason):
-            return events.RetryScheduled(agent, delay, attempt, of, reason)
+        case llm_types.RetryScheduled():
+            return events.RetryScheduled(agent, *event)

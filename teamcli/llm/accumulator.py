@@ -86,6 +86,7 @@ class Accumulator:
         self._usage = Usage()
         self._model = ""
         self._stop_reason = ""
+        self._has_begun = False
         self._has_ended = False
         self._size = 0
         self._handlers: dict[str, Callable[[dict[str, Any]], StreamEvent | None]] = {
@@ -101,6 +102,11 @@ class Accumulator:
     def is_complete(self) -> bool:
         """Whether the answer came whole. Some gateways forget `message_stop`: a stop reason is enough."""
         return self._has_ended or bool(self._stop_reason)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the model has begun to answer."""
+        return self._has_begun
 
     def feed(self, event: dict[str, Any]) -> StreamEvent | None:
         """Take one event; returns what there is to see of it.
@@ -130,6 +136,7 @@ class Accumulator:
         return Reply(content, "interrupted", self._usage, self._model) if content else None
 
     def _message_start(self, event: dict[str, Any]) -> None:
+        self._has_begun = True
         message = event["message"]
         self._model = message.get("model") or ""
         self._add_usage(message.get("usage"))

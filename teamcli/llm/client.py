@@ -22,7 +22,7 @@ from teamcli.errors import (
     TransientError,
 )
 from teamcli.llm.accumulator import Accumulator
-from teamcli.llm.backoff import Backoff
+from teamcli.llm.backoff import BackedOffCall, Backoff, Pause
 from teamcli.llm.connection import Timeouts
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.direct import DirectTransport
@@ -30,8 +30,8 @@ from teamcli.llm.sdk import SdkTransport
 from teamcli.llm.transport import EventStream, Transport
 from teamcli.llm.types import OnEvent, Reply, Request, RetryScheduled, StillArriving
 
-DEFAULT_RETRIES = 5
-NOTICEABLE_SECONDS = 0.5
+BROKEN_ANSWERS = 5
+"""How often an answer that broke off is asked for again: unlike a call that was turned away, each has its price."""
 PATIENT_READ_SECONDS = 600.0
 """For endpoints without pings: a model on a laptop can take minutes to read a long prompt."""
 
@@ -40,28 +40,33 @@ class Client:
     """An `LLM` for one agent. All agents of a program share one `Backoff`."""
 
     def __init__(
-        self, transport: Transport, backoff: Backoff, retries: int = DEFAULT_RETRIES, text_in_results: bool = False
+        self, transport: Transport, backoff: Backoff, retries: int | None = None, text_in_results: bool = False
     ) -> None:
-        """`text_in_results`: the endpoint may have no place for text behind tool results."""
-        self._text_in_results = text_in_results
+        """
+        Args:
+            retries: How often a call is tried again; None leaves it to the patience of `backoff`.
+            text_in_results: The endpoint may have no place for text behind tool results.
+        """
         self._transport = transport
         self._backoff = backoff
         self._retries = retries
+        self._text_in_results = text_in_results
 
     def stream(self, request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
-        self._tell_of_pause(on_event)
         request = request.text_in_results if self._text_in_results else request
-        attempt = 0
-        while True:
-            attempt += 1
-            accumulator = Accumulator()
-            try:
-                with self._backoff.turn(cancel):
-                    return self._read(accumulator, request, on_event, cancel)
-            except Cancelled as e:
-                raise StreamInterrupted(cancel.reason, accumulator.partial()) from e
-            except TransientError as e:
-                self._wait_to_retry(e, attempt, on_event, cancel)
+        broken = 0
+        with self._backoff.call(lambda pause: on_event(_scheduled(pause, 0))) as call:
+            while True:
+                accumulator = Accumulator()
+                try:
+                    with call.turn(cancel):
+                        return self._read(call, accumulator, request, on_event, cancel)
+                except Cancelled as e:
+                    raise StreamInterrupted(cancel.reason, accumulator.partial()) from e
+                except TransientError as e:
+                    broken += accumulator.has_begun
+                    pause = self._pause(e, call, accumulator.has_begun, broken)
+                    on_event(_scheduled(pause, call.failures))
 
     def warm_up(self) -> None:
         """Load what the first call needs; meant for a thread of its own while the user still types.
@@ -73,9 +78,17 @@ class Client:
     def close(self) -> None:
         self._transport.close()
 
-    def _read(self, accumulator: Accumulator, request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
+    def _read(
+        self,
+        call: BackedOffCall,
+        accumulator: Accumulator,
+        request: Request,
+        on_event: OnEvent,
+        cancel: CancelScope,
+    ) -> Reply:
         try:
             with closing(self._open(request, cancel)) as stream, cancel.on_cancel(stream.interrupt):
+                call.got_through()
                 told = time.monotonic()
                 for event in stream.events:
                     cancel.check()
@@ -120,26 +133,19 @@ class Client:
                 opening.cancel()
                 raise
 
-    def _wait_to_retry(self, error: TransientError, attempt: int, on_event: OnEvent, cancel: CancelScope) -> None:
-        if attempt > self._retries:
-            raise _given_up(error, attempt) from error
-        delay = self._backoff.delay_seconds(attempt, error.retry_after_seconds)
-        if delay is None:
-            raise _asked_too_much(error) from error
-        if isinstance(error, RateLimited | Overloaded):
-            self._backoff.slow_down(delay)
-        on_event(RetryScheduled(delay, attempt, self._retries, _open_sentence(error)))
-        if cancel.wait(delay):
-            raise StreamInterrupted(cancel.reason, None)
-
-    def _tell_of_pause(self, on_event: OnEvent) -> None:
-        pause = self._backoff.pause_seconds
-        if pause > NOTICEABLE_SECONDS:
-            on_event(RetryScheduled(pause, 0, self._retries, "another agent was told to slow down"))
+    def _pause(self, error: TransientError, call: BackedOffCall, has_begun: bool, broken: int) -> Pause:
+        """Raises: TransientError, if the call is not tried again."""
+        is_limit = isinstance(error, RateLimited | Overloaded)
+        pause = call.failed(error, is_shared=is_limit or not has_begun)
+        retries = self._retries
+        is_last = broken > BROKEN_ANSWERS and not is_limit if retries is None else call.failures > retries
+        if is_last or pause is None:
+            raise _given_up(error, call.failures, pause) from error
+        return pause
 
 
 def connect(
-    endpoint: Endpoint, backoff: Backoff, retries: int = DEFAULT_RETRIES, timeouts: Timeouts | None = None
+    endpoint: Endpoint, backoff: Backoff, retries: int | None = None, timeouts: Timeouts | None = None
 ) -> Client:
     """The client that `endpoint` asks for. Nothing heavy is loaded, and nothing sent, before the first request."""
     transport = DirectTransport if endpoint.client == "direct" else SdkTransport
@@ -160,15 +166,14 @@ def _open_into(opening: Future[EventStream], transport: Transport, request: Requ
         stream.close()
 
 
-def _given_up(error: TransientError, tries: int) -> TransientError:
-    return type(error)(f"{_open_sentence(error)}; gave up after {tries} tries" if tries > 1 else str(error))
+def _scheduled(pause: Pause, attempt: int) -> RetryScheduled:
+    return RetryScheduled(pause.seconds, attempt, pause.seconds_left, pause.reason.removesuffix("."), pause.is_news)
 
 
-def _asked_too_much(error: TransientError) -> TransientError:
-    seconds = error.retry_after_seconds or 0
-    wait = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
-    return type(error)(f"{_open_sentence(error)}; it asks to wait {wait}: try again then", error.retry_after_seconds)
-
-
-def _open_sentence(error: TransientError) -> str:
-    return str(error).removesuffix(".")
+def _given_up(error: TransientError, tries: int, pause: Pause | None) -> TransientError:
+    seconds = error.retry_after_seconds
+    said = str(error).removesuffix(".")
+    if pause is None and seconds is not None:
+        wait = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+        return type(error)(f"{said}; it asks to wait {wait}: try again then", seconds)
+    return type(error)(f"{said}; gave up after {tries} tries" if tries > 1 else str(error))

@@ -21,6 +21,7 @@ from teamcli.errors import (
     ConnectionLost,
     ContextTooLong,
     ModelError,
+    ModelLoading,
     ModelNotFound,
     Overloaded,
     RateLimited,
@@ -49,6 +50,7 @@ _STATUS_OF_TYPE = {
 _TOO_LONG = re.compile(
     r"prompt is too long|context[ _](window|length|limit|size)|maximum context|too many (input |prompt )?tokens", re.I
 )
+_LOADING = re.compile(r"loading\b.*\bmodel|model\b.*\bloading", re.I)
 _MODEL_UNKNOWN = re.compile(
     r"^model: |model\b.*\b(not found|not exist|not supported|unknown|not available)|(invalid|unknown) model"
     r"|no such model|not a valid model",
@@ -121,7 +123,7 @@ class Faults:
         return line if len(line) <= LONGEST_DETAIL else line[: LONGEST_DETAIL - 1] + "…"
 
     def _from_status(self, status: int, headers: Mapping[str, str], detail: str, kind: str, model: str) -> ModelError:
-        endpoint, host, said = self.endpoint, self.endpoint.host, f": {detail}" if detail else ""
+        endpoint, host = self.endpoint, self.endpoint.host
         if status == 401:
             return AuthError(f"{host} refuses the credential: check {endpoint.source}{_in_brackets(detail)}")
         if status == 403:
@@ -140,7 +142,7 @@ class Faults:
             )
         if status < 400:
             return self._no_stream(status, headers)
-        return _by_status_class(status, host, said, retry_after_seconds(headers))
+        return _by_status_class(status, host, detail, retry_after_seconds(headers))
 
     def _no_stream(self, status: int, headers: Mapping[str, str]) -> ModelError:
         host = self.endpoint.host
@@ -238,13 +240,16 @@ def _seconds(value: str) -> float:
     return email.utils.parsedate_to_datetime(value).timestamp() - time.time()
 
 
-def _by_status_class(status: int, host: str, said: str, retry_after: float | None) -> ModelError:
+def _by_status_class(status: int, host: str, detail: str, retry_after: float | None) -> ModelError:
+    said = f": {detail}" if detail else ""
     if status == 429:
-        return RateLimited(f"{host} limits the rate (429){said}", retry_after)
+        return RateLimited(f"Rate limit of {host} reached (429){said}", retry_after)
     if status == 529:
         return Overloaded(f"{host} is overloaded (529){said}", retry_after)
+    if status == 503 and _LOADING.search(detail):
+        return ModelLoading(f"{host} is loading its model (503)", retry_after)
     if status >= 500 or status in (408, 409):
-        return ServerFault(f"{host} has a fault ({status}){said}", retry_after)
+        return ServerFault(f"Server error of {host} ({status}){said}", retry_after)
     return RequestRejected(f"{host} rejects the request ({status}){said}")
 
 

@@ -187,13 +187,16 @@ class StillArriving(NamedTuple):
 class RetryScheduled(NamedTuple):
     """The call failed and will be tried again from its start; what had streamed of the answer is void.
 
-    `attempt` 0: nothing has failed, but the first try waits because another agent was told to slow down.
+    `attempt` 0: nothing has failed, but the first try waits because another agent was turned away.
     """
 
     delay_seconds: float
     attempt: int
-    of: int
+    seconds_left: float
+    """For how much longer it will be tried."""
     reason: str
+    is_news: bool = True
+    """False if another agent has reported the same wait."""
 
 
 StreamEvent = TextArrived | ThinkingArrived | CallStarted | StillArriving | RetryScheduled

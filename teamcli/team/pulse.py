@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from teamcli.agent.events import Emit, Event, Notice, Severity, StatusChanged
+from teamcli.agent.events import Emit, Event, Notice, RetryScheduled, Severity, StatusChanged
 from teamcli.cancel import CancelScope
 from teamcli.errors import UnknownTeammate
 from teamcli.team.message import LEAD
@@ -46,7 +46,7 @@ class Pulse:
         name = self._whose(event.agent)
         if name == LEAD or isinstance(event, Notice) or (isinstance(event, StatusChanged) and _is_stuck(event)):
             return
-        self._signs[name] = self._ticks()
+        self._signs[name] = self._ticks() + (event.delay_seconds if isinstance(event, RetryScheduled) else 0.0)
         if name in self._stuck:
             self._stuck.discard(name)
             self._note(name, 0.0)

@@ -37,9 +37,8 @@ class PlainView:
                 self._show_mail(event)
             case events.TurnEnded() if event.agent == LEAD:
                 self._write(["Interrupted"] if event.outcome is Outcome.INTERRUPTED else [])
-            case events.RetryScheduled():
-                reason = one_line(event.reason)
-                self.say(f"{reason}; trying again in {event.delay_seconds:.1f} s ({event.attempt} of {event.of})")
+            case events.RetryScheduled(is_news=True):
+                self.say(event.text)
             case events.LimitHit():
                 self.say(f"{event.agent}: {event.text}.")
             case events.Notice() | events.Compacted():

@@ -33,11 +33,8 @@ class Progress:
             case events.PermissionDenied():
                 refused = f"refused {event.tool}: {one_line(event.title)} ({one_line(event.reason, 400)})"
                 return f"teamcli: {named(event.agent, refused)}"
-            case events.RetryScheduled():
-                return (
-                    f"teamcli: {one_line(event.reason)}; trying again in {event.delay_seconds:.1f} s"
-                    f" ({event.attempt} of {event.of})"
-                )
+            case events.RetryScheduled(is_news=True):
+                return f"teamcli: {event.text}"
             case events.ToolFinished() if self._steps:
                 mark = "✗" if event.is_error else "✓"
                 return f"  {mark} {one_line(event.display.title, 100)} ({event.seconds:.1f} s)"

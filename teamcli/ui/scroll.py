@@ -181,9 +181,7 @@ class Scroll:
 
     def _retry(self, event: events.RetryScheduled) -> str:
         self._talks.pop(event.agent, None)  # what had streamed of that answer is void
-        who = "" if event.agent == LEAD else f"{event.agent}: "
-        text = f"{who}{one_line(event.reason)}; trying again in {event.delay_seconds:.0f} s"
-        return self.note(f"{text} ({event.attempt} of {event.of})", YELLOW)
+        return self.note(f"{event.text} Esc stops.", YELLOW) if event.is_news else ""
 
     def _recorded(self, event: events.Recorded) -> str:
         return self._finish(event.agent) if event.message.role == "assistant" else ""

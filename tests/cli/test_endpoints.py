@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import signal
+import threading
+from typing import Any
 
-from tests.support.fake_api import FakeAPI, answer, text, tool, user_texts
+from tests.support.fake_api import FakeAPI, answer, status, text, tool, user_texts
 from tests.support.program import Program
+from tests.support.team_script import TeamScript
 from tests.support.waiting import wait_until
 
 BYPASS = ("--permission-mode", "bypassPermissions")
@@ -47,3 +50,24 @@ class TestTextBehindResults:
         (_, before), (after, _) = sent
         assert after["messages"][: len(before["messages"])] == before["messages"]
         assert "<user_turn>delete" not in str(before)
+
+
+def test_a_rate_limit_that_hits_the_whole_team_is_one_line(program: Program) -> None:
+    together = threading.Barrier(3)
+
+    def limited(_request: dict[str, Any]) -> Any:
+        together.wait(60)
+        return status(429, retry_after=0.5)
+
+    def spawn(name: str) -> Any:
+        return tool("spawn_teammate", name=name, role="coder", prompt="go")
+
+    work = [limited, text("done")]
+    hires = answer(spawn("alice"), spawn("bob"))
+    script = TeamScript(lead=[hires, limited, text("hired"), text("end"), text("end")], alice=work, bob=work)
+    with FakeAPI(script) as api:
+        program.url = api.url
+        ran = program.run("-p", "go", *BYPASS)
+    assert ran.code == 0, ran.err
+    assert ran.err.count("Retrying in 0.5 s, for 10 more minutes.") == 1
+    assert ran.err.count("429") == 1

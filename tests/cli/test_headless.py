@@ -256,7 +256,19 @@ class TestExitCodes:
         program.settings(retries=2)
         with FakeAPI([status(529, retry_after=0.01)] * 3) as api:
             ran = with_api(program, api).run("-p", "x")
-        assert ran.code == 1 and "3 tries" in ran.err and "trying again" in ran.err
+        assert ran.code == 1 and "3 tries" in ran.err and "Retrying in" in ran.err
+
+    def test_0_overload_that_takes_many_tries_to_pass(self, program: Program) -> None:
+        with FakeAPI([*[status(529, retry_after=0.01)] * 12, text("ok")]) as api:
+            ran = with_api(program, api).run("-p", "x")
+        assert (ran.code, ran.out) == (0, "ok\n")
+        assert ran.err.count("is overloaded (529)") == ran.err.count("Retrying in 0.0 s, for 10 more minutes.") == 12
+
+    def test_1_the_time_for_retries_is_used_up(self, program: Program) -> None:
+        program.settings(retry_minutes=0)
+        with FakeAPI([status(529)]) as api:
+            ran = with_api(program, api).run("-p", "x")
+        assert ran.code == 1 and "is overloaded (529)" in ran.err
 
     def test_0_overload_that_passes(self, program: Program) -> None:
         with FakeAPI([status(529, retry_after=0.01), status(429, retry_after=0.01), text("ok")]) as api:

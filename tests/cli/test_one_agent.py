@@ -157,7 +157,7 @@ class TestStreams:
         ran, requests = run(
             program, [answer(text("half a"), tool("bash", command="touch twice"), fault), text("whole")]
         )
-        assert (ran.code, ran.out) == (0, "whole\n") and "trying again" in ran.err
+        assert (ran.code, ran.out) == (0, "whole\n") and "Retrying in" in ran.err
         assert requests[0] == requests[1]
         assert not (program.directory / "twice").exists()
 

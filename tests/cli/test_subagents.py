@@ -120,7 +120,7 @@ class TestForeground:
         busy = [status(529, retry_after=0.01), status(429, retry_after=0.01), text("found")]
         script = TeamScript(lead=[fresh(), text("end")], **{"sa-1": busy})
         ran = run(program, script)
-        assert results(script.requests["lead"][1]) == ["found"] and ran.err.count("trying again") == 2
+        assert results(script.requests["lead"][1]) == ["found"] and ran.err.count("Retrying in") == 2
 
     def test_the_budget_holds_for_it_too(self, program: Program) -> None:
         program.settings(prices={"test-model": {"input": 1.0, "output": 1.0}})

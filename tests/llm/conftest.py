@@ -42,7 +42,7 @@ def make_client(kind: Literal["direct", "sdk"]) -> Iterator[MakeClient]:
 
     def make(
         url: str,
-        retries: int = 2,
+        retries: int | None = 2,
         backoff: Backoff | None = None,
         timeouts: Timeouts | None = None,
         auth_header: AuthHeader = "auto",

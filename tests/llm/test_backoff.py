@@ -5,30 +5,109 @@ import time
 
 import pytest
 
-from teamcli.llm.backoff import Backoff
+from teamcli.cancel import CancelScope
+from teamcli.errors import ModelLoading, Overloaded, RateLimited, ServerFault, TransientError
+from teamcli.llm.backoff import Backoff, Pause
 from teamcli.llm.faults import retry_after_seconds
 
 
-def test_the_wait_doubles_up_to_a_cap() -> None:
-    backoff = Backoff(chance=lambda: 0.0)
-    assert [backoff.delay_seconds(attempt, None) for attempt in range(1, 7)] == [0.5, 1, 2, 4, 8, 8]
+class Clock:
+    """Time that passes only when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
-def test_the_wait_is_spread_by_a_quarter() -> None:
-    assert Backoff(chance=lambda: 1.0).delay_seconds(1, None) == 0.375
+def pauses(backoff: Backoff, clock: Clock, error: TransientError, is_shared: bool = True) -> list[float]:
+    """Those of a call that fails each time, until it gives up."""
+    found = []
+    with backoff.call() as call:
+        while True:
+            with call.turn(CancelScope()):
+                pause = call.failed(error, is_shared)
+            if pause is None:
+                return found
+            found.append(pause.seconds)
+            clock.now += pause.seconds
 
 
-def test_what_the_endpoint_asks_for_counts_up_to_a_cap() -> None:
-    backoff = Backoff()
-    assert backoff.delay_seconds(1, 60) == 60
-    assert backoff.delay_seconds(1, 60.1) is None
+def test_pauses_double_up_to_a_minute_and_end_after_ten() -> None:
+    clock = Clock()
+    found = pauses(Backoff(chance=lambda: 0.0, clock=clock), clock, Overloaded("busy"))
+    assert found[:8] == [0.5, 1, 2, 4, 8, 16, 32, 60]
+    assert set(found[8:-1]) == {60}
+    assert sum(found) == 600
 
 
-def test_a_pause_is_never_shortened() -> None:
-    backoff = Backoff()
-    backoff.slow_down(100)
-    backoff.slow_down(1)
-    assert backoff.pause_seconds > 50
+def test_pauses_are_spread_by_a_quarter() -> None:
+    assert Backoff(chance=lambda: 1.0).grown_seconds(1) == 0.375
+
+
+def test_what_the_endpoint_asks_for_is_kept_while_there_is_time() -> None:
+    clock = Clock()
+    assert pauses(Backoff(clock=clock), clock, RateLimited("limit", 250)) == [250, 250]
+
+
+def test_a_server_that_loads_its_model_is_given_half_an_hour() -> None:
+    clock = Clock()
+    found = pauses(Backoff(chance=lambda: 0.0, clock=clock), clock, ModelLoading("loading"))
+    assert sum(found) == 1800
+    assert max(found) == 10
+
+
+def test_without_patience_nothing_is_tried_again() -> None:
+    clock = Clock()
+    assert pauses(Backoff(patience_seconds=0, clock=clock), clock, Overloaded("busy")) == []
+
+
+def test_failures_at_the_same_time_are_one_pause() -> None:
+    clock = Clock()
+    backoff = Backoff(chance=lambda: 0.0, clock=clock)
+    with backoff.call() as first, backoff.call() as second:
+        with first.turn(CancelScope()), second.turn(CancelScope()):
+            found = [call.failed(Overloaded("busy"), True) for call in (first, second)]
+        assert [pause and (pause.seconds, pause.is_news) for pause in found] == [(0.5, True), (0.5, False)]
+
+
+def test_all_give_up_together() -> None:
+    clock = Clock()
+    backoff = Backoff(clock=clock)
+    with backoff.call() as late:
+        pauses(backoff, clock, Overloaded("busy"))
+        with late.turn(CancelScope()):
+            assert late.failed(Overloaded("busy"), True) is None
+
+
+def test_a_request_that_only_its_sender_has_trouble_with_holds_nobody_up_for_long() -> None:
+    clock = Clock()
+    backoff = Backoff(chance=lambda: 0.0, clock=clock)
+    waits = []
+    with backoff.call() as poison:
+        for _ in range(8):
+            with poison.turn(CancelScope()):
+                own = poison.failed(ServerFault("crashed"), True)
+            assert own is not None
+            heard: list[Pause] = []
+            before, clock.now = clock.now, clock.now + 0.5
+            with backoff.call(heard.append) as other, other.turn(CancelScope()):
+                waits.append(clock.now - before)
+                other.got_through()
+            clock.now = before + own.seconds
+    assert own.seconds == 60
+    assert max(waits) == 0.5
+
+
+def test_when_nobody_calls_an_outage_is_forgotten() -> None:
+    clock = Clock()
+    backoff = Backoff(clock=clock)
+    with backoff.call() as interrupted, interrupted.turn(CancelScope()):
+        interrupted.failed(RateLimited("limit", 100), True)
+    heard: list[Pause] = []
+    with backoff.call(heard.append) as call, call.turn(CancelScope()):
+        assert heard == []
 
 
 @pytest.mark.parametrize(

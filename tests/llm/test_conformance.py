@@ -431,7 +431,7 @@ def odd_error_event(data: dict[str, Any]) -> Fault:
 
 
 PASSING_FAULTS = [
-    (status(429), RateLimited, "limits the rate"),
+    (status(429), RateLimited, "Rate limit of"),
     (status(500), ServerFault, "500"),
     (status(502, body="<html><title>Bad gateway</title>"), ServerFault, "502.*Bad gateway"),
     (status(408), ServerFault, "408"),
@@ -439,10 +439,10 @@ PASSING_FAULTS = [
     (status(529), Overloaded, "overloaded"),
     (error_event("overloaded_error"), Overloaded, "overloaded.*Overloaded"),
     (error_event("api_error", "Internal"), ServerFault, "Internal"),
-    (error_event("rate_limit_error"), RateLimited, "limits"),
-    (odd_error_event({"type": "error", "error": None}), ServerFault, "fault"),
+    (error_event("rate_limit_error"), RateLimited, "Rate limit"),
+    (odd_error_event({"type": "error", "error": None}), ServerFault, "Server error"),
     (odd_error_event({"type": "error", "error": "out of order"}), ServerFault, "out of order"),
-    (odd_error_event({"type": "error"}), ServerFault, "fault"),
+    (odd_error_event({"type": "error"}), ServerFault, "Server error"),
     (cut_after(4), ConnectionLost, "broke off"),
     (cut_before_headers(), ConnectionLost, "broke off"),
     (malformed_event(), ServerFault, "malformed"),
@@ -457,8 +457,8 @@ def test_a_passing_fault_is_tried_again_visibly(
     with FakeAPI([fault, fault, text("at last")]) as api:
         assert ask(make_client(api.url, retries=2), events=events).text == "at last"
     retries = [event for event in events if isinstance(event, RetryScheduled)]
-    assert [(event.attempt, event.of) for event in retries] == [(1, 2), (2, 2)]
-    assert all(0 < event.delay_seconds < 1 for event in retries)
+    assert [(event.attempt, event.is_news) for event in retries] == [(1, True), (2, True)]
+    assert all(0 < event.delay_seconds < 1 and 500 < event.seconds_left < 601 for event in retries)
     after_last = events[events.index(retries[-1]) + 1 :]
     assert "".join(event.text for event in after_last if isinstance(event, TextArrived)) == "at last"
 
@@ -550,7 +550,61 @@ def test_one_agent_told_to_slow_down_holds_the_others_back_too(make_client: Make
         slow.join()
     refused, *later = [exchange.arrived for exchange in api.exchanges]
     assert len(later) == 2 and all(arrived - refused >= 1 for arrived in later)
-    assert isinstance(events[0], RetryScheduled) and "another agent" in events[0].reason
+    assert isinstance(events[0], RetryScheduled) and "(429)" in events[0].reason
+    assert (events[0].attempt, events[0].is_news) == (0, False)
+
+
+def test_after_a_pause_one_tries_and_the_others_follow_once_it_got_through(make_client: MakeClient) -> None:
+    shared, together = Backoff(base_seconds=0.001), threading.Barrier(3)
+
+    def script(_request: dict[str, Any], n: int) -> Any:
+        if n < 3:
+            together.wait(30)
+            return status(529)
+        return answer("hi", stall_before_headers()) if n == 3 else text("hi")
+
+    with FakeAPI(script) as api:
+        calls = [RunningCall(make_client(api.url, backoff=shared)) for _ in range(3)]
+        api.wait_for_stall()
+        assert len(api.requests) == 4
+        api.release()
+        for call in calls:
+            call.join()
+    assert [call.reply and call.reply.text for call in calls] == ["hi"] * 3
+    retries = [event for call in calls for event in call.events if isinstance(event, RetryScheduled)]
+    assert sum(event.is_news for event in retries) == 1
+
+
+def test_an_outage_is_waited_out_for_ten_minutes(make_client: MakeClient) -> None:
+    now = [0.0]
+    heard: list[RetryScheduled] = []
+
+    def pass_time(event: StreamEvent) -> None:
+        assert isinstance(event, RetryScheduled)
+        heard.append(event)
+        now[0] += event.delay_seconds
+
+    with FakeAPI(default=status(503)) as api:
+        client = make_client(api.url, retries=None, backoff=Backoff(clock=lambda: now[0]))
+        with pytest.raises(ServerFault, match=r"\(503\).*gave up after \d\d tries"):
+            client.stream(asking(), pass_time, CancelScope())
+    assert now[0] == pytest.approx(600)
+    assert len(api.requests) == len(heard) + 1 > 12
+
+
+def test_a_server_that_loads_its_model_says_so(make_client: MakeClient) -> None:
+    events: list[StreamEvent] = []
+    loading = {"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}
+    with FakeAPI([status(503, body=loading), text("loaded")]) as api:
+        assert ask(make_client(api.url), events=events).text == "loaded"
+    assert isinstance(events[0], RetryScheduled) and "is loading its model (503)" in events[0].reason
+    assert events[0].seconds_left > 1000
+
+
+def test_an_answer_that_breaks_off_is_asked_for_six_times_at_most(make_client: MakeClient) -> None:
+    with FakeAPI([cut_after(4)] * 6) as api, pytest.raises(ConnectionLost, match="after 6 tries"):
+        ask(make_client(api.url, retries=None))
+    assert len(api.requests) == 6
 
 
 def test_only_so_many_calls_run_at_once(make_client: MakeClient) -> None:

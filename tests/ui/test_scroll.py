@@ -53,9 +53,14 @@ def test_the_tail_is_bounded_and_wrapped() -> None:
 def test_what_a_failed_call_had_streamed_is_dropped() -> None:
     scroll = Scroll(look(), AgentColours())
     out = shown(
-        events.TextArrived("lead", "void"), events.RetryScheduled("lead", 12.0, 1, 5, "overloaded"), scroll=scroll
+        events.TextArrived("lead", "void"),
+        events.RetryScheduled("lead", 12.0, 1, 540, "It is overloaded"),
+        scroll=scroll,
     )
-    assert out.strip() == "overloaded; trying again in 12 s (1 of 5)" and last_lines(scroll.growing(), 79, 3) == []
+    assert (
+        out.strip() == "It is overloaded. Retrying in 12 s, for 9 more minutes. Esc stops."
+        and last_lines(scroll.growing(), 79, 3) == []
+    )
 
 
 def test_a_call_is_one_line_with_its_outcome() -> None:

@@ -333,9 +333,12 @@ class TestInterrupting:
             with Screen(program, columns=200) as screen:
                 screen.wait_for(PROMPT)
                 screen.type("work\r")
-                screen.wait_for("trying again in 50")
+                screen.wait_for("Retrying in 50 s, for 10 more minutes. Esc stops.")
                 screen.type("\x03")
                 screen.wait_for("Interrupted")
+                screen.type("a new task\r")
+                screen.wait_for("going on")
+                assert screen.text.count("Retrying") == 1
 
     def test_at_the_prompt_it_only_clears_the_line(self, program: Program) -> None:
         with Screen(program) as screen:
