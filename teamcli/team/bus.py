@@ -125,7 +125,7 @@ class FileBus:
     def send(self, message: Message) -> bool:
         box = self._box(message.to)
         self._known_codec = codec = self._known_codec or self._codec_of(have_token(self._directory))
-        size = box.inbox.append(codec.write(message))
+        size = box.inbox.append(codec.write(message, box.state.incarnation))
         self._watcher.expect(message.to, size)
         self._tell(box, message.to)
         return True
@@ -140,12 +140,12 @@ class FileBus:
         box.archives.carry_over(self._codec.with_id)
         size, start = box.inbox.size(), box.locate(position)
         if size is None or start is None:
-            return Batch((), BEGINNING)
+            return Batch((), position)
         taking = _Taking(seen, most)
         ids = box.line_ids(name, start, seen)
         offset, is_all = start.offset, False
         while not is_all and not taking.is_full and (chunk := box.inbox.read(offset)) is not None:
-            offset = taking.take(self._read(name, chunk, ids), chunk)
+            offset = taking.take(self._read(Origin(name, chunk.seen_at, ids, box.state.incarnation), chunk), chunk)
             is_all = chunk.is_last
         box.quarantine.add(name, taking.bad)
         end = box.position(offset, start)
@@ -155,8 +155,7 @@ class FileBus:
                 box.state.move(position, end)
         return Batch(tuple(taking.messages), end)
 
-    def _read(self, name: str, chunk: Chunk, ids: LineIds) -> Iterable[Reading | BadLine]:
-        origin = Origin(name, chunk.seen_at, ids)
+    def _read(self, origin: Origin, chunk: Chunk) -> Iterable[Reading | BadLine]:
         if chunk.skipped:
             return (too_long(origin, chunk.start, chunk.data),)
         return self._codec.read(origin, chunk.data, chunk.start)
@@ -174,7 +173,8 @@ class FileBus:
             return []
         start, pieces = found
         ids = LineIds(name, box.state.generation, new_from=start.new_from, seen=seen)
-        readings = (one for piece in pieces for one in self._read(name, piece, ids) if isinstance(one, Reading))
+        found_here = (one for piece in pieces for one in self._read(Origin(name, piece.seen_at, ids), piece))
+        readings = (one for one in found_here if isinstance(one, Reading))
         return [Entry(one.message, one.end <= start.offset or one.message.read_as in seen) for one in readings]
 
     def wait(self, name: str, position: Position, cancel: CancelScope, timeout_seconds: float | None = None) -> bool:
@@ -208,6 +208,8 @@ class FileBus:
     def begin_anew(self, name: str) -> Position:
         box = self._box(name)
         box.archives.carry_over(self._codec.with_id)
+        if box.inbox.size() is not None or box.state.generation or box.state.incarnation:
+            box.state.begin_incarnation()  # so that nobody can repeat to it what was written to an earlier one
         return box.position(box.inbox.end(), Start(0, 0))
 
     def close(self) -> None:

@@ -22,7 +22,9 @@ from teamcli.team.message import OWN_ID, Message, MessageType, message_id
 
 MAX_LINE_BYTES = 256 * 1024
 
-_STAMPED = frozenset(("type", "from", "to", "content", "timestamp", "id", "sig"))
+_ALWAYS_STAMPED = ("type", "from", "to", "content", "timestamp", "id", "sig")
+_INCARNATION = "incarnation"
+_STAMPED = frozenset((*_ALWAYS_STAMPED, _INCARNATION))
 _TYPES = {kind.value: kind for kind in MessageType}
 _FOREIGN_TYPES = (MessageType.MESSAGE, MessageType.BROADCAST)
 _SIGNATURE_BYTES = 20
@@ -46,6 +48,8 @@ class Origin(NamedTuple):
     """Whose inbox it is."""
     seen_at: float
     ids: LineIds
+    incarnation: int = 0
+    """Of its owner; what was written for an earlier one does not count."""
 
 
 class Reading(NamedTuple):
@@ -80,13 +84,18 @@ class LineCodec:
     def __init__(self, key: bytes) -> None:
         self._keyed = hashlib.blake2b(key=key, digest_size=_SIGNATURE_BYTES)
 
-    def write(self, message: Message) -> bytes:
-        """Raises: MessageTooLong."""
+    def write(self, message: Message, incarnation: int = 0) -> bytes:
+        """The line for this incarnation of the recipient.
+
+        Raises: MessageTooLong
+        """
         kind, sender, to, content, timestamp, own_id, fields, *_ = masked_value(message)
         text = (  # by hand, because most of the cost of a message would be building an encoder for each
             f'{{"type":{_quote(kind)},"from":{_quote(sender)},"to":{_quote(to)},"content":{_quote(content)},'
             f'"timestamp":{timestamp!r},"id":{_quote(own_id)}'
         )
+        if incarnation:
+            text = f'{text},"{_INCARNATION}":{incarnation}'
         if fields and (more := {name: value for name, value in fields.items() if name not in _STAMPED}):
             text = f"{text},{_encode(more)[1:-1]}"
         body = text.encode("utf-8", "replace")
@@ -138,7 +147,7 @@ class LineCodec:
             row = _parse(text)
         try:
             is_own = row.get("to") == origin.name and self._is_signed(text)
-            message = _own(row) if is_own else _foreign(row, origin)
+            message = _own(row, origin) if is_own else _foreign(row, origin)
             if not message.id:
                 message = message._replace(id=origin.ids.of_message(line, offset))
             yield Reading(message, end)
@@ -182,11 +191,15 @@ def _whole_part(text: bytes) -> int:
     return len(text)
 
 
-def _own(row: Json) -> Message:
+def _own(row: Json, origin: Origin) -> Message:
     kind = _TYPES.get(row["type"])
+    if row.get(_INCARNATION, 0) < origin.incarnation:
+        raise _Undeliverable(f"written for an earlier incarnation of '{origin.name}'")
     if kind is None:
         raise _Undeliverable(f"of a type that this teamcli does not know: {row['type']!r}")
-    fields = {name: value for name, value in row.items() if name not in _STAMPED} if len(row) > len(_STAMPED) else {}
+    fields = (
+        {name: value for name, value in row.items() if name not in _STAMPED} if len(row) > len(_ALWAYS_STAMPED) else {}
+    )
     return Message(kind, row["from"], row["to"], row["content"], row["timestamp"], row["id"], fields)
 
 

@@ -114,7 +114,7 @@ class Mailbox:
         batch = self._bus.unread(self._name, self._answered, self._seen - self._unanswered)
         self._answered = batch.position
         self._unanswered.clear()
-        self._seen.update(message.id for message in batch.messages)
+        self._seen.update(message.read_as for message in batch.messages)
         return batch.messages
 
     def rotate(self) -> None:

@@ -393,6 +393,33 @@ def test_programs_that_sign_for_the_first_time_at_once_agree_on_the_token(tmp_pa
     assert [path.name for path in tmp_path.iterdir()] == [".inbox-token"]
 
 
+def test_a_line_that_was_written_for_an_earlier_incarnation_is_set_aside(
+    make_bus: MakeBus, inbox: Path, told: list[str]
+) -> None:
+    bus = make_bus(on_quarantine=told.append)
+    bus.send(letter("old order"))
+    old = inbox.read_bytes()
+    for n in range(2):
+        position = bus.begin_anew("alice")
+        bus.send(letter(f"new order {n}"))
+        append(inbox, old)
+        batch = bus.unread("alice", position)
+        assert contents(batch.messages) == [f"new order {n}"] and not batch.messages[0].is_foreign
+        assert unread(make_bus(), position) == [f"new order {n}"]
+        old = inbox.read_bytes()[position.offset :]
+    assert len(told) == 2 and "an earlier incarnation" in told[0]
+    assert len(bus.peek("alice")) == 6  # whoever looks sees them all
+
+
+def test_no_field_can_set_the_incarnation(make_bus: MakeBus, inbox: Path) -> None:
+    bus = make_bus()
+    bus.send(letter("old")._replace(fields={"incarnation": 7}))
+    old = inbox.read_bytes()
+    position = bus.begin_anew("alice")
+    append(inbox, old)
+    assert unread(bus, position) == []
+
+
 def test_a_forged_order_is_set_aside(bus: FileBus, inbox: Path) -> None:
     order = letter()._replace(type=MessageType.SHUTDOWN_REQUEST)
     append(inbox, LineCodec(b"another key").write(order))
