@@ -41,6 +41,7 @@ last step, which the model may not have read yet."""
 MOST_BYTES_PER_TOKEN = 8.0
 WORTH_BYTES = 2_000
 """A summary of less than this would gain nothing."""
+MOST_SKIPPED = 32
 SIGN_OF_LIFE_SECONDS = 1.0
 GIVES_A_SUMMARY = ("end_turn", "stop_sequence", "max_tokens")
 
@@ -65,6 +66,10 @@ class Room:
     """Windows that turned out to be smaller than was thought, by model."""
     tries_from: int = 0
     """Tokens below which it is left alone, so that what brings nothing is not tried at every step."""
+    failures: int = 0
+    """How often in a row the model gave no summary."""
+    to_skip: int = 0
+    """How many compactions do without one because of that, if shortening brings something."""
 
     def limit(self, model: str) -> int:
         return min(self.window(model), self.learned.get(model, self.window(model)))
@@ -116,20 +121,50 @@ def _try(agent: Agent, wish: _Wish, cancel: CancelScope) -> bool:
     except ModelError as e:
         text = f"The conversation could not be compacted and stays as it is: {e}"
         agent.emit(Notice(agent.name, text, Severity.WARNING))
+        agent.room.tries_from = _next_try(agent, _used(agent))
         return False
 
 
 def _compact(agent: Agent, wish: _Wish, cancel: CancelScope) -> bool:
     done = _shortened(agent, NEWEST_RESULTS)
     if done is None or done.tokens_after > wish.goal_tokens:
-        summarised = _summarised(agent, wish, cancel) if agent.room.may_ask else None
-        done = summarised or (done if wish.fits else _shortened(agent, 0))
+        shorter = done if wish.fits else _shortened(agent, 0)
+        done = _summarised_or(shorter, agent, wish, cancel) if _asks(agent.room, wish, shorter) else shorter
     if done is None:
         return False
     agent.conversation.compact(done)
-    agent.room.tries_from = done.tokens_after + agent.room.limit(agent.preamble.model) // 10
+    agent.room.tries_from = _next_try(agent, done.tokens_after)
     agent.emit(events.Compacted(agent.name, done.tokens_before, done.tokens_after, bool(done.opening)))
     return True
+
+
+def _asks(room: Room, wish: _Wish, shorter: Compaction | None) -> bool:
+    """Whether to ask for a summary now. A model that gave none is asked ever more rarely: a try costs calls."""
+    if not room.may_ask or wish.by_hand or shorter is None or not room.to_skip:
+        return room.may_ask
+    room.to_skip -= 1
+    return False
+
+
+def _summarised_or(shorter: Compaction | None, agent: Agent, wish: _Wish, cancel: CancelScope) -> Compaction | None:
+    """A summary. Without one, what shortening old results brings is better than nothing."""
+    room = agent.room
+    try:
+        summarised = _summarised(agent, wish, cancel)
+        room.failures = 0
+        return summarised or shorter
+    except ModelError as e:
+        room.failures += 1
+        room.to_skip = min(2**room.failures, MOST_SKIPPED)
+        if shorter is None:
+            raise
+        text = f"The conversation could not be summarized ({e}); only old results were shortened."
+        agent.emit(Notice(agent.name, text, Severity.WARNING))
+        return shorter
+
+
+def _next_try(agent: Agent, tokens: int) -> int:
+    return tokens + agent.room.limit(agent.preamble.model) // 10
 
 
 def _shortened(agent: Agent, newest: int) -> Compaction | None:

@@ -230,6 +230,27 @@ class TestTooLong:
         assert STORY.strip() in whole(api.requests[3]) and compactions(small) == []
 
 
+def test_without_a_summary_old_results_are_shortened_all_the_same(program: Program) -> None:
+    program.settings(context_tokens=20_000, retries=0)
+    (program.directory / "page.txt").write_text(PAGE * 60)
+    steps = 26
+
+    def model(request: dict[str, Any], n: int) -> Any:
+        if is_for_a_summary(request):
+            return answer()
+        done = sum(not is_for_a_summary(earlier) for earlier in api.requests)
+        more = tool("read_file", path="page.txt") if done < steps else text("done")
+        return answer(more, usage={"input_tokens": len(whole(request)) // 4})
+
+    with FakeAPI(model) as api:
+        program.url = api.url
+        ran = program.run("-p", "read it again and again", *BYPASS)
+    assert (ran.code, ran.out) == (0, "done\n")
+    assert "could not be summarized" in ran.err
+    assert compactions(program)
+    assert len(api.requests) < 1.5 * steps
+
+
 def test_a_call_in_place_of_a_summary_is_not_run_and_the_story_is_told_in_words(small: Program) -> None:
     call = tool("bash", command="touch ran")
     with FakeAPI([full(text("a")), call, text("SO FAR"), text("b")]) as api:
