@@ -517,15 +517,19 @@ def _subset(tools: tuple[Offered, ...], wanted: tuple[str, ...] | None, role: Ro
     )
 
 
+_REPORTS = (MessageType.RESULT, MessageType.ERROR)
+
+
 def _last_work(rows: list[Json], history: History) -> tuple[Work, bool, Report | None]:
     """The latest piece of work as the transcript tells it: whether it is still open, or how it ended."""
     work = Work.from_mark(history.marks.get(WORK))
-    end = next((row for row in reversed(rows) if row.get("kind") == "end"), None)
+    end = next((row for row in reversed(rows) if row.get("kind") == "end" and row.get("type") in _REPORTS), None)
     if end is not None and Work.from_mark(end.get(WORK)).number == work.number:
         return work, False, Report(MessageType(end["type"]), str(end.get("text", "")), work)
     last = rows[-1] if rows else {}
     if last.get("kind") == "assistant" and last.get("stop_reason") == "end_turn":
-        text = "\n".join(b["text"] for b in last.get("content", ()) if b.get("type") == "text")
+        last_words = history.messages[-1].content if history.messages else ()
+        text = "\n".join(block["text"] for block in last_words if block["type"] == "text")
         return work, False, Report(MessageType.RESULT, text, work)
     return work, bool(rows), None
 
@@ -534,7 +538,8 @@ def _calls_since(rows: list[Json]) -> int:
     """Model calls since the latest piece of work began."""
     count = 0
     for row in rows:
-        if WORK in (row.get("marks") or ()):
+        marks = row.get("marks")
+        if isinstance(marks, dict) and WORK in marks:
             count = 0
         count += row.get("kind") == "assistant" or bool(row.get("opening"))  # a summary is a model call too
     return count

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import math
 import os
 import stat
 import tempfile
@@ -238,6 +239,15 @@ def decode_line(line: bytes) -> Json | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def as_number(value: object) -> float:
+    """A number from a file that anybody may have written; 0 for what is not one, or is too large."""
+    try:
+        number = float(value) if isinstance(value, int | float) else 0.0
+    except OverflowError:
+        return 0.0
+    return number if math.isfinite(number) else 0.0
 
 
 def read_json(path: Path, may_be_link: bool = False) -> Json | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from teamcli.errors import StateError
-from teamcli.files import Json, decode_line, open_private
+from teamcli.files import Json, as_number, decode_line, open_private
 from teamcli.plain import one_line
 from teamcli.table import Cell, Column, Style, Table
 from teamcli.team.message import LEAD
@@ -247,5 +247,4 @@ def _text(row: Json, name: str) -> str:
 
 
 def _number(row: Json, name: str) -> float:
-    value = row.get(name)
-    return float(value) if isinstance(value, int | float) else 0.0
+    return as_number(row.get(name))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from teamcli.agent.conversation import Marks, add_marks
 from teamcli.errors import UsageError
-from teamcli.files import VERSION, AppendLog, Json, read_lines, refuse_newer
+from teamcli.files import VERSION, AppendLog, Json, as_number, read_lines, refuse_newer
 
 _LAST_TS = 1e11
 """Some thousand years ahead; no calendar knows times like 1e400."""
@@ -68,8 +68,7 @@ def list_sessions(path: Path) -> list[SessionSummary]:
     sessions: dict[str, SessionSummary] = {}
     current: SessionSummary | None = None
     for row in _rows(path):
-        ts = row.get("ts")
-        when = float(ts) if isinstance(ts, int | float) and 0 <= ts < _LAST_TS else 0.0
+        when = min(max(0.0, as_number(row.get("ts"))), _LAST_TS)
         if row.get("kind") == "session":  # by their place in the file: a clock may be set back
             id = str(row.get("id"))
             current = sessions.pop(id, None) or SessionSummary(id, when, when, str(row.get("model", "")))

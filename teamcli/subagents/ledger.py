@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from teamcli.errors import StateError
-from teamcli.files import VERSION, Json, read_json, write_json
+from teamcli.files import VERSION, Json, as_number, read_json, write_json
 
 
 class Open(NamedTuple):
@@ -22,8 +22,7 @@ class Open(NamedTuple):
     @classmethod
     def from_row(cls, row: Json) -> Open:
         id, parent, description = (str(row.get(name, "")) for name in ("id", "parent", "description"))
-        began = row.get("began")
-        return cls(id, parent, description, float(began) if isinstance(began, int | float) else 0.0)
+        return cls(id, parent, description, as_number(row.get("began")))
 
 
 class Waiting(NamedTuple):
