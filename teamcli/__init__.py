@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from teamcli.library.session import Result, Session
     from teamcli.library.subagents import SubAgents
     from teamcli.llm.types import LLM, Reply, Request, Usage
+    from teamcli.mail import Mail
     from teamcli.subagents.snapshot import Activity, AgentEvent, EventKind, Snapshot, State
+    from teamcli.team.message import Message, MessageType
+    from teamcli.team.requests import Request as PlanRequest
     from teamcli.team.roster import Member
     from teamcli.tools.function_tool import ToolContext, tool
     from teamcli.tools.hook_functions import Hook
@@ -31,9 +34,13 @@ __all__ = [
     "EventKind",
     "Hook",
     "HookEvent",
+    "Mail",
     "Member",
+    "Message",
+    "MessageType",
     "ModelError",
     "Outcome",
+    "PlanRequest",
     "Question",
     "Reply",
     "Request",
@@ -63,8 +70,11 @@ _HOMES = {
     "errors": "ConfigError ModelError TeamError TeamcliError ToolError UsageError",
     "library.session": "Result Session",
     "library.subagents": "SubAgents",
+    "mail": "Mail",
     "llm.types": "LLM Reply Request Usage",
     "subagents.snapshot": "Activity AgentEvent EventKind Snapshot State",
+    "team.message": "Message MessageType",
+    "team.requests": "PlanRequest=Request",
     "team.roster": "Member",
     "tools.function_tool": "ToolContext tool",
     "tools.hook_functions": "Hook",

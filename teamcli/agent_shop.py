@@ -174,7 +174,7 @@ class AgentShop:
         self.close_calls(agent)
         return BuiltLead(lead, toolbox.known_files)
 
-    def hire(self, member: Member, prompt: str | None) -> Teammate:
+    def hire(self, member: Member, prompt: str | None, by_user: bool = False) -> Teammate:
         path = self.state.transcripts / f"{member.name}.jsonl"
         if prompt is not None:
             self._archive(path)
@@ -194,7 +194,7 @@ class AgentShop:
         log = AppendLog(path, settings.durable)
         agent = self._agent(member.name, equip(member), log, history, mailbox, meter)
         if prompt is not None:
-            work, open_work, report = Work.begin(1, by_user=False), True, None
+            work, open_work, report = Work.begin(1, by_user), True, None
             marks = {WORK: work.to_mark(), **mailbox.skip_all()}
             agent.conversation.add_user([text_block(prompt)], marks=marks)
         else:

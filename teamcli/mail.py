@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from teamcli.agent.transcript import read_marks
 from teamcli.files import Json
 from teamcli.overview import age
 from teamcli.plain import neutralise, one_line
 from teamcli.table import Cell, Column, Table
 from teamcli.team.mailbox import Mailbox
-from teamcli.team.message import Message, MessageType
+from teamcli.team.message import LEAD, Message, MessageType
 from teamcli.timeline import format_time, short_time
+
+if TYPE_CHECKING:
+    from teamcli.session import Session
 
 TEXT_LIMIT = 160
 COLUMNS = (
@@ -54,6 +58,19 @@ def look_into(mailbox: Mailbox) -> list[Mail]:
     for message, is_read in mailbox.peek():
         found.setdefault(message.read_as, Mail(message, is_read, len(found) + 1))
     return list(found.values())
+
+
+def inbox_of(session: Session, name: str) -> list[Mail]:
+    """What stands in the inbox of the lead or a teammate of a running session.
+
+    Raises: UnknownTeammate, StateError
+    """
+    team = session.team
+    name = LEAD if name.casefold() == LEAD else team.roster.get(name).name
+    mailbox = team.mailbox(name)
+    if mailbox is None:  # shut down: only its transcript knows how far it had read
+        mailbox = Mailbox(team.bus, name, read_marks(session.state.transcripts / f"{name}.jsonl"))
+    return look_into(mailbox)
 
 
 def count_unread(mails: list[Mail]) -> int:

@@ -85,6 +85,7 @@ class SubAgentShop:
 
     def staff(self, sub: SubAgent, parent: Agent, path: Path) -> Staffed:
         shop, errand = self._shop, sub.errand
+        self._check_tools(sub)
         role = self._role(errand.role)
         model = self._model(errand, role, parent)
         start = self._start(errand.cwd or (role.cwd if role else ""))
@@ -120,7 +121,7 @@ class SubAgentShop:
                 parent.name,
                 shop.options.max_turns,
                 shop.choices.settings.subagents.turns,
-                is_waited_for=not sub.is_background,
+                is_waited_for=not sub.is_aside,
             ),
             price=shop.choices.price,
             emit=emit,
@@ -150,6 +151,13 @@ class SubAgentShop:
         there_are = sorted({role.name for role in roles.found.values()} | {GENERAL.name})
         raise ToolError(f"subagent_type: there is no role '{wanted}'; there are: {', '.join(there_are)}")
 
+    def _check_tools(self, sub: SubAgent) -> None:
+        """Raises: ToolError."""
+        known = [tool.name for tool in self._tools(sub)]
+        for name in sub.errand.tools or ():
+            if name not in known:
+                raise ToolError(f"tools: a sub-agent has no tool '{name}' (there are: {', '.join(known)})")
+
     def _model(self, errand: Errand, role: Role | None, parent: Agent) -> str:
         model = errand.model or (role.model if role else "") or parent.preamble.model
         if self._shop.budgets.subagent_is_bounded_in_usd(parent.name):
@@ -164,6 +172,7 @@ class SubAgentShop:
             if tool.name in parent.toolset.tools
             and (role.tools is None or tool.name in role.tools)
             and tool.name not in role.disallowed_tools
+            and _is_wanted(tool, sub.errand)
         )
         skills = self._shop.skills_for(tools, is_in_root=not sub.cwd)
         memory = self._memory(sub, role, tools)
@@ -177,7 +186,7 @@ class SubAgentShop:
         known = parent.conversation.history
         history = History(list(known.messages), dict(known.seen_files))
         tools = tuple(map(self._shop.offered, parent.toolset.tools))
-        usable = tuple(tool.name for tool in self._tools(sub) if tool in tools)
+        usable = tuple(tool.name for tool in self._tools(sub) if tool in tools and _is_wanted(tool, sub.errand))
         notes = [YOU_ARE_A_FORK.format(id=sub.id, tools=", ".join(usable))]
         notes += [f"<note>{WORKS_IN.format(cwd=sub.cwd)}</note>"] if sub.cwd else []
         opening = [*_answers(history.messages, sub.id), *map(text_block, notes), text_block(sub.errand.prompt)]
@@ -218,6 +227,10 @@ class SubAgentShop:
             return self._shop.team.gate(root, tool, access)
 
         return gate
+
+
+def _is_wanted(tool: Offered, errand: Errand) -> bool:
+    return errand.tools is None or tool.name in errand.tools
 
 
 def _answers(messages: Sequence[Message], id: str) -> list[Block]:

@@ -7,15 +7,13 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
 
-from teamcli.agent.transcript import read_marks
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Group, Job, Kind, Shown, Table, command
 from teamcli.errors import UsageError
-from teamcli.mail import Mail, count_unread, look_into, mail_table, whole_text
+from teamcli.mail import count_unread, inbox_of, mail_table, whole_text
 from teamcli.overview import LeadState, Overview
 from teamcli.session import LEAD, Session
 from teamcli.subagents.show import NO_SUBAGENTS, steps_of, subagent_table
-from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import USER
 from teamcli.team.requests import Kind as RequestKind
 from teamcli.team.requests import Request
@@ -36,7 +34,7 @@ def team(session: Session, arguments: str) -> Table:
     The same from another shell: teamcli team
     """
     roster = session.team.roster
-    unread = {name: count_unread(_mail(session, name)) for name in (LEAD, *roster.names())}
+    unread = {name: count_unread(inbox_of(session, name)) for name in (LEAD, *roster.names())}
     waiting = session.subagents.waiting() if session.subagents else ()
     overview = Overview(_lead_state(session), roster.members(), roster.requests.standing(), unread, waiting)
     return overview.to_table(time.time())
@@ -57,7 +55,7 @@ def inbox(session: Session, arguments: str) -> Shown:
     name = _addressee(session, words[0] if words else LEAD)
     if len(words) > 1:
         raise UsageError(f"'{words[1]}' is no number: /inbox [NAME] [N]")
-    mails = _mail(session, name)
+    mails = inbox_of(session, name)
     if not number:
         return mail_table(name, mails, time.time(), last=INBOX_LINES)
     if (found := next((mail for mail in mails if str(mail.number) == number), None)) is None:
@@ -210,14 +208,6 @@ def _number(text: str, usage: str) -> int:
     if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
         raise UsageError(f"N must be a whole number from 1 up, not '{text}': {usage}")
     return int(text)
-
-
-def _mail(session: Session, name: str) -> list[Mail]:
-    mailbox = session.team.mailbox(name)
-    if mailbox is None:  # shut down: only its transcript knows how far it had read
-        marks = read_marks(session.state.transcripts / f"{name}.jsonl")
-        mailbox = Mailbox(session.team.bus, name, marks)
-    return look_into(mailbox)
 
 
 def _split(session: Session, arguments: str) -> tuple[str, str]:

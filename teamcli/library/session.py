@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
 from concurrent.futures import CancelledError
@@ -19,26 +18,39 @@ from queue import SimpleQueue
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from teamcli.agent.approval import nobody_to_ask
 from teamcli.agent.events import Event, Outcome, PermissionDenied, TurnEnded
 from teamcli.agent.policy import Mode
-from teamcli.app import Place, look_around, open_session, untrusted_notes
+from teamcli.app import untrusted_notes
 from teamcli.aside import is_awaited_within
 from teamcli.embedding import Embedding
-from teamcli.environment import ENDPOINT, KEY_VARIABLES
-from teamcli.errors import ConfigError, UsageError
+from teamcli.errors import UsageError
 from teamcli.library.asker import Ask, Asker
+from teamcli.library.closing import Closing
+from teamcli.library.listeners import Listeners
+from teamcli.library.opening import (
+    above_zero,
+    as_tools,
+    at_least_one,
+    checked_hooks,
+    mode_of,
+    open_running,
+    place_of,
+    rules_of,
+)
 from teamcli.library.turn import LEAVING_SECONDS, Turn
 from teamcli.llm.own_model import model_factory
 from teamcli.llm.types import LLM, Usage
 from teamcli.options import Options
+from teamcli.session import LEAD
 from teamcli.session import Session as Running
-from teamcli.state import lock_holder
+from teamcli.team.message import USER
+from teamcli.team.requests import Kind
+from teamcli.team.requests import Request as PlanRequest
 from teamcli.team.roster import Member
 
 if TYPE_CHECKING:
     from teamcli.library.subagents import SubAgents
-    from teamcli.tools.function_tool import FunctionTool
+    from teamcli.mail import Mail
     from teamcli.tools.hook_functions import Hook
 
 logging.getLogger("teamcli").addHandler(logging.NullHandler())  # what is logged goes where the host program sends it
@@ -83,7 +95,7 @@ class Session:
         *,
         model: str | None = None,
         llm: LLM | Callable[[], LLM] | None = None,
-        tools: Iterable[Callable[..., Any] | FunctionTool] = (),
+        tools: Iterable[Any] = (),
         hooks: Iterable[Hook] = (),
         ask: Ask | None = None,
         permission_mode: Mode | str | None = None,
@@ -111,11 +123,11 @@ class Session:
         options = Options(
             headless=True,
             model=model,
-            permission_mode=_mode(permission_mode),
-            allowed_tools=_rules(allowed_tools),
-            disallowed_tools=_rules(disallowed_tools),
-            max_turns=_at_least_one(max_turns),
-            max_budget_usd=_above_zero(max_budget_usd),
+            permission_mode=mode_of(permission_mode),
+            allowed_tools=rules_of(allowed_tools),
+            disallowed_tools=rules_of(disallowed_tools),
+            max_turns=at_least_one(max_turns),
+            max_budget_usd=above_zero(max_budget_usd),
             go_on=continue_,
             resume=resume,
             append_system_prompt=append_system_prompt,
@@ -124,11 +136,12 @@ class Session:
             add_dirs=tuple(map(Path, add_dirs)),
             no_team=not team,
         )
-        embedding = Embedding(model_factory(llm), _as_tools(tools), _checked_hooks(hooks), settings)
-        place = _place(directory, trust, api_key, base_url)
+        embedding = Embedding(model_factory(llm), as_tools(tools), checked_hooks(hooks), settings)
+        place = place_of(directory, trust, api_key, base_url)
         asker = Asker(ask) if ask is not None else None
-        self._running = _open(options, place, asker, embedding)
-        self._closing = _Closing(self._running, asker)
+        self._running = open_running(options, place, asker, embedding)
+        self._listeners = Listeners(self._running.events)
+        self._closing = Closing(self._running, self._listeners, asker)
         self._finalizer = weakref.finalize(self, self._closing.abandon)
         self.notes: tuple[str, ...] = (*self._running.notes, *untrusted_notes(place))
         """What one should know about how this session was set up."""
@@ -173,6 +186,7 @@ class Session:
         try:
             while (event := await events.get()) is not None:
                 yield event
+            await asyncio.to_thread(self._listeners.flush, LEAVING_SECONDS)
         finally:
             if turn.abandon():
                 await asyncio.wait([asyncio.wrap_future(turn.ended)], timeout=LEAVING_SECONDS)
@@ -217,16 +231,20 @@ class Session:
         Raises: UsageError, in a tool or hook of this session
         """
         self._check_nobody_waits_here()
-        return self._running.team.wait_until_quiet(self._running.cancel, timeout_seconds)
+        is_quiet = self._running.team.wait_until_quiet(self._running.cancel, timeout_seconds)
+        self._listeners.flush(LEAVING_SECONDS)
+        return is_quiet
 
     async def wait_async(self, timeout_seconds: float | None = None) -> bool:
         """The same for asyncio."""
         self._check_nobody_waits_here()
         scope = self._running.cancel.child()
         try:
-            return await asyncio.to_thread(self._running.team.wait_until_quiet, scope, timeout_seconds)
+            is_quiet = await asyncio.to_thread(self._running.team.wait_until_quiet, scope, timeout_seconds)
+            await asyncio.to_thread(self._listeners.flush, LEAVING_SECONDS)
+            return is_quiet
         finally:
-            scope.cancel("nobody waits any more")
+            scope.cancel("nobody waits for this")
 
     # The team
 
@@ -247,22 +265,113 @@ class Session:
         """Who is in the team, and how each stands."""
         return self._running.team.roster.members()
 
+    def spawn(
+        self,
+        name: str,
+        role: str,
+        prompt: str,
+        *,
+        model: str = "",
+        tools: Iterable[str] | None = None,
+        plan: bool = False,
+    ) -> Member:
+        """Start a teammate, or give an idle one its next task; it works while this returns.
+
+        `tools` are the names of those that it may use, `plan` keeps it from writing until a plan of its is approved.
+
+        Raises: UsageError; TeamError, for a name that nobody may have or a teammate that works; StateError
+        """
+        from teamcli.library.refusal import checked_input, refusals_raised
+        from teamcli.tools.spawn_teammate import SPAWN_TEAMMATE
+
+        running = self._in_use()
+        if not running.has_team_tools:
+            raise UsageError("this session has no team: open it without team=False")
+        only = None if tools is None else [tools] if isinstance(tools, str) else list(tools)
+        given = {"name": name, "role": role, "prompt": prompt, "model": model, "tools": only, "plan": plan}
+        args = checked_input(SPAWN_TEAMMATE, given)
+        with refusals_raised():
+            chosen = None if only is None else args.tools
+            running.team.spawn(args.name, args.role, args.prompt, args.model, chosen, args.plan, by_user=True)
+        return running.team.roster.get(name)
+
+    def stop(self, name: str) -> bool:
+        """End what a teammate, the lead or a sub-agent is doing, as `/stop` does; false if it was idle.
+
+        A teammate keeps its memory: `resume` or a message lets it continue. A sub-agent has ended then.
+
+        Raises: TeamError
+        """
+        running = self._in_use()
+        if running.subagents is not None and running.subagents.owns(name):
+            return self.agents.cancel(name)
+        return running.interrupt() if name.casefold() == LEAD else running.team.interrupt(name)
+
+    def pause(self, name: str) -> Member:
+        """End what a teammate is doing; nothing but `resume` or a message of yours wakes it.
+
+        Raises: TeamError
+        """
+        return self._after(name, self._in_use().team.pause)
+
+    def resume(self, name: str) -> Member:
+        """Let a paused or interrupted teammate continue. It stays paused (`limit` says why) if its budget is used up.
+
+        Raises: TeamError
+        """
+        return self._after(name, self._in_use().team.resume)
+
+    def shutdown(self, name: str, reason: str = "") -> Member:
+        """Ask a teammate to shut down, as `/shutdown` does. An idle one is shut down when this returns; a working one
+        answers when it can, and is still `working` in what this returns. A repeat stops it at once.
+
+        Raises: TeamError
+        """
+        return self._after(name, lambda name: self._in_use().team.request_shutdown(USER, name, reason))
+
+    @property
+    def plans(self) -> tuple[PlanRequest, ...]:
+        """The plans that wait for `approve` or `reject`, oldest first; each has an `id`, a `teammate` and a `text`."""
+        return self._running.team.roster.requests.standing(kind=Kind.PLAN)
+
+    def approve(self, request_id: str, feedback: str = "") -> None:
+        """Approve a plan: its teammate continues, and may run commands and change files.
+
+        Raises: TeamError, if it was answered before, or is void
+        """
+        self._in_use().team.review_plan(USER, request_id, True, feedback)
+
+    def reject(self, request_id: str, feedback: str = "") -> None:
+        """Reject a plan, and say what should differ.
+
+        Raises: TeamError, if it was answered before, or is void
+        """
+        self._in_use().team.review_plan(USER, request_id, False, feedback)
+
+    def inbox(self, name: str = LEAD) -> tuple[Mail, ...]:
+        """All messages to the lead or a teammate, oldest first, read or not. Looking consumes nothing.
+
+        Raises: TeamError, StateError
+        """
+        from teamcli.mail import inbox_of
+
+        return tuple(inbox_of(self._in_use(), name))
+
     @property
     def agents(self) -> SubAgents:
         """The sub-agents."""
         from teamcli.library.subagents import SubAgents
 
         assert self._running.have_subagents is not None
-        return SubAgents(self._running.have_subagents())
+        return SubAgents(self._running.have_subagents(), self._in_use)
 
     def subscribe(self, listener: Callable[[Any], object], *kinds: type[Event]) -> Callable[[], None]:
-        """Have every event told to `listener`, or only those of these kinds; call what this returns to end that.
+        """Call `listener` with every event, or only with those of these kinds; call what this returns to remove it.
 
-        It is called in the agents' threads and must be quick. One that raises is told nothing any more.
+        Listeners run in a thread of their own, one event after the other, and may use the session as they like. One
+        that raises is removed. When `run`, `wait` or a loop over `submit` ends, they have heard what happened so far.
         """
-        events = self._running.events
-        events.subscribe(listener, *kinds)
-        return lambda: events.unsubscribe(listener)
+        return self._listeners.add(listener, *kinds)
 
     # What it is and has used
 
@@ -303,6 +412,11 @@ class Session:
             raise UsageError("the session is closed: open another")
         return self._running
 
+    def _after(self, name: str, act: Callable[[str], object]) -> Member:
+        """How a teammate stands after something was done to it."""
+        act(name)
+        return self._running.team.roster.get(name)
+
     def _check_nobody_waits_here(self) -> None:
         """Raises: UsageError, where an agent waits for the function that this runs in: both would wait for ever."""
         if is_awaited_within(self._running.cancel):
@@ -317,6 +431,7 @@ class Session:
         try:  # the frame holds `self`, so that nothing is closed while somebody still listens
             while (event := events.get()) is not None:
                 yield event
+            self._listeners.flush(LEAVING_SECONDS)
         finally:
             if turn.abandon():
                 turn.wait()
@@ -337,97 +452,3 @@ class Session:
             tuple(running.denials[before.denials :]),
             tuple(running.team.waiting()),
         )
-
-
-class _Closing:
-    """Ends a session once, whoever asks for it. Knows nothing of the `Session`, which may be garbage by then."""
-
-    def __init__(self, running: Running, asker: Asker | None) -> None:
-        self._running = running
-        self._asker = asker
-        self._lock = threading.Lock()
-        self.is_closed = False
-
-    def close(self) -> None:
-        with self._lock:
-            if self.is_closed:
-                return
-            self.is_closed = True
-            self._running.close()
-            if self._asker is not None:
-                self._asker.close(LEAVING_SECONDS)
-
-    def abandon(self) -> None:
-        """Nobody has closed it. The collector may run in a thread that closing would wait for: so in one of its own."""
-        thread = threading.Thread(target=self.close, name="closing", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:  # the interpreter is about to end, and starts no more threads
-            self.close()
-        else:
-            thread.join(LEAVING_SECONDS)
-
-
-def _open(options: Options, place: Place, asker: Asker | None, embedding: Embedding) -> Running:
-    running = open_session(options, place, asker or nobody_to_ask, embedding)
-    try:
-        if running.state.is_private and not options.no_team:
-            raise ConfigError(_why_no_team(place))
-        running.start(resume_all=options.go_on or bool(options.resume))
-    except BaseException:
-        running.close()
-        raise
-    return running
-
-
-def _why_no_team(place: Place) -> str:
-    if (holder := lock_holder(place.team.lock)) is not None:
-        return f"another teamcli leads in {place.directory} (process {holder}): close it, or use team=False"
-    return f"the team in {place.team.root} was not made here: look at it, then use trust=True, or team=False"
-
-
-def _place(directory: str | os.PathLike[str], trust: bool, api_key: str, base_url: str) -> Place:
-    root = Path(directory).expanduser().resolve()
-    if not root.is_dir():
-        raise ConfigError(f"{root} is not a directory")
-    given = {KEY_VARIABLES[0]: api_key, KEY_VARIABLES[1]: ""} if api_key else {}
-    place = look_around(root, given={**given, ENDPOINT: base_url} if base_url else given)
-    return place.trust() if place.offers and trust else place
-
-
-def _as_tools(functions: Iterable[Any]) -> tuple[FunctionTool, ...]:
-    if not (functions := tuple(functions)):
-        return ()
-    from teamcli.tools.function_tool import as_tools  # late: most sessions do without it, and without pydantic
-
-    return as_tools(functions)
-
-
-def _checked_hooks(hooks: Iterable[Hook]) -> tuple[Hook, ...]:
-    if not (hooks := tuple(hooks)):
-        return ()
-    from teamcli.tools.hook_functions import checked  # late as well
-
-    return checked(hooks)
-
-
-def _mode(mode: Mode | str | None) -> str | None:
-    if mode is not None and mode not in list(Mode):
-        raise ConfigError(f"permission_mode: {mode!r} is none of {', '.join(Mode)}")
-    return mode
-
-
-def _rules(rules: str | Iterable[str]) -> tuple[str, ...]:
-    return (rules,) if isinstance(rules, str) else tuple(rules)
-
-
-def _at_least_one(turns: int | None) -> int | None:
-    if turns is not None and turns < 1:
-        raise ConfigError(f"max_turns: must be from 1 up, not {turns}")
-    return turns
-
-
-def _above_zero(dollars: float | None) -> float | None:
-    if dollars is not None and not 0 < dollars < float("inf"):
-        raise ConfigError(f"max_budget_usd: must be an amount above 0, not {dollars}")
-    return dollars

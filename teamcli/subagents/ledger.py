@@ -18,11 +18,12 @@ class Open(NamedTuple):
     parent: str
     description: str
     began: float
+    by_user: bool = False
 
     @classmethod
     def from_row(cls, row: Json) -> Open:
         id, parent, description = (str(row.get(name, "")) for name in ("id", "parent", "description"))
-        return cls(id, parent, description, as_number(row.get("began")))
+        return cls(id, parent, description, as_number(row.get("began")), row.get("by_user") is True)
 
 
 class Waiting(NamedTuple):

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -19,7 +20,7 @@ from teamcli.agent.events import Emit, Notice, Outcome, Severity, StatusChanged,
 from teamcli.agent.limits import Meter
 from teamcli.agent.loop import Agent, run_turn
 from teamcli.agent.tool_calls import cut_middle
-from teamcli.aside import awaited_in
+from teamcli.aside import awaited_in, is_awaited_within
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, StateError, TeamcliError, ToolError
 from teamcli.files import read_lines
@@ -97,7 +98,7 @@ class SubAgentManager:
     ) -> None:
         """`cancel` is the program's scope; `on_rest` is called whenever one of them has ended."""
         self._staffing = staffing
-        self._limits = limits
+        self.limits = limits
         self._transcripts = transcripts
         self._ledger = ledger
         self._post = post
@@ -139,11 +140,7 @@ class SubAgentManager:
         """
         if self.owns(parent):
             raise ToolError("background: a sub-agent is gone with its last text, so it waits for its own; leave it out")
-        sub, staffed, above = self._prepare(parent, errand, None, is_background=True)
-        thread = threading.Thread(target=self._run_aside, args=(sub, staffed, above), name=sub.id, daemon=True)
-        with self._changed:
-            self._threads.add(thread)
-        thread.start()
+        sub, _ = self._launch(parent, errand, None)
         return f"Started {sub.id} in the background. Its end reaches you by itself as a message: do not poll."
 
     def status(self, parent: str, id: str, wait_seconds: float, cancel: CancelScope) -> str:
@@ -171,6 +168,34 @@ class SubAgentManager:
         return "\n".join(f"{id}: {_stopped(mine.get(id), id in running)}" for id in wanted) or "(none)"
 
     # What the user and the library do
+
+    def launch(self, errand: Errand, scope: CancelScope | None) -> tuple[Snapshot, Future[Snapshot]]:
+        """Start one for the user, as a child of the lead: how it stands now, and how it will have ended.
+
+        It ends with `scope`; without one it runs in the background, and the lead is told of its end.
+
+        Raises: ToolError
+        """
+        sub, ended = self._launch(LEAD, errand._replace(by_user=True), scope)
+        return sub.snapshot(), ended
+
+    def new_scope(self) -> CancelScope:
+        """Ends with the program, or before."""
+        return self._cancel.child()
+
+    def waits_here(self, id: str) -> bool:
+        """Whether this sub-agent waits for the function that this runs in.
+
+        Raises: ToolError, for an unknown id
+        """
+        return is_awaited_within(self._find(id, self._list()).scope)
+
+    @contextmanager
+    def waiting_here(self) -> Iterator[None]:
+        """If a sub-agent waits for the function that this runs in, others may have its slot inside the block."""
+        caller = next((sub.id for sub in self._list() if is_awaited_within(sub.scope)), "")
+        with self._slot_given_up(caller):
+            yield
 
     def snapshots(self) -> tuple[Snapshot, ...]:
         return tuple(sub.snapshot() for sub in self._list())
@@ -244,8 +269,8 @@ class SubAgentManager:
         return self._ledger.waiting()
 
     def running_aside(self) -> list[str]:
-        """The background ones whose parent is still to be told."""
-        return [sub.id for sub in self._list() if sub.is_background and not sub.state.is_final]
+        """Those that run while no agent waits for them."""
+        return [sub.id for sub in self._list() if sub.is_aside and not sub.state.is_final]
 
     def agents(self) -> list[Agent]:
         """Of all sub-agents of this run; those that nobody remembers are summed up in one."""
@@ -308,7 +333,7 @@ class SubAgentManager:
     def _enter(self, sub: SubAgent, staffed: Staffed) -> None:
         """Raises: StateError, once all is given up again that it had."""
         try:
-            self._ledger.add(Open(sub.id, sub.parent, sub.errand.description, sub.created_at))
+            self._ledger.add(_entry(sub))
         except StateError:
             staffed.release()
             raise
@@ -343,7 +368,7 @@ class SubAgentManager:
     def _check_number(self, parent: str) -> None:
         under_way = [sub.parent for sub in self._all.values() if not sub.state.is_final]
         count = [*under_way, *self._preparing.values()].count(parent)
-        if count >= self._limits.max_unfinished:
+        if count >= self.limits.max_unfinished:
             text = f"{count} sub-agents of yours run or wait, and `limits.subagents` allows no more"
             raise ToolError(f"{text}: wait for some to end, or stop some with agent_stop")
 
@@ -358,12 +383,24 @@ class SubAgentManager:
     def _transcript(self, id: str) -> Path:
         return self._transcripts / f"{id}.jsonl"
 
-    def _run_aside(self, sub: SubAgent, staffed: Staffed, above: CancelScope) -> None:
+    def _launch(self, parent: str, errand: Errand, scope: CancelScope | None) -> tuple[SubAgent, Future[Snapshot]]:
+        """In a thread of its own; without a scope, in the background."""
+        sub, staffed, above = self._prepare(parent, errand, scope, is_background=scope is None)
+        ended: Future[Snapshot] = Future()
+        ended.set_running_or_notify_cancel()  # it ends by its scope, not by a cancelled future
+        thread = threading.Thread(target=self._run_aside, args=(sub, staffed, above, ended), name=sub.id, daemon=True)
+        with self._changed:
+            self._threads.add(thread)
+        thread.start()
+        return sub, ended
+
+    def _run_aside(self, sub: SubAgent, staffed: Staffed, above: CancelScope, ended: Future[Snapshot]) -> None:
         try:
             self._work(sub, staffed, above)
         finally:
             with self._changed:
                 self._threads.discard(threading.current_thread())
+            ended.set_result(sub.snapshot())
 
     def _work(self, sub: SubAgent, staffed: Staffed, above: CancelScope) -> Ending:
         """Everything from waiting for a slot to telling the parent; never raises."""
@@ -381,8 +418,8 @@ class SubAgentManager:
         return ending
 
     def _do_turns(self, sub: SubAgent, staffed: Staffed) -> Ending:
-        timed_out = f"timed out after {self._limits.timeout_seconds:g} s"
-        timer = threading.Timer(self._limits.timeout_seconds, sub.scope.cancel, (timed_out,))
+        timed_out = f"timed out after {self.limits.timeout_seconds:g} s"
+        timer = threading.Timer(self.limits.timeout_seconds, sub.scope.cancel, (timed_out,))
         timer.daemon = True
         timer.start()
         try:
@@ -400,8 +437,7 @@ class SubAgentManager:
             if not self._cancel.cancelled:
                 staffed.agent.conversation.note({"kind": "end", **ending._asdict()})
                 if sub.is_background and not above.cancelled:
-                    entry = Open(sub.id, sub.parent, sub.errand.description, sub.created_at)
-                    self._post(_report(entry, ending, sub.stopped_by_user))
+                    self._post(_report(_entry(sub), ending, sub.stopped_by_user))
                 self._ledger.remove(sub.id)
         except TeamcliError as e:  # the disk is full, say: a start later on tries again
             self._warn(sub.id, f"{sub.parent} could not be told that {sub.id} has ended: {e}")
@@ -515,14 +551,18 @@ def _ending(ended: TurnEnded, sub: SubAgent, timed_out: str) -> Ending:
             return Ending(State.FAILED, said, "the conversation no longer fits the model's context")
 
 
-def _report(entry: Open, ending: Ending, by_user: bool = False) -> Message:
-    """What its parent is told. The id is the same for each try, so that it is told once."""
+def _entry(sub: SubAgent) -> Open:
+    return Open(sub.id, sub.parent, sub.errand.description, sub.created_at, sub.errand.by_user)
+
+
+def _report(entry: Open, ending: Ending, stopped_by_user: bool = False) -> Message:
+    """What its parent reads. The id is the same for each try, so that it arrives once."""
     kind = MessageType.RESULT if ending.state is State.COMPLETED else MessageType.ERROR
     fields = {"state": ending.state.value}
     fields |= {"description": entry.description} if entry.description else {}
     unique = message_id(entry.id, str(entry.began), "end")
     text = cut_middle(ending.text, TOLD_LIMIT)
-    more = {"by_user": True} if by_user else {}
+    more = {"by_user": True} if stopped_by_user or entry.by_user else {}
     return Message(kind, entry.id, entry.parent, text, time.time(), unique, {**fields, **more})
 
 

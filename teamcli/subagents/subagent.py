@@ -88,6 +88,11 @@ class SubAgent:
         self._lock = threading.Lock()
 
     @property
+    def is_aside(self) -> bool:
+        """Whether it runs while no agent waits for it."""
+        return self.is_background or self.errand.by_user
+
+    @property
     def number(self) -> int:
         """Its place among all, in the order in which they were started."""
         return int(self.id.partition("-")[2])

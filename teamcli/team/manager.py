@@ -41,6 +41,8 @@ class Recruit(NamedTuple):
     model: str = ""
     tools: tuple[str, ...] | None = None
     plan: bool = False
+    by_user: bool = False
+    """Its result is shown to the user, and does not wake the lead."""
 
 
 class Hiring(Protocol):
@@ -50,7 +52,7 @@ class Hiring(Protocol):
         """Raises: ToolError, for a tool that no teammate can have, or a model that its budget cannot count."""
         ...
 
-    def hire(self, member: Member, prompt: str | None) -> Teammate:
+    def hire(self, member: Member, prompt: str | None, by_user: bool = False) -> Teammate:
         """The teammate behind a member. With a prompt, one that begins afresh: the prompt is durable when this returns.
 
         Raises: StateError
@@ -99,9 +101,18 @@ class TeammateManager:
 
     # What tools do
 
-    def spawn(self, name: str, role: str, prompt: str, model: str, tools: tuple[str, ...] | None, plan: bool) -> str:
+    def spawn(
+        self,
+        name: str,
+        role: str,
+        prompt: str,
+        model: str,
+        tools: tuple[str, ...] | None,
+        plan: bool,
+        by_user: bool = False,
+    ) -> str:
         check_name(name)
-        recruit = Recruit(name, role, prompt, model, tools, plan)
+        recruit = Recruit(name, role, prompt, model, tools, plan, by_user)
         self._let_settle()
         with self._lock:
             known = {member.name.casefold(): member for member in self.roster.members()}.get(name.casefold())
@@ -223,9 +234,13 @@ class TeammateManager:
             return f"Sent message to {recipient}, where it waits: {_stays_paused(recipient, why)}"
         return f"Sent message to {recipient}"
 
+    def interrupt(self, name: str) -> bool:
+        """End what a teammate does; false if it was idle."""
+        return self._active(name).interrupt("stopped by the user")
+
     def stop(self, name: str) -> str:
         teammate = self._active(name)
-        if not teammate.interrupt("stopped by the user"):
+        if not self.interrupt(name):
             return f"'{teammate.name}' is not working"
         return f"Stopped '{teammate.name}'; /resume {teammate.name} or a message lets it go on"
 
@@ -408,7 +423,7 @@ class TeammateManager:
             used=earlier.used if earlier else {},
         )
         self._hiring.check(recruit)
-        teammate = self._hiring.hire(member, recruit.prompt)
+        teammate = self._hiring.hire(member, recruit.prompt, recruit.by_user)
         if earlier is None:
             self.roster.add(member)
         else:
@@ -420,7 +435,7 @@ class TeammateManager:
         """A new piece of work for an idle member: memory kept; all else is what the call says."""
         terms = {"role": recruit.role, "model": recruit.model, "tools": recruit.tools, "plan": recruit.plan}
         self._hiring.check(recruit)
-        self._active(member.name).assign(recruit.prompt, terms)
+        self._active(member.name).assign(recruit.prompt, terms, recruit.by_user)
 
     def _enlist(self, teammate: Teammate) -> Teammate:
         teammate.post_report, teammate.post_again = self.post_report, self.post_again

@@ -229,12 +229,12 @@ class Teammate:
         self._ignores_mail = False
         self.wake()
 
-    def assign(self, prompt: str, terms: Mapping[str, Any]) -> None:
-        """A new piece of work, for a teammate at rest, on these terms; it is durable when this returns.
+    def assign(self, prompt: str, terms: Mapping[str, Any], by_user: bool = False) -> None:
+        """A new piece of work, for an idle teammate, on these terms; it is durable when this returns.
 
         Raises: ToolError, StateError
         """
-        if why := self._limit():
+        if why := self.agent.meter.reached() if by_user else self._limit():
             raise ToolError(f"'{self.name}' can do nothing: {_in_a_sentence(why)}; only the user can let it go on")
         with self._lock:
             if self._leaves:
@@ -242,13 +242,13 @@ class Teammate:
             if self._turn is not None or self.member.status is not Status.IDLE:
                 raise ToolError(f"'{self.name}' is currently working")
             kit = self._equip(replace(self.member, **terms))
-            work = self._next_work(by_user=False)
+            work = self._next_work(by_user)
             self.agent.conversation.add_user([text_block(prompt)], marks={WORK: work.to_mark()})
             self._has_open_work = True
             if kit.preamble != self.agent.preamble:
                 self.agent.preamble, self.agent.toolset = kit
             self._roster.reassign(self.name, **terms)
-            self._wakes_in_a_row += 1
+            self._wakes_in_a_row = 0 if by_user else self._wakes_in_a_row + 1
         self._take_up()
 
     def interrupt(self, reason: str) -> bool:

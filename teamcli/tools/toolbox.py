@@ -57,6 +57,10 @@ class Errand(NamedTuple):
     """Empty for the role's, or the parent's."""
     cwd: str = ""
     """Where in the workspace it works; empty for what its role says, else the root."""
+    tools: tuple[str, ...] | None = None
+    """The only ones that it may use; None for all that its role leaves it."""
+    by_user: bool = False
+    """The user's program started it: its end is shown to the user, and does not wake its parent."""
 
 
 class SubAgentPort(Protocol):

@@ -146,7 +146,7 @@ class TestSubmit:
         asked: list[Request] = []
         were_held_up: list[bool] = []
         session = opened(llm=Model(say))
-        session.subscribe(look, events.StatusChanged)
+        session._running.events.subscribe(look, events.StatusChanged)  # in the thread of the agent
         session.run("go")
         assert were_held_up and not any(were_held_up)
 
@@ -169,7 +169,7 @@ class TestSubmit:
 
         session = opened(llm=scripted(lead=["done", "again"]))
         cleared, clearing = threading.Event(), threading.Thread(target=clear)
-        session.subscribe(at_the_end, events.TurnEnded)
+        session._running.events.subscribe(at_the_end, events.TurnEnded)  # in the thread of the lead
         list(session.submit("hello"))
         clearing.join(30)
         assert cleared.is_set()
@@ -780,7 +780,7 @@ with Session({str(place)!r}, offline=True, permission_mode="bypassPermissions") 
         session = opened(llm=scripted(lead=["hi"]))
         session.subscribe(lambda event: 1 // 0, events.TurnStarted)
         session.run("go")
-        assert "told nothing any more" in caplog.text
+        assert "failed and was removed" in caplog.text
 
     def test_has_many_sessions_at_once_in_any_thread(self, tmp_path: Path) -> None:
         said_there: dict[str, str] = {}

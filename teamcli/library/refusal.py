@@ -1,0 +1,35 @@
+"""What is an error result for a model is an exception for a program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from pydantic_core import ValidationError
+
+from teamcli.errors import TeamError, ToolError, UsageError
+from teamcli.tools.base import Tool
+from teamcli.tools.tool_input import explain
+
+InputT = TypeVar("InputT")
+
+
+@contextmanager
+def refusals_raised() -> Iterator[None]:
+    """Raises: TeamError, for what a tool would tell the model."""
+    try:
+        yield
+    except ToolError as e:
+        raise TeamError(str(e)) from e
+
+
+def checked_input(tool: Tool[InputT], given: Mapping[str, Any]) -> InputT:
+    """What a program asks for, held to the same checks as a model's call of `tool`.
+
+    Raises: UsageError, naming the argument
+    """
+    try:
+        return tool.read(dict(given))
+    except ValidationError as e:
+        raise UsageError(explain(e)) from e
