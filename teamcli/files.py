@@ -138,7 +138,11 @@ class AppendLog:
         self._fd = open_private(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         if is_new and durable:
             sync_directory(path.parent)
-        self.torn = self._locked(cut_torn_tail)
+        try:
+            self.torn = self._locked(cut_torn_tail)
+        except OSError as e:
+            self.close()
+            raise StateError(cannot("lock", path, e)) from e
         self._is_shared = is_shared
 
     def append(self, *values: Json) -> None:

@@ -117,17 +117,15 @@ class LeadLock:
         Raises: StateError
         """
         fd = open_private(path, os.O_RDWR | os.O_CREAT)
-        for tries_left in reversed(range(LOOK_TRIES)):
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if lock_holder(path) is not None or not tries_left:
-                    os.close(fd)
-                    return None
-                time.sleep(LOOK_SECONDS)  # somebody is only looking whether anybody holds it
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        try:
+            if not _lock(fd, path):
+                os.close(fd)
+                return None
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        except OSError as e:  # some network file systems have no locks
+            os.close(fd)
+            raise StateError(f"{cannot('lock', path, e)}; --no-team works without it") from e
         return cls(fd)
 
     def release(self) -> None:
@@ -138,8 +136,20 @@ class LeadLock:
             self._fd = -1
 
 
+def _lock(fd: int, path: Path) -> bool:
+    for tries_left in reversed(range(LOOK_TRIES)):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if lock_holder(path) is not None or not tries_left:
+                return False
+            time.sleep(LOOK_SECONDS)  # somebody is only looking whether anybody holds it
+    return True
+
+
 def lock_holder(path: Path) -> int | None:
-    """The process id of the lead that runs here, or None where nobody holds the lock."""
+    """The process id of the lead that runs here, or None if nobody holds the lock, or nobody can."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -149,6 +159,8 @@ def lock_holder(path: Path) -> int | None:
     except BlockingIOError:
         text = os.pread(fd, 32, 0).strip()
         return int(text) if text.isdigit() else None
+    except OSError:  # no lead starts where there are no locks
+        return None
     finally:
         os.close(fd)
     return None
