@@ -44,6 +44,7 @@ from teamcli.logs import log_to
 from teamcli.masking import hide
 from teamcli.options import Options
 from teamcli.plain import neutralise, one_line
+from teamcli.programs import Programs
 from teamcli.session import EMBEDDED, LEAD, LEAVING_SECONDS, OWN_MODEL, Fanout, Permits, Preferences, Session
 from teamcli.settings import (
     HOOK_EVENTS,
@@ -66,6 +67,7 @@ from teamcli.team.signing import load_key
 from teamcli.tools.catalog import ALL_TOOLS, Offered, preload
 from teamcli.tools.command_host import CommandHost, Confiner
 from teamcli.tools.commands import Commands
+from teamcli.tools.sandbox_paths import listed_paths, real_path
 from teamcli.trust import Trusted, TrustStore, claim, home_dir
 from teamcli.ui import headless
 from teamcli.workspace import Workspace
@@ -295,9 +297,15 @@ def choose_model(options: Options, place: Place, settings: Settings, endpoint: E
     return options.model or place.environment.get(MODEL) or settings.model or DEFAULT_MODEL
 
 
-def plain_host(settings: Settings, owns_process: bool = True) -> CommandHost:
+def safe_programs(settings: Settings, workspace: Workspace, place: Place) -> Programs:
+    """Those that agents cannot replace."""
+    opened = listed_paths(settings.sandbox_writable, workspace.root, place.home.parent)
+    return Programs(None, [workspace.root, *workspace.extra, *opened, place.home, real_path(place.home)])
+
+
+def plain_host(settings: Settings, programs: Programs, owns_process: bool = True) -> CommandHost:
     """What runs the user's own commands and hooks, which no sandbox confines."""
-    return CommandHost(os.environ, settings.hidden_variables, owns_process)
+    return CommandHost(os.environ, settings.hidden_variables, owns_process, programs=programs)
 
 
 def open_host(
@@ -308,20 +316,22 @@ def open_host(
     Raises: ConfigError, where there must be a sandbox and there is none
     """
     is_needed = settings.sandbox == "required" or settings.sandbox_network != "on"
+    programs = safe_programs(settings, workspace, place)
     if settings.sandbox == "off":
         if settings.sandbox_network != "on":
             raise ConfigError("`sandbox_network` closes the network by the sandbox, which `sandbox` turns off")
-        return plain_host(settings, owns_process)
+        return plain_host(settings, programs, owns_process)
 
     def make_sandbox() -> Confiner:
         from teamcli.tools.sandbox import Sandbox
         from teamcli.tools.sandbox_plan import Wanted
 
         network, places = settings.sandbox_network, (settings.sandbox_writable, settings.sandbox_closed)
-        return Sandbox(Wanted((workspace.root, *workspace.extra), place.home.parent, network, *places, is_trial))
+        roots = (workspace.root, *workspace.extra)
+        return Sandbox(Wanted(roots, place.home.parent, network, *places, is_trial), programs)
 
-    host = CommandHost(os.environ, settings.hidden_variables, owns_process, make_sandbox, is_needed)
-    if is_needed and (why := host.why_unconfined()):
+    host = CommandHost(os.environ, settings.hidden_variables, owns_process, make_sandbox, is_needed, programs)
+    if is_needed and (why := host.why_unconfined() or host.why_refused()):
         setting = "sandbox" if settings.sandbox == "required" else "sandbox_network"
         raise ConfigError(f"the setting `{setting}` needs a sandbox, and there is none: {why}; see teamcli doctor")
     return host
@@ -495,7 +505,7 @@ class _Builder:
         events.subscribe(denials.append, PermissionDenied)
         events.subscribe(limits.append, LimitHit)
         events.subscribe(partial(_get_ready, host), CallStarted)
-        users_host = plain_host(choices.settings, owns_process)
+        users_host = plain_host(choices.settings, host.programs, owns_process)
         undo.callback(users_host.close)
 
         roster = self._roster(team_dir, events, choices.settings.limits.shutdown_seconds)

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from teamcli.agent.transcript import list_sessions
-from teamcli.app import Place, choose_endpoint, choose_model, look_around, open_host, read_settings
+from teamcli.app import Place, choose_endpoint, choose_model, look_around, open_host, read_settings, safe_programs
 from teamcli.cancel import CancelScope
 from teamcli.errors import ConfigError, TeamcliError
 from teamcli.llm.backoff import Backoff
@@ -73,6 +73,10 @@ class _Checks:
     def _settings(self) -> Settings:
         return read_settings(self._place)
 
+    @property
+    def _workspace(self) -> Workspace:
+        return Workspace(self._place.directory)
+
     @cached_property
     def _endpoint(self) -> Endpoint | None:
         return choose_endpoint(Options(), self._place, self._settings)
@@ -120,19 +124,26 @@ class _Checks:
         return f"{model} answers after {time.monotonic() - started:.1f} s{priced}"
 
     def _check_sandbox(self) -> str:
-        host = open_host(self._settings, Workspace(self._place.directory), self._place, is_trial=True)
+        host = open_host(self._settings, self._workspace, self._place, is_trial=True)
         try:
-            why = host.why_unconfined()
+            why, why_refused = host.why_unconfined(), host.why_refused()
+            is_out_of_reach = all(map(host.programs.is_out_of_reach, (Path(sys.executable), Path(__file__))))
         finally:
             host.close()
+        if why_refused:
+            raise ConfigError(
+                f"bwrap works, but not for this directory: {why_refused}. Commands are refused: fix that, "
+                "or set `sandbox` to `off` in ~/.teamcli/settings.json to run them with your own rights"
+            )
         if why:
             return f"none, {why}: commands run with your own rights; permission rules decide which do"
         network = self._settings.sandbox_network
         reach = f"only {', '.join(network) or 'nothing'}" if isinstance(network, tuple) else network
-        return f"bwrap: commands write in the workspace, a private /tmp and private caches; network: {reach}"
+        caution = "" if is_out_of_reach else "; teamcli itself is in the workspace, where agents can change it"
+        return f"bwrap: commands write in the workspace, a private /tmp and private caches; network: {reach}{caution}"
 
     def _check_search(self) -> str:
-        path = shutil.which("rg")
+        path = safe_programs(self._settings, self._workspace, self._place).find("rg")
         return f"ripgrep at {path}" if path else "built in (with ripgrep installed, grep is faster)"
 
     def _check_terminal(self) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
+from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
 from teamcli.tools.changes import MAX_FILE_BYTES, Change
-from teamcli.tools.command_host import command_environment
+from teamcli.tools.command_host import CommandHost
 from teamcli.tools.diff import unified_diff
 from teamcli.tools.file_access import Content, read_content_if_there
 from teamcli.tools.text_files import decode_text
@@ -17,14 +18,16 @@ from teamcli.workspace import TEAM_DIR, Workspace
 
 GIT_SECONDS = 5.0
 MAX_NAMED = 50
-# A repository can name programs: as its file watcher, as filters of files, in hooks that see the index change, and all
+# Git runs where commands of agents run: in the sandbox. Without one this must hold: a repository can name programs, as
+# its file watcher, as filters of files, as hooks, as the other side of a fetch that completes a partial clone, and all
 # of that again in its submodules. To look at it must start none of them.
-GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
+GIT = ("--no-optional-locks", *("-c", "core.fsmonitor=false"), *("-c", "core.hooksPath=/dev/null"))
+GIT_VARIABLES = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
 GIT_FILTERS = (*GIT, "config", "--includes", "--null", "--name-only", "--get-regexp", r"^filter\..*\.(clean|process)$")
 GIT_STATUS = (
     *GIT,
-    *("-c", "status.relativePaths=true", "status", "--short", "--untracked-files=all", "--no-renames"),
-    *("--ignore-submodules=all", "--", "."),
+    *("-c", "core.quotePath=false", "-c", "status.relativePaths=true"),
+    *("status", "--short", "--untracked-files=all", "--no-renames", "--ignore-submodules=all", "--", "."),
 )
 
 
@@ -33,10 +36,14 @@ def describe_changes(changes: Iterable[Change], workspace: Workspace) -> str:
     return "\n\n".join(filter(None, (_describe(change, workspace) for change in changes)))
 
 
-def changed_otherwise(changes: Iterable[Change], root: Path) -> str:
+def changed_otherwise(changes: Iterable[Change], root: Path, host: CommandHost, cancel: CancelScope) -> str:
     """Names what git sees as changed below `root` and no agent's file tool has touched; empty without git."""
     touched = {os.path.relpath(change.path, root) for change in changes}
-    paths = [path for path in _git_changed(root) if path not in touched and not path.startswith(f"{TEAM_DIR}/")]
+    try:
+        changed = list(_git_changed(root, host, cancel))
+    except ToolError as e:
+        return f"Git was not asked what else has changed: {e}"
+    paths = [path for path in changed if path not in touched and not path.startswith(f"{TEAM_DIR}/")]
     if not paths:
         return ""
     more = [f"… and {len(paths) - MAX_NAMED} more"] if len(paths) > MAX_NAMED else []
@@ -84,30 +91,35 @@ def _after(now: Content | None, shown: str) -> str:
     return decode_text(now.data, shown).content
 
 
-def _git_changed(root: Path) -> Iterator[str]:
-    names = filter(None, _git_says(root, GIT_FILTERS).split("\0"))
-    drivers = dict.fromkeys(name.rpartition(".")[0] for name in names)
+def _git_changed(root: Path, host: CommandHost, cancel: CancelScope) -> Iterator[str]:
+    """Raises: ToolError"""
+    git = host.programs.find("git")
+    if git is None or not any((directory / ".git").exists() for directory in (root, *root.parents)):
+        return
+    said = _git_says((git, *GIT_FILTERS), {}, root, host, cancel)
+    if "\ufffd" in said:
+        raise ToolError("a filter in its config has a name that is not UTF-8")
+    drivers = dict.fromkeys(name.rpartition(".")[0] for name in said.split("\0") if name)
     off = {f"{driver}.{key}": "" for driver in drivers for key in ("clean", "process")}
     off |= {f"{driver}.required": "false" for driver in drivers}
-    said = _git_says(root, GIT_STATUS, off)
-    yield from (_printable(line[3:].strip('"')) for line in said.splitlines())
+    said = _git_says((git, *GIT_STATUS), off, root, host, cancel)
+    yield from (line[3:].strip('"') for line in said.splitlines())
 
 
-def _git_says(root: Path, command: Sequence[str], config: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Empty without git, or where a repository is too large to look through for this."""
-    import subprocess  # late: every prompt loads this module, few look at changes
+def _git_says(
+    command: Sequence[str], config: Mapping[str, str], root: Path, host: CommandHost, cancel: CancelScope
+) -> str:
+    """Empty outside a repository, or if it is too large to look through for this.
 
-    environment = {**command_environment(os.environ), "GIT_CONFIG_COUNT": str(len(config))}
-    for number, (key, value) in enumerate(config.items()):  # not by -c: a name may hold any sign
-        environment |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    try:
-        done = subprocess.run(
-            command, cwd=root, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=GIT_SECONDS
-        )
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.decode("utf-8", "surrogateescape") if done.returncode == 0 else ""
-
-
-def _printable(path: str) -> str:
-    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    Raises: ToolError
+    """
+    variables = {**GIT_VARIABLES, "GIT_CONFIG_COUNT": str(len(config))}
+    for number, (key, value) in enumerate(config.items()):  # not by -c: a name may contain any character
+        variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    assigned = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
+    said: list[str] = []
+    with Path(os.devnull).open("rb") as nothing:
+        running = host.start(f"{assigned} {shlex.join(command)}", root, nothing)
+        with cancel.on_cancel(running.stop):
+            ended = running.follow(said.append, lambda text: None, GIT_SECONDS)
+    return "" if ended.exit_code else "".join(said)

@@ -63,7 +63,9 @@ def diff(session: Session, arguments: str) -> Job:
     def compare(cancel: CancelScope) -> Now:
         changes = [change for change in session.changes.all() if not name or name in change.agents]
         text = describe_changes(changes, session.workspace)
-        otherwise = "" if name else changed_otherwise(session.changes.all(), session.workspace.root)
+        otherwise = (
+            "" if name else changed_otherwise(session.changes.all(), session.workspace.root, session.host, cancel)
+        )
         title = "Changed since teamcli was started here:" if text else _no_change(name)
         return Diff("\n\n".join(filter(None, (text, otherwise))), title) if text or otherwise else title
 

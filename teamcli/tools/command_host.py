@@ -7,12 +7,12 @@ commands, one after the other, so that a command costs little more than its shel
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import itertools
 import math
 import os
 import queue
-import shutil
 import signal
 import socket
 import sys
@@ -24,6 +24,7 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 from teamcli.environment import visible_variables
 from teamcli.errors import ToolError
+from teamcli.programs import Programs
 from teamcli.tools import command_supervisor as wire
 from teamcli.tools.running_command import RunningCommand
 
@@ -33,7 +34,11 @@ _MAX_IDLE_SUPERVISORS = 8
 _ANSWER_PATIENCE_SECONDS = 5.0
 _FIRST_ANSWER_PATIENCE_SECONDS = 30.0
 """A busy machine must not pass for one on which the sandbox does not work."""
+_PLANS = 5
+"""Files can change while a sandbox is made for them. If they change that often, someone wants it to fail."""
 _OPTIONS = wire.HOST_SOCKET + 1
+_EXHAUSTED = tuple(map(os.strerror, (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC)))
+"""What the sandbox program says where the system has no room right now: that does not mean that it never works."""
 
 
 def command_environment(environment: Mapping[str, str], hidden: Iterable[str] = ()) -> dict[str, str]:
@@ -79,6 +84,14 @@ def _host_command() -> list[str]:
     return [sys.executable, "-I", "-S", "-B", "-c", begin]
 
 
+class NoSandbox(ToolError):
+    """Raised where no sandbox can be made on this machine, whatever the workspace."""
+
+
+class _Complaint(ToolError):
+    """What the sandbox program said before it gave up."""
+
+
 class Confinement(Protocol):
     """How to start a process so that it is confined."""
 
@@ -118,6 +131,10 @@ class Confiner(Protocol):
 
     def plan(self, environment: Mapping[str, str]) -> Confinement: ...
 
+    def trial(self, environment: Mapping[str, str]) -> Confinement:
+        """The least of a sandbox, to see whether any can be made here."""
+        ...
+
     def explain(self, output: str) -> str: ...
 
     def clear(self) -> None:
@@ -137,7 +154,8 @@ class CommandHost:
     """Starts commands. `close` ends all that run; without it they end when the process does, even by SIGKILL.
 
     All run in one sandbox, so that they find each other's files and servers, and none costs more than without it.
-    Whether there is one shows when it is first started, and stays so: later on nothing runs outside of it.
+    Without one they run only where none can be made, or where the user wants none. If one can be made, but not for this
+    workspace or not now, they are refused: nothing in a directory turns the sandbox off.
     """
 
     def __init__(
@@ -147,15 +165,18 @@ class CommandHost:
         owns_process: bool = True,
         make_sandbox: Callable[[], Confiner] | None = None,
         is_required: bool = False,
+        programs: Programs | None = None,
     ) -> None:
         """`hidden` are patterns of variables that commands must not see, besides the keys.
 
         A process that is not ours (`owns_process`) keeps its environment and its memory as they are. `make_sandbox`
-        raises ToolError where there can be none; commands run without, unless it `is_required`.
+        raises NoSandbox where there can be none; commands run without, unless it `is_required`. `programs` finds the
+        shell.
         """
         self._owns_process = owns_process
         self._environment = command_environment(environment, hidden)
-        self._shell = shutil.which("bash", path=self._environment.get("PATH")) or "/bin/sh"
+        self.programs = programs or Programs(self._environment.get("PATH"))
+        self._shell = self.programs.find("bash") or "/bin/sh"
         self._lock = threading.Lock()
         self._process: _HostProcess | None = None
         self._retired: list[_HostProcess] = []
@@ -167,7 +188,9 @@ class CommandHost:
         self._make_sandbox = make_sandbox
         self._is_required = is_required
         self._sandbox: Confiner | None = None
+        self._was_confined = False
         self._why_unconfined = "" if make_sandbox else "the settings say so"
+        self._why_refused = ""
         self.on_unconfined: Callable[[str], None] = lambda why: None
         """Told the reason, once, where there should be a sandbox and commands are about to run without."""
         self._untold = ""
@@ -194,10 +217,18 @@ class CommandHost:
             self.on_unconfined(why)
 
     def why_unconfined(self) -> str:
-        """Empty where commands are confined. Waits until that is known."""
-        if self._make_sandbox is not None and self._sandbox is None and not self._why_unconfined:
-            self._prepare()
+        """Why commands run without a sandbox; empty if they do not. Waits until that is known."""
+        self._settle()
         return self._why_unconfined
+
+    def why_refused(self) -> str:
+        """Why no command can run: a sandbox can be made here, but not for this workspace. Mostly empty."""
+        self._settle()
+        return self._why_refused
+
+    def _settle(self) -> None:
+        if not (self._was_confined or self._why_unconfined or self._why_refused):
+            self._prepare()
 
     def explain(self, output: str) -> str:
         """What the model should know of the sandbox to understand `output`; often nothing."""
@@ -313,32 +344,61 @@ class CommandHost:
 
     def _confined_process(self) -> _HostProcess | None:
         """None where there is no sandbox and none is required."""
-        if self._make_sandbox is not None and self._sandbox is None and not self._why_unconfined:
+        if self._make_sandbox is not None and not self._why_unconfined:
             try:
-                return self._first_confined_process(self._make_sandbox())
-            except (ToolError, OSError) as e:
+                return self._start_confined(self._make_sandbox)
+            except NoSandbox as e:
                 self._why_unconfined = str(e)
                 self._untold = "" if self._is_required else self._why_unconfined
-        if self._sandbox is not None:
-            try:
-                return self._start_in(self._sandbox)
-            except (ToolError, OSError) as e:
-                raise ToolError(f"the sandbox that this command must run in cannot be started: {e}") from e
+            except (ToolError, OSError) as e:  # the next command tries again: the reason may have gone
+                self._why_refused = str(e)
+                raise ToolError(
+                    f"commands are refused, because their sandbox cannot be set up: {e} "
+                    "(teamcli doctor says more; the user can turn it off with the setting `sandbox`)"
+                ) from e
         if self._is_required:
             raise ToolError(f"commands must run in a sandbox, and there is none: {self._why_unconfined}")
         return None
 
-    def _first_confined_process(self, sandbox: Confiner) -> _HostProcess:
+    def _start_confined(self, make_sandbox: Callable[[], Confiner]) -> _HostProcess:
+        """Raises: NoSandbox, ToolError, OSError"""
+        sandbox = self._sandbox = self._sandbox or make_sandbox()
         try:
-            process = self._start_in(sandbox)
-        except BaseException:
-            sandbox.close()
+            process = self._start_as_planned(sandbox)
+        except (ToolError, OSError) as e:
+            if not self._was_confined and (why := self._why_none_can_be_made(sandbox)):
+                sandbox.close()
+                self._sandbox = None
+                raise NoSandbox(why) from e
             raise
-        self._sandbox = sandbox
+        self._was_confined, self._why_refused = True, ""
         return process
 
-    def _start_in(self, sandbox: Confiner) -> _HostProcess:
-        process = _ConfinedHostProcess(sandbox.program, sandbox.plan(self._environment))
+    def _start_as_planned(self, sandbox: Confiner) -> _HostProcess:
+        """Raises: ToolError, OSError"""
+        for tries_left in reversed(range(_PLANS)):
+            plan = sandbox.plan(self._environment)
+            try:
+                return self._start(sandbox, plan)
+            except (ToolError, OSError):
+                if not plan.is_outdated or not tries_left:
+                    raise
+        raise AssertionError
+
+    def _why_none_can_be_made(self, sandbox: Confiner) -> str:
+        """Empty unless the sandbox program itself refuses the least that it could do, for no lack of resources."""
+        try:
+            self._start(sandbox, sandbox.trial(self._environment)).close()
+        except _Complaint as e:
+            return "" if str(e).endswith(_EXHAUSTED) else str(e)
+        except (ToolError, OSError):
+            return ""
+        finally:
+            self._drop_idle()
+        return ""
+
+    def _start(self, sandbox: Confiner, confinement: Confinement) -> _HostProcess:
+        process = _ConfinedHostProcess(sandbox.program, confinement)
         self._idle.append(process.prove())
         return process
 
@@ -490,7 +550,9 @@ class _ConfinedHostProcess(_HostProcess):
         except OSError as e:
             self.close()
             complaint = os.read(self._complaints, 4096).decode("utf-8", "replace").strip()
-            raise ToolError(complaint.splitlines()[-1] if complaint else f"bwrap does not answer: {e}") from e
+            if complaint:
+                raise _Complaint(complaint.splitlines()[-1]) from e
+            raise ToolError(f"bwrap does not answer: {e}") from e
         finally:
             os.close(self._complaints)
 

@@ -315,7 +315,7 @@ def process_table() -> dict[int, tuple[int, int]]:
     """Parent and process group of each process but zombies and the `ps` that lists them."""
     source, sink = os.pipe()
     argv = ["ps", "-A", "-o", "pid=", "-o", "ppid=", "-o", "pgid=", "-o", "stat="]
-    ps = os.posix_spawnp("ps", argv, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, sink, 1)])
+    ps = os.posix_spawn("/bin/ps", argv, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, sink, 1)])
     os.close(sink)
     with os.fdopen(source) as listing:
         rows = [line.split() for line in listing]

@@ -92,6 +92,10 @@ class Commands:
             self._background[background.id] = background
         return background.id
 
+    def program(self, name: str) -> str | None:
+        """Where a program is that teamcli itself can run."""
+        return self._host.programs.find(name)
+
     def explain(self, output: str) -> str:
         """What the model should know of the sandbox to understand `output`; often nothing."""
         return self._host.explain(output)

@@ -157,7 +157,7 @@ def _run_engine(args: GrepInput, search: Search, toolbox: Toolbox, cancel: Cance
     def is_meant(path: str) -> bool:
         return is_named(path) and toolbox.may_see(Path(path))
 
-    command = ripgrep_command(search)
+    command = ripgrep_command(toolbox.commands.program("rg"), search)
     if command is not None:
         try:
             with Confirmer(toolbox.workspace) as confirmer:

@@ -8,7 +8,6 @@ import importlib.util
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -64,9 +63,8 @@ class Found(NamedTuple):
     text: bytes = b""
 
 
-def ripgrep_command(search: Search) -> list[str | bytes] | None:
-    """The search as a command line for ripgrep, or None where that is not installed or would see other files."""
-    program = shutil.which("rg")
+def ripgrep_command(program: str | None, search: Search) -> list[str | bytes] | None:
+    """The search as a command line for ripgrep, or None if that is not installed or would see other files."""
     start, top = Path(search.start), Path(search.top)
     around = look_around(start, top)
     # Outside a repository ripgrep obeys .gitignore files all the way up, also those that are not this project's.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -14,11 +15,13 @@ from pathlib import Path
 
 from teamcli.errors import ToolError
 from teamcli.files import PRIVATE_DIR
-from teamcli.tools.sandbox_git import missing_config, repositories_in, set_aside, upper_directories
-from teamcli.tools.sandbox_paths import exists, is_directory, is_link
-from teamcli.tools.sandbox_places import CACHES, SKILLS
-from teamcli.tools.sandbox_plan import Plan, Private, Wanted, make_plan
-from teamcli.workspace import OWNER_TOKEN, TEAM_DIR, USER_DIR
+from teamcli.programs import Programs
+from teamcli.tools.command_host import NoSandbox
+from teamcli.tools.sandbox_git import Repositories, put_back, set_aside
+from teamcli.tools.sandbox_paths import exists, is_directory, is_link, link_target
+from teamcli.tools.sandbox_places import CACHES, CLAUDE_DIR, SKILLS
+from teamcli.tools.sandbox_plan import Plan, Private, Wanted, make_plan, make_trial
+from teamcli.workspace import TEAM_DIR, USER_DIR
 
 BWRAP = "bwrap"
 _PREFIX, _UNLOCKED, _LOCK = "teamcli-sandbox-", "teamcli-sandbox.", "lock"
@@ -29,50 +32,65 @@ _REFUSED_BY_PROXY = rf"{_NO_NETWORK}|tunnel|proxy|403"
 class Sandbox:
     """The sandbox of one program. `close` removes what it has made for it."""
 
-    def __init__(self, wanted: Wanted) -> None:
-        """Raises: ToolError, where there can be none."""
-        program = shutil.which(BWRAP)
+    def __init__(self, wanted: Wanted, programs: Programs | None = None) -> None:
+        """Raises: NoSandbox, and OSError or ToolError if there should be one and it cannot be made"""
+        writable = wanted.all_writable()
         if sys.platform != "linux":
-            raise ToolError(f"there is none for {sys.platform}")
+            raise NoSandbox(f"there is none for {sys.platform}")
+        program = (programs or Programs(None, [*writable, wanted.home / USER_DIR])).find(BWRAP)
+        if program is None and (planted := shutil.which(BWRAP)):
+            raise ToolError(f"{planted} is in a place where agents can write; install bubblewrap for the whole system")
         if program is None:
-            raise ToolError("bwrap is not installed (the package is called bubblewrap)")
+            raise NoSandbox("bwrap is not installed (the package is called bubblewrap)")
         self.program = program
         self.wanted = wanted
         # Those that come later are made by commands, which have them in hand as they make them: to guard them would
         # only keep an agent from configuring its own.
-        self._repositories = [repository for root in wanted.roots for repository in repositories_in(root)]
-        self._states = [path for root in wanted.roots for path in _states_in(root)]
-        self._missing = missing_config(self._repositories)
+        self._repositories = Repositories(wanted.roots, writable, filter(is_directory, wanted.paths(wanted.writable)))
+        links = {path: target for path in _state_directories(wanted) if (target := link_target(path)) is not None}
+        self._links = {**self._repositories.links, **links}
+        self._note = ""
         _remove_leftovers()
-        made = Path(tempfile.mkdtemp(prefix=_UNLOCKED))  # under a name by which nobody takes it for left over
-        self._lock = os.open(made / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        temp = made.rename(made.with_name(_PREFIX + made.name.removeprefix(_UNLOCKED)))
-        self._private = _make_private(temp, wanted)
+        with contextlib.ExitStack() as undo:
+            made = Path(tempfile.mkdtemp(prefix=_UNLOCKED))  # under a name by which nobody takes it for left over
+            temp = made.with_name(_PREFIX + made.name.removeprefix(_UNLOCKED))
+            undo.callback(_remove, temp)
+            undo.callback(_remove, made)
+            self._lock = os.open(made / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            undo.callback(os.close, self._lock)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            self._private = _make_private(made.rename(temp), wanted)
+            undo.pop_all()
 
     def plan(self, environment: Mapping[str, str]) -> Plan:
-        """Raises: OSError."""
-        make_mount_points(self.wanted, self._private, environment, self._repositories)
-        return make_plan(self.wanted, self._private, environment, self._repositories, self._states)
+        """Raises: OSError, ToolError"""
+        make_mount_points(self.wanted, self._private, environment, self._repositories.directories)
+        guards = self._repositories.guards()
+        self._note = guards.note
+        return make_plan(self.wanted, self._private, environment, guards, self._repositories.states)
+
+    def trial(self, environment: Mapping[str, str]) -> Plan:
+        """Nothing in it depends on the workspace."""
+        return make_trial(environment)
 
     def clear(self) -> None:
-        """Set aside what a command has put where it cannot be kept from, and the user's git would obey it."""
+        """Undo what mounts could not prevent a command from doing, and the user's git would obey."""
         if not self.wanted.is_trial:
-            set_aside(path for path in self._missing if path not in self.wanted.paths(self.wanted.writable))
+            opened = self.wanted.paths(self.wanted.writable)
+            set_aside(path for path in self._repositories.unwanted if path not in opened)
+            put_back(item for item in self._links.items() if item[0] not in opened)
 
     def explain(self, output: str) -> str:
         """What to tell a model whose command has met the sandbox without knowing."""
-        return explain(output, self.wanted)
+        return explain(output, self.wanted, self._note)
 
     def close(self) -> None:
         _remove(self._private.temp)
         os.close(self._lock)
 
 
-def _states_in(root: Path) -> list[Path]:
-    """Of other projects inside this one, which teamcli has worked in and obeys there."""
-    states = [directory / TEAM_DIR for directory in upper_directories(root)[1:]]
-    return [path for path in states if exists(path / OWNER_TOKEN) and not is_link(path)]
+def _state_directories(wanted: Wanted) -> list[Path]:
+    return [root / name for root in wanted.roots for name in (TEAM_DIR, CLAUDE_DIR)]
 
 
 def _remove_leftovers() -> None:
@@ -98,11 +116,12 @@ def _remove(temp: Path) -> None:
     shutil.rmtree(temp, ignore_errors=True)
 
 
-def explain(output: str, wanted: Wanted) -> str:
-    if re.search(r"Read-only file system|EROFS|\.git/config.*Device or resource busy", output, re.IGNORECASE):
+def explain(output: str, wanted: Wanted, note: str = "") -> str:
+    if re.search(r"Read-only file system|EROFS|\.git\b.*Device or resource busy", output, re.IGNORECASE):
         return (
             "the sandbox lets commands write in the workspace, /tmp and caches, but not to hooks or config of git, "
             ".claude or .team; the user can open more with `sandbox_writable`, or run it as !command"
+            + (f"; {note}" if note else "")
         )
     if isinstance(wanted.network, tuple) and re.search(_REFUSED_BY_PROXY, output, re.IGNORECASE):
         listed = ", ".join(wanted.network) or "none"
@@ -147,8 +166,11 @@ def make_mount_points(
     if wanted.is_trial:
         return
     for repository in repositories:
-        if is_directory(repository) and not is_link(repository / "hooks"):
-            _try_mkdir(repository / "hooks")
+        if exists(repository / "HEAD") and not exists(repository / "commondir"):
+            if not is_link(repository / "hooks"):
+                _try_mkdir(repository / "hooks")
+            if not is_link(repository / "config"):
+                _try_touch(repository / "config")
     for cache in CACHES:
         top = Path(environment.get(cache.variable) or wanted.home / cache.directory)
         for part in cache.parts if is_directory(top) else ():
@@ -156,7 +178,10 @@ def make_mount_points(
 
 
 def _try_mkdir(path: Path) -> None:
-    try:
+    with contextlib.suppress(OSError):  # not ours to write: then neither is it a command's
         path.mkdir(exist_ok=True)
-    except OSError:
-        return  # not ours to write: then neither is it a command's
+
+
+def _try_touch(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))

@@ -1,107 +1,269 @@
-"""The repositories of a workspace, and what in them makes git run something: closed to the hands of commands."""
+"""The git repositories in a workspace, and what in them makes git run something: kept from commands.
+
+A `.git` can be a directory, a file that names one, or a link. Git obeys the config and the hooks that it finds behind
+it, in repositories inside the workspace too: `git status` enters submodules. Mounts guard all of that, because nobody
+inside the sandbox can replace them. A link cannot be mounted: it is put back after each command.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import os
+import re
+import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from teamcli.tools.sandbox_paths import directories_in, exists, is_below_any, is_directory, is_link, real_path
+from teamcli.errors import ToolError
+from teamcli.tools.sandbox_paths import (
+    directories_in,
+    exists,
+    is_above_any,
+    is_below_any,
+    is_directory,
+    is_file,
+    is_in_any,
+    is_link,
+    link_target,
+    real_path,
+    search,
+    text_of,
+)
+from teamcli.workspace import OWNER_TOKEN, TEAM_DIR
 
-_CONFIG = ("config", "config.worktree", "commondir")
-"""`commondir` names another directory whose config counts."""
-_MOST_BYTES = 1024 * 1024
-_MOST_DIRECTORIES = 1000
-"""Looked at for repositories inside the workspace."""
-
-
-def repositories_in(root: Path) -> list[Path]:
-    """`.git` of the workspace, and of directories up to two levels down."""
-    found = [directory / ".git" for directory in upper_directories(root)]
-    return [path for path in found if is_directory(path) and not is_link(path)]
-
-
-def upper_directories(root: Path) -> list[Path]:
-    found, level = [root], [root]
-    for _ in range(2):
-        level = [entry for path in level for entry in directories_in(path)][: _MOST_DIRECTORIES - len(found) + 1]
-        found += level
-    return found
-
-
-def guarded_in(repository: Path, roots: Iterable[Path]) -> Iterator[Path]:
-    """What makes git run something when the user calls it."""
-    parts = [repository / name for name in ("hooks", *_CONFIG)]
-    if any(is_link(part) for part in parts):  # a link can be replaced: guard what it stands in
-        yield repository
-        return
-    yield from (part for part in parts if exists(part))
-    for module in _modules(repository / "modules"):
-        yield from guarded_in(module, roots)
-    for kept in directories_in(repository / "worktrees"):
-        checkout = _checkout(kept)
-        if exists(checkout) and not is_below_any(checkout, roots):  # those inside are for agents to make and remove
-            yield from (part for name in ("gitdir", *_CONFIG) if exists(part := kept / name))
+_GIT = ".git"
+_OBEYED = ("hooks", "config", "config.worktree", "commondir", "gitdir")
+"""In a git directory. `commondir` names another one whose config and hooks count, `gitdir` a checkout."""
+_MOST_DIRECTORIES = 4000
+"""Searched for repositories, outer ones first. Submodules and worktrees are found without searching."""
+_MOST_MOUNTS = 300
+"""Each costs a third of a millisecond, more if there are more: so many still take less than a fifth of a second."""
+_MOST_MOUNTS_AT_LAST = 600
 
 
-def missing_config(repositories: Iterable[Path]) -> tuple[Path, ...]:
-    """What git would obey if it were there. It cannot be guarded, as nothing can be mounted where nothing is."""
-    return tuple(path for repository in repositories for path in _obeyed_in(repository) if not exists(path))
+class Guards(NamedTuple):
+    """What is mounted to guard repositories."""
+
+    open: tuple[Path, ...]
+    """Git directories: commands can write there, but not move them away."""
+    fixed: tuple[Path, ...]
+    """What commands can only read."""
+    links: tuple[Path, ...] = ()
+    """What cannot be mounted, and is put back when a command has replaced it."""
+    note: str = ""
+    """What is kept from commands because there are so many repositories."""
 
 
-def _obeyed_in(repository: Path) -> Iterator[Path]:
-    yield repository / "commondir"
-    try:
-        if "worktreeconfig" in _text_of(repository / "config").lower():  # else git does not look for it
-            yield repository / "config.worktree"
-    except OSError:
-        return
+def above(guarded: Iterable[Path], tops: Iterable[Path]) -> list[Path]:
+    """The directories that commands could move away, with what is guarded in them. Outer ones first."""
+    return sorted({each for path in guarded for each in path.parents if is_below_any(each, tops)})
 
 
-def set_aside(paths: Iterable[Path]) -> None:
-    """Under a name that git does not know: should the user have made it, nothing is lost."""
-    for path in paths:
-        if exists(path) or is_link(path):
-            try:
-                path.replace(path.with_name(f"{path.name}.set-aside"))
-            except OSError:  # something stands there; what cannot be removed either, no command of ours has made
-                with contextlib.suppress(OSError):
-                    path.unlink()
+class Repositories:
+    """Those that are there when the program starts. Those that commands make later are theirs."""
+
+    def __init__(self, roots: Iterable[Path], writable: Iterable[Path], opened: Iterable[Path] = ()) -> None:
+        """`opened` are more directories to search. Only what is in `writable` needs a guard.
+
+        Raises: OSError
+        """
+        self._roots, self._writable = tuple(roots), tuple(writable)
+        self._own: dict[Path, None] = {}
+        """Git directories of the workspace itself."""
+        self._inner: dict[Path, None] = {}
+        """Those of submodules, worktrees and other repositories inside."""
+        self._files: dict[Path, None] = {}
+        """Each a `.git` that names a git directory."""
+        self.links: dict[Path, str] = {}
+        """`.git` with what they say."""
+        self.states: list[Path] = []
+        """`.team/` of other projects inside, where teamcli has worked and obeys it."""
+        for root in (*self._roots, *opened):
+            for entry in search(root, (_GIT, TEAM_DIR), _MOST_DIRECTORIES):
+                is_own = entry.parent in self._roots
+                if entry.name == _GIT:
+                    self._add(entry, self._own if is_own else self._inner)
+                elif not is_own and exists(entry / OWNER_TOKEN) and not is_link(entry):
+                    self.states.append(entry)
+        self.unwanted = tuple(path for path in self._obeyed_if_there() if not exists(path))
+        """What git would obey if it were there. Nothing can be mounted where nothing is."""
+
+    @property
+    def directories(self) -> list[Path]:
+        return sorted(path for path in {*self._own, *self._inner} if is_directory(path))
+
+    def guards(self) -> Guards:
+        """As fine as the number of repositories allows.
+
+        Raises: OSError, and ToolError if there are too many
+        """
+        for guards, most in (
+            (self._fine(), _MOST_MOUNTS),
+            (self._without_commits(), _MOST_MOUNTS),
+            (self._read_only(), _MOST_MOUNTS_AT_LAST),
+        ):
+            mounted = (*guards.open, *guards.fixed)
+            if len({*mounted, *above((*mounted, *guards.links), self._writable)}) <= most:
+                return guards
+        count = len(self._own) + len(self._inner)
+        raise ToolError(f"{self._roots[0]} holds {count} git repositories, too many to guard; start in one of them")
+
+    def _fine(self) -> Guards:
+        directories = self.directories
+        fixed = [part for path in directories for part in _fixed_parts(path)]
+        return Guards(tuple(directories), _outermost([*fixed, *self._git_files()]), tuple(self.links))
+
+    def _without_commits(self) -> Guards:
+        note = "so many git repositories are in here that commands cannot commit to those below the workspace"
+        return self._coarse([*self._inner, *self._git_files()], note)
+
+    def _read_only(self) -> Guards:
+        inner = [path for path in (*self._inner, *self._git_files()) if not is_in_any(path, self._own)]
+        tops = {
+            root / path.relative_to(root).parts[0]
+            for root in self._roots
+            for path in inner
+            if is_below_any(path, [root])
+        }
+        note = "so many git repositories are in here that commands cannot write in directories that hold some"
+        return self._coarse([*tops, *self._git_files(of_roots=True)], note)
+
+    def _coarse(self, fixed: Iterable[Path], note: str) -> Guards:
+        own = [path for path in self._own if is_directory(path)]
+        whole = [path / name for path in own for name in ("modules", "worktrees") if exists(path / name)]
+        parts = [part for path in own for part in _fixed_parts(path)]
+        all_fixed = _outermost([*parts, *whole, *filter(exists, fixed)])
+        links = tuple(path for path in self.links if not is_in_any(path, all_fixed))
+        return Guards(tuple(own), all_fixed, links, note)
+
+    def _git_files(self, of_roots: bool = False) -> list[Path]:
+        roots = [root / _GIT for root in self._roots]
+        return [path for path in self._files if exists(path) and (not of_roots or path in roots)]
+
+    def _add(self, entry: Path, kind: dict[Path, None]) -> None:
+        """Take up a `.git`, and the git directories behind it."""
+        if (target := link_target(entry)) is not None:
+            self.links[entry] = target
+            entry = real_path(entry)
+        if is_file(entry) and is_in_any(entry, self._writable):
+            self._files[entry] = None
+            self._add_directory(named_directory(entry), kind)
+        elif is_directory(entry):
+            self._add_directory(entry, kind)
+
+    def _add_directory(self, path: Path | None, kind: dict[Path, None]) -> None:
+        """Only where commands can write, and never what holds the workspace."""
+        if path is None or not is_in_any(path, self._writable) or path in self._own or path in self._inner:
+            return
+        if path in self._roots or is_above_any(path, self._roots) or not is_directory(path):
+            return
+        kind[path] = None
+        self._add_directory(common_directory(path), kind)
+        for module in _modules(path / "modules"):
+            self._add_directory(module, self._inner)
+            if checkout := _checkout_of_module(module):
+                self._add(checkout / _GIT, self._inner)
+        for record in directories_in(path / "worktrees")[:_MOST_DIRECTORIES]:
+            if is_file(record / "gitdir"):
+                self._add_worktree(record)
+
+    def _add_worktree(self, record: Path) -> None:
+        entry = _path_in(record / "gitdir")
+        if entry is None or not exists(entry.parent):
+            return
+        if record not in self._own:
+            self._inner[record] = None
+        if is_file(entry) and is_in_any(entry, self._writable):
+            self._files[entry] = None
+
+    def _obeyed_if_there(self) -> Iterator[Path]:
+        directories = self.directories
+        has_config_of_checkouts = any("worktreeconfig" in text_of(path / "config").lower() for path in directories)
+        for path in directories:
+            yield path / "commondir"
+            if has_config_of_checkouts:
+                yield path / "config.worktree"
+        for root in self._roots:  # if `.git` is spoiled, git takes the directory itself for a repository
+            if exists(root / _GIT):
+                yield root / "HEAD"
 
 
-def _checkout(kept: Path) -> Path:
-    """The directory of a worktree, of which a repository keeps this."""
-    try:
-        return real_path(kept / _text_of(kept / "gitdir").strip()).parent
-    except OSError:
-        return kept
+def _outermost(paths: Iterable[Path]) -> tuple[Path, ...]:
+    kept: dict[Path, None] = {}
+    for path in sorted(set(paths)):
+        if not any(above in kept for above in path.parents):
+            kept[path] = None
+    return tuple(kept)
+
+
+def _fixed_parts(directory: Path) -> list[Path]:
+    parts = [directory / name for name in _OBEYED]
+    if any(map(is_link, parts)):  # a link can be replaced: fix what holds it
+        return [directory]
+    return [part for part in parts if exists(part)]
+
+
+def named_directory(file: Path) -> Path | None:
+    """The git directory that a `.git` file names."""
+    return _path_in(file, "gitdir:")
+
+
+def common_directory(directory: Path) -> Path | None:
+    return _path_in(directory / "commondir") if is_file(directory / "commondir") else None
+
+
+def _path_in(file: Path, label: str = "") -> Path | None:
+    """The path that a file of git's consists of, resolved; None if it is nothing of the kind."""
+    text = text_of(file)
+    path = text.removeprefix(label).strip()
+    if not text.startswith(label) or not path or "\0" in path:
+        return None
+    return real_path(file.parent / path)
 
 
 def _modules(directory: Path) -> Iterator[Path]:
-    """Repositories of submodules; a name may have slashes."""
-    for entry in directories_in(directory):
+    """Git directories of submodules; a name may have slashes."""
+    left = _MOST_DIRECTORIES
+    pending = directories_in(directory)
+    while pending and left:
+        left -= 1
+        entry = pending.pop()
         if exists(entry / "HEAD"):
             yield entry
         else:
-            yield from _modules(entry)
+            pending += directories_in(entry)
+
+
+def _checkout_of_module(module: Path) -> Path | None:
+    found = re.search(r"^\s*worktree\s*=\s*(\S.*?)\s*$", text_of(module / "config"), re.MULTILINE)
+    return real_path(module / found[1]) if found and "\0" not in found[1] else None
 
 
 def shared_repository(root: Path) -> Path | None:
-    """The repository behind a git worktree, where it acknowledges `root`: else any text could open any directory."""
-    try:
-        kept = real_path(root / _text_of(root / ".git").removeprefix("gitdir:").strip())
-        shared = real_path(kept / _text_of(kept / "commondir").strip())
-        is_known = real_path(Path(_text_of(kept / "gitdir").strip())) == root / ".git"
-    except OSError:
+    """The repository behind a git worktree, if it acknowledges `root`: else any text could open any directory."""
+    entry = root / _GIT
+    kept = named_directory(entry) if is_file(entry) else None
+    shared = common_directory(kept) if kept else None
+    if kept is None or shared is None or _path_in(kept / "gitdir") != entry:
         return None
-    return shared if is_known and kept.parent == shared / "worktrees" else None
+    return shared if kept.parent == shared / "worktrees" else None
 
 
-def _text_of(path: Path) -> str:
-    """Commands can put a FIFO there: nobody waits for its writer.
+def set_aside(paths: Iterable[Path]) -> None:
+    """Rename to something that git does not know. If the user has made it, nothing is lost."""
+    for path in paths:
+        if (exists(path) or is_link(path)) and real_path(path.parent) == path.parent:
+            aside = path.with_name(f"{path.name}.set-aside")
+            if exists(aside) or is_link(aside):
+                aside = aside.with_name(f"{aside.name}-{secrets.token_hex(4)}")
+            with contextlib.suppress(OSError):  # not ours to rename: so no command of ours has made it
+                path.replace(aside)
 
-    Raises: OSError
-    """
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        return (file.read(_MOST_BYTES) or b"").decode("utf-8", "surrogateescape")
+
+def put_back(links: Iterable[tuple[Path, str]]) -> None:
+    """Links that a command has replaced."""
+    for path, target in links:
+        if link_target(path) != target:
+            set_aside([path])
+            with contextlib.suppress(OSError):  # its directory is gone, or something is still there
+                path.symlink_to(target)

@@ -1,25 +1,42 @@
-"""What stands at a path, asked without raising: for those who look at places that they may not be allowed to see."""
+"""Looks at paths without raising, for places that may be missing, closed to us, or full of tricks.
+
+Only a system that is out of descriptors or memory raises: a sandbox made half blind would leave something unguarded.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from teamcli.workspace import TEAM_DIR
 
 Identity = tuple[int, int] | None
-"""Which file stands at a path; None for none."""
+"""Which file is at a path; None for none."""
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _NOT_SEARCHED = (".git", "node_modules", TEAM_DIR)
+_MOST_BYTES = 1024 * 1024
 
 
 def real_path(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
+def listed_paths(texts: Iterable[str], root: Path, home: Path) -> list[Path]:
+    """Paths as written in the settings: absolute, from `~`, or from the workspace."""
+    return [real_path(root / re.sub(r"^~(?=/|$)", lambda _: str(home), text)) for text in texts]
+
+
 def is_directory(path: Path) -> bool:
     return stat.S_ISDIR(_mode(path))
+
+
+def is_file(path: Path) -> bool:
+    """A regular file, and not a link to one."""
+    return stat.S_ISREG(_mode(path, follow=False))
 
 
 def is_link(path: Path) -> bool:
@@ -33,26 +50,73 @@ def exists(path: Path) -> bool:
 def _mode(path: Path, follow: bool = True) -> int:
     try:
         return path.stat(follow_symlinks=follow).st_mode
-    except OSError:
+    except OSError as e:
+        _raise_if_exhausted(e)
         return 0
 
 
 def identity_of(path: Path) -> Identity:
     try:
         found = path.stat()
-    except OSError:
+    except OSError as e:
+        _raise_if_exhausted(e)
         return None
     return found.st_dev, found.st_ino
 
 
-def directories_in(path: Path) -> list[Path]:
-    """But for links, and for those that nobody looks for anything in."""
+def link_target(path: Path) -> str | None:
+    """What a link says; None for anything else."""
     try:
-        with os.scandir(path) as entries:
-            names = [e.name for e in entries if e.name not in _NOT_SEARCHED and e.is_dir(follow_symlinks=False)]
-    except OSError:
-        return []
-    return [path / name for name in sorted(names)]
+        return os.readlink(path)  # noqa: PTH115 - the text, as it is
+    except OSError as e:
+        _raise_if_exhausted(e)
+        return None
+
+
+def text_of(path: Path) -> str:
+    """The beginning of a file, empty if it cannot be read. Does not wait for the writer of a FIFO.
+
+    Raises: OSError, if the system has no descriptor left
+    """
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            return (file.read(_MOST_BYTES) or b"").decode("utf-8", "surrogateescape")
+    except OSError as e:
+        _raise_if_exhausted(e)
+        return ""
+
+
+def directories_in(path: Path) -> list[Path]:
+    """Without links, and without those where nobody looks for anything.
+
+    Raises: OSError, if the system has no descriptor left
+    """
+    return [Path(text) for text in _look_into(str(path), ())[0]]
+
+
+def search(top: Path, names: Collection[str], most: int) -> Iterator[Path]:
+    """Everything with one of these names in `top` and the directories below, outer ones first, at most so many.
+
+    Raises: OSError, if the system has no descriptor left
+    """
+    level = [str(top)]
+    while level and most > 0:
+        looks = [_look_into(text, names) for text in level[:most]]
+        most -= len(level)
+        yield from (Path(text) for _, found in looks for text in found)
+        level = [text for inside, _ in looks for text in inside]
+
+
+def _look_into(directory: str, names: Collection[str]) -> tuple[list[str], list[str]]:
+    """The directories to look into next, and what has one of these names. As texts: there may be thousands."""
+    try:
+        with os.scandir(directory) as listing:
+            entries = list(listing)
+    except OSError as e:
+        _raise_if_exhausted(e)
+        return [], []
+    inside = [e.path for e in entries if e.is_dir(follow_symlinks=False) and e.name not in _NOT_SEARCHED]
+    return sorted(inside), [e.path for e in entries if e.name in names]
 
 
 def is_in_any(path: Path, places: Iterable[Path]) -> bool:
@@ -65,3 +129,8 @@ def is_below_any(path: Path, places: Iterable[Path]) -> bool:
 
 def is_above_any(path: Path, places: Iterable[Path]) -> bool:
     return any(place != path and place.is_relative_to(path) for place in places)
+
+
+def _raise_if_exhausted(error: OSError) -> None:
+    if error.errno in _EXHAUSTED:
+        raise error

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from teamcli.programs import SYSTEM_DIRECTORIES
 from teamcli.tools import command_supervisor
 from teamcli.tools.host_proxy import PORT, HostProxy, proxy_variables
-from teamcli.tools.sandbox_git import guarded_in, shared_repository
+from teamcli.tools.sandbox_git import Guards, above, shared_repository
 from teamcli.tools.sandbox_paths import (
     Identity,
     directories_in,
@@ -27,6 +28,8 @@ from teamcli.tools.sandbox_paths import (
     is_below_any,
     is_directory,
     is_in_any,
+    is_link,
+    listed_paths,
     real_path,
 )
 from teamcli.tools.sandbox_places import (
@@ -35,6 +38,7 @@ from teamcli.tools.sandbox_places import (
     CLOSED_IN_HOME,
     CLOSED_IN_SYSTEM,
     CLOSED_WITH_A_SECRET,
+    HISTORY_VARIABLES,
     HOLDS_SKILLS,
     HOST_KEYS,
     KEPT_CAPABILITIES,
@@ -47,6 +51,7 @@ from teamcli.workspace import TEAM_DIR
 
 _TEMPS = ("/tmp", "/var/tmp")
 _SOCKETS = ("/run", "/var/run")
+_SPECIAL = (Path("/dev"), Path("/proc"), Path("/sys"))
 _CACHES_INSIDE = Path("/run/teamcli-caches")
 _CHANGED = "what it opens or guards has changed while it was made; try again"
 
@@ -70,7 +75,12 @@ class Wanted(NamedTuple):
 
     def paths(self, texts: Iterable[str]) -> list[Path]:
         """As written in the settings: absolute, from `~`, or from the workspace."""
-        return [real_path(self.roots[0] / re.sub(r"^~(?=/|$)", lambda _: str(self.home), text)) for text in texts]
+        return listed_paths(texts, self.roots[0], self.home)
+
+    def all_writable(self) -> list[Path]:
+        """The workspace, what the user has opened, and the repositories behind worktrees."""
+        repositories = [directory for root in self.roots if (directory := shared_repository(root))]
+        return sorted({*self.roots, *self.paths(self.writable), *repositories})
 
 
 class Private(NamedTuple):
@@ -105,6 +115,8 @@ class Plan(NamedTuple):
     """What is seen inside as it is outside, each as a mount of its own."""
     writable: tuple[Path, ...]
     """Those of them that are open to commands with all that is in them."""
+    read_only: tuple[Path, ...] = ()
+    """Mounts that must not be writable."""
 
     @property
     def to_check(self) -> tuple[bytes, ...]:
@@ -117,8 +129,11 @@ class Plan(NamedTuple):
     def _unplanned(self, mounts: bytes) -> bool:
         """Whether something can be written that should not be."""
         fields = [line.split() for line in mounts.splitlines()]
-        points = [Path(os.fsdecode(_unescaped(each[4]))) for each in fields if b"rw" in each[5].split(b",")]
+        can_write = {Path(os.fsdecode(_unescaped(each[4]))): b"rw" in each[5].split(b",") for each in fields}
+        if any(can_write.get(path, True) for path in self.read_only):
+            return True
         inside = [Path("/dev"), Path("/proc"), *self.writable]  # what the user has mounted there comes along
+        points = [point for point, is_open in can_write.items() if is_open]
         return any(point not in _mount_points(self.options) and not is_in_any(point, inside) for point in points)
 
     @property
@@ -137,43 +152,41 @@ def make_plan(
     wanted: Wanted,
     private: Private,
     environment: Mapping[str, str],
-    repositories: Iterable[Path],
-    states: Iterable[Path] = (),
+    guards: Guards,
+    more_to_guard: Iterable[Path] = (),
 ) -> Plan:
-    """Only looks, changes nothing. Later options go on top of earlier ones, so what is closed comes last.
-
-    `repositories` are those to guard, `states` the `.team/` of projects inside the workspace.
-    """
-    writable = _writable(wanted)
-    repositories = [path for path in repositories if is_directory(path)]
-    guarded = [
-        *(path for repository in repositories for path in guarded_in(repository, wanted.roots)),
-        *_guarded(wanted.roots),
-    ]
-    guarded += [path for path in states if is_directory(path)]
-    guarded += [path for path in _startup_files(wanted.home) if is_in_any(path, writable)]
-    guarded = [path for path in guarded if path not in wanted.paths(wanted.writable)]
-    closed = [path for path in _closed(wanted) if path not in writable]
+    """Only looks, changes nothing. Later options go on top of earlier ones, so what is closed comes last."""
+    writable = wanted.all_writable()
     caches, variables = _caches(wanted, private, environment)
+    hidden = {Path(place) for place in caches[2::3]}
+    opened = [path for path in guards.open if not is_in_any(path, hidden)]
+    guarded = [*guards.fixed, *_guarded(wanted.roots, writable), *filter(is_directory, more_to_guard)]
+    guarded += [path for path in _startup_files(wanted.home) if is_in_any(path, writable)]
+    at_the_users_word = wanted.paths(wanted.writable)
+    guarded = sorted({path for path in guarded if path not in at_the_users_word and not is_in_any(path, hidden)})
+    tops = [path for path in writable if path != Path("/")]
+    pinned = above([*opened, *guarded, *guards.links], tops)
+    closed = [path for path in _closed(wanted, environment) if path not in writable]
     memories = _memories(wanted)
+    kernel = _kernel_settings(Path("/") in writable)
     options = [
         *_namespaces(wanted.has_network),
         *(("--bind", "/", "/") if Path("/") in writable else ("--ro-bind", "/", "/")),
         *("--dev", "/dev", "--proc", "/proc"),
+        *_each("--ro-bind", kernel, twice=True),
         *_hidden_sockets(wanted.has_network, environment),
         *_private_temp(private, writable),
         *_visible_again(wanted.home, environment),
         *_each("--tmpfs", (path for path in closed if is_above_any(path, writable))),
-        *_each("--bind-try", (path for path in writable if path != Path("/")), twice=True),
+        *_each("--bind-try", tops, twice=True),
         # A mount cannot be renamed: nobody puts another directory in the place of one whose parts are guarded.
-        *_each("--bind", _above([*repositories, *guarded], writable), twice=True),
+        *_each("--bind", sorted({*pinned, *opened}), twice=True),
         *caches,
-        *_each("--bind", repositories, twice=True),
-        *_each("--ro-bind-try", guarded, twice=True),
+        *_each("--ro-bind", guarded, twice=True),
         *_each("--bind-try", memories, twice=True),
         *(option for path in closed if not is_above_any(path, writable) for option in _close(path, private)),
     ]
-    mounted = dict.fromkeys((*writable, *repositories, *guarded, *memories))
+    mounted = dict.fromkeys((*writable, *opened, *guarded, *memories))
     watched = dict.fromkeys((*mounted, *_watched(wanted)))
     hosts = wanted.network if isinstance(wanted.network, tuple) else None
     if hosts is not None:
@@ -186,7 +199,14 @@ def make_plan(
         tuple(identities.items()),
         tuple((path, identities[path]) for path in mounted if not is_in_any(path, closed)),
         tuple(writable),
+        tuple(path for path in (*kernel, *guarded) if not is_in_any(path, closed)),
     )
+
+
+def make_trial(environment: Mapping[str, str]) -> Plan:
+    """The least that a sandbox needs: where this fails, none can be made."""
+    mounts = ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
+    return Plan((*_namespaces(has_network=True), *mounts), environment, None, (), (), ())
 
 
 def _mount_points(options: tuple[str, ...]) -> set[Path]:
@@ -239,24 +259,25 @@ def _search_path(environment: Mapping[str, str]) -> list[Path]:
     return [path.parent if path.name == "bin" else path for path in places]
 
 
-def _writable(wanted: Wanted) -> list[Path]:
-    repositories = [directory for root in wanted.roots if (directory := shared_repository(root))]
-    return sorted({*wanted.roots, *wanted.paths(wanted.writable), *repositories})
+def _guarded(roots: Iterable[Path], writable: list[Path]) -> Iterator[Path]:
+    """What teamcli itself obeys and runs. The target of a link is guarded only if commands could write there."""
+    for path in (root / name for root in roots for name in (TEAM_DIR, CLAUDE_DIR)):
+        target = real_path(path) if is_link(path) else path
+        if is_directory(target) and is_below_any(target, writable) and not is_in_any(target, _SPECIAL):
+            yield target
+    yield from (
+        path for path in SYSTEM_DIRECTORIES if Path("/") in writable and is_directory(path) and not is_link(path)
+    )
 
 
-def _guarded(roots: tuple[Path, ...]) -> Iterator[Path]:
-    """What teamcli itself obeys, and what belongs to a worktree."""
-    for root in roots:
-        if shared := shared_repository(root):
-            yield root / ".git"
-            yield from guarded_in(shared, roots)
-        yield from (real_path(root / name) for name in (TEAM_DIR, CLAUDE_DIR) if is_directory(root / name))
-
-
-def _above(guarded: Iterable[Path], writable: Iterable[Path]) -> list[Path]:
-    """The directories that commands could move away, and what is guarded in them with them. Outer ones first."""
-    tops = [path for path in writable if path != Path("/")]
-    return sorted({above for path in guarded for above in path.parents if is_below_any(above, tops)})
+def _kernel_settings(is_all_writable: bool) -> list[Path]:
+    """Where root could give orders to the kernel. bwrap covers some of /proc, but not /proc/sys."""
+    if os.geteuid() != 0:
+        return []
+    with os.scandir("/proc") as entries:
+        ours = [entry for entry in entries if not entry.name.isdigit() and not entry.is_symlink()]
+        found = [Path(entry.path) for entry in ours if entry.is_dir() or entry.stat().st_mode & 0o222]
+    return sorted(found) + ([Path("/sys")] if is_all_writable else [])
 
 
 def _memories(wanted: Wanted) -> list[Path]:
@@ -268,13 +289,14 @@ def _startup_files(home: Path) -> list[Path]:
     return [path for name in STARTUP_FILES if exists(path := real_path(home / name))]
 
 
-def _closed(wanted: Wanted) -> list[Path]:
+def _closed(wanted: Wanted, environment: Mapping[str, str]) -> list[Path]:
     """Real paths that exist."""
     places = [home / name for home in _homes(wanted.home) for name in CLOSED_IN_HOME if _is_secret(home, name)]
+    places += [Path(path) for name in HISTORY_VARIABLES if (path := environment.get(name, "")).startswith("/")]
     if os.geteuid() == 0:
         places += [*map(Path, CLOSED_IN_SYSTEM), *Path("/etc/ssh").glob(HOST_KEYS)]
-    real = {real_path(path) for path in places} | set(wanted.paths(wanted.closed))
-    return sorted(path for path in real if exists(path) and path != Path("/"))
+    real = {real_path(path) for path in places if exists(path)} | set(wanted.paths(wanted.closed))
+    return sorted(path for path in real if exists(path) and path != Path("/") and not is_in_any(path, _SPECIAL))
 
 
 def _homes(home: Path) -> list[Path]:

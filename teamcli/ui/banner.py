@@ -49,6 +49,8 @@ def short_path(path: Path) -> str:
 
 
 def _sandbox(session: Session) -> str:
+    if session.host.why_refused():
+        return "no commands, the sandbox fails"
     return "no sandbox" if session.host.why_unconfined() else "sandbox"
 
 

@@ -26,9 +26,14 @@ from tests.support.fake_api import FakeAPI, text, tool, tool_results
 from tests.support.program import Program
 from tests.tools.shell import new_mark, processes_with, wait_until
 
-_NAMESPACE = Path("/proc/self/ns/pid")
-OWN_NAMESPACE = f'[ "$(readlink {_NAMESPACE})" != "{_NAMESPACE.is_symlink() and _NAMESPACE.readlink()}" ]'
-"""Before what would be a disaster if the sandbox did not hold."""
+
+def own_namespace(kind: str) -> str:
+    """Comes before what would be a disaster if the sandbox did not hold."""
+    path = Path("/proc/self/ns") / kind
+    return f'[ "$(readlink {path})" != "{path.is_symlink() and path.readlink()}" ]'
+
+
+OWN_NAMESPACE, OWN_MOUNTS = own_namespace("pid"), own_namespace("mnt")
 
 WRITES = {
     "a start-up file": "echo evil >> ~/.bashrc",
@@ -66,12 +71,11 @@ WRITES = {
     "through /proc/self/root": "echo evil >> /proc/self/root$HOME/.bashrc",
     "through /proc/1/root": "echo evil >> /proc/1/root$HOME/.bashrc",
     "through a directory that stays open": "exec 9< ..; cd /proc/self/fd/9 && echo evil > outside.txt",
-    "after remounting": "mount -o remount,rw /; mount -o remount,rw,bind ~; echo evil >> ~/.bashrc",
-    "after unmounting": "umount -l .git/hooks .team /tmp; echo evil > .git/hooks/x; echo evil > .team/x",
+    "after remounting": f"{OWN_MOUNTS} && mount -o remount,rw /; mount -o remount,rw,bind ~; echo evil >> ~/.bashrc",
+    "after unmounting": f"{OWN_MOUNTS} && umount -l .git/hooks .team /tmp; echo evil | tee .git/hooks/x .team/x",
     "in namespaces of its own": "unshare -Urm sh -c 'mount -o remount,rw,bind /; umount -l .team; echo evil > .team/x'",
     "in namespaces of others": "nsenter -t 1 -a sh -c 'echo evil >> ~/.bashrc'",
     "in another root": "mkdir r; unshare -Ur chroot / sh -c 'echo evil >> ~/.bashrc'",
-    "settings of the kernel": "echo evil > /proc/sys/kernel/core_pattern; echo evil > /sys/kernel/uevent_helper",
 }
 READS = {
     "by name": "cat ~/.ssh/* ~/.aws/* ~/.teamcli/* ~/.netrc ~/.git-credentials ~/.npmrc ~/.bash_history",
@@ -79,7 +83,7 @@ READS = {
     "by packing all": "tar c ~ 2>/dev/null",
     "through a link": "ln -s ~/.ssh keys; cat keys/*; cat -- ~/.config/gh/*",
     "through /proc": "cat /proc/*/root$HOME/.ssh/* /proc/*/cwd/../homes*/*/.ssh/*",
-    "after unmounting": "umount -l ~/.ssh ~/.aws; cat ~/.ssh/* ~/.aws/*",
+    "after unmounting": f"{OWN_MOUNTS} && umount -l ~/.ssh ~/.aws; cat ~/.ssh/* ~/.aws/*",
     "in namespaces of its own": "unshare -Urm sh -c 'umount -l ~/.ssh; umount -l /; cat ~/.ssh/*'",
     "by mounting again": "mkdir m; unshare -Urm sh -c 'mount --rbind / m; umount -l m$HOME/.ssh; cat m$HOME/.ssh/*'",
 }
@@ -106,8 +110,12 @@ def guarded_files(attacker: Attacker) -> dict[Path, str]:
 def test_nothing_outside_is_written(confined: Attacker, way: str) -> None:
     before = guarded_files(confined)
     confined.run(WRITES[way])
-    assert guarded_files(confined) == before
-    assert not Path("/etc/teamcli-evil").exists()
+    try:
+        assert guarded_files(confined) == before
+        assert not Path("/etc/teamcli-evil").exists()
+    finally:
+        if Path("/etc/teamcli-evil").exists():
+            Path("/etc/teamcli-evil").unlink()
 
 
 @pytest.mark.parametrize("way", READS)
@@ -122,6 +130,38 @@ def test_these_attacks_succeed_without_a_sandbox(tmp_path: Path, clean_environme
         assert "evil" in (attacker.home / ".bashrc").read_text()
         assert "evil" in (attacker.root / ".git/hooks/pre-commit").read_text()
         assert SECRET in attacker.run(READS["by name"])
+
+
+class TestTheKernel:
+    """Root can give it orders through files. No test writes one that it had not read there before."""
+
+    ORDERS = "/proc/sys/kernel/core_pattern /proc/sys/kernel/modprobe /sys/kernel/uevent_helper"
+
+    def test_its_settings_cannot_be_written(self, confined: Attacker) -> None:
+        def values() -> list[str]:
+            return [path.read_text() for path in map(Path, self.ORDERS.split()) if path.exists()]
+
+        before = values()
+        write_back = 'v=$(cat $f) && printf "%s\\n" "$v" > $f && echo "wrote $f"'
+        said = confined.run(f"for f in {self.ORDERS}; do [ -e $f ] && {write_back}; done")
+        assert "wrote" not in said
+        assert values() == before
+
+    @pytest.mark.parametrize("root", ["work", "/"])
+    def test_no_file_outside_of_processes_takes_orders(
+        self, tmp_path: Path, clean_environment: Path, root: str
+    ) -> None:
+        need_sandbox()
+        (tmp_path / "work").mkdir()
+        shell = confined_shell(tmp_path / root, clean_environment)
+        files = "-type f -perm /222 -writable -print"  # to root all are writable, also those that nobody can write
+        found = shell.bash(f"find /proc /sys -path '/proc/[0-9]*' -prune -o {files} 2>/dev/null | head")
+        shell.close()
+        assert found == "(no output)"
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="nobody else could give orders outside")
+    def test_outside_root_could(self) -> None:
+        assert os.access("/proc/sys/kernel/core_pattern", os.W_OK)
 
 
 def test_a_secret_that_appears_later_is_closed_to_the_next_command(confined: Attacker) -> None:
@@ -178,7 +218,9 @@ def test_what_is_swapped_while_a_sandbox_is_made_makes_it_fail(
     subprocess.run(["git", "init", "-q", str(root / "sub")], check=True)
     (root / "sub/.git/hooks").mkdir(exist_ok=True)
     host = CommandHost(os.environ, make_sandbox=lambda: Swapping(Wanted((root,), clean_environment)))
-    assert host.why_unconfined()
+    with pytest.raises(ToolError, match="commands are refused"):
+        host.start("true", root)
+    assert host.why_refused() and not host.why_unconfined()
     host.close()
 
 

@@ -349,7 +349,7 @@ def test_without_a_subreaper_the_end_of_one_command_spares_the_others(
 
 def test_who_is_told_that_there_is_no_sandbox_may_wait_for_others_who_use_the_host(tmp_path: Path) -> None:
     def none() -> command_host.Confiner:
-        raise ToolError("none here")
+        raise command_host.NoSandbox("none here")
 
     def use_from_another_thread(why: str) -> None:
         using = threading.Thread(target=lambda: shell.bash("echo other"), daemon=True)

@@ -34,7 +34,7 @@ def put(root: Path, name: str, content: str | bytes) -> None:
 
 @needs_ripgrep
 def test_ripgrep_is_used_where_there_is_one(tmp_path: Path) -> None:
-    command = ripgrep_command(Search("x", str(tmp_path), str(tmp_path), "", False, False, 0, False, None))
+    command = ripgrep_command(RIPGREP, Search("x", str(tmp_path), str(tmp_path), "", False, False, 0, False, None))
     assert command is not None and command[0] == RIPGREP
 
 

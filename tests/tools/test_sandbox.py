@@ -18,7 +18,7 @@ import pytest
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled
 from teamcli.tools.sandbox import explain
-from teamcli.tools.sandbox_git import repositories_in, shared_repository
+from teamcli.tools.sandbox_git import Guards, Repositories, shared_repository
 from teamcli.tools.sandbox_plan import Private, Wanted, make_plan
 from tests.redteam.conftest import confined_shell, need_sandbox
 from tests.support.fake_api import FakeAPI, text, tool, tool_results
@@ -68,7 +68,8 @@ class TestPlan:
 
         def make(environment: dict[str, str] | None = None, **wishes: object) -> list[tuple[str, ...]]:
             wanted = Wanted((tmp_path / "home/work",), tmp_path / "home")._replace(**wishes)
-            words = make_plan(wanted, private, environment or {}, repositories_in(tmp_path / "home/work")).options
+            repositories = Repositories(wanted.roots, wanted.roots)
+            words = make_plan(wanted, private, environment or {}, repositories.guards()).options
             starts = [position for position, word in enumerate(words) if word.startswith("--")]
             return [words[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
 
@@ -137,7 +138,7 @@ class TestPlan:
         (root / ".git").mkdir()
         (root / ".git/config").touch()
         (tmp_path / "home/diary").touch()
-        guard = ("--ro-bind-try", str(root / ".git/config"), str(root / ".git/config"))
+        guard = ("--ro-bind", str(root / ".git/config"), str(root / ".git/config"))
         assert guard in options()
         opened = options(writable=(".git/config",), closed=("~/diary",))
         assert guard not in opened
@@ -149,11 +150,12 @@ class TestPlan:
         (root / ".git/config").touch()
         home.mkdir()
         private = Private(tmp_path / "private", tmp_path / "caches")
-        plan = make_plan(Wanted((root,), home), private, {}, [root / ".git"])
+        guards = Guards((root / ".git",), (root / ".git/config",))
+        plan = make_plan(Wanted((root,), home), private, {}, guards)
         assert not plan.is_outdated
         (home / ".ssh").mkdir()
         assert plan.is_outdated
-        plan = make_plan(Wanted((root,), home), private, {}, [root / ".git"])
+        plan = make_plan(Wanted((root,), home), private, {}, guards)
         (root / "new").touch()
         (root / "new").rename(root / ".git/config")
         assert plan.is_outdated
