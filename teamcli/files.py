@@ -130,6 +130,8 @@ class AppendLog:
         self._durable = durable
         self._is_shared = True  # until the tail is cut, whoever writes to it
         self._lock = threading.Lock()  # flock does not keep threads apart that share one descriptor
+        self._unsynced: tuple[int, int] | None = None
+        """Where what `write` has appended begins and ends."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
             is_new = not path.exists()
@@ -153,6 +155,37 @@ class AppendLog:
         data = b"".join(map(encode_line, values))
         try:
             self._locked(lambda fd: write_whole(fd, data, self._durable))
+        except OSError as e:
+            raise StateError(cannot("write", self.path, e)) from e
+
+    def write(self, value: Json) -> None:
+        """Append without waiting for the disk. From here on only a power cut can lose the line; `sync` prevents that.
+
+        Raises: StateError
+        """
+        self.sync()
+        data = encode_line(value)
+
+        def write(fd: int) -> tuple[int, int]:
+            write_whole(fd, data, durable=False)
+            end = os.fstat(fd).st_size
+            return end - len(data), end
+
+        try:
+            self._unsynced = self._locked(write)
+        except OSError as e:
+            raise StateError(cannot("write", self.path, e)) from e
+
+    def sync(self) -> None:
+        """Wait until what was written is on the disk. If it cannot be, it is cut off again.
+
+        Raises: StateError
+        """
+        unsynced, self._unsynced = self._unsynced, None
+        if unsynced is None or not self._durable:
+            return
+        try:
+            self._locked(lambda fd: sync_tail(fd, *unsynced))
         except OSError as e:
             raise StateError(cannot("write", self.path, e)) from e
 
@@ -181,10 +214,21 @@ def write_whole(fd: int, data: bytes, durable: bool) -> None:
     try:
         while view:
             view = view[os.write(fd, view) :]
-        if durable:
-            os.fsync(fd)
     except OSError:
         os.ftruncate(fd, os.fstat(fd).st_size - (len(data) - len(view)))
+        raise
+    if durable:
+        end = os.fstat(fd).st_size
+        sync_tail(fd, end - len(data), end)
+
+
+def sync_tail(fd: int, start: int, end: int) -> None:
+    """Have the end of a file on the disk, or cut it off and raise OSError. The caller holds the lock."""
+    try:
+        os.fsync(fd)
+    except OSError:
+        if os.fstat(fd).st_size == end:  # else another process has appended, and loses nothing
+            os.ftruncate(fd, start)
         raise
 
 

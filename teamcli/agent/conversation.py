@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
-from typing import Any
+from typing import Any, NamedTuple
 
 from teamcli.agent.compaction import COMPACTION, Compaction
+from teamcli.errors import StateError
 from teamcli.files import AppendLog, Json
 from teamcli.llm.types import Block, Message, Reply, Usage
 from teamcli.masking import masked_value
@@ -97,6 +98,17 @@ class History:
         self.tokens, self.uncounted = tokens, []
 
 
+class _Unsettled(NamedTuple):
+    """A message that is written, and maybe not on the disk yet."""
+
+    message: Message
+    marks: Mapping[str, Any]
+    position: int
+    """Of the message that it was joined with or follows."""
+    replaced: Sequence[Message]
+    """What was there before."""
+
+
 class Conversation:
     """The messages of one agent, in memory and in its transcript."""
 
@@ -105,6 +117,9 @@ class Conversation:
     ) -> None:
         self._log = log
         self._on_record = on_record
+        self._unsettled: _Unsettled | None = None
+        self._missing = NOT_RUN_CALL
+        """What became of open calls that get no result."""
         self.history = history or History()
 
     def close(self) -> None:
@@ -120,24 +135,27 @@ class Conversation:
         content: Sequence[Block],
         files: Mapping[str, str] | None = None,
         marks: Mapping[str, Any] | None = None,
+        is_next_sent: bool = False,
     ) -> None:
         """Record what the agent is told: a prompt, tool results, mail. `marks` are kept in the same durable line.
 
-        Calls that are still open and get no result here never began, and are closed as such.
+        Calls that are still open and get no result here never began, and are closed as such. If all that happens next
+        is a model call (`is_next_sent`), the disk may take its time while the request travels: `settle` waits for it.
 
         Raises: StateError
         """
         if not content:
             return
         content = masked_value(content)
-        content = answer_calls(open_calls(self.messages[-1]) if self.messages else [], content, NOT_RUN_CALL)
+        content = answer_calls(open_calls(self.messages[-1]) if self.messages else [], content, self._missing)
         row: Json = {"kind": "user", "ts": time.time(), "content": list(content)}
         if marks:
             row["marks"] = dict(marks)
         if files:
             row["files"] = dict(files)
             self.history.seen_files.update(files)
-        self._record(row, Message("user", tuple(content)), marks or {})
+        self._missing = LOST_RESULT  # until this is on the disk
+        self._record(row, Message("user", tuple(content)), marks or {}, may_settle_later=is_next_sent)
 
     def compact(self, compaction: Compaction) -> None:
         """Go on with what a compaction leaves.
@@ -167,6 +185,7 @@ class Conversation:
             self._record(row, Message("assistant", reply.content), {}, reply.usage.context_tokens)
             self.history.answer_key = row["key"]
         else:
+            self.settle()
             self._log.append(row)
 
     def key_of_call(self, position: int) -> str:
@@ -181,16 +200,51 @@ class Conversation:
 
         Raises: StateError
         """
+        self.settle()
         self._log.append({"ts": time.time(), **masked_value(row)})
 
     def take_up(self, history: History) -> None:
         """Go on with another conversation. The caller has begun its session in the transcript."""
         self.history = history
 
-    def _record(self, row: Json, message: Message, marks: Mapping[str, Any], tokens: int = 0) -> None:
-        self._log.append(row)
+    def settle(self) -> None:
+        """Wait until the last message is on the disk. Nothing may act on an answer before that.
+
+        Raises: StateError, and the conversation is what it was without that message
+        """
+        unsettled, self._unsettled = self._unsettled, None
+        if unsettled is None:
+            return
+        try:
+            self._log.sync()
+        except StateError:
+            self.history.messages[unsettled.position :] = unsettled.replaced
+            self.history.uncounted.remove(unsettled.message)
+            raise
+        self._recorded(unsettled.message, unsettled.marks)
+
+    def _record(
+        self,
+        row: Json,
+        message: Message,
+        marks: Mapping[str, Any],
+        tokens: int = 0,
+        may_settle_later: bool = False,
+    ) -> None:
+        self.settle()
+        if may_settle_later:
+            self._log.write(row)
+            last = max(0, len(self.messages) - 1)
+            self._unsettled = _Unsettled(message, marks, last, self.messages[last:])
+        else:
+            self._log.append(row)
         append_message(self.history.messages, message)
         self.history.take_into_account(message, tokens)
+        if not may_settle_later:
+            self._recorded(message, marks)
+
+    def _recorded(self, message: Message, marks: Mapping[str, Any]) -> None:
+        self._missing = NOT_RUN_CALL
         self._on_record(message, marks)
 
     def close_open_calls(self, results: Sequence[Block] = ()) -> None:

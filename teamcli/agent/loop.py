@@ -18,7 +18,7 @@ from teamcli.agent.tool_calls import Results, Toolset
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, ConfigError, ContextTooLong, LimitReached, ModelError, StreamInterrupted
 from teamcli.llm import types as llm_types
-from teamcli.llm.types import LLM, Block, Preamble, Reply, Request, StreamEvent, Usage
+from teamcli.llm.types import LLM, AnswerEvent, Block, OnEvent, Preamble, Reply, Request, StreamEvent, Usage
 
 MAX_CONTINUATIONS = 10
 """How often in a row an answer that was cut off is asked to go on."""
@@ -76,7 +76,7 @@ def run_turn(agent: Agent, prompt: Delivery, cancel: CancelScope) -> TurnEnded:
     agent.emit(TurnStarted(agent.name))
     answer = Answer()
     try:
-        agent.conversation.add_user(prompt.blocks, prompt.seen_files, prompt.marks)
+        agent.conversation.add_user(prompt.blocks, prompt.seen_files, prompt.marks, is_next_sent=True)
         outcome = _work_in_time(agent, answer, cancel)
     except Cancelled:
         outcome = Outcome.INTERRUPTED
@@ -122,6 +122,8 @@ def _work_in_time(agent: Agent, answer: Answer, cancel: CancelScope) -> Outcome:
         if not cancel.cancelled and (why := agent.meter.reached()):
             raise why from None
         raise
+    finally:
+        agent.conversation.settle()
 
 
 def _work(agent: Agent, answer: Answer, cancel: CancelScope) -> Outcome:
@@ -196,12 +198,26 @@ def _call_model(agent: Agent, cancel: CancelScope) -> Reply:
     request = Request(agent.preamble, tuple(agent.conversation.messages))
     with agent.meter.call(next_call(agent), cancel):
         try:
-            reply = agent.llm.stream(request, lambda event: agent.emit(_named(agent.name, event)), cancel)
+            reply = agent.llm.stream(request, _settles_and_tells(agent), cancel)
         except StreamInterrupted as e:
             _keep_interrupted(agent, e.partial, cancel.reason)
             raise
         _book(agent, reply)
     return reply
+
+
+def _settles_and_tells(agent: Agent) -> OnEvent:
+    """What was said last goes to the disk while the model reads it, and is there before anything of its answer counts.
+
+    Raises, when called: StateError
+    """
+
+    def on_event(event: StreamEvent) -> None:
+        agent.conversation.settle()
+        if not isinstance(event, llm_types.RequestSent):
+            agent.emit(_named(agent.name, event))
+
+    return on_event
 
 
 def _book(agent: Agent, reply: Reply) -> None:
@@ -217,7 +233,7 @@ def _tell_results(agent: Agent, results: Results) -> None:
     came = agent.incoming(results.marks)
     marks = joined_marks(results.marks, came.marks)
     seen_files = {**results.seen_files, **came.seen_files}
-    agent.conversation.add_user([*results.blocks, *came.blocks], seen_files, marks)
+    agent.conversation.add_user([*results.blocks, *came.blocks], seen_files, marks, is_next_sent=True)
 
 
 def _stopped(agent: Agent, reply: Reply) -> Outcome | None:
@@ -266,7 +282,7 @@ def _keep_interrupted(agent: Agent, partial: Reply | None, reason: str) -> None:
     agent.conversation.add_user([text_block(OUT_OF_TIME if reason == TIME_IS_UP else INTERRUPTED)])
 
 
-def _named(agent: str, event: StreamEvent) -> events.Event:
+def _named(agent: str, event: AnswerEvent) -> events.Event:
     match event:
         case llm_types.TextArrived(text):
             return events.TextArrived(agent, text)

@@ -286,7 +286,7 @@ def _signs_of_life(agent: Agent) -> Callable[[StreamEvent], None]:
         nonlocal told
         if isinstance(event, llm_types.RetryScheduled):
             agent.emit(events.RetryScheduled(agent.name, *event))
-        elif time.monotonic() >= told + SIGN_OF_LIFE_SECONDS:
+        elif not isinstance(event, llm_types.RequestSent) and time.monotonic() >= told + SIGN_OF_LIFE_SECONDS:
             told = time.monotonic()
             agent.emit(events.StillArriving(agent.name))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import closing, suppress
 
@@ -28,7 +29,7 @@ from teamcli.llm.credentials import Endpoint
 from teamcli.llm.direct import DirectTransport
 from teamcli.llm.sdk import SdkTransport
 from teamcli.llm.transport import EventStream, Transport
-from teamcli.llm.types import OnEvent, Reply, Request, RetryScheduled, StillArriving
+from teamcli.llm.types import OnEvent, Reply, Request, RequestSent, RetryScheduled, StillArriving
 
 BROKEN_ANSWERS = 5
 """How often an answer that broke off is asked for again: unlike a call that was turned away, each has its price."""
@@ -87,7 +88,7 @@ class Client:
         cancel: CancelScope,
     ) -> Reply:
         try:
-            with closing(self._open(request, cancel)) as stream, cancel.on_cancel(stream.interrupt):
+            with closing(self._open(request, on_event, cancel)) as stream, cancel.on_cancel(stream.interrupt):
                 call.got_through()
                 told = time.monotonic()
                 for event in stream.events:
@@ -113,10 +114,13 @@ class Client:
             for _ in stream.events:
                 pass
 
-    def _open(self, request: Request, cancel: CancelScope) -> EventStream:
-        return self._transport.reopen(request, cancel) or self._open_in_thread(request, cancel)
+    def _open(self, request: Request, on_event: OnEvent, cancel: CancelScope) -> EventStream:
+        def tell_sent() -> None:
+            on_event(RequestSent())
 
-    def _open_in_thread(self, request: Request, cancel: CancelScope) -> EventStream:
+        return self._transport.reopen(request, cancel, tell_sent) or self._open_in_thread(request, tell_sent, cancel)
+
+    def _open_in_thread(self, request: Request, tell_sent: Callable[[], None], cancel: CancelScope) -> EventStream:
         opening: Future[EventStream] = Future()
         # Daemon: a name lookup or connect that nobody waits for any more must not hold up the program's end.
         opener = threading.Thread(target=_open_into, args=(opening, self._transport, request, cancel), daemon=True)
@@ -126,10 +130,11 @@ class Client:
             raise TransientError("The system has no thread left for this call") from e
         with cancel.on_cancel(opening.cancel):
             try:
+                tell_sent()
                 return opening.result()
             except CancelledError as e:
                 raise Cancelled(cancel.reason) from e
-            except KeyboardInterrupt:
+            except BaseException:  # of `tell_sent`, or Ctrl-C: nobody takes the stream
                 opening.cancel()
                 raise
 

@@ -6,7 +6,7 @@ It sends the request's own bytes and loads in a few hundredths of a second. The 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -48,19 +48,21 @@ class DirectTransport:
     def open(self, request: Request, cancel: CancelScope) -> EventStream:
         return self._open(request, cancel, may_connect=True)
 
-    def reopen(self, request: Request, cancel: CancelScope) -> EventStream | None:
+    def reopen(self, request: Request, cancel: CancelScope, on_sent: Callable[[], None]) -> EventStream | None:
         if not self._connections.has_idle:
             return None
         try:
-            return self._open(request, cancel, may_connect=False)
+            return self._open(request, cancel, may_connect=False, on_sent=on_sent)
         except NotConnected:
             return None
 
-    def _open(self, request: Request, cancel: CancelScope, may_connect: bool) -> EventStream:
+    def _open(
+        self, request: Request, cancel: CancelScope, may_connect: bool, on_sent: Callable[[], None] = lambda: None
+    ) -> EventStream:
         model = request.preamble.model
         with self._connections.take(cancel, may_connect) as connection:
             try:
-                answer = connection.post(request.encoded)
+                answer = connection.post(request.encoded, on_sent)
                 refuse_unless_stream(answer, self._faults, model)
             except connection.errors as e:
                 raise self._faults.from_http_error(e) from e
@@ -112,8 +114,9 @@ class ProxiedConnection(Connection):
 
         return (httpx2.HTTPError, httpx2.InvalidURL)
 
-    def post(self, body: bytes) -> httpx2.Response:
-        """Raises: NotConnected, and `errors`"""
+    def post(self, body: bytes, on_sent: Callable[[], None]) -> httpx2.Response:
+        """Raises: NotConnected, `errors`, and what `on_sent` raises"""
         import httpx2
 
+        on_sent()  # before, since it sends and waits in one step
         return self.http.send(httpx2.Request("POST", self._url, content=body, headers=self._headers), stream=True)

@@ -13,7 +13,7 @@ from teamcli.aside import call_aside
 from teamcli.cancel import CancelScope
 from teamcli.errors import ConfigError, ModelError, StreamInterrupted
 from teamcli.llm.backoff import Backoff
-from teamcli.llm.types import LLM, Block, OnEvent, Reply, Request, StreamEvent, TextArrived, Usage
+from teamcli.llm.types import LLM, Block, OnEvent, Reply, Request, RequestSent, StreamEvent, TextArrived, Usage
 
 _NEEDED = {"text": ("text",), "tool_use": ("id", "name", "input")}
 
@@ -39,6 +39,7 @@ class OwnModel:
             with self._turns.turn(cancel):
                 return self._model.stream(request, tell, cancel)
 
+        on_event(RequestSent())  # its own thread is none in which the agent's state may change
         try:
             return _checked(call_aside(call, cancel, f"model {type(self._model).__name__}"))
         except BaseException as e:  # boundary: a bug in a model is a failed call, not the end of the agent

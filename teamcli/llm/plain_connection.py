@@ -57,16 +57,17 @@ class PlainConnection:
         """What posting and reading an answer may raise."""
         return (CannotConnect, OSError, zlib.error)
 
-    def post(self, body: bytes) -> PlainAnswer:
-        """Send a request and read the head of its answer.
+    def post(self, body: bytes, on_sent: Callable[[], None]) -> PlainAnswer:
+        """Send a request, call `on_sent`, and read the head of the answer.
 
-        Raises: NotConnected, and `errors`
+        Raises: NotConnected, `errors`, and what `on_sent` raises
         """
         try:
             if not self._is_usable():
                 self._connect()
             with _broken_off():
                 self._http.request("POST", self._path, body, self._headers)
+                on_sent()
                 return PlainAnswer(_answer_to(self._http), self._finish)
         except BaseException:
             self._http.close()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -43,7 +43,7 @@ class SdkTransport:
 
         return EventStream(self._events(stream, model), connection.shut_down, close)
 
-    def reopen(self, request: Request, cancel: CancelScope) -> EventStream | None:
+    def reopen(self, request: Request, cancel: CancelScope, on_sent: Callable[[], None]) -> EventStream | None:
         return None  # it may have to fetch a token first, so it always needs the thread
 
     def warm_up(self) -> None:

@@ -29,13 +29,14 @@ class Transport(Protocol):
         """
         ...
 
-    def reopen(self, request: Request, cancel: CancelScope) -> EventStream | None:
+    def reopen(self, request: Request, cancel: CancelScope, on_sent: Callable[[], None]) -> EventStream | None:
         """The same on a connection that stands already, in the calling thread; None, at once, where there is none.
 
         Looking a name up and connecting cannot be broken off, so `open` needs a thread that can be left behind; on a
-        standing connection a cancel takes effect at once, and the change of threads can be saved.
+        standing connection a cancel takes effect at once, and the change of threads can be saved. `on_sent` is called
+        when the request has gone out, or just before that.
 
-        Raises: ModelError
+        Raises: ModelError, and what `on_sent` raises
         """
         ...
 

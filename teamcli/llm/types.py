@@ -174,6 +174,10 @@ class ThinkingArrived(NamedTuple):
     text: str
 
 
+class RequestSent(NamedTuple):
+    """The request is on its way. What is done now costs no time: the answer has to travel too."""
+
+
 class CallStarted(NamedTuple):
     """The model has begun to write a tool call."""
 
@@ -199,7 +203,8 @@ class RetryScheduled(NamedTuple):
     """False if another agent has reported the same wait."""
 
 
-StreamEvent = TextArrived | ThinkingArrived | CallStarted | StillArriving | RetryScheduled
+AnswerEvent = TextArrived | ThinkingArrived | CallStarted | StillArriving | RetryScheduled
+StreamEvent = RequestSent | AnswerEvent
 OnEvent = Callable[[StreamEvent], None]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import TeamcliError
-from teamcli.llm.types import LLM, Message, Preamble, Reply, Request, StreamEvent, ToolSpec
+from teamcli.llm.types import LLM, Message, OnEvent, Preamble, Reply, Request, RequestSent, StreamEvent, ToolSpec
 
 PATIENCE_SECONDS = 30.0
 BASH = ToolSpec("bash", "Run a command.", {"type": "object", "properties": {"command": {"type": "string"}}})
@@ -25,7 +25,12 @@ def asking(*messages: Message, preamble: Preamble = PREAMBLE) -> Request:
 
 
 def ask(client: LLM, request: Request | None = None, events: list[StreamEvent] | None = None) -> Reply:
-    return client.stream(request or asking(), (events if events is not None else []).append, CancelScope())
+    return client.stream(request or asking(), answer_events(events if events is not None else []), CancelScope())
+
+
+def answer_events(seen: list[StreamEvent]) -> OnEvent:
+    """Collects what is seen of an answer."""
+    return lambda event: None if isinstance(event, RequestSent) else seen.append(event)
 
 
 def results_for(reply: Reply, words: str = "done") -> Message:
@@ -69,6 +74,6 @@ class RunningCall:
 
     def _run(self) -> None:
         try:
-            self.reply = self._client.stream(self._request, self.events.append, self.scope)
+            self.reply = self._client.stream(self._request, answer_events(self.events), self.scope)
         except TeamcliError as e:
             self.error = e

@@ -23,6 +23,7 @@ from teamcli.errors import (
     RateLimited,
     RequestRejected,
     ServerFault,
+    StateError,
     StreamInterrupted,
     TransientError,
     WrongEndpoint,
@@ -33,6 +34,7 @@ from teamcli.llm.types import (
     CallStarted,
     Message,
     Preamble,
+    RequestSent,
     RetryScheduled,
     StreamEvent,
     TextArrived,
@@ -339,6 +341,36 @@ def test_what_is_not_http_is_a_lost_connection(make_client: MakeClient, answer: 
         ask(make_client(url, retries=0))
 
 
+@pytest.mark.parametrize("earlier_turns", [0, 1])
+def test_the_caller_hears_in_its_own_thread_that_the_request_goes_out(
+    make_client: MakeClient, earlier_turns: int
+) -> None:
+    """Before anything of the answer is read, and again with every try."""
+    heard: list[tuple[StreamEvent, int]] = []
+    with FakeAPI([*["before"] * earlier_turns, status(529), "hi"]) as api:
+        client = make_client(api.url)
+        for _ in range(earlier_turns):
+            ask(client)
+        client.stream(asking(), lambda event: heard.append((event, threading.get_ident())), CancelScope())
+    kinds = [type(event) for event, _ in heard]
+    assert kinds[:4] == [RequestSent, RetryScheduled, RequestSent, TextArrived]
+    assert {thread for _, thread in heard} == {threading.get_ident()}
+
+
+@pytest.mark.parametrize("earlier_turns", [0, 1])
+def test_a_caller_that_fails_meanwhile_ends_the_call(make_client: MakeClient, earlier_turns: int) -> None:
+    def fail(event: StreamEvent) -> None:
+        raise StateError("the disk is full")
+
+    with FakeAPI([*["before"] * earlier_turns], default=text("after")) as api:
+        client = make_client(api.url)
+        for _ in range(earlier_turns):
+            ask(client)
+        with pytest.raises(StateError, match="the disk is full"):
+            client.stream(asking(), fail, CancelScope())
+        assert ask(client).text == "after"
+
+
 def test_each_agent_has_a_connection_of_its_own(make_client: MakeClient) -> None:
     with FakeAPI(default=text("hi")) as api:
         clients = [make_client(api.url) for _ in range(3)]
@@ -580,6 +612,8 @@ def test_an_outage_is_waited_out_for_ten_minutes(make_client: MakeClient) -> Non
     heard: list[RetryScheduled] = []
 
     def pass_time(event: StreamEvent) -> None:
+        if isinstance(event, RequestSent):
+            return
         assert isinstance(event, RetryScheduled)
         heard.append(event)
         now[0] += event.delay_seconds
