@@ -77,8 +77,9 @@ class Sandbox:
         """Undo what mounts could not prevent a command from doing, and the user's git would obey."""
         if not self.wanted.is_trial:
             opened = self.wanted.paths(self.wanted.writable)
-            set_aside(path for path in self._repositories.unwanted if path not in opened)
-            put_back(item for item in self._links.items() if item[0] not in opened)
+            with contextlib.suppress(OSError):  # no descriptor is left: the next command, or the end, tries again
+                put_back(item for item in self._links.items() if item[0] not in opened)
+                set_aside(path for path in self._repositories.intruders() if path not in opened)
 
     def explain(self, output: str) -> str:
         """What to tell a model whose command has met the sandbox without knowing."""

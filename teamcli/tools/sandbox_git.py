@@ -8,6 +8,7 @@ inside the sandbox can replace them. A link cannot be mounted: it is put back af
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import secrets
 from collections.abc import Iterable, Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from teamcli.errors import ToolError
+from teamcli.tools.git_index import gitlinks
 from teamcli.tools.sandbox_paths import (
     directories_in,
     exists,
@@ -59,6 +61,11 @@ def above(guarded: Iterable[Path], tops: Iterable[Path]) -> list[Path]:
     return sorted({each for path in guarded for each in path.parents if is_below_any(each, tops)})
 
 
+class _Index(NamedTuple):
+    state: tuple[int, ...]
+    entered: tuple[Path, ...]
+
+
 class Repositories:
     """Those that are there when the program starts. Those that commands make later are theirs."""
 
@@ -74,6 +81,9 @@ class Repositories:
         """Those of submodules, worktrees and other repositories inside."""
         self._files: dict[Path, None] = {}
         """Each a `.git` that names a git directory."""
+        self._checkouts: dict[Path, Path] = {}
+        """Of git directories: where the files are that their index lists."""
+        self._indexes: dict[Path, _Index] = {}
         self.links: dict[Path, str] = {}
         """`.git` with what they say."""
         self.states: list[Path] = []
@@ -85,8 +95,26 @@ class Repositories:
                     self._add(entry, self._own if is_own else self._inner)
                 elif not is_own and exists(entry / OWNER_TOKEN) and not is_link(entry):
                     self.states.append(entry)
-        self.unwanted = tuple(path for path in self._obeyed_if_there() if not exists(path))
+        self._unwanted = [path for path in self._obeyed_if_there() if not exists(path)]
         """What git would obey if it were there. Nothing can be mounted where nothing is."""
+
+    def intruders(self) -> Iterator[Path]:
+        """What commands have added and git would obey.
+
+        Raises: OSError, if the system has no descriptor left
+        """
+        entered = (path for directory in self._checkouts for path in self._entered(directory))
+        yield from (path for path in itertools.chain(self._unwanted, entered) if exists(path) or is_link(path))
+
+    def _entered(self, directory: Path) -> tuple[Path, ...]:
+        """The `.git` of submodules that were not there. Reads the index only if it has changed."""
+        known, state = self._indexes.get(directory), _state_of(directory / "index")
+        if known is None or known.state != state:
+            hash_size = 32 if "sha256" in text_of(directory / "config") else 20
+            entries = {self._checkouts[directory] / path / _GIT for path in gitlinks(directory, hash_size)}
+            new = entries - self._files.keys() - self._own.keys() - self._inner.keys() - self.links.keys()
+            known = self._indexes[directory] = _Index(state, tuple(new))
+        return known.entered
 
     @property
     def directories(self) -> list[Path]:
@@ -142,14 +170,17 @@ class Repositories:
 
     def _add(self, entry: Path, kind: dict[Path, None]) -> None:
         """Take up a `.git`, and the git directories behind it."""
+        checkout = entry.parent
         if (target := link_target(entry)) is not None:
             self.links[entry] = target
             entry = real_path(entry)
+        directory: Path | None = entry
         if is_file(entry) and is_in_any(entry, self._writable):
             self._files[entry] = None
-            self._add_directory(named_directory(entry), kind)
-        elif is_directory(entry):
-            self._add_directory(entry, kind)
+            directory = named_directory(entry)
+        if directory is not None and is_directory(directory):
+            self._checkouts[directory] = checkout
+            self._add_directory(directory, kind)
 
     def _add_directory(self, path: Path | None, kind: dict[Path, None]) -> None:
         """Only where commands can write, and never what holds the workspace."""
@@ -173,8 +204,10 @@ class Repositories:
             return
         if record not in self._own:
             self._inner[record] = None
-        if is_file(entry) and is_in_any(entry, self._writable):
-            self._files[entry] = None
+        if is_in_any(entry, self._writable):
+            self._checkouts[record] = entry.parent
+            if is_file(entry):
+                self._files[entry] = None
 
     def _obeyed_if_there(self) -> Iterator[Path]:
         directories = self.directories
@@ -186,6 +219,15 @@ class Repositories:
         for root in self._roots:  # if `.git` is spoiled, git takes the directory itself for a repository
             if exists(root / _GIT):
                 yield root / "HEAD"
+
+
+def _state_of(path: Path) -> tuple[int, ...]:
+    """Differs if the file has changed."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _outermost(paths: Iterable[Path]) -> tuple[Path, ...]:

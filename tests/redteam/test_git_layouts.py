@@ -216,6 +216,46 @@ def test_a_repository_planted_next_to_a_spoiled_one_is_set_aside(make_user: Call
     assert (user.layout.root / "HEAD.set-aside").exists()
 
 
+NEW_SUBMODULE = """
+    printf '#!/bin/sh\necho x >> %s/evil\n' "$HOME" > evil.sh; chmod +x evil.sh
+    mkdir -p vendor/new && cd vendor/new && git init -q && touch f && git add f && git commit -q -m x && cd ../..
+    OPTIONS
+    git -C vendor/new config core.fsmonitor $PWD/evil.sh
+"""
+
+
+@pytest.mark.parametrize("version", [2, 3, 4, "split"])
+@pytest.mark.parametrize("is_confined", [True, False])
+def test_a_submodule_that_a_command_adds_is_set_aside(
+    make_user: Callable[..., User], version: int | str, is_confined: bool
+) -> None:
+    user = make_user(plain, is_confined)
+    for number in range(20):
+        (user.layout.root / f"file-{number}").write_text("x")
+    write = "git update-index --split-index" if version == "split" else f"git update-index --index-version {version}"
+    extended = "git add -N file-1;" if version == 3 else ""  # else git writes version 2
+    command = NEW_SUBMODULE.replace("OPTIONS", f"git add . 2>/dev/null; {write}; git rm -q --cached file-1; {extended}")
+    assert user.runs_what_agents_wrote(command) is not is_confined
+    assert (user.layout.root / "vendor/new/.git.set-aside").exists() is is_confined
+
+
+def test_a_submodule_that_was_not_checked_out_is_not_filled_by_a_command(make_user: Callable[..., User]) -> None:
+    def not_checked_out(top: Path) -> Layout:
+        origin = submodule(top / "origin").root
+        git(top, "clone", "-q", str(origin), str(top / "work"))
+        return Layout(top / "work", ["."])
+
+    user = make_user(not_checked_out)
+    assert not user.runs_what_agents_wrote(NEW_SUBMODULE.replace("OPTIONS", "mv vendor/new/.git vendor/library/"))
+    assert (user.layout.root / "vendor/library/.git.set-aside").exists()
+
+
+def test_a_repository_that_a_command_makes_is_left_alone(make_user: Callable[..., User]) -> None:
+    user = make_user(plain)
+    user._shell.bash("git init -q own && cd own && git commit -q --allow-empty -m x && git config a.b c")
+    assert (user.layout.root / "own/.git/config").exists()
+
+
 @pytest.mark.parametrize("name", sorted(LAYOUTS.keys() - CLOSED_TO_AGENTS))
 def test_agents_can_still_commit(make_user: Callable[..., User], name: str) -> None:
     user = make_user(LAYOUTS[name])

@@ -1,0 +1,62 @@
+"""Reads which paths a git index lists as other repositories: `git status` enters each of them and obeys its config."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_GITLINK = (0o160000).to_bytes(4, "big")
+_BEFORE_MODE, _BEFORE_NAME = 24, 40
+"""Bytes of an entry: what `stat` says, with the mode in it, then the name of the object, flags and the path."""
+_IS_EXTENDED = 0x4000
+_MOST_BYTES = 256 * 1024 * 1024
+
+
+def gitlinks(directory: Path, hash_size: int = 20) -> Iterator[str]:
+    """The paths of submodules in the index of a git directory, and in one that it shares."""
+    for path in (directory / "index", *directory.glob("sharedindex.*")):
+        data = _read(path)
+        if _GITLINK in data:  # most have none, and an index can list a hundred thousand files
+            yield from (os.fsdecode(name) for mode, name in _entries(data, hash_size) if mode == _GITLINK)
+
+
+def _entries(data: bytes, hash_size: int) -> Iterator[tuple[bytes, bytes]]:
+    """Mode and path of each; ends where the data cannot be understood."""
+    version, count = int.from_bytes(data[4:8], "big"), int.from_bytes(data[8:12], "big")
+    at, name = 12, b""
+    for _ in range(count):
+        flags_at = at + _BEFORE_NAME + hash_size
+        name_at = flags_at + 2
+        if version >= 3 and int.from_bytes(data[flags_at:name_at], "big") & _IS_EXTENDED:
+            name_at += 2
+        if version == 4:  # only how the path differs from the one before
+            kept, name_at = _variable_number(data, name_at)
+            name = name[: len(name) - kept]
+        else:
+            name = b""
+        end = data.find(b"\0", name_at)
+        if end < 0:
+            return
+        name += data[name_at:end]
+        yield data[at + _BEFORE_MODE : at + _BEFORE_MODE + 4], name
+        at = end + 1 if version == 4 else at + (end - at + 8) // 8 * 8
+
+
+def _variable_number(data: bytes, at: int) -> tuple[int, int]:
+    """A number as git packs it, and where it ends."""
+    byte = data[at] if at < len(data) else 0
+    value, at = byte & 0x7F, at + 1
+    while byte & 0x80 and at < len(data):
+        byte = data[at]
+        value, at = ((value + 1) << 7) | (byte & 0x7F), at + 1
+    return value, at
+
+
+def _read(path: Path) -> bytes:
+    """Does not wait for the writer of a FIFO."""
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            return file.read(_MOST_BYTES) or b""
+    except OSError:
+        return b""
