@@ -14,11 +14,11 @@ from weakref import WeakSet
 from teamcli.agent.approval import Ask
 from teamcli.agent.budgets import Budgets, used_from
 from teamcli.agent.conversation import Conversation, History, Marks, open_calls, text_block
-from teamcli.agent.events import Emit, Recorded
+from teamcli.agent.events import Emit, Notice, Recorded, Severity
 from teamcli.agent.hooks import NO_HOOKS, STOP, TEAMMATE_IDLE, Hooks
 from teamcli.agent.limits import Meter, Used
 from teamcli.agent.loop import Agent
-from teamcli.agent.memory import Place, directory_name, offer
+from teamcli.agent.memory import MemoryDir, directory_name, offer
 from teamcli.agent.policy import Decision, Policy
 from teamcli.agent.prompt import (
     LEAD_PROMPT,
@@ -33,7 +33,7 @@ from teamcli.agent.tool import Access, AnyTool, Executes
 from teamcli.agent.tool_calls import Permissions, Toolset
 from teamcli.cancel import CancelScope
 from teamcli.embedding import NOTHING_EMBEDDED, Embedding
-from teamcli.errors import ToolError
+from teamcli.errors import StateError, ToolError
 from teamcli.files import PRIVATE_DIR, AppendLog, Json, read_lines
 from teamcli.frames import framed, one_fact
 from teamcli.llm.backoff import Backoff
@@ -43,9 +43,10 @@ from teamcli.llm.pricing import context_tokens
 from teamcli.llm.types import LLM, Preamble, Usage
 from teamcli.options import Options
 from teamcli.plain import one_line
+from teamcli.project import Project
 from teamcli.session import LEAD, Fanout, Permits
 from teamcli.settings import Settings
-from teamcli.skills import Skills, find_skills, skill_places
+from teamcli.skills import Skills, find_skills, skill_dirs
 from teamcli.state import TeamDir
 from teamcli.team.bus import MessageBus
 from teamcli.team.lead import Lead
@@ -66,6 +67,7 @@ from teamcli.workspace import TEAM_DIR, USER_DIR, Workspace
 
 if TYPE_CHECKING:
     from teamcli.subagents.manager import SubAgentManager
+    from teamcli.tools.file_access import Content
 
 MEMORY_DIR = "memory"
 ROLES_SHOWN, ROLE_LENGTH, ROLE_NAME_LENGTH = 30, 160, 1000
@@ -99,8 +101,7 @@ class AgentShop:
         self,
         choices: Choices,
         options: Options,
-        place_home: Path,
-        is_trusted: bool,
+        project: Project,
         state: TeamDir,
         events: Fanout,
         roster: Roster,
@@ -114,8 +115,8 @@ class AgentShop:
         self.hooks = hooks
         self.choices = choices
         self.options = options
-        self._home = place_home
-        self._is_trusted = is_trusted
+        self._home = project.home
+        self._project = project
         self.state = state
         self.events = events
         self._roster = roster
@@ -265,7 +266,7 @@ class AgentShop:
     def toolbox(self, name: str, history: History) -> Toolbox:
         workspace = self.workspace
         known_files = KnownFiles(self._locks, history.seen_files)
-        changed = partial(self.changes.note, name)
+        changed = partial(self._file_changed, name)
         commands = Commands(self._host)
         self._commands.add(commands)
         return Toolbox(workspace, commands, known_files, name, self.team, self._may_see, changed, self.have_subagents)
@@ -332,12 +333,21 @@ class AgentShop:
     def _teammate_model(self, wanted: str, role: Role | None) -> str:
         return wanted or (role.model if role else "") or self.choices.model
 
+    def _file_changed(self, agent: str, path: Path, before: Content | None, after: bytes) -> None:
+        self.changes.note(agent, path, before)
+        is_memory = path.is_relative_to(self.choices.workspace.root / TEAM_DIR / MEMORY_DIR)
+        if is_memory and (before is None or before.data is not None):
+            try:
+                self._project.agreement.file_written(path, before.data if before else None, after)
+            except StateError as e:  # it is written all the same, and asked about at the next start
+                self.events(Notice(agent, f"{path.name} is not remembered as agreed to: {e}.", Severity.WARNING))
+
     def with_memory(self, toolbox: Toolbox, role: str) -> Toolbox:
         """Open the role's memory in the user's home to file tools.
 
         Not from a stranger's directory: its files could have something noted there that comes up in all others.
         """
-        memory = self._users_memory(role) if self._is_trusted else None
+        memory = self._users_memory(role) if self._project.trusted.config else None
         return toolbox._replace(workspace=replace(toolbox.workspace, memory=memory))
 
     def role_of(self, name: str) -> str:
@@ -348,13 +358,14 @@ class AgentShop:
         return self._home / MEMORY_DIR / directory_name(role)
 
     def memory(self, role: str, may_write: bool = True, is_in_root: bool = True) -> str:
-        """What the role has learned so far: the user's own, and the project's where that is trusted. Who works
-        elsewhere than in the root needs whole paths."""
+        """What the role has learned so far: the user's own, and of the project's what the user has agreed to. An agent
+        that works elsewhere than in the root needs whole paths."""
         own, name, root = self._users_memory(role), directory_name(role), self.choices.workspace.root
         shown, above = f"{MEMORY_DIR}/{name}/", "" if is_in_root else f"{root}/"
-        users = Place(own, f"~/{USER_DIR}/{shown}", own)
-        projects = Place(root / TEAM_DIR / MEMORY_DIR / name, f"{above}{TEAM_DIR}/{shown}", root)
-        return offer(role, (projects, users), may_write) if self._is_trusted else offer(role, (users,), may_write=False)
+        users = MemoryDir(own, f"~/{USER_DIR}/{shown}", own)
+        directory, covers = root / TEAM_DIR / MEMORY_DIR / name, self._project.agreement.covers
+        projects = MemoryDir(directory, f"{above}{TEAM_DIR}/{shown}", root, covers)
+        return offer(role, (projects, users), may_write and self._project.trusted.config)
 
     def _kit(self, model: str, system: str, tools: tuple[Offered, ...], toolbox: Toolbox) -> Kit:
         bound = bind_tools(tools, toolbox)
@@ -440,13 +451,13 @@ class AgentShop:
 
     @cached_property
     def roles(self) -> Roles:
-        roles = load_roles(role_dirs(self.choices.workspace.root, self._home, self._is_trusted))
+        roles = load_roles(role_dirs(self._project.directory, self._home, self._project.agreement.covers))
         self.notes += roles.problems
         return roles
 
     @cached_property
     def skills(self) -> Skills:
-        skills = find_skills(skill_places(self.choices.workspace.root, self._home, self._is_trusted))
+        skills = find_skills(skill_dirs(self._project.directory, self._home, self._project.agreement))
         self.notes += skills.problems
         return skills
 

@@ -34,29 +34,20 @@ from teamcli.agent_shop import AgentShop, Choices
 from teamcli.cancel import CancelScope
 from teamcli.custom_commands import CustomCommands, command_dirs
 from teamcli.embedding import NOTHING_EMBEDDED, Embedding
-from teamcli.environment import MODEL, Environment, read_environment, secret_values
-from teamcli.errors import ConfigError, StateError, UnknownTeammate
-from teamcli.files import AppendLog, Json
+from teamcli.environment import MODEL, secret_values
+from teamcli.errors import ConfigError, UnknownTeammate
+from teamcli.files import AppendLog
 from teamcli.llm.credentials import ClientChoice, Endpoint, find_endpoint
 from teamcli.llm.pricing import DEFAULT_MODEL, built_in_prices, cost
 from teamcli.llm.types import Usage
 from teamcli.logs import log_to
 from teamcli.masking import hide
 from teamcli.options import Options
-from teamcli.plain import neutralise, one_line
+from teamcli.plain import neutralise
 from teamcli.programs import Programs
+from teamcli.project import Project, look_around
 from teamcli.session import EMBEDDED, LEAD, LEAVING_SECONDS, OWN_MODEL, Fanout, Permits, Preferences, Session
-from teamcli.settings import (
-    HOOK_EVENTS,
-    Settings,
-    add_allow_rule,
-    hooked_commands,
-    hooks_digest,
-    hooks_in,
-    load_settings,
-    loosens,
-)
-from teamcli.skills import has_skills, skill_places
+from teamcli.settings import HOOK_EVENTS, Settings, add_allow_rule, load_settings
 from teamcli.state import LeadLock, TeamDir, lock_holder
 from teamcli.team.bus import FileBus
 from teamcli.team.manager import TeammateManager
@@ -68,137 +59,17 @@ from teamcli.tools.catalog import ALL_TOOLS, Offered, preload
 from teamcli.tools.command_host import CommandHost, Confiner
 from teamcli.tools.commands import Commands
 from teamcli.tools.sandbox_paths import listed_paths, real_path
-from teamcli.trust import Trusted, TrustStore, claim, home_dir
 from teamcli.ui import headless
 from teamcli.workspace import Workspace
 
 if TYPE_CHECKING:
     from teamcli.agent.permission_rules import Rule
 
-MAX_DIRECTORIES = 1000
-HOOKS_LISTED = 5
+OFFERS_IN_A_LINE = 10
 NO_KEY = (
     "No API key: a small embedded model is on, which follows plain words such as `run ls`."
     " For a real one set ANTHROPIC_API_KEY, in the environment or in .env."
 )
-
-
-class Place(NamedTuple):
-    """The directory teamcli was started in: what it brings along, and how far the user trusts it."""
-
-    directory: Path
-    team: TeamDir
-    home: Path
-    trusted: Trusted
-    environment: Environment
-    offers: tuple[str, ...]
-    """What would be used if the user trusted the directory, in words."""
-    notes: tuple[str, ...] = ()
-    """What the user should know about that."""
-    hooks: str = ""
-    """The digest of the hooks in the directory's settings."""
-    given: Mapping[str, str] = MappingProxyType({})
-    """Variables that a program sets instead of the environment."""
-
-    @property
-    def is_stranger(self) -> bool:
-        """Whether there is something to ask the user about: it brings more than was refused before."""
-        return bool(set(self._asked_about) - set(self.trusted.refused))
-
-    @property
-    def may_hook(self) -> bool:
-        """Whether the hooks in its settings are those that the user has trusted."""
-        return self.trusted.config and self.trusted.hooks == self.hooks
-
-    @property
-    def _asked_about(self) -> tuple[str, ...]:
-        return self.offers if self.may_hook else (*self.offers, *filter(None, (self.hooks,)))
-
-    @property
-    def brings_config(self) -> bool:
-        """Whether anything stands here that may shape what agents do, used by this version or not."""
-        shared = ("agents", "commands", "skills", "memory")
-        directories = (*(self.team.root / name for name in shared), self.directory / ".claude")
-        return bool(self.offers) or any(directory.exists() for directory in directories)
-
-    def refuse(self) -> Place:
-        """The same place, with the user's no remembered.
-
-        Raises: ConfigError
-        """
-        state = self.trusted.state or not self.team.has_state
-        return self._remember(self.trusted._replace(state=state, refused=self._asked_about))
-
-    def trust(self) -> Place:
-        """The same place, trusted from now on.
-
-        Raises: ConfigError
-        """
-        endpoint = self.environment.untrusted_endpoint or self.trusted.endpoint
-        return self._remember(self.trusted._replace(config=True, state=True, endpoint=endpoint, hooks=self.hooks))
-
-    def _remember(self, trusted: Trusted) -> Place:
-        self.team.prepare()
-        try:
-            TrustStore(self.home).keep(self.directory, self.team, trusted)
-        except StateError as e:  # a home that cannot be written (a container, say) must not stop the work
-            place = look_around(self.directory, self.home, trusted._replace(token=""), self.given)
-            return place._replace(notes=(f"How far you trust this directory holds for this run only: {e}.",))
-        return look_around(self.directory, self.home, given=self.given)
-
-
-def look_around(
-    directory: Path,
-    home: Path | None = None,
-    trusted: Trusted | None = None,
-    given: Mapping[str, str] = MappingProxyType({}),
-) -> Place:
-    """See what the directory brings along. Changes nothing. `trusted` is for what could not be remembered, `given` for
-    variables that a program sets instead of the environment.
-
-    Raises: ConfigError
-    """
-    home = home or home_dir()
-    team = TeamDir.of(directory)
-    trusted = trusted or TrustStore(home).of(directory, team)
-    environment = read_environment({**os.environ, **given}, directory / ".env", trusted.endpoint)
-    hide(environment.secrets)
-    offers = []
-    if environment.untrusted_endpoint:
-        offers.append(f"an endpoint in .env: {environment.untrusted_endpoint} would receive your requests")
-    files = (team.settings, team.local_settings)
-    hooks = [hooks_in(path) for path in files]
-    digest = hooks_digest(*hooks)
-    if not trusted.config or trusted.hooks != digest:
-        offers += [_hooks_offer(path, found, trusted) for path, found in zip(files, hooks, strict=True) if found]
-    if not trusted.config:
-        offers += [f"settings in .team/{path.name} that loosen or redirect" for path in files if loosens(path)]
-        roles = (team.root / "agents", directory / ".claude" / "agents")
-        offers += [f"roles for teammates in {path.relative_to(directory)}" for path in roles if _brings(path, ".md")]
-        commands = command_dirs(directory, home, trusted=True)
-        offers += [f"commands in {path.relative_to(directory)}" for path in commands[:-1] if _brings(path, ".md")]
-        skills = skill_places(directory, home, trusted=True)
-        offers += [f"skills in {place.shown}" for place in skills if place.root and has_skills(place.path)]
-        offers += ["memory of roles in .team/memory"] if _brings(team.root / "memory") else []
-    if team.has_state and not trusted.state:
-        offers.append("a team and conversations in .team/ that were not made here")
-    return Place(directory, team, home, trusted, environment, tuple(offers), hooks=digest, given=given)
-
-
-def _hooks_offer(path: Path, hooks: Json, trusted: Trusted) -> str:
-    changed = ", new or changed since you trusted this directory" if trusted.config else ""
-    commands = list(dict.fromkeys(hooked_commands(hooks)))
-    shown = "; ".join(f"`{one_line(command)}`" for command in commands[:HOOKS_LISTED])
-    more = f" and {len(commands) - HOOKS_LISTED} more" if len(commands) > HOOKS_LISTED else ""
-    return f"hooks in .team/{path.name}{changed}, which run commands by themselves: {shown}{more}"
-
-
-def _brings(directory: Path, suffix: str = "") -> bool:
-    """Whether there is such a file below a directory. One that goes on for ever is worth a question as well."""
-    for count, (_, _, names) in enumerate(os.walk(directory)):  # follows no links
-        if count >= MAX_DIRECTORIES or any(name.endswith(suffix) for name in names):
-            return True
-    return False
 
 
 def run_headless(options: Options) -> int:
@@ -223,10 +94,11 @@ def _run_at_terminal(options: Options) -> int:
     from teamcli.ui.questions import Desk
 
     place = _trusted_as_told(options)
-    if place.is_stranger and place.offers and not options.trust:
+    if place.is_stranger and not options.trust:
         from teamcli.ui.terminal import ask_trust
 
-        place = place.trust() if ask_trust(place.directory, place.offers) else place.refuse()
+        shown = [line for offer in place.pending for line in offer.lines]
+        place = place.trust() if ask_trust(place.directory, shown) else place.refuse()
     desk = Desk()
     session = open_session(options, place, desk.ask)
     session.host.prestart()
@@ -252,9 +124,9 @@ def _run_on_pipe(options: Options) -> int:
         session.close()
 
 
-def _trusted_as_told(options: Options) -> Place:
+def _trusted_as_told(options: Options) -> Project:
     place = look_around(Path.cwd())
-    return place.trust() if place.offers and options.trust else place
+    return place.trust() if place.pending and options.trust else place
 
 
 def _print_notes(notes: list[str]) -> None:
@@ -262,22 +134,23 @@ def _print_notes(notes: list[str]) -> None:
         print(f"teamcli: {neutralise(note)}", file=sys.stderr)
 
 
-def untrusted_notes(place: Place) -> list[str]:
-    return [f"Not used, because this directory is not trusted (--trust): {offer}." for offer in place.offers]
+def untrusted_notes(place: Project) -> list[str]:
+    """What is not used, in one line."""
+    if not place.offers:
+        return []
+    more = f"; and {len(place.offers) - OFFERS_IN_A_LINE} more" if len(place.offers) > OFFERS_IN_A_LINE else ""
+    return [f"Not used, because not trusted (--trust): {'; '.join(place.offers[:OFFERS_IN_A_LINE])}{more}."]
 
 
-def read_settings(place: Place, given: Mapping[str, Any] = MappingProxyType({})) -> Settings:
+def read_settings(place: Project, given: Mapping[str, Any] = MappingProxyType({})) -> Settings:
     """`given` are settings that count more than those on disk.
 
     Raises: ConfigError
     """
-    team = place.team
-    return load_settings(
-        place.home / "settings.json", team.settings, team.local_settings, place.trusted.config, place.may_hook, given
-    )
+    return load_settings(place.home / "settings.json", place.settings, given)
 
 
-def choose_endpoint(options: Options, place: Place, settings: Settings) -> Endpoint | None:
+def choose_endpoint(options: Options, place: Project, settings: Settings) -> Endpoint | None:
     """None stands for the embedded model.
 
     Raises: ConfigError
@@ -291,13 +164,13 @@ def choose_endpoint(options: Options, place: Place, settings: Settings) -> Endpo
     )
 
 
-def choose_model(options: Options, place: Place, settings: Settings, endpoint: Endpoint | None) -> str:
+def choose_model(options: Options, place: Project, settings: Settings, endpoint: Endpoint | None) -> str:
     if endpoint is None:
         return EMBEDDED
     return options.model or place.environment.get(MODEL) or settings.model or DEFAULT_MODEL
 
 
-def safe_programs(settings: Settings, workspace: Workspace, place: Place) -> Programs:
+def safe_programs(settings: Settings, workspace: Workspace, place: Project) -> Programs:
     """Those that agents cannot replace."""
     opened = listed_paths(settings.sandbox_writable, workspace.root, place.home.parent)
     return Programs(None, [workspace.root, *workspace.extra, *opened, place.home, real_path(place.home)])
@@ -309,7 +182,7 @@ def plain_host(settings: Settings, programs: Programs, owns_process: bool = True
 
 
 def open_host(
-    settings: Settings, workspace: Workspace, place: Place, is_trial: bool = False, owns_process: bool = True
+    settings: Settings, workspace: Workspace, place: Project, is_trial: bool = False, owns_process: bool = True
 ) -> CommandHost:
     """What runs the commands of agents; in a trial it leaves no traces.
 
@@ -338,7 +211,7 @@ def open_host(
 
 
 def open_session(
-    options: Options, place: Place, ask: Ask = nobody_to_ask, embedding: Embedding | None = None
+    options: Options, place: Project, ask: Ask = nobody_to_ask, embedding: Embedding | None = None
 ) -> Session:
     """Build everything a lead needs. With an `embedding` the process is another program's: its log, its garbage
     collector and its memory are left alone.
@@ -360,8 +233,6 @@ class _State(NamedTuple):
     log: AppendLog
     session_id: str
     history: History
-    is_trusted: bool
-    """Roles of the project may be used."""
 
 
 @dataclass
@@ -369,7 +240,7 @@ class _Builder:
     """Builds one session: chooses, opens the state, assembles. `notes` collects what the user should know."""
 
     options: Options
-    place: Place
+    place: Project
     ask: Ask
     embedding: Embedding | None = None
     """Of the program that has teamcli built in; None where teamcli is the program."""
@@ -414,16 +285,22 @@ class _Builder:
     def _own_tools(self) -> tuple[Offered, ...]:
         return self.embedding.tools if self.embedding else ()
 
-    def _save_rule(self, path: Path, rule: str) -> None:
+    def _save_rule(self, team: TeamDir, rule: str) -> None:
         """Not one about a tool that only this program has: teamcli itself would find it to be a mistake there."""
-        if rule not in {tool.name for tool in self._own_tools}:
-            add_allow_rule(path, rule)
+        if rule in {tool.name for tool in self._own_tools}:
+            return
+        add_allow_rule(team.local_settings, rule)
+        if not team.is_private:
+            self.place.agreement.rule_allowed(team.local_settings, rule)
 
     def _open_state(self, choices: Choices, undo: ExitStack) -> _State:
         """The directory's own state, or a private one where that is asked for or another lead has the directory."""
         team, lock = self._team_dir(undo)
-        trusted = self.place.trusted if team.is_private else self._claim(team)
-        is_ours = team.is_private or trusted.state
+        if not team.is_private:
+            known = self.place.notes
+            self.place = self.place.claim()
+            self.notes += [note for note in self.place.notes if note not in known]
+        is_ours = team.is_private or self.place.trusted.state
         if not is_ours:
             # A roster, mail and transcripts that others wrote must not make an agent act: leave them all alone.
             self._refuse_to_continue()
@@ -437,7 +314,7 @@ class _Builder:
         undo.callback(log.close)
         if log.torn:
             self.notes.append("A line that a crash had left unfinished was cut from the transcript.")
-        return _State(team, lock, log, begin_session(log, choices.model, session_id), history, trusted.config)
+        return _State(team, lock, log, begin_session(log, choices.model, session_id), history)
 
     def _team_dir(self, undo: ExitStack) -> tuple[TeamDir, LeadLock | None]:
         if not self.options.no_team:
@@ -456,13 +333,6 @@ class _Builder:
         private = TeamDir.temporary()
         undo.callback(private.discard)
         return private
-
-    def _claim(self, team: TeamDir) -> Trusted:
-        if self.place.notes:  # it could not be remembered
-            return self.place.trusted
-        return claim(
-            TrustStore(self.place.home), self.place.directory, team, self.place.brings_config, self.notes.append
-        )
 
     def _session_to_continue(self, team: TeamDir) -> tuple[str | None, History]:
         wanted = self.options.resume
@@ -511,12 +381,11 @@ class _Builder:
         roster = self._roster(team_dir, events, choices.settings.limits.shutdown_seconds)
         bus = FileBus(team_dir.inbox, load_key(self.place.home), choices.settings.durable, tell)
         undo.callback(bus.close)
-        permits = Permits(choices.policy, partial(self._save_rule, team_dir.local_settings), _read_rules)
+        permits = Permits(choices.policy, partial(self._save_rule, team_dir), _read_rules)
         shop = AgentShop(
             choices,
             self.options,
-            self.place.home,
-            state.is_trusted,
+            self.place,
             team_dir,
             events,
             roster,
@@ -561,7 +430,8 @@ class _Builder:
             cancel=cancel,
             changes=shop.changes,
             custom_commands=CustomCommands(
-                command_dirs(self.place.directory, self.place.home, state.is_trusted), choices.workspace.root
+                command_dirs(self.place.directory, self.place.home, self.place.agreement.covers),
+                choices.workspace.root,
             ),
             skills=shop.skills.found,
             models=tuple(dict.fromkeys((*built_in_prices().prices, *choices.settings.prices))),

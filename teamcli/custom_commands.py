@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from teamcli.front_matter import FrontMatter, parse_if_there, read_document
+from teamcli.front_matter import Covers, Folder, FrontMatter, NotAgreed, parse_if_there, read_document
 from teamcli.plain import one_line
 from teamcli.workspace import TEAM_DIR
 
@@ -61,28 +61,29 @@ def with_arguments(text: str, arguments: str) -> str:
     return re.sub(_PLACE, fill, text)
 
 
-def command_dirs(directory: Path, home: Path, trusted: bool) -> tuple[Path, ...]:
-    """Where they are looked for: the project's before the user's, and only in a project that is trusted."""
-    own = home / "commands"
-    return (directory / TEAM_DIR / "commands", directory / ".claude" / "commands", own) if trusted else (own,)
+def command_dirs(directory: Path, home: Path, covers: Covers) -> tuple[Folder, ...]:
+    """Where they are looked for: in the project, then in the user's home."""
+    projects = (directory / TEAM_DIR / "commands", directory / ".claude" / "commands")
+    return (*(Folder(path, directory, covers) for path in projects), Folder(home / "commands"))
 
 
 class CustomCommands:
     """The commands in some directories, read again only when a file has come, gone or changed."""
 
-    def __init__(self, directories: tuple[Path, ...], root: Path) -> None:
-        """Of two commands with one name the first directory's counts. Files below `root` are named relative to it."""
-        self._directories = directories
+    def __init__(self, folders: tuple[Folder, ...], root: Path) -> None:
+        """Of two commands with one name the first folder's counts. Files below `root` are named relative to it."""
+        self._folders = folders
         self._root = root
         self._seen: list[tuple[str, int, int]] | None = None
         self._found = Found((), ())
         self._told: set[str] = set()
 
     def find(self) -> Found:
-        files = [(directory, path) for directory in self._directories for path in _files(directory)]
+        files = [(folder, path) for folder in self._folders for path in _files(folder.path)]
         seen = [_state(path) for _, path in files]
         if seen != self._seen:
-            self._seen, self._found = seen, self._read(files)
+            is_first = self._seen is None
+            self._seen, self._found = seen, self._read(files, is_first)
         return self._found
 
     def untold_problems(self) -> tuple[str, ...]:
@@ -91,33 +92,29 @@ class CustomCommands:
         self._told.update(fresh)
         return fresh
 
-    def _read(self, files: list[tuple[Path, Path]]) -> Found:
+    def _read(self, files: list[tuple[Folder, Path]], is_first: bool) -> Found:
         commands: dict[str, CustomCommand] = {}
         problems = []
-        for directory, path in files[:MAX_FILES]:
+        for folder, path in files[:MAX_FILES]:
             try:
-                self._refuse_link_out(path)
-                command = read_command(path, _name(path.relative_to(directory)), self._shown(path))
+                command = read_command(path, folder, self._shown(path))
                 commands.setdefault(command.name, command)
             except ValueError as e:
-                problems.append(f"The command in {self._shown(path)} is not used: {e}.")
+                if not (is_first and isinstance(e, NotAgreed)):  # the start has said so
+                    problems.append(f"The command in {self._shown(path)} is not used: {e}.")
         if len(files) > MAX_FILES:
             problems.append(f"Only the first {MAX_FILES} command files are used; there are {len(files)}.")
         return Found(tuple(commands[name] for name in sorted(commands)), tuple(problems))
-
-    def _refuse_link_out(self, path: Path) -> None:
-        """A project's command must not bring the user's other files before the model; the user's own may be links."""
-        if path.is_relative_to(self._root) and not _real(path).is_relative_to(_real(self._root)):
-            raise ValueError("it is a link that leads out of the workspace")
 
     def _shown(self, path: Path) -> str:
         shown = path.relative_to(self._root) if path.is_relative_to(self._root) else path
         return one_line(str(shown))
 
 
-def read_command(path: Path, name: str, source: str) -> CustomCommand:
+def read_command(path: Path, folder: Folder, source: str) -> CustomCommand:
     """Raises: ValueError, in words that name the line."""
-    text = read_document(path)
+    name = _name(path.relative_to(folder.path))
+    text = read_document(path, folder)
     matter = parse_if_there(text, ("description",))
     description, hint = describe(matter, DESCRIPTION_LIMIT), argument_hint(matter, text)
     return CustomCommand(name, description, hint, matter.body.strip(), source)
@@ -148,10 +145,6 @@ def _files(directory: Path) -> Iterator[Path]:
     for parent, directories, names in islice(os.walk(directory), MAX_DIRECTORIES):  # follows no links to directories
         directories.sort()
         yield from (Path(parent, name) for name in sorted(names) if name.endswith(".md"))
-
-
-def _real(path: Path) -> Path:
-    return Path(os.path.realpath(path))  # unlike Path.resolve, it never raises
 
 
 def _state(path: Path) -> tuple[str, int, int]:

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from teamcli.agent.transcript import list_sessions
-from teamcli.app import Place, choose_endpoint, choose_model, look_around, open_host, read_settings, safe_programs
+from teamcli.app import choose_endpoint, choose_model, open_host, read_settings, safe_programs
 from teamcli.cancel import CancelScope
 from teamcli.errors import ConfigError, TeamcliError
 from teamcli.llm.backoff import Backoff
@@ -22,6 +22,7 @@ from teamcli.llm.pricing import price_of
 from teamcli.llm.types import Message, Preamble, Request
 from teamcli.options import ExitStatus, Options
 from teamcli.plain import neutralise
+from teamcli.project import Project, look_around
 from teamcli.settings import Settings
 from teamcli.state import lock_holder
 from teamcli.workspace import Workspace
@@ -52,7 +53,7 @@ def _print(name: str, finding: str | TeamcliError) -> int:
 class _Checks:
     """Each check returns what it found, or raises an error that says how to mend it."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Project) -> None:
         self._place = place
 
     def all(self) -> dict[str, Callable[[], str]]:

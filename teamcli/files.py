@@ -312,9 +312,9 @@ def read_json(path: Path, may_be_link: bool = False) -> Json | None:
     except OSError as e:
         raise StateError(cannot("read", path, e)) from e
     except (ValueError, RecursionError) as e:
-        raise StateError(f"{path} is not valid JSON ({e}); mend or remove it") from e
+        raise StateError(f"{path} is not valid JSON ({e}); fix or delete it") from e
     if not isinstance(value, dict):
-        raise StateError(f"{path} must hold a JSON object, not a {type(value).__name__}; mend or remove it")
+        raise StateError(f"{path} must hold a JSON object, not a {type(value).__name__}; fix or delete it")
     refuse_newer(path, value)
     return value
 
@@ -322,18 +322,38 @@ def read_json(path: Path, may_be_link: bool = False) -> Json | None:
 def _read_document(path: Path, flags: int) -> bytes:
     """Raises: StateError, OSError."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+        return read_regular(path, LARGEST_DOCUMENT, flags)
     except OSError as e:
         if e.errno == errno.ELOOP:
             raise StateError(f"{path} is a symbolic link; put a file in its place") from e
         raise
+    except ValueError as e:
+        raise StateError(f"{path} is {e}; fix or delete it") from e
+
+
+class TooLarge(ValueError):
+    """A file that exceeds its bound."""
+
+
+def read_regular(path: Path | str, most_bytes: int, flags: int = 0) -> bytes:
+    """All of a file that other programs may have put there. What was opened is judged, not what was there before.
+
+    Raises: OSError; ValueError, in words that continue `it is ...`
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):  # a FIFO would never end
+        os.close(fd)
+        raise ValueError("not a regular file")
     with os.fdopen(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise StateError(f"{path} is not a regular file; remove it")
-        data = file.read(LARGEST_DOCUMENT + 1)
-    if len(data) > LARGEST_DOCUMENT:
-        raise StateError(f"{path} is larger than {LARGEST_DOCUMENT:,} bytes; mend or remove it")
+        data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise TooLarge(f"larger than {most_bytes:,} bytes")
     return data
+
+
+def leads_out(path: Path | str, root: Path) -> bool:
+    """Whether a link, of the path or above it, leads out of `root`."""
+    return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
 
 
 def refuse_newer(path: Path, value: Json) -> None:

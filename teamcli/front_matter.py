@@ -12,9 +12,12 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from teamcli.files import cannot
+from teamcli.files import cannot, leads_out, read_regular
 
 Value = str | tuple[str, ...]
+Covers = Callable[[Path, bytes], bool]
+"""Whether the user has agreed to this content of this file."""
+NOT_AGREED = "it is new or changed since you agreed to it; teamcli asks at its next start"
 
 MAX_BYTES = 256 * 1024
 FENCE = "---"
@@ -31,6 +34,20 @@ _BLOCK_TEXTS: dict[str, Callable[[list[str]], str]] = {
 }
 _RESERVED = "{}]&*!|>%@`,?"
 """What no plain text begins with: it means something else in YAML."""
+
+
+class NotAgreed(ValueError):
+    """The user has not agreed to what the file holds now."""
+
+
+class Folder(NamedTuple):
+    """A directory with documents. Those of a project must not lead out of it, and need the user's consent."""
+
+    path: Path
+    root: Path | None = None
+    """The project; None for the user's own directories."""
+    covers: Covers | None = None
+    """Asked about the very bytes that were read."""
 
 
 class Line(NamedTuple):
@@ -54,20 +71,21 @@ class FrontMatter(NamedTuple):
     line_of: dict[str, int]
 
 
-def read_document(path: Path) -> str:
+def read_document(path: Path, folder: Folder | None = None) -> str:
     """A file's text, without byte order mark and with plain line ends.
 
     Raises: ValueError, in words that say why it cannot be used
     """
     try:
-        if not path.is_file():  # a FIFO would never end
-            raise ValueError("it is no regular file")
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        if folder is not None and folder.root is not None and leads_out(path, folder.root):
+            raise ValueError("a link that leads out of the workspace")
+        data = read_regular(path, MAX_BYTES)
     except OSError as e:
         raise ValueError(cannot("read", path, e)) from e
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"it is longer than {MAX_BYTES // 1024} KB")
+    except ValueError as e:
+        raise ValueError(f"it is {e}") from e
+    if folder is not None and folder.covers is not None and not folder.covers(path, data):
+        raise NotAgreed(NOT_AGREED)
     try:
         return data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as e:

@@ -1,15 +1,12 @@
 """Settings: JSON files of the user, the project and the person in the project, put together.
 
-Later files win, key by key; lists of permission rules add up. A project that is not trusted can only tighten: of its
-files only the `ask` and `deny` rules count.
+Later files win, key by key; lists of permission rules add up. `project_settings` says what of a project's files counts.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, NoReturn
@@ -352,29 +349,16 @@ _check = _made_of(
 )
 
 
-LOOSENING = "all but its ask and deny rules"
-
-
 def load_settings(
-    user: Path,
-    project: Path,
-    local: Path,
-    trusted: bool,
-    may_hook: bool = True,
-    given: Mapping[str, Any] = MappingProxyType({}),
+    user: Path, projects: Iterable[Json] = (), given: Mapping[str, Any] = MappingProxyType({})
 ) -> Settings:
-    """Those of the files, and above them those that a program has `given`.
-
-    `may_hook` says whether the project's hooks are those that the user has trusted.
+    """Those of the user's file, above them what counts of the project's, above them those that a program has `given`.
 
     Raises: ConfigError, naming the file and the field
     """
-    merged: Json = {}
-    for path, may_loosen in ((user, True), (project, trusted), (local, trusted)):
-        raw = read_settings_file(path, may_be_link=path is user)
-        if path is not user and not may_hook:
-            raw.pop("hooks", None)
-        merged = _merge(merged, raw if may_loosen else _tightening(raw))
+    merged = read_settings_file(user, may_be_link=True)
+    for raw in projects:
+        merged = _merge(merged, raw)
     try:
         _check(dict(given), "")
     except ValueError as e:
@@ -394,37 +378,8 @@ def read_settings_file(path: Path, may_be_link: bool = False) -> Json:
     try:
         _check(raw, "")
     except ValueError as e:
-        raise ConfigError(f"{path}: {e}; mend it there") from e
+        raise ConfigError(f"{path}: {e}; fix it there") from e
     return raw
-
-
-def loosens(path: Path) -> bool:
-    """Whether a settings file asks for anything that needs trust.
-
-    Raises: ConfigError
-    """
-    raw = {key: value for key, value in read_settings_file(path).items() if key != "hooks"}
-    return bool(raw) and raw != _tightening(raw)
-
-
-def hooks_in(path: Path) -> Json:
-    """What a settings file would run by itself, by event; empty where it runs nothing.
-
-    Raises: ConfigError
-    """
-    hooks: Json = read_settings_file(path).get("hooks") or {}
-    return {event: groups for event, groups in hooks.items() if groups}
-
-
-def hooked_commands(hooks: Json) -> list[str]:
-    """The commands of hooks as they stand in a file that was checked."""
-    return [str(hook["command"]) for groups in hooks.values() for group in groups for hook in group["hooks"]]
-
-
-def hooks_digest(*files: Json) -> str:
-    """What is the same as long as no hook of these files is added, changed or removed; empty without any."""
-    text = json.dumps(files, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest() if any(files) else ""
 
 
 def add_allow_rule(path: Path, rule: str) -> None:
@@ -438,12 +393,6 @@ def add_allow_rule(path: Path, rule: str) -> None:
     if rule not in rules:
         rules.append(rule)
         write_json(path, raw)
-
-
-def _tightening(raw: Json) -> Json:
-    permissions = raw.get("permissions") or {}
-    kept = {key: permissions[key] for key in ("ask", "deny") if key in permissions}
-    return {"permissions": kept} if kept else {}
 
 
 _ADDING = frozenset(("allow", "ask", "deny", "hidden_variables", "sandbox_writable", "sandbox_closed", *HOOK_EVENTS))

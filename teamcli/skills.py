@@ -15,8 +15,9 @@ from typing import NamedTuple
 from teamcli.custom_commands import argument_hint, describe, with_arguments
 from teamcli.errors import UsageError
 from teamcli.files import cannot
-from teamcli.front_matter import FrontMatter, parse_if_there, read_document
+from teamcli.front_matter import Folder, FrontMatter, NotAgreed, parse_if_there, read_document
 from teamcli.plain import one_line
+from teamcli.trust import Agreement
 from teamcli.workspace import TEAM_DIR, USER_DIR
 
 SKILL_FILE = "SKILL.md"
@@ -39,6 +40,8 @@ class Skill(NamedTuple):
     """Its arguments, as help shows them."""
     for_agents: bool = True
     for_user: bool = True
+    source: Folder = Folder(Path())
+    """Where it was found."""
 
     def prompt(self, arguments: str) -> str:
         """What the lead is told when the user calls it; the file is read now.
@@ -46,7 +49,7 @@ class Skill(NamedTuple):
         Raises: UsageError
         """
         try:
-            body = parse_if_there(read_document(self.folder / SKILL_FILE), ()).body.strip()
+            body = parse_if_there(read_document(self.source.path / SKILL_FILE, self.source), ()).body.strip()
         except ValueError as e:
             raise UsageError(f"the skill in {self.shown} cannot be used any more: {e}") from e
         where = self.shown.removesuffix(SKILL_FILE)
@@ -73,29 +76,27 @@ class Skills(NamedTuple):
         return "\n".join([OFFER, *lines[:MOST_SHOWN], *more]) if lines else ""
 
 
-class Place(NamedTuple):
-    """A directory with skills."""
-
+class SkillsDir(NamedTuple):
     path: Path
     shown: str
-    root: Path | None
+    root: Path | None = None
     """The project that they belong to, out of which no link may lead; None for the user's own."""
+    agreement: Agreement | None = None
+    """Asked about those of a project."""
+
+    def folder_of(self, name: str) -> Folder:
+        return Folder(self.path / name, self.root, self.agreement.covers if self.agreement else None)
 
 
-def skill_places(directory: Path, home: Path, trusted: bool) -> tuple[Place, ...]:
-    """Where skills are looked for: the project's before the user's, and only in a project that is trusted."""
+def skill_dirs(directory: Path, home: Path, agreement: Agreement) -> tuple[SkillsDir, ...]:
+    """Where skills are looked for: in the project, then in the user's home."""
     names = (TEAM_DIR, ".claude")
-    projects = [Place(directory / name / "skills", f"{name}/skills", directory) for name in names]
+    projects = [SkillsDir(directory / name / "skills", f"{name}/skills", directory, agreement) for name in names]
     claude = home.parent / ".claude" / "skills"
-    users = (Place(home / "skills", f"~/{USER_DIR}/skills", None), Place(claude, "~/.claude/skills", None))
-    return (*projects, *users) if trusted else users
+    return (*projects, SkillsDir(home / "skills", f"~/{USER_DIR}/skills"), SkillsDir(claude, "~/.claude/skills"))
 
 
-def has_skills(directory: Path) -> bool:
-    return any(directory.glob(f"*/{SKILL_FILE}"))
-
-
-def find_skills(places: Iterable[Place]) -> Skills:
+def find_skills(places: Iterable[SkillsDir]) -> Skills:
     """Every skill there is; of two with one name the first place's. A bad one does not stop the others."""
     found: dict[str, Skill] = {}
     problems: list[str] = []
@@ -104,9 +105,11 @@ def find_skills(places: Iterable[Place]) -> Skills:
         for folder in _folders(place, problems):
             shown = f"{place.shown}/{folder.name}/{SKILL_FILE}"
             try:
-                skill = _read_skill(folder, shown, place.root, problems)
+                skill = _read_skill(place, folder, shown, problems)
                 if in_place.setdefault(skill.name.casefold(), skill) is not skill:
-                    raise ValueError(f"there is a skill '{skill.name}' already beside it")
+                    raise ValueError(f"there is a skill '{skill.name}' already in this folder")
+            except NotAgreed:  # the start has said so
+                pass
             except ValueError as e:
                 problems.append(f"The skill in {one_line(shown)} is not used: {e}.")
         for key, skill in in_place.items():
@@ -117,7 +120,7 @@ def find_skills(places: Iterable[Place]) -> Skills:
     return Skills(tuple(found.values()), tuple(problems))
 
 
-def _folders(place: Place, problems: list[str]) -> list[Path]:
+def _folders(place: SkillsDir, problems: list[str]) -> list[Path]:
     try:
         folders = sorted(path for path in place.path.iterdir() if os.path.lexists(path / SKILL_FILE))
     except (FileNotFoundError, NotADirectoryError):
@@ -130,12 +133,15 @@ def _folders(place: Place, problems: list[str]) -> list[Path]:
     return folders[:MOST_FOUND]
 
 
-def _read_skill(folder: Path, shown: str, root: Path | None, problems: list[str]) -> Skill:
+def _read_skill(place: SkillsDir, folder: Path, shown: str, problems: list[str]) -> Skill:
     """Raises: ValueError, in words that name the line."""
     if not folder.name.isprintable():
         raise ValueError("its folder's name cannot be typed")
-    real = _real_folder(folder, root)
-    text = read_document(real / SKILL_FILE)
+    real = _real_folder(folder, place.root)
+    source = place.folder_of(folder.name)
+    text = read_document(folder / SKILL_FILE, source)
+    if place.agreement is not None:
+        place.agreement.check_folder(folder)
     matter = parse_if_there(text, _FIELDS)
     name = _name(matter, folder, shown, problems)
     return Skill(
@@ -146,6 +152,7 @@ def _read_skill(folder: Path, shown: str, root: Path | None, problems: list[str]
         argument_hint(matter, text),
         for_agents=matter.fields.get("disable-model-invocation") != "true",
         for_user=matter.fields.get("user-invocable") != "false",
+        source=source,
     )
 
 

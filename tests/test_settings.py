@@ -17,7 +17,7 @@ PAGE = (Path(__file__).parents[1] / "docs/settings.md").read_text(encoding="utf-
 
 def loaded(path: Path, values: object) -> Settings:
     path.write_text(json.dumps(values))
-    return load_settings(path, path.with_name("none"), path.with_name("none"), trusted=True)
+    return load_settings(path)
 
 
 def test_the_documented_example_is_understood_whole(tmp_path: Path) -> None:
@@ -86,4 +86,4 @@ def test_a_value_that_makes_no_sense_is_named_with_what_it_should_be(tmp_path: P
     path.write_text(json.dumps(values))
     with pytest.raises(ConfigError) as caught:
         read_settings_file(path)
-    assert str(caught.value).startswith(f"{path}: {said}") and str(caught.value).endswith("; mend it there")
+    assert str(caught.value).startswith(f"{path}: {said}") and str(caught.value).endswith("; fix it there")

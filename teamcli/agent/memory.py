@@ -11,7 +11,9 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from teamcli.files import leads_out, read_regular
 from teamcli.frames import framed
+from teamcli.front_matter import Covers
 
 INDEX = "MEMORY.md"
 MAX_LINES = 200
@@ -19,14 +21,15 @@ MAX_CHARACTERS = 25_000
 MAX_NAMES = 50
 _MAX_LOOKED_AT = 1000
 _LONGEST_NAME = 48
+LARGEST_FILE = 1_000_000
 
 OFFER = """\
 What you learn as {role} and will need another time goes into files in {places}. Keep {index} there short: a line for \
-each fact, or for each other file. Note what holds beyond this task and cannot be found in the project, and mend what \
+each fact, or for each other file. Note what holds beyond this task and cannot be found in the project, and fix what \
 has become wrong."""
 
 
-class Place(NamedTuple):
+class MemoryDir(NamedTuple):
     """A directory that holds a role's memory."""
 
     path: Path
@@ -34,6 +37,18 @@ class Place(NamedTuple):
     """As the model may write it."""
     top: Path
     """What no link may lead out of."""
+    covers: Covers = lambda path, content: True
+    """Whether the user has agreed to a file; all of the user's own are."""
+
+    def read(self, path: Path) -> str | None:
+        """A file's text; None for what is not to be used.
+
+        Raises: OSError; ValueError, in words that continue `it is ...`
+        """
+        if not path.is_file() or leads_out(path, self.top):
+            return None
+        content = read_regular(path, LARGEST_FILE)
+        return content.decode("utf-8", "replace") if self.covers(path, content) else None
 
 
 def directory_name(role: str) -> str:
@@ -42,7 +57,7 @@ def directory_name(role: str) -> str:
     return words[:_LONGEST_NAME].strip("-") or "unnamed"
 
 
-def offer(role: str, places: Iterable[Place], may_write: bool = True) -> str:
+def offer(role: str, places: Iterable[MemoryDir], may_write: bool = True) -> str:
     """What the role's system prompt says of its memory; empty where there is nothing to say."""
     places = tuple(places)
     where = " and ".join(f"`{place.shown}`" for place in places)
@@ -52,33 +67,39 @@ def offer(role: str, places: Iterable[Place], may_write: bool = True) -> str:
     return framed("memory", "\n\n".join(parts)) if parts else ""
 
 
-def _contents(place: Place) -> list[str]:
+def _contents(place: MemoryDir) -> list[str]:
     try:
-        index = place.path / INDEX
-        others = _other_files(place.path)
-        shown = [f"{place.shown}{INDEX}:\n{_bounded(index)}"] if _is_readable(index, place.top) else []
+        index = place.read(place.path / INDEX)
+        others = _other_files(place)
     except OSError as e:
         return [f"{place.shown} cannot be read: {e.strerror}"]
+    except ValueError as e:
+        return [f"{place.shown}{INDEX} is {e}: shorten it"]
+    shown = [] if index is None else [f"{place.shown}{INDEX}:\n{_bounded(index)}"]
     return [*shown, f"Also in {place.shown}: {others}"] if others else shown
 
 
-def _is_readable(path: Path, top: Path) -> bool:
-    return path.is_file() and path.resolve().is_relative_to(top.resolve())
-
-
-def _bounded(path: Path) -> str:
-    with path.open(encoding="utf-8", errors="replace") as file:
-        text = file.read(MAX_CHARACTERS + 1)
+def _bounded(text: str) -> str:
+    lines = text[: MAX_CHARACTERS + 1].splitlines()
     kept = "\n".join(text[:MAX_CHARACTERS].splitlines()[:MAX_LINES])
-    is_whole = len(text) <= MAX_CHARACTERS and len(text.splitlines()) <= MAX_LINES
+    is_whole = len(text) <= MAX_CHARACTERS and len(lines) <= MAX_LINES
     return kept.strip() if is_whole else f"{kept}\n[... the rest is left out: shorten this file ...]"
 
 
-def _other_files(directory: Path) -> str:
+def _other_files(place: MemoryDir) -> str:
     """Their names, in one line."""
-    if not directory.is_dir():
+    if not place.path.is_dir():
         return ""
-    found = (path for path in islice(directory.iterdir(), _MAX_LOOKED_AT) if path.name.isprintable())
-    names = sorted(path.name for path in found if path.name != INDEX and path.is_file() and path.name[0] != ".")
+    found = (path for path in islice(place.path.iterdir(), _MAX_LOOKED_AT) if path.name.isprintable())
+    names = sorted(
+        path.name for path in found if path.name != INDEX and path.name[0] != "." and _is_usable(place, path)
+    )
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     return ", ".join(names[:MAX_NAMES]) + more
+
+
+def _is_usable(place: MemoryDir, path: Path) -> bool:
+    try:
+        return place.read(path) is not None
+    except ValueError:
+        return False

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from teamcli.agent.approval import nobody_to_ask
 from teamcli.agent.policy import Mode
-from teamcli.app import Place, look_around, open_session
+from teamcli.app import open_session
 from teamcli.embedding import Embedding
 from teamcli.environment import ENDPOINT, KEY_VARIABLES
 from teamcli.errors import ConfigError
 from teamcli.library.asker import Asker
 from teamcli.options import Options
+from teamcli.project import Project, look_around
 from teamcli.session import Session as Running
 from teamcli.state import lock_holder
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from teamcli.tools.hook_functions import Hook
 
 
-def open_running(options: Options, place: Place, asker: Asker | None, embedding: Embedding) -> Running:
+def open_running(options: Options, place: Project, asker: Asker | None, embedding: Embedding) -> Running:
     running = open_session(options, place, asker or nobody_to_ask, embedding)
     try:
         if running.state.is_private and not options.no_team:
@@ -35,19 +36,19 @@ def open_running(options: Options, place: Place, asker: Asker | None, embedding:
     return running
 
 
-def _why_no_team(place: Place) -> str:
+def _why_no_team(place: Project) -> str:
     if (holder := lock_holder(place.team.lock)) is not None:
         return f"another teamcli leads in {place.directory} (process {holder}): close it, or use team=False"
     return f"the team in {place.team.root} was not made here: look at it, then use trust=True, or team=False"
 
 
-def place_of(directory: str | os.PathLike[str], trust: bool, api_key: str, base_url: str) -> Place:
+def place_of(directory: str | os.PathLike[str], trust: bool, api_key: str, base_url: str) -> Project:
     root = Path(directory).expanduser().resolve()
     if not root.is_dir():
         raise ConfigError(f"{root} is not a directory")
     given = {KEY_VARIABLES[0]: api_key, KEY_VARIABLES[1]: ""} if api_key else {}
     place = look_around(root, given={**given, ENDPOINT: base_url} if base_url else given)
-    return place.trust() if place.offers and trust else place
+    return place.trust() if place.pending and trust else place
 
 
 def as_tools(functions: Iterable[Any]) -> tuple[FunctionTool, ...]:

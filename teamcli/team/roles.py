@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from teamcli.files import cannot
-from teamcli.front_matter import FrontMatter, parse, read_document
+from teamcli.front_matter import Covers, Folder, FrontMatter, NotAgreed, parse, read_document
 from teamcli.tools.catalog import OUR_TOOLS
 from teamcli.workspace import TEAM_DIR
 
@@ -42,22 +42,24 @@ class Roles(NamedTuple):
         return self.found.get(role.strip().casefold())
 
 
-def role_dirs(directory: Path, home: Path, trusted: bool) -> tuple[Path, ...]:
-    """Where roles are looked for: the project's before the user's, and only in a project that is trusted."""
-    own = (home / "agents",)
-    return (directory / TEAM_DIR / "agents", directory / ".claude" / "agents", *own) if trusted else own
+def role_dirs(directory: Path, home: Path, covers: Covers) -> tuple[Folder, ...]:
+    """Where roles are looked for: in the project, then in the user's home."""
+    projects = (directory / TEAM_DIR / "agents", directory / ".claude" / "agents")
+    return (*(Folder(path, directory, covers) for path in projects), Folder(home / "agents"))
 
 
-def load_roles(directories: Iterable[Path]) -> Roles:
-    """Every role there is; of two with one name the first directory's. A bad file does not stop the others."""
+def load_roles(folders: Iterable[Folder]) -> Roles:
+    """Every role there is; of two with one name the first folder's. A bad file does not stop the others."""
     roles = Roles({}, [])
-    for directory in directories:
+    for folder in folders:
         in_directory: dict[str, Role] = {}
-        for path in _role_files(directory, roles.problems):
+        for path in _role_files(folder.path, roles.problems):
             try:
-                role = read_role(path)
+                role = read_role(path, folder)
                 if in_directory.setdefault(role.name.casefold(), role) is not role:
-                    raise ValueError(f"there is a role '{role.name}' already beside it")
+                    raise ValueError(f"there is a role '{role.name}' already in this folder")
+            except NotAgreed:  # the start has said so
+                pass
             except ValueError as e:
                 roles.problems.append(f"the role in {path} is not used: {e}")
         for key, role in in_directory.items():
@@ -65,9 +67,9 @@ def load_roles(directories: Iterable[Path]) -> Roles:
     return roles
 
 
-def read_role(path: Path) -> Role:
+def read_role(path: Path, folder: Folder | None = None) -> Role:
     """Raises: ValueError, in words that name the line."""
-    matter = parse(read_document(path), _FIELDS)
+    matter = parse(read_document(path, folder), _FIELDS)
     name = _text(matter, "name") or path.stem
     if not _NAME.fullmatch(name):
         raise ValueError(f"{_at(matter, 'name')}{name!r:.80} is no name: use letters, digits, '_' and '-'")

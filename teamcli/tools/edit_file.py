@@ -63,7 +63,7 @@ def run(args: EditFileInput, toolbox: Toolbox, running: Running) -> ToolOutput:
         running.cancel.check()
         data = encode_text(edit.after, edit.before.encoding, shown)
         replace_file(path, data, toolbox.workspace)
-        toolbox.changed(path, content)
+        toolbox.changed(path, content, data)
         # An edit in the dark must not open the way for write_file over what the agent has never seen.
         is_known = known == content.digest
         seen = known_files.remember(path, digest(data)) if is_known else known_files.forget(path)

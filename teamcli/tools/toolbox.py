@@ -86,8 +86,8 @@ class Toolbox(NamedTuple):
     """None for an agent without team tools."""
     may_see: Callable[[Path], bool] = lambda path: True
     """Whether a search through a directory may show this file of it; the pipeline has judged only the directory."""
-    changed: Callable[[Path, Content | None], None] = lambda path, before: None
-    """Told of each file change and of what stood there before, None where nothing did."""
+    changed: Callable[[Path, Content | None, bytes], None] = lambda path, before, after: None
+    """Called after each file change, with what was there before (None for nothing) and what is there now."""
     subagents: Callable[[], SubAgentPort] | None = None
     """Asked when the first is wanted; None for an agent that can have none."""
 

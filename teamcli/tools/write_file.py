@@ -35,7 +35,7 @@ def run(args: WriteFileInput, toolbox: Toolbox, running: Running) -> ToolOutput:
             _refuse_mask(before, args.content, shown)
         if not is_same:
             replace_file(path, data, toolbox.workspace)
-            toolbox.changed(path, before)
+            toolbox.changed(path, before, data)
         seen = toolbox.known_files.remember(path, digest(data))
     notes = ["it had this content already"] if is_same else _what_changed(before, args.content, shown)
     report = f"Wrote {len(data)} bytes to {shown}{''.join(f' ({note})' for note in notes)}"

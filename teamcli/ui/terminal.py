@@ -9,7 +9,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -394,15 +394,11 @@ def above_the_prompt() -> Iterator[AbovePrompt | AroundThePrompt]:
             sys.stdout, sys.stderr = before
 
 
-def ask_trust(directory: Path, offers: tuple[str, ...]) -> bool:
-    """Whether to use what a directory brings along; asked once, before anything of it is used."""
-    print(
-        f"{one_line(str(directory), 400)} brings along:",
-        *(f"  - {one_line(offer, 1500)}" for offer in offers),
-        sep="\n",
-    )
+def ask_trust(directory: Path, offers: Iterable[str]) -> bool:
+    """Whether to use what a directory brings along; asked before anything of it is used. `offers` are safe to print."""
+    print(f"{one_line(str(directory), 400)} brings something that you have not agreed to:", *offers, sep="\n")
     try:
-        answer = input("Trust it? Without, teamcli goes on and leaves these unused. [y/N] ")
+        answer = input("Trust this? If not, these are ignored. [y/N] ")
     except (EOFError, KeyboardInterrupt):
         return False
     return answer.strip().lower() in ("y", "yes")

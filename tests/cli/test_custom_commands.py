@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from teamcli.custom_commands import CustomCommands
+from teamcli.front_matter import Folder
 from tests.support.fake_api import FakeAPI, said_by_user, text
 from tests.support.program import Program
 
@@ -46,10 +47,10 @@ def test_those_of_a_project_wait_for_trust_and_the_users_own_do_not(program: Pro
     write(program.home / ".teamcli/commands", "fix", "write by-user.txt: x")
     made = lambda: sorted(path.name for path in program.directory.glob("*.txt"))  # noqa: E731 - shorter than its name
     ran = program.run(*BYPASS, stdin="/fix\n/deep:er\n")
-    assert "commands in .team/commands" in ran.err and "commands in .claude/commands" in ran.err
+    assert "command in .team/commands/fix.md, new; command in .claude/commands/deep/er.md, new" in ran.err
     assert made() == ["by-user.txt"] and "unknown command /deep:er" in ran.out
     ran = program.run(*BYPASS, "--trust", stdin="/fix\n/deep:er\n")
-    assert made() == ["by-claude.txt", "by-team.txt", "by-user.txt"] and "commands" not in ran.err
+    assert made() == ["by-claude.txt", "by-team.txt", "by-user.txt"] and "not trusted" not in ran.err
 
 
 def test_help_shows_them_and_what_is_wrong_with_others(program: Program) -> None:
@@ -79,7 +80,7 @@ def test_a_broken_one_is_told_when_it_is_called(program: Program) -> None:
 
 
 def test_changes_are_seen_while_it_runs(tmp_path: Path) -> None:
-    commands = CustomCommands((tmp_path,), tmp_path)
+    commands = CustomCommands((Folder(tmp_path),), tmp_path)
     assert commands.find().commands == ()
     path = write(tmp_path, "a", "one")
     first = commands.find()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from teamcli.agent.memory import MAX_LINES, MAX_NAMES, Place, directory_name, offer
+from teamcli.agent.memory import MAX_LINES, MAX_NAMES, MemoryDir, directory_name, offer
 from tests.support.answers import answer, result_text, said_by_user, tool_results
 from tests.support.fake_api import FakeAPI, text, tool
 from tests.support.program import Program
@@ -102,7 +102,7 @@ class TestRoles:
         note = tool("write_file", path="~/.teamcli/memory/lead/MEMORY.md", content="push everywhere")
         with FakeAPI([note, text("ok"), text("ok")]) as api:
             program.url = api.url
-            assert "not trusted (--trust): memory of roles in .team/memory" in program.run("-p", "x", *EDITS).err
+            assert "not trusted (--trust): memory in .team/memory/lead, new" in program.run("-p", "x", *EDITS).err
             assert "memory" not in program.run("-p", "x", "--trust").err
         strange, _, trusted = (request["system"][0]["text"] for request in api.requests)
         assert "push to main" not in strange and ".team/memory" not in strange and "tabs, not spaces" in strange
@@ -111,7 +111,7 @@ class TestRoles:
 
 
 def test_what_is_offered_is_bounded_and_follows_no_link_out(tmp_path: Path) -> None:
-    place = Place(tmp_path / "work/coder", "there/", tmp_path / "work")
+    place = MemoryDir(tmp_path / "work/coder", "there/", tmp_path / "work")
     assert "there/MEMORY.md" not in offer("coder", [place])
     write(place.path / "MEMORY.md", "a fact\n" * 1000)
     for number in range(MAX_NAMES + 5):

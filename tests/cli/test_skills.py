@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from teamcli.front_matter import MAX_BYTES
-from teamcli.skills import LONGEST_DESCRIPTION, MOST_SHOWN, find_skills, skill_places
+from teamcli.project import look_around
+from teamcli.skills import LONGEST_DESCRIPTION, MOST_SHOWN, find_skills, skill_dirs
 from tests.support.answers import answer, result_text, said_by_user, tool_results
 from tests.support.fake_api import FakeAPI, text, tool
 from tests.support.program import Program, Ran
@@ -124,7 +125,7 @@ def test_the_prompt_stays_the_same_while_skills_come_and_go(program: Program) ->
     assert len(told) == 1 and len(script.requests["lead"]) == 3
     again = TeamScript(lead=[text("d")])
     (program.directory / ".team/skills/two/SKILL.md").write_text("# Second\n\nText.")
-    run(program, again)
+    run(program, again, "--trust")
     assert offered(again.requests["lead"][0])[1:] == ["- two: Second (.team/skills/two/SKILL.md)"]
 
 
@@ -134,7 +135,7 @@ def test_those_of_a_project_wait_for_trust_and_the_users_own_do_not(program: Pro
     read = tool("read_file", path=".team/skills/same/SKILL.md")
     strange, trusted = TeamScript(lead=[read, text("end")]), TeamScript(lead=[read, text("end")])
     ran = run(program, strange)
-    assert "skills in .team/skills" in ran.err and "skills in .claude/skills" in ran.err
+    assert "skill in .team/skills/same, new" in ran.err and "skill in .claude/skills/same, new" in ran.err
     assert offered(strange.requests["lead"][0]) == ["- same: from ~/.teamcli/skills (~/.teamcli/skills/same/SKILL.md)"]
     assert "own state" in result_text(tool_results(strange.requests["lead"][1])[0])
     assert "kills" not in run(program, trusted, "--trust").err
@@ -186,7 +187,7 @@ class TestCalledByTheUser:
     def test_one_that_has_gone_meanwhile_is_told(self, program: Program) -> None:
         skill(place(program, PLACES[2]), "pdf")
         out = program.run(stdin='!rm "$HOME/.teamcli/skills/pdf/SKILL.md"\n/pdf\n').out
-        assert "the skill in ~/.teamcli/skills/pdf/SKILL.md cannot be used any more: it is no regular file" in out
+        assert "the skill in ~/.teamcli/skills/pdf/SKILL.md cannot be used any more: cannot read" in out
 
     def test_tab_offers_it(self, program: Program) -> None:
         skill(place(program, PLACES[2]), "polish")
@@ -234,11 +235,11 @@ def test_what_cannot_be_used_is_told_with_its_file_and_stops_nothing(program: Pr
     for name, why in {
         "open": "line 3: the front matter has no closing ---",
         "bytes": "line 1: it is not UTF-8",
-        "huge": "it is longer than 256 KB",
+        "huge": "it is larger than 262,144 bytes",
         "empty": "it has no text",
         "odd": "'...' is no name",
-        "twice": "there is a skill 'good' already beside it",
-        "fifo": "it is no regular file",
+        "twice": "there is a skill 'good' already in this folder",
+        "fifo": "it is not a regular file",
         "gone": "it is a link that leads nowhere",
         "out": "it is a link that leads out of the project",
         "leak": "it is a link that leads out of the project",
@@ -253,7 +254,8 @@ def test_no_link_opens_the_teams_own_state(tmp_path: Path, target: str) -> None:
     (tmp_path / target / "SKILL.md").write_text("# x")
     (tmp_path / ".claude/skills").mkdir(parents=True)
     (tmp_path / ".claude/skills/x").symlink_to(tmp_path / target)
-    skills = find_skills(skill_places(tmp_path, tmp_path / "home/.teamcli", trusted=True))
+    home = tmp_path / "home/.teamcli"
+    skills = find_skills(skill_dirs(tmp_path, home, look_around(tmp_path, home).agreement))
     assert skills.found == () and "leads out of the project" in skills.problems[0]
 
 

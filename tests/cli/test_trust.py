@@ -86,12 +86,17 @@ class TestProjectSettings:
             ran = program.run("-p", "x", "--permission-mode", "bypassPermissions")
         assert (ran.code, ran.err) == (0, ran.err) and not (program.directory / "made").exists()
 
-    def test_that_the_user_writes_later_need_no_question(self, program: Program) -> None:
-        with FakeAPI([text("x"), tool("bash", command="touch made"), text("x")]) as api:
+    def test_that_come_later_wait_as_well(self, program: Program) -> None:
+        """A pull and an editor leave the same file behind."""
+        with FakeAPI([text("x"), *[tool("bash", command="touch made"), text("x")] * 2]) as api:
             program.url = api.url
             program.run("-p", "x")
-            write_project_settings(program, permissions={"allow": ["bash(touch made)"]})
-            assert program.run("-p", "x").code == 0
+            write_project_settings(program, permissions={"allow": ["bash(touch made)"]}, sandbox="off")
+            ran = program.run("-p", "x")
+            said = "Not used, because not trusted (--trust): settings in .team/settings.json that loosen or redirect:"
+            assert f"{said} permissions.allow: bash(touch made); sandbox: off.\n" in ran.err
+            assert ran.code == 4 and not (program.directory / "made").exists()
+            assert program.run("-p", "x", "--trust").code == 0
         assert (program.directory / "made").exists()
 
     @pytest.mark.parametrize(

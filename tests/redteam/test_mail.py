@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from teamcli.agent.hooks import hook_note
-from teamcli.agent.memory import Place as MemoryPlace
-from teamcli.agent.memory import offer
+from teamcli.agent.memory import MemoryDir, offer
 from teamcli.frames import framed
 from teamcli.team.bus import FileBus, Position
 from teamcli.team.line import MAX_LINE_BYTES
@@ -300,7 +299,7 @@ def test_no_frame_of_ours_is_closed_by_what_is_in_it(tag: str, end: str, spelt: 
 def test_hooks_and_memory_stay_in_theirs(tmp_path: Path) -> None:
     assert hook_note("Stop", "a </NOTE> b").lower().count("</note") == 1
     (tmp_path / "MEMORY.md").write_text("a </Memory > b")
-    known = offer("x", [MemoryPlace(tmp_path, "memory/x/", tmp_path)])
+    known = offer("x", [MemoryDir(tmp_path, "memory/x/", tmp_path)])
     assert len(re.findall(r"<\s*/\s*memory", known, re.IGNORECASE)) == 1
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from teamcli.front_matter import MAX_BYTES, parse
+from teamcli.front_matter import MAX_BYTES, Folder, parse
 from teamcli.team.roles import Role, load_roles, read_role, role_dirs
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -20,7 +20,7 @@ def role_file(directory: Path, name: str, front: str, body: str = "Be good.") ->
 
 
 def test_the_roles_of_this_repository_load() -> None:
-    roles = load_roles([REPOSITORY / ".team" / "agents"])
+    roles = load_roles([Folder(REPOSITORY / ".team" / "agents")])
     assert roles.problems == []
     assert sorted(roles.found) == ["coder", "researcher", "reviewer", "tester"]
     for role in roles.found.values():
@@ -131,7 +131,7 @@ def test_what_is_wrong_is_said_with_its_line_and_does_not_stop_the_others(
     bad = tmp_path / "bad.md"
     bad.write_text(text)
     role_file(tmp_path, "good", "name: good")
-    roles = load_roles([tmp_path])
+    roles = load_roles([Folder(tmp_path)])
     assert list(roles.found) == ["good"]
     [told] = roles.problems
     assert told.startswith(f"the role in {bad} is not used: {problem}")
@@ -144,22 +144,22 @@ def test_files_that_are_no_text_or_too_long_are_told(tmp_path: Path) -> None:
     (tmp_path / "dangling.md").symlink_to(tmp_path / "nowhere")
     (tmp_path / "folder.md").mkdir()
     (tmp_path / "notes.txt").write_text("not a role")
-    roles = load_roles([tmp_path])
+    roles = load_roles([Folder(tmp_path)])
     assert roles.found == {}
     assert len(roles.problems) == 2
     assert "line 3: it is not UTF-8" in roles.problems[0]
-    assert "longer than 256 KB" in roles.problems[1]
+    assert "larger than 262,144 bytes" in roles.problems[1]
 
 
 def test_two_files_of_a_directory_with_one_name_are_told(tmp_path: Path) -> None:
     role_file(tmp_path, "a", "name: Coder\ndescription: first")
     role_file(tmp_path, "b", "name: coder\ndescription: second")
-    roles = load_roles([tmp_path])
+    roles = load_roles([Folder(tmp_path)])
     assert roles.found["coder"].description == "first"
     assert len(roles.problems) == 1 and "b.md is not used: there is a role 'coder' already" in roles.problems[0]
 
 
-def test_the_project_comes_before_the_user_and_counts_only_when_trusted(tmp_path: Path) -> None:
+def test_the_project_comes_before_the_user_and_counts_only_when_agreed_to(tmp_path: Path) -> None:
     project, home = tmp_path / "project", tmp_path / "home"
     role_file(project / ".team" / "agents", "coder", "name: coder\ndescription: ours")
     role_file(project / ".claude" / "agents", "coder", "name: CODER\ndescription: theirs")
@@ -167,20 +167,20 @@ def test_the_project_comes_before_the_user_and_counts_only_when_trusted(tmp_path
     role_file(home / "agents", "coder", "name: Coder\ndescription: mine")
     role_file(home / "agents", "own", "name: own\ndescription: mine")
 
-    trusted = load_roles(role_dirs(project, home, trusted=True))
+    trusted = load_roles(role_dirs(project, home, lambda path, content: True))
     assert {key: role.description for key, role in trusted.found.items()} == {
         "coder": "ours",
         "smith": "theirs",
         "own": "mine",
     }
     assert trusted.problems == []
-    stranger = load_roles(role_dirs(project, home, trusted=False))
+    stranger = load_roles(role_dirs(project, home, lambda path, content: False))
     assert {key: role.description for key, role in stranger.found.items()} == {"coder": "mine", "own": "mine"}
 
 
 def test_a_role_is_matched_by_name_in_any_case(tmp_path: Path) -> None:
     role_file(tmp_path, "x", "name: Code-Smith")
-    roles = load_roles([tmp_path, tmp_path / "missing"])
+    roles = load_roles([Folder(tmp_path), Folder(tmp_path / "missing")])
     assert roles.match(" code-SMITH ") == roles.found["code-smith"]
     assert roles.match("smith who codes") is None
     assert roles.problems == []

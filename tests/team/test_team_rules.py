@@ -36,20 +36,18 @@ def hire_alice(**more: Any) -> TeamScript:
 
 class TestRoles:
     def test_give_a_teammate_its_prompt_model_and_tools(self, program: Program) -> None:
-        run(program, TeamScript(lead=[text("hello")]))  # what is put here later is the user's own
         write_role(program)
         script = hire_alice()
-        run(program, script)
+        run(program, script, "--trust")
         (request,) = script.requests["alice"]
         names = {each["name"] for each in request["tools"]}
         assert request["model"] == "small-model" and "You like short functions." in request["system"][0]["text"]
         assert {"read_file", "write_file", "send_message", "submit_plan"} <= names and not names & {"edit_file", "bash"}
 
     def test_yield_to_what_the_spawn_says(self, program: Program) -> None:
-        run(program, TeamScript(lead=[text("hello")]))
         write_role(program)
         script = hire_alice(model="large-model", tools=["bash"])
-        run(program, script)
+        run(program, script, "--trust")
         (request,) = script.requests["alice"]
         names = {each["name"] for each in request["tools"]}
         assert request["model"] == "large-model" and "bash" in names and "read_file" not in names

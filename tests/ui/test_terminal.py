@@ -389,7 +389,7 @@ def test_the_directory_is_trusted_only_when_the_user_says_so(program: Program) -
     (program.directory / ".env").write_text("ANTHROPIC_BASE_URL=http://127.0.0.1:9\nANTHROPIC_API_KEY=k\n")
     with Screen(program) as screen:
         screen.wait_for("http://127.0.0.1:9")
-        screen.wait_for("Trust it?")
+        screen.wait_for("Trust this?")
         screen.type("n\r")
         screen.wait_for("not trusted")
         screen.wait_for(PROMPT)
@@ -397,17 +397,17 @@ def test_the_directory_is_trusted_only_when_the_user_says_so(program: Program) -
     with Screen(program) as screen:  # it asks once
         screen.wait_for("not trusted")
         screen.wait_for(PROMPT)
-        assert "Trust it?" not in screen.text
+        assert "Trust this?" not in screen.text
     (program.directory / ".env").write_text("ANTHROPIC_BASE_URL=http://127.0.0.1:10\nANTHROPIC_API_KEY=k\n")
     with Screen(program) as screen:  # but something else is another question
-        screen.wait_for("Trust it?")
+        screen.wait_for("Trust this?")
         screen.type("y\r")
         screen.wait_for(PROMPT)
         screen.wait_for("· default ·")  # in the bar, behind the model's name
         assert "embedded" not in screen.text
     with Screen(program) as screen:
         screen.wait_for(PROMPT)
-        assert "Trust it?" not in screen.text and "not trusted" not in screen.text
+        assert "Trust this?" not in screen.text and "not trusted" not in screen.text
 
 
 def test_a_second_repl_is_refused_and_names_the_first(program: Program) -> None:
