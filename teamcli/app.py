@@ -32,6 +32,7 @@ from teamcli.agent.policy import Mode, Policy
 from teamcli.agent.transcript import begin_session, find_session, list_sessions, read_marks, session_rows
 from teamcli.agent_shop import AgentShop, Choices
 from teamcli.cancel import CancelScope
+from teamcli.claude_settings import unused_settings
 from teamcli.custom_commands import CustomCommands, command_dirs
 from teamcli.embedding import NOTHING_EMBEDDED, Embedding
 from teamcli.environment import MODEL, secret_values
@@ -257,6 +258,7 @@ class _Builder:
     def _choose(self) -> Choices:
         options, place = self.options, self.place
         self.notes += [*place.environment.notes, *place.notes]
+        self.notes += filter(None, [unused_settings(place.directory, place.home.parent)])
         embedding = self.embedding or NOTHING_EMBEDDED
         settings = read_settings(place, embedding.settings)
         endpoint = choose_endpoint(options, place, settings) if embedding.llm is None else None

@@ -14,6 +14,7 @@ from pathlib import Path
 from teamcli.agent.transcript import list_sessions
 from teamcli.app import choose_endpoint, choose_model, open_host, read_settings, safe_programs
 from teamcli.cancel import CancelScope
+from teamcli.claude_settings import unused_settings
 from teamcli.errors import ConfigError, TeamcliError
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.client import connect
@@ -60,6 +61,7 @@ class _Checks:
         return {
             "python": lambda: f"{platform.python_version()} on {platform.system()}",
             "settings": self._check_settings,
+            "claude": self._check_claude,
             "key": self._check_key,
             "endpoint": self._check_endpoint,
             "client": self._check_client,
@@ -85,6 +87,10 @@ class _Checks:
     def _check_settings(self) -> str:
         waiting = f"; not trusted, so not used: {'; '.join(self._place.offers)}" if self._place.offers else ""
         return f"permission mode {self._settings.permissions.mode or 'default'}{waiting}"
+
+    def _check_claude(self) -> str:
+        unused = unused_settings(self._place.directory, self._place.home.parent)
+        return unused or "no hooks or permission rules of Claude Code are left out"
 
     def _check_key(self) -> str:
         if self._endpoint is None:

@@ -17,7 +17,7 @@ PACKAGE = Path(teamcli.__file__).parent
 
 LAYERS = """
     errors cancel aside masking frames files front_matter plain programs table streams logs options
-    workspace state settings environment trust project project_files project_settings
+    workspace state settings environment trust project project_files project_settings claude_settings
     llm
     agent
     tools
