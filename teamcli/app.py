@@ -80,8 +80,8 @@ def run_headless(options: Options) -> int:
     session = open_session(options, place)
     try:
         _print_notes([*untrusted_notes(place), *session.notes])
-        session.start(resume_all=options.go_on or bool(options.resume))
-        return headless.run_headless(session, options.prompt, stdin, options.output_format)
+        resumes = options.go_on or bool(options.resume)
+        return headless.run_headless(session, options.prompt, stdin, options.output_format, resumes)
     finally:
         session.close()
 
@@ -118,7 +118,6 @@ def _run_on_pipe(options: Options) -> int:
     place = _trusted_as_told(options)
     session = open_session(options, place)
     try:
-        session.start()
         _print_notes([*session.notes, *untrusted_notes(place)])
         return run_piped(session, options.prompt)
     finally:

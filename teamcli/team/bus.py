@@ -95,6 +95,9 @@ class MessageBus(Protocol):
         Raises: StateError
         """
 
+    def release(self, name: str) -> None:
+        """Nobody reads this inbox for now: keep nothing open for it."""
+
     def close(self) -> None: ...
 
 
@@ -211,6 +214,9 @@ class FileBus:
         if box.inbox.size() is not None or box.state.generation or box.state.incarnation:
             box.state.begin_incarnation()  # so that nobody can repeat to it what was written to an earlier one
         return box.position(box.inbox.end(), Start(0, 0))
+
+    def release(self, name: str) -> None:
+        self._box(name).inbox.release()
 
     def close(self) -> None:
         self._is_closed = True

@@ -205,6 +205,11 @@ class Inbox:
         except OSError as e:
             raise StateError(cannot("rotate", self.path, e)) from e
 
+    def release(self) -> None:
+        """Close the file until the next use."""
+        with self._lock:
+            self._close_file()
+
     def close(self) -> None:
         with self._lock:
             self._is_closed = True

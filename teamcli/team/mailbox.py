@@ -119,7 +119,12 @@ class Mailbox:
 
     def rotate(self) -> None:
         """At the start, before any agent runs: put a long inbox away that is read to its end."""
-        self._committed = self._reading = self._bus.rotate(self._name, self._committed)
+        if not self._unanswered:
+            self._committed = self._reading = self._answered = self._bus.rotate(self._name, self._committed)
+
+    def release(self) -> None:
+        """Its reader has left: keep no file open for it."""
+        self._bus.release(self._name)
 
     def skip_all(self) -> Marks:
         """The mark that counts everything as read: old mail of an earlier incarnation is nobody's any more."""

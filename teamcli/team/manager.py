@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
-from teamcli.agent.events import Emit, MailSent
+from teamcli.agent.events import Emit, MailSent, Notice, Severity
 from teamcli.agent.loop import Agent
 from teamcli.agent.tool import Access, Calls, Executes, ToolOutput, Writes
 from teamcli.cancel import CancelScope
@@ -30,6 +30,8 @@ from teamcli.team.teammate import Teammate
 NOBODY_LEFT = "nobody is left who could write to you"
 USER_WROTE = "(the user has written to you)"
 LEAVING_SECONDS = 1.5
+MOST_DESCRIBED = 300
+"""Members that a model or the user reads of at once."""
 
 
 class Recruit(NamedTuple):
@@ -84,6 +86,8 @@ class TeammateManager:
         self.lead_waits_for = ""
         self.lead_waits_since = 0.0
         self._teammates: dict[str, Teammate] = {}
+        self._not_started: frozenset[str] = frozenset()
+        """Members beyond the limit, which a file can hold all the same."""
         self._departed: list[Agent] = []
         """Those of this run that were shut down: what they used still counts."""
         self._dismissed: list[Teammate] = []
@@ -141,7 +145,11 @@ class TeammateManager:
     def describe(self) -> str:
         self._let_settle()
         members = self.roster.members()
-        return "\n".join(["Team: default", *map(describe_member, members)]) if members else "No teammates."
+        if not members:
+            return "No teammates."
+        more = len(members) - MOST_DESCRIBED
+        lines = ["Team: default", *map(describe_member, members[:MOST_DESCRIBED])]
+        return "\n".join([*lines, f"  ... and {more:,} more"] if more > 0 else lines)
 
     def send(self, agent: str, to: str | tuple[str, ...], content: str, summary: str, key: str) -> str:
         if isinstance(to, str):
@@ -284,16 +292,17 @@ class TeammateManager:
         return teammate.mailbox if teammate else None
 
     def names(self) -> list[str]:
-        return [member.name for member in self.roster.members() if member.is_active]
+        return [name for name in self.roster.names(active_only=True) if name not in self._not_started]
 
     # The life of the team
 
     def start(self, resume_all: bool) -> None:
         """Bring back every member; those with unread mail act at once, interrupted and paused ones wait."""
         self._answer_again()
-        for member in self.roster.members():
-            if member.is_active:
-                self._enlist(self._hiring.hire(member, None)).report_again()
+        active = [member for member in self.roster.members() if member.is_active]
+        self._leave_out(active[self._max_members :] if self._max_members is not None else [])
+        for member in active[: self._max_members]:
+            self._enlist(self._hiring.hire(member, None)).report_again()
         self._shutdowns.restore()
         for teammate in tuple(self._teammates.values()):
             member = teammate.member
@@ -304,6 +313,15 @@ class TeammateManager:
                 teammate.hold()
             else:
                 teammate.wake()
+
+    def _leave_out(self, members: Sequence[Member]) -> None:
+        self._not_started = frozenset(member.name for member in members)
+        if members:
+            text = (
+                f"{len(members):,} teammates are not started, {members[0].name} first: `limits.teammates` allows"
+                f" {self._max_members:,}. Raise it, or remove some with /shutdown NAME and /forget NAME."
+            )
+            self._emit(Notice(LEAD, text, Severity.WARNING))
 
     @property
     def is_working(self) -> bool:
@@ -459,6 +477,10 @@ class TeammateManager:
 
         They are returned before the roster says so: if the program is killed in between, the next start does it again.
         """
+        if name in self._not_started:
+            self._not_started -= {name}
+            self.roster.transition(name, Status.SHUTDOWN, interrupted=False, waiting_for="")
+            return 0
         if (teammate := self._teammates.pop(name, None)) is None:  # somebody else was quicker
             return 0
         returned = self._left_mail.watch(name, teammate.mailbox)
@@ -529,6 +551,8 @@ class TeammateManager:
 
     def _active(self, name: str) -> Teammate:
         member = self.roster.get(name)
+        if member.name in self._not_started:
+            raise TeamError(f"'{member.name}' is not started: there are more teammates than `limits.teammates` allows")
         if (teammate := self._teammates.get(member.name)) is None:
             raise TeamError(f"'{member.name}' is shut down; spawn it again to use it")
         return teammate

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -217,15 +217,16 @@ class Roster:
     def settle(self) -> list[Member]:
         """At start, before any teammate runs: who was at work when the program ended is idle, and was interrupted."""
         with self._lock:
-            for member in self.members():
-                waits_for = self._waits_for(member.name)
-                if member.waiting_for != waits_for:
-                    self._put(replace(member, waiting_for=waits_for))
-            settled = [
-                self._put(self._moved(member, Status.IDLE, {"interrupted": True}))
+            self._put_all(
+                replace(member, waiting_for=waits_for)
+                for member in self.members()
+                if member.waiting_for != (waits_for := self._waits_for(member.name))
+            )
+            settled = self._put_all(
+                self._moved(member, Status.IDLE, {"interrupted": True})
                 for member in self.members()
                 if member.status in (Status.WORKING, Status.SPAWNING)
-            ]
+            )
         self._follow()
         return settled
 
@@ -304,20 +305,26 @@ class Roster:
 
     def _add_rebuilt(self, members: list[Member]) -> None:
         with self._kept():
-            for member in members:
-                self._put(member)
+            self._put_all(members)
         self._announce()
 
     def _put(self, member: Member, is_counting: bool = False) -> Member:
+        return self._put_all([member], is_counting)[0]
+
+    def _put_all(self, members: Iterable[Member], is_counting: bool = False) -> list[Member]:
         """Replaces the table, never alters it: readers hold no lock."""
-        before = self._members.get(member.name.casefold())
-        if before and member.waiting_for != before.waiting_for:
-            member = replace(member, waiting_since=self._clock() if member.waiting_for else 0.0)
-        self._members = {**self._members, member.name.casefold(): member}
-        self._revision += 1
-        if not is_counting:
-            self._changed.append((self._revision, member))
-        return member
+        table, put = dict(self._members), []
+        for member in members:
+            before = table.get(member.name.casefold())
+            if before and member.waiting_for != before.waiting_for:
+                member = replace(member, waiting_since=self._clock() if member.waiting_for else 0.0)
+            table[member.name.casefold()] = member
+            put.append(member)
+            self._revision += 1
+            if not is_counting:
+                self._changed.append((self._revision, member))
+        self._members = table
+        return put
 
     @contextmanager
     def _kept(self) -> Iterator[None]:

@@ -197,6 +197,8 @@ class LeftMail:
         returned = [message for message in unseen if _is_returned(message)]
         for message in returned:
             self._return(name, message)
+        if mailbox:
+            mailbox.release()
         return len(returned)
 
     def _return(self, name: str, message: Message) -> None:

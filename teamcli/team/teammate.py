@@ -422,6 +422,7 @@ class Teammate:
                     self._fail(e)
                 self._is_busy = False  # only now: by then the lead knows how each turn ended, also one that failed
                 self.on_rest()
+        self.mailbox.release()  # after its last look
 
     def _fail(self, error: Exception) -> None:
         try:

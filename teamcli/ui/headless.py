@@ -32,11 +32,15 @@ LARGEST_STDIN = 10_000_000
 """How long a silent pipe on stdin is waited for."""
 
 
-def run_headless(session: Session, prompt: str, stdin: str, output_format: str) -> int:
-    """Work on one task to the end and print what came of it; returns the exit code."""
+def run_headless(session: Session, prompt: str, stdin: str, output_format: str, resumes: bool) -> int:
+    """Work on one task to the end and print what came of it; returns the exit code.
+
+    `resumes`: teammates that were interrupted resume their work.
+    """
     printer = PRINTERS[output_format](session)
     session.events.subscribe(Progress(sys.stderr, shows_subagents=session.preferences.shows_subagents))
     session.events.subscribe(printer)
+    session.start(resumes)  # only now, so that nothing happens unseen
     piped = framed_stdin(stdin) if prompt and stdin else ""
     started = time.monotonic()
     with signals_raise(SIGINT, SIGTERM, SIGHUP):

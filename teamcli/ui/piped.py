@@ -94,6 +94,7 @@ def run_piped(session: Session, first_task: str) -> int:
     """The REPL with stdin not a terminal; the exit code says how the tasks went."""
     view = PlainView(sys.stdout, session.preferences.shows_subagents)
     session.events.subscribe(view)
+    session.start()  # only now, so that nothing happens unseen
     repl = PipedRepl(session, view)
     with signals_raise(SIGINT, SIGTERM, SIGHUP):
         try:

@@ -67,6 +67,9 @@ class MemoryBus:
     def begin_anew(self, name: str) -> Position:
         return Position(len(self._inbox(name)))
 
+    def release(self, name: str) -> None:
+        pass
+
     def close(self) -> None:
         self._is_closed = True
         self._wake()

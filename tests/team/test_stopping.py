@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -425,3 +426,20 @@ def test_a_name_that_was_forgotten_and_hired_again_reports_as_any_other(program:
         ("result", "one"),
         ("result", "two"),
     ]
+
+
+def test_a_teammate_that_has_left_keeps_no_file_open(program: Program) -> None:
+    with Running(program, "--offline") as repl:
+        for number in range(1, 7):
+            name = f"m{number}"
+            repl.type(f"spawn {name} as coder: list")
+            repl.wait_for(f"{name} → lead (result)")
+            repl.type(f"@{name} list")
+            repl.wait_for(f"{name} → lead (result)", times=2)
+            repl.type(f"/shutdown {name}")
+            repl.wait_for(f"'{name}' was idle and is shut down now")
+        wait_until(lambda: not [path for path in open_files(repl.process.pid) if re.search(r"/m\d\.jsonl", path)])
+
+
+def open_files(pid: int) -> list[str]:
+    return [str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
@@ -171,3 +172,28 @@ def test_a_clock_that_stands_still_makes_no_two_messages_the_same(program: Progr
     heard = told(script, "lead")
     assert [word for word in ("first", "second", "one", "two") if f">{word}<" not in heard] == []
     assert len(program.lines(".team/inbox/alice.jsonl")) == 2
+
+
+def test_members_beyond_the_limit_are_named_and_not_started(program: Program) -> None:
+    program.settings(limits={"teammates": 2})
+    team = program.directory / ".team"
+    team.mkdir()
+    members = [{"name": name, "role": "coder", "status": "working"} for name in ("a", "b", "c", "d")]
+    (team / "config.json").write_text(json.dumps({"members": members}))
+    ran = program.run("--offline", "--trust", stdin="list\n/send c hello\n/shutdown c\n/forget c\n/team\n")
+    assert "2 teammates are not started, c first: `limits.teammates` allows 2." in ran.out
+    assert "there is no active teammate 'c'; you can write to: lead, a, b" in ran.out
+    assert "Forgot 'c'" in ran.out
+    assert not (team / "transcripts/d.jsonl").exists()
+
+
+def test_a_file_with_thousands_of_members_starts_no_more_than_the_limit(program: Program) -> None:
+    team = program.directory / ".team"
+    team.mkdir()
+    members = [{"name": f"m{number}", "role": "coder", "status": "working"} for number in range(10_000)]
+    (team / "config.json").write_text(json.dumps({"members": members}))
+    ran = program.run("--offline", "--trust", "-p", "list")
+    assert ran.code == 0
+    assert "9,750 teammates are not started" in ran.err
+    assert "... and 9,700 more" in ran.out
+    assert len(list((team / "transcripts").glob("m*.jsonl"))) == 250
