@@ -39,7 +39,7 @@ from teamcli.frames import framed, one_fact
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.masked import MaskedModel
-from teamcli.llm.pricing import context_tokens
+from teamcli.llm.pricing import context_tokens, is_window_known
 from teamcli.llm.types import LLM, Preamble, Usage
 from teamcli.options import Options
 from teamcli.plain import one_line
@@ -252,7 +252,12 @@ class AgentShop:
         )
 
     def room(self) -> Room:
-        return Room(self._window, self.choices.settings.compact_at, self._has_real_model, SAID_ONCE)
+        return Room(
+            self._window, self._is_window_known, self.choices.settings.compact_at, self._has_real_model, SAID_ONCE
+        )
+
+    def _is_window_known(self, model: str) -> bool:
+        return self.choices.settings.context_tokens is not None or is_window_known(model)
 
     def _window(self, model: str) -> int:
         return self.choices.settings.context_tokens or context_tokens(model)

@@ -74,6 +74,16 @@ class RequestRejected(ModelError):
     """Raised when the endpoint answers that the request is invalid."""
 
 
+class MaxTokensRefused(RequestRejected):
+    """Raised when the endpoint does not grant an answer of `max_tokens`; 0 for what it does not say."""
+
+    def __init__(self, message: str, allowed: int = 0, window: int = 0) -> None:
+        super().__init__(message)
+        self.allowed = allowed
+        self.window = window
+        """How many tokens the model can read and write together."""
+
+
 class WrongEndpoint(RequestRejected):
     """Raised when whatever answers is not the Messages API."""
 

@@ -347,7 +347,8 @@ class Session:
         tokens = f"{used.context_tokens - used.output_tokens:,} tokens in, {used.output_tokens:,} out"
         price = f"${self.budget.spent_usd:.4f}" if self.budget.is_known else "price of the model unknown"
         calls = sum(agent.meter.turns for agent in self.agents)
-        return f"{calls} model {'call' if calls == 1 else 'calls'}, {tokens}, {price}."
+        estimated = " (estimated)" if used.is_estimated else ""
+        return f"{calls} model {'call' if calls == 1 else 'calls'}, {tokens}{estimated}, {price}."
 
     def close(self) -> None:
         """Stop everything at once and in order: agents first, then their commands, then the files they write to."""

@@ -15,8 +15,6 @@ from teamcli.llm.types import Block, Message, encode
 
 COMPACTION = "compaction"
 """The kind of the transcript line."""
-BYTES_PER_TOKEN = 3.5
-"""A cautious guess for text that no model has counted yet."""
 NEWEST_RESULTS = 8
 """So many results stay whole when old ones are shortened."""
 LONG_RESULT = 1_000
@@ -102,10 +100,6 @@ class Cut(NamedTuple):
 def size(messages: Sequence[Message]) -> int:
     """Bytes on the wire."""
     return sum(len(message.encoded) for message in messages)
-
-
-def guess_tokens(size_bytes: int) -> int:
-    return int(size_bytes / BYTES_PER_TOKEN)
 
 
 def long_results(messages: Sequence[Message], exempt: Collection[str], newest: int = NEWEST_RESULTS) -> dict[str, str]:

@@ -13,10 +13,18 @@ from teamcli.agent.conversation import Conversation, error_result, joined_marks,
 from teamcli.agent.events import Emit, LimitHit, Notice, Outcome, Severity, TurnEnded, TurnStarted
 from teamcli.agent.hooks import MAX_SENT_BACK, NO_HOOKS, STOP, HookEvent, Hooks, hook_note
 from teamcli.agent.limits import TIME_IS_UP, Meter
-from teamcli.agent.room import Room, force_room, make_room, next_call
+from teamcli.agent.room import Room, ask_for_less, force_room, make_room, next_call
 from teamcli.agent.tool_calls import Results, Toolset
 from teamcli.cancel import CancelScope
-from teamcli.errors import Cancelled, ConfigError, ContextTooLong, LimitReached, ModelError, StreamInterrupted
+from teamcli.errors import (
+    Cancelled,
+    ConfigError,
+    ContextTooLong,
+    LimitReached,
+    MaxTokensRefused,
+    ModelError,
+    StreamInterrupted,
+)
 from teamcli.llm import types as llm_types
 from teamcli.llm.types import LLM, AnswerEvent, Block, OnEvent, Preamble, Reply, Request, StreamEvent, Usage
 
@@ -28,6 +36,8 @@ CONTINUE_CUT = (
 CONTINUE_PAUSED = "<note>Go on.</note>"
 INTERRUPTED = "<note>The user interrupted you here.</note>"
 OUT_OF_TIME = "<note>You were stopped here: your time was used up.</note>"
+SMALLEST_WINDOW = 2000
+"""No server that is of use to an agent can read less."""
 NOT_RUN = "Not run: the answer ended with stop reason {}."
 CONTEXT_FULL = "model_context_window_exceeded"
 NOT_RUN_AFTER = ("refusal", CONTEXT_FULL)
@@ -141,9 +151,13 @@ def _work(agent: Agent, answer: Answer, cancel: CancelScope) -> Outcome:
             results = agent.toolset.run(reply.tool_calls, reply.cut_calls, cancel, agent.conversation.key_of_call)
             _tell_results(agent, results)
             cancel.check()
-            if answer.continuations > MAX_CONTINUATIONS:
-                return Outcome.DONE
-        elif nudge is not None:
+        if answer.continuations > MAX_CONTINUATIONS:
+            raise ModelError(
+                f"The answer was still cut off after {MAX_CONTINUATIONS} continuations: ask for less at once."
+            )
+        if reply.tool_calls:
+            continue
+        if nudge is not None:
             agent.conversation.add_user([text_block(nudge)])
         elif not _is_sent_back(agent, answer, cancel):
             return Outcome.DONE  # what has come meanwhile begins the next turn, if it is worth one
@@ -169,22 +183,41 @@ def _is_sent_back(agent: Agent, answer: Answer, cancel: CancelScope) -> bool:
 def _next_reply(agent: Agent, cancel: CancelScope) -> Reply:
     agent.meter.check()
     make_room(agent, cancel)
-    try:
-        return _call_model(agent, cancel)
-    except ContextTooLong:
-        if not force_room(agent, cancel):
-            raise
-    return _call_model(agent, cancel)
+    remedies: list[tuple[type[ModelError], Callable[[Any], bool]]] = [
+        (ContextTooLong, lambda _: force_room(agent, cancel)),
+        (MaxTokensRefused, lambda refused: ask_for_less(agent, refused)),
+    ]
+    while True:
+        try:
+            return _call_model(agent, cancel)
+        except (ContextTooLong, MaxTokensRefused) as e:  # each is worth one more try
+            remedy = next((each for each in remedies if isinstance(e, each[0])), None)
+            if remedy is None or not remedy[1](e):
+                raise
+            remedies.remove(remedy)
 
 
 def _goes_on_with_more_room(agent: Agent, reply: Reply, answer: Answer, cancel: CancelScope) -> bool:
     """Whether an answer that filled the context can go on after a compaction; once, for the next may fill it too."""
-    had_overflowed, answer.has_overflowed = answer.has_overflowed, reply.stop_reason == CONTEXT_FULL
+    is_full = reply.stop_reason == CONTEXT_FULL or _seems_to_fill_context(reply, agent.preamble.max_tokens)
+    had_overflowed, answer.has_overflowed = answer.has_overflowed, is_full
     if not answer.has_overflowed or had_overflowed or not force_room(agent, cancel):
         return False
     answer.continuations += 1
     agent.conversation.add_user([text_block(CONTINUE_CUT)])
     return True
+
+
+def _seems_to_fill_context(reply: Reply, limit: int) -> bool:
+    """Whether an answer that was cut far below the limit ended because there was no room for more.
+
+    A server may also have a lower limit of its own, but then that is a round number.
+    """
+    written = reply.usage.output_tokens
+    if reply.stop_reason != "max_tokens" or reply.tool_calls or reply.usage.is_estimated:
+        return False
+    has_own_limit = any(min(written % unit, -written % unit) <= 1 for unit in (256, 500))
+    return written < limit and reply.usage.context_tokens >= SMALLEST_WINDOW and not has_own_limit
 
 
 def _close_calls(agent: Agent, reply: Reply) -> None:
@@ -266,8 +299,6 @@ def _continuation(agent: Agent, reply: Reply, answer: Answer) -> str | None:
         return None
     answer.continuations += 1
     if answer.continuations > MAX_CONTINUATIONS:
-        text = f"The answer was still cut off after {MAX_CONTINUATIONS} continuations; the turn ends here."
-        agent.emit(Notice(agent.name, text, Severity.WARNING))
         return None
     if reply.stop_reason == "pause_turn":
         return CONTINUE_PAUSED

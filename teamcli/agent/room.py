@@ -15,7 +15,6 @@ from teamcli.agent.compaction import (
     as_text,
     cut,
     framed_summary,
-    guess_tokens,
     instruction,
     long_results,
     size,
@@ -25,9 +24,10 @@ from teamcli.agent.events import Notice, Severity
 from teamcli.agent.hooks import PRE_COMPACT, HookEvent
 from teamcli.agent.limits import Call
 from teamcli.cancel import CancelScope
-from teamcli.errors import ContextTooLong, ModelError, StreamInterrupted
+from teamcli.errors import ContextTooLong, MaxTokensRefused, ModelError, StreamInterrupted
 from teamcli.llm import types as llm_types
-from teamcli.llm.pricing import context_tokens
+from teamcli.llm.estimate import guess_tokens
+from teamcli.llm.pricing import context_tokens, is_window_known
 from teamcli.llm.types import Message, Preamble, Reply, Request, StreamEvent, Usage
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ ENOUGH = 0.75
 TAIL_SHARE, MOST_TAIL_TOKENS = 8, 20_000
 """What stays word for word behind a summary: an eighth of the window, and never more than so many tokens, but for the
 last step, which the model may not have read yet."""
+ANSWER_SHARE = 4
+"""The part of a small window that an answer may take: the rest is for the conversation."""
 MOST_BYTES_PER_TOKEN = 8.0
 WORTH_BYTES = 2_000
 """A summary of less than this would gain nothing."""
@@ -52,6 +54,8 @@ class Room:
 
     window: Callable[[str], int] = context_tokens
     """Tokens that a model reads."""
+    is_window_known: Callable[[str], bool] = is_window_known
+    """Whether that is more than a guess."""
     share: float = 0.8
     """How full the window may get."""
     may_ask: bool = True
@@ -70,6 +74,11 @@ class Room:
     """How often in a row the model gave no summary."""
     to_skip: int = 0
     """How many compactions do without one because of that, if shortening brings something."""
+
+    def filled(self, tokens: int, model: str) -> float | None:
+        """The share of the window that so many tokens take; None if its size is a guess."""
+        is_known = model in self.learned or self.is_window_known(model)
+        return tokens / self.limit(model) if is_known else None
 
     def limit(self, model: str) -> int:
         return min(self.window(model), self.learned.get(model, self.window(model)))
@@ -95,6 +104,22 @@ def force_room(agent: Agent, cancel: CancelScope) -> bool:
     used = max(_used(agent), int(_bytes(agent) / MOST_BYTES_PER_TOKEN))
     window = agent.room.learned[agent.preamble.model] = min(agent.room.limit(agent.preamble.model), used)
     return _try(agent, _Wish(min(used // 2, int(ENOUGH * agent.room.share * window)), fits=False), cancel)
+
+
+def ask_for_less(agent: Agent, refused: MaxTokensRefused) -> bool:
+    """After the endpoint has refused `max_tokens`; whether the agent asks for shorter answers from now on."""
+    allowed = refused.allowed
+    if refused.window:
+        agent.room.learned[agent.preamble.model] = refused.window
+        allowed = min(allowed, refused.window // ANSWER_SHARE)  # what is allowed shrinks as the conversation grows
+    if not 0 < allowed < agent.preamble.max_tokens:
+        return False
+    agent.preamble = replace(agent.preamble, max_tokens=allowed)
+    text = (
+        f"The endpoint grants no more: asking for answers of {allowed:,} tokens at most (`max_tokens` in the settings)."
+    )
+    agent.emit(Notice(agent.name, text))
+    return True
 
 
 def compact(agent: Agent, focus: str, cancel: CancelScope) -> bool:

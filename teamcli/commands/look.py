@@ -46,7 +46,12 @@ def cost(session: Session, arguments: str) -> Table:
     unknown = (
         f"No price is known for {', '.join(unpriced)}, so only tokens count: `prices` in the settings can give one."
     )
-    notes = (*((unknown,) if unpriced else ()), f"The built-in prices are of {built_in_prices().date}.")
+    estimated = "~ is an estimate from bytes: the endpoint does not count tokens, or a call was interrupted."
+    notes = (
+        *((unknown,) if unpriced else ()),
+        *((estimated,) if session.usage.is_estimated else ()),
+        f"The built-in prices are of {built_in_prices().date}.",
+    )
     return _without_empty_left(Table(session.cost_line(), COST_COLUMNS, (*rows, *_total(session, rows)), notes))
 
 
@@ -123,8 +128,8 @@ def _left(budget: Budget) -> Cell:
 
 
 def _tokens(usage: Usage) -> tuple[str, str, str]:
-    tokens_in = usage.context_tokens - usage.output_tokens
-    return f"{tokens_in:,}", f"{usage.cache_read_input_tokens:,}", f"{usage.output_tokens:,}"
+    about = "~" if usage.is_estimated else ""
+    return f"{about}{usage.prompt_tokens:,}", f"{usage.cache_read_input_tokens:,}", f"{about}{usage.output_tokens:,}"
 
 
 def _money(spent: float | None) -> Cell:

@@ -442,12 +442,11 @@ class Session:
 
     def _result(self, before: _Books, ended: TurnEnded) -> Result:
         after, running = self._books(), self._running
-        used = {name: now - before.usage.to_dict()[name] for name, now in after.usage.to_dict().items()}
         return Result(
             ended.text,
             ended.outcome,
             ended.error,
-            Usage(**used),
+            after.usage - before.usage,
             after.spent_usd - before.spent_usd if running.budget.is_known else None,
             tuple(running.denials[before.denials :]),
             tuple(running.team.waiting()),

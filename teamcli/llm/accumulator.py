@@ -17,14 +17,14 @@ from teamcli.llm.types import Block, CallStarted, Reply, StreamEvent, TextArrive
 _THINKING = ("thinking", "redacted_thinking")
 _SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 _CALLS = ("tool_use", *_SERVER_CALLS)
-_INPUT = "input"
+_INPUT, _SIGNATURE = "input", "signature"
 LARGEST_ANSWER, BLOCK_SIZE = 64_000_000, 1000
 DEEPEST = 100
 
 _STRING_DELTAS = {
     "text_delta": ("text", "text"),
     "thinking_delta": ("thinking", "thinking"),
-    "signature_delta": ("signature", "signature"),
+    "signature_delta": ("signature", _SIGNATURE),
     "input_json_delta": ("partial_json", _INPUT),
 }
 """Kind of delta → its field, and the field of the block that it adds to."""
@@ -82,7 +82,9 @@ class Accumulator:
     """Takes the raw events of one answer. Unknown events are ignored, unknown blocks are kept as they came."""
 
     def __init__(self) -> None:
-        self._blocks: dict[int, _OpenBlock] = {}
+        self._blocks: list[_OpenBlock] = []
+        self._at: dict[int, _OpenBlock] = {}
+        """The newest block of each index. Some gateways give all calls of an answer the same one."""
         self._usage = Usage()
         self._model = ""
         self._stop_reason = ""
@@ -119,9 +121,14 @@ class Accumulator:
         except (KeyError, TypeError, AttributeError) as e:
             raise ServerFault(f"The endpoint sent a malformed event ({event.get('type')}).") from e
 
+    def received(self) -> int:
+        """How much the model has written so far, in characters."""
+        pieces = [each for block in self._blocks for name, each in block.pieces.items() if name != _SIGNATURE]
+        return sum(len(piece) for each in pieces for piece in each)
+
     def reply(self) -> Reply:
         """The whole answer."""
-        finished = [(block, block.finished()) for block in self._blocks.values()]
+        finished = [(block, block.finished()) for block in self._blocks]
         cut = {content["id"] for block, content in finished if block.has_bad_input and content["type"] == "tool_use"}
         content = _sendable([content for _, content in finished])
         stop_reason = self._stop_reason or _implied_stop(content)
@@ -129,11 +136,11 @@ class Accumulator:
             cut.add(last["id"])  # also where it reads well: gateways close what was cut, half a file say
         return Reply(content, stop_reason, self._usage, self._model, frozenset(cut))
 
-    def partial(self) -> Reply | None:
+    def partial(self) -> Reply:
         """What may be kept of an answer that was broken off: whole blocks, and text as far as it came."""
-        kept = [whole for block in self._blocks.values() if (whole := _kept_when_cut(block)) is not None]
+        kept = [whole for block in self._blocks if (whole := _kept_when_cut(block)) is not None]
         content = _sendable(_without_unanswered_server_calls(kept))
-        return Reply(content, "interrupted", self._usage, self._model) if content else None
+        return Reply(content, "interrupted", self._usage, self._model)
 
     def _message_start(self, event: dict[str, Any]) -> None:
         self._has_begun = True
@@ -158,7 +165,8 @@ class Accumulator:
         self._count(BLOCK_SIZE)
         if is_deep(start):
             raise TypeError("content_block")
-        self._blocks[event["index"]] = _OpenBlock(start)
+        self._at[event["index"]] = block = _OpenBlock(start)
+        self._blocks.append(block)
         if kind == "tool_use":
             _string(start, "id")
             return CallStarted(_string(start, "name"))
@@ -167,7 +175,7 @@ class Accumulator:
         return None
 
     def _delta(self, event: dict[str, Any]) -> StreamEvent | None:
-        block, delta = self._blocks[event["index"]], event["delta"]
+        block, delta = self._at[event["index"]], event["delta"]
         kind = delta["type"]
         if kind not in _STRING_DELTAS:
             _merge_unknown(block.start, delta)
@@ -187,7 +195,7 @@ class Accumulator:
             raise ModelError(f"The endpoint's answer does not end: it has more than {LARGEST_ANSWER:,} characters.")
 
     def _block_stop(self, event: dict[str, Any]) -> None:
-        self._blocks[event["index"]].is_complete = True
+        self._at[event["index"]].is_complete = True
 
 
 def _string(raw: dict[str, Any], name: str) -> str:

@@ -120,6 +120,8 @@ class BackedOffCall:
 
     def __init__(self, backoff: Backoff, on_pause: OnPause) -> None:
         self.failures = 0
+        self.is_through = False
+        """Whether the server has taken the try that is under way, or was the last."""
         self._shared = backoff
         self._on_pause = on_pause
         self._since: float | None = None
@@ -135,7 +137,7 @@ class BackedOffCall:
 
         Raises: Cancelled
         """
-        shared = self._shared
+        shared, self.is_through = self._shared, False
         with cancel.on_cancel(self._wake):
             self._take_place(cancel)
         try:
@@ -148,7 +150,7 @@ class BackedOffCall:
 
     def got_through(self) -> None:
         """The server takes calls: unless another was turned away since this try began, the outage is over."""
-        shared = self._shared
+        shared, self.is_through = self._shared, True
         if shared._outage is None:
             return
         with shared._changed:

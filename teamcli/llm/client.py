@@ -27,12 +27,16 @@ from teamcli.llm.backoff import BackedOffCall, Backoff, Pause
 from teamcli.llm.connection import Timeouts
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.direct import DirectTransport
+from teamcli.llm.estimate import counted
 from teamcli.llm.sdk import SdkTransport
 from teamcli.llm.transport import EventStream, Transport
 from teamcli.llm.types import OnEvent, Reply, Request, RequestSent, RetryScheduled, StillArriving
 
 BROKEN_ANSWERS = 5
 """How often an answer that broke off is asked for again: unlike a call that was turned away, each has its price."""
+NATURAL_ENDS = ("end_turn", "stop_sequence", "tool_use")
+COUNTED_TOO_MUCH = 2
+"""By so many tokens endpoints may differ in what they count."""
 PATIENT_READ_SECONDS = 600.0
 """For endpoints without pings: a model on a laptop can take minutes to read a long prompt."""
 
@@ -63,7 +67,8 @@ class Client:
                     with call.turn(cancel):
                         return self._read(call, accumulator, request, on_event, cancel)
                 except Cancelled as e:
-                    raise StreamInterrupted(cancel.reason, accumulator.partial()) from e
+                    partial = _partial(accumulator, request) if call.is_through else None
+                    raise StreamInterrupted(cancel.reason, partial) from e
                 except TransientError as e:
                     broken += accumulator.has_begun
                     pause = self._pause(e, call, accumulator.has_begun, broken)
@@ -106,7 +111,7 @@ class Client:
         cancel.check()
         if not accumulator.is_complete:
             raise ConnectionLost("The endpoint broke off in the middle of its answer")
-        return accumulator.reply()
+        return _as_it_ended(counted(accumulator.reply(), request, accumulator.received, is_whole=True), request)
 
     def _read_out(self, stream: EventStream) -> None:
         """Read to the end of a whole answer, so that its connection serves the next call; but not for long."""
@@ -169,6 +174,20 @@ def _open_into(opening: Future[EventStream], transport: Transport, request: Requ
         opening.set_result(stream)
     except InvalidStateError:
         stream.close()
+
+
+def _partial(accumulator: Accumulator, request: Request) -> Reply:
+    return counted(accumulator.partial(), request, accumulator.received, is_whole=False)
+
+
+def _as_it_ended(reply: Reply, request: Request) -> Reply:
+    """An answer that has exactly as many tokens as were allowed was cut, whatever the endpoint says of its end."""
+    over = reply.usage.output_tokens - request.preamble.max_tokens
+    if not 0 <= over <= COUNTED_TOO_MUCH or reply.usage.is_estimated or reply.stop_reason not in NATURAL_ENDS:
+        return reply
+    last = reply.content[-1:]
+    cut = {block["id"] for block in last if block["type"] == "tool_use"}
+    return reply._replace(stop_reason="max_tokens", cut_calls=reply.cut_calls | cut)
 
 
 def _scheduled(pause: Pause, attempt: int) -> RetryScheduled:

@@ -20,6 +20,7 @@ from teamcli.errors import (
     AuthError,
     ConnectionLost,
     ContextTooLong,
+    MaxTokensRefused,
     ModelError,
     ModelLoading,
     ModelNotFound,
@@ -32,7 +33,8 @@ from teamcli.errors import (
 from teamcli.llm.credentials import BASE_URL, Endpoint
 from teamcli.masking import Masks, masked
 
-LONGEST_DETAIL = 300
+LONGEST_DETAIL, HEAD_OF_DETAIL = 380, 120
+"""Of a longer text the beginning and the end are shown: template engines say at the end what is wrong."""
 LONGEST_BODY = 65_536
 
 _STATUS_OF_TYPE = {
@@ -51,6 +53,22 @@ _TOO_LONG = re.compile(
     r"prompt is too long|context[ _](window|length|limit|size)|maximum context|too many (input |prompt )?tokens", re.I
 )
 _LOADING = re.compile(r"loading\b.*\bmodel|model\b.*\bloading", re.I)
+_NO_KEYS = re.compile(r"no connected db", re.I)
+"""LiteLLM without a database, for any key but its master key."""
+_PROVIDER_UNKNOWN = re.compile(
+    r"provider\b.*\b(not provided|not found|not exist|not supported|not configured|unknown)|(invalid|unknown) provider",
+    re.I,
+)
+_ABOUT_OUTPUT = re.compile(r"max_(completion_|output_|new_)?tokens|in the completion", re.I)
+_WINDOW_AND_INPUT = (
+    re.compile(
+        r"maximum context length is (?P<window>\d+).*?(?P<input>\d+) (?:input tokens|in the messages)", re.I | re.S
+    ),
+    re.compile(r"(?P<input>\d+) \+ \d+ > (?P<window>\d+)"),
+    re.compile(r"must be <= (?P<window>\d+).*?(?P<input>\d+) `inputs`", re.S),
+)
+_MOST_OUTPUT = re.compile(r"(?:> |at most |less than or equal to |must be <= )`?(\d+)", re.I)
+_SMALLEST_ANSWER = 256
 _MODEL_UNKNOWN = re.compile(
     r"^model: |model\b.*\b(not found|not exist|not supported|unknown|not available)|(invalid|unknown) model"
     r"|no such model|not a valid model",
@@ -120,17 +138,25 @@ class Faults:
         """One short line without control characters and secrets."""
         text = Masks((self.endpoint.secret, *(value for _, value in self.endpoint.headers))).masked(masked(text))
         line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-        return line if len(line) <= LONGEST_DETAIL else line[: LONGEST_DETAIL - 1] + "…"
+        if len(line) <= LONGEST_DETAIL:
+            return line
+        return f"{line[:HEAD_OF_DETAIL]} … {line[HEAD_OF_DETAIL + 3 - LONGEST_DETAIL :]}"
 
     def _from_status(self, status: int, headers: Mapping[str, str], detail: str, kind: str, model: str) -> ModelError:
         endpoint, host = self.endpoint, self.endpoint.host
-        if status == 401:
+        if status == 401 or (status == 400 and _NO_KEYS.search(detail)):
             return AuthError(f"{host} refuses the credential: check {endpoint.source}{_in_brackets(detail)}")
         if status == 403:
             return AuthError(f"{host} does not allow this: check what {endpoint.source} may do{_in_brackets(detail)}")
         if status in (400, 404, 422) and _names_unknown_model(status, kind, detail, model):
             return ModelNotFound(
                 f"{host} does not know the model {self.clean(model)}: name another by --model or MODEL_ID"
+                f"{_in_brackets(detail if _PROVIDER_UNKNOWN.search(detail) else '')}"
+            )
+        if status in (400, 422) and (limit := output_limit(detail)):
+            return MaxTokensRefused(
+                f"{host} refuses so long an answer: set a lower max_tokens in the settings{_in_brackets(detail)}",
+                *limit,
             )
         if status == 413 or (status < 500 and _TOO_LONG.search(detail)):
             return ContextTooLong(
@@ -272,8 +298,26 @@ def _without_markup(body: str) -> str:
     return title.group(1) if title else re.sub(r"<[^>]*>", " ", body)
 
 
+def output_limit(detail: str) -> tuple[int, int] | None:
+    """What a refusal of `max_tokens` says: the tokens that an answer may have, and the window it shares with the input.
+
+    0 for what it does not say; None if it is about something else, or the input alone is too long.
+    """
+    if not _ABOUT_OUTPUT.search(detail):
+        return None
+    numbers = re.sub(r"(?<=\d),(?=\d{3})", "", detail)
+    for pattern in _WINDOW_AND_INPUT:
+        if found := pattern.search(numbers):
+            window = int(found["window"])
+            allowed = window - int(found["input"])
+            return (allowed, window) if allowed >= _SMALLEST_ANSWER else None
+    if found := _MOST_OUTPUT.search(numbers):
+        return int(found[1]), 0
+    return (0, 0) if "too large" in detail else None
+
+
 def _names_unknown_model(status: int, kind: str, detail: str, model: str) -> bool:
-    if _MODEL_UNKNOWN.search(detail):
+    if _MODEL_UNKNOWN.search(detail) or _PROVIDER_UNKNOWN.search(detail):
         return True
     return status == 404 and kind == "not_found_error" and (model in detail or "model" in detail.lower())
 

@@ -76,6 +76,11 @@ def context_tokens(model: str) -> int:
     return 1_000_000 if family(model) in _MILLION_TOKEN_MODELS else DEFAULT_CONTEXT_TOKENS
 
 
+def is_window_known(model: str) -> bool:
+    """Whether `context_tokens` is more than a guess."""
+    return family(model).startswith("claude-")
+
+
 def price_of(model: str, prices: Mapping[str, AnyPrice] | None = None) -> AnyPrice | None:
     """`prices` are the user's own, by exact name; they win over the built-in list."""
     own = prices or {}

@@ -123,6 +123,8 @@ class Usage:
     output_tokens: int = 0
     cache_creation_input_tokens: int = 0
     cache_read_input_tokens: int = 0
+    is_estimated: bool = False
+    """The endpoint did not count, or the call was broken off before it did: some of this is an estimate from bytes."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -130,21 +132,37 @@ class Usage:
             self.output_tokens + other.output_tokens,
             self.cache_creation_input_tokens + other.cache_creation_input_tokens,
             self.cache_read_input_tokens + other.cache_read_input_tokens,
+            self.is_estimated or other.is_estimated,
         )
+
+    def __sub__(self, earlier: Usage) -> Usage:
+        counts = {name: getattr(self, name) - getattr(earlier, name) for name in _COUNTS}
+        return replace(self, **counts)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """All that went in, cached or not."""
+        return self.input_tokens + self.cache_creation_input_tokens + self.cache_read_input_tokens
 
     @property
     def context_tokens(self) -> int:
         """How much of the context window this call filled."""
-        return self.input_tokens + self.cache_creation_input_tokens + self.cache_read_input_tokens + self.output_tokens
+        return self.prompt_tokens + self.output_tokens
 
     def to_dict(self) -> dict[str, int]:
-        return {name: getattr(self, name) for name in self.__slots__}
+        """The counts; `estimated` only where that is so."""
+        counts = {name: getattr(self, name) for name in _COUNTS}
+        return {**counts, "estimated": True} if self.is_estimated else counts
 
     def at_least(self, raw: dict[str, Any]) -> Usage:
         """With the counts of `raw` that are higher. Tolerant: absent, null and unknown fields are all fine."""
-        counts = self.to_dict()
-        higher = {name: new for name, old in counts.items() if isinstance(new := raw.get(name), int) and new > old}
-        return Usage(**(counts | higher)) if higher else self
+        higher: dict[str, Any] = {
+            name: new for name in _COUNTS if isinstance(new := raw.get(name), int) and new > getattr(self, name)
+        }
+        return replace(self, **higher) if higher else self
+
+
+_COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
 class Reply(NamedTuple):

@@ -62,9 +62,11 @@ class Meter(NamedTuple):
     model: str
     mode: str
     context_share: float | None
-    """Of what the lead's model can read: how much its conversation takes."""
+    """Of what the lead's model can read: how much its conversation takes. None if that is not known."""
     cost: str
     unread: int
+    context_tokens: int = 0
+    """How much it takes in tokens."""
 
 
 class StatusBoard:
@@ -163,6 +165,8 @@ def meter_line(meter: Meter, hint: str, width: int) -> list[Piece]:
     left.append([(meter.cost, DIM)])
     if share is not None:
         left.append([(f"context {share:.0%}", YELLOW if share >= 0.8 else DIM)])
+    elif meter.context_tokens:
+        left.append([(f"context {meter.context_tokens:,} tokens", DIM)])
     while width_of(line := _joined(left, " · ")) > width and len(left) > 1:
         left.pop()
     room = width - width_of(line) - width_of([(hint, DIM)])

@@ -113,7 +113,8 @@ class Terminal(Repl):
         self._painter = Painter(self._scroll, self._board, page, self._prompt.redraw)
         self._painter.before = self._note_event
         self._unread = 0
-        self._context_share: float | None = None
+        self._context: tuple[float | None, int] = (None, 0)
+        """The share of its window that the lead's conversation takes, and its tokens."""
         desk.on_question = self._question_came
         for request in session.team.roster.requests.standing(kind=Kind.PLAN):
             self._lay_plan_down(request.id)
@@ -289,7 +290,8 @@ class Terminal(Repl):
         used = session.budget
         digits = 2 if used.spent_usd >= 0.1 or not used.spent_usd else 4
         cost = f"${used.spent_usd:.{digits}f}" if used.is_known else f"{session.usage.context_tokens:,} tokens"
-        return Meter(session.model, session.permits.policy.mode, self._context_share, cost, self._unread)
+        share, tokens = self._context
+        return Meter(session.model, session.permits.policy.mode, share, cost, self._unread, tokens)
 
     # Events, in the painter's thread
 
@@ -312,7 +314,7 @@ class Terminal(Repl):
 
     def _show_context(self, tokens: int) -> None:
         agent = self._session.lead.agent
-        self._context_share = tokens / agent.room.limit(agent.preamble.model)
+        self._context = (agent.room.filled(tokens, agent.preamble.model), tokens)
 
     def _mail_was_sent(self, event: events.MailSent) -> None:
         self._unread = len(self._session.lead.mailbox.look())

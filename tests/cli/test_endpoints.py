@@ -71,3 +71,61 @@ def test_a_rate_limit_that_hits_the_whole_team_is_one_line(program: Program) -> 
     assert ran.code == 0, ran.err
     assert ran.err.count("Retrying in 0.5 s, for 10 more minutes.") == 1
     assert ran.err.count("429") == 1
+
+
+class TestWindows:
+    """Of servers that read and write less than is assumed."""
+
+    def test_a_refused_max_tokens_is_lowered_and_the_window_learned(self, program: Program) -> None:
+        words = (
+            "'max_tokens' or 'max_completion_tokens' is too large: 32000. This model's maximum context length is 16384"
+            " tokens and your request has 1500 input tokens (32000 > 16384 - 1500)."
+        )
+        with FakeAPI([status(400, message=words), tool("bash", command="true"), text("done")]) as api:
+            program.url = api.url
+            ran = program.run("-p", "go", *BYPASS)
+        assert (ran.code, ran.out) == (0, "done\n")
+        assert [request["max_tokens"] for request in api.requests] == [32_000, 4096, 4096]
+        assert "answers of 4,096 tokens at most" in ran.err
+        assert "compacted" not in ran.err
+
+    def test_an_answer_that_ends_where_the_context_does_goes_on_after_a_compaction(self, program: Program) -> None:
+        (program.directory / "long.txt").write_text("a line of text\n" * 500)
+        full = answer("half", stop_reason="max_tokens", usage={"input_tokens": 7453, "output_tokens": 739})
+        read = [tool("bash", command=f"cat long.txt; echo {n}") for n in range(5)]
+        script = [*read, full, text("a summary"), text(" whole")]
+        with FakeAPI(script) as api:
+            program.url = api.url
+            ran = program.run("-p", "go", *BYPASS)
+        assert (ran.code, ran.out) == (0, "half whole\n"), ran.err
+        assert "compacted" in ran.err
+        assert max(request.size for request in api.exchanges[6:]) < api.exchanges[5].size
+
+    def test_an_answer_cut_at_a_round_number_was_cut_by_the_server(self, program: Program) -> None:
+        cut = answer("half", stop_reason="max_tokens", usage={"input_tokens": 7453, "output_tokens": 4096})
+        with FakeAPI([cut, text(" whole")]) as api:
+            program.url = api.url
+            ran = program.run("-p", "go")
+        assert (ran.code, ran.out) == (0, "half whole\n")
+        assert "compacted" not in ran.err
+
+
+class TestUsage:
+    def test_is_estimated_where_the_endpoint_reports_none_and_a_budget_holds(self, program: Program) -> None:
+        program.settings(budgets={"session": {"tokens": 8000}})
+        nothing = {"input_tokens": 0, "output_tokens": 0}
+        with FakeAPI(lambda _request, _n: answer(tool("bash", command="true"), usage=nothing)) as api:
+            program.url = api.url
+            ran = program.run("-p", "go", "--output-format", "json", *BYPASS)
+        assert ran.code == 3
+        assert ran.json["usage"]["estimated"] is True
+        assert 8000 < ran.json["usage"]["input_tokens"] < 30_000
+        assert ran.json["agents"]["lead"]["usage"]["estimated"] is True
+
+    def test_what_is_estimated_is_marked_as_such(self, program: Program) -> None:
+        nothing = {"input_tokens": 0, "output_tokens": 0}
+        with FakeAPI(lambda _request, _n: answer("hi", usage=nothing)) as api:
+            program.url = api.url
+            ran = program.run(stdin=b"hello\n/cost\n")
+        assert "(estimated)" in ran.out
+        assert "~" in ran.out

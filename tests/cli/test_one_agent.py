@@ -59,7 +59,7 @@ class TestStopReasons:
 
     def test_an_answer_that_is_cut_for_ever_ends(self, program: Program) -> None:
         ran, requests = run(program, lambda request, n: answer(text("more "), stop_reason="max_tokens"))
-        assert ran.code == 0 and len(requests) == 11 and "still cut off" in ran.err
+        assert ran.code == 1 and len(requests) == 11 and "still cut off after 10 continuations" in ran.err
 
     def test_a_pause_goes_on(self, program: Program) -> None:
         ran, requests = run(program, [answer(text("wait"), stop_reason="pause_turn"), text("done")])

@@ -60,9 +60,7 @@ def test_a_partial_reply_is_always_fit_to_be_sent_back(parts: list[Part], data: 
     said = answer(*parts).filled_in()
     events = events_of(said)
     partial = accumulate(events[: data.draw(st.integers(0, len(events)))]).partial()
-    if partial is None:
-        return
-    assert partial.content and partial.content[-1]["type"] != "thinking"
+    assert not partial.content or partial.content[-1]["type"] != "thinking"
     for block in partial.content:
         if block["type"] == "text":
             assert block["text"].strip()
@@ -74,7 +72,7 @@ def test_a_partial_reply_is_always_fit_to_be_sent_back(parts: list[Part], data: 
 def test_a_partial_reply_drops_a_finished_call_without_a_usable_input() -> None:
     events = events_of(answer("words", tool_json("bash", '{"a": ')))[:-2]
     partial = accumulate(events).partial()
-    assert partial is not None and [block["type"] for block in partial.content] == ["text"]
+    assert [block["type"] for block in partial.content] == ["text"]
 
 
 def test_a_partial_reply_drops_a_server_tool_without_its_result() -> None:
@@ -82,8 +80,16 @@ def test_a_partial_reply_drops_a_server_tool_without_its_result() -> None:
     result = {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": []}
     alone = accumulate(events_of(answer("a", other_block(call)))).partial()
     paired = accumulate(events_of(answer("a", other_block(call), other_block(result)))).partial()
-    assert alone is not None and len(alone.content) == 1
-    assert paired is not None and len(paired.content) == 3
+    assert len(alone.content) == 1
+    assert len(paired.content) == 3
+
+
+def test_calls_that_share_an_index_are_all_kept() -> None:
+    events = events_of(answer(tool("bash", command="a"), tool("bash", command="b")).filled_in())
+    for event in events:
+        if "index" in event:
+            event["index"] = 0
+    assert [call["input"] for call in accumulate(events).reply().tool_calls] == [{"command": "a"}, {"command": "b"}]
 
 
 def test_citations_are_collected() -> None:

@@ -17,6 +17,7 @@ from teamcli.errors import (
     ConfigError,
     ConnectionLost,
     ContextTooLong,
+    MaxTokensRefused,
     ModelError,
     ModelNotFound,
     Overloaded,
@@ -537,6 +538,62 @@ def test_an_unknown_host_is_named(make_client: MakeClient) -> None:
         ask(make_client("http://no-such-host.invalid", retries=0))
 
 
+TOO_MUCH = [
+    (
+        "'max_tokens' or 'max_completion_tokens' is too large: 32000. This model's maximum context length is 8192"
+        " tokens and your request has 1500 input tokens (32000 > 8192 - 1500).",
+        (6692, 8192),
+    ),
+    (
+        "This model's maximum context length is 8192 tokens. However, you requested 33500 tokens (1500 in the messages,"
+        " 32000 in the completion). Please reduce the length of the messages or completion.",
+        (6692, 8192),
+    ),
+    ("max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens for m", (8192, 0)),
+    ("input length and `max_tokens` exceed context limit: 195,000 + 32,000 > 200,000, decrease them", (5000, 200_000)),
+    ("`max_tokens` must be less than or equal to `8192`", (8192, 0)),
+    ("max_tokens is too large: 32000. This model supports at most 16384 completion tokens", (16384, 0)),
+    ("max_tokens is too large", (0, 0)),
+]
+
+
+@pytest.mark.parametrize(("words", "limit"), TOO_MUCH)
+def test_a_refusal_of_max_tokens_is_no_conversation_that_is_too_long(
+    make_client: MakeClient, words: str, limit: tuple[int, int]
+) -> None:
+    with FakeAPI([status(400, message=words)]) as api, pytest.raises(MaxTokensRefused, match="max_tokens") as caught:
+        ask(make_client(api.url))
+    assert (caught.value.allowed, caught.value.window) == limit
+
+
+def test_an_input_that_leaves_no_room_for_an_answer_is_too_long(make_client: MakeClient) -> None:
+    words = TOO_MUCH[0][0].replace("1500", "8100")
+    with FakeAPI([status(400, message=words)]) as api, pytest.raises(ContextTooLong):
+        ask(make_client(api.url))
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "error", "told"),
+    [
+        (400, "No connected db.", AuthError, "ANTHROPIC_API_KEY"),
+        (404, "Provider 'x' not found", ModelNotFound, r"claude-opus-5-5.*Provider 'x' not found"),
+        (400, "LLM Provider NOT provided. You passed model=x", ModelNotFound, "LLM Provider NOT provided"),
+        (
+            500,
+            "Error rendering prompt " + "x " * 500 + "roles must alternate",
+            ServerFault,
+            "rendering.*must alternate",
+        ),
+    ],
+)
+def test_what_gateways_say_is_understood(
+    make_client: MakeClient, code: int, words: str, error: type[ModelError], told: str
+) -> None:
+    with FakeAPI([status(code, message=words)]) as api, pytest.raises(error, match=told) as caught:
+        ask(make_client(api.url, retries=0))
+    _assert_presentable(caught.value)
+
+
 def test_what_the_endpoint_says_is_made_presentable(make_client: MakeClient) -> None:
     words = f"\x1b[31mred\x07\n\nkey {KEY} " + "very long " * 500
     with FakeAPI([status(400, message=words)]) as api, pytest.raises(RequestRejected, match="red key") as caught:
@@ -697,7 +754,45 @@ def test_cancel_in_the_first_thought_leaves_nothing(make_client: MakeClient) -> 
         call = RunningCall(make_client(api.url))
         wait_until(lambda: call.events, "a thought has come")
         call.cancel()
-    assert isinstance(call.error, StreamInterrupted) and call.error.partial is None
+    assert isinstance(call.error, StreamInterrupted) and call.error.partial is not None
+    assert call.error.partial.content == ()
+    assert call.error.partial.usage.input_tokens == 10  # it has its price all the same
+
+
+def test_an_interrupted_call_counts_what_had_come(make_client: MakeClient) -> None:
+    with FakeAPI([answer(text("word " * 700, pieces=2), stall_after(3))]) as api:
+        call = RunningCall(make_client(api.url))
+        wait_until(lambda: call.events, "half of it has come")
+        call.cancel()
+    assert isinstance(call.error, StreamInterrupted) and call.error.partial is not None
+    usage = call.error.partial.usage
+    assert (usage.input_tokens, usage.output_tokens, usage.is_estimated) == (10, 500, True)
+
+
+def test_an_endpoint_that_counts_nothing_is_estimated(make_client: MakeClient) -> None:
+    nothing = {"input_tokens": 0, "output_tokens": 0}
+    request = asking(user("x" * 7000))
+    with FakeAPI(lambda _request, _n: answer(text("y" * 3500), usage=nothing)) as api:
+        usage = ask(make_client(api.url), request).usage
+    assert 2000 < usage.input_tokens < 2500
+    assert (usage.output_tokens, usage.is_estimated) == (1000, True)
+
+
+def test_an_answer_as_long_as_was_allowed_was_cut_whatever_it_says(make_client: MakeClient) -> None:
+    whole = tool("bash", command="rm -r build")
+    longest = {"output_tokens": PREAMBLE.max_tokens}
+    cut, called, other = (
+        answer("half of", stop_reason="end_turn", usage=longest),
+        answer(whole, usage=longest),
+        answer("whole", usage={"output_tokens": 100 * PREAMBLE.max_tokens}),
+    )
+    with FakeAPI([cut, called, other]) as api:
+        client = make_client(api.url)
+        assert ask(client).stop_reason == "max_tokens"
+        reply = ask(client)
+        assert reply.stop_reason == "max_tokens"
+        assert reply.cut_calls == {reply.tool_calls[0]["id"]}
+        assert ask(client).stop_reason == "end_turn"
 
 
 def test_cancel_while_it_waits_to_try_again(make_client: MakeClient) -> None:

@@ -99,6 +99,10 @@ def test_the_meter_drops_the_least_first() -> None:
     assert text(meter_line(meter, "/help", 30)) == "model · plan · ✉ 2 unread"
 
 
+def test_a_window_that_nobody_knows_has_no_share() -> None:
+    assert text(meter_line(Meter("model", "plan", None, "$0.10", 0, 12_400), "", 80)).endswith("context 12,400 tokens")
+
+
 def test_times_are_short() -> None:
     assert [short_time(seconds) for seconds in (0.4, 59.9, 61, 3_725)] == ["0s", "59s", "1m01s", "1h02m"]
 
