@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from teamcli.errors import ConfigError, ModelError, TeamcliError, TeamError, ToolError, UsageError
     from teamcli.library.session import Result, Session
     from teamcli.library.subagents import SubAgents
+    from teamcli.llm.langchain import langchain_model
     from teamcli.llm.types import LLM, Reply, Request, Usage
     from teamcli.mail import Mail
     from teamcli.subagents.snapshot import Activity, AgentEvent, EventKind, Snapshot, State
@@ -59,6 +60,7 @@ __all__ = [
     "__version__",
     "errors",
     "events",
+    "langchain_model",
     "tool",
 ]
 
@@ -71,6 +73,7 @@ _HOMES = {
     "library.session": "Result Session",
     "library.subagents": "SubAgents",
     "mail": "Mail",
+    "llm.langchain": "langchain_model",
     "llm.types": "LLM Reply Request Usage",
     "subagents.snapshot": "Activity AgentEvent EventKind Snapshot State",
     "team.message": "Message MessageType",

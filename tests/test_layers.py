@@ -88,6 +88,8 @@ def test_libraries_stay_in_their_layer_and_first_party_imports_at_the_top(path: 
         library = name.split(".")[0]
         if library in ("anthropic", "httpx2", "httpcore2"):
             assert own == "llm" and (is_inside or typing_only), f"{name} must be imported late, in llm/"
+        if library.startswith("langchain"):
+            assert own in ("llm", "tools") and is_inside, f"{name} must be imported late, in an adapter"
         if library in ("rich", "prompt_toolkit"):
             assert own == "ui"
         if library == "teamcli" and is_inside:

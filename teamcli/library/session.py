@@ -38,6 +38,7 @@ from teamcli.library.opening import (
     rules_of,
 )
 from teamcli.library.turn import LEAVING_SECONDS, Turn
+from teamcli.llm.langchain import LangChainModels
 from teamcli.llm.own_model import model_factory
 from teamcli.llm.types import LLM, Usage
 from teamcli.options import Options
@@ -122,7 +123,7 @@ class Session:
             raise UsageError("continue_ and resume exclude each other")
         options = Options(
             headless=True,
-            model=model,
+            model=model or (llm.model_name if isinstance(llm, LangChainModels) else "") or None,
             permission_mode=mode_of(permission_mode),
             allowed_tools=rules_of(allowed_tools),
             disallowed_tools=rules_of(disallowed_tools),
@@ -139,11 +140,12 @@ class Session:
         embedding = Embedding(model_factory(llm), as_tools(tools), checked_hooks(hooks), settings)
         place = place_of(directory, trust, api_key, base_url)
         asker = Asker(ask) if ask is not None else None
+        model_notes = llm.notes if isinstance(llm, LangChainModels) else ()
         self._running = open_running(options, place, asker, embedding)
         self._listeners = Listeners(self._running.events)
         self._closing = Closing(self._running, self._listeners, asker)
         self._finalizer = weakref.finalize(self, self._closing.abandon)
-        self.notes: tuple[str, ...] = (*self._running.notes, *untrusted_notes(place))
+        self.notes: tuple[str, ...] = (*self._running.notes, *untrusted_notes(place), *model_notes)
         """What one should know about how this session was set up."""
 
     def __enter__(self) -> Session:

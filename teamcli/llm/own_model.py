@@ -6,6 +6,7 @@ at `cancel`; the next call then waits until that one has returned.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import cast
 
@@ -93,6 +94,7 @@ def model_factory(llm: object) -> Callable[[], LLM] | None:
     """
     if llm is None:
         return None
+    _refuse_langchain(llm)
     if hasattr(llm, "stream") and not isinstance(llm, type):
         shared, turns = cast(LLM, llm), Backoff(max_calls=1)
         return lambda: OwnModel(shared, turns, is_ours=False)
@@ -103,6 +105,16 @@ def model_factory(llm: object) -> Callable[[], LLM] | None:
 
 def _make(factory: Callable[[], object]) -> LLM:
     model = factory()
+    _refuse_langchain(model)
     if not hasattr(model, "stream"):
         raise ConfigError(f"llm: what makes models has returned {type(model).__name__}, which has no stream")
     return OwnModel(cast(LLM, model), Backoff(max_calls=1), is_ours=True)
+
+
+def _refuse_langchain(llm: object) -> None:
+    """Raises: ConfigError. It has a `stream` of its own, which takes and returns something else."""
+    runnables = sys.modules.get("langchain_core.runnables.base")  # who has such a model has loaded this
+    kind = llm if isinstance(llm, type) else type(llm)
+    if runnables is not None and issubclass(kind, runnables.Runnable):
+        name = kind.__name__
+        raise ConfigError(f"llm: {name} is LangChain's; wrap it: Session(llm=teamcli.langchain_model({name}(…)))")

@@ -11,10 +11,11 @@ import inspect
 import re
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
+from copy import deepcopy
 from functools import cached_property
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints, overload
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, get_args, get_origin, get_type_hints, overload
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.errors import PydanticUserError
@@ -26,8 +27,10 @@ from teamcli.cancel import CancelScope
 from teamcli.errors import ConfigError, TeamcliError, ToolError
 from teamcli.llm.types import ToolSpec
 from teamcli.plain import one_line
+from teamcli.tools import langchain_tool
 from teamcli.tools.base import Tool
 from teamcli.tools.catalog import ALL_TOOLS, OUR_TOOLS
+from teamcli.tools.langchain_tool import is_langchain_tool
 from teamcli.tools.tool_input import without_nulls
 from teamcli.tools.toolbox import Running, Toolbox
 
@@ -42,6 +45,28 @@ _FIELD = "given_{}"
 class FunctionInput(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    @classmethod
+    def of(cls, raw: object) -> Self:
+        """What the model wrote. Raises: ValidationError."""
+        return cls.model_validate(without_nulls(raw))
+
+
+class LangChainInput(FunctionInput):
+    """Whatever the model wrote: a tool of LangChain's checks its own input."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    json_schema: ClassVar[dict[str, Any]]
+
+    @classmethod
+    def of(cls, raw: object) -> Self:
+        required = cls.json_schema.get("required", ())
+        kept = {key: raw[key] for key in required if key in raw} if isinstance(raw, dict) else {}
+        return cls.model_validate({**without_nulls(raw), **kept} if isinstance(raw, dict) else raw)
+
+    @classmethod
+    def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return deepcopy(cls.json_schema)
+
 
 class FunctionTool(Tool[FunctionInput]):
     """A tool whose input may be of any type that pydantic knows."""
@@ -53,7 +78,7 @@ class FunctionTool(Tool[FunctionInput]):
         return ToolSpec(self.name, description, schema)
 
     def read(self, raw: object) -> FunctionInput:
-        return self.input.model_validate(without_nulls(raw))
+        return self.input.of(raw)
 
 
 class ToolContext(NamedTuple):
@@ -80,7 +105,7 @@ def tool(*, name: str = "", description: str = "", harmless: bool = False) -> Ca
 def tool(
     function: Function | None = None, *, name: str = "", description: str = "", harmless: bool = False
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
-    """A tool from a function; without one, a decorator that makes it.
+    """A tool from a function, or from a tool of LangChain's; without one, a decorator that makes it.
 
     A `harmless` one changes nothing: nobody is asked, and `plan` lets it through.
 
@@ -92,14 +117,17 @@ def tool(
 
 
 def _tool(function: Function, name: str, description: str, harmless: bool) -> FunctionTool:
-    name = name or getattr(function, "__name__", "")
+    is_langchain = is_langchain_tool(function)
+    name = name or getattr(function, "name" if is_langchain else "__name__", "")
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"tool {name!r}: use letters, digits, '_' and '-', a letter first; name= gives it another name"
         )
-    described = description or _first_paragraph(function)
+    described = description or str(getattr(function, "description", "") if is_langchain else _first_paragraph(function))
     if not described:
         raise ConfigError(f"tool {name}: the model must know what it is for; give it a docstring, or description=")
+    if is_langchain:
+        return _langchain_tool(function, name, described, harmless)
     parameters = dict(_parameters(function, name))
     context = next((key for key, hint in parameters.items() if hint.annotation is ToolContext), "")
     given = {key: hint for key, hint in parameters.items() if key != context}
@@ -108,6 +136,19 @@ def _tool(function: Function, name: str, description: str, harmless: bool) -> Fu
         _input_model(name, described, given),
         access=lambda args, toolbox: _access(name, harmless),
         run=lambda args, toolbox, running: _run(function, name, args, context, toolbox, running),
+        show=lambda args, toolbox: _show(name, args),
+    )
+
+
+def _langchain_tool(made: Any, name: str, described: str, harmless: bool) -> FunctionTool:
+    schema = {**langchain_tool.schema_of(made), "description": described}
+    return FunctionTool(
+        name,
+        type(name, (LangChainInput,), {"json_schema": schema, "__module__": __name__}),
+        access=lambda args, toolbox: _access(name, harmless),
+        run=lambda args, toolbox, running: _run_aside(
+            lambda: langchain_tool.call(made, args.model_dump(), running.call_id), name, toolbox, running
+        ),
         show=lambda args, toolbox: _show(name, args),
     )
 
@@ -205,8 +246,12 @@ def _run(
     if context:
         root = toolbox.workspace.root
         given[context] = ToolContext(toolbox.agent, root, running.cancel, running.progress, running.call_id)
+    return _run_aside(lambda: function(**given), name, toolbox, running)
+
+
+def _run_aside(function: Callable[[], Any], name: str, toolbox: Toolbox, running: Running) -> ToolOutput:
     try:
-        result = call_aside(lambda: _call(function, given, running.cancel), running.cancel, f"{toolbox.agent}:{name}")
+        result = call_aside(lambda: _call(function, running.cancel), running.cancel, f"{toolbox.agent}:{name}")
     except TeamcliError:  # a ToolError for the model to read, or the call was cancelled
         raise
     except BaseException as e:  # noqa: BLE001 - boundary: what a function raises, `sys.exit` as well, is a result
@@ -214,8 +259,8 @@ def _run(
     return ToolOutput(_as_text(result, name))
 
 
-def _call(function: Function, given: dict[str, Any], cancel: CancelScope) -> Any:
-    result = function(**given)
+def _call(function: Callable[[], Any], cancel: CancelScope) -> Any:
+    result = function()
     return asyncio.run(_await(result, cancel)) if inspect.iscoroutine(result) else result
 
 
