@@ -94,8 +94,11 @@ class Workspace:
         return any(resolved.is_relative_to(folder) for folder in self.skills)
 
     def _is_in_git(self, resolved: Path) -> bool:
-        inside = resolved.relative_to(self.top_of(resolved)).parts
-        return any(part.casefold() == _GIT_DIR for part in inside)
+        top = self.top_of(resolved)
+        inside = resolved.relative_to(top)
+        if any(part.casefold() == _GIT_DIR for part in inside.parts):
+            return True
+        return any(_is_git_directory(above) for above in resolved.parents if above != top and above.is_relative_to(top))
 
     def _is_memory(self, resolved: Path) -> bool:
         return self.memory is not None and resolved.is_relative_to(self.memory.resolve())
@@ -104,6 +107,11 @@ class Workspace:
         """How the agent would write it: relative where it works, absolute elsewhere."""
         shown = path.relative_to(self.cwd) if path.is_relative_to(self.cwd) else path
         return os.fsencode(shown).decode("utf-8", "backslashreplace")
+
+
+def _is_git_directory(path: Path) -> bool:
+    """Whether git takes it for a repository, whatever its name: `--separate-git-dir`, or a bare one."""
+    return (path / "HEAD").exists() and ((path / "objects").is_dir() or (path / "commondir").exists())
 
 
 def _states_above(resolved: Path) -> list[Path]:

@@ -203,13 +203,19 @@ def test_a_hard_link_is_never_written_through(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [".git/config", ".git/hooks/pre-commit", ".GIT/config", "dir/.git/commondir", "dir/.git", "to-git/config"]
+    "name",
+    [
+        *(".git/config", ".git/hooks/pre-commit", ".GIT/config", "dir/.git/commondir", "dir/.git", "to-git/config"),
+        *("store/config", "store/hooks/pre-commit"),
+    ],
 )
 def test_no_file_tool_changes_what_git_obeys(place: Place, name: str) -> None:
     """One line in there makes the user's next `git status` run a command, outside the sandbox and in every mode."""
     (place.root / ".git/hooks").mkdir(parents=True)
     (place.root / ".git/config").write_text("[core]\n")
     (place.root / "to-git").symlink_to(".git")
+    (place.root / "store/objects").mkdir(parents=True)  # made with --separate-git-dir
+    (place.root / "store/HEAD").write_text("ref: refs/heads/main\n")
     agent = FileAgent(place.root)
     if name == ".git/config":
         assert "[core]" in agent.says("read_file", path=name)
