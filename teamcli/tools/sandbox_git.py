@@ -125,11 +125,14 @@ class Repositories:
 
         Raises: OSError, and ToolError if there are too many
         """
-        for guards, most in (
-            (self._fine(), _MOST_MOUNTS),
-            (self._without_commits(), _MOST_MOUNTS),
-            (self._read_only(), _MOST_MOUNTS_AT_LAST),
+        for make, least, most in (
+            (self._fine, len(self._inner) + len(self._files), _MOST_MOUNTS),
+            (self._without_commits, len(self._files), _MOST_MOUNTS),
+            (self._read_only, 0, _MOST_MOUNTS_AT_LAST),
         ):
+            if least > most:  # not worth a closer look
+                continue
+            guards = make()
             mounted = (*guards.open, *guards.fixed)
             if len({*mounted, *above((*mounted, *guards.links), self._writable)}) <= most:
                 return guards

@@ -271,9 +271,9 @@ def _guarded(roots: Iterable[Path], writable: list[Path]) -> Iterator[Path]:
 
 
 def _kernel_settings(is_all_writable: bool) -> list[Path]:
-    """Where root could give orders to the kernel. bwrap covers some of /proc, but not /proc/sys."""
+    """Where one could give orders to the kernel. bwrap covers some of /proc, but not /proc/sys."""
     if os.geteuid() != 0:
-        return []
+        return [Path("/proc/sys")]  # a user owns those settings that count only in the sandbox
     with os.scandir("/proc") as entries:
         ours = [entry for entry in entries if not entry.name.isdigit() and not entry.is_symlink()]
         found = [Path(entry.path) for entry in ours if entry.is_dir() or entry.stat().st_mode & 0o222]

@@ -183,7 +183,9 @@ def test_more_repositories_than_can_be_guarded_are_a_reason_to_refuse(workspace:
 def test_three_thousand_submodules_do_not_turn_the_sandbox_off(workspace: Workspace) -> None:
     make_repository(workspace.root / ".git")
     for number in range(3000):
-        make_repository(workspace.root / ".git/modules" / str(number))
+        (workspace.root / ".git/modules" / str(number)).mkdir(parents=True)
+        (workspace.root / ".git/modules" / str(number) / "HEAD").write_text("ref: refs/heads/main\n")
+        (workspace.root / ".git/modules" / str(number) / "config").write_text("[core]\n")
         (workspace.root / "vendor" / str(number)).mkdir(parents=True)
         (workspace.root / "vendor" / str(number) / ".git").write_text(f"gitdir: ../../.git/modules/{number}\n")
     assert workspace.attempt("echo evil > vendor/7/.git; echo evil > .git/modules/7/config") == CONFINED
