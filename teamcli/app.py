@@ -36,7 +36,7 @@ from teamcli.claude_settings import unused_settings
 from teamcli.custom_commands import CustomCommands, command_dirs
 from teamcli.embedding import NOTHING_EMBEDDED, Embedding
 from teamcli.environment import MODEL, secret_values
-from teamcli.errors import ConfigError, UnknownTeammate
+from teamcli.errors import ConfigError, StateError, UnknownTeammate
 from teamcli.files import AppendLog
 from teamcli.llm.credentials import ClientChoice, Endpoint, find_endpoint
 from teamcli.llm.pricing import DEFAULT_MODEL, built_in_prices, cost
@@ -64,6 +64,7 @@ from teamcli.ui import headless
 from teamcli.workspace import Workspace
 
 if TYPE_CHECKING:
+    from teamcli.agent.loop import Agent
     from teamcli.agent.permission_rules import Rule
 
 OFFERS_IN_A_LINE = 10
@@ -380,7 +381,25 @@ class _Builder:
         undo.callback(users_host.close)
 
         roster = self._roster(team_dir, events, choices.settings.limits.shutdown_seconds)
-        bus = FileBus(team_dir.inbox, load_key(self.place.home), choices.settings.durable, tell)
+        owner, told = team_dir.read_owner_token(), set[str]()
+        lost_at_last_look = False
+
+        def look_after_state() -> None:
+            """Somebody may delete all of `.team/` while we run."""
+            nonlocal lost_at_last_look
+            was_lost = lost_at_last_look  # else they may still be at it
+            lost_at_last_look = state.lock is not None and state.lock.is_lost(team_dir.lock)
+            if state.lock is None or not lost_at_last_look or not was_lost or cancel.cancelled:
+                return
+            said = _put_back(team_dir, state.lock, owner, team.agents(), roster, bus)
+            if said not in told:  # what cannot be written is tried again
+                told.add(said)
+                tell(said)
+            if state.lock.is_lost(team_dir.lock) and lock_holder(team_dir.lock) is not None:
+                cancel.cancel("another teamcli leads here now")
+
+        key = load_key(self.place.home)
+        bus = FileBus(team_dir.inbox, key, choices.settings.durable, tell, on_look=look_after_state)
         undo.callback(bus.close)
         permits = Permits(choices.policy, partial(self._save_rule, team_dir), _read_rules)
         shop = AgentShop(
@@ -496,6 +515,28 @@ def _read_rules(rules: Sequence[str], known_tools: Collection[str] = ()) -> tupl
 def _status(member: Member) -> StatusChanged:
     details = ("role", "error", "interrupted", "paused", "limit", "waiting_for", "stuck_since", "incarnation")
     return StatusChanged(member.name, member.status, {name: v for name in details if (v := getattr(member, name))})
+
+
+def _put_back(
+    team_dir: TeamDir, lock: LeadLock, owner: str, agents: Sequence[Agent], roster: Roster, bus: FileBus
+) -> str:
+    """`.team/` was deleted under the running program: write again what it still has; what to say about it."""
+    try:
+        team_dir.prepare()
+        if not lock.take_again(team_dir.lock):
+            holder = f"process {lock_holder(team_dir.lock)}"
+            return f"{team_dir.root} was deleted, and another teamcli ({holder}) leads here now: this one stops"
+        team_dir.write_owner_token(owner)
+        bus.put_back()
+        roster.put_back()
+        for agent in agents:
+            agent.conversation.put_back()
+    except StateError as e:
+        return f"{team_dir.root} was deleted, and cannot be written again: {e}"
+    return (
+        f"{team_dir.root} was deleted while teamcli runs: the team, its conversations and its mail were written again;"
+        " to start afresh, leave teamcli first"
+    )
 
 
 def _get_ready(host: CommandHost, event: CallStarted) -> None:

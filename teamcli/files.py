@@ -6,6 +6,7 @@ killed process left unfinished at the end of a log is cut off (and handed back) 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -49,11 +50,11 @@ def write_atomic(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
     except OSError as e:
         raise StateError(cannot("write", path, e)) from e
     try:
-        with os.fdopen(fd, "wb") as file:
+        try:
             os.fchmod(fd, mode)
-            file.write(data)
-            file.flush()
-            os.fsync(fd)
+            write_whole(fd, data, durable=True)
+        finally:
+            os.close(fd)
         Path(temporary).replace(path)
     except OSError as e:
         Path(temporary).unlink(missing_ok=True)
@@ -189,16 +190,45 @@ class AppendLog:
         except OSError as e:
             raise StateError(cannot("write", self.path, e)) from e
 
+    def put_back(self) -> None:
+        """Write the file again if it is not there.
+
+        Raises: StateError
+        """
+        try:
+            with self._lock:
+                if not os.path.lexists(self.path):
+                    self._write_again()
+        except OSError as e:
+            raise StateError(cannot("write", self.path, e)) from e
+
     def close(self) -> None:
+        """A repeat does nothing. What was deleted is written again if that is possible."""
         with self._lock:
             if self._fd >= 0:
+                with contextlib.suppress(StateError, OSError):
+                    self._put_back()
                 os.close(self._fd)
                 self._fd = -1
+
+    def _put_back(self) -> None:
+        """All of it can still be read here. If another file has taken its place, lines go there from now on."""
+        if self._fd >= 0 and not os.fstat(self._fd).st_nlink:  # one that was renamed is where it should be
+            self._write_again()
+
+    def _write_again(self) -> None:
+        if self._fd < 0:
+            return
+        put_back(self._fd, self.path)
+        new = open_private(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        os.close(self._fd)
+        self._fd = new
 
     def _locked(self, act: Callable[[int], T]) -> T:
         with self._lock:
             if self._fd < 0:
                 raise StateError(f"{self.path} is closed: teamcli is leaving")
+            self._put_back()
             if not self._is_shared:
                 return act(self._fd)
             fcntl.flock(self._fd, fcntl.LOCK_EX)
@@ -206,6 +236,30 @@ class AppendLog:
                 return act(self._fd)
             finally:
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+
+def put_back(fd: int, path: Path) -> None:
+    """Write again what an open file holds that was deleted, unless another one has taken its place.
+
+    Raises: StateError, OSError
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
+    new, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = Path(name)
+    try:
+        try:
+            offset = 0
+            while data := os.pread(fd, _TAIL_CHUNK, offset):
+                write_whole(new, data, durable=False)
+                offset += len(data)
+            os.fsync(new)
+        finally:
+            os.close(new)
+        if not os.path.lexists(path):
+            temporary.rename(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_directory(path.parent)
 
 
 def write_whole(fd: int, data: bytes, durable: bool) -> None:

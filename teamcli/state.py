@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import shutil
@@ -78,8 +77,9 @@ class TeamDir:
             self.root.mkdir(mode=PRIVATE_DIR, exist_ok=True)
             if self.root.stat().st_mode & 0o077:
                 self.root.chmod(PRIVATE_DIR)
-            with contextlib.suppress(FileExistsError), (self.root / ".gitignore").open("x", encoding="utf-8") as file:
-                file.write(GITIGNORE)
+            ignored = self.root / ".gitignore"
+            if not os.path.lexists(ignored):
+                write_atomic(ignored, GITIGNORE.encode(), mode=0o644)
         except OSError as e:
             raise StateError(f"{cannot('prepare', self.root, e)}; --no-team works without it") from e
 
@@ -127,6 +127,26 @@ class LeadLock:
             os.close(fd)
             raise StateError(f"{cannot('lock', path, e)}; --no-team works without it") from e
         return cls(fd)
+
+    def is_lost(self, path: Path) -> bool:
+        """Whether it is not at the path, most likely because all of `.team/` was deleted: another lead could start."""
+        if self._fd < 0:
+            return False
+        try:
+            return not os.path.samestat(path.lstat(), os.fstat(self._fd))
+        except FileNotFoundError:
+            return True
+
+    def take_again(self, path: Path) -> bool:
+        """Lock the file that is at the path now; whether nobody else has.
+
+        Raises: StateError
+        """
+        new = LeadLock.take(path)
+        if new is not None:
+            os.close(self._fd)
+            self._fd, new._fd = new._fd, -1
+        return new is not None
 
     def release(self) -> None:
         """A repeat does nothing."""

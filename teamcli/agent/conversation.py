@@ -126,6 +126,13 @@ class Conversation:
         """Give up the transcript; nothing can be added any more."""
         self._log.close()
 
+    def put_back(self) -> None:
+        """Write the transcript again if it is not there.
+
+        Raises: StateError
+        """
+        self._log.put_back()
+
     @property
     def messages(self) -> Sequence[Message]:
         return self.history.messages

@@ -112,17 +112,21 @@ class FileBus:
         on_quarantine: Callable[[str], None] = lambda _: None,
         poll_seconds: float = 0.25,
         rotate_bytes: int = 1_000_000,
+        on_look: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_look` is called a few times a second while anybody waits for mail, in a thread of the bus."""
         self._directory = directory
         self._key = key
+        self._token = b""
         self._known_codec: LineCodec | None = None
+        self._on_look = on_look
         self._durable = durable
         self._on_quarantine = on_quarantine
         self._rotate_bytes = rotate_bytes
         self._boxes: dict[str, _Box] = {}
         self._boxes_lock = threading.Lock()
         self._callbacks: list[Callable[[str], None]] = []
-        self._watcher = Watcher(directory, poll_seconds, self._carry_over, self._changed_outside, self._is_gone)
+        self._watcher = Watcher(directory, poll_seconds, self._look, self._changed_outside, self._is_gone)
         self._is_closed = False
 
     def send(self, message: Message) -> bool:
@@ -237,6 +241,7 @@ class FileBus:
         return self._known_codec
 
     def _codec_of(self, token: bytes) -> LineCodec:
+        self._token = token
         return LineCodec(key_of(token, self._key))
 
     def _box(self, name: str) -> _Box:
@@ -259,6 +264,21 @@ class FileBus:
         data = (chunk.data for chunk in read_pieces(path) if wanted in chunk.data)
         lines = (line for piece in data for line in piece.split(b"\n")[:-1] if wanted in line)
         return any(self._codec.holds(line, message.to, message.id) for line in lines)
+
+    def put_back(self) -> None:
+        """Write again what can be, after somebody has deleted the whole directory.
+
+        Raises: StateError
+        """
+        if self._token:
+            have_token(self._directory, self._token)
+        for box in tuple(self._boxes.values()):
+            box.inbox.put_back()
+            box.state.put_back()
+
+    def _look(self) -> None:
+        self._on_look()
+        self._carry_over()
 
     def _carry_over(self) -> None:
         for box in tuple(self._boxes.values()):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from teamcli.errors import StateError
-from teamcli.files import PRIVATE_DIR, cannot, open_private, sync_directory
+from teamcli.files import PRIVATE_DIR, cannot, open_private, put_back, sync_directory
 from teamcli.team.inbox_state import InboxState, Position
 
 _COARSEST_CLOCK_NS = 2_000_000_000
@@ -100,6 +100,7 @@ class Inbox:
                     end = self._write(lines)
                     if self._is_at_path():
                         return Size(self._inode, end)
+                    self._put_back(only_with_directory=True)
                     self._close_file()  # it was deleted or moved away meanwhile: write to the one that is there now
         except OSError as e:
             raise StateError(cannot("write", self.path, e)) from e
@@ -208,6 +209,24 @@ class Inbox:
     def release(self) -> None:
         """Close the file until the next use."""
         with self._lock:
+            self._close_file()
+
+    def put_back(self) -> None:
+        """Write the file again, which was deleted with everything around it.
+
+        Raises: StateError
+        """
+        try:
+            with self._lock:
+                self._put_back(only_with_directory=False)
+        except OSError as e:
+            raise StateError(cannot("write", self.path, e)) from e
+
+    def _put_back(self, only_with_directory: bool) -> None:
+        """A user may delete an inbox; but with its directory goes mail that nobody wanted to lose."""
+        is_gone = self._fd >= 0 and not os.path.lexists(self._path)
+        if is_gone and not (only_with_directory and self.path.parent.is_dir()):
+            put_back(self._fd, self.path)
             self._close_file()
 
     def close(self) -> None:

@@ -131,6 +131,15 @@ class InboxState:
             self._load()
             self._save(incarnation=self._incarnation + 1)
 
+    def put_back(self) -> None:
+        """Write it again: somebody has deleted it.
+
+        Raises: StateError
+        """
+        with self._lock:
+            if self._is_loaded and (self._generation or self._incarnation or self._archived or self._moved):
+                self._save()
+
     def _load(self) -> None:
         with self._lock:
             if self._is_loaded:

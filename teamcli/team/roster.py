@@ -272,6 +272,12 @@ class Roster:
             for name in missing
         ]
 
+    def put_back(self) -> None:
+        """Write the file again: somebody has deleted it."""
+        with self._lock:
+            self._revision += 1
+        self._follow()
+
     def close(self) -> None:
         """Write what is not yet written. What changes later is not: the file may have another owner then."""
         self._follow()

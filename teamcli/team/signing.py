@@ -16,7 +16,15 @@ import tempfile
 from pathlib import Path
 
 from teamcli.errors import StateError
-from teamcli.files import PRIVATE_DIR, PRIVATE_FILE, cannot, have_private_directory, open_private, sync_directory
+from teamcli.files import (
+    PRIVATE_DIR,
+    PRIVATE_FILE,
+    cannot,
+    have_private_directory,
+    open_private,
+    sync_directory,
+    write_whole,
+)
 
 KEY_BYTES = 32
 _TOKEN = re.compile(rb"[0-9a-f]{32}")
@@ -71,10 +79,10 @@ def _put_token(path: Path, directory: Path, token: bytes) -> None:
     fd, name = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
     temporary = Path(name)
     try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(token + b"\n")
-            file.flush()
-            os.fsync(fd)
+        try:
+            write_whole(fd, token + b"\n", durable=True)
+        finally:
+            os.close(fd)
         try:
             path.hardlink_to(temporary)  # never replaces: whoever comes first wins
         except OSError:  # somebody was first, the token is damaged, or this file system has no links
