@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
@@ -35,7 +35,9 @@ from teamcli.trust import Agreement, Change, Trusted, TrustStore, home_dir
 from teamcli.workspace import TEAM_DIR
 
 DETAILS_IN_A_LINE, DETAILS_IN_A_QUESTION = 5, 40
-PREVIEW_LINES = 8
+MOST_SETTINGS = 2000
+"""Of a file. Further ones are never agreed to."""
+LINES_OF_CONTENT, LINE_LENGTH = 30, 160
 
 
 class Offer(NamedTuple):
@@ -45,8 +47,8 @@ class Offer(NamedTuple):
     """Changes with its content."""
     title: str
     details: tuple[str, ...] = ()
-    preview: tuple[str, ...] = ()
-    """How the content begins."""
+    show_content: Callable[[], list[str]] = list
+    """How the content begins, or what has changed in it."""
 
     @property
     def line(self) -> str:
@@ -60,7 +62,7 @@ class Offer(NamedTuple):
         """As the question shows it, safe to print."""
         shown = self.details[:DETAILS_IN_A_QUESTION]
         more = [f"and {len(self.details) - len(shown)} more"] if len(self.details) > len(shown) else []
-        return [f"  - {self.title}", *(f"      {line}" for line in (*shown, *more, *self.preview))]
+        return [f"  - {self.title}", *(f"      {line}" for line in (*shown, *more, *self.show_content()))]
 
 
 class Project:
@@ -74,6 +76,7 @@ class Project:
         self.directory = directory
         self.home = home
         self.team = TeamDir.of(directory)
+        self._store = TrustStore(home)
         self.notes: tuple[str, ...] = ()
         """What the user should know about how far the directory is trusted."""
         self._variables = {**os.environ, **given}
@@ -121,7 +124,7 @@ class Project:
     def agreement(self) -> Agreement:
         """Shared by all that read its files in a session."""
         found = {file.name: file.digest for file in self._files}
-        return Agreement(self.directory, self.trusted, found, TrustStore(self.home))
+        return Agreement(self.directory, self.trusted, found, self._store)
 
     def trust(self) -> Project:
         """The same directory, with everything agreed to that is pending here.
@@ -143,7 +146,7 @@ class Project:
                 refused=(),
             )
 
-        return self._remember(change)
+        return self._remember(change, {file.digest: file.content for file in self._files if file.content})
 
     def refuse(self) -> Project:
         """The same directory, with the user's no remembered.
@@ -168,18 +171,19 @@ class Project:
             state = trusted.state if trusted.token else not has_state
             return trusted._replace(config=trusted.config or is_empty, state=state, restrictions=known)
 
-        return (
-            self
-            if self.trusted.token and change(self.trusted) == self.trusted
-            else self._remember(change, "This directory cannot be remembered as yours")
-        )
+        if self.trusted.token and change(self.trusted) == self.trusted:
+            return self
+        return self._remember(change, failure="This directory cannot be remembered as yours")
 
     def _remember(
-        self, change: Change, failure: str = "How far you trust this directory holds for this run only"
+        self,
+        change: Change,
+        contents: Mapping[str, bytes] = MappingProxyType({}),
+        failure: str = "How far you trust this directory holds for this run only",
     ) -> Project:
         self.team.prepare()
         try:
-            trusted = TrustStore(self.home).change(self.directory, self.team, change)
+            trusted = self._store.change(self.directory, self.team, change, contents)
         except StateError as e:  # a home that cannot be written (a container, say) must not stop the work
             trusted = change(self.trusted)
             self.notes = (f"{failure}: {e}.",)
@@ -240,11 +244,33 @@ class Project:
             details = [
                 f"{one_line(file.name.removeprefix(f'{group}/'))} ({_state(file, agreed)})" for file in files_in_it
             ]
-            yield Offer(id, title, tuple(details), tuple(_preview(fresh[0])))
+            yield Offer(id, title, tuple(details), partial(self._changes_in, fresh))
+
+    def _changes_in(self, files: list[FoundFile]) -> list[str]:
+        """What is new in files, safe to print."""
+        shown: list[str] = []
+        for file in files:
+            digests = self.trusted.agreed.get(file.name)
+            before = self._store.content_of(self.directory, file.name, digests[-1]) if digests else b""
+            if before is None or not file.content:
+                shown.append(f"({one_line(file.name)} is not shown: look at it there)")
+            else:
+                shown += _difference(before, file.content)
+        more = len(shown) - LINES_OF_CONTENT
+        return shown if more <= 0 else [*shown[:LINES_OF_CONTENT], f"… and {more} more lines"]
+
+
+def _difference(before: bytes, after: bytes) -> list[str]:
+    """Added and removed lines."""
+    import difflib  # late: hardly any start asks
+
+    old, new = (text.decode("utf-8", "replace").splitlines() for text in (before, after))
+    lines = list(difflib.unified_diff(old, new, lineterm="", n=0))[2:]
+    return [f"{line[0]} {one_line(line[1:], LINE_LENGTH)}" for line in lines if line[0] in "+-" and line[1:].strip()]
 
 
 def _digests(raw: Json) -> tuple[str, ...]:
-    return tuple(each.digest for each in settings_to_agree(raw))
+    return tuple(each.digest for each in settings_to_agree(raw)[:MOST_SETTINGS])
 
 
 def _union(one: Mapping[str, Rules], other: Mapping[str, Rules], name: str) -> Rules:
@@ -254,11 +280,6 @@ def _union(one: Mapping[str, Rules], other: Mapping[str, Rules], name: str) -> R
 
 def _state(file: FoundFile, agreed: Mapping[str, tuple[str, ...]]) -> str:
     return "changed" if file.name in agreed else "new"
-
-
-def _preview(file: FoundFile) -> list[str]:
-    lines = file.preview.decode("utf-8", "replace").splitlines()
-    return [f"| {one_line(line, 100)}" for line in lines if line.strip()][:PREVIEW_LINES]
 
 
 def look_around(directory: Path, home: Path | None = None, given: Mapping[str, str] = MappingProxyType({})) -> Project:

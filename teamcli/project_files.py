@@ -16,12 +16,13 @@ from typing import NamedTuple
 from teamcli.files import TooLarge, leads_out, read_regular
 from teamcli.workspace import TEAM_DIR
 
-MAX_FILES = 1000
+MAX_FILES = 500
 MAX_DIRECTORIES = 1000
 """Of one source."""
 LARGEST_SOURCE = 64 * 1024 * 1024
 """Bytes of all files of one source."""
-PREVIEW_BYTES = 2000
+LARGEST_KEPT = 64 * 1024
+"""Bytes of a file that are kept to show what changed in it."""
 
 
 class Source(NamedTuple):
@@ -57,7 +58,8 @@ class FoundFile(NamedTuple):
     """Relative to the project, with slashes."""
     digest: str
     """Empty for what exceeds the bounds: nobody can agree to it."""
-    preview: bytes = b""
+    content: bytes = b""
+    """Empty for a large one."""
 
     @property
     def group(self) -> str:
@@ -67,6 +69,10 @@ class FoundFile(NamedTuple):
 def content_digest(name: str, content: bytes) -> str:
     """Bound to the place, so that what was agreed to as memory is not agreed to as a command."""
     return hashlib.sha256(os.fsencode(name) + b"\0" + content).hexdigest()
+
+
+def kept_part(content: bytes) -> bytes:
+    return content if len(content) <= LARGEST_KEPT else b""
 
 
 def find_files(root: Path) -> list[FoundFile]:
@@ -92,7 +98,7 @@ def _files_of(root: Path, source: Source) -> Iterator[FoundFile]:
         except (OSError, ValueError):  # the reader says why
             continue
         left -= len(content)
-        yield FoundFile(source, name, content_digest(name, content), content[:PREVIEW_BYTES])
+        yield FoundFile(source, name, content_digest(name, content), kept_part(content))
 
 
 def _names(root: Path, top: Path, source: Source) -> Iterator[str]:

@@ -8,22 +8,24 @@ that the user has agreed to. An endpoint in `.env` is trusted by its address.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from teamcli.errors import ConfigError, StateError
-from teamcli.files import cannot, have_private_directory, open_private, read_json, write_json
+from teamcli.files import cannot, have_private_directory, open_private, read_json, read_regular, write_json
 from teamcli.front_matter import NOT_AGREED, NotAgreed
-from teamcli.project_files import content_digest
+from teamcli.project_files import LARGEST_KEPT, content_digest, kept_part
 from teamcli.project_settings import RESTRICTING, Rules, setting_digest
 from teamcli.state import TeamDir
 
+AGREED = "agreed.json"
 VERSIONS_KEPT = 8
 """Of a file: who goes back and forth between branches is not asked again each time."""
 
@@ -75,9 +77,12 @@ class Trusted(NamedTuple):
             },
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def split(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What is remembered of all directories together, and what of each by itself."""
+        known = self._asdict()
+        del known["agreed"], known["restrictions"]
         restrictions = {name: dict(rules) for name, rules in self.restrictions.items()}
-        return {**self._asdict(), "agreed": dict(self.agreed), "restrictions": restrictions}
+        return known, {"token": self.token, "agreed": dict(self.agreed), "restrictions": restrictions}
 
     def agreeing_to_file(self, name: str, digest: str) -> Trusted:
         """The same, with one more content of a file agreed to."""
@@ -102,19 +107,36 @@ Change = Callable[[Trusted], Trusted]
 
 
 class TrustStore:
-    """`~/.teamcli/trust.json`."""
+    """`~/.teamcli/trust.json` says which directories are known, and a folder in `~/.teamcli/agreed/` for each what was
+    agreed to there: its size is no burden to the others."""
 
     def __init__(self, home: Path) -> None:
         self._path = home / "trust.json"
+        self._agreed = home / "agreed"
 
     def of(self, directory: Path, team: TeamDir) -> Trusted:
         """Raises: StateError."""
         raw = self._directories().get(str(directory))
-        trusted = Trusted.from_dict(raw) if isinstance(raw, dict) else Trusted()
-        return trusted if trusted.token and trusted.token == team.read_owner_token() else Trusted()
+        if not isinstance(raw, dict) or not raw.get("token") or raw["token"] != team.read_owner_token():
+            return Trusted()
+        path = self._folder(directory) / AGREED
+        _refuse_open_to_others(path)
+        agreed = read_json(path) or {}
+        return Trusted.from_dict({**raw, **agreed} if agreed.get("token") == raw["token"] else raw)
 
-    def change(self, directory: Path, team: TeamDir, change: Change) -> Trusted:
-        """Change what is remembered of a directory, and mark it as the one that is meant.
+    def content_of(self, directory: Path, name: str, digest: str) -> bytes | None:
+        """The content of a file that was agreed to, to compare with; None if it was not kept."""
+        try:
+            content = read_regular(self._folder(directory) / digest, LARGEST_KEPT)
+        except (OSError, ValueError):
+            return None
+        return content if content_digest(name, content) == digest else None
+
+    def change(
+        self, directory: Path, team: TeamDir, change: Change, contents: Mapping[str, bytes] = MappingProxyType({})
+    ) -> Trusted:
+        """Change what is remembered of a directory, and mark it as the one that is meant. `contents` are those of files
+        that are agreed to, by their digest.
 
         Raises: StateError
         """
@@ -125,17 +147,34 @@ class TrustStore:
                 trusted = trusted._replace(token=secrets.token_hex(16))
                 team.write_owner_token(trusted.token)
             if trusted != before:
-                directories = {**self._directories(), str(directory): trusted.to_dict()}
-                write_json(self._path, {"v": 1, "directories": directories})
+                self._write(directory, before, trusted)
+                self._keep(self._folder(directory), trusted, contents)
         return trusted
 
-    def change_known(self, directory: Path, team: TeamDir, change: Change) -> None:
-        """The same, if the directory is known.
+    def _write(self, directory: Path, before: Trusted, trusted: Trusted) -> None:
+        """A crash between the two files leaves less agreed to, never more."""
+        known, agreed = trusted.split()
+        if known != before.split()[0]:
+            write_json(self._path, {"v": 1, "directories": {**self._directories(), str(directory): known}})
+        if agreed != before.split()[1] and (trusted.agreed or trusted.restrictions):
+            folder = self._folder(directory)
+            have_private_directory(self._agreed)
+            have_private_directory(folder)
+            write_json(folder / AGREED, {"v": 1, "directory": str(directory), **agreed})
 
-        Raises: StateError
-        """
-        if self.of(directory, team).token:
-            self.change(directory, team, change)
+    def _keep(self, folder: Path, trusted: Trusted, contents: Mapping[str, bytes]) -> None:
+        """Of each file the last content, as far as it can be: it is only there to be shown."""
+        wanted = {digests[-1] for digests in trusted.agreed.values() if digests}
+        with suppress(OSError, StateError):
+            for path in folder.iterdir():
+                if path.name != AGREED and path.name not in wanted:
+                    path.unlink()
+            for digest in contents.keys() & wanted:
+                with os.fdopen(open_private(folder / digest, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
+                    file.write(contents[digest])
+
+    def _folder(self, directory: Path) -> Path:
+        return self._agreed / hashlib.sha256(os.fsencode(directory)).hexdigest()[:32]
 
     def _directories(self) -> dict[str, Any]:
         _refuse_open_to_others(self._path)
@@ -200,7 +239,8 @@ class Agreement:
         """
         if before is None or self.covers(path, before):
             name = self._name(path)
-            self._change(lambda trusted: trusted.agreeing_to_file(name, content_digest(name, content)))
+            digest = content_digest(name, content)
+            self._change(lambda trusted: trusted.agreeing_to_file(name, digest), {digest: kept_part(content)})
 
     def rule_allowed(self, path: Path, rule: str) -> None:
         """The user has answered *always*, which has written this rule there.
@@ -210,10 +250,12 @@ class Agreement:
         name, digest = self._name(path), setting_digest(("permissions", "allow"), rule)
         self._change(lambda trusted: trusted.agreeing_to_setting(name, digest))
 
-    def _change(self, change: Change) -> None:
+    def _change(self, change: Change, contents: Mapping[str, bytes] = MappingProxyType({})) -> None:
         with self._lock:
             self._trusted = change(self._trusted)
-        self._store.change_known(self._directory, TeamDir.of(self._directory), change)
+        team = TeamDir.of(self._directory)
+        if self._store.of(self._directory, team).token:  # of a directory that is not known nothing is remembered
+            self._store.change(self._directory, team, change, contents)
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self._directory).as_posix()
