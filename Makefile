@@ -2,9 +2,16 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# What depends on who runs it. tests/test_ci.py finds what is missing here.
+RIGHTS := tests/tools tests/cli/test_doctor.py tests/team/test_roster.py tests/test_files.py \
+  $(addprefix tests/redteam/, $(addsuffix .py, test_sandbox test_fails_closed test_git_layouts test_paths test_secrets test_floods))
+# What depends on whether bwrap works.
+SANDBOX := tests/tools/test_sandbox.py tests/tools/test_bash.py tests/cli/test_doctor.py tests/cli/test_slash_commands.py \
+  tests/redteam/test_sandbox.py tests/redteam/test_fails_closed.py
+NO_BWRAP := PATH="$$PWD/tests/redteam/no_sandbox:$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format docs pictures bench redteam soak clean
+.PHONY: help run test check format docs pictures bench redteam rights soak clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,9 +43,16 @@ pictures: $(VENV)/dev.stamp ## Take the screenshots of the documentation
 bench: $(VENV)/dev.stamp ## Measure, against the floor and the naive loops
 	$(BIN)/python -m bench.run
 
-redteam: $(VENV)/dev.stamp ## The attacks, inside the sandbox and then outside of it
+redteam: $(VENV)/dev.stamp ## The attacks, with and without a sandbox, as root and as an ordinary user
 	$(BIN)/python -m pytest -n auto tests/redteam
-	PATH="$(CURDIR)/tests/redteam/no_sandbox:$$PATH" $(BIN)/python -m pytest -n auto tests/redteam
+	$(NO_BWRAP) $(BIN)/python -m pytest -n auto tests/redteam
+	@[ "$$(id -u)" != 0 ] || .ci/as_user 'python -m pytest -n auto tests/redteam && \
+	  $(NO_BWRAP) python -m pytest -n auto tests/redteam'
+
+rights: $(VENV)/dev.stamp ## Tests that depend on rights: without bwrap, and as an ordinary user
+	$(NO_BWRAP) $(BIN)/python -m pytest -n auto $(SANDBOX)
+	@[ "$$(id -u)" != 0 ] || .ci/as_user 'python -m pytest -n auto $(RIGHTS) && \
+	  $(NO_BWRAP) python -m pytest -n auto $(SANDBOX)'
 
 soak: $(VENV)/dev.stamp ## The long crash and load tests, at full count
 	TEAMCLI_SOAK=1 $(BIN)/python -m pytest -n auto -m soak --timeout 3600

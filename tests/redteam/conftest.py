@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, partial
@@ -33,16 +34,19 @@ class Attacker:
 
 
 @cache
-def why_no_sandbox(directory: Path) -> str:
-    host = CommandHost(os.environ, make_sandbox=partial(Sandbox, Wanted((directory,), directory, is_trial=True)))
-    try:
-        return host.why_unconfined()
-    finally:
-        host.close()
+def why_no_sandbox() -> str:
+    with tempfile.TemporaryDirectory() as empty:
+        wanted = Wanted((Path(empty).resolve(),), Path(empty).resolve(), is_trial=True)
+        host = CommandHost(os.environ, make_sandbox=partial(Sandbox, wanted))
+        try:
+            assert not host.why_refused(), host.why_refused()
+            return host.why_unconfined()
+        finally:
+            host.close()
 
 
 def need_sandbox() -> None:
-    if why := why_no_sandbox(Path(__file__).parent):
+    if why := why_no_sandbox():
         pytest.skip(f"no sandbox here: {why}")
 
 
