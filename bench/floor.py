@@ -1,4 +1,7 @@
-"""The floor: the least an agent in Python can do: http.client, subprocess, and the two fsyncs a turn of a transcript.
+"""The floor: the least an agent in Python can do: http.client, subprocess, and a transcript.
+
+Every message is on the disk, with an fsync, before the next step: one for the prompt, then two a turn, as many as
+teamcli does. It waits for each; teamcli lets the second one run while the request travels.
 
 Usage: python -m bench.floor PROMPT
 """
@@ -30,6 +33,7 @@ def main(prompt: str) -> None:
     connection = http.client.HTTPConnection(endpoint.hostname or "", endpoint.port)
     transcript = os.open("floor.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     messages: list[Json] = [{"role": "user", "content": prompt}]
+    append(transcript, messages[-1])
     while True:
         content = ask(connection, messages)
         messages.append({"role": "assistant", "content": content})

@@ -22,7 +22,7 @@ Row = tuple[str, float, float, float, str, str]
 
 PROMPT = b"team >> "
 TEAMMATES = 8
-PROMISED_KEY_MS = 30.0
+PROMISED_KEY_MS = 20.0
 SECONDS_BETWEEN_KEYS = 0.03
 FIRST_KEY = 0x4E00
 """Each key is another sign that stands nowhere else, so that its echo cannot be mistaken."""

@@ -67,7 +67,7 @@ def working(counts: Counts) -> list[Row]:
     pairs = [(work("teammates", counts), work("threads", counts)) for _ in range(counts.rounds)]
     ours, bare = (median(times) for times in zip(*pairs, strict=True))
     name = f"{counts.workers} teammates, {counts.turns} tool turns each"
-    return [(name, ours, bare, 1.5, "ms", "bare threads")]
+    return [(name, ours, bare, 1.3, "ms", "bare threads")]
 
 
 def work(who: str, counts: Counts) -> float:

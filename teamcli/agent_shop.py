@@ -192,7 +192,7 @@ class AgentShop:
         meter = self.budgets.member_meter(member.name, member.budget, used, self.options.max_turns, calls)
         meter.work_turns = _calls_since(rows)
         meter.on_wait = partial(self.team.show_waiting, member.name)
-        log = AppendLog(path, settings.durable)
+        log = AppendLog(path, settings.durable, is_shared=False)
         agent = self._agent(member.name, equip(member), log, history, mailbox, meter)
         if prompt is not None:
             work, open_work, report = Work.begin(1, by_user), True, None

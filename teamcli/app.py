@@ -312,7 +312,8 @@ class _Builder:
         if self.embedding is None:
             log_to(team.logs, self.options.debug)
         session_id, history = self._session_to_continue(team)
-        log = AppendLog(team.lead_transcript, choices.settings.durable)
+        # Nobody else writes transcripts: the lead's lock, or a private directory, keeps other programs away.
+        log = AppendLog(team.lead_transcript, choices.settings.durable, is_shared=False)
         undo.callback(log.close)
         if log.torn:
             self.notes.append("A line that a crash had left unfinished was cut from the transcript.")

@@ -131,8 +131,8 @@ class AppendLog:
         self._durable = durable
         self._is_shared = True  # until the tail is cut, whoever writes to it
         self._lock = threading.Lock()  # flock does not keep threads apart that share one descriptor
-        self._unsynced: tuple[int, int] | None = None
-        """Where what `write` has appended begins and ends."""
+        self._unsynced = b""
+        """What `write` has appended."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
             is_new = not path.exists()
@@ -166,27 +166,22 @@ class AppendLog:
         """
         self.sync()
         data = encode_line(value)
-
-        def write(fd: int) -> tuple[int, int]:
-            write_whole(fd, data, durable=False)
-            end = os.fstat(fd).st_size
-            return end - len(data), end
-
         try:
-            self._unsynced = self._locked(write)
+            self._locked(lambda fd: write_whole(fd, data, durable=False))
         except OSError as e:
             raise StateError(cannot("write", self.path, e)) from e
+        self._unsynced = data
 
     def sync(self) -> None:
         """Wait until what was written is on the disk. If it cannot be, it is cut off again.
 
         Raises: StateError
         """
-        unsynced, self._unsynced = self._unsynced, None
-        if unsynced is None or not self._durable:
+        data, self._unsynced = self._unsynced, b""
+        if not data or not self._durable:
             return
         try:
-            self._locked(lambda fd: sync_tail(fd, *unsynced))
+            self._locked(lambda fd: sync_tail(fd, data))
         except OSError as e:
             raise StateError(cannot("write", self.path, e)) from e
 
@@ -272,16 +267,16 @@ def write_whole(fd: int, data: bytes, durable: bool) -> None:
         os.ftruncate(fd, os.fstat(fd).st_size - (len(data) - len(view)))
         raise
     if durable:
-        end = os.fstat(fd).st_size
-        sync_tail(fd, end - len(data), end)
+        sync_tail(fd, data)
 
 
-def sync_tail(fd: int, start: int, end: int) -> None:
-    """Have the end of a file on the disk, or cut it off and raise OSError. The caller holds the lock."""
+def sync_tail(fd: int, data: bytes) -> None:
+    """Have a file that ends in `data` on the disk, or cut that off and raise OSError. The caller holds the lock."""
     try:
         os.fsync(fd)
     except OSError:
-        if os.fstat(fd).st_size == end:  # else another process has appended, and loses nothing
+        start = os.fstat(fd).st_size - len(data)
+        if os.pread(fd, len(data), start) == data:  # else another process has appended, and loses nothing
             os.ftruncate(fd, start)
         raise
 

@@ -107,7 +107,7 @@ class SubAgentShop:
         tools = bind_tools(plan.tools, toolbox)
         show_waiting = lambda agent, what: sub.show_waiting(what)  # noqa: E731 - shorter than its name
         toolset = shop.toolset(sub.id, tools, self._gate(plan.usable, sub.root), show_waiting, emit)
-        log = AppendLog(path, shop.choices.settings.durable)
+        log = AppendLog(path, shop.choices.settings.durable, is_shared=False)
         conversation = Conversation(log, plan.history, lambda message, marks: emit(Recorded(sub.id, message)))
         conversation.note(_first_row(sub, model, len(plan.history.messages)))
         agent = Agent(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from teamcli.agent import events
@@ -12,25 +15,59 @@ from teamcli.errors import StateError
 from teamcli.files import AppendLog, Json
 
 _TITLE_LIMIT = 500
+GATHERING_SECONDS = 0.02
 
 
 class Journal:
-    """Consumes events and writes those that tell the story; what merely streams past is left out."""
+    """Consumes events and writes those that tell the story; what merely streams past is left out.
+
+    A thread writes what has gathered for a moment. All agents emit events, one at a time: none waits for the disk, and
+    nobody waits behind one that does.
+    """
 
     def __init__(self, log: AppendLog, complain: Callable[[str], None]) -> None:
         """`complain` is told once, should the timeline get a gap: agents go on working without it."""
         self._log = log
         self._complain = complain
         self._has_gap = False
+        self._rows: SimpleQueue[Json | None] = SimpleQueue()
+        """None ends the thread."""
+        self._closing = threading.Event()
+        self._writer: threading.Thread | None = None
 
     def close(self) -> None:
+        """Write what is left."""
+        self._closing.set()
+        if self._writer is not None:
+            self._rows.put(None)
+            self._writer.join()
         self._log.close()
 
     def __call__(self, event: Event) -> None:
+        """Events come one at a time, so that one thread starts."""
         if (entry := _entry(event)) is None:
             return
+        self._rows.put({"ts": time.time(), "agent": event.agent, **entry})
+        if self._writer is None:
+            writer = threading.Thread(target=self._write_all, name="timeline", daemon=True)
+            with suppress(RuntimeError):  # the system has no thread left; the next event tries again
+                writer.start()
+                self._writer = writer
+
+    def _write_all(self) -> None:
+        is_open = True
+        while is_open:
+            rows = [self._rows.get()]
+            self._closing.wait(GATHERING_SECONDS)
+            with suppress(Empty):
+                while True:
+                    rows.append(self._rows.get_nowait())
+            is_open = None not in rows
+            self._write([row for row in rows if row is not None])
+
+    def _write(self, rows: Sequence[Json]) -> None:
         try:
-            self._log.append({"ts": time.time(), "agent": event.agent, **entry})
+            self._log.append(*rows)
         except StateError as e:
             if not self._has_gap:
                 self._has_gap = True

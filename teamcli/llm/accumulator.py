@@ -54,7 +54,7 @@ class _OpenBlock:
 
 def _parsed_input(text: str) -> object:
     try:
-        value = json.loads(text, parse_constant=_refuse_constant) if text.strip() else {}
+        value = _decode_input(text) if text.strip() else {}
     except (ValueError, RecursionError):
         return None
     return None if is_deep(value) else value
@@ -76,6 +76,10 @@ def _items(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON and could not be sent back")
+
+
+_decode_input = json.JSONDecoder(parse_constant=_refuse_constant).decode
+"""`json.loads` would make a decoder for every call."""
 
 
 class Accumulator:
