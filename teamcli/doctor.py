@@ -6,27 +6,27 @@ import os
 import platform
 import shutil
 import sys
-import time
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
 from teamcli.agent.transcript import list_sessions
 from teamcli.app import choose_endpoint, choose_model, open_host, read_settings, safe_programs
-from teamcli.cancel import CancelScope
 from teamcli.claude_settings import unused_settings
-from teamcli.errors import ConfigError, TeamcliError
-from teamcli.llm.backoff import Backoff
-from teamcli.llm.client import connect
+from teamcli.errors import ConfigError, MaxTokensRefused, TeamcliError
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.pricing import price_of
-from teamcli.llm.types import Message, Preamble, Request
+from teamcli.model_check import try_model
 from teamcli.options import ExitStatus, Options
 from teamcli.plain import neutralise
 from teamcli.project import Project, look_around
 from teamcli.settings import Settings
 from teamcli.state import lock_holder
 from teamcli.workspace import Workspace
+
+
+class Doubt(str):
+    """A finding that may be all right, or not: a model can have a bad day."""
 
 
 def run_doctor() -> int:
@@ -46,9 +46,9 @@ def _run(name: str, check: Callable[[], str]) -> int:
 
 
 def _print(name: str, finding: str | TeamcliError) -> int:
-    is_fine = isinstance(finding, str)
-    print(f"{'ok ' if is_fine else 'BAD'}  {name:<9}  {neutralise(str(finding))}", flush=True)
-    return ExitStatus.DONE if is_fine else ExitStatus.FAILED
+    mark = "BAD" if isinstance(finding, TeamcliError) else "?  " if isinstance(finding, Doubt) else "ok "
+    print(f"{mark}  {name:<9}  {neutralise(str(finding))}", flush=True)
+    return ExitStatus.FAILED if isinstance(finding, TeamcliError) else ExitStatus.DONE
 
 
 class _Checks:
@@ -113,22 +113,20 @@ class _Checks:
         return f"{self._endpoint.client} (--client, or `client` in the settings, chooses another)"
 
     def _check_model(self) -> str:
-        """Ask it for one token: the only way to know that key, endpoint and model fit together."""
+        """Make a real call: the only way to know that key, endpoint and model fit together, and that tools work."""
         model = choose_model(Options(), self._place, self._settings, self._endpoint)
         if self._endpoint is None:
             return model
-        request = Request(
-            Preamble(model, "", (), max_tokens=1, caching=False),
-            (Message("user", ({"type": "text", "text": "ping"},)),),
-        )
-        client = connect(self._endpoint, Backoff(patience_seconds=0), retries=0)
-        started = time.monotonic()
         try:
-            client.stream(request, lambda event: None, CancelScope())
-        finally:
-            client.close()
+            trial = try_model(self._endpoint, model, self._settings)
+        except MaxTokensRefused as e:
+            if e.allowed:  # a session asks for less by itself
+                return Doubt(str(e))
+            raise
+        if trial.trouble:
+            return Doubt(f"{model} answers after {trial.seconds:.1f} s, {trial.trouble}")
         priced = "" if price_of(model, self._settings.prices) else "; its price is unknown (`prices` in the settings)"
-        return f"{model} answers after {time.monotonic() - started:.1f} s{priced}"
+        return f"{model} answers after {trial.seconds:.1f} s and calls tools{priced}"
 
     def _check_sandbox(self) -> str:
         host = open_host(self._settings, self._workspace, self._place, is_trial=True)

@@ -29,7 +29,7 @@ LAYERS = """
     ui
     app
     library events
-    doctor team_cli demo
+    doctor model_check team_cli demo
     cli
     __main__
 """

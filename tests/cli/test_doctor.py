@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.support.fake_api import FakeAPI, text
+from tests.support.fake_api import FakeAPI, answer, stall_after, text, tool
 from tests.support.program import Program
 
 
@@ -15,11 +15,45 @@ def test_all_well_without_a_key(program: Program) -> None:
 
 
 def test_all_well_with_an_endpoint(program: Program) -> None:
-    with FakeAPI([text("pong")]) as api:
+    with FakeAPI([tool("list_teammates")]) as api:
         program.url = api.url
         ran = program.run("doctor")
-    assert ran.code == 0 and api.url in ran.out and "test-model answers" in ran.out and "direct" in ran.out
+    assert ran.code == 0 and api.url in ran.out and "direct" in ran.out
+    assert "ok   model      test-model answers after" in ran.out
+    assert "and calls tools" in ran.out
     assert program.key not in ran.out
+
+
+def test_the_model_is_asked_as_an_agent_asks_it(program: Program) -> None:
+    program.settings(max_tokens=5000)
+    with FakeAPI([tool("list_teammates"), "hello"]) as api:
+        program.url = api.url
+        program.run("doctor")
+        program.run("-p", "hi")
+    trial, real = api.requests
+    assert (trial["tools"], trial["max_tokens"]) == (real["tools"], 5000)
+    assert real["system"][0]["text"].startswith(trial["system"][0]["text"])
+
+
+def test_a_server_that_drops_tools_is_not_ok(program: Program) -> None:
+    with FakeAPI([answer(text("pong"), usage={"input_tokens": 4000})]) as api:
+        program.url = api.url
+        ran = program.run("doctor")
+    assert "?    model      test-model answers" in ran.out
+    assert "called no tool" in ran.out and "check that the server passes tools on" in ran.out
+
+
+def test_a_server_that_cuts_the_prompt_is_not_ok(program: Program) -> None:
+    with FakeAPI([answer(text("pong"), usage={"input_tokens": 500})]) as api:
+        program.url = api.url
+        ran = program.run("doctor")
+    assert "it read 500 of about" in ran.out and "longer context" in ran.out
+
+
+def test_a_model_that_only_talks_is_not_listened_to_for_long(program: Program) -> None:
+    with FakeAPI([answer(text("bla " * 1000, pieces=1000), stall_after(900))]) as api:
+        program.url = api.url
+        assert "called no tool" in program.run("doctor").out
 
 
 def test_a_refused_key_is_said(program: Program) -> None:
