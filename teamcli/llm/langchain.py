@@ -11,9 +11,10 @@ from typing import Any
 from teamcli.aside import call_aside
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, ConfigError, StreamInterrupted
+from teamcli.llm.estimate import counted
 from teamcli.llm.langchain_faults import explained
 from teamcli.llm.langchain_reply import KEPT_BLOCKS, Arriving
-from teamcli.llm.types import Block, Message, OnEvent, Preamble, Reply, Request, ToolSpec
+from teamcli.llm.types import Block, Message, OnEvent, Preamble, Reply, Request, ToolSpec, encode
 from teamcli.masking import hide
 
 Chat = Any
@@ -73,9 +74,10 @@ class LangChainModel:
         try:
             # In a thread of its own: a read that hangs is left behind, and does not keep the next call waiting.
             call_aside(pull, cancel, f"model {who}")
-            return arriving.reply()
+            return _counted(arriving.reply(), request)
         except Cancelled as e:
-            raise StreamInterrupted(cancel.reason, arriving.partial()) from e
+            partial = arriving.partial()
+            raise StreamInterrupted(cancel.reason, partial and _counted(partial, request, is_whole=False)) from e
         except Exception as e:  # boundary: each provider has its own
             raise explained(e, who) from e
 
@@ -95,6 +97,11 @@ class LangChainModel:
                 chat = chat.bind(model=preamble.model)
             self._bound = preamble, chat
         return self._bound[1]
+
+
+def _counted(reply: Reply, request: Request, is_whole: bool = True) -> Reply:
+    """With an estimate where the provider does not count: a budget must not be blind."""
+    return counted(reply, request, lambda: len(encode(list(reply.content))), is_whole)
 
 
 def to_openai_tool(tool: ToolSpec) -> dict[str, Any]:

@@ -114,6 +114,11 @@ class TestAnswers:
         assert session.usage == Usage(30, 9, 20, 50)
         assert session.notes == ()
 
+    def test_that_nobody_has_counted_are_estimated(self, opened: Open) -> None:
+        session = opened(llm=langchain_model(Chat(saying([AIMessageChunk("hello " * 100), ended()]))))
+        used = session.run("hi").usage
+        assert used.is_estimated and used.input_tokens > 1_000 and used.output_tokens > 100
+
     def test_know_the_conversation_so_far(self, opened: Open) -> None:
         chat = Chat(saying([AIMessageChunk("one"), ended()], [AIMessageChunk("two"), ended()]))
         session = opened(llm=langchain_model(chat))
