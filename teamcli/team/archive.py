@@ -60,7 +60,12 @@ class Archives:
                 self._known = self._find()
             for number, path in self._known.items():
                 size, read = size_of(str(path)), self._state.read_of(number)
-                if size is not None and read is not None and size.bytes > read:
+                if size is None or read is None:
+                    continue
+                if size.bytes < read:  # somebody has emptied it: what is there now came afterwards
+                    self._state.note_archives({number: 0})
+                    read = 0
+                if size.bytes > read:
                     self._carry(number, path, read, add_id)
 
     def _carry(self, number: int, path: Path, read: int, add_id: AddId) -> None:

@@ -5,6 +5,7 @@ One process writes it, the one whose agents read the inbox; senders and lookers 
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 
 from teamcli.files import VERSION, Json, read_json, write_json
 
+_NUMBER = re.compile(r"[1-9][0-9]{0,9}")
 _CLOCK_SECONDS = 0.02
 """How far the times of files may lag behind the clock."""
 
@@ -152,7 +154,7 @@ class InboxState:
             if isinstance(moved, dict):
                 self._moved = Position.from_mark(moved.get("from")), Position.from_mark(moved.get("to"))
             begun = raw.get("begun")
-            self._begun = float(begun) if isinstance(begun, int | float) else 0.0
+            self._begun = begun if isinstance(begun, float) else 0.0
             self._is_loaded = True
 
     def _save(self, **changed: Any) -> None:
@@ -182,4 +184,4 @@ def _count(value: object) -> int:
 
 def _archives(raw: object) -> dict[int, int]:
     rows = raw.items() if isinstance(raw, dict) else ()
-    return {int(number): _count(read) for number, read in rows if number.isascii() and number.isdigit()}
+    return {int(number): _count(read) for number, read in rows if _NUMBER.fullmatch(number)}

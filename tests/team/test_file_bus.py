@@ -776,6 +776,42 @@ def test_archives_that_were_deleted_harm_nobody_and_their_numbers_are_not_used_a
     assert [path.name for path in (inbox.parent / "archive").iterdir()] == ["alice.3.jsonl"]
 
 
+def test_what_is_written_to_an_archived_file_that_was_emptied_is_delivered(make_bus: MakeBus, inbox: Path) -> None:
+    seen, bus = set[str](), make_bus(rotate_bytes=1)
+    bus.send(letter("old"))
+    _, position = delivered(bus, Position(), seen)
+    writer = open_for_ever(inbox)
+    position = bus.rotate("alice", position)
+    bus.close()
+    os.truncate(inbox.parent / "archive" / "alice.1.jsonl", 0)
+    os.write(writer, outside("late"))
+    os.close(writer)
+    for expected in (["late"], []):
+        read, position = delivered(make_bus(), position, seen)
+        assert read == expected
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"archived": {"1": -5, "x": 1, "9" * 5000: 7, "": 0}, "moved": {"from": 1, "to": [2]}, "begun": 10**400},
+        {"generation": "2", "incarnation": True, "archived": [1], "moved": [], "begun": "now"},
+        {"moved": {"from": {"offset": 10**400}, "to": {"offset": -1}}, "begun": float("inf")},
+    ],
+)
+def test_a_state_file_that_somebody_wrote_by_hand_does_no_harm(
+    make_bus: MakeBus, inbox: Path, state: dict[str, object]
+) -> None:
+    append(inbox, outside("hi"))
+    append(inbox.with_name("alice.state.json"), json.dumps(state).encode())
+    bus = make_bus()
+    position = bus.rotate("alice", Position.from_mark({"offset": 10**400, "check": "x", "generation": 0}))
+    assert bus.has_unread("alice", position) and unread(bus, position) == ["hi"]
+    bus.begin_anew("alice")
+    bus.send(letter("ours"))
+    assert unread(make_bus()) == ["hi", "ours"]
+
+
 def test_a_look_at_a_thousand_archives_costs_little(make_bus: MakeBus, inbox: Path) -> None:
     archive = inbox.parent / "archive"
     archive.mkdir(parents=True)
