@@ -249,6 +249,7 @@ class Toolset:
             logger.exception("%s failed", call.name)
             call.output = _failed(e)
         finally:
+            call.output = _with_note(call.output, PRE_TOOL_USE, call.context)
             call.output = call.output._replace(content=masked(call.output.content))
             call.finished.set()
         display = call.prepared.display if call.prepared else display  # a hook may have changed it
@@ -281,6 +282,7 @@ class Toolset:
         if not self.hooks.concern(PRE_TOOL_USE, call.name):
             return NOTHING_SAID
         ruling = self.hooks.fire(self._event(PRE_TOOL_USE, call), cancel)
+        call.context = ruling.context
         if ruling.objection is not None:
             self.emit(PermissionDenied(self.agent, call.name, display.text or display.title, ruling.objection))
         elif ruling.changed_input is not None:
@@ -298,8 +300,7 @@ class Toolset:
             ruling = self.hooks.fire(self._event(POST_TOOL_USE, call, tool_response=response), cancel)
         except Cancelled:  # the call itself is done, and its result stands
             return output
-        words = "\n".join(filter(None, (ruling.objection, ruling.context)))
-        return output._replace(content=f"{output.content}\n{hook_note(POST_TOOL_USE, words)}") if words else output
+        return _with_note(output, POST_TOOL_USE, "\n".join(filter(None, (ruling.objection, ruling.context))))
 
     def _event(self, name: str, call: _Call, **more: object) -> HookEvent:
         fields = {"tool_name": call.name, "tool_input": call.input, "tool_use_id": call.id, **more}
@@ -311,6 +312,10 @@ class Toolset:
         if isinstance(access, Reads | Writes) and self.hooks.concern(PRE_TOOL_USE, call.name):
             return access._replace(path=Path("/"))
         return access
+
+
+def _with_note(output: ToolOutput, event: str, words: str) -> ToolOutput:
+    return output._replace(content=f"{output.content}\n{hook_note(event, words)}") if words else output
 
 
 class Results(NamedTuple):
@@ -339,6 +344,8 @@ class _Call:
     prepared: PreparedCall | None = None
     changed_input: Mapping[str, Any] | None = None
     """What a hook wants it to be made with instead."""
+    context: str = ""
+    """What hooks want the model to know of it, whatever comes of the call."""
     output: ToolOutput = NOT_RUN
     after: list[_Call] = field(default_factory=list)
     finished: threading.Event = field(default_factory=threading.Event)

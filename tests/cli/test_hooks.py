@@ -52,6 +52,24 @@ class TestPreToolUse:
         assert ran.code == 0  # nobody would have been asked
         assert [d["reason"] for d in ran.json["permission_denials"]] == ["no deleting here"]
 
+    def test_its_context_reaches_the_model_with_the_result(self, program: Program) -> None:
+        program.settings(hooks={"PreToolUse": [hook(about_call(additionalContext="mind the style"))]})
+        calls = answer(tool("bash", command="echo fine"), tool("read_file", path="missing"))
+        with FakeAPI([calls, text("done")]) as api:
+            program.url = api.url
+            program.run("-p", "x", *BYPASS)
+        told = "<note>\nThe user's PreToolUse hook says:\nmind the style\n</note>"
+        assert [result_text(result).endswith(told) for result in results(api)] == [True, True]
+        assert [bool(result.get("is_error")) for result in results(api)] == [False, True]
+
+    def test_its_context_reaches_the_model_although_it_blocks(self, program: Program) -> None:
+        blocks = about_call(permissionDecision="deny", permissionDecisionReason="no", additionalContext="use make")
+        program.settings(hooks={"PreToolUse": [hook(blocks, "bash")]})
+        with FakeAPI([tool("bash", command="true"), text("done")]) as api:
+            program.url = api.url
+            program.run("-p", "x", *BYPASS)
+        assert "use make" in result_text(results(api)[0])
+
     def test_it_is_told_what_happens_and_never_the_key(self, program: Program) -> None:
         program.settings(hooks={"PreToolUse": [hook("cat > told.json; env > env.txt; pwd > pwd.txt")]})
         with FakeAPI([tool("bash", "toolu_1", command="true"), text("done")]) as api:
