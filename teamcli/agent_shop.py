@@ -171,6 +171,7 @@ class AgentShop:
             on_rest=lambda: self.team.at_rest(),
             on_line=lambda: self.team.user_wrote(),
             attach=lambda text, cancel: attach_mentioned(text, agent.toolset, self.workspace, cancel),
+            only_last_counts=self.options.headless,
         )
         self.close_calls(agent)
         return BuiltLead(lead, toolbox.known_files)

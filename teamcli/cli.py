@@ -218,7 +218,8 @@ def _agent_parser() -> _Parser:
         usage="teamcli [OPTIONS] [PROMPT]\n       teamcli -p [OPTIONS] [PROMPT]\n       teamcli "
         + " | ".join(SUBCOMMANDS),
         description="A coding agent in the terminal that is a team.",
-        epilog="Without a key, teamcli runs on a small embedded model: try  teamcli -p 'run ls'",
+        epilog="Without a key, teamcli runs on a small embedded model. Try:"
+        "  teamcli -p 'spawn alice as greeter: tell lead: hello'",
         allow_abbrev=False,
     )
     add = parser.add_argument

@@ -275,8 +275,10 @@ def _stopped(agent: Agent, reply: Reply) -> Outcome | None:
         case "refusal":
             outcome, text = (
                 Outcome.REFUSED,
-                "The model refused to go on; rephrase the task, or start afresh with /clear.",
+                "The model refused to continue; rephrase the task, or start over with /clear.",
             )
+        case llm_types.NOT_UNDERSTOOD:  # its answer says so
+            return Outcome.REFUSED
         case _ if reply.stop_reason == CONTEXT_FULL:
             outcome = Outcome.CONTEXT_FULL
             text = "The conversation no longer fits the model's context: try /compact, or start afresh with /clear."

@@ -14,7 +14,7 @@ from teamcli.cancel import CancelScope
 from teamcli.errors import StreamInterrupted
 from teamcli.llm.offline_grammar import VERBS, NotUnderstood
 from teamcli.llm.offline_todo import MAIL_TOOLS, OWN_CALL, Call, Task, Todo, from_history, shorten, show_mail
-from teamcli.llm.types import Block, CallStarted, OnEvent, Reply, Request, TextArrived, Usage
+from teamcli.llm.types import NOT_UNDERSTOOD, Block, CallStarted, OnEvent, Reply, Request, TextArrived, Usage
 
 MODEL = "embedded"
 
@@ -36,7 +36,7 @@ class EmbeddedModel:
             return _reply(_tool_use(call), "tool_use")
         text = _final_text(todo, tools)
         _stream_text(text, on_event, cancel)
-        return _reply(_text(text), "refusal" if todo.understood_nothing else "end_turn")
+        return _reply(_text(text), NOT_UNDERSTOOD if todo.understood_nothing else "end_turn")
 
     def warm_up(self) -> None:
         """There is nothing to load."""

@@ -50,6 +50,10 @@ class Message:
         return None if content is None else Message(self.role, content)
 
 
+NOT_UNDERSTOOD = "not_understood"
+"""The stop reason of the embedded model for a task that it cannot follow."""
+
+
 class ToolSpec(NamedTuple):
     """A tool as the model sees it."""
 

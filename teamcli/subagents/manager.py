@@ -546,7 +546,7 @@ def _ending(ended: TurnEnded, sub: SubAgent, timed_out: str) -> Ending:
         case Outcome.MAX_BUDGET:
             return Ending(State.FAILED, said, f"stopped: {ended.error}")
         case Outcome.REFUSED:
-            return Ending(State.FAILED, said, "the model refused to go on")
+            return Ending(State.FAILED, said, "the model refused to continue")
         case _:
             return Ending(State.FAILED, said, "the conversation no longer fits the model's context")
 

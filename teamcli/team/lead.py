@@ -32,6 +32,12 @@ ENDING_SECONDS = 0.3
 """How long whoever needs a lead at rest waits for one that may just be ending its turn."""
 MAX_IDLE_WAKES = 25
 """Wake-ups in a row in which the lead called no tool; then it sleeps until the user's next line."""
+KEEP = "KEEP"
+ANSWER_AGAIN = (
+    "<note>This run prints only your last answer to the user, and you have given one. If it still stands word for word,"
+    f" reply with exactly {KEEP}. Otherwise answer again, in full: nobody reads what you said before.</note>"
+)
+"""For a lead that mail wakes after its answer; without it, a short "done" would take the answer's place."""
 SLEEPS = f"The lead was woken {MAX_IDLE_WAKES} times without doing anything; it sleeps until your next line."
 
 
@@ -63,8 +69,10 @@ class Lead:
         on_rest: Callable[[], None],
         on_line: Callable[[], None] = lambda: None,
         attach: Attach = lambda text, cancel: Delivery(),
+        only_last_counts: bool = False,
     ) -> None:
-        """`results_wait` says whether a teammate's result should wait for those of others that still work."""
+        """`results_wait` says whether a teammate's result should wait for those of others that still work;
+        `only_last_counts`, whether nobody reads an answer to which another is added."""
         self.agent = agent
         self.mailbox = mailbox
         self._cancel = cancel
@@ -73,6 +81,7 @@ class Lead:
         self._on_rest = on_rest
         self._on_line = on_line
         self._attach = attach
+        self._only_last_counts = only_last_counts
         self._changed = threading.Condition()
         self._lines: list[Line] = []
         self._taken_up: list[Line] = []
@@ -89,7 +98,7 @@ class Lead:
         self._context: list[Block] = []
         """What they have said to it, for the model's next turn."""
         self.last: TurnEnded | None = None
-        """How the last turn ended."""
+        """How the last turn ended, with the last answer that it gave to the user."""
         self.limit = ""
         """The limit that ended it, if one did."""
         agent.incoming = self._incoming
@@ -260,7 +269,7 @@ class Lead:
             self._emit(ended)
         with self._changed:
             self._turn = None
-            self.last = ended
+            self.last = ended if line else self._with_answer(ended)
             self.limit = str(ended.error) if isinstance(ended.error, LimitReached) else ""
             self._is_deaf = self._is_deaf or bool(self.limit)
             taken_up, self._taken_up = self._taken_up, []
@@ -285,8 +294,15 @@ class Lead:
             return ended
         told = self._told(lines, {})
         context, self._context = self._context, []
+        if line is None and self._only_last_counts and self.last and self.last.text:
+            context = [*context, text_block(ANSWER_AGAIN)]
         prompt = told._replace(blocks=[*told.blocks, *context, *(line.closing if line else ())])
         return run_turn(self.agent, prompt, turn)
+
+    def _with_answer(self, ended: TurnEnded) -> TurnEnded:
+        """A turn that mail began may have nothing to add: then the earlier answer stands."""
+        is_kept = not ended.text.strip() or ended.text.strip(" \n.`*\"'") == KEEP
+        return ended._replace(text=self.last.text) if is_kept and self.last else ended
 
     def _stop_at(self, why: LimitReached) -> TurnEnded:
         self._emit(LimitHit(self.agent.name, str(why), why.limit, why.is_given))

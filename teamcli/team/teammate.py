@@ -443,7 +443,7 @@ def _told(ended: TurnEnded) -> tuple[MessageType, str]:
         case Outcome.MAX_TURNS | Outcome.MAX_BUDGET:
             return MessageType.ERROR, f"stopped: {_in_a_sentence(ended.error)}; a message lets it go on"
         case Outcome.REFUSED:
-            return MessageType.ERROR, f"the model refused to go on. {ended.text}".strip()
+            return MessageType.ERROR, ended.text or "the model refused to continue"
         case _:
             return MessageType.ERROR, "the conversation no longer fits the model's context"
 

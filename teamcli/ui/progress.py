@@ -1,4 +1,4 @@
-"""What happens while nobody is at a prompt: notices always, the steps of the work where stderr is a terminal."""
+"""What happens while nobody is at a prompt: notices and reports always, each step if stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ class Progress:
                 return f"teamcli: {named(event.agent, refused)}"
             case events.RetryScheduled(is_news=True):
                 return f"teamcli: {event.text}"
+            case events.MailSent(type="result" | "error"):
+                return f"teamcli: {event.agent} → {event.to} ({event.type}): {one_line(event.content, 160)}"
             case events.ToolFinished() if self._steps:
                 mark = "✗" if event.is_error else "✓"
-                return f"  {mark} {one_line(event.display.title, 100)} ({event.seconds:.1f} s)"
+                return f"  {mark} {event.agent}: {one_line(event.display.title, 100)} ({event.seconds:.1f} s)"
             case _:
                 return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.support.program import Program
 
 BYPASS = ("--permission-mode", "bypassPermissions")
@@ -35,3 +37,17 @@ def test_a_conversation_goes_on(program: Program) -> None:
 def test_it_costs_nothing(program: Program) -> None:
     ran = program.run("-p", "run true", "--output-format", "json", "--max-budget-usd", "1", *BYPASS)
     assert (ran.code, ran.json["total_cost_usd"]) == (0, 0)
+
+
+def test_after_its_help_nobody_says_that_the_model_refused(program: Program) -> None:
+    ran = program.run("-p", "sing a song")
+    assert ran.code == 1
+    assert "refused" not in ran.err
+
+
+def test_what_help_suggests_works_at_once(program: Program) -> None:
+    suggested = re.search(r"Try:\s+teamcli\s+-p\s+'([^']+)'", program.run("--help").out)
+    assert suggested
+    ran = program.run("-p", " ".join(suggested[1].split()))
+    assert ran.code == 0
+    assert "hello" in ran.out

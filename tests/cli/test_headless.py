@@ -9,6 +9,7 @@ import signal
 import subprocess
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,8 +24,8 @@ from tests.support.fake_api import (
     tool,
     tool_results,
 )
-from tests.support.program import ROOT, Program
-from tests.support.team_script import TeamScript
+from tests.support.program import ROOT, Program, Ran
+from tests.support.team_script import After, TeamScript
 from tests.support.waiting import wait_until
 from tests.tools.shell import new_mark, processes_with
 
@@ -76,6 +77,55 @@ def test_runs_tools_until_the_model_is_done(program: Program) -> None:
     assert "é" in tool_results(api.requests[2])[0]["content"]
     assert "exit code 3" in tool_results(api.requests[2])[0]["content"]
     api.assert_prefix_stable()
+
+
+class TestTheAnswer:
+    @pytest.mark.parametrize("reply", ["KEEP", "`KEEP`.", " "])
+    def test_of_a_lead_that_has_nothing_to_add_to_late_results_stands(self, program: Program, reply: str) -> None:
+        ran = self._run_with_late_results(program, text(reply))
+        assert (ran.code, ran.out) == (0, "the whole summary\n")
+
+    def test_is_replaced_by_one_that_the_lead_gives_to_late_results(self, program: Program) -> None:
+        ran = self._run_with_late_results(program, text("a better summary"))
+        assert (ran.code, ran.out) == (0, "a better summary\n")
+
+    def test_is_printed_although_the_wake_up_after_it_failed(self, program: Program) -> None:
+        program.settings(retries=0)
+        ran = self._run_with_late_results(program, status(400))
+        assert (ran.code, ran.out) == (1, "the whole summary\n")
+
+    def _run_with_late_results(self, program: Program, reply: Any) -> Ran:
+        names = ("alice", "bob", "carol")
+        spawns = [tool("spawn_teammate", name=name, role="coder", prompt="go") for name in names]
+        members = {name: [After(2, text(f"{name} is done"))] for name in names}
+        script = TeamScript(lead=[answer(*spawns), text("the whole summary"), reply], **members)
+        with FakeAPI(script) as api:
+            program.url = api.url
+            ran = program.run("-p", "go")
+        assert "This run prints only your last answer" in said_by_user(script.requests["lead"][2])
+        assert [f"{name} → lead (result): {name} is done" in ran.err for name in names] == [True] * 3
+        return ran
+
+
+def test_at_a_terminal_each_step_has_the_name_of_its_agent(program: Program) -> None:
+    spawn = tool("spawn_teammate", name="alice", role="coder", prompt="go")
+    script = TeamScript(
+        lead=[spawn, text("hired"), text("done")],
+        alice=[tool("read_file", path="missing"), After(2, text("not there"))],
+    )
+    terminal, other = pty.openpty()
+    with FakeAPI(script) as api:
+        process = with_api(program, api).start("-p", "go", stderr=other)
+        os.close(other)
+        process.communicate(timeout=60)
+    shown = b""
+    with suppress(OSError):  # the other end is closed
+        while data := os.read(terminal, 65_536):
+            shown += data
+    os.close(terminal)
+    lines = shown.decode().splitlines()
+    assert any(line.startswith("  ✓ lead: spawn alice") for line in lines), lines
+    assert any(line.startswith("  ✗ alice: ") and "missing" in line for line in lines), lines
 
 
 class TestStandardInput:

@@ -12,6 +12,7 @@ from teamcli.errors import StreamInterrupted
 from teamcli.llm.offline import EmbeddedModel
 from teamcli.llm.types import (
     LLM,
+    NOT_UNDERSTOOD,
     Block,
     CallStarted,
     Message,
@@ -194,7 +195,7 @@ def test_what_this_agent_has_no_tool_for_is_said_and_the_rest_is_done() -> None:
 
 def test_what_is_not_understood_is_refused_with_all_that_it_knows() -> None:
     reply = Conversation().run("write a poem about rain")
-    assert reply.stop_reason == "refusal"
+    assert reply.stop_reason == NOT_UNDERSTOOD
     assert "I did not understand: “write a poem about rain” (say it as: write FILE: TEXT)." in reply.text
     for usage in ("run CMD", "read FILE", "write FILE: TEXT", "spawn NAME as ROLE: TASK", "tell NAME: TEXT"):
         assert usage in reply.text
@@ -292,7 +293,7 @@ def test_a_message_that_is_not_understood_is_no_failure() -> None:
 
 def test_a_message_of_the_user_that_is_not_understood_is_refused_like_a_prompt() -> None:
     reply = Conversation().run(mail("sing", "user"))
-    assert reply.stop_reason == "refusal" and "run CMD" in reply.text
+    assert reply.stop_reason == NOT_UNDERSTOOD and "run CMD" in reply.text
 
 
 def test_a_shutdown_request_is_approved_before_anything_else() -> None:
@@ -356,7 +357,7 @@ def test_mail_and_steering_that_come_on_the_way_add_to_the_list() -> None:
 def test_a_new_prompt_after_an_answer_starts_a_new_list() -> None:
     conversation = Conversation()
     conversation.run("run a")
-    assert conversation.run("sing").stop_reason == "refusal"
+    assert conversation.run("sing").stop_reason == NOT_UNDERSTOOD
     assert conversation.run("run b").text == "run b → done 2"
     assert conversation.run("run a then run a").text == "run a → done 3\nrun a → done 4"
     assert conversation.commands == ["a", "b", "a", "a"]

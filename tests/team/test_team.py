@@ -156,7 +156,7 @@ class TestNextTask:
             lead=[spawn("alice"), text("waiting"), again, text("waiting"), text("end")],
             alice=[After(2, text("one")), tool("bash", command="touch made"), After(4, text("two"))],
         )
-        run(program, script)
+        run(program, script, "--trust")
         first, second, third = script.requests["alice"]
         assert (first["model"], second["model"]) == ("test-model", "other")
         assert "You trust nobody." in second["system"][0]["text"] and len(second["messages"]) == 3
