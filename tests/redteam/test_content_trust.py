@@ -317,6 +317,20 @@ def test_the_question_shows_what_is_new_and_yes_agrees_to_it(program: Program) -
     assert "not trusted" not in program.run("-p", "run true", *BYPASS).err
 
 
+def test_file_names_of_any_bytes_can_be_shown_and_agreed_to(program: Program) -> None:
+    for folder, name in (
+        (".team/agents", b"\xff.md"),
+        (".team/agents", b"a\nb\x1b[2J.md"),
+        (".team/memory/lead", b"\xfe"),
+    ):
+        (program.directory / folder).mkdir(parents=True, exist_ok=True)
+        (program.directory / folder / os.fsdecode(name)).write_text("---\nname: x\n---\nBe.")
+    ran = program.run("-p", "run true", *BYPASS)
+    assert "Not used" in ran.err and "\x1b" not in ran.err
+    program.run("-p", "run true", *BYPASS, "--trust")
+    assert "not trusted" not in program.run("-p", "run true", *BYPASS).err
+
+
 ADD = """
 import sys
 from pathlib import Path
