@@ -12,6 +12,7 @@ import socket
 import ssl
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
 _CA_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
+
+
+LARGEST_HEAD, HEAD_PATIENCE = 1_000_000, 2
+"""Bytes before the body of an answer, and how many times the longest silence they may take."""
 
 
 class Timeouts(NamedTuple):
@@ -67,6 +72,10 @@ class Connection:
         self._lock = threading.Lock()
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self.is_down = False
+        self._read_seconds = timeouts.read_seconds
+        self._head_size: int | None = None
+        """Bytes of the head that is being read."""
+        self._head_until = 0.0
         self.http = self._make_client(base_url, timeouts)
 
     def shut_down(self) -> None:
@@ -107,14 +116,35 @@ class Connection:
     def _note_socket(self, event: str, info: dict[str, Any]) -> None:
         if not self.may_connect and event.endswith(".connect_tcp.started"):
             raise NotConnected
+        if event.endswith("receive_response_headers.started"):
+            self._head_size, self._head_until = 0, time.monotonic() + HEAD_PATIENCE * self._read_seconds
+        elif event.endswith("receive_response_headers.complete"):
+            self._head_size = None
         if not event.endswith((".connect_tcp.complete", ".start_tls.complete")):
             return
+        self._bound_heads(info["return_value"])
         opened = info["return_value"].get_extra_info("socket")
         with self._lock:
             self._sockets.add(opened)
             is_late = self.is_down
         if is_late:
             shut_down(opened)
+
+    def _bound_heads(self, stream: Any) -> None:
+        """The HTTP layer skips informational answers (1xx) for ever, each with a new time-out."""
+        import httpcore2
+
+        read = stream.read
+
+        def read_bounded(max_bytes: int, timeout: float | None = None) -> bytes:
+            data: bytes = read(max_bytes, timeout)
+            if self._head_size is not None:
+                self._head_size += len(data)
+                if self._head_size > LARGEST_HEAD or time.monotonic() > self._head_until:
+                    raise httpcore2.RemoteProtocolError("its informational answers do not end")
+            return data
+
+        stream.read = read_bounded
 
 
 class Connections(Generic[ConnectionT]):

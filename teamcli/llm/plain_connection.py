@@ -12,6 +12,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
@@ -28,6 +29,8 @@ _ANY_ZLIB_FORMAT = zlib.MAX_WBITS | 32
 _COMPRESSED = ("gzip", "x-gzip", "deflate")
 _SKIPPED = range(102, 200)
 """Informational answers that come before the real one. `http.client` itself skips only 100; 101 changes protocols."""
+_MOST_HEADS = 50
+"""An endpoint that sends more informational answers than this has no other."""
 
 
 class PlainConnection:
@@ -47,6 +50,7 @@ class PlainConnection:
         self._timeouts = timeouts
         self._context = ssl_context() if target.scheme == "https" else None
         self._http = http.client.HTTPConnection(*self._address)
+        self._http.response_class = _counting_response()
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._kept_until = 0.0
@@ -157,6 +161,24 @@ class PlainAnswer:
                 yield piece
         if self._response.length:
             raise ConnectionError("the answer is shorter than announced")
+
+
+@cache
+def _counting_response() -> type[http.client.HTTPResponse]:
+    """A response that gives up on informational answers without end, also on those that `http.client` itself skips."""
+    import http.client
+
+    class CountingResponse(http.client.HTTPResponse):
+        heads = 0
+
+        def _read_status(self) -> tuple[str, int, str]:
+            self.heads += 1
+            if self.heads > _MOST_HEADS:
+                raise http.client.HTTPException("its informational answers do not end")
+            found: tuple[str, int, str] = super()._read_status()  # type: ignore[misc]
+            return found
+
+    return CountingResponse
 
 
 def _answer_to(connection: http.client.HTTPConnection) -> http.client.HTTPResponse:

@@ -18,13 +18,13 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from teamcli import files
 from teamcli.agent.transcript import list_sessions
-from teamcli.errors import ModelError, StateError
+from teamcli.errors import ConnectionLost, ModelError, StateError
 from teamcli.files import read_lines
 from teamcli.llm import accumulator, direct, sse
 from teamcli.llm.backoff import Backoff
@@ -356,6 +356,31 @@ def test_an_answer_without_end_is_a_clear_error(
         client.close()
         server.close()
     assert server.answered == 1 and 10 < len(str(raised.value)) < 500 and "\n" not in str(raised.value)
+
+
+def hints_without_end() -> Iterator[bytes]:
+    while True:
+        yield b"HTTP/1.1 103 Early Hints\r\nlink: </style.css>\r\n\r\n"
+
+
+def continues_without_end() -> Iterator[bytes]:
+    while True:
+        yield b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+@pytest.mark.parametrize("client", ["direct", "sdk"])
+@pytest.mark.parametrize("sends", [hints_without_end, continues_without_end])
+def test_informational_answers_without_end_are_a_clear_error(
+    sends: Callable[[], Iterator[bytes]], client: Literal["direct", "sdk"]
+) -> None:
+    server = HostileServer(sends)
+    model = connect(Endpoint(client, "ANTHROPIC_API_KEY", server.url, "k" * 20), Backoff(), retries=0)
+    try:
+        with pytest.raises(ConnectionLost, match="informational answers do not end"):
+            ask(model)
+    finally:
+        model.close()
+        server.close()
 
 
 class TestState:
