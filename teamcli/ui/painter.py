@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from teamcli.agent.events import Event
+from teamcli.agent.events import Event, StillArriving, TextArrived, ThinkingArrived
 from teamcli.session import LEAD
 from teamcli.ui.look import Line
 from teamcli.ui.scroll import Scroll
@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.5
 """How often the times in the bar move while somebody works."""
+GATHERING_SECONDS = 0.01
+"""What streams in within this time is shown at once: a person sees no difference, and who types waits for less."""
 LEAVING_SECONDS = 1.0
 
 Paint = Callable[[Scroll], str]
@@ -79,6 +81,8 @@ class Painter:
         batch: list[Event | Paint | _Stop] = []
         try:
             batch.append(self._queue.get(timeout=TICK_SECONDS if self._board.is_busy else None))
+            if _merely_streams(batch[0]):
+                time.sleep(GATHERING_SECONDS)
             while True:
                 batch.append(self._queue.get_nowait())
         except queue.Empty:
@@ -96,3 +100,7 @@ class Painter:
         except Exception:  # boundary: one thing that cannot be shown must not end the showing
             logger.exception("cannot show %r", item)
             return ""
+
+
+def _merely_streams(item: Event | Paint | _Stop) -> bool:
+    return isinstance(item, TextArrived | ThinkingArrived | StillArriving)
