@@ -63,7 +63,7 @@ from teamcli.tools.commands import Commands
 from teamcli.tools.known_files import KnownFiles, PathLocks
 from teamcli.tools.mentions import attach_mentioned
 from teamcli.tools.toolbox import Toolbox
-from teamcli.workspace import TEAM_DIR, USER_DIR, Workspace
+from teamcli.workspace import TEAM_DIR, USER_DIR, Workspace, native_spelling
 
 if TYPE_CHECKING:
     from teamcli.subagents.manager import SubAgentManager
@@ -361,7 +361,7 @@ class AgentShop:
         return LEAD if name == LEAD else self._roster.get(name).role
 
     def _users_memory(self, role: str) -> Path:
-        return self._home / MEMORY_DIR / directory_name(role)
+        return self._home / MEMORY_DIR / native_spelling(directory_name(role))
 
     def memory(self, role: str, may_write: bool = True, is_in_root: bool = True) -> str:
         """What the role has learned so far: the user's own, and of the project's what the user has agreed to. An agent
@@ -369,7 +369,7 @@ class AgentShop:
         own, name, root = self._users_memory(role), directory_name(role), self.choices.workspace.root
         shown, above = f"{MEMORY_DIR}/{name}/", "" if is_in_root else f"{root}/"
         users = MemoryDir(own, f"~/{USER_DIR}/{shown}", own)
-        directory, covers = root / TEAM_DIR / MEMORY_DIR / name, self._project.agreement.covers
+        directory, covers = root / TEAM_DIR / MEMORY_DIR / native_spelling(name), self._project.agreement.covers
         projects = MemoryDir(directory, f"{above}{TEAM_DIR}/{shown}", root, covers)
         return offer(role, (projects, users), may_write and self._project.trusted.config)
 

@@ -26,13 +26,11 @@ class _LateFile(logging.Handler):
         self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        try:
+        with contextlib.suppress(OSError, StateError):  # a log that cannot be written must not become the problem
             self._path.parent.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
             fd = open_private(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        except (OSError, StateError):
-            return  # a log that cannot be written must not become the problem
-        with os.fdopen(fd, "w", encoding="utf-8", errors="replace") as file:
-            file.write(masked(self.format(record)) + "\n")
+            with os.fdopen(fd, "w", encoding="utf-8", errors="replace") as file:
+                file.write(masked(self.format(record)) + "\n")
 
 
 def log_to(directory: Path, debug: bool) -> None:

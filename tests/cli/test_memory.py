@@ -167,3 +167,20 @@ class TestInstructions:
         (program.directory / "AGENTS.md").symlink_to(program.home / "mine.md")
         assert "AGENTS.md is a link that leads out" in program.run(stdin="#three\n").out
         assert (program.home / "mine.md").read_text() == ""
+
+
+def test_a_role_with_any_name_works_in_a_locale_without_it(program: Program) -> None:
+    program.variables |= {"LC_ALL": "C", "PYTHONUTF8": "0"}
+    (program.directory / "a.txt").write_text("hello\n")
+    note = ".team/memory/kodiererin-é/MEMORY.md"
+    script = TeamScript(
+        lead=[tool("spawn_teammate", name="alice", role="Kodiererin-é", prompt="go"), text("hired"), text("end")],
+        alice=[tool("read_file", path="a.txt"), tool("write_file", path=note, content="learned\n"), text("done")],
+    )
+    with FakeAPI(script) as api:
+        program.url = api.url
+        ran = program.run("-p", "go", "--permission-mode", "bypassPermissions")
+    assert ran.code == 0, ran.err
+    results = [result_text(tool_results(request)[0]) for request in script.requests["alice"][1:]]
+    assert "hello" in results[0]
+    assert (program.directory / note).read_text() == "learned\n"

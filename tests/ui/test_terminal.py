@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -463,3 +464,21 @@ def test_escape_sequences_in_answers_and_results_are_shown_not_obeyed(program: P
             screen.type("go\r")
             screen.wait_for("a␛[31mb␛]0;title␇c")
             assert PROMPT + " go" in screen.text
+
+
+def test_a_full_disk_is_said_in_a_line_and_the_prompt_works_again_when_there_is_room(program: Program) -> None:
+    with FakeAPI([text("Here I am.")]) as api:
+        program.url = api.url
+        with Screen(program) as screen:
+            screen.wait_for(PROMPT)
+            _, hard = resource.prlimit(screen.process.pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(screen.process.pid, resource.RLIMIT_FSIZE, (0, hard))  # no file can grow
+            screen.type("hello\r")
+            screen.wait_for("cannot write")
+            screen.wait_for(PROMPT, 2)
+            resource.prlimit(screen.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
+            screen.type("hello again\r")
+            screen.wait_for("Here I am.")
+            assert "Traceback" not in screen.text and "Press ENTER" not in screen.text
+            screen.type("q\r")
+            assert screen.wait_for_end() == 0
