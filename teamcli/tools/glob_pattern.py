@@ -110,4 +110,5 @@ def _translate_tokens(piece: str) -> Iterator[str]:
             characters = re.sub(r"([\[\]\\&~|^])", r"\\\1", token["set"].replace("--", "-"))
             yield f"(?!/)[{'^' if token['negated'] else ''}{characters}]"
         else:
-            yield re.escape(token["escaped"] or token["literal"])
+            # brackets with nothing in them are just brackets
+            yield re.escape(token["escaped"] or token["literal"] or token[0])

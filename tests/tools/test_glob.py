@@ -146,6 +146,12 @@ def test_a_pattern_that_makes_no_sense_is_refused(agent: FileAgent) -> None:
     assert "alternatives" in agent.refuses("glob", pattern="{a,b}" * 12)
 
 
+@pytest.mark.parametrize("pattern", ["[]", "[!]", "a[]b", "[^]"])
+def test_brackets_with_nothing_in_them_are_just_brackets(pattern: str) -> None:
+    assert compile_glob(pattern).fullmatch(pattern)
+    assert compile_glob(pattern).fullmatch("x") is None
+
+
 def test_a_pattern_made_to_take_for_ever_does_not() -> None:
     assert compile_glob("*a" * 60 + "b").fullmatch("a" * 250) is None
 
