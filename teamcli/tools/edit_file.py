@@ -59,7 +59,8 @@ def run(args: EditFileInput, toolbox: Toolbox, running: Running) -> ToolOutput:
         content = read_content(path, toolbox.workspace)
         known = known_files.digest_of(path)
         has_changed = known is not None and known != content.digest
-        edit = _plan(args, content, shown, has_changed)
+        may_see = toolbox.may_see(path)
+        edit = _plan(args, content, shown, has_changed, may_see)
         running.cancel.check()
         data = encode_text(edit.after, edit.before.encoding, shown)
         replace_file(path, data, toolbox.workspace)
@@ -67,10 +68,11 @@ def run(args: EditFileInput, toolbox: Toolbox, running: Running) -> ToolOutput:
         # An edit in the dark must not open the way for write_file over what the agent has never seen.
         is_known = known == content.digest
         seen = known_files.remember(path, digest(data)) if is_known else known_files.forget(path)
-    return ToolOutput(_report(edit, shown, has_changed), display=_display(edit, shown), seen_files=seen)
+    report = _report(edit, shown, has_changed) if may_see else f"Edited {shown}: {len(edit.places)} places"
+    return ToolOutput(report, display=_display(edit, shown), seen_files=seen)
 
 
-def _plan(args: EditFileInput, content: Content, shown: str, has_changed: bool) -> _Edit:
+def _plan(args: EditFileInput, content: Content, shown: str, has_changed: bool, may_see: bool = True) -> _Edit:
     """Raises: ToolError, where the edit cannot be made."""
     if not args.old_text:
         raise ToolError("old_text: is empty; give the text to replace, or use write_file for a new file")
@@ -81,12 +83,16 @@ def _plan(args: EditFileInput, content: Content, shown: str, has_changed: bool) 
     before = decode_text(content.data, shown)
     spans = _occurrences(before.content, args.old_text)
     if not spans:
-        raise ToolError(_not_found(before.content, args.old_text, shown, has_changed))
+        why = (
+            _not_found(before.content, args.old_text, shown, has_changed) if may_see else f"old_text is not in {shown}"
+        )
+        raise ToolError(why)
     if len(spans) > _MOST_PLACES:
-        raise ToolError(f"old_text stands more than {_MOST_PLACES:,} times in {shown}; edit it with a command like sed")
+        raise ToolError(f"old_text occurs more than {_MOST_PLACES:,} times in {shown}; edit it with a command like sed")
     if len(spans) > 1 and not args.replace_all:
+        lines = f" (lines {_lines_of(before.content, spans)})" if may_see else ""
         raise ToolError(
-            f"old_text stands {len(spans)} times in {shown} (lines {_lines_of(before.content, spans)}); "
+            f"old_text occurs {len(spans)} times in {shown}{lines}; "
             f"add surrounding lines until it is unique, or set replace_all"
         )
     kept = _without_overlaps(spans)

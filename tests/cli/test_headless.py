@@ -369,6 +369,23 @@ def test_a_path_that_may_not_be_read_is_not_found_by_searches_either(program: Pr
     assert "key.txt" not in str(tool_results(api.requests[1])[:2])
 
 
+def test_a_file_that_may_not_be_read_is_edited_without_showing_what_is_in_it(program: Program) -> None:
+    (program.directory / ".env").write_text("A=1\nKEY=hunter2\nB=1\n")
+    calls = answer(
+        tool("edit_file", path=".env", old_text="A=1", new_text="A=2"),
+        tool("edit_file", path=".env", old_text="=", new_text=":"),
+        tool("edit_file", path=".env", old_text="B = 1", new_text="B=2"),
+        tool("edit_file", path=".env", old_text="B  =1", new_text="B=2"),
+    )
+    flags = ("--disallowedTools", "read_file(.env)", "--permission-mode", "acceptEdits")
+    with FakeAPI([calls, text("x")]) as api:
+        with_api(program, api).run("-p", "x", *flags)
+    told = [str(result["content"]) for result in tool_results(api.requests[1])]
+    assert "A=2" in (program.directory / ".env").read_text()
+    assert "Edited .env" in told[0]
+    assert not any("hunter2" in each or "KEY" in each or "line" in each.replace("lines until", "") for each in told)
+
+
 class TestSignals:
     @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
     def test_in_a_stalled_stream(self, program: Program, number: signal.Signals, code: int) -> None:

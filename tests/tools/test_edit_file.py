@@ -67,7 +67,7 @@ def test_line_numbers_in_old_text_are_told(agent: FileAgent, tmp_path: Path) -> 
 def test_ambiguous_text_is_refused_with_count_and_lines(agent: FileAgent, tmp_path: Path) -> None:
     path = write(tmp_path, "x\ny\nx\nx\n")
     message = agent.refuses("edit_file", path="a.txt", old_text="x", new_text="z")
-    assert "old_text stands 3 times in a.txt (lines 1, 3, 4)" in message and "replace_all" in message
+    assert "old_text occurs 3 times in a.txt (lines 1, 3, 4)" in message and "replace_all" in message
     assert path.read_text() == "x\ny\nx\nx\n"
 
 
