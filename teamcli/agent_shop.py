@@ -19,7 +19,6 @@ from teamcli.agent.hooks import NO_HOOKS, STOP, TEAMMATE_IDLE, Hooks
 from teamcli.agent.limits import Meter, Used
 from teamcli.agent.loop import Agent
 from teamcli.agent.memory import MemoryDir, directory_name, offer
-from teamcli.agent.policy import Decision, Policy
 from teamcli.agent.prompt import (
     LEAD_PROMPT,
     LEAD_TEAM_PROMPT,
@@ -42,6 +41,7 @@ from teamcli.llm.masked import MaskedModel
 from teamcli.llm.pricing import context_tokens, is_window_known
 from teamcli.llm.types import LLM, Preamble, Usage
 from teamcli.options import Options
+from teamcli.permissions.policy import Decision, Policy
 from teamcli.plain import one_line
 from teamcli.project import Project
 from teamcli.session import LEAD, Fanout, Permits
@@ -390,12 +390,12 @@ class AgentShop:
         )
 
     def _decide(self, tool: str, access: Access) -> Decision:
-        from teamcli.agent.permissions import decide  # late: the first request does without it
+        from teamcli.permissions.decide import decide  # late: the first request does without it
 
-        return decide(self._policy_for(access), tool, access, self.choices.workspace.root)
+        return decide(self._policy_for(access), tool, access, self.choices.workspace.root, self.workspace.can_change)
 
     def _may_see(self, path: Path) -> bool:
-        from teamcli.agent.permissions import may_see  # late as well
+        from teamcli.permissions.decide import may_see  # late as well
 
         return may_see(self._permits.policy, path, self.choices.workspace.root)
 

@@ -28,7 +28,6 @@ from teamcli.agent.events import (
 )
 from teamcli.agent.hooks import NO_HOOKS, Hooks
 from teamcli.agent.journal import Journal
-from teamcli.agent.policy import Mode, Policy
 from teamcli.agent.transcript import begin_session, find_session, list_sessions, read_marks, session_rows
 from teamcli.agent_shop import AgentShop, Choices
 from teamcli.cancel import CancelScope
@@ -44,6 +43,7 @@ from teamcli.llm.types import Usage
 from teamcli.logs import log_to
 from teamcli.masking import hide
 from teamcli.options import Options
+from teamcli.permissions.policy import Mode, Policy
 from teamcli.plain import neutralise
 from teamcli.programs import Programs
 from teamcli.project import Project, look_around
@@ -65,7 +65,7 @@ from teamcli.workspace import Workspace
 
 if TYPE_CHECKING:
     from teamcli.agent.loop import Agent
-    from teamcli.agent.permission_rules import Rule
+    from teamcli.permissions.rules import Rule
 
 OFFERS_IN_A_LINE = 10
 NO_KEY = (
@@ -271,17 +271,8 @@ class _Builder:
         if price(Usage(), model) is None and (setting := _in_dollars(options, settings)):
             raise ConfigError(f"{setting}: no price is known for {model}; give one under `prices` in settings")
         workspace = Workspace(place.directory, tuple(_directory(path) for path in options.add_dirs))
-        return Choices(settings, workspace, self._policy(settings), endpoint, model, price, embedding)
-
-    def _policy(self, settings: Settings) -> Policy:
-        options, rules = self.options, settings.permissions
-        names = {tool.name for tool in (*ALL_TOOLS, *self._own_tools)}
-        return Policy(
-            mode=Mode(options.permission_mode or rules.mode or Mode.DEFAULT),
-            allow=_read_rules([*rules.allow, *options.allowed_tools], names),
-            ask=_read_rules(rules.ask, names),
-            deny=_read_rules([*rules.deny, *options.disallowed_tools], names),
-        )
+        policy = read_policy(options, settings, self._own_tools)
+        return Choices(settings, workspace, policy, endpoint, model, price, embedding)
 
     @property
     def _own_tools(self) -> tuple[Offered, ...]:
@@ -504,11 +495,25 @@ class _Builder:
         return roster
 
 
+def read_policy(options: Options, settings: Settings, own_tools: Sequence[Offered] = ()) -> Policy:
+    """Mode and rules of the settings and of the command line, which add up.
+
+    Raises: ConfigError
+    """
+    rules, names = settings.permissions, {tool.name for tool in (*ALL_TOOLS, *own_tools)}
+    return Policy(
+        mode=Mode(options.permission_mode or rules.mode or Mode.DEFAULT),
+        allow=_read_rules([*rules.allow, *options.allowed_tools], names),
+        ask=_read_rules(rules.ask, names),
+        deny=_read_rules([*rules.deny, *options.disallowed_tools], names),
+    )
+
+
 def _read_rules(rules: Sequence[str], known_tools: Collection[str] = ()) -> tuple[Rule, ...]:
     """Raises: ConfigError"""
     if not rules:
         return ()
-    from teamcli.agent.permission_rules import parse_rules  # late: most starts do without any
+    from teamcli.permissions.rules import parse_rules  # late: most starts do without any
 
     return parse_rules(rules, known_tools)
 
@@ -542,7 +547,7 @@ def _put_back(
 
 def _get_ready(host: CommandHost, event: CallStarted) -> None:
     """Load what a call needs while the model still writes it."""
-    from teamcli.agent import permissions  # noqa: F401 - late: the first request waits for nothing that decides
+    import teamcli.permissions.decide  # noqa: F401 - late: the first request waits for nothing that decides
 
     if event.tool == "bash":
         host.prestart()

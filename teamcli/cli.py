@@ -76,10 +76,16 @@ def _enter(directory: Path | None) -> None:
 
 
 def _doctor(argv: Sequence[str]) -> int:
-    _parse(_subparser("doctor", "Check key, endpoint, model, terminal and .team/, and say how to mend each."), argv)
-    from teamcli.doctor import run_doctor
+    parser = _subparser("doctor", "Check key, endpoint, model, terminal and .team/, and say how to fix each.")
+    parser.add_argument(
+        "--explain",
+        metavar="COMMAND",
+        help="say whether bash would run COMMAND here, and how to write it so that it does",
+    )
+    arguments = _parse(parser, argv)
+    from teamcli.doctor import explain, run_doctor
 
-    return run_doctor()
+    return run_doctor() if arguments.explain is None else explain(arguments.explain)
 
 
 def _sessions(argv: Sequence[str]) -> int:

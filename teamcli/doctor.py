@@ -1,4 +1,4 @@
-"""`teamcli doctor`: looks at everything that has to be right, and says how to mend what is not."""
+"""`teamcli doctor`: looks at everything that has to be right, and says how to fix what is not."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from functools import cached_property
 from pathlib import Path
 
 from teamcli.agent.transcript import list_sessions
-from teamcli.app import choose_endpoint, choose_model, open_host, read_settings, safe_programs
+from teamcli.app import choose_endpoint, choose_model, open_host, read_policy, read_settings, safe_programs
 from teamcli.claude_settings import unused_settings
 from teamcli.errors import ConfigError, MaxTokensRefused, TeamcliError
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.pricing import price_of
 from teamcli.model_check import try_model
 from teamcli.options import ExitStatus, Options
+from teamcli.permissions.access import Executes
+from teamcli.permissions.decide import decide
+from teamcli.permissions.policy import Verdict
 from teamcli.plain import neutralise
 from teamcli.project import Project, look_around
 from teamcli.settings import Settings
@@ -36,6 +39,29 @@ def run_doctor() -> int:
     except TeamcliError as e:
         return _print("directory", e)
     return max([_run(name, check) for name, check in checks.all().items()])
+
+
+def explain(command: str) -> int:
+    """Print whether `bash` would run this command here, why, and how to write it so that a rule applies."""
+    place = look_around(Path.cwd())
+    settings = read_settings(place)
+    policy = read_policy(Options(), settings)
+    if settings.sandbox_allows_bash:
+        policy = policy._replace(commands_are_confined=not _why_unconfined(settings, place))
+    workspace = Workspace(place.directory)
+    decision = decide(policy, "bash", Executes(command), workspace.root, workspace.can_change)
+    print(f"{decision.verdict}: {neutralise(decision.reason)}")
+    if decision.verdict is Verdict.ASK and decision.rule:
+        print(f"The rule that would allow exactly this: {neutralise(decision.rule)}")
+    return ExitStatus.DONE
+
+
+def _why_unconfined(settings: Settings, place: Project) -> str:
+    host = open_host(settings, Workspace(place.directory), place, is_trial=True)
+    try:
+        return host.why_unconfined()
+    finally:
+        host.close()
 
 
 def _run(name: str, check: Callable[[], str]) -> int:

@@ -17,7 +17,6 @@ from teamcli.agent.hooks import SESSION_END, HookEvent, admit
 from teamcli.agent.journal import Journal
 from teamcli.agent.limits import Budget
 from teamcli.agent.loop import Agent
-from teamcli.agent.policy import Mode, Policy
 from teamcli.agent.prompt import FACTS_FRAME, add_instruction, environment_facts
 from teamcli.agent.room import compact
 from teamcli.agent.tool import Progress
@@ -29,6 +28,7 @@ from teamcli.files import AppendLog
 from teamcli.frames import framed
 from teamcli.llm.types import Block, Usage
 from teamcli.masking import masked_value
+from teamcli.permissions.policy import Mode, Policy
 from teamcli.skills import Skill
 from teamcli.state import LeadLock, TeamDir
 from teamcli.team.lead import Lead
@@ -44,7 +44,7 @@ from teamcli.tools.running_command import describe_exit
 from teamcli.workspace import Workspace
 
 if TYPE_CHECKING:
-    from teamcli.agent.permission_rules import Rule
+    from teamcli.permissions.rules import Rule
     from teamcli.subagents.manager import SubAgentManager
 
 EMBEDDED = "embedded"

@@ -70,6 +70,14 @@ class Workspace:
             raise ToolError(f"{path} belongs to git: file tools only read that; change it with a git command")
         return resolved
 
+    def can_change(self, path: Path) -> bool:
+        """Whether file tools may write this file."""
+        try:
+            self.resolve_to_change(str(path))
+        except ToolError:
+            return False
+        return True
+
     def contains(self, resolved: Path) -> bool:
         return any(resolved.is_relative_to(place) for place in self._places())
 

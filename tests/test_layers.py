@@ -18,7 +18,7 @@ PACKAGE = Path(teamcli.__file__).parent
 LAYERS = """
     errors cancel aside masking frames files front_matter plain programs table streams logs options
     workspace state settings environment trust project project_files project_settings claude_settings
-    llm
+    llm permissions
     agent
     tools
     team
@@ -117,5 +117,5 @@ def test_the_program_is_built_without_loading_a_client_or_the_terminal() -> None
     assert not loaded & {"anthropic", "httpx2", "pydantic", "prompt_toolkit", "rich", "tree_sitter", "dotenv"}
     assert not any(name.startswith("teamcli.subagent") for name in loaded)
     assert not loaded & {
-        f"teamcli.{name}" for name in ("llm.client", "agent.permissions", "agent.shell_words", "tools.base")
+        f"teamcli.{name}" for name in ("llm.client", "permissions.decide", "permissions.rules", "tools.base")
     }

@@ -36,7 +36,9 @@ class Question:
     tool: str
     display: Display
     rule: str
-    """The narrowest rule that would allow the call, for *always*."""
+    """The narrowest rule that would allow the call, for *always*; empty if there is none."""
+    advice: str = ""
+    """Why no rule covers the call, and how to write it so that one does."""
     asked_at: float = field(default_factory=time.time)
     _reply: Reply | None = None
     _answered: threading.Event = field(default_factory=threading.Event)

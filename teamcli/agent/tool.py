@@ -6,45 +6,27 @@ Concrete tools live above this layer, in `teamcli.tools`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from teamcli.cancel import CancelScope
 from teamcli.llm.types import ToolSpec
+from teamcli.permissions.access import Access, Calls, Executes, Harmless, Reads, Writes
 
-
-class Reads(NamedTuple):
-    """Looks at a file, or at everything below a directory."""
-
-    path: Path
-
-
-class Writes(NamedTuple):
-    """Creates or changes one file."""
-
-    path: Path
-
-
-class Executes(NamedTuple):
-    """Runs a shell command, which may touch anything."""
-
-    command: str
-
-
-class Calls(NamedTuple):
-    """Calls a function of the program that has teamcli built in, which may touch anything."""
-
-    function: str
-
-
-class Harmless(NamedTuple):
-    """Touches nothing outside teamcli itself. `ordered` calls of one answer run one after the other, in call order."""
-
-    ordered: bool = False
-
-
-Access = Reads | Writes | Executes | Calls | Harmless
+__all__ = [
+    "Access",
+    "AnyTool",
+    "Calls",
+    "Display",
+    "Executes",
+    "Harmless",
+    "PreparedCall",
+    "Progress",
+    "Reads",
+    "RunCall",
+    "ToolOutput",
+    "Writes",
+]
 
 
 class Display(NamedTuple):

@@ -27,7 +27,6 @@ from teamcli.agent.events import (
     ToolStarted,
 )
 from teamcli.agent.hooks import NO_HOOKS, NOTHING_SAID, POST_TOOL_USE, PRE_TOOL_USE, HookEvent, Hooks, Ruling, hook_note
-from teamcli.agent.policy import Decision, Verdict
 from teamcli.agent.tool import (
     Access,
     AnyTool,
@@ -44,6 +43,7 @@ from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, TeamcliError, ToolError
 from teamcli.llm.types import Block
 from teamcli.masking import masked, masked_value
+from teamcli.permissions.policy import Decision, Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +97,10 @@ class Permissions:
         decision, reply = judge(), _NOT_ASKED
         while decision.verdict is Verdict.ASK:
             reply = self._ask_person(
-                Question(agent, tool, masked_value(call.display), decision.rule), judge, cancel, emit
+                Question(agent, tool, masked_value(call.display), decision.rule, masked(decision.advice)),
+                judge,
+                cancel,
+                emit,
             )
             if reply.consent is not Consent.CHANGED:
                 break
@@ -110,7 +113,7 @@ class Permissions:
                 self._save(agent, decision.rule, emit)
             if reply.consent in (Consent.ONCE, Consent.ALWAYS):
                 return
-            denied = denied._replace(**_why_not(decision, reply))
+            denied = denied._replace(**_why_not(tool, decision, reply))
         emit(denied)
         raise ToolError(denied.reason)
 
@@ -379,17 +382,18 @@ def _as_wished(decision: Decision, ruling: Ruling) -> Decision:
     """Hooks may ask where nobody would, and spare the question of a mode: not that of a rule, and no refusal."""
     if ruling.wish == "ask" and decision.verdict is Verdict.ALLOW:
         return Decision(Verdict.ASK, ruling.reason or "A hook asks before this call.")
-    if ruling.wish == "allow" and decision.verdict is Verdict.ASK and decision.rule and not decision.is_in_doubt:
+    if ruling.wish == "allow" and decision.verdict is Verdict.ASK and not decision.is_asked_by_rule:
         return Decision(Verdict.ALLOW, "A hook allows it.")
     return decision
 
 
-def _why_not(decision: Decision, reply: Reply) -> dict[str, Any]:
+def _why_not(tool: str, decision: Decision, reply: Reply) -> dict[str, Any]:
     if reply.consent is not Consent.NOBODY:
         return {"reason": "The user refused this call" + (f" and says: {reply.feedback}" if reply.feedback else ".")}
-    remedy = f"; the rule that would allow it: {decision.rule}" if decision.rule else ""
+    rule = decision.rule or (tool if decision.advice else "")
+    remedy = f"; the rule that would allow it: {rule}" if rule else ""
     reason = f"{decision.reason.removesuffix('.')}, and nobody can be asked{remedy}"
-    return {"reason": reason, "rule": decision.rule, "unanswered": True}
+    return {"reason": reason, "rule": rule, "unanswered": True}
 
 
 def must_wait(later: Access, earlier: Access) -> bool:

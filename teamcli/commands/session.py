@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from teamcli.agent.policy import Mode
 from teamcli.agent.transcript import list_sessions
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Choice, Job, Kind, Leave, Option, Shown, command
 from teamcli.errors import UsageError
 from teamcli.llm.pricing import built_in_prices
+from teamcli.permissions.policy import Mode
 from teamcli.session import EMBEDDED, Session
 from teamcli.sessions import describe_session
 

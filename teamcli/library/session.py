@@ -19,7 +19,6 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from teamcli.agent.events import Event, Outcome, PermissionDenied, TurnEnded
-from teamcli.agent.policy import Mode
 from teamcli.app import untrusted_notes
 from teamcli.aside import is_awaited_within
 from teamcli.embedding import Embedding
@@ -42,6 +41,7 @@ from teamcli.llm.langchain import LangChainModels
 from teamcli.llm.own_model import model_factory
 from teamcli.llm.types import LLM, Usage
 from teamcli.options import Options
+from teamcli.permissions.policy import Mode
 from teamcli.session import LEAD
 from teamcli.session import Session as Running
 from teamcli.team.message import USER

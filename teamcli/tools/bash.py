@@ -27,9 +27,9 @@ class BashInput(NamedTuple):
     background: Annotated[bool, "For servers and long jobs: returns an id at once."] = False
 
 
-def access(args: BashInput, _: Toolbox) -> Executes:
+def access(args: BashInput, toolbox: Toolbox) -> Executes:
     check_command(args.command)
-    return Executes(args.command)
+    return Executes(args.command, toolbox.workspace.cwd)
 
 
 def run(args: BashInput, toolbox: Toolbox, running: Running) -> ToolOutput:

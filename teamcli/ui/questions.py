@@ -16,6 +16,7 @@ from teamcli.ui.look import YELLOW, Line, diff_lines
 from teamcli.ui.tables import choice_lines
 
 ALWAYS_ASKED = "Allowed this once: a rule of yours asks every time."
+NO_RULE = "Allowed this once: no rule but bash, which allows every command, covers this line."
 
 
 SHORT_TITLE = 50
@@ -86,7 +87,9 @@ class PermissionQuestion:
         asked, display = self.question, self.question.display
         what = (display.text or display.title).rstrip("\n").split("\n")  # what else breaks lines is shown as a sign
         head: Line = [("▲ ", YELLOW), (self.agent, f"1;{YELLOW}"), (f" wants to use {asked.tool}:", YELLOW)]
-        return [head, *([("  " + line, "")] for line in what), *diff_lines(display.diff, with_names=False)]
+        advice = asked.advice.split(": ", 1) if not asked.rule else []
+        why: list[Line] = [[(f"  {part}", "2")] for part in advice if part]
+        return [head, *([("  " + line, "")] for line in what), *diff_lines(display.diff, with_names=False), *why]
 
     @property
     def keys(self) -> str:
@@ -103,7 +106,9 @@ class PermissionQuestion:
             return f"Allowed {self.agent} once: {self._title}"
         if answer.lower() in ALWAYS:
             self.question.answer(Reply(Consent.ALWAYS))
-            return f"From now on allowed: {self.question.rule}" if self.question.rule else ALWAYS_ASKED
+            if self.question.rule:
+                return f"From now on allowed: {self.question.rule}"
+            return NO_RULE if self.question.advice else ALWAYS_ASKED
         if _first_word(answer) in NO:
             return self._refuse(answer.partition(" ")[2].strip())
         # The lead waits for this answer, so what is said to it now can only be about the call.

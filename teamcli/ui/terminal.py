@@ -18,7 +18,6 @@ from typing import TextIO, cast
 
 from teamcli.agent import events
 from teamcli.agent.events import Event
-from teamcli.agent.policy import Mode
 from teamcli.cancel import CancelScope
 from teamcli.commands.arguments import candidates, running_subagents
 from teamcli.commands.base import Choice, Diff, Expand, Job, Leave, Shown, Table, Verbosity, plain
@@ -26,6 +25,7 @@ from teamcli.commands.base import Kind as ArgumentKind
 from teamcli.commands.catalog import all_commands
 from teamcli.errors import Cancelled, TeamcliError
 from teamcli.options import ExitStatus
+from teamcli.permissions.policy import Mode
 from teamcli.plain import one_line
 from teamcli.session import EMBEDDED, LEAD, Session
 from teamcli.table import shorten

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from teamcli.agent.approval import Ask, Consent, Question, Reply, nobody_to_ask
-from teamcli.agent.permissions import Decision, Verdict
 from teamcli.agent.tool import Display, Executes, PreparedCall, ToolOutput
 from teamcli.agent.tool_calls import Permissions
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
+from teamcli.permissions.policy import Decision, Verdict
 
 
 def clear(ask: Ask, happened: list[str]) -> None:

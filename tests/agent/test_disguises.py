@@ -11,8 +11,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from teamcli.agent.permissions import Mode, Policy, Verdict, decide, parse_rules
 from teamcli.agent.tool import Executes
+from teamcli.permissions.decide import decide
+from teamcli.permissions.policy import Mode, Policy, Verdict
+from teamcli.permissions.rules import parse_rules
 from tests.agent.disguises import BASH, Witness, disguised_lines
 
 ROOT = Path("/work space/project")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import json
 import random
 import subprocess
 import sys
@@ -14,10 +15,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from teamcli.agent.permission_rules import Form
-from teamcli.agent.permissions import Decision, Mode, Policy, Rule, Verdict, decide, may_see, parse_rules
 from teamcli.agent.tool import Access, Executes, Harmless, Reads, Writes
 from teamcli.errors import ConfigError
+from teamcli.permissions.decide import decide, may_see
+from teamcli.permissions.policy import Decision, Mode, Policy, Verdict
+from teamcli.permissions.rules import Form, Rule, parse_rules
 
 ROOT = Path("/work space/project")
 TOOLS = ("bash", "read_file", "write_file", "edit_file", "glob", "grep", "spawn_teammate")
@@ -96,15 +98,15 @@ def test_a_denied_tool_is_denied_in_every_mode_whatever_else_the_rules_say(mode:
 
 @pytest.mark.parametrize(
     ("mode", "verdict"),
-    [(Mode.DEFAULT, ASK), (Mode.ACCEPT_EDITS, ASK), (Mode.PLAN, DENY), (Mode.BYPASS_PERMISSIONS, ALLOW)],
+    [(Mode.DEFAULT, ASK), (Mode.ACCEPT_EDITS, ASK), (Mode.PLAN, DENY), (Mode.BYPASS_PERMISSIONS, ASK)],
 )
-def test_an_ask_rule_beats_an_allow_rule_and_bypass_asks_nothing(mode: Mode, verdict: Verdict) -> None:
+def test_an_ask_rule_beats_an_allow_rule_and_asks_in_bypass_too(mode: Mode, verdict: Verdict) -> None:
     assert run(policy(allow="bash", ask="bash(git push:*)", mode=mode), "git push").verdict is verdict
 
 
 def test_an_ask_rule_offers_no_rule_because_none_would_help() -> None:
     decision = run(policy(allow="bash(git:*)", ask="bash(git push:*)"), "git push")
-    assert decision == Decision(ASK, "The rule bash(git push:*) asks before each such call.", "")
+    assert decision == Decision(ASK, "The rule bash(git push:*) asks before each such call.", "", is_asked_by_rule=True)
 
 
 def test_an_ask_rule_asks_even_for_what_is_harmless() -> None:
@@ -117,13 +119,31 @@ ALLOWED_BY_GIT_AND_CO = [
     "git  status",
     "'git' status",
     "git status -s",
-    "git status $X",
-    "git status *.py",
     "git log --oneline | head -5",
     "git status && git log",
     "git status; git log",
-    "git status & git log",
     "git status\ngit log",
+    "git log 2>&1",
+    "git log 2>/dev/null >/dev/null",
+    "git log --format='%h, %s; rm x'",
+    "git status \\\n  --short",
+    "pytest -q",
+    "pytest '-q'",
+    "git status && pytest -q",
+    "head -5 && CI=1 make test",
+    "CI=1 git status",
+    "git status || git log",
+    "cd src && git status",
+    "echo a && git status",
+    "true; git log -1",
+    "git log HEAD~1 @{u}",
+    'git log --author="a b" > /dev/null',
+    "git log \"$(cat <<'END'\nit's $(rm x)\nEND\n)\"",
+]
+NOT_UNDERSTOOD = [
+    "git status $X",
+    "git status *.py",
+    "git status & git log",
     "(git status)",
     "{ git status; }",
     "git log $(git status)",
@@ -132,20 +152,13 @@ ALLOWED_BY_GIT_AND_CO = [
     'git log "x $(git status) y"',
     "if git status; then git log; fi",
     "for x in a b; do git log $x; done",
-    "git log 2>&1",
-    "git log 2>/dev/null >/dev/null",
     "git log < file",
     "git status # comment; rm x",
-    "git log --format='%h, %s; rm x'",
     "git log <<'E'\n$(rm x)\nE",
-    "git status \\\n  --short",
-    "pytest -q",
-    "pytest '-q'",
-    "git status && pytest -q",
-    "head -5 && CI=1 make test",
-    "timeout 5 git status",
 ]
+"""No rule but `bash` allows these, although every program in them is allowed."""
 NOT_ALLOWED_BY_GIT_AND_CO = [
+    "timeout 5 git status",
     "git",
     "git push",
     "git statusx",
@@ -174,12 +187,6 @@ NOT_ALLOWED_BY_GIT_AND_CO = [
     "git log $((1+$(rm x)))",
     "git log <<E\n$(rm x)\nE",
     "git log <<< $(rm x)",
-    "git log > file",
-    "git log >> file",
-    "git log 2> file",
-    "git log &> file",
-    "git log >| file",
-    "> file git log",
     "{ git log; } > file",
     "> file",
     "X=1 git status",
@@ -218,6 +225,14 @@ NOT_ALLOWED_BY_GIT_AND_CO = [
     "\0",
     "\ud800",
 ]
+WRITING = [
+    "git log > file",
+    "git log >> file",
+    "git log 2> file",
+    "git log &> file",
+    "git log >| file",
+    "> file git log",
+]
 GIT_AND_CO = (
     "bash(git status:*), bash(git log:*), bash(head:*), bash(pytest -q), bash(CI=1 make test:*), bash(timeout:*)"
 )
@@ -229,6 +244,89 @@ def test_allowed_when_every_command_of_the_line_is(command: str, mode: Mode) -> 
     decision = run(policy(GIT_AND_CO, mode=mode), command)
     assert decision.verdict is ALLOW
     assert decision.rule
+
+
+@pytest.mark.parametrize("command", NOT_UNDERSTOOD)
+@in_modes(Mode.DEFAULT, Mode.ACCEPT_EDITS)
+def test_a_line_that_is_not_understood_asks_whatever_rules_allow_and_says_how_to_write_it(
+    command: str, mode: Mode
+) -> None:
+    decision = run(policy(f"{GIT_AND_CO}, bash(={json.dumps(command)})", mode=mode), command)
+    assert decision.verdict is ASK
+    assert decision.rule == ""
+    assert "because " in decision.advice
+    assert ": " in decision.advice
+
+
+@pytest.mark.parametrize("command", WRITING)
+def test_a_redirection_to_a_file_counts_as_a_change_of_that_file(command: str) -> None:
+    assert run(policy(GIT_AND_CO), command).verdict is ASK
+    assert run(policy(GIT_AND_CO, mode=Mode.ACCEPT_EDITS), command).verdict is ALLOW
+    assert run(policy(f"{GIT_AND_CO}, write_file(./file)"), command).verdict is ALLOW
+    assert run(policy(f"{GIT_AND_CO}, write_file(./other)"), command).verdict is ASK
+    assert run(policy(GIT_AND_CO, ask="edit_file(./file)", mode=Mode.ACCEPT_EDITS), command).verdict is ASK
+    for mode in Mode:
+        assert run(policy("bash", deny="edit_file(./file)", mode=mode), command).verdict is DENY
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git log > ../file",
+        "git log > /elsewhere/file",
+        "git log > .git/config",
+        "git log > .GIT/hooks/x",
+        "git log > .team/settings.json",
+        "cd src && git log > ../../file",
+        "cd src; cd .. ; git log > ../file",
+    ],
+)
+def test_a_redirection_keeps_to_the_bounds_of_the_file_tools(command: str) -> None:
+    assert run(policy(f"{GIT_AND_CO}, write_file", mode=Mode.ACCEPT_EDITS), command).verdict is ASK
+
+
+def test_a_redirection_through_a_link_is_about_the_file_behind_it(tmp_path: Path) -> None:
+    root = tmp_path.resolve() / "work"
+    (root / "sub").mkdir(parents=True)
+    (root / "out").symlink_to(tmp_path)
+    (root / "in").symlink_to(root / "sub")
+    rules = policy("bash(git:*)", deny="edit_file(sub/**)", mode=Mode.ACCEPT_EDITS)
+    lines = ("git log > out/f", "cd out && git log > f", "git log > in/f", "cd in && git log > f")
+    assert [decide(rules, "bash", Executes(line), root).verdict for line in lines] == [ASK, ASK, DENY, DENY]
+
+
+@pytest.mark.parametrize(
+    ("command", "verdict"),
+    [
+        ("cd src", ALLOW),
+        ("cd src && echo a", ALLOW),
+        ("cd '/work space/project/src'", ALLOW),
+        ("cd .", ALLOW),
+        ("cd src/..", ALLOW),
+        ("echo a; true", ALLOW),
+        ("echo -e 'a b'", ALLOW),
+        ("cd ..", ASK),
+        ("cd /", ASK),
+        ("cd", ASK),
+        ("cd -", ASK),
+        ("cd -P src", ASK),
+        ("cd src ..", ASK),
+        ("cd src; cd ../..", ASK),
+        ("cd ~", ASK),
+        ("cd $X", ASK),
+        ("cd src && ls", ASK),
+        ("echo $X", ASK),
+        ("/bin/echo a", ASK),
+    ],
+)
+def test_cd_in_the_workspace_true_and_echo_need_no_rule(command: str, verdict: Verdict) -> None:
+    assert run(policy(), command).verdict is verdict
+
+
+def test_a_rule_for_a_script_is_about_the_script_where_the_line_starts() -> None:
+    rules = policy("bash(./build:*)")
+    assert run(rules, "./build x").verdict is ALLOW
+    assert run(rules, "cd evil && ./build x").verdict is ASK
 
 
 @pytest.mark.parametrize("command", NOT_ALLOWED_BY_GIT_AND_CO)
@@ -274,6 +372,9 @@ def test_bypass_and_a_rule_for_the_whole_tool_ask_about_nothing(command: str) ->
 @pytest.mark.parametrize("command", ALLOWED_BY_GIT_AND_CO + NOT_ALLOWED_BY_GIT_AND_CO)
 def test_the_rule_that_an_ask_names_allows_the_call_and_survives_a_list(command: str) -> None:
     rule = run(policy(), command).rule
+    if not rule:  # a line that no rule for a program covers
+        assert run(policy("bash"), command).verdict is ALLOW
+        return
     rules = parse_rules(f"edit_file(src/**), {rule}, bash(x:*)")
     assert len(rules) == 3
     assert str(rules[1]) == rule
@@ -285,21 +386,15 @@ def test_the_rule_that_an_ask_names_allows_the_call_and_survives_a_list(command:
     [
         ("pytest -q", "bash(pytest -q)"),
         ("git log --format='%h,%s'", "bash(git log --format='%h,%s')"),
-        ("echo $(date)", "bash(echo $(date))"),
-        ("echo ')'", "bash(echo ')')"),
-        ("echo \\)", "bash(echo \\))"),
+        ("ls ')'", "bash(ls ')')"),
+        ("ls \\)", "bash(ls \\))"),
         ("a > f", "bash(a > f)"),
-        ("case x in a) b;; esac", 'bash(="case x in a) b;; esac")'),
-        ("echo a # it's", 'bash(="echo a # it\'s")'),
         ("a\nb", 'bash(="a\\nb")'),
-        ("git show HEAD:*", 'bash(="git show HEAD:*")'),
-        ("ls *", 'bash(="ls *")'),
+        ("git show 'HEAD:*'", "bash(git show 'HEAD:*')"),
+        ("ls '*'", "bash(ls '*')"),
         (" a ", 'bash(=" a ")'),
-        ("", 'bash(="")'),
-        ("=x", 'bash(="=x")'),
-        ("a), bash(b", 'bash(="a), bash(b")'),
-        ("a\x1b[2J", 'bash(="a\\u001b[2J")'),
-        ("\ud800", 'bash(="\\ud800")'),
+        ("a '), bash(b'", "bash(a '), bash(b')"),
+        ("a 'it'\\''s'", "bash(a 'it'\\''s')"),
     ],
 )
 def test_an_ask_names_the_narrowest_rule_in_one_line(command: str, rule: str) -> None:
@@ -310,9 +405,18 @@ def test_an_ask_names_the_narrowest_rule_in_one_line(command: str, rule: str) ->
     assert run(policy(rule), f"{command}; x").verdict is ASK
 
 
+@pytest.mark.parametrize(
+    "command", ["echo $(date)", "case x in a) b;; esac", "ls *", "", "=x", "a), bash(b", "a\x1b[2J"]
+)
+def test_an_ask_names_no_rule_if_only_the_whole_tool_would_cover_the_line(command: str) -> None:
+    decision = run(policy(), command)
+    assert decision.verdict is ASK
+    assert decision.rule == ""
+
+
 def test_an_exact_rule_covers_its_whole_text_but_only_that() -> None:
-    rules = policy('bash(a > f && $X), bash(="b; c")')
-    assert run(rules, "a > f && $X").verdict is ALLOW
+    rules = policy('bash(a > f && b), bash(="b; c")')
+    assert run(rules, "a > f && b").verdict is ALLOW
     assert run(rules, "b; c").verdict is ALLOW
     assert run(rules, "a > f").verdict is ASK
     assert run(rules, "b").verdict is ASK
@@ -320,10 +424,11 @@ def test_an_exact_rule_covers_its_whole_text_but_only_that() -> None:
 
 
 def test_an_exact_rule_with_a_redirection_allows_that_command_in_a_list() -> None:
-    rules = policy("bash(echo hi > f), bash(ls)")
-    assert run(rules, "ls && echo 'hi' >f").verdict is ALLOW
-    assert run(rules, "ls && echo hi > g").verdict is ASK
-    assert run(rules, "ls && echo hi").verdict is ASK
+    rules = policy("bash(make hi > f), bash(ls)")
+    assert run(rules, "ls && make 'hi' >f").verdict is ALLOW
+    assert run(rules, "ls && make hi > g").verdict is ASK
+    assert run(rules, "ls && make hi").verdict is ASK
+    assert run(rules, "cd src && make hi > f").verdict is ASK
 
 
 DENY_PUSH = "bash(git push:*), bash(curl:*), bash(make clean), bash(npm publish --tag beta:*)"
@@ -420,10 +525,25 @@ def test_a_deny_rule_leaves_other_commands_alone(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["git $X", "git p?sh", "git $(echo push)", "git $X origin"])
-def test_what_may_turn_out_to_be_denied_is_not_covered_by_a_broader_allow_rule(command: str) -> None:
-    allow = "bash(git:*), bash(make:*), bash(echo:*)"
-    assert run(policy(allow), command).verdict is ALLOW
-    assert run(policy(allow, deny=DENY_PUSH), command).verdict is ASK
+def test_what_may_turn_out_to_be_denied_is_denied_whatever_is_allowed(command: str) -> None:
+    assert run(policy("bash"), command).verdict is ALLOW
+    decision = run(policy("bash", deny=DENY_PUSH), command)
+    assert decision.verdict is DENY
+    assert decision.rule in DENY_PUSH
+
+
+@pytest.mark.parametrize(
+    "command", ["$X", "if ls", "ls '", "echo `date`", "$(echo ls)", "l* x", "~/bin/x", "{ls,x}", "x=1; $x", "ls )"]
+)
+@in_modes(Mode.DEFAULT, Mode.BYPASS_PERMISSIONS)
+def test_a_line_that_does_not_parse_or_hides_a_name_counts_as_denied_while_a_rule_denies_commands(
+    command: str, mode: Mode
+) -> None:
+    assert run(policy("bash", mode=mode), command).verdict is ALLOW
+    assert run(policy("bash", deny="read_file(x), edit_file", mode=mode), command).verdict is ALLOW
+    decision = run(policy("bash", deny="bash(git push:*)", mode=mode), command)
+    assert decision.verdict is DENY
+    assert "Write the command out" in decision.reason
 
 
 DANGEROUS = [
@@ -629,6 +749,9 @@ def test_any_command_is_decided_and_the_rule_it_names_allows_exactly_it(command:
     if decision.verdict is DENY:
         assert "Dangerous" in decision.reason
         return
+    if not decision.rule:
+        assert decision.advice or decision.verdict is ALLOW
+        return
     assert parse_rules(["x", f"y,{decision.rule} , z"])[2] == Rule.parse(decision.rule)
     assert str(Rule.parse(decision.rule)) == decision.rule
     assert run(policy(decision.rule), command).verdict is ALLOW
@@ -801,8 +924,9 @@ def test_reasons_name_the_mode_or_the_rule_in_one_sentence() -> None:
         run(policy(), "sudo x").reason,
     ]
     assert reasons == [
-        "The mode default asks before bash runs this command.",
-        "The mode default asks before bash runs this command: `$X` is known only when it runs.",
+        "The mode default asks before bash runs this command: no rule allows `pytest`.",
+        "The mode default asks before bash runs this command: no rule for a program covers this line, because it "
+        "expands `$`: write the value out, or use single quotes.",
         "The mode default asks before edit_file changes a file.",
         "The mode plan refuses bash: only reading is possible until it is left.",
         "The rule bash(pytest:*) denies this call.",
@@ -885,14 +1009,17 @@ def test_the_parser_is_loaded_only_for_a_line_that_needs_it() -> None:
     program = """
 import sys
 from pathlib import Path
-from teamcli.agent.permissions import Policy, decide, parse_rules
+from teamcli.permissions.decide import decide
+from teamcli.permissions.policy import Policy
+from teamcli.permissions.rules import parse_rules
 from teamcli.agent.tool import Executes
 policy = Policy(allow=parse_rules("bash(git status:*), edit_file(src/**)"))
 print(decide(policy, "bash", Executes("git status --short"), Path("/")).verdict, "tree_sitter" in sys.modules)
 print(decide(policy, "bash", Executes("git status | x"), Path("/")).verdict, "tree_sitter" in sys.modules)
+print(decide(policy, "bash", Executes("git status $X"), Path("/")).verdict, "tree_sitter" in sys.modules)
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert result.stdout.splitlines() == ["allow False", "ask True"]
+    assert result.stdout.splitlines() == ["allow False", "ask False", "ask True"]
 
 
 def test_a_decision_costs_little() -> None:

@@ -72,6 +72,30 @@ def test_an_unreachable_endpoint_and_broken_settings_are_said(program: Program) 
     assert ran.code == 1 and "BAD  settings" in ran.out
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("git status -s", "allow: The rule bash(git status:*) allows it."),
+        ("git push", "deny: The rule bash(git push:*) denies this call."),
+        ("make", "The rule that would allow exactly this: bash(make)"),
+        ("git status $X", "write the value out, or use single quotes"),
+        ("git status > .git/config", "it changes"),
+        ("sudo ls", "deny: Dangerous command blocked"),
+        ("echo \x1b[2J", "ask: "),
+    ],
+)
+def test_explain_says_what_would_become_of_a_command_and_how_to_write_it(
+    program: Program, command: str, said: str
+) -> None:
+    program.settings(permissions={"allow": ["bash(git status:*)"], "deny": ["bash(git push:*)"]})
+    if "$X" in command:  # while a rule denies commands, it counts as denied
+        program.settings(permissions={"allow": ["bash(git status:*)"]})
+    ran = program.run("doctor", "--explain", command)
+    assert ran.code == 0
+    assert said in ran.out
+    assert "\x1b" not in ran.out
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes anywhere")
 def test_a_directory_in_which_nothing_can_be_made_is_said_before_the_start_fails(program: Program) -> None:
     program.directory.chmod(0o555)

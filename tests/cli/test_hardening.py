@@ -202,7 +202,8 @@ def test_parallel_always_answers_keep_every_rule(tmp_path: Path) -> None:
     from concurrent.futures import ThreadPoolExecutor
     from functools import partial
 
-    from teamcli.agent.permissions import Policy, parse_rules
+    from teamcli.permissions.policy import Policy
+    from teamcli.permissions.rules import parse_rules
     from teamcli.session import Permits
     from teamcli.settings import add_allow_rule, read_settings_file
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from teamcli.agent.permissions import Policy, decide
 from teamcli.agent.tool import Executes
+from teamcli.permissions.decide import decide
+from teamcli.permissions.policy import Policy
 from tests.redteam.marker import attempt, make_marker, marks
 from tests.support.fake_api import FakeAPI, answer, text, tool
 from tests.support.program import Program
@@ -45,9 +46,10 @@ def team_of_two(*, alice: object, bob: object) -> TeamScript:
     [
         ("zap && git status", "bash(zap && git status)"),
         ("zap -m x; zap y", "bash(zap -m x; zap y)"),
-        ("zap $X", "bash(zap $X)"),
-        ("zap *", 'bash(="zap *")'),
-        ("zap:*", 'bash(="zap:*")'),
+        ("zap $X", ""),
+        ("zap *", ""),
+        ("zap:*", ""),
+        ("zap ':*'", "bash(zap ':*')"),
         ("env zap", "bash(env zap)"),
         ("zap > f", "bash(zap > f)"),
     ],
@@ -74,8 +76,8 @@ class TestAnswers:
     @pytest.mark.parametrize(
         ("command", "rule"),
         [
-            ("zap $(git status)", "bash(zap $(git status))"),
-            ("zap ), bash(git", 'bash(="zap ), bash(git")'),
+            ("zap '$(git status)'", "bash(zap '$(git status)')"),
+            ("zap '), bash(git'", "bash(zap '), bash(git')"),
         ],
     )
     def test_always_writes_a_rule_for_this_line_and_no_other(self, program: Program, command: str, rule: str) -> None:
@@ -86,6 +88,14 @@ class TestAnswers:
         ran, said = attempt(program, ["zap", "git status", f"{command}; zap", "zap other"])
         assert ran.code == 4 and all("nobody can be asked" in each for each in said)
         assert marks(program) == before
+
+    def test_no_rule_is_offered_or_written_for_a_line_that_rules_do_not_cover(self, program: Program) -> None:
+        make_marker(program)
+        shown = self.ask(program, "zap $(git status)", "a\r")
+        assert "a always" not in shown, shown
+        assert "write the value out" in " ".join(shown.split()), shown
+        assert local_rules(program) == []
+        assert "zap " in marks(program)  # allowed this once
 
     def test_a_command_is_shown_to_its_end(self, program: Program) -> None:
         make_marker(program)
@@ -187,17 +197,16 @@ NASTY = [
     "zap plain",
     "zap 'a), bash(b'",
     "zap a, b",
-    "zap $X",
-    "zap *",
-    "zap a:*",
+    "zap '$X'",
+    "zap '*'",
+    "zap 'a:*'",
     "zap > f",
     "zap && zap",
-    "case x in x) zap;; esac",
-    "zap # it's",
+    "zap '# it'\\''s'",
     "zap\nzap",
-    "X=1 zap",
-    'zap "$(zap)"',
-    "zap é\u00a0\u202e",
+    "CI=1 zap",
+    "zap \"$(cat <<'E'\n$(zap)\nE\n)\"",
+    "zap 'é\u00a0\u202e'",
     " zap ",
     "zap \\\n  joined",
 ]

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from teamcli.agent.permissions import Mode, Policy, Verdict, decide, parse_rules
 from teamcli.agent.tool import Executes
+from teamcli.permissions.decide import decide
+from teamcli.permissions.policy import Mode, Policy, Verdict
+from teamcli.permissions.rules import parse_rules
 from tests.redteam.marker import DENIED, attempt, make_marker, marks
 from tests.support.program import Program
 
@@ -88,6 +90,8 @@ BEYOND_NARROW_RULES = {
     "half a character": "git status; zap \ud800",
     "a very long line": "git status " + "a " * 20_000 + "; zap",
 }
+CHANGES_OF_A_FILE = {"a write", "a write that is forced", "a write of both outputs", "a write before the command"}
+"""`acceptEdits` allows these, as it allows write_file."""
 DISGUISED = {
     "split by quotes": "z''ap",
     "split by double quotes": 'z""a""p',
@@ -149,7 +153,8 @@ def verdict(command: str, mode: Mode = Mode.DEFAULT, allow: str = "", deny: str 
 @pytest.mark.parametrize("mode", [Mode.DEFAULT, Mode.ACCEPT_EDITS])
 @pytest.mark.parametrize("attack", BEYOND_NARROW_RULES)
 def test_no_line_does_more_than_narrow_rules_allow(attack: str, mode: Mode) -> None:
-    assert verdict(BEYOND_NARROW_RULES[attack], mode, NARROW) is not Verdict.ALLOW
+    is_edit = mode is Mode.ACCEPT_EDITS and attack in CHANGES_OF_A_FILE
+    assert (verdict(BEYOND_NARROW_RULES[attack], mode, NARROW) is Verdict.ALLOW) is is_edit
 
 
 @pytest.mark.parametrize("attack", DISGUISED)
@@ -178,9 +183,9 @@ def test_a_refusal_that_is_not_certain_says_why_and_what_to_do() -> None:
     )
 
 
-def test_what_a_user_has_allowed_word_for_word_runs_even_if_it_may_be_denied() -> None:
+def test_no_rule_that_allows_word_for_word_lifts_a_rule_that_may_deny() -> None:
     line = "git $X"
-    assert verdict(line, Mode.BYPASS_PERMISSIONS, "bash(git $X)", "bash(git push:*)") is Verdict.ALLOW
+    assert verdict(line, Mode.BYPASS_PERMISSIONS, "bash(git $X)", "bash(git push:*)") is Verdict.DENY
     assert verdict("git push", Mode.BYPASS_PERMISSIONS, "bash(git push)", "bash(git push:*)") is Verdict.DENY
 
 
@@ -280,13 +285,19 @@ class TestSettings:
         "zap \\), bash(",
         "zap $(echo ')'), bash",
         "zap '",
+        "zap '), bash(zap2'",
+        "zap ',bash'",
+        "zap ':*'",
+        "zap '*'",
+        "zap\nzap2",
+        'zap "\\"), bash"',
     ],
 )
 def test_text_of_a_command_never_becomes_a_broader_rule(command: str) -> None:
     """*Always* writes a rule that the model's own text is a part of."""
     named = decide(Policy(), "bash", Executes(command), ROOT).rule
     rules = parse_rules(named)
-    assert len(rules) == 1
+    assert len(rules) <= 1  # none where only `bash` would do
     for other in ("zap", "zap2", "zap other", "ls", f"{command} more", f"{command}; ls"):
         if other != command:
             assert decide(Policy(allow=rules), "bash", Executes(other), ROOT).verdict is Verdict.ASK

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from teamcli.agent.permissions import Mode, Policy, Verdict, decide, parse_rules
 from teamcli.agent.tool import Executes
+from teamcli.permissions.decide import decide
+from teamcli.permissions.policy import Mode, Policy, Verdict
+from teamcli.permissions.rules import parse_rules
 from tests.redteam.marker import DENIED, attempt, make_marker, marks
 from tests.support.program import Program
 

@@ -11,13 +11,13 @@ from teamcli.agent.conversation import Conversation, History, text_block
 from teamcli.agent.events import Event, Recorded
 from teamcli.agent.limits import Budget, Meter
 from teamcli.agent.loop import Agent, Delivery
-from teamcli.agent.permissions import Decision, Verdict
 from teamcli.agent.tool import Display, Harmless, PreparedCall, ToolOutput
 from teamcli.agent.tool_calls import Permissions, Toolset
 from teamcli.cancel import CancelScope
 from teamcli.errors import StreamInterrupted
 from teamcli.files import AppendLog
 from teamcli.llm.types import OnEvent, Preamble, Reply, Request, TextArrived, ToolSpec, Usage
+from teamcli.permissions.policy import Decision, Verdict
 from teamcli.subagents.ledger import Ledger
 from teamcli.subagents.manager import Limits, Parent, SubAgentManager
 from teamcli.subagents.subagent import Staffed, SubAgent

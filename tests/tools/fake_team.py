@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from teamcli.agent.events import Event, ToolFinished
-from teamcli.agent.permissions import Policy, decide
 from teamcli.agent.tool import ToolOutput
 from teamcli.agent.tool_calls import Permissions, Results, Toolset
 from teamcli.cancel import CancelScope
 from teamcli.errors import TeamError
 from teamcli.llm.types import Block
+from teamcli.permissions.decide import decide
+from teamcli.permissions.policy import Policy
 from teamcli.tools.catalog import Entry, bind_tools
 from teamcli.tools.command_host import CommandHost
 from teamcli.tools.commands import Commands

@@ -50,6 +50,15 @@ def test_everything_that_would_happen_is_shown() -> None:
     assert lines == ["▲ alice wants to use bash:", "  $ ls", "  -la"]
 
 
+def test_a_call_that_no_rule_covers_says_how_to_write_it_and_offers_no_rule() -> None:
+    asked = Question("alice", "bash", Display("$ ls *"), "", "no rule covers this line: name the files")
+    shown = PermissionQuestion(asked)
+    lines = ["".join(text for text, _ in line) for line in shown.lines()]
+    assert lines[2:] == ["  no rule covers this line", "  name the files"]
+    assert "always" not in shown.keys
+    assert "no rule but bash" in (shown.take("a") or "")
+
+
 def test_they_wait_in_order_and_what_is_closed_elsewhere_goes() -> None:
     desk = Desk()
     first, second = question("alice"), question("bob")

@@ -10,15 +10,19 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
 
-from teamcli.agent.shell_words import Script, SimpleCommand, Word, names, parse_line
 from teamcli.errors import ConfigError
+from teamcli.permissions.globs import check_glob, matches_glob
+from teamcli.permissions.shell.commands import Reading
+from teamcli.permissions.shell.forms import never_covered
+from teamcli.permissions.shell.strict import Command, NotUnderstood, names, read_line
+from teamcli.permissions.shell.tree import Found, Word
 
 COMMAND_TOOLS = names("bash")
 READING_TOOLS = names("read_file glob grep")
@@ -28,12 +32,8 @@ _PATTERN_TOOLS = COMMAND_TOOLS | READING_TOOLS | WRITING_TOOLS
 _TOOL_NAME = re.compile(r"\s*([A-Za-z][\w-]*)\s*", re.ASCII)
 _INSIDE = re.compile(r"""[^()'"\\]+|\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 _PLAIN_PATH = re.compile(r"[\w./@+][\w./@+ -]*")
-_KNOWN_DIRECTORY = re.compile(r"~[\w.-]*/[^$`*?\[{]+|\"[^\"@`(]*\"")
-"""The name behind the last slash is what it seems: nothing before it can become a word of its own."""
-_IN_QUOTES = re.compile(r'"[^"@*]*"')
-_PLAIN_NAME = re.compile(r"[\w.+-]+")
 _WITHOUT_VALUE = names("-p -P --paginate --no-pager --bare --no-optional-locks --verbose -v --debug -q --quiet")
-_GLOB_TOKEN = re.compile(r"\\.|\[[!^]?\]?[^\]/]*\]|\*+|\?|.", re.DOTALL)
+_ONE_WORD = re.compile(r'"[^"@*]*"')
 
 
 class Form(StrEnum):
@@ -45,13 +45,6 @@ class Form(StrEnum):
     """`bash(git log:*)`"""
     TEXT = "text"
     """`bash(="git log")`: this text and nothing else."""
-
-
-class Match(IntEnum):
-    NO = 0
-    MAYBE = 1
-    """It depends on an expansion."""
-    YES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +161,7 @@ def _command_rule(tool: str, pattern: str) -> Rule:
     if not pattern.endswith(":*"):
         return Rule(tool, Form.PATTERN, pattern)
     if not _prefix_words(prefix):
-        raise ValueError("what stands before `:*` must be the beginning of one plain command")
+        raise ValueError("what precedes `:*` must be the beginning of one plain command")
     return Rule(tool, Form.PREFIX, prefix)
 
 
@@ -179,8 +172,10 @@ def _path_rule(tool: str, pattern: str) -> Rule:
         raise ValueError("expected a glob such as src/** (`:*` is for commands)")
     if ".." in pattern.split("/"):
         raise ValueError("a path pattern cannot contain `..`; write an absolute path")
+    if "\0" in pattern:
+        raise ValueError("a path pattern cannot contain a NUL character")
     try:
-        _glob(pattern)
+        check_glob(pattern)
     except re.error as e:
         raise ValueError(f"the glob is not valid ({e})") from e
     return Rule(tool, Form.PATTERN, pattern)
@@ -202,7 +197,7 @@ def _unquoted(literal: str) -> str:
 
 
 def rule_for_command(tool: str, command: str) -> Rule:
-    """The narrowest rule that allows this command."""
+    """The narrowest rule that allows this command, if it is one that rules can allow."""
     try:
         rule = Rule.parse(f"{tool}({command})") if command.isprintable() else None
     except ConfigError:
@@ -218,129 +213,104 @@ def rule_for_path(tool: str, path: Path, workspace_root: Path) -> Rule:
     return Rule(tool, Form.PATTERN, written if "/" in written else f"./{written}")
 
 
-def allows_line(rule: Rule, line: str) -> bool:
-    """The rule allows the line as a whole, whatever is in it."""
-    if rule.form is Form.PATTERN:
-        return rule.pattern == line.strip()
-    return rule.form is Form.ANY or (rule.form is Form.TEXT and rule.pattern == line)
+def is_line(rule: Rule, line: str) -> bool:
+    """The rule is about exactly this line."""
+    return rule.pattern == (line.strip() if rule.form is Form.PATTERN else line) and rule.form is not Form.PREFIX
 
 
-def allows_command(rule: Rule, command: SimpleCommand) -> bool:
-    """The rule allows this command of a line. Variables set for it and files it writes must stand in the rule."""
+def covers(rule: Rule, command: Command) -> bool:
+    """A rule that allows is about this command of a line."""
     if rule.form is Form.PREFIX:
-        prefix = _prefix_words(rule.pattern)
-        words = command.words if _begins_with_option(prefix) else _with_no_pager(command.words)
-        return not command.writes and (*command.assignments, *words)[: len(prefix)] == prefix
-    if rule.form is Form.PATTERN:
-        script = _script(rule.pattern)
-        return not script.problem and script.commands == (command,)
-    return False
+        prefix = _prefix(rule.pattern)
+        if prefix is None or command.words[: len(prefix.words)] != prefix.words:
+            return False
+        return set(prefix.assignments) <= set(command.assignments) and not never_covered(command.words)
+    return rule.form is Form.PATTERN and _commands(rule.pattern) == (command,)
 
 
-def _begins_with_option(prefix: tuple[Word, ...]) -> bool:
-    return len(prefix) > 1 and prefix[1].value.startswith("-")
-
-
-def _with_no_pager(words: tuple[Word, ...]) -> tuple[Word, ...]:
-    """`git --no-pager log` as `git log`: no command of an agent has a pager anyway."""
-    if len(words) > 1 and words[0] == Word("git") and words[1] == Word("--no-pager"):
-        return (words[0], *words[2:])
-    return words
-
-
-def hits(rule: Rule, line: str, script: Script) -> Match:
-    """Whether a denying or asking rule is about this line: any command in it counts, also one that it may run."""
-    if allows_line(rule, line):
-        return Match.YES
-    commands = (*script.commands, *script.guesses)
+def hits(rule: Rule, line: str, reading: Reading) -> bool:
+    """A rule that asks or denies is about this line: about one command in it, or about what cannot be known of it."""
+    if is_line(rule, line) or reading.doubt:
+        return True
+    found = [*reading.commands, *reading.guesses]
     if rule.form is Form.PREFIX:
-        prefix = _prefix_words(rule.pattern)
-        return max((_begins_with(command, prefix) for command in commands), default=Match.NO)
-    if rule.form is Form.TEXT:
-        return Match.NO
-    wanted = [(*command.assignments, *command.words) for command in _script(rule.pattern).commands]
-    found = [max((_is_same(command, one) for command in commands), default=Match.NO) for one in wanted if one]
-    return min(found, default=Match.NO)
+        return any(_begins_with(command, _prefix_words(rule.pattern)) for command in found)
+    wanted = [(*command.assignments, *command.words) for command in _commands(rule.pattern)]
+    is_wanted = rule.form is Form.PATTERN and bool(wanted)
+    return is_wanted and all(any(_is_same(command, words) for command in found) for words in wanted)
 
 
-def _begins_with(command: SimpleCommand, prefix: tuple[Word, ...]) -> Match:
-    words = _without_options(_comparable(command, prefix), prefix)
-    for word, expected in zip(words, prefix, strict=False):
-        if word.value != expected.value:
-            return Match.NO if word.is_static else Match.MAYBE
-    if len(words) >= len(prefix):
-        return Match.YES
-    # an expansion may have become several words, or stand for those that are missing
-    return Match.NO if all(word.is_static for word in words) else Match.MAYBE
+def _begins_with(command: Found, prefix: Sequence[str]) -> bool:
+    """Options do not hide the word that a rule is about: `kubectl -n x delete` is a `kubectl delete`."""
+    words = _comparable(command, prefix)
+    is_value, at = False, 0
+    for word in words:
+        if at == len(prefix):
+            break
+        if word.source and not (is_value and _ONE_WORD.fullmatch(word.source)):
+            return True  # it may be any word, or several
+        if word.value == prefix[at]:
+            at, is_value = at + 1, False
+        elif at == 0 or prefix[at].startswith("-") or not (is_value or word.value.startswith("-")):
+            return False
+        else:
+            is_value = word.value.startswith("-") and "=" not in word.value and word.value not in _WITHOUT_VALUE
+    return at == len(prefix) or (at > 0 and command.is_open)
 
 
-def _is_same(command: SimpleCommand, wanted: tuple[Word, ...]) -> Match:
+def _is_same(command: Found, wanted: Sequence[str]) -> bool:
     for word, expected in zip_longest(_comparable(command, wanted), wanted):
-        if word is None or expected is None or word.value != expected.value:
-            return Match.MAYBE if word is not None and not word.is_static else Match.NO
-    return Match.YES
+        if word is None or word.value != expected:
+            return word is not None and bool(word.source)
+    return True
 
 
-def _comparable(command: SimpleCommand, pattern: tuple[Word, ...]) -> tuple[Word, ...]:
-    """The words as the pattern writes them: with assignments, or with the directory of the program, only if it does."""
+def _comparable(command: Found, pattern: Sequence[str]) -> tuple[Word, ...]:
+    """The words as the pattern writes them: with assignments, or with the directory of the program, only if it does.
+
+    Some file systems ignore case, so the name of a program is compared without it.
+    """
     words = command.words
-    if words and "/" not in pattern[0].value:
-        words = (_program(words[0], pattern[0].value), *words[1:])
-    return (*command.assignments, *words) if "=" in pattern[0].value else words
-
-
-def _program(word: Word, expected: str) -> Word:
-    """The program without its directory, and as the rule spells it: there are file systems that ignore case."""
-    name = word.value.rsplit("/", 1)[-1]
-    if not word.is_static and not (_KNOWN_DIRECTORY.fullmatch(word.source) and _PLAIN_NAME.fullmatch(name)):
-        return word
-    return Word(expected if name.casefold() == expected.casefold() else name)
-
-
-def _without_options(words: tuple[Word, ...], prefix: tuple[Word, ...]) -> tuple[Word, ...]:
-    """`kubectl -n x delete` as `kubectl delete`: options of a program do not hide the word that a rule is about."""
-    wanted = prefix[1] if len(prefix) > 1 else None
-    if wanted is None or len(words) < 2 or wanted.value.startswith("-") or not words[1].value.startswith("-"):
-        return words
-    if words[0].value == "git":
-        return words  # its options are known: `git_commands` reads them
-    is_option = True
-    for position, word in enumerate(words[1:], 1):
-        if word.value == wanted.value or not (word.is_static or (is_option and _IN_QUOTES.fullmatch(word.source))):
-            return (words[0], *words[position:])
-        if not word.value.startswith("-") and not is_option:
-            return words  # a second word that is neither an option nor the value of one: another subcommand
-        is_option = word.value.startswith("-") and word.value not in _WITHOUT_VALUE
-    return words
+    if words and "/" not in pattern[0] and not words[0].source:
+        name = words[0].value.rsplit("/", 1)[-1]
+        words = (Word(pattern[0] if name.casefold() == pattern[0].casefold() else name), *words[1:])
+    return (*command.assignments, *words) if "=" in pattern[0] else words
 
 
 @lru_cache(maxsize=512)
-def _script(pattern: str) -> Script:
-    return parse_line(pattern)
-
-
-@lru_cache(maxsize=512)
-def _prefix_words(prefix: str) -> tuple[Word, ...]:
-    """The words of a prefix; none where it is not the beginning of one command."""
-    script = _script(prefix)
-    if script.problem or len(script.commands) != 1 or script.commands[0].writes:
+def _commands(pattern: str) -> tuple[Command, ...]:
+    """The commands of a pattern; none if it is not one that rules can allow."""
+    try:
+        return read_line(pattern)
+    except NotUnderstood:
         return ()
-    return (*script.commands[0].assignments, *script.commands[0].words)
+
+
+def _prefix(pattern: str) -> Command | None:
+    commands = _commands(pattern)
+    return commands[0] if len(commands) == 1 and not commands[0].writes else None
+
+
+def _prefix_words(pattern: str) -> tuple[str, ...]:
+    """The words of a prefix; none if it is not the beginning of one command."""
+    if prefix := _prefix(pattern):
+        return (*prefix.assignments, *prefix.words)
+    # words such as `time`, `[` and X=1 can be denied, though nothing with them is ever allowed
+    return tuple(pattern.split()) if re.fullmatch(r"(?!if\b)[\w./+@=:,%!\[ -]+", pattern) else ()
 
 
 def matches_path(rule: Rule, path: Path, workspace_root: Path) -> bool:
-    """An allowing rule is about this path."""
+    """A rule that allows is about this path."""
     if rule.form is Form.TEXT:
         return workspace_root / rule.pattern == path
-    # not Path.expanduser, which drops a `./` that means something here
-    return _matches_glob(posixpath.expanduser(rule.pattern), path, workspace_root)
+    return _matches_glob(_with_home(rule.pattern), path, workspace_root)
 
 
 def hides_path(rule: Rule, path: Path, workspace_root: Path) -> bool:
-    """A denying or asking rule is about this path: `secrets/**` includes the directory, `*.pem` is meant everywhere."""
+    """A rule that asks or denies is about this path: `secrets/**` includes `secrets`, `*.pem` is meant everywhere."""
     if rule.form is Form.TEXT:
         return matches_path(rule, path, workspace_root)
-    glob = posixpath.expanduser(rule.pattern)
+    glob = _with_home(rule.pattern)
     directory = glob.removesuffix("/**")
     if directory not in ("", ".", glob):
         glob = directory if "/" in directory else f"./{directory}"
@@ -348,37 +318,17 @@ def hides_path(rule: Rule, path: Path, workspace_root: Path) -> bool:
     return _matches_glob(glob, path, workspace_root if path.is_relative_to(workspace_root) else Path("/"))
 
 
+def _with_home(glob: str) -> str:
+    # not Path.expanduser, which drops a `./` that means something here
+    try:
+        return posixpath.expanduser(glob)
+    except ValueError:  # `~` and a name that cannot be looked up
+        return glob
+
+
 def _matches_glob(glob: str, path: Path, directory: Path) -> bool:
     base = Path("/") if glob.startswith("/") else directory
     if not path.is_relative_to(base):
         return False
     relative = path.relative_to(base).as_posix()
-    return _glob(glob).fullmatch("" if relative == "." else relative) is not None
-
-
-@lru_cache(maxsize=512)
-def _glob(glob: str) -> re.Pattern[str]:
-    """A .gitignore-like glob for relative paths; what matches a directory matches all that is in it."""
-    is_anchored = "/" in glob.rstrip("/")
-    parts = glob.removeprefix("./").strip("/").split("/")
-    regex = "" if is_anchored else "(?:.*/)?"
-    for part in parts[:-1]:
-        regex += "(?:.*/)?" if part == "**" else f"{_part_regex(part)}/"
-    regex += ".*" if parts[-1] == "**" else _part_regex(parts[-1])
-    return re.compile(f"{regex}(?:/.*)?", re.DOTALL)
-
-
-def _part_regex(part: str) -> str:
-    return "".join(map(_token_regex, _GLOB_TOKEN.findall(part)))
-
-
-def _token_regex(token: str) -> str:
-    if token[0] == "*":
-        return "[^/]*"
-    if token == "?":
-        return "[^/]"
-    if token[0] == "[" and len(token) > 2:
-        is_negated = token[1] in "!^" and len(token) > 3
-        inside = re.sub(r"-{2,}|[^\w-]", lambda match: f"\\{match[0][0]}", token[2 if is_negated else 1 : -1])
-        return f"(?!/)[{'^' if is_negated else ''}{inside}]"
-    return re.escape(token[-1])
+    return matches_glob(glob, "" if relative == "." else relative)

@@ -1,4 +1,4 @@
-"""The commands that no mode and no rule lets through. Judged on words, never on text: `echo sudoku` is fine."""
+"""The commands that no mode and no rule lets through. Judged by words, not by text: `echo sudo` is fine."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable
 from itertools import takewhile
 
-from teamcli.agent.shell_commands import program_name
-from teamcli.agent.shell_words import Script, SimpleCommand, Word, names
+from teamcli.permissions.shell.commands import read_commands
+from teamcli.permissions.shell.strict import names
+from teamcli.permissions.shell.tree import Found, Word
 
 _OTHER_USER = names("sudo sudoedit doas su pkexec")
 _POWER = names("shutdown reboot halt poweroff")
@@ -29,21 +30,24 @@ _SYSTEM = re.compile(
 )
 _OWNING = names("chmod chown chgrp")
 _COPYING = names("cp mv tee shred install truncate")
+_FORK_BOMB = re.compile(r"([^\s(){};&|]+)\s*\(\)\s*\{\s*\1\s*\|\s*\1\s*&?\s*;?\s*\}")
 _HOME = re.compile(r"~[\w.-]*|\$HOME|\$\{HOME\}")
 
 
-def danger_of(script: Script) -> str:
-    """What is dangerous about it, in a few words; empty where nothing is."""
-    if script.has_fork_bomb:
+def danger_of(line: str) -> str:
+    """What is dangerous about a command line, in a few words; empty if nothing is."""
+    if _FORK_BOMB.search(line):
         return "a function that only starts itself again and again"
-    return next(filter(None, map(_danger_of_command, (*script.commands, *script.guesses))), "")
+    return next(filter(None, map(_danger_of_command, read_commands(line).commands)), "")
 
 
-def _danger_of_command(command: SimpleCommand) -> str:
+def _danger_of_command(command: Found) -> str:
     device = next((target.value for target in command.writes if _is_device(target.value)), "")
     if device:
         return f"it writes to the device {device}"
-    name = program_name(command)
+    if not command.words:
+        return ""
+    name = command.words[0].value.rsplit("/", 1)[-1]
     arguments = command.words[1:]
     if name in _OTHER_USER:
         return f"`{name}` runs a command as another user"
@@ -105,7 +109,7 @@ def _is_recursive(arguments: tuple[Word, ...]) -> bool:
 
 
 def _operands(arguments: tuple[Word, ...]) -> list[Word]:
-    """What is no option; behind `--` nothing is one."""
+    """What is not an option; after `--` nothing is one."""
     end = next((i for i, word in enumerate(arguments) if word.value == "--"), len(arguments))
     before = [word for word in arguments[:end] if not word.value.startswith("-") or word.value == "-"]
     return [*before, *arguments[end + 1 :]]
@@ -116,7 +120,7 @@ def _is_device(path: str) -> bool:
 
 
 def _is_root_or_home(target: Word) -> bool:
-    return _is_root(target) or (not target.is_static and _HOME.fullmatch(_whole(target)) is not None)
+    return _is_root(target) or (bool(target.source) and _HOME.fullmatch(_whole(target)) is not None)
 
 
 def _is_root(target: Word) -> bool:
@@ -130,7 +134,7 @@ def _is_system(target: Word) -> bool:
 def _whole(target: Word) -> str:
     """The directory of which a target means all: `/etc/*` is `/etc`."""
     path = _normal(target.value)
-    while not target.is_static and "/" in path and _EVERYTHING.fullmatch(posixpath.basename(path)):
+    while target.source and "/" in path and _EVERYTHING.fullmatch(posixpath.basename(path)):
         path = posixpath.dirname(path)
     return path
 

@@ -1,6 +1,6 @@
 """What may run, as values: the mode, the rules, and what was decided about a call.
 
-Apart from the deciding, which reads command lines as bash does: most starts do without all that this takes.
+Apart from deciding, which reads command lines: most starts do without all of that.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from teamcli.agent.permission_rules import Rule
+    from teamcli.permissions.rules import Rule
 
 
 class Mode(StrEnum):
@@ -31,14 +31,16 @@ class Policy(NamedTuple):
     ask: tuple[Rule, ...] = ()
     deny: tuple[Rule, ...] = ()
     commands_are_confined: bool = False
-    """They run in a sandbox, and the user wants no questions about what does."""
+    """They run in a sandbox, and the user wants no questions about commands that do."""
 
 
 class Decision(NamedTuple):
     verdict: Verdict
     reason: str
-    """One sentence that names the rule or mode at fault."""
+    """One sentence that names the rule or mode that decided."""
     rule: str = ""
-    """For ASK the narrowest rule that would allow it (none where an ask rule asks each time), else what decided."""
-    is_in_doubt: bool = False
-    """An ask or deny rule may be about the call: only a person lets it through."""
+    """For ASK the narrowest rule that would allow exactly this call, if there is one; else the rule that decided."""
+    advice: str = ""
+    """For ASK: why no rule for a program covers the command, and how to write it so that one does."""
+    is_asked_by_rule: bool = False
+    """An ask rule asks, and nothing but the user's answer lets the call through."""
