@@ -71,7 +71,7 @@ def test_a_call_that_is_cut_for_ever_ends(program: Program) -> None:
     with FakeAPI(lambda request, n: cut) as api:
         program.url = api.url
         ran = program.run("-p", "x", *BYPASS)
-    assert ran.code == 0 and len(api.requests) == 11 and "cut off" in ran.err
+    assert ran.code == 1 and len(api.requests) == 11 and "cut off" in ran.err
 
 
 def test_no_team_with_continue_starts_afresh(program: Program, tmp_path: Path) -> None:
