@@ -123,6 +123,34 @@ def test_no_secret_is_read(confined: Attacker, way: str) -> None:
     assert SECRET not in confined.run(READS[way])
 
 
+TYPED_AND_BROWSED = (
+    ".local/share/fish/fish_history",
+    ".config/nushell/history.txt",
+    ".histfile",
+    ".zhistory",
+    ".ipython/profile_default/history.sqlite",
+    ".irb_history",
+    ".config/vivaldi/Default/Cookies",
+    ".config/opera/Cookies",
+    ".var/app/org.mozilla.firefox/.mozilla/firefox/x.default/cookies.sqlite",
+    "snap/firefox/common/.mozilla/firefox/x.default/cookies.sqlite",
+    "elsewhere/typed",
+)
+
+
+def test_no_history_and_no_browser_profile_is_read(
+    tmp_path: Path, clean_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_sandbox()
+    files = [clean_environment / name for name in TYPED_AND_BROWSED]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(SECRET)
+    monkeypatch.setenv("HISTFILE", str(clean_environment / "elsewhere/typed"))
+    for attacker in attack(tmp_path, clean_environment, True):
+        assert SECRET not in attacker.run(f"cat {' '.join(map(str, files))} 2>&1")
+
+
 def test_these_attacks_succeed_without_a_sandbox(tmp_path: Path, clean_environment: Path) -> None:
     """Else the tests above would prove nothing."""
     for attacker in attack(tmp_path, clean_environment, is_confined=False):
