@@ -67,7 +67,7 @@ class Sandbox:
         make_mount_points(self.wanted, self._private, environment, self._repositories.directories)
         guards = self._repositories.guards()
         self._note = guards.note
-        return make_plan(self.wanted, self._private, environment, guards, self._repositories.states)
+        return make_plan(self.wanted, self._private, environment, guards)
 
     def trial(self, environment: Mapping[str, str]) -> Plan:
         """Nothing in it depends on the workspace."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import re
 import secrets
 from collections.abc import Iterable, Iterator
@@ -126,8 +127,8 @@ class Repositories:
         Raises: OSError, and ToolError if there are too many
         """
         for make, least, most in (
-            (self._fine, len(self._inner) + len(self._files), _MOST_MOUNTS),
-            (self._without_commits, len(self._files), _MOST_MOUNTS),
+            (self._fine, len(self._inner) + len(self._files) + len(self.states), _MOST_MOUNTS),
+            (self._without_commits, len(self._files) + len(self.states), _MOST_MOUNTS),
             (self._read_only, 0, _MOST_MOUNTS_AT_LAST),
         ):
             if least > most:  # not worth a closer look
@@ -142,14 +143,18 @@ class Repositories:
     def _fine(self) -> Guards:
         directories = self.directories
         fixed = [part for path in directories for part in _fixed_parts(path)]
-        return Guards(tuple(directories), _outermost([*fixed, *self._git_files()]), tuple(self.links))
+        return Guards(
+            tuple(directories),
+            _outermost([*fixed, *self._git_files(), *filter(is_directory, self.states)]),
+            tuple(self.links),
+        )
 
     def _without_commits(self) -> Guards:
         note = "so many git repositories are in here that commands cannot commit to those below the workspace"
-        return self._coarse([*self._inner, *self._git_files()], note)
+        return self._coarse([*self._inner, *self._git_files(), *self.states], note)
 
     def _read_only(self) -> Guards:
-        inner = [path for path in (*self._inner, *self._git_files()) if not is_in_any(path, self._own)]
+        inner = [path for path in (*self._inner, *self._git_files(), *self.states) if not is_in_any(path, self._own)]
         tops = {
             root / path.relative_to(root).parts[0]
             for root in self._roots
@@ -297,12 +302,11 @@ def shared_repository(root: Path) -> Path | None:
 def set_aside(paths: Iterable[Path]) -> None:
     """Rename to something that git does not know. If the user has made it, nothing is lost."""
     for path in paths:
-        if (exists(path) or is_link(path)) and real_path(path.parent) == path.parent:
-            aside = path.with_name(f"{path.name}.set-aside")
-            if exists(aside) or is_link(aside):
-                aside = aside.with_name(f"{aside.name}-{secrets.token_hex(4)}")
-            with contextlib.suppress(OSError):  # not ours to rename: so no command of ours has made it
-                path.replace(aside)
+        aside = path.with_name(f"{path.name}.set-aside")
+        if exists(aside) or is_link(aside):
+            aside = aside.with_name(f"{aside.name}-{secrets.token_hex(4)}")
+        with contextlib.suppress(OSError), _held(path.parent) as directory:  # not ours: so no command has made it
+            os.rename(path.name, aside.name, src_dir_fd=directory, dst_dir_fd=directory)
 
 
 def put_back(links: Iterable[tuple[Path, str]]) -> None:
@@ -310,5 +314,20 @@ def put_back(links: Iterable[tuple[Path, str]]) -> None:
     for path, target in links:
         if link_target(path) != target:
             set_aside([path])
-            with contextlib.suppress(OSError):  # its directory is gone, or something is still there
-                path.symlink_to(target)
+            with contextlib.suppress(OSError), _held(path.parent) as directory:  # the directory may be gone
+                os.symlink(target, path.name, dir_fd=directory)
+
+
+@contextlib.contextmanager
+def _held(path: Path) -> Iterator[int]:
+    """A descriptor for a directory at exactly this path: a command could put a link in its place at any time.
+
+    Raises: OSError
+    """
+    directory = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if os.readlink(f"/proc/self/fd/{directory}") != str(path):  # noqa: PTH115
+            raise NotADirectoryError(f"{path} is somewhere else")
+        yield directory
+    finally:
+        os.close(directory)

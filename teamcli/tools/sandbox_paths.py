@@ -1,10 +1,12 @@
 """Looks at paths without raising, for places that may be missing, closed to us, or full of tricks.
 
-Only a system that is out of descriptors or memory raises: a sandbox made half blind would leave something unguarded.
+A sandbox made half blind would leave something unguarded. So a system that is out of descriptors or memory raises, and
+so does a directory of the user's own that cannot be searched.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -12,6 +14,7 @@ import stat
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
+from teamcli.errors import ToolError
 from teamcli.workspace import TEAM_DIR
 
 Identity = tuple[int, int] | None
@@ -19,6 +22,10 @@ Identity = tuple[int, int] | None
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _NOT_SEARCHED = (".git", "node_modules", TEAM_DIR)
 _MOST_BYTES = 1024 * 1024
+
+
+class HiddenDirectory(ToolError):
+    """Raised for a directory of the user's own that cannot be looked into."""
 
 
 def real_path(path: Path) -> Path:
@@ -112,6 +119,9 @@ def _look_into(directory: str, names: Collection[str]) -> tuple[list[str], list[
     try:
         with os.scandir(directory) as listing:
             entries = list(listing)
+    except PermissionError as e:
+        _raise_if_hidden(Path(directory), e)
+        return [], []
     except OSError as e:
         _raise_if_exhausted(e)
         return [], []
@@ -129,6 +139,15 @@ def is_below_any(path: Path, places: Iterable[Path]) -> bool:
 
 def is_above_any(path: Path, places: Iterable[Path]) -> bool:
     return any(place != path and place.is_relative_to(path) for place in places)
+
+
+def _raise_if_hidden(path: Path, error: PermissionError) -> None:
+    """Of our own directories we see all. Commands can hide something in one, and take it out again later."""
+    for place in (path, *path.parents):
+        with contextlib.suppress(OSError):
+            found = place.stat()
+            if found.st_uid == os.geteuid() and found.st_mode & 0o500 != 0o500:
+                raise HiddenDirectory(f"{place} cannot be searched; allow it with chmod u+rx") from error
 
 
 def _raise_if_exhausted(error: OSError) -> None:

@@ -153,14 +153,13 @@ def make_plan(
     private: Private,
     environment: Mapping[str, str],
     guards: Guards,
-    more_to_guard: Iterable[Path] = (),
 ) -> Plan:
     """Only looks, changes nothing. Later options go on top of earlier ones, so what is closed comes last."""
     writable = wanted.all_writable()
     caches, variables = _caches(wanted, private, environment)
     hidden = {Path(place) for place in caches[2::3]}
     opened = [path for path in guards.open if not is_in_any(path, hidden)]
-    guarded = [*guards.fixed, *_guarded(wanted.roots, writable), *filter(is_directory, more_to_guard)]
+    guarded = [*guards.fixed, *_guarded(wanted.roots, writable)]
     guarded += [path for path in _startup_files(wanted.home) if is_in_any(path, writable)]
     at_the_users_word = wanted.paths(wanted.writable)
     guarded = sorted({path for path in guarded if path not in at_the_users_word and not is_in_any(path, hidden)})
@@ -272,8 +271,6 @@ def _guarded(roots: Iterable[Path], writable: list[Path]) -> Iterator[Path]:
 
 def _kernel_settings(is_all_writable: bool) -> list[Path]:
     """Where one could give orders to the kernel. bwrap covers some of /proc, but not /proc/sys."""
-    if os.geteuid() != 0:
-        return [Path("/proc/sys")]  # a user owns those settings that count only in the sandbox
     with os.scandir("/proc") as entries:
         ours = [entry for entry in entries if not entry.name.isdigit() and not entry.is_symlink()]
         found = [Path(entry.path) for entry in ours if entry.is_dir() or entry.stat().st_mode & 0o222]

@@ -148,6 +148,19 @@ def test_nothing_that_a_command_plants_turns_the_next_sandbox_off(workspace: Wor
     assert workspace.attempt() == CONFINED
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root looks into every directory")
+@pytest.mark.parametrize("hidden", [".git", ".git/modules", "sub"])
+def test_a_directory_that_a_command_has_hidden_is_a_reason_to_refuse(workspace: Workspace, hidden: str) -> None:
+    """Else the command could show it again later, unguarded."""
+    for name in (".git", ".git/modules/a", "sub/.git"):
+        make_repository(workspace.root / name)
+    assert workspace.attempt(f"chmod 0 {hidden}") == CONFINED
+    with pytest.raises(ToolError, match=f"{hidden} cannot be searched; allow it with chmod"):
+        workspace.shell().bash("true")
+    (workspace.root / hidden).chmod(0o755)
+    assert workspace.attempt() == CONFINED
+
+
 def test_three_hundred_inner_repositories_are_guarded_at_little_cost(workspace: Workspace) -> None:
     for number in range(300):
         make_repository(workspace.root / str(number) / ".git")
@@ -191,6 +204,15 @@ def test_three_thousand_submodules_do_not_turn_the_sandbox_off(workspace: Worksp
     assert workspace.attempt("echo evil > vendor/7/.git; echo evil > .git/modules/7/config") == CONFINED
     assert (workspace.root / "vendor/7/.git").read_text() == "gitdir: ../../.git/modules/7\n"
     assert (workspace.root / ".git/modules/7/config").read_text() == "[core]\n"
+
+
+def test_two_thousand_projects_inside_do_not_turn_the_sandbox_off(workspace: Workspace) -> None:
+    for number in range(2000):
+        (workspace.root / "projects" / str(number) / ".team").mkdir(parents=True)
+        (workspace.root / "projects" / str(number) / ".team/.owner").write_text("token")
+    assert workspace.attempt("echo evil > projects/7/.team/settings.json") == CONFINED
+    assert not (workspace.root / "projects/7/.team/settings.json").exists()
+    assert len(Repositories((workspace.root,), (workspace.root,)).guards().fixed) == 1
 
 
 LIMITED = """

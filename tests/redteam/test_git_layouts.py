@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from teamcli.tools.sandbox_git import put_back, set_aside
 from tests.redteam.conftest import confined_shell, need_sandbox
 from tests.tools.shell import Shell
 
@@ -268,6 +269,15 @@ def test_what_a_link_leads_to_is_guarded_whole(make_user: Callable[..., User]) -
     user = make_user(linked_parts)
     user._shell.bash("echo evil > .git/config; rm .git/config; echo evil > .git/config")
     assert (user.layout.root / ".git/config").is_symlink()
+
+
+def test_nothing_is_set_aside_behind_a_link(tmp_path: Path) -> None:
+    (tmp_path / "home/.git").mkdir(parents=True)
+    (tmp_path / "work").symlink_to("home")
+    set_aside([tmp_path / "work/.git"])
+    put_back([(tmp_path / "work/.git", "evil")])
+    assert [path.name for path in (tmp_path / "home").iterdir()] == [".git"]
+    assert not (tmp_path / "home/.git").is_symlink()
 
 
 def test_a_link_that_was_replaced_is_put_back(make_user: Callable[..., User]) -> None:
