@@ -32,9 +32,9 @@ def test_before_a_call_it_may_object_change_ask_and_allow(opened: Open, place: P
     assert run_with(Ruling("not today"), **BYPASS) == "not today"
     assert run_with(Ruling(changed_input={"command": "echo other"}), **BYPASS) == "other"
     assert "Invalid input" in run_with(Ruling(changed_input={"cmd": "x"}), **BYPASS)
-    assert run_with(Ruling(wish="allow")) == "ran"
+    assert run_with(Ruling(wish="allow"), "printf ran") == "ran"
     in_doubt = run_with(Ruling(wish="allow"), "X=echo; $(printf $X) ran", disallowed_tools="bash(echo:*)")
-    assert "nobody can be asked" in in_doubt
+    assert "may deny this call" in in_doubt
     assert "nobody can be asked" in run_with(Ruling(wish="ask", reason="hm"), allowed_tools="bash")
 
 

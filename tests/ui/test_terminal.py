@@ -273,7 +273,7 @@ def test_the_bell_rings_when_a_question_waits(program: Program) -> None:
     with Screen(program) as screen:
         screen.wait_for(PROMPT)
         assert "\a" not in screen.raw
-        screen.type("run true\r")
+        screen.type("run date\r")
         screen.wait_for("allow? >>")
         screen.type("n\r")
         screen.wait_for("Refused")  # the bell has had its turn by now
