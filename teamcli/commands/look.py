@@ -79,9 +79,9 @@ def diff(session: Session, arguments: str) -> Job:
 
 @command("expand", usage="[N]", group=Group.LOOK)
 def expand(session: Session, arguments: str) -> Expand:
-    """Show the whole of what was folded; 1 is the newest.
+    """Show more of what was folded; 1 is the newest.
 
-    Ctrl-O does the same for the newest.
+    Up to 2,000 lines, 200 of a diff. Ctrl-O does the same for the newest.
     """
     if arguments and not (arguments.isdecimal() and int(arguments)):
         raise UsageError(f"N must be a whole number from 1 up, not '{arguments}': /expand [N]")
@@ -90,7 +90,7 @@ def expand(session: Session, arguments: str) -> Expand:
 
 @command("verbose", usage="[on|off]", group=Group.LOOK)
 def verbose(session: Session, arguments: str) -> Verbosity:
-    """Show everything from now on, or fold again."""
+    """Show more from now on, or fold again."""
     if arguments not in SWITCH:
         raise UsageError(f"'{arguments}' is neither on nor off: /verbose [on|off]")
     return Verbosity(SWITCH[arguments])
