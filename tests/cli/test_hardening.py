@@ -134,7 +134,7 @@ def test_output_that_cannot_be_written_is_told_in_one_sentence(program: Program,
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code"), [(RUN_ECHO, 0), ("-p 'run echo hi'", 4), ("sessions", 0), ("-p x --max-turns 0", 2)]
+    ("arguments", "code"), [(RUN_ECHO, 0), ("-p 'run date'", 4), ("sessions", 0), ("-p x --max-turns 0", 2)]
 )
 def test_a_lost_standard_error_changes_nothing(program: Program, arguments: str, code: int) -> None:
     usual = in_shell(program, arguments)
