@@ -10,21 +10,27 @@ from teamcli.masking import masked
 
 _KEPT = "\n\t"
 # C0 controls have visible twins at U+2400. What else would drive a terminal, turn text around or hide in it shows as
-# its code: DEL and C1 controls, bidirectional marks and overrides, line separators, characters of no width. The two
-# joiners stay, for without them several scripts and many an emoji fall apart.
+# its code: DEL and C1 controls, bidirectional marks and overrides, line separators, fillers and format characters that
+# nobody sees. The two joiners and a variation selector stay: several scripts and many emoji need them.
 _SIGNS = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in _KEPT}
 _CODED = (
     *range(0x7F, 0xA0),
-    *(0xAD, 0x61C, 0x180E, 0x200B, 0x200E, 0x200F, 0xFEFF),
+    *(0xAD, 0x34F, 0x61C, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180E, 0x200B, 0x200E, 0x200F, 0x3164, 0xFEFF, 0xFFA0),
     *range(0x2028, 0x202F),
     *range(0x2060, 0x2070),
     *range(0xFFF9, 0xFFFC),
+    *range(0x13430, 0x13440),
+    *range(0x1BCA0, 0x1BCA4),
+    *range(0x1D173, 0x1D17B),
     *range(0xE0000, 0xE0080),
 )
 _SIGNS |= {code: f"<{code:02x}>" for code in _CODED}
 # Marks that stack on one character: a few are a language, dozens cover the lines above and below.
 _STACKING = r"[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
 _TOO_MANY_STACKED = rf"({_STACKING}{{6}}){_STACKING}+"
+# One selects a glyph. More in a row can only carry hidden text: there are 256 of them, one for each byte.
+_SELECTOR = r"[\ufe00-\ufe0f\U000e0100-\U000e01ef]"
+_TOO_MANY_SELECTORS = rf"({_SELECTOR}){_SELECTOR}+"
 
 
 def neutralise(text: str) -> str:
@@ -32,14 +38,15 @@ def neutralise(text: str) -> str:
     text = masked(text).replace("\r\n", "\n")
     if text.isascii() and text.isprintable():
         return text
-    return re.sub(_TOO_MANY_STACKED, r"\1", text.translate(_SIGNS))
+    text = re.sub(_TOO_MANY_SELECTORS, r"\1", text.translate(_SIGNS))
+    return re.sub(_TOO_MANY_STACKED, r"\1", text)
 
 
 def neutralised_on(before: str, text: str) -> tuple[str, str]:
     """A piece of a text that streams in, and what to hand over as `before` with the next: marks may pile up over
     pieces, too."""
     whole = neutralise(before + text)
-    end = re.search(rf"{_STACKING}*\Z", whole)
+    end = re.search(rf"(?:{_STACKING}|{_SELECTOR})*\Z", whole)
     return whole[len(before) :], end[0] if end else ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -20,11 +21,13 @@ from teamcli.errors import Cancelled, ToolError
 from teamcli.tools import command_host, running_command
 from teamcli.tools.command_host import CommandHost
 from teamcli.tools.sandbox import Sandbox
+from teamcli.tools.sandbox_places import CLOSED_IN_HOME, CLOSED_WITH_A_SECRET
 from teamcli.tools.sandbox_plan import Plan, Wanted
 from tests.redteam.conftest import SECRET, Attacker, attack, confined_shell, furnish, need_sandbox
 from tests.support.fake_api import FakeAPI, text, tool, tool_results
-from tests.support.program import Program
-from tests.tools.shell import new_mark, processes_with, wait_until
+from tests.support.program import ROOT, Program
+from tests.support.team_script import TeamScript
+from tests.tools.shell import Shell, new_mark, processes_with, wait_until
 
 
 def own_namespace(kind: str) -> str:
@@ -149,6 +152,34 @@ def test_no_history_and_no_browser_profile_is_read(
     monkeypatch.setenv("HISTFILE", str(clean_environment / "elsewhere/typed"))
     for attacker in attack(tmp_path, clean_environment, True):
         assert SECRET not in attacker.run(f"cat {' '.join(map(str, files))} 2>&1")
+
+
+def named_on_the_page() -> set[str]:
+    """What docs/sandbox.md calls closed."""
+    page = (ROOT / "docs/sandbox.md").read_text()
+    section = page.split("## What is closed")[1].split("Anything that is not on the list")[0]
+    return {name.removesuffix("/") for name in re.findall(r"`~/([^`]+)`", section)}
+
+
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_all_that_is_listed_as_closed_is(tmp_path: Path, clean_environment: Path, kind: str) -> None:
+    need_sandbox()
+    listed = {*CLOSED_IN_HOME, *named_on_the_page()}
+    assert len(listed) > 100
+    for name in listed - ({".teamcli"} if kind == "file" else CLOSED_WITH_A_SECRET):
+        file = clean_environment / name / ("" if kind == "file" else "inside")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"_authToken={name} {SECRET}\n")
+    look = f"grep -rhs {SECRET} ~"
+    outside = Shell(tmp_path)
+    found = outside.bash(look)
+    outside.close()
+    assert found.count(SECRET) > 100
+    (tmp_path / "work").mkdir()
+    shell = confined_shell(tmp_path / "work", clean_environment)
+    found = shell.bash(look)
+    shell.close()
+    assert SECRET not in found
 
 
 def test_these_attacks_succeed_without_a_sandbox(tmp_path: Path, clean_environment: Path) -> None:
@@ -322,6 +353,9 @@ class TestProcesses:
             confined.run(f"export M={mark}; {sys.executable} -I -S bomb.py; sleep 300")
         wait_until(lambda: not processes_with(mark))
 
+    def test_no_program_gains_rights(self, confined: Attacker) -> None:
+        assert confined.run("grep NoNewPrivs /proc/self/status").split() == ["NoNewPrivs:", "1"]
+
     def test_there_is_no_terminal_and_no_device(self, confined: Attacker) -> None:
         assert "[exit code 1]" in confined.run("true < /dev/tty")
         assert confined.run("find /dev -type b; mknod disk b 8 0 2>&1; ls disk 2>&1").count("disk") >= 1
@@ -469,6 +503,26 @@ class TestListedHosts:
             for _ in range(2):
                 assert "hello from outside" in attacker.run(f"{sys.executable} fetch.py {page}")
                 shutil.rmtree(attacker.home / ".ssh", ignore_errors=True)  # another plan is needed
+
+
+def test_commands_of_every_agent_are_confined(program: Program) -> None:
+    need_sandbox()
+    (program.home / ".bashrc").write_text("as it was")
+    write = tool("bash", command="echo evil >> ~/.bashrc")
+    hire = tool("spawn_teammate", name="alice", role="coder", prompt="go")
+    specialist = tool("agent", prompt="go", subagent_type="general")
+    script = TeamScript(
+        lead=[write, hire, tool("agent", prompt="go"), specialist, *[text("done")] * 3],
+        alice=[write, specialist, text("done")],
+        **{f"sa-{number}": [write, text("done")] for number in (1, 2, 3)},
+    )
+    with FakeAPI(script) as api:
+        program.url = api.url
+        assert program.run("-p", "x", "--permission-mode", "bypassPermissions").code == 0
+    assert {*script.requests} == {"lead", "alice", "sa-1", "sa-2", "sa-3"}
+    for name, requests in script.requests.items():
+        assert "Read-only file system" in str(tool_results(requests[1])), name
+    assert (program.home / ".bashrc").read_text() == "as it was"
 
 
 def test_no_mode_lifts_the_sandbox_and_no_process_shows_the_key(program: Program) -> None:
