@@ -14,6 +14,20 @@ def test_all_well_without_a_key(program: Program) -> None:
     assert not (program.directory / ".team").exists()
 
 
+def test_it_changes_no_file(program: Program) -> None:
+    def files() -> dict[str, bytes]:
+        places = (program.directory, program.home)
+        return {str(path): path.read_bytes() if path.is_file() else b"" for each in places for path in each.rglob("*")}
+
+    assert program.run("-p", "write a.txt: hello", "--offline", "--permission-mode", "acceptEdits").code == 0
+    before = files()
+    with FakeAPI([tool("list_teammates")]) as api:
+        program.url = api.url
+        assert program.run("doctor").code == 0
+    assert program.run("doctor", "--explain", "git push").code in (0, 1)
+    assert files() == before
+
+
 def test_all_well_with_an_endpoint(program: Program) -> None:
     with FakeAPI([tool("list_teammates")]) as api:
         program.url = api.url
