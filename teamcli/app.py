@@ -202,7 +202,8 @@ def open_host(
 
         network, places = settings.sandbox_network, (settings.sandbox_writable, settings.sandbox_closed)
         roots = (workspace.root, *workspace.extra)
-        return Sandbox(Wanted(roots, place.home.parent, network, *places, is_trial), programs)
+        guarded = _hook_files(settings, workspace.root)
+        return Sandbox(Wanted(roots, place.home.parent, network, *places, is_trial, guarded), programs)
 
     host = CommandHost(os.environ, settings.hidden_variables, owns_process, make_sandbox, is_needed, programs)
     if is_needed and (why := host.why_unconfined() or host.why_refused()):
@@ -271,7 +272,7 @@ class _Builder:
         if price(Usage(), model) is None and (setting := _in_dollars(options, settings)):
             raise ConfigError(f"{setting}: no price is known for {model}; give one under `prices` in settings")
         workspace = Workspace(place.directory, tuple(_directory(path) for path in options.add_dirs))
-        policy = read_policy(options, settings, self._own_tools)
+        policy = read_policy(options, settings, workspace.root, self._own_tools)
         return Choices(settings, workspace, policy, endpoint, model, price, embedding)
 
     @property
@@ -495,7 +496,7 @@ class _Builder:
         return roster
 
 
-def read_policy(options: Options, settings: Settings, own_tools: Sequence[Offered] = ()) -> Policy:
+def read_policy(options: Options, settings: Settings, root: Path, own_tools: Sequence[Offered] = ()) -> Policy:
     """Mode and rules of the settings and of the command line, which add up.
 
     Raises: ConfigError
@@ -506,7 +507,16 @@ def read_policy(options: Options, settings: Settings, own_tools: Sequence[Offere
         allow=_read_rules([*rules.allow, *options.allowed_tools], names),
         ask=_read_rules(rules.ask, names),
         deny=_read_rules([*rules.deny, *options.disallowed_tools], names),
+        hook_files=_hook_files(settings, root),
     )
+
+
+def _hook_files(settings: Settings, root: Path) -> tuple[Path, ...]:
+    if not settings.hooks:
+        return ()
+    from teamcli.tools.hook_files import hook_files  # late: most starts do without hooks
+
+    return hook_files(settings.hooks, root)
 
 
 def _read_rules(rules: Sequence[str], known_tools: Collection[str] = ()) -> tuple[Rule, ...]:

@@ -45,10 +45,10 @@ def explain(command: str) -> int:
     """Print whether `bash` would run this command here, why, and how to write it so that a rule applies."""
     place = look_around(Path.cwd())
     settings = read_settings(place)
-    policy = read_policy(Options(), settings)
+    workspace = Workspace(place.directory)
+    policy = read_policy(Options(), settings, workspace.root)
     if settings.sandbox_allows_bash:
         policy = policy._replace(commands_are_confined=not _why_unconfined(settings, place))
-    workspace = Workspace(place.directory)
     decision = decide(policy, "bash", Executes(command), workspace.root, workspace.can_change)
     print(f"{decision.verdict}: {neutralise(decision.reason)}")
     if decision.verdict is Verdict.ASK and decision.rule:

@@ -69,6 +69,8 @@ def _refused(policy: Policy, tool: str, access: Access, root: Path) -> Decision 
 
 
 def _settled(policy: Policy, tool: str, access: Access, root: Path) -> Decision | None:
+    if isinstance(access, Writes) and access.path in policy.hook_files:
+        return Decision(Verdict.ASK, f"A hook runs {access.path.name}: changing it always asks.", is_asked_by_rule=True)
     for rule in policy.ask:
         if _concerns(rule, tool, access, root):
             return _asked(rule)

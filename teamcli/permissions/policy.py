@@ -6,6 +6,7 @@ Apart from deciding, which reads command lines: most starts do without all of th
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class Policy(NamedTuple):
     deny: tuple[Rule, ...] = ()
     commands_are_confined: bool = False
     """They run in a sandbox, and the user wants no questions about commands that do."""
+    hook_files: tuple[Path, ...] = ()
+    """Hooks run these, outside the sandbox: changing one asks in every mode."""
 
 
 class Decision(NamedTuple):
@@ -43,4 +46,4 @@ class Decision(NamedTuple):
     advice: str = ""
     """For ASK: why no rule for a program covers the command, and how to write it so that one does."""
     is_asked_by_rule: bool = False
-    """An ask rule asks, and nothing but the user's answer lets the call through."""
+    """An ask rule or the file itself asks, and nothing but the user's answer lets the call through."""

@@ -68,6 +68,8 @@ class Wanted(NamedTuple):
     closed: tuple[str, ...] = ()
     is_trial: bool = False
     """Only to see whether it works: leaves nothing behind."""
+    hook_files: tuple[Path, ...] = ()
+    """Run outside the sandbox, so commands cannot change them."""
 
     @property
     def has_network(self) -> bool:
@@ -160,6 +162,7 @@ def make_plan(
     hidden = {Path(place) for place in caches[2::3]}
     opened = [path for path in guards.open if not is_in_any(path, hidden)]
     guarded = [*guards.fixed, *_guarded(wanted.roots, writable)]
+    guarded += [path for path in wanted.hook_files if exists(path) and is_below_any(path, writable)]
     guarded += [path for path in _startup_files(wanted.home) if is_in_any(path, writable)]
     at_the_users_word = wanted.paths(wanted.writable)
     guarded = sorted({path for path in guarded if path not in at_the_users_word and not is_in_any(path, hidden)})
@@ -318,6 +321,7 @@ def _watched(wanted: Wanted) -> list[Path]:
         *closed,
         *wanted.paths(wanted.closed),
         *(root / TEAM_DIR for root in wanted.roots),
+        *wanted.hook_files,
     ]
 
 

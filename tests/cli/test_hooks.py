@@ -354,6 +354,43 @@ def write_scripts(program: Program) -> None:
         (program.directory / name).write_text(script)
 
 
+class TestFilesThatHooksRun:
+    """Hooks run outside the sandbox, so an agent must not be able to rewrite one unseen."""
+
+    COMMANDS = (
+        "./checks/one.sh --fast",
+        "timeout 5 python3 -u checks/two.py 2> /dev/null || exit 2",
+        'test -d . && bash "$CLAUDE_PROJECT_DIR/checks/three.sh"',
+        "env A=1 checks/not-yet-there",
+    )
+
+    @pytest.mark.parametrize("mode", ["acceptEdits", "bypassPermissions"])
+    def test_changing_one_asks_in_every_mode(self, program: Program, mode: str) -> None:
+        (program.directory / "checks").mkdir()
+        for name in ("one.sh", "two.py", "three.sh"):
+            (program.directory / "checks" / name).write_text("exit 0\n")
+        program.settings(hooks={"SessionEnd": [hook(command) for command in self.COMMANDS]})
+        names = ("one.sh", "two.py", "three.sh", "not-yet-there", "other.sh")
+        calls = [tool("write_file", path=f"checks/{name}", content="evil\n") for name in names]
+        calls = [answer(*(tool("read_file", path=f"checks/{name}") for name in names)), answer(*calls), text("done")]
+        with FakeAPI(calls) as api:
+            program.url = api.url
+            ran = program.run("-p", "x", "--permission-mode", mode)
+        assert ["always asks" in result_text(result) for result in results(api, 2)] == [True] * 4 + [False]
+        assert (program.directory / "checks/one.sh").read_text() == "exit 0\n"
+        assert (program.directory / "checks/other.sh").read_text() == "evil\n"
+        assert ran.code == 4
+
+    def test_a_redirection_to_one_asks(self, program: Program) -> None:
+        program.settings(hooks={"SessionEnd": [hook("sh checks.sh")]})
+        with FakeAPI([tool("bash", command="echo evil > checks.sh"), text("done")]) as api:
+            program.url = api.url
+            ran = program.run("-p", "x", *BYPASS)
+        assert "always asks" in result_text(results(api)[0])
+        assert not (program.directory / "checks.sh").exists()
+        assert ran.code == 4
+
+
 class TestTrust:
     def test_hooks_of_a_project_wait_for_it(self, program: Program) -> None:
         (program.directory / ".team").mkdir()

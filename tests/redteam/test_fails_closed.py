@@ -380,3 +380,21 @@ class TestLookingAtARepository:
     def test_plain_git_would_have_started_it(self, hostile: Program) -> None:
         subprocess.run(["git", "-C", hostile.directory, "status"], capture_output=True)
         assert (hostile.home / "evil").exists()
+
+
+@pytest.mark.parametrize(
+    "attack",
+    ["sed -i s/0/1/ checks/one.sh", "rm -f checks/one.sh", "mv checks elsewhere", "cp /dev/null checks/one.sh"],
+)
+def test_a_script_that_a_hook_runs_outside_cannot_be_changed_inside(program: Program, attack: str) -> None:
+    need_sandbox()
+    script = program.directory / "checks/one.sh"
+    script.parent.mkdir()
+    script.write_text("exit 0\n")
+    program.settings(hooks={"SessionEnd": [{"hooks": [{"type": "command", "command": "sh checks/one.sh"}]}]})
+    with FakeAPI([tool("bash", command=attack), text("done")]) as api:
+        program.url = api.url
+        program.run("-p", "x", "--permission-mode", "bypassPermissions")
+    said = str(tool_results(api.requests[1])[0]["content"])
+    assert "Read-only" in said or "busy" in said
+    assert script.read_text() == "exit 0\n"

@@ -1,0 +1,53 @@
+"""The files of a project that its hooks run. Hooks run outside the sandbox, so changing one of these always asks."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from teamcli.permissions.shell.forms import RUNNERS
+from teamcli.settings import HookGroup
+
+_INTERPRETER = re.compile(r"(python|pypy|node|deno|bun|ruby|perl|php|lua|tsx|ts-node|Rscript|source|\.)[\d.]*")
+_PROJECT_DIR = re.compile(r"\$(CLAUDE_PROJECT_DIR\b|\{CLAUDE_PROJECT_DIR(:-[^}]*)?\})")
+_PASSED_OVER = re.compile(r"[-+]|\d+\w?$|\w+=|run$|exec$")
+"""What may come between an interpreter and its script: options, a number, a variable, a subcommand."""
+_ENDS = re.compile(r"[;|&()<>{}!]+|if|then|else|elif|do|while|until|time")
+
+
+def hook_files(groups: Mapping[str, Iterable[HookGroup]], root: Path) -> tuple[Path, ...]:
+    """Resolved. A file that does not exist yet counts: the hook would run it as soon as it does."""
+    commands = {hook.command for each in groups.values() for group in each for hook in group.hooks}
+    found = {path for command in commands for path in _files_of(command, root)}
+    return tuple(sorted(found))
+
+
+def _files_of(command: str, root: Path) -> Iterator[Path]:
+    is_expected = True
+    after_interpreter = False
+    for word in _words(_PROJECT_DIR.sub(lambda found: str(root), command)):
+        if _ENDS.fullmatch(word):
+            is_expected, after_interpreter = True, False
+        elif not is_expected or _PASSED_OVER.match(word):
+            continue
+        elif _is_interpreter(word):
+            after_interpreter = True
+        else:
+            is_expected = False
+            if after_interpreter or "/" in word:
+                yield Path(root, word).resolve()
+
+
+def _words(command: str) -> list[str]:
+    lexer = shlex.shlex(command.replace("\n", ";"), posix=True, punctuation_chars=";|&()<>")
+    try:
+        return list(lexer)
+    except ValueError:  # a quote is not closed
+        return command.split()
+
+
+def _is_interpreter(word: str) -> bool:
+    name = word.rsplit("/", 1)[-1]
+    return name in RUNNERS or _INTERPRETER.fullmatch(name) is not None
