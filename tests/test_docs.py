@@ -105,3 +105,18 @@ def test_every_module_has_its_line_in_the_tree() -> None:
     page = read("docs/architecture.md")
     modules = [path.relative_to(ROOT / "teamcli").as_posix() for path in (ROOT / "teamcli").rglob("*.py")]
     assert [name for name in modules if not name.endswith("__init__.py") and f"`{name}`" not in page] == []
+
+
+def test_every_soak_test_is_in_the_table() -> None:
+    page = read("docs/contributing.md")
+    paths = [path for path in (ROOT / "tests").rglob("test_*.py") if "mark.soak" in path.read_text("utf-8")]
+    named = [f"{path.relative_to(ROOT).as_posix()}::{name}" for path in paths for name in soak_tests_in(path)]
+    assert len(named) > 5
+    assert [name for name in named if name not in page] == []
+
+
+def soak_tests_in(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        marks = node.decorator_list if isinstance(node, ast.FunctionDef | ast.ClassDef) else []
+        if any("mark.soak" in ast.unparse(mark) for mark in marks):
+            yield node.name

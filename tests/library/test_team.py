@@ -230,6 +230,36 @@ class TestInbox:
 
 
 class TestPlans:
+    def test_before_an_approval_no_tool_that_changes_anything_runs_even_in_bypass(
+        self, opened: Open, place: Path
+    ) -> None:
+        made: list[str] = []
+
+        def own_tool() -> str:
+            """A function of the program's may touch anything."""
+            made.append("made")
+            return "done"
+
+        (place / "there.txt").write_text("as it was")
+        calls = [
+            call("bash", command="touch made"),
+            call("bash", command="touch made", background=True),
+            call("write_file", path="made", content="x"),
+            call("edit_file", path="there.txt", old_text="was", new_text="is"),
+            call("own_tool"),
+            call("agent", prompt="touch it", subagent_type="general"),
+        ]
+        model = scripted(alice=[said("", *calls), "refused"], **{"sa-1": [said("", *calls[:5]), "refused"]})
+        session = opened(llm=model, tools=[own_tool], **BYPASS)
+        session.spawn("alice", "coder", "go", plan=True)
+        assert session.wait(DEADLINE_SECONDS)
+        for name, count in (("alice", 6), ("sa-1", 5)):
+            said_to_it = results(requests_of(model, name)[1])
+            assert len(said_to_it) == count
+            assert all("refused until a plan" in each for each in said_to_it[:5]), name
+        assert made == [] and (place / "there.txt").read_text() == "as it was"
+        assert sorted(path.name for path in place.iterdir()) == [".team", "there.txt"]
+
     def test_are_listed_and_answered(self, opened: Open, place: Path) -> None:
         write = said("", call("write_file", path="a.txt", content="x"))
         plans = [said("", call("submit_plan", plan=f"plan {number}")) for number in (1, 2)]
