@@ -30,7 +30,7 @@ _SYSTEM = re.compile(
 )
 _OWNING = names("chmod chown chgrp")
 _COPYING = names("cp mv tee shred install truncate")
-_FORK_BOMB = re.compile(r"([^\s(){};&|]+)\s*\(\)\s*\{\s*\1\s*\|\s*\1\s*&?\s*;?\s*\}")
+_FORK_BOMB = re.compile(r"(?<![^\s(){};&|])([^\s(){};&|]+)\s*\(\)\s*\{\s*\1\s*\|\s*\1\s*&?\s*;?\s*\}")
 _HOME = re.compile(r"~[\w.-]*|\$HOME|\$\{HOME\}")
 
 

@@ -9,16 +9,15 @@ import pytest
 
 from teamcli.tools.mentions import mentioned_paths
 from teamcli.workspace import Workspace
-from tests.support.answers import answer
-from tests.support.fake_api import FakeAPI, blocks_of, text, tool, tool_results
+from tests.support.answers import answer, user_texts
+from tests.support.fake_api import FakeAPI, text, tool, tool_results
 from tests.support.program import Program
 from tests.support.team_script import TeamScript
 
 
 def said(request: dict[str, Any]) -> list[str]:
     """The texts of the newest user message, without what the harness adds by itself."""
-    texts = [block["text"] for block in blocks_of(request["messages"][-1]) if block["type"] == "text"]
-    return [each for each in texts if not each.startswith("<environment>")]
+    return [each for each in user_texts(request["messages"][-1]) if not each.startswith("<environment>")]
 
 
 def ask(program: Program, prompt: str, *arguments: str) -> list[str]:

@@ -494,11 +494,11 @@ class TestQuestions:
 
     def test_always_allows_from_then_on(self, opened: Open) -> None:
         asked: list[str] = []
-        twice = [said("", call("bash", command="true")), said("", call("bash", command="true")), "over"]
+        twice = [said("", call("bash", command="date")), said("", call("bash", command="date")), "over"]
         opened(
             llm=scripted(lead=twice), ask=lambda question: asked.append(question.rule) or teamcli.Consent.ALWAYS
         ).run("go")
-        assert asked == ["bash(true)"]
+        assert asked == ["bash(date)"]
 
     def test_a_function_that_raises_has_not_said_yes(self, opened: Open, place: Path) -> None:
         model = scripted(lead=[said("", call("bash", command="touch made")), "over"])
@@ -512,7 +512,7 @@ class TestQuestions:
             asked.set()
             return answered.wait(60)
 
-        session = opened(llm=scripted(lead=[said("", call("bash", command="true"))]), ask=ask)
+        session = opened(llm=scripted(lead=[said("", call("bash", command="date"))]), ask=ask)
         listening = session.submit("go")
         assert asked.wait(30) and session.interrupt()
         assert list(listening)[-1].outcome is Outcome.INTERRUPTED

@@ -226,7 +226,7 @@ def test_a_failing_progress_ends_the_command(shell: Shell) -> None:
 def test_it_asks_for_the_whole_command_and_shows_its_first_line(shell: Shell) -> None:
     command = f"echo {'x' * 200}\necho 2"
     call = BASH.bind(shell.toolbox).prepare({"command": command})
-    assert call.access == Executes(command)
+    assert call.access == Executes(command, shell.toolbox.workspace.cwd)
     assert call.display.title == f"$ echo {'x' * 95}…"
     assert BASH.bind(shell.toolbox).prepare({"command": "ls"}).display.title == "$ ls"
 
