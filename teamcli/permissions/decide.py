@@ -181,8 +181,9 @@ class _Line(NamedTuple):
         if "/" in name and not name.startswith("/") and not step.is_at_start:
             return None  # `cd elsewhere && ./build` is another program than `./build`
         covering = [rule for rule in self._rules() if covers(rule, step.command)]
-        is_other_file = bool(step.command.writes) and not step.is_at_start
-        return next((rule for rule in covering if rule.form is Form.PREFIX or not is_other_file), None)
+        # so is `cd elsewhere && sh build`, though a rule for exactly `sh build` exists
+        is_other = not step.is_at_start and (bool(step.command.writes) or bool(never_covered(step.command.words)))
+        return next((rule for rule in covering if rule.form is Form.PREFIX or not is_other), None)
 
     def _problem(self, step: Step, rule: Rule | None) -> str:
         """Why this command of the line must be asked about; empty if it need not."""

@@ -15,7 +15,7 @@ from teamcli.permissions.rules import parse_rules
 ROOT = Path("/work space/project")
 PROGRAMS = (
     "ls echo find rg sed awk printf bash compgen jobs declare git wget install tar export ssh-agent choom capsh ed for "
-    "test true cat"
+    "test true cat make less vim man scp ssh"
 )
 ALLOWED = parse_rules(", ".join(f"bash({name}:*)" for name in PROGRAMS.split()))
 LINES = [
@@ -60,6 +60,32 @@ LINES = [
     "choom -n 1 -- ./evil",
     "capsh -- -c ./evil",
     "ed f",
+    "make 'SHELL = ./evil'",
+    "make .SHELLFLAGS=./evil",
+    "git merge-index ./evil -a",
+    "git submodule--helper foreach ./evil",
+    "git a/evil",
+    "git send-email --header-cmd=./evil x",
+    "less -k f g",
+    "less --lesskey-src=f g",
+    "less +!./evil f",
+    "vim '+!./evil' f",
+    "man -C f ls",
+    "scp -D ./evil a b",
+    "ssh -I ./evil.so host",
+]
+DISGUISES = [
+    "echo `<<<a` `./evil.sh`",
+    "compgen -W '$(evil.sh)'",
+    "jobs -x evil.sh",
+    "x=$'\\x24(evil.sh)'; echo \"${x@P}\"",
+    "x=$'a[\\44(evil.sh)]'; echo $((x))",
+    "read x < f; echo ${x@P}",
+    "shopt -s expand_aliases\nalias x=evil.sh\nx",
+    "sed '1e evil.sh a' f",
+    "less '+!evil.sh a' f",
+    "make 'SHELL = evil.sh'",
+    "git merge-index evil.sh -a",
 ]
 
 
@@ -69,10 +95,35 @@ def test_a_line_that_did_more_than_its_rule_said_asks(line: str) -> None:
         assert decide(Policy(mode, ALLOWED), "bash", Executes(line), ROOT).verdict is Verdict.ASK
 
 
-@pytest.mark.parametrize("line", ["echo `<<<a` `./evil.sh`", "compgen -W '$(evil.sh)'", "jobs -x evil.sh"])
+@pytest.mark.parametrize("line", DISGUISES)
 def test_a_line_that_hid_a_command_does_not_lift_a_rule_that_denies(line: str) -> None:
     policy = Policy(Mode.BYPASS_PERMISSIONS, deny=parse_rules("bash(evil.sh:*)"))
     assert decide(policy, "bash", Executes(line), ROOT).verdict is Verdict.DENY
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git-push origin",
+        "/usr/lib/git-core/git-push",
+        "git merge-index git push",
+        "shopt -s expand_aliases\nalias g=git\ng push",
+        "sed '1e git push' f",
+        "vim '+!git push' f",
+    ],
+)
+def test_no_other_name_of_git_lifts_a_rule_about_a_subcommand(line: str) -> None:
+    policy = Policy(Mode.BYPASS_PERMISSIONS, deny=parse_rules("bash(git push:*)"))
+    assert decide(policy, "bash", Executes(line), ROOT).verdict is Verdict.DENY
+
+
+def test_a_rule_for_exactly_one_script_does_not_cover_its_namesake_elsewhere() -> None:
+    policy = Policy(allow=parse_rules("bash(sh build), bash(make all)"))
+    verdicts = [
+        decide(policy, "bash", Executes(line), ROOT).verdict
+        for line in ("sh build", "cd sub && sh build", "cd sub && make all")
+    ]
+    assert verdicts == [Verdict.ALLOW, Verdict.ASK, Verdict.ALLOW]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,9 @@ _PASSED_OVER = re.compile(r"[-+.{]|\d|\w+=|.*/|(run|exec|tool|dlx|foreach|stat|n
 """A word between a program and the program that it runs: an option, a number, a variable, a path, a subcommand."""
 _READS_ARGUMENTS = names("xargs parallel")
 _DECLARING = names("declare typeset local export readonly unset")
-_ANY = names("parallel at batch enable hash")
+_ANY = names("parallel at batch enable hash alias")
+_SCRIPTED = names("sed gsed less more most vi vim nvim view make gmake")
+"""In a text for these a command may begin at any word: `1e git push`, `+!git push`."""
 _RUNNER = "|".join(map(re.escape, sorted(RUNNERS)))
 _UNKNOWN = {
     "env": r" -[a-zA-Z0]*S| --s",
@@ -79,6 +81,8 @@ class Reading:
                 self._add_texts(held[1], depth, is_guess)
                 if assignment.value.startswith(("BASH_ENV", "ENV")):
                     self._doubt("it names a file that a shell reads first", is_guess)
+        if words and (subcommand := re.fullmatch("git-(.+)", _name(words[0]))):
+            self.guesses.append(Found((Word("git"), Word(subcommand[1]), *words[1:])))
         if words and words[0].source:
             self._doubt(f"`{words[0].source}` is known only when it runs", is_guess)
         if words and never_covered([word.value for word in words]):
@@ -102,6 +106,9 @@ class Reading:
                 self.commands.append(Found((Word(word.value.partition("=")[2]),)))
             if _name(words[0]) == "git":
                 self.guesses.append(Found((words[0], *words[i:])))
+            if _name(words[0]) in _SCRIPTED:
+                inside = tuple(map(Word, re.findall(r"[\w./=-]+", word.value)[:_MOST_WORDS]))
+                self.guesses += (Found(inside[at:]) for at in range(min(len(inside), _MOST_LINES)))
             self._judge_runner(words[i:], tree, depth, is_guess)
             self._add_texts(word.value, depth, is_guess)
             is_guess = is_guess or not _is_passed_over(words[i - 1], word)

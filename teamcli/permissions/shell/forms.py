@@ -19,8 +19,8 @@ RUNNERS = SHELLS | names(
     "cgexec firejail proot bwrap valgrind gdb lldb perf rlwrap dbus-run-session dbus-launch hyperfine entr watch "
     "script at batch crontab uv uvx poetry pipenv pdm rye npx bunx pipx chpst softlimit s6-setuidgid catchsegv "
     "faketime eatmydata daemonize start-stop-daemon runcon sg trickle proxychains proxychains4 tsocks gosu "
-    "setuidgid dumb-init tini rr expect tmux screen xterm ssh-agent choom capsh ed ex ld.so ld-linux.so.2 "
-    "ld-linux-x86-64.so.2 ld-linux-aarch64.so.1"
+    "setuidgid dumb-init tini rr expect tmux screen xterm ssh-agent choom capsh ed ex vi vim nvim view emacs "
+    "emacsclient ld.so ld-linux.so.2 ld-linux-x86-64.so.2 ld-linux-aarch64.so.1"
 )
 """Programs that run the program that their words name."""
 BUILTINS = names(
@@ -39,9 +39,9 @@ _OPTIONS = {
     "split": "--filter",
     "rg": "--pre --hostname-bin",
     "rsync": "-e --rsh --rsync-path",
-    "man": "-P -H --pager --html",
-    "ssh": "-o -F -E",
-    "scp": "-o -F -S",
+    "man": "-P -H -C --pager --html --config-file",
+    "ssh": "-o -F -E -I",
+    "scp": "-o -F -S -D",
     "sftp": "-o -F -S -D",
     "zip": "-T -TT --unzip-command",
     "tcpdump": "-z",
@@ -49,13 +49,12 @@ _OPTIONS = {
     "make": "-f -E --eval --file --makefile",
     "curl": "-K --config",
     "wget": "-e --execute --use-askpass --config",
-    "emacs": "--eval --execute --load -l -f --funcall --script",
     "printf": "-v",
     "test": "-v -R",
 }
 """Options with which these run a program, set a variable, or read what to do from a file."""
 _ALIKE = {"gtar": "tar", "bsdtar": "tar", "gmake": "make", "gfind": "find", "gsort": "sort"}
-_OPTIONS |= dict.fromkeys(names("vi vim nvim view"), "-c -S --cmd --remote-expr -s -u")
+_OPTIONS |= dict.fromkeys(names("less more most"), "-k --lesskey-file --lesskey-src --lesskey-content")
 _GIT_OPTIONS = {
     "rebase": "-x --exec",
     "grep": "-O --open-files-in-pager",
@@ -68,13 +67,15 @@ _GIT_OPTIONS = {
     "ls-remote": "--upload-pack --exec",
     "push": "--receive-pack --exec",
     "archive": "--exec --remote",
-    "send-email": "--sendmail-cmd --smtp-server --to-cmd --cc-cmd",
+    "send-email": "--sendmail-cmd --smtp-server --to-cmd --cc-cmd --header-cmd",
     **dict.fromkeys(names("diff log show"), "--ext-diff"),
 }
 _GIT_RUNNERS = names(
     "config submodule bisect filter-branch for-each-repo daemon shell upload-pack receive-pack upload-archive "
-    "fetch-pack send-pack remote-ext remote-fd help web--browse instaweb p4 svn cvsimport"
+    "fetch-pack send-pack remote-ext remote-fd help instaweb p4 svn cvsimport merge-index hook"
 )
+_GIT_SUBCOMMAND = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+"""`git a/b` runs the file `git-a/b`; those with two hyphens are parts of git that run what they are given."""
 _FIND_ACTIONS = names("-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls")
 _SED_OPTIONS = re.compile(r"-[nErsuzi]+|--(quiet|silent|regexp-extended|null-data|separate|debug|posix|sandbox)")
 _SED_ADDRESS = r"(?:\d+|\$|/(?:[^/\\\n]|\\[^\n])*/I?)"
@@ -137,7 +138,7 @@ def _git(arguments: Sequence[str]) -> str:
     if not rest:
         return ""
     risky = _risky_option(rest[1:], _GIT_OPTIONS.get(rest[0], "")) or next((a for a in rest if "ext::" in a), "")
-    if rest[0] in _GIT_RUNNERS or risky:
+    if rest[0] in _GIT_RUNNERS or risky or not _GIT_SUBCOMMAND.fullmatch(rest[0]):
         return f"`git {rest[0]}{' ' if risky else ''}{risky}` can run other programs"
     return ""
 
@@ -167,10 +168,14 @@ def _awk(arguments: Sequence[str]) -> str:
 
 
 def _make(arguments: Sequence[str]) -> str:
-    risky = _risky_option(arguments, _OPTIONS["make"]) or next(
-        (a for a in arguments if re.match(r"\w+[:+?!]*=", a)), ""
-    )
+    variable = next((a for a in arguments if "=" in a and not a.startswith("-")), "")
+    risky = _risky_option(arguments, _OPTIONS["make"]) or variable
     return f"`make {risky}` changes what make runs" if risky else ""
+
+
+def _less(arguments: Sequence[str]) -> str:
+    risky = _risky_option(arguments, _OPTIONS["less"]) or next((a for a in arguments if a.startswith("+")), "")
+    return f"`{risky}` makes a pager run commands" if risky else ""
 
 
 _FORMS: dict[str, Callable[[Sequence[str]], str]] = {
@@ -181,9 +186,7 @@ _FORMS: dict[str, Callable[[Sequence[str]], str]] = {
     "gsed": _sed,
     "make": _make,
     **dict.fromkeys(names("awk gawk mawk nawk"), _awk),
-    **dict.fromkeys(
-        names("less more most"), lambda words: "a `+` runs commands" if any(w[:1] == "+" for w in words) else ""
-    ),
+    **dict.fromkeys(names("less more most"), _less),
 }
 CONDITIONAL = frozenset({*_OPTIONS, *_FORMS, *_ALIKE})
 """Programs of which some forms run others."""

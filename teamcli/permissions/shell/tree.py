@@ -170,8 +170,11 @@ class _Reader:
             raise Unread("it has a word that the shell may read otherwise")
         if kind == "variable_name" and not _VARIABLE_NAME.fullmatch(text):
             raise Unread("it has a name that the shell may read otherwise")
-        if kind in ("raw_string", "ansi_c_string") and _HIDDEN.search(text):
+        quoted = kind in ("raw_string", "ansi_c_string")
+        if quoted and (_HIDDEN.search(text) or _HIDDEN.search(self._value(node)[0].encode())):
             raise Unread("it quotes a substitution, which may be evaluated later")
+        if kind == "P" and _parent(node).type == "expansion":
+            raise Unread("it evaluates the value of a variable (@P)")
         if kind == "`":
             raise Unread("it has back-quotes: write $(…) instead")
         if kind == "((" and _parent(node).type == "compound_statement":
