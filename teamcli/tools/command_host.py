@@ -39,6 +39,8 @@ _PLANS = 5
 _OPTIONS = wire.HOST_SOCKET + 1
 _EXHAUSTED = tuple(map(os.strerror, (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC)))
 """What the sandbox program says where the system has no room right now: that does not mean that it never works."""
+_NO_ROOM_FOR_NAMESPACES = "(ENOSPC)"
+"""It says this where all namespaces are in use, and where the system grants none."""
 
 
 def command_environment(environment: Mapping[str, str], hidden: Iterable[str] = ()) -> dict[str, str]:
@@ -62,6 +64,21 @@ def hide_secrets(visible: Mapping[str, str]) -> None:
             ctypes.memset(address, ord("x"), len(ctypes.string_at(address)))
     if hasattr(libc, "prctl"):
         libc.prctl(_PR_SET_DUMPABLE, 0)
+
+
+def _is_lack_of_room(complaint: str) -> bool:
+    if complaint.endswith(_NO_ROOM_FOR_NAMESPACES):
+        needed = ("pid", "ipc", "mnt", *(["user"] if os.geteuid() else []))
+        return not any(_grants_none(kind) for kind in needed)
+    return complaint.endswith(_EXHAUSTED)
+
+
+def _grants_none(kind: str) -> bool:
+    """Whether an administrator has forbidden this kind of namespace."""
+    try:
+        return Path(f"/proc/sys/user/max_{kind}_namespaces").read_text(encoding="ascii").strip() == "0"
+    except OSError:
+        return False
 
 
 def check_command(command: str) -> None:
@@ -390,7 +407,7 @@ class CommandHost:
         try:
             self._start(sandbox, sandbox.trial(self._environment)).close()
         except _Complaint as e:
-            return "" if str(e).endswith(_EXHAUSTED) else str(e)
+            return "" if _is_lack_of_room(str(e)) else str(e)
         except (ToolError, OSError):
             return ""
         finally:

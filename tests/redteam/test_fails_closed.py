@@ -257,6 +257,47 @@ def test_a_limit_of_descriptors_makes_commands_fail_and_never_unconfined(workspa
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 40
 
 
+OUT_OF_NAMESPACES = """
+    import os
+    from functools import partial
+    from pathlib import Path
+    from teamcli.errors import ToolError
+    from teamcli.tools.command_host import CommandHost
+    from teamcli.tools.sandbox import Sandbox
+    from teamcli.tools.sandbox_plan import Wanted
+
+    wanted = Wanted((Path.cwd(),), Path.home())
+    host = CommandHost(os.environ, make_sandbox=partial(Sandbox, wanted), owns_process=False)
+    try:
+        host.start("echo x > ~/evil", Path.cwd()).follow(lambda _: None, lambda _: None)
+        print("ran")
+    except ToolError as e:
+        print("refused", "exceeded" in str(e))
+    finally:
+        host.close()
+"""
+
+
+@pytest.mark.parametrize(("limit", "outcome"), [("1", "refused True\n"), ("0", "ran\n")])
+def test_namespaces_that_are_used_up_make_commands_fail_and_never_unconfined(
+    workspace: Workspace, limit: str, outcome: str
+) -> None:
+    """A limit of 0 is an administrator's word that there is no sandbox on this machine."""
+    need_sandbox()
+    # a user namespace, whose limits concern nobody else, and the one namespace of processes that they allow
+    run = 'echo "$1" > /proc/sys/user/max_pid_namespaces && exec "$2" -c "$3"'
+    code = textwrap.dedent(OUT_OF_NAMESPACES)
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--pid", "--fork", "sh", "-c", run, "sh", limit, sys.executable, code],
+        cwd=workspace.root,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(workspace.home)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == outcome, done.stderr
+    assert (workspace.home / "evil").exists() == (outcome == "ran\n")
+
+
 @pytest.fixture
 def failing(program: Program, tmp_path: Path) -> Program:
     """A `bwrap` that works, but not for this workspace."""
