@@ -31,6 +31,7 @@ PRIVATE_DIR = 0o700
 LARGEST_DOCUMENT = 5_000_000
 LARGEST_LINE = 64_000_000
 _TAIL_CHUNK = 64 * 1024
+_FURTHER_CHUNK = 4 * 1024 * 1024
 _as_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -282,19 +283,17 @@ def sync_tail(fd: int, data: bytes) -> None:
 
 
 def cut_torn_tail(fd: int) -> bytes:
-    """Cut what follows the last newline, and return it. The caller holds the lock."""
+    """Cut what follows the last newline, and return it, or its first 64 MB. The caller holds the lock."""
     size = position = os.fstat(fd).st_size
-    chunks: list[bytes] = []
     newline = -1
     while position > 0 and newline < 0:
-        step = min(_TAIL_CHUNK, position)
+        step = min(_TAIL_CHUNK if position == size else _FURTHER_CHUNK, position)
         position -= step
-        chunk = os.pread(fd, step, position)
-        newline = chunk.rfind(b"\n")
-        chunks.append(chunk[newline + 1 :])
-    tail = b"".join(reversed(chunks))
-    if tail:
-        os.ftruncate(fd, size - len(tail))
+        newline = os.pread(fd, step, position).rfind(b"\n")
+    start = position + newline + 1
+    tail = os.pread(fd, min(size - start, LARGEST_LINE), start)
+    if start < size:
+        os.ftruncate(fd, start)
     return tail
 
 

@@ -22,6 +22,7 @@ from teamcli.team.message import check_name
 from teamcli.team.requests import Request
 
 TEAM_NAME = "default"
+LARGEST_TEAM = 64_000_000
 
 
 class Status(StrEnum):
@@ -165,9 +166,12 @@ def read_file(path: Path) -> bytes | None:
         raise
     try:
         with os.fdopen(fd, "rb") as file:
-            return file.read()
+            data = file.read(LARGEST_TEAM + 1)
     except OSError as e:
         raise StateError(cannot("read", path, e)) from e
+    if len(data) > LARGEST_TEAM:
+        raise StateError(f"{path} is larger than {LARGEST_TEAM // 1_000_000} MB; move it away, and the team is rebuilt")
+    return data
 
 
 def parse_team(path: Path, data: bytes | None) -> Team:

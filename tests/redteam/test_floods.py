@@ -384,6 +384,26 @@ def test_informational_answers_without_end_are_a_clear_error(
 
 
 class TestState:
+    @pytest.mark.parametrize("name", ["config.json", "events.jsonl", "transcripts/lead.jsonl"])
+    def test_gigabytes_in_its_place_are_not_held(self, program: Program, name: str) -> None:
+        path = program.directory / ".team" / name
+        path.parent.mkdir(parents=True)
+        with path.open("wb") as file:
+            file.truncate(2 * 2**30)
+        ran = subprocess.run(
+            ["sh", "-c", 'ulimit -v 1500000; exec "$0" "$@"', *program.command(["-p", "x", "--offline", "--trust"])],
+            cwd=program.directory,
+            env=program.env(),
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=120,
+        )
+        if name == "config.json":
+            assert ran.returncode == 2 and "config.json is larger than 64 MB; move it away" in ran.stderr
+        else:
+            assert "I am the embedded model" in ran.stdout, ran.stderr
+
     def test_a_transcript_with_a_line_without_end_is_read_around_it(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
