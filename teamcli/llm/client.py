@@ -139,8 +139,9 @@ class Client:
                 return opening.result()
             except CancelledError as e:
                 raise Cancelled(cancel.reason) from e
-            except BaseException:  # of `tell_sent`, or Ctrl-C: nobody takes the stream
-                opening.cancel()
+            except BaseException:  # of `tell_sent`, or Ctrl-C: nobody takes the stream, which may be open already
+                if not opening.cancel() and opening.exception() is None:
+                    opening.result().close()
                 raise
 
     def _pause(self, error: TransientError, call: BackedOffCall, has_begun: bool, broken: int) -> Pause:

@@ -372,6 +372,22 @@ def test_a_caller_that_fails_meanwhile_ends_the_call(make_client: MakeClient, ea
         assert ask(client).text == "after"
 
 
+def test_a_caller_that_fails_when_the_answer_has_begun_leaves_no_connection_open(make_client: MakeClient) -> None:
+    def is_opening() -> bool:
+        return any("_open_into" in thread.name for thread in threading.enumerate())
+
+    def fail(event: StreamEvent) -> None:
+        api.wait_for_stall()
+        wait_until(lambda: not is_opening(), "the answer was opened")
+        raise StateError("the disk is full")
+
+    with FakeAPI([answer("hi", stall_after(2))]) as api:
+        client = make_client(api.url)
+        with pytest.raises(StateError, match="the disk is full"):
+            client.stream(asking(), fail, CancelScope())
+        api.wait_for_disconnect()
+
+
 def test_each_agent_has_a_connection_of_its_own(make_client: MakeClient) -> None:
     with FakeAPI(default=text("hi")) as api:
         clients = [make_client(api.url) for _ in range(3)]
