@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from teamcli.agent.approval import Ask
 from teamcli.agent.budgets import Budgets, used_from
-from teamcli.agent.conversation import Conversation, History, Marks, open_calls, text_block
+from teamcli.agent.conversation import SENDING_CALLS, Conversation, History, Marks, open_calls, text_block
 from teamcli.agent.events import Emit, Notice, Recorded, Severity
 from teamcli.agent.hooks import NO_HOOKS, STOP, TEAMMATE_IDLE, Hooks
 from teamcli.agent.limits import Meter, Used
@@ -71,8 +71,6 @@ if TYPE_CHECKING:
 
 MEMORY_DIR = "memory"
 ROLES_SHOWN, ROLE_LENGTH, ROLE_NAME_LENGTH = 30, 160, 1000
-REPEATABLE = ("send_message", "broadcast")
-"""Calls that a restart may finish: their messages have ids that make a repeat harmless."""
 SAID_ONCE = frozenset(("read_inbox", "wait_for_message"))
 """Their results hold mail, which a second call would not bring again."""
 
@@ -500,7 +498,7 @@ class AgentShop:
         repeated = (
             _repeat(agent, call, agent.conversation.key_of_call(position))
             for position, call in enumerate(calls)
-            if call["name"] in REPEATABLE
+            if call["name"] in SENDING_CALLS
         )
         results = [result for result in repeated if result]
         self.team.is_repeating = False

@@ -23,6 +23,8 @@ from teamcli.masking import masked_value
 NOT_RUN_CALL = "Not run: the turn was interrupted before this call began."
 INTERRUPTED_CALL = "Interrupted: this call was stopped before it finished; what it had done so far was not undone."
 LOST_RESULT = "The result of this call was lost."
+SENDING_CALLS = ("send_message", "broadcast")
+"""Calls that a restart may finish: their messages have ids that make a repeat harmless."""
 
 Marks = dict[str, Any]
 """What a transcript line notes beside its content, by name. A later value replaces an earlier one; lists add up."""
@@ -120,6 +122,8 @@ class Conversation:
         self._unsettled: _Unsettled | None = None
         self._missing = NOT_RUN_CALL
         """What became of open calls that get no result."""
+        self._unwritten: Sequence[Block] = ()
+        """Results of `SENDING_CALLS` that are not on the disk. Their messages are, and must not be sent again."""
         self.history = history or History()
 
     def close(self) -> None:
@@ -146,15 +150,16 @@ class Conversation:
     ) -> None:
         """Record what the agent is told: a prompt, tool results, mail. `marks` are kept in the same durable line.
 
-        Calls that are still open and get no result here never began, and are closed as such. If all that happens next
-        is a model call (`is_next_sent`), the disk may take its time while the request travels: `settle` waits for it.
+        Calls that are still open and get no result here never began, and are closed as such. If the disk refused their
+        results, messages stay sent and the other results are lost. If all that happens next is a model call
+        (`is_next_sent`), the disk may take its time while the request travels: `settle` waits for it.
 
         Raises: StateError
         """
         if not content:
             return
-        content = masked_value(content)
-        content = answer_calls(open_calls(self.messages[-1]) if self.messages else [], content, self._missing)
+        calls = open_calls(self.messages[-1]) if self.messages else []
+        content = answer_calls(calls, [*self._unwritten, *masked_value(content)], self._missing)
         row: Json = {"kind": "user", "ts": time.time(), "content": list(content)}
         if marks:
             row["marks"] = dict(marks)
@@ -162,6 +167,9 @@ class Conversation:
             row["files"] = dict(files)
             self.history.seen_files.update(files)
         self._missing = LOST_RESULT  # until this is on the disk
+        if calls:
+            answered = zip(calls, content, strict=False)
+            self._unwritten = [result for call, result in answered if call["name"] in SENDING_CALLS]
         self._record(row, Message("user", tuple(content)), marks or {}, may_settle_later=is_next_sent)
 
     def compact(self, compaction: Compaction) -> None:
@@ -213,6 +221,7 @@ class Conversation:
     def take_up(self, history: History) -> None:
         """Go on with another conversation. The caller has begun its session in the transcript."""
         self.history = history
+        self._missing, self._unwritten = NOT_RUN_CALL, ()
 
     def settle(self) -> None:
         """Wait until the last message is on the disk. Nothing may act on an answer before that.
@@ -251,7 +260,7 @@ class Conversation:
             self._recorded(message, marks)
 
     def _recorded(self, message: Message, marks: Mapping[str, Any]) -> None:
-        self._missing = NOT_RUN_CALL
+        self._missing, self._unwritten = NOT_RUN_CALL, ()
         self._on_record(message, marks)
 
     def close_open_calls(self, results: Sequence[Block] = ()) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from teamcli import Outcome, tool
 from tests.library.conftest import Open
 from tests.support import fake_api
 from tests.support.fake_api import FakeAPI, rules, text
+from tests.support.team_script import agent_of
 
 MAKE = "echo once >> made; printf 'it is %s' made"
 BYPASS = {"permission_mode": "bypassPermissions"}
@@ -82,3 +84,26 @@ def test_a_message_that_the_disk_refuses_was_never_said(opened: Open, place: Pat
         session.close()
         assert (place / "made").read_text() == "once\n"
     assert "The result of this call was lost." in str(api.requests[-1])
+
+
+def test_a_message_was_sent_even_if_the_disk_refuses_the_line_that_says_so(
+    opened: Open, place: Path, disk: Disk
+) -> None:
+    def lead(request: dict[str, Any], n: int) -> Any:
+        history = str(request["messages"])
+        if agent_of(request) != "lead" or "hi alice" in history:
+            return text("done")
+        if "Spawned" in history:
+            return fake_api.tool("send_message", to="alice", content="hi alice")
+        return fake_api.tool("spawn_teammate", name="alice", role="coder", prompt="wait")
+
+    with FakeAPI(lead) as api:
+        session = opened(api, **BYPASS)
+        disk.fails_for = b"Sent message to alice"
+        session.run("go")
+        disk.fails_for = b"-" * 100
+        assert session.run("once more").is_done
+        session.close()
+    asked = str(api.requests[-1])
+    assert "Sent message to alice" in asked and "was lost" not in asked
+    assert (place / ".team/inbox/alice.jsonl").read_text().count("hi alice") == 1
