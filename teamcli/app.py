@@ -294,7 +294,7 @@ class _Builder:
             known = self.place.notes
             self.place = self.place.claim()
             self.notes += [note for note in self.place.notes if note not in known]
-        is_ours = team.is_private or self.place.trusted.state
+        is_ours = team.is_private or self.place.may_use_state
         if not is_ours:
             # A roster, mail and transcripts that others wrote must not make an agent act: leave them all alone.
             self._refuse_to_continue()

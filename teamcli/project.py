@@ -16,7 +16,7 @@ from teamcli.errors import StateError
 from teamcli.files import Json
 from teamcli.masking import hide
 from teamcli.plain import one_line
-from teamcli.project_files import FoundFile, find_files
+from teamcli.project_files import FoundFile, brought_state, find_files
 from teamcli.project_settings import (
     RESTRICTING,
     Rules,
@@ -38,6 +38,8 @@ DETAILS_IN_A_LINE, DETAILS_IN_A_QUESTION = 5, 40
 MOST_SETTINGS = 2000
 """Of a file. Further ones are never agreed to."""
 LINES_OF_CONTENT, LINE_LENGTH = 30, 160
+_STATE = "state"
+"""Under this name the state that git has brought is agreed to."""
 
 
 class Offer(NamedTuple):
@@ -87,6 +89,7 @@ class Project:
             for path in (self.team.settings, self.team.local_settings)
         }
         self._hooks = hooks_digest(*map(hooks_in, self._settings.values()))
+        self._brought_state = brought_state(directory) if self.team.has_state else ""
 
     @cached_property
     def environment(self) -> Environment:
@@ -109,6 +112,12 @@ class Project:
     def offers(self) -> tuple[str, ...]:
         """What is pending, in a line each."""
         return tuple(offer.line for offer in self.pending)
+
+    @property
+    def may_use_state(self) -> bool:
+        """Whether team, mail and conversations were made here, or the user has agreed to them."""
+        agreed = self.trusted.agreed.get(_STATE, ())
+        return self.trusted.state and (not self._brought_state or self._brought_state in agreed)
 
     @property
     def settings(self) -> list[Json]:
@@ -136,6 +145,8 @@ class Project:
         def change(trusted: Trusted) -> Trusted:
             for file in self._files:
                 trusted = trusted.agreeing_to_file(file.name, file.digest) if file.digest else trusted
+            if self._brought_state:
+                trusted = trusted.agreeing_to_file(_STATE, self._brought_state)
             return trusted._replace(
                 config=True,
                 state=True,
@@ -210,8 +221,10 @@ class Project:
             yield from self._pending_settings(name, raw)
         for group, files in groupby(self._files, lambda file: file.group):
             yield from self._pending_files(group, list(files))
-        if self.team.has_state and not self.trusted.state:
-            yield Offer("state", "a team and conversations in .team/ that were not made here")
+        if self.team.has_state and not self.may_use_state:
+            yield Offer(
+                f"{_STATE} {self._brought_state}".strip(), "a team and conversations in .team/ that were not made here"
+            )
 
     def _pending_hooks(self, name: str, raw: Json) -> Iterator[Offer]:
         hooks = hooks_in(raw)

@@ -80,6 +80,33 @@ def find_files(root: Path) -> list[FoundFile]:
     return [found for source in SOURCES for found in _files_of(root, source)]
 
 
+def brought_state(root: Path) -> str:
+    """A digest of the team, mail and conversations in `.team/` that git has brought; empty if it brought none.
+
+    teamcli keeps its own out of git.
+    """
+    from teamcli.tools.git_index import listed_below  # late: most starts have no need of these
+    from teamcli.tools.sandbox_git import named_directory
+    from teamcli.tools.sandbox_paths import text_of
+
+    for parent in (root, *root.parents):
+        entry = parent / ".git"
+        # not Path.is_file, which fails where a directory above is closed to us
+        directory = named_directory(entry) if os.path.isfile(entry) else entry  # noqa: PTH113
+        if directory is not None and os.path.isfile(directory / "index"):  # noqa: PTH113
+            folder = (root.relative_to(parent) / TEAM_DIR).as_posix()
+            hash_size = 32 if "sha256" in text_of(directory / "config") else 20
+            found = sorted(each for each in listed_below(directory, folder, hash_size) if not _is_shared(each[0]))
+            return hashlib.sha256(repr(found).encode()).hexdigest() if found else ""
+    return ""
+
+
+def _is_shared(name: str) -> bool:
+    """What has its own question, or means nothing."""
+    folders = tuple(f"{source.path.partition('/')[2]}/" for source in SOURCES)
+    return name in (".gitignore", "settings.json", "settings.local.json") or name.startswith(folders)
+
+
 def _files_of(root: Path, source: Source) -> Iterator[FoundFile]:
     top = root / source.path
     if not os.path.lexists(top) or leads_out(top, root):

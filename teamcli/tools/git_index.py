@@ -1,4 +1,4 @@
-"""Reads which paths a git index lists as other repositories: `git status` enters each of them and obeys its config."""
+"""Reads what a git index lists: other repositories, which `git status` enters and obeys, and the files of a folder."""
 
 from __future__ import annotations
 
@@ -18,11 +18,23 @@ def gitlinks(directory: Path, hash_size: int = 20) -> Iterator[str]:
     for path in (directory / "index", *directory.glob("sharedindex.*")):
         data = _read(path)
         if _GITLINK in data:  # most have none, and an index can list a hundred thousand files
-            yield from (os.fsdecode(name) for mode, name in _entries(data, hash_size) if mode == _GITLINK)
+            yield from (os.fsdecode(name) for mode, _, name in _entries(data, hash_size) if mode == _GITLINK)
 
 
-def _entries(data: bytes, hash_size: int) -> Iterator[tuple[bytes, bytes]]:
-    """Mode and path of each; ends where the data cannot be understood."""
+def listed_below(directory: Path, folder: str, hash_size: int = 20) -> Iterator[tuple[str, bytes]]:
+    """Path, from the folder and in lower case, and object of what the index of a git directory has at or in it."""
+    wanted = os.fsencode(folder).lower()
+    for path in (directory / "index", *directory.glob("sharedindex.*")):
+        data = _read(path)
+        if data[7:8] == b"\4" or wanted in data.lower():  # version 4 writes no path in full
+            for _, object_name, name in _entries(data, hash_size):
+                before, found, inside = name.lower().partition(wanted)
+                if found and not before and (not inside or inside.startswith(b"/")):
+                    yield os.fsdecode(inside[1:]), object_name
+
+
+def _entries(data: bytes, hash_size: int) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """Mode, object and path of each; ends where the data cannot be understood."""
     version, count = int.from_bytes(data[4:8], "big"), int.from_bytes(data[8:12], "big")
     at, name = 12, b""
     for _ in range(count):
@@ -39,7 +51,7 @@ def _entries(data: bytes, hash_size: int) -> Iterator[tuple[bytes, bytes]]:
         if end < 0:
             return
         name += data[name_at:end]
-        yield data[at + _BEFORE_MODE : at + _BEFORE_MODE + 4], name
+        yield data[at + _BEFORE_MODE : at + _BEFORE_MODE + 4], data[at + _BEFORE_NAME : flags_at], name
         at = end + 1 if version == 4 else at + (end - at + 8) // 8 * 8
 
 

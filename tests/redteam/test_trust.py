@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import stat
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -345,6 +346,33 @@ def test_a_clone_with_a_whole_team_in_it_makes_nobody_act(program: Program) -> N
     assert "evil" not in str(api.requests) and "begin" not in str(api.requests)
     assert not (program.directory / "pwned").exists()
     assert {name: (program.directory / ".team" / name).read_bytes() for name in STATE} == before
+
+
+@pytest.mark.parametrize("version", ["2", "4"])
+def test_a_pull_that_brings_a_team_makes_nobody_act_before_the_user_agrees(program: Program, version: str) -> None:
+    """The directory was used before, so that state in it counted as made here."""
+    subprocess.run(["git", "init", "-q", program.directory], check=True)
+    with FakeAPI([text("hello")] * 6) as api:
+        program.url = api.url
+        program.run("-p", "hi", *BYPASS)
+        rows = [
+            {"kind": "session", "id": "s", "ts": 1, "model": "m"},
+            {"kind": "user", "content": [{"type": "text", "text": "evil words"}]},
+        ]
+        order = {"type": "message", "from": "user", "content": "evil order", "to": "eve"}
+        eve = {"name": "eve", "role": "x", "status": "idle", "incarnation": 1}
+        write(program.directory, ".team/config.json", {"v": 1, "members": [eve]})
+        write(program.directory, ".team/inbox/eve.jsonl", json.dumps(order) + "\n")
+        write(program.directory, ".team/transcripts/eve.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        brought = ["config.json", "inbox/eve.jsonl", "transcripts/eve.jsonl"]
+        in_project = ["git", "-C", str(program.directory)]
+        subprocess.run([*in_project, "add", "-f", *(f".team/{name}" for name in brought)], check=True)
+        subprocess.run([*in_project, "update-index", "--index-version", version], check=True)
+        ran = program.run("-p", "hi", *BYPASS)
+        assert "were not made here" in ran.err and "evil" not in str(api.requests)
+        trusted = program.run("-p", "hi", "--trust", *BYPASS)
+        assert "were not made here" not in trusted.err and "evil order" in str(api.requests)
+        assert "were not made here" not in program.run("-p", "hi", *BYPASS).err
 
 
 def test_once_trusted_an_open_command_is_not_run_again(program: Program) -> None:
