@@ -116,6 +116,10 @@ class ConnectionLost(TransientError):
     """Raised when the endpoint cannot be reached, or the stream is cut or stalls."""
 
 
+class Unreachable(ConnectionLost):
+    """Raised when no connection to the endpoint can be made."""
+
+
 class TeamError(TeamcliError):
     """Raised when what was asked of the team cannot be done."""
 

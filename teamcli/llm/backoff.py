@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from teamcli.cancel import CancelScope
-from teamcli.errors import ModelLoading, Overloaded, RateLimited, TransientError
+from teamcli.errors import ModelLoading, Overloaded, RateLimited, TransientError, Unreachable
 from teamcli.llm.watchdog import Watchdog
 
 LINGER_SECONDS = 0.5
@@ -22,6 +22,8 @@ PATIENCE_SECONDS = 600.0
 LOADING_PATIENCE = 3
 """A server that loads its model is given so many times the patience: it makes progress."""
 LONGEST_LOADING_PAUSE = 10.0
+UNREACHED_PATIENCE_SECONDS = 30.0
+"""For an endpoint that no call has reached yet: its address may be wrong, or its server not started."""
 
 
 class Pause(NamedTuple):
@@ -62,6 +64,9 @@ class Backoff:
         """Those under way, waiting ones included. With the last, all that is known of an outage is forgotten."""
         self._running = 0
         self._outage: _Outage | None = None
+        self._version = 0
+        """Grows with each failure that is noted, and with the end of an outage."""
+        self._was_reached = False
 
     def close(self) -> None:
         """End the watchdog's thread."""
@@ -78,7 +83,7 @@ class Backoff:
             with self._changed:
                 self._calls -= 1
                 if not self._calls:
-                    self._outage = None
+                    self._end_outage()
 
     @contextmanager
     def turn(self, cancel: CancelScope) -> Iterator[None]:
@@ -94,9 +99,21 @@ class Backoff:
         pause = min(self._base_seconds * 2.0 ** min(failures - 1, 32), self._cap_seconds)
         return pause * (1 - 0.25 * self._chance())
 
-    def _state(self) -> tuple[_Outage | None, int]:
-        """What is known at this moment."""
-        return self._outage, self._outage.failures if self._outage else 0
+    def _patience(self, error: TransientError) -> float:
+        self._was_reached = self._was_reached or not isinstance(error, Unreachable)
+        if not self._was_reached:
+            return min(self._patience_seconds, UNREACHED_PATIENCE_SECONDS)
+        return self._patience_seconds * (LOADING_PATIENCE if isinstance(error, ModelLoading) else 1)
+
+    def _note_failure(self, now: float) -> None:
+        self._outage = self._outage or _Outage(now)
+        self._outage.failures += 1
+        self._version += 1
+
+    def _end_outage(self) -> None:
+        if self._outage is not None:
+            self._outage = None
+            self._version += 1
 
     def _is_full(self) -> bool:
         return self._max_calls is not None and self._running >= self._max_calls
@@ -128,8 +145,8 @@ class BackedOffCall:
         self._not_before = 0.0
         self._heard = 0.0
         """The end of the longest pause that was reported for this call."""
-        self._seen: tuple[_Outage | None, int] = (None, 0)
-        """What was known of an outage when the try began."""
+        self._seen = backoff._version
+        """The version of what was known when the try began."""
 
     @contextmanager
     def turn(self, cancel: CancelScope) -> Iterator[None]:
@@ -151,12 +168,13 @@ class BackedOffCall:
     def got_through(self) -> None:
         """The server takes calls: unless another was turned away since this try began, the outage is over."""
         shared, self.is_through = self._shared, True
+        shared._was_reached = True
         if shared._outage is None:
             return
         with shared._changed:
             if self._is_up_to_date():
-                shared._outage = None
-                self._seen = shared._state()
+                shared._end_outage()
+                self._seen = shared._version
             self._end_probe()
             shared._changed.notify_all()
 
@@ -168,9 +186,11 @@ class BackedOffCall:
             self.failures += 1
             self._since = now if self._since is None else self._since
             is_news = not is_shared or self._is_up_to_date()
-            outage = self._outage(now, is_news) if is_shared else None
-            patience = shared._patience_seconds * (LOADING_PATIENCE if isinstance(error, ModelLoading) else 1)
-            gives_up_at = min(self._since, outage.since if outage else now) + patience
+            if is_shared and is_news:
+                shared._note_failure(now)
+            # a failure from before an outage ended says nothing about now
+            outage = shared._outage if is_shared else None
+            gives_up_at = min(self._since, outage.since if outage else now) + shared._patience(error)
             seconds = self._seconds(error, outage, gives_up_at - now)
             if seconds is None:
                 return None
@@ -180,11 +200,6 @@ class BackedOffCall:
                 outage.gives_up_at, outage.reason = gives_up_at, str(error)
                 self._heard = outage.not_before
             return Pause(seconds, gives_up_at - now, is_news, str(error))
-
-    def _outage(self, now: float, is_news: bool) -> _Outage:
-        outage = self._shared._outage = self._shared._outage or _Outage(now)
-        outage.failures += is_news
-        return outage
 
     def _seconds(self, error: TransientError, outage: _Outage | None, left: float) -> float | None:
         if left <= 0:
@@ -203,7 +218,7 @@ class BackedOffCall:
 
     def _is_up_to_date(self) -> bool:
         """Whether no failure was noted since this try began."""
-        return self._seen == self._shared._state()
+        return self._seen == self._shared._version
 
     def _take_place(self, cancel: CancelScope) -> None:
         while pause := self._wait_for_place(cancel):
@@ -220,7 +235,7 @@ class BackedOffCall:
                 shared._changed.wait(seconds)
             cancel.check()
             shared._running += 1
-            self._seen = shared._state()
+            self._seen = shared._version
             if shared._outage:
                 shared._outage.probe = self
             return None

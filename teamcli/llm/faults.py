@@ -28,6 +28,7 @@ from teamcli.errors import (
     RateLimited,
     RequestRejected,
     ServerFault,
+    Unreachable,
     WrongEndpoint,
 )
 from teamcli.llm.credentials import BASE_URL, Endpoint
@@ -124,7 +125,7 @@ class Faults:
             case "proxy":
                 return ConnectionLost(f"The proxy refuses the connection to {host} ({words}): check HTTPS_PROXY")
             case "no answer":
-                return ConnectionLost(f"{host} does not answer: check the network{self._or_base_url}")
+                return Unreachable(f"{host} does not answer: check the network{self._or_base_url}")
             case "silence":
                 return ConnectionLost(f"{host} has sent nothing for too long")
             case "unreachable":
@@ -195,10 +196,10 @@ class Faults:
                     " name the CA bundle to use in SSL_CERT_FILE"
                 )
             if isinstance(cause, socket.gaierror):
-                return ConnectionLost(f"The name {host} cannot be resolved: check the network{self._or_base_url}")
+                return Unreachable(f"The name {host} cannot be resolved: check the network{self._or_base_url}")
             if isinstance(cause, ConnectionRefusedError):
-                return ConnectionLost(f"Nothing listens at {host} (connection refused){self._or_check}")
-        return ConnectionLost(f"{host} cannot be reached ({self._words(error)})")
+                return Unreachable(f"Nothing listens at {host} (connection refused){self._or_check}")
+        return Unreachable(f"{host} cannot be reached ({self._words(error)})")
 
     @property
     def _or_check(self) -> str:

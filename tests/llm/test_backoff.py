@@ -6,7 +6,7 @@ import time
 import pytest
 
 from teamcli.cancel import CancelScope
-from teamcli.errors import ModelLoading, Overloaded, RateLimited, ServerFault, TransientError
+from teamcli.errors import ModelLoading, Overloaded, RateLimited, ServerFault, TransientError, Unreachable
 from teamcli.llm.backoff import Backoff, Pause
 from teamcli.llm.faults import retry_after_seconds
 
@@ -40,6 +40,15 @@ def test_pauses_double_up_to_a_minute_and_end_after_ten() -> None:
     assert found[:8] == [0.5, 1, 2, 4, 8, 16, 32, 60]
     assert set(found[8:-1]) == {60}
     assert sum(found) == 600
+
+
+def test_an_endpoint_that_was_never_reached_is_given_half_a_minute() -> None:
+    clock = Clock()
+    backoff = Backoff(clock=clock)
+    assert sum(pauses(backoff, clock, Unreachable("refused"))) == pytest.approx(30)
+    with backoff.call() as call, call.turn(CancelScope()):
+        call.got_through()
+    assert sum(pauses(backoff, clock, Unreachable("refused"))) == pytest.approx(600)
 
 
 def test_pauses_are_spread_by_a_quarter() -> None:

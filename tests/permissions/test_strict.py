@@ -93,3 +93,10 @@ def test_redirections_to_files_and_variables_are_noted() -> None:
 def test_anything_else_is_rejected_with_a_hint(line: str, hint: str) -> None:
     with pytest.raises(NotUnderstood, match=hint.replace("&>", "&>")):
         read_line(line)
+
+
+def test_a_backslash_after_a_letter_that_is_not_ascii_is_not_understood() -> None:
+    """In GBK and Shift JIS it may be the second byte of that letter, and then the quote ends earlier."""
+    with pytest.raises(NotUnderstood):
+        read_line('echo "中\\" $(date) "')
+    assert read_line('echo "中 \\""')[0].words == ("echo", '中 "')

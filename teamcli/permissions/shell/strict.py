@@ -35,7 +35,8 @@ _BLANKS_AND_LINES = re.compile(r"(?:[ \t\n]|(?<=[ \t\n])\\\n)*")
 _PLAIN = re.compile(r"(?:@\{\w+\}|[\w./:=@%+,^-]|(?<=[\w^])~|(?<=[\w./:=@%+,^-])#)+", re.ASCII)
 """A tilde in the middle of a name, as in HEAD~1, is not expanded; nor is a brace without a comma, as in @{u}."""
 _SINGLE_QUOTED = re.compile(r"'([^']*)'")
-_DOUBLE_QUOTED = re.compile(r'"(?:[^"\\$`]|\\[^\n]|\$(?=["| )/]))*"')
+_DOUBLE_QUOTED = re.compile(r'"(?:[^"\\$`]|(?<![^\x00-\x7f])\\[^\n]|\$(?=["| )/]))*"')
+"""In some locales a backslash after a byte that is not ASCII is the second half of a character."""
 _ESCAPED_IN_QUOTES = re.compile(r'\\([$`"\\])')
 _TEXT_FROM_CAT = re.compile(
     r"""\"\$\(cat <<[ ]?(['"])([A-Za-z_]\w*)\1\n((?:(?![ \t]*\2).*\n)*?)\2\n[ \t\n]*\)\"""", re.ASCII
