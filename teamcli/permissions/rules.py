@@ -18,11 +18,11 @@ from itertools import zip_longest
 from pathlib import Path
 
 from teamcli.errors import ConfigError
-from teamcli.permissions.globs import check_glob, matches_glob
+from teamcli.globs import Part, matches_names, parse_names
 from teamcli.permissions.shell.commands import Reading
 from teamcli.permissions.shell.forms import never_covered
-from teamcli.permissions.shell.strict import Command, NotUnderstood, names, read_line
 from teamcli.permissions.shell.tree import Found, Word
+from teamcli.permissions.shell.strict import Command, NotUnderstood, names, read_line
 
 COMMAND_TOOLS = names("bash")
 READING_TOOLS = names("read_file glob grep")
@@ -175,7 +175,7 @@ def _path_rule(tool: str, pattern: str) -> Rule:
     if "\0" in pattern:
         raise ValueError("a path pattern cannot contain a NUL character")
     try:
-        check_glob(pattern)
+        _parts(pattern)
     except re.error as e:
         raise ValueError(f"the glob is not valid ({e})") from e
     return Rule(tool, Form.PATTERN, pattern)
@@ -328,7 +328,11 @@ def _with_home(glob: str) -> str:
 
 def _matches_glob(glob: str, path: Path, directory: Path) -> bool:
     base = Path("/") if glob.startswith("/") else directory
-    if not path.is_relative_to(base):
-        return False
-    relative = path.relative_to(base).as_posix()
-    return matches_glob(glob, "" if relative == "." else relative)
+    return path.is_relative_to(base) and matches_names(_parts(glob), path.relative_to(base).parts, covers_contents=True)
+
+
+@lru_cache(maxsize=512)
+def _parts(glob: str) -> tuple[Part, ...]:
+    """As in .gitignore: a glob without a directory is about names at any depth."""
+    parts = glob.removeprefix("./").strip("/").split("/")
+    return parse_names(parts if "/" in glob.rstrip("/") else ["**", *parts])

@@ -64,7 +64,7 @@ def run(args: GlobInput, toolbox: Toolbox, running: Running) -> ToolOutput:
 
 
 def _matches(query: _Query, workspace: Workspace, cancel: CancelScope) -> Iterator[Entry]:
-    regex, depth = compile_glob(query.pattern), depth_of(query.pattern)
+    matches, depth = compile_glob(query.pattern), depth_of(query.pattern)
     surroundings = look_around(query.directory, workspace.top_of(query.directory))
     prefix = len(str(query.directory).rstrip("/")) + 1
     for entry in walk(query.directory, surroundings.ignores, names_hidden(query.pattern), depth):
@@ -72,7 +72,7 @@ def _matches(query: _Query, workspace: Workspace, cancel: CancelScope) -> Iterat
         # With `**` every directory would match, which says nothing that its files do not say.
         if depth is None and entry.is_directory():
             continue
-        if regex.fullmatch(entry.path, prefix) and (not entry.is_link() or _stays_inside(entry, workspace)):
+        if matches(entry.path[prefix:]) and (not entry.is_link() or _stays_inside(entry, workspace)):
             yield entry
 
 

@@ -1,35 +1,40 @@
-"""Glob patterns as regular expressions over paths with `/`.
+"""Globs of the search tools: as in `teamcli.globs`, and `{a,b}` means either.
 
-`*`, `?` and `[…]` stay within one name, `**` spans directories, `{a,b}` means either. As in a shell, no wildcard stands
-for the dot of a hidden name. Matching takes time in proportion to the path, whatever the pattern.
+As in a shell, no wildcard matches the dot of a hidden name.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Callable
 
 from teamcli.errors import ToolError
+from teamcli.globs import matches_names, parse_names
 from teamcli.workspace import native_spelling
 
 _MAGIC = re.compile(r"[*?\[{\\]")
 _BRACES = re.compile(r"(?<!\\)\{([^{}]*,[^{}]*)\}")
-_TOKEN = re.compile(r"\\(?P<escaped>.)|\[(?P<negated>[!^]?)(?P<set>\]?[^\]/]*)\]|(?P<any>\?)|(?P<literal>.)", re.DOTALL)
 _MAX_ALTERNATIVES = 256
 
-_NOT_HIDDEN = r"(?!\.)"
-_DIRECTORIES = rf"(?:{_NOT_HIDDEN}[^/]+/)*"
 
+def compile_glob(pattern: str) -> Callable[[str], bool]:
+    """A function that says whether a relative path matches.
 
-def compile_glob(pattern: str) -> re.Pattern[str]:
-    """Raises: ToolError"""
+    Raises: ToolError
+    """
     try:
-        return re.compile("|".join(f"(?:{_translate(one)})" for one in _alternatives(native_spelling(pattern))))
+        globs = [parse_names(_names(one), hides_dots=True) for one in _alternatives(native_spelling(pattern))]
     except re.error as e:
         raise ToolError(f"{pattern!r} is not a valid glob: {e.msg}") from e
     except UnicodeEncodeError as e:
         raise ToolError(f"{pattern!r} is not a valid glob: {e.reason}") from e
+
+    def matches(path: str) -> bool:
+        names = path.split("/")
+        # most paths already differ in the last name
+        return any(parts and parts[-1].name.fullmatch(names[-1]) and matches_names(parts, names) for parts in globs)
+
+    return matches
 
 
 def has_wildcard(pattern: str) -> bool:
@@ -50,7 +55,7 @@ def names_hidden(pattern: str) -> bool:
 
 def depth_of(pattern: str) -> int | None:
     """How many levels down a match can be, or None for any number."""
-    levels = [[name for name in one.split("/") if name not in ("", ".")] for one in _alternatives(pattern)]
+    levels = [_names(one) for one in _alternatives(pattern)]
     return None if any("**" in names for names in levels) else max(len(names) for names in levels)
 
 
@@ -70,45 +75,5 @@ def _alternatives(pattern: str) -> list[str]:
     return finished
 
 
-def _translate(pattern: str) -> str:
-    names = [name for name in pattern.split("/") if name not in ("", ".")]
-    names = [name for name, following in pairwise([*names, ""]) if not name == following == "**"]
-    if not names:
-        return _NOT_HIDDEN + "$"
-    *directories, last = names
-    above = "".join(_DIRECTORIES if name == "**" else f"{_translate_name(name)}/" for name in directories)
-    return above + (f"{_DIRECTORIES}{_translate_name('*')}" if last == "**" else _translate_name(last))
-
-
-def _translate_name(name: str) -> str:
-    begins_wild = name[:1] in ("*", "?", "[")
-    first, *others = (_translate_piece(piece) for piece in _split_at_stars(name))
-    # What follows a star is taken at its first chance and not tried again: only the last star may have to give way.
-    body = first + "".join(f"(?>[^/]*?{piece})" for piece in others[:-1]) + "".join(f"[^/]*{p}" for p in others[-1:])
-    return (_NOT_HIDDEN if begins_wild else "") + body
-
-
-def _split_at_stars(name: str) -> list[str]:
-    pieces = [""]
-    for token in _TOKEN.finditer(name):
-        if token["literal"] == "*":
-            pieces.append("")
-        else:
-            pieces[-1] += token[0]
-    return [pieces[0], *(piece for piece in pieces[1:-1] if piece), *pieces[1:][-1:]]
-
-
-def _translate_piece(piece: str) -> str:
-    return "".join(_translate_tokens(piece))
-
-
-def _translate_tokens(piece: str) -> Iterator[str]:
-    for token in _TOKEN.finditer(piece):
-        if token["any"]:
-            yield "[^/]"
-        elif token["set"]:
-            characters = re.sub(r"([\[\]\\&~|^])", r"\\\1", token["set"].replace("--", "-"))
-            yield f"(?!/)[{'^' if token['negated'] else ''}{characters}]"
-        else:
-            # brackets with nothing in them are just brackets
-            yield re.escape(token["escaped"] or token["literal"] or token[0])
+def _names(pattern: str) -> list[str]:
+    return [name for name in pattern.split("/") if name not in ("", ".")]

@@ -72,10 +72,10 @@ def path_filter(search: Search) -> Callable[[str], bool]:
         return lambda path: True
     wanted = not search.glob.startswith("!")
     glob = search.glob.removeprefix("!").removeprefix("/")
-    regex = compile_glob(glob if "/" in glob else f"**/{glob}")
+    matches = compile_glob(glob if "/" in glob else f"**/{glob}")
     directory = search.start if Path(search.start).is_dir() else str(Path(search.start).parent)
     prefixes = [len(base.rstrip("/")) + 1 for base in (directory, search.top)]
-    return lambda path: any(regex.fullmatch(path, prefix) for prefix in prefixes) == wanted
+    return lambda path: any(matches(path[prefix:]) for prefix in prefixes) == wanted
 
 
 def main(job: str) -> None:
