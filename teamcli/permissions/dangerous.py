@@ -8,8 +8,8 @@ from collections.abc import Callable
 from itertools import takewhile
 
 from teamcli.permissions.shell.commands import read_commands
+from teamcli.permissions.shell.loose import Found, Word
 from teamcli.permissions.shell.strict import names
-from teamcli.permissions.shell.tree import Found, Word
 
 _OTHER_USER = names("sudo sudoedit doas su pkexec")
 _POWER = names("shutdown reboot halt poweroff")
@@ -28,8 +28,6 @@ _EVERYTHING = re.compile(r"[*?.]+|\[.*\]|\{.*\}")
 _SYSTEM = re.compile(
     r"/(bin|boot|dev|etc|home|lib\w*|opt|proc|root|sbin|srv|sys|usr|var|Users|System|Library|Applications)"
 )
-_OWNING = names("chmod chown chgrp")
-_COPYING = names("cp mv tee shred install truncate")
 _FORK_BOMB = re.compile(r"(?<![^\s(){};&|])([^\s(){};&|]+)\s*\(\)\s*\{\s*\1\s*\|\s*\1\s*&?\s*;?\s*\}")
 _HOME = re.compile(r"~[\w.-]*|\$HOME|\$\{HOME\}")
 
@@ -60,27 +58,20 @@ def _danger_of_command(command: Found) -> str:
 
 
 def _danger_of_copying(name: str, arguments: tuple[Word, ...]) -> str:
-    device = next(
-        (word.value for word in arguments if _is_device(word.value) and _is_written(name, word, arguments)), ""
-    )
+    written = arguments if name in ("tee", "shred", "truncate", "dd") else arguments[-1:]
+    device = next((word.value for word in written if _is_device(word.value)), "")
     return f"`{name}` writes to the device {device}" if device else ""
 
 
-def _is_written(name: str, word: Word, arguments: tuple[Word, ...]) -> bool:
-    return name in ("tee", "shred", "truncate") or word is arguments[-1]
-
-
 def _danger_of_owning(name: str, arguments: tuple[Word, ...]) -> str:
-    operands = _operands(arguments)
-    target = next((word.value for word in operands[1:] if _is_recursive(arguments) and _is_root(word)), "")
+    targets = _operands(arguments)[1:] if _is_recursive(arguments) else []
+    target = next((word.value for word in targets if _whole(word) == "/"), "")
     return f"`{name}` would change everything below {target}" if target else ""
 
 
 def _danger_of_kill(name: str, arguments: tuple[Word, ...]) -> str:
-    targets = arguments[1:] if arguments[:1] and arguments[0].value.startswith("-") else arguments
-    if any(word.value == "-1" for word in targets):
-        return f"`{name}` would end every process"
-    return ""
+    targets = arguments[1:] if arguments and arguments[0].value.startswith("-") else arguments
+    return f"`{name}` would end every process" if any(word.value == "-1" for word in targets) else ""
 
 
 def _danger_of_find(name: str, arguments: tuple[Word, ...]) -> str:
@@ -92,14 +83,12 @@ def _danger_of_find(name: str, arguments: tuple[Word, ...]) -> str:
 
 
 def _danger_of_dd(name: str, arguments: tuple[Word, ...]) -> str:
-    outputs = [word.value.removeprefix("of=") for word in arguments if word.value.startswith("of=")]
-    return next((f"`dd` writes to the device {path}" for path in outputs if _is_device(path)), "")
+    return _danger_of_copying(name, tuple(Word(word.value[3:]) for word in arguments if word.value.startswith("of=")))
 
 
 def _danger_of_rm(name: str, arguments: tuple[Word, ...]) -> str:
-    if not _is_recursive(arguments):
-        return ""
-    target = next((word.value for word in _operands(arguments) if _is_root_or_home(word) or _is_system(word)), "")
+    targets = _operands(arguments) if _is_recursive(arguments) else []
+    target = next((word.value for word in targets if _is_root_or_home(word) or _SYSTEM.fullmatch(_whole(word))), "")
     return f"`{name}` would delete everything below {target}" if target else ""
 
 
@@ -120,15 +109,7 @@ def _is_device(path: str) -> bool:
 
 
 def _is_root_or_home(target: Word) -> bool:
-    return _is_root(target) or (bool(target.source) and _HOME.fullmatch(_whole(target)) is not None)
-
-
-def _is_root(target: Word) -> bool:
-    return _whole(target) == "/"
-
-
-def _is_system(target: Word) -> bool:
-    return _SYSTEM.fullmatch(_whole(target)) is not None
+    return _whole(target) == "/" or (bool(target.source) and _HOME.fullmatch(_whole(target)) is not None)
 
 
 def _whole(target: Word) -> str:
@@ -148,6 +129,6 @@ _JUDGES: dict[str, Callable[[str, tuple[Word, ...]], str]] = {
     "dd": _danger_of_dd,
     "kill": _danger_of_kill,
     "find": _danger_of_find,
-    **dict.fromkeys(_OWNING, _danger_of_owning),
-    **dict.fromkeys(_COPYING, _danger_of_copying),
+    **dict.fromkeys(names("chmod chown chgrp"), _danger_of_owning),
+    **dict.fromkeys(names("cp mv tee shred install truncate"), _danger_of_copying),
 }

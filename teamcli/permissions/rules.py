@@ -21,7 +21,7 @@ from teamcli.errors import ConfigError
 from teamcli.globs import Part, matches_names, parse_names
 from teamcli.permissions.shell.commands import Reading
 from teamcli.permissions.shell.forms import never_covered
-from teamcli.permissions.shell.tree import Found, Word
+from teamcli.permissions.shell.loose import Found, Word
 from teamcli.permissions.shell.strict import Command, NotUnderstood, names, read_line
 
 COMMAND_TOOLS = names("bash")

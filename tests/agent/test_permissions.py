@@ -4,8 +4,6 @@ import inspect
 import itertools
 import json
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -1003,23 +1001,6 @@ def test_without_known_tools_any_name_is_taken() -> None:
 def test_one_rule_is_one_rule() -> None:
     with pytest.raises(ConfigError):
         Rule.parse("bash, grep")
-
-
-def test_the_parser_is_loaded_only_for_a_line_that_needs_it() -> None:
-    program = """
-import sys
-from pathlib import Path
-from teamcli.permissions.decide import decide
-from teamcli.permissions.policy import Policy
-from teamcli.permissions.rules import parse_rules
-from teamcli.agent.tool import Executes
-policy = Policy(allow=parse_rules("bash(git status:*), edit_file(src/**)"))
-print(decide(policy, "bash", Executes("git status --short"), Path("/")).verdict, "tree_sitter" in sys.modules)
-print(decide(policy, "bash", Executes("git status | x"), Path("/")).verdict, "tree_sitter" in sys.modules)
-print(decide(policy, "bash", Executes("git status $X"), Path("/")).verdict, "tree_sitter" in sys.modules)
-"""
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert result.stdout.splitlines() == ["allow False", "ask False", "ask True"]
 
 
 def test_a_decision_costs_little() -> None:

@@ -44,6 +44,7 @@ ATTACKS = {
     "setsid": "setsid --wait zap",
     "flock": "flock /tmp/x zap",
     "flock -c": "flock /tmp/x -c 'zap x'",
+    "flock -c with the command in its input": "flock f -c 'echo zap | xargs env'",
     "taskset": "taskset -c 0 zap",
     "setarch without an architecture": "setarch -R zap ls",
     "prlimit": "prlimit --nofile=9 zap",

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from teamcli.permissions.shell.forms import BUILTINS, CONDITIONAL, RUNNERS, SHELLS, never_covered
+from teamcli.permissions.shell.loose import Found, Tree, Unread, Word, read_tree
 from teamcli.permissions.shell.strict import MAX_LENGTH, NotUnderstood, names, read_line
-from teamcli.permissions.shell.tree import Found, Tree, Unread, Word, read_tree
 
 _MOST_WORDS, _MOST_LINES, _MOST_DEPTH = 1000, 300, 4
 _HOLDS_COMMAND = re.compile(
@@ -23,6 +23,8 @@ _HOLDS_COMMAND = re.compile(
 _META = re.compile(r"[\s;|&()<>$`'\"\\{}*?\[~]")
 _PASSED_OVER = re.compile(r"[-+.{]|\d|\w+=|.*/|(run|exec|tool|dlx|foreach|stat|new-session|now)$")
 """A word between a program and the program that it runs: an option, a number, a variable, a path, a subcommand."""
+_NEEDS_VALUE = names("flock chroot sg su runuser")
+"""A file, a directory, a group or a user comes before the program that these run."""
 _READS_ARGUMENTS = names("xargs parallel")
 _DECLARING = names("declare typeset local export readonly unset")
 _ANY = names("parallel at batch enable hash alias")
@@ -39,7 +41,7 @@ _UNKNOWN = {
 """Arguments with which these run something that is not in their words."""
 _PRINTS = names("echo printf cat")
 _ASSIGNED = re.compile(r"(?<![\w$])([A-Za-z_]\w*)=(['\"]?)([\w./-]+)\2(?=[\s;&|]|$)", re.ASCII)
-_BRACES = re.compile(r"([^\s{}]*)\{([^\s{}]*,[^\s{}]*)\}([^\s{}]*)")
+_BRACES = re.compile(r"(?<![^\s{}])([^\s{}]*)\{([^\s{}]*,[^\s{}]*)\}([^\s{}]*)")
 
 
 class Reading:
@@ -166,6 +168,7 @@ def _as_words(values: tuple[str, ...]) -> tuple[Word, ...]:
 def _is_passed_over(before: Word, word: Word) -> bool:
     """Whether the program that is run may come after this word."""
     is_value = before.value.startswith("-") and before.value not in ("-exec", "-execdir", "-ok", "-okdir")
+    is_value = is_value or _name(before) in _NEEDS_VALUE
     is_runner = _name(word) in RUNNERS | BUILTINS | CONDITIONAL
     return is_value or is_runner or _PASSED_OVER.match(word.value) is not None
 
