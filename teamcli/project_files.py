@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from teamcli.files import TooLarge, leads_out, read_regular
+from teamcli.git_files import listed_below, named_directory, text_of
 from teamcli.workspace import TEAM_DIR
 
 MAX_FILES = 500
@@ -85,10 +86,6 @@ def brought_state(root: Path) -> str:
 
     teamcli keeps its own out of git.
     """
-    from teamcli.tools.git_index import listed_below  # late: most starts have no need of these
-    from teamcli.tools.sandbox_git import named_directory
-    from teamcli.tools.sandbox_paths import text_of
-
     for parent in (root, *root.parents):
         entry = parent / ".git"
         # not Path.is_file, which fails where a directory above is closed to us

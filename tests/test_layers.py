@@ -16,7 +16,7 @@ import teamcli
 PACKAGE = Path(teamcli.__file__).parent
 
 LAYERS = """
-    errors cancel aside masking frames globs files front_matter plain programs table streams logs options
+    errors cancel aside masking frames globs files git_files front_matter plain programs table streams logs options
     workspace state settings environment trust project project_files project_settings claude_settings
     llm permissions
     agent

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from teamcli.errors import ToolError
-from teamcli.tools.git_index import gitlinks
+from teamcli.git_files import gitlinks, named_directory, path_in, text_of
 from teamcli.tools.sandbox_paths import (
     directories_in,
     exists,
@@ -30,7 +30,6 @@ from teamcli.tools.sandbox_paths import (
     link_target,
     real_path,
     search,
-    text_of,
 )
 from teamcli.workspace import OWNER_TOKEN, TEAM_DIR
 
@@ -207,7 +206,7 @@ class Repositories:
                 self._add_worktree(record)
 
     def _add_worktree(self, record: Path) -> None:
-        entry = _path_in(record / "gitdir")
+        entry = path_in(record / "gitdir")
         if entry is None or not exists(entry.parent):
             return
         if record not in self._own:
@@ -253,22 +252,8 @@ def _fixed_parts(directory: Path) -> list[Path]:
     return [part for part in parts if exists(part)]
 
 
-def named_directory(file: Path) -> Path | None:
-    """The git directory that a `.git` file names."""
-    return _path_in(file, "gitdir:")
-
-
 def common_directory(directory: Path) -> Path | None:
-    return _path_in(directory / "commondir") if is_file(directory / "commondir") else None
-
-
-def _path_in(file: Path, label: str = "") -> Path | None:
-    """The path that a file of git's consists of, resolved; None if it is nothing of the kind."""
-    text = text_of(file)
-    path = text.removeprefix(label).strip()
-    if not text.startswith(label) or not path or "\0" in path:
-        return None
-    return real_path(file.parent / path)
+    return path_in(directory / "commondir") if is_file(directory / "commondir") else None
 
 
 def _modules(directory: Path) -> Iterator[Path]:
@@ -294,7 +279,7 @@ def shared_repository(root: Path) -> Path | None:
     entry = root / _GIT
     kept = named_directory(entry) if is_file(entry) else None
     shared = common_directory(kept) if kept else None
-    if kept is None or shared is None or _path_in(kept / "gitdir") != entry:
+    if kept is None or shared is None or path_in(kept / "gitdir") != entry:
         return None
     return shared if kept.parent == shared / "worktrees" else None
 

@@ -7,7 +7,6 @@ so does a directory of the user's own that cannot be searched.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import stat
@@ -15,13 +14,12 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from teamcli.errors import ToolError
+from teamcli.git_files import raise_if_exhausted
 from teamcli.workspace import TEAM_DIR
 
 Identity = tuple[int, int] | None
 """Which file is at a path; None for none."""
-_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _NOT_SEARCHED = (".git", "node_modules", TEAM_DIR)
-_MOST_BYTES = 1024 * 1024
 
 
 class HiddenDirectory(ToolError):
@@ -58,7 +56,7 @@ def _mode(path: Path, follow: bool = True) -> int:
     try:
         return path.stat(follow_symlinks=follow).st_mode
     except OSError as e:
-        _raise_if_exhausted(e)
+        raise_if_exhausted(e)
         return 0
 
 
@@ -66,7 +64,7 @@ def identity_of(path: Path) -> Identity:
     try:
         found = path.stat()
     except OSError as e:
-        _raise_if_exhausted(e)
+        raise_if_exhausted(e)
         return None
     return found.st_dev, found.st_ino
 
@@ -76,21 +74,8 @@ def link_target(path: Path) -> str | None:
     try:
         return os.readlink(path)  # noqa: PTH115 - the text, as it is
     except OSError as e:
-        _raise_if_exhausted(e)
+        raise_if_exhausted(e)
         return None
-
-
-def text_of(path: Path) -> str:
-    """The beginning of a file, empty if it cannot be read. Does not wait for the writer of a FIFO.
-
-    Raises: OSError, if the system has no descriptor left
-    """
-    try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            return (file.read(_MOST_BYTES) or b"").decode("utf-8", "surrogateescape")
-    except OSError as e:
-        _raise_if_exhausted(e)
-        return ""
 
 
 def directories_in(path: Path) -> list[Path]:
@@ -123,7 +108,7 @@ def _look_into(directory: str, names: Collection[str]) -> tuple[list[str], list[
         _raise_if_hidden(Path(directory), e)
         return [], []
     except OSError as e:
-        _raise_if_exhausted(e)
+        raise_if_exhausted(e)
         return [], []
     inside = [e.path for e in entries if e.is_dir(follow_symlinks=False) and e.name not in _NOT_SEARCHED]
     return sorted(inside), [e.path for e in entries if e.name in names]
@@ -148,8 +133,3 @@ def _raise_if_hidden(path: Path, error: PermissionError) -> None:
             found = place.stat()
             if found.st_uid == os.geteuid() and found.st_mode & 0o500 != 0o500:
                 raise HiddenDirectory(f"{place} cannot be searched; allow it with chmod u+rx") from error
-
-
-def _raise_if_exhausted(error: OSError) -> None:
-    if error.errno in _EXHAUSTED:
-        raise error

@@ -1,7 +1,8 @@
-"""Reads what a git index lists: other repositories, which `git status` enters and obeys, and the files of a folder."""
+"""Reads files of git without running git: where a `.git` file leads, and what an index lists."""
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,9 @@ _GITLINK = (0o160000).to_bytes(4, "big")
 _BEFORE_MODE, _BEFORE_NAME = 24, 40
 """Bytes of an entry: what `stat` says, with the mode in it, then the name of the object, flags and the path."""
 _IS_EXTENDED = 0x4000
-_MOST_BYTES = 256 * 1024 * 1024
+_LARGEST_INDEX = 256 * 1024 * 1024
+_LARGEST_TEXT = 1024 * 1024
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def gitlinks(directory: Path, hash_size: int = 20) -> Iterator[str]:
@@ -69,6 +72,38 @@ def _read(path: Path) -> bytes:
     """Does not wait for the writer of a FIFO."""
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            return file.read(_MOST_BYTES) or b""
+            return file.read(_LARGEST_INDEX) or b""
     except OSError:
         return b""
+
+
+def named_directory(file: Path) -> Path | None:
+    """The git directory that a `.git` file names."""
+    return path_in(file, "gitdir:")
+
+
+def path_in(file: Path, label: str = "") -> Path | None:
+    """The path that a file of git's consists of, resolved; None if it is nothing of the kind."""
+    text = text_of(file)
+    path = text.removeprefix(label).strip()
+    if not text.startswith(label) or not path or "\0" in path:
+        return None
+    return Path(os.path.realpath(file.parent / path))
+
+
+def text_of(path: Path) -> str:
+    """The beginning of a file, empty if it cannot be read. Does not wait for the writer of a FIFO.
+
+    Raises: OSError, if the system has no descriptor left
+    """
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            return (file.read(_LARGEST_TEXT) or b"").decode("utf-8", "surrogateescape")
+    except OSError as e:
+        raise_if_exhausted(e)
+        return ""
+
+
+def raise_if_exhausted(error: OSError) -> None:
+    if error.errno in _EXHAUSTED:
+        raise error
