@@ -45,6 +45,8 @@ def test_it_is_written_again_and_the_next_start_has_everything(
             wait_until(lambda: repl.out.count("was deleted while teamcli runs") == 1)
             assert program.run("send", "alice", "hello").code == 0
             assert "already runs" in program.run(stdin="").err
+            wait_until(lambda: len(script.requests["alice"]) == 2)  # she has read what was sent to her
+            wait_until(lambda: members(program)["alice"]["status"] == "idle")
             repl.type("again")
             repl.wait_for("second")
             assert repl.leave() == 0
