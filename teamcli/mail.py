@@ -61,7 +61,7 @@ def look_into(mailbox: Mailbox) -> list[Mail]:
 
 
 def inbox_of(session: Session, name: str) -> list[Mail]:
-    """What stands in the inbox of the lead or a teammate of a running session.
+    """The messages in the inbox of the lead or a teammate of a running session.
 
     Raises: UnknownTeammate, StateError
     """

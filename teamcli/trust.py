@@ -108,7 +108,7 @@ Change = Callable[[Trusted], Trusted]
 
 class TrustStore:
     """`~/.teamcli/trust.json` says which directories are known, and a folder in `~/.teamcli/agreed/` for each what was
-    agreed to there: its size is no burden to the others."""
+    agreed to there: its size does not slow the others down."""
 
     def __init__(self, home: Path) -> None:
         self._path = home / "trust.json"

@@ -1,4 +1,4 @@
-"""Ends a session of the library once, whoever asks for it and however often."""
+"""Ends a session of the library once, no matter which thread asks for it or how often."""
 
 from __future__ import annotations
 

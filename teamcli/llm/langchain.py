@@ -1,6 +1,6 @@
 """Any LangChain chat model as an `LLM`. `teamcli[langchain]` installs what it needs.
 
-Nothing of LangChain is loaded before `langchain_model` is called: whoever has a chat model has loaded it already.
+Nothing of LangChain is loaded before `langchain_model` is called: a program with a chat model has loaded it already.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Size(NamedTuple):
     inode: int
     bytes: int
     changed: int = 0
-    """When it last was, for whoever looks; 0 if that is not known."""
+    """When it last was, for those who look; 0 if that is not known."""
 
 
 class Start(NamedTuple):

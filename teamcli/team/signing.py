@@ -84,7 +84,7 @@ def _put_token(path: Path, directory: Path, token: bytes) -> None:
         finally:
             os.close(fd)
         try:
-            path.hardlink_to(temporary)  # never replaces: whoever comes first wins
+            path.hardlink_to(temporary)  # never replaces: the first one wins
         except OSError:  # somebody was first, the token is damaged, or this file system has no links
             if read_token(directory) is None:
                 temporary.replace(path)

@@ -1,6 +1,6 @@
 """Tools of LangChain's (`@tool`, `StructuredTool`, any `BaseTool`): what the model reads of one, and how it is called.
 
-Nothing of LangChain is loaded here before it is needed: whoever has such a tool has loaded it already.
+Nothing of LangChain is loaded here before it is needed: a program with such a tool has loaded it already.
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ from teamcli.llm.types import (
     Preamble,
     RequestSent,
     RetryScheduled,
+    StillArriving,
     StreamEvent,
     TextArrived,
     ThinkingArrived,
@@ -96,7 +97,7 @@ def test_text_arrives_in_pieces_and_as_a_whole(make_client: MakeClient) -> None:
     assert (reply.stop_reason, reply.model) == ("end_turn", "claude-opus-5-5")
     pieces = [event.text for event in events if isinstance(event, TextArrived)]
     assert len(pieces) == 4 and "".join(pieces) == reply.text
-    assert not [event for event in events if isinstance(event, RetryScheduled)]
+    assert len(pieces) == len([event for event in events if not isinstance(event, StillArriving)])
 
 
 def test_words_and_directories_that_are_no_valid_text_are_sent(make_client: MakeClient) -> None:

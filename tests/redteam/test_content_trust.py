@@ -20,6 +20,7 @@ from teamcli.skills import find_skills, skill_dirs
 from teamcli.state import TeamDir
 from teamcli.team.roles import load_roles, role_dirs
 from teamcli.trust import VERSIONS_KEPT, TrustStore
+from tests.redteam.test_trust import write
 from tests.support.fake_api import FakeAPI, text, tool
 from tests.support.program import ROOT, Program
 from tests.support.screen import Screen
@@ -51,12 +52,6 @@ def place(tmp_path: Path) -> Path:
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     return tmp_path / "home/.teamcli"
-
-
-def write(directory: Path, name: str, value: object) -> None:
-    path = directory / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(value if isinstance(value, str) else json.dumps(value))
 
 
 def used(project: Project) -> str:
