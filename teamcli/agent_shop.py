@@ -34,7 +34,6 @@ from teamcli.cancel import CancelScope
 from teamcli.embedding import NOTHING_EMBEDDED, Embedding
 from teamcli.errors import StateError, ToolError
 from teamcli.files import PRIVATE_DIR, AppendLog, Json, read_lines
-from teamcli.frames import framed, one_fact
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.masked import MaskedModel
@@ -42,7 +41,6 @@ from teamcli.llm.pricing import context_tokens, is_window_known
 from teamcli.llm.types import LLM, Preamble, Usage
 from teamcli.options import Options
 from teamcli.permissions.policy import Decision, Policy
-from teamcli.plain import one_line
 from teamcli.project import Project
 from teamcli.session import LEAD, Fanout, Permits
 from teamcli.settings import Settings
@@ -56,6 +54,8 @@ from teamcli.team.message import MessageType
 from teamcli.team.roles import Role, Roles, load_roles, role_dirs
 from teamcli.team.roster import Member, Roster
 from teamcli.team.teammate import WORK, Kit, Report, Teammate, Work
+from teamcli.text.escaping import one_line
+from teamcli.text.tags import framed, one_fact
 from teamcli.tools.catalog import BASE_TOOLS, LEAD_TOOLS, SOLO_TOOLS, TEAMMATE_TOOLS, Entry, Offered, bind_tools
 from teamcli.tools.changes import Changes
 from teamcli.tools.command_host import CommandHost

@@ -41,10 +41,8 @@ from teamcli.llm.credentials import ClientChoice, Endpoint, find_endpoint
 from teamcli.llm.pricing import DEFAULT_MODEL, built_in_prices, cost
 from teamcli.llm.types import Usage
 from teamcli.logs import log_to
-from teamcli.masking import hide
 from teamcli.options import Options
 from teamcli.permissions.policy import Mode, Policy
-from teamcli.plain import neutralise
 from teamcli.programs import Programs
 from teamcli.project import Project, look_around
 from teamcli.session import EMBEDDED, LEAD, LEAVING_SECONDS, OWN_MODEL, Fanout, Permits, Preferences, Session
@@ -56,6 +54,8 @@ from teamcli.team.message import is_subagent
 from teamcli.team.pulse import Pulse
 from teamcli.team.roster import Member, Roster
 from teamcli.team.signing import load_key
+from teamcli.text.escaping import neutralise
+from teamcli.text.redaction import hide
 from teamcli.tools.catalog import ALL_TOOLS, Offered, preload
 from teamcli.tools.command_host import CommandHost, Confiner
 from teamcli.tools.commands import Commands

@@ -12,8 +12,8 @@ from typing import NoReturn
 from teamcli import __version__
 from teamcli.errors import AuthError, ConfigError, ModelNotFound, TeamcliError, TeamError, UsageError, WrongEndpoint
 from teamcli.options import ExitStatus, Options
-from teamcli.plain import neutralise
 from teamcli.streams import have_standard_streams, leave_standard_output
+from teamcli.text.escaping import neutralise
 
 MODES = ("default", "acceptEdits", "plan", "bypassPermissions")
 

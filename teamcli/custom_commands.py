@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from teamcli.front_matter import Covers, Folder, FrontMatter, NotAgreed, parse_if_there, read_document
-from teamcli.plain import one_line
+from teamcli.text.escaping import one_line
 from teamcli.workspace import TEAM_DIR
 
 MAX_FILES = 1000

@@ -21,10 +21,10 @@ from teamcli.options import ExitStatus, Options
 from teamcli.permissions.access import Executes
 from teamcli.permissions.decide import decide
 from teamcli.permissions.policy import Verdict
-from teamcli.plain import neutralise
 from teamcli.project import Project, look_around
 from teamcli.settings import Settings
 from teamcli.state import lock_holder
+from teamcli.text.escaping import neutralise
 from teamcli.workspace import Workspace
 
 

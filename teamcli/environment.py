@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from teamcli.errors import ConfigError
 from teamcli.files import cannot
-from teamcli.masking import is_secret
+from teamcli.text.redaction import is_secret
 
 KEY_VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 ENDPOINT = "ANTHROPIC_BASE_URL"

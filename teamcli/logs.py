@@ -12,7 +12,7 @@ from pathlib import Path
 
 from teamcli.errors import StateError
 from teamcli.files import PRIVATE_DIR, open_private
-from teamcli.masking import masked
+from teamcli.text.redaction import masked
 
 SIZE_LIMIT = 5_000_000
 

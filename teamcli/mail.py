@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from teamcli.agent.transcript import read_marks
 from teamcli.files import Json
 from teamcli.overview import age
-from teamcli.plain import neutralise, one_line
-from teamcli.table import Cell, Column, Table
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import LEAD, Message, MessageType
+from teamcli.text.escaping import neutralise, one_line
+from teamcli.text.table import Cell, Column, Table
 from teamcli.timeline import format_time, short_time
 
 if TYPE_CHECKING:

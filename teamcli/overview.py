@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from teamcli.files import Json
-from teamcli.plain import one_line
-from teamcli.table import Cell, Column, Style, Table
 from teamcli.team.message import LEAD
 from teamcli.team.requests import Kind, Request
 from teamcli.team.roster import Member, Status
+from teamcli.text.escaping import one_line
+from teamcli.text.table import Cell, Column, Style, Table
 
 if TYPE_CHECKING:
     from teamcli.subagents.ledger import Waiting

@@ -14,8 +14,6 @@ from typing import NamedTuple
 from teamcli.environment import Environment, read_environment
 from teamcli.errors import StateError
 from teamcli.files import Json
-from teamcli.masking import hide
-from teamcli.plain import one_line
 from teamcli.project_files import FoundFile, brought_state, find_files
 from teamcli.project_settings import (
     RESTRICTING,
@@ -31,6 +29,8 @@ from teamcli.project_settings import (
 )
 from teamcli.settings import read_settings_file
 from teamcli.state import TeamDir
+from teamcli.text.escaping import one_line
+from teamcli.text.redaction import hide
 from teamcli.trust import Agreement, Change, Trusted, TrustStore, home_dir
 from teamcli.workspace import TEAM_DIR
 

@@ -25,9 +25,7 @@ from teamcli.cancel import CancelScope
 from teamcli.custom_commands import CustomCommands
 from teamcli.errors import Cancelled, PromptBlocked, UsageError
 from teamcli.files import AppendLog
-from teamcli.frames import framed
 from teamcli.llm.types import Block, Usage
-from teamcli.masking import masked_value
 from teamcli.permissions.policy import Mode, Policy
 from teamcli.skills import Skill
 from teamcli.state import LeadLock, TeamDir
@@ -35,6 +33,8 @@ from teamcli.team.lead import Lead
 from teamcli.team.manager import TeammateManager
 from teamcli.team.message import LEAD as LEAD
 from teamcli.team.message import USER
+from teamcli.text.redaction import masked_value
+from teamcli.text.tags import framed
 from teamcli.tools.catalog import ALL_TOOLS
 from teamcli.tools.changes import Changes
 from teamcli.tools.command_host import CommandHost

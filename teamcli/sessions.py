@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 from teamcli.agent.transcript import SessionSummary, list_sessions
-from teamcli.plain import one_line
-from teamcli.table import Column, Table
+from teamcli.text.escaping import one_line
+from teamcli.text.table import Column, Table
 
 COLUMNS = (Column("", "name"), Column("", "dim"), Column("", "dim", right=True), Column("", shrinks=True))
 

@@ -16,7 +16,7 @@ from teamcli.custom_commands import argument_hint, describe, with_arguments
 from teamcli.errors import UsageError
 from teamcli.files import cannot
 from teamcli.front_matter import Folder, FrontMatter, NotAgreed, parse_if_there, read_document
-from teamcli.plain import one_line
+from teamcli.text.escaping import one_line
 from teamcli.trust import Agreement
 from teamcli.workspace import TEAM_DIR, USER_DIR
 

@@ -25,10 +25,8 @@ from teamcli.environment import secret_values
 from teamcli.errors import StateError, UsageError
 from teamcli.files import Json
 from teamcli.mail import Mail, count_unread, look_into, mail_table
-from teamcli.masking import hide
 from teamcli.options import ExitStatus
 from teamcli.overview import LeadState, Overview
-from teamcli.plain import has_colour, neutralise
 from teamcli.state import TeamDir, lock_holder
 from teamcli.subagents.ledger import read_waiting
 from teamcli.team.bus import FileBus
@@ -36,6 +34,8 @@ from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import LEAD, USER, WAITED, Message, MessageType, is_address, new_id
 from teamcli.team.roster import Member, Status, read_team
 from teamcli.team.signing import KEY_BYTES, load_key
+from teamcli.text.escaping import has_colour, neutralise
+from teamcli.text.redaction import hide
 from teamcli.timeline import NAME_WIDTH, EventLog, Line, concerns, describe, last_lead_turn
 from teamcli.trust import home_dir
 from teamcli.ui.signals import SignalReceived, signals_raise

@@ -11,9 +11,9 @@ from typing import BinaryIO, NamedTuple
 
 from teamcli.errors import StateError
 from teamcli.files import Json, as_number, decode_line, open_private
-from teamcli.plain import one_line
-from teamcli.table import Cell, Column, Style, Table
 from teamcli.team.message import LEAD
+from teamcli.text.escaping import one_line
+from teamcli.text.table import Cell, Column, Style, Table
 
 TEXT_LIMIT = 160
 NAME_WIDTH = 8

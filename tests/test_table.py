@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from teamcli.table import Cell, Column, Table, cell_width, shorten
+from teamcli.text.table import Cell, Column, Table, cell_width, shorten
 
 
 def test_columns_line_up_also_with_wide_and_combining_characters() -> None:

@@ -18,7 +18,7 @@ from teamcli.agent.compaction import COMPACTION, Compaction
 from teamcli.errors import StateError
 from teamcli.files import AppendLog, Json
 from teamcli.llm.types import Block, Message, Reply, Usage
-from teamcli.masking import masked_value
+from teamcli.text.redaction import masked_value
 
 NOT_RUN_CALL = "Not run: the turn was interrupted before this call began."
 INTERRUPTED_CALL = "Interrupted: this call was stopped before it finished; what it had done so far was not undone."

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from teamcli.agent.tool import Display
 from teamcli.llm.types import Message, Usage
-from teamcli.plain import one_line
+from teamcli.text.escaping import one_line
 
 
 class TurnStarted(NamedTuple):

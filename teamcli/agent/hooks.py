@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import PromptBlocked
-from teamcli.frames import framed
+from teamcli.text.tags import framed
 
 PRE_TOOL_USE = "PreToolUse"
 POST_TOOL_USE = "PostToolUse"

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from teamcli.files import leads_out, read_regular
-from teamcli.frames import framed
 from teamcli.front_matter import Covers
+from teamcli.text.tags import framed
 
 INDEX = "MEMORY.md"
 MAX_LINES = 200

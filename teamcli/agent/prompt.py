@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from teamcli.errors import ConfigError
-from teamcli.frames import one_fact, without_end
-from teamcli.masking import masked
+from teamcli.text.redaction import masked
+from teamcli.text.tags import one_fact, without_end
 
 INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md")
 INSTRUCTION_LIMIT = 40_000

@@ -42,8 +42,8 @@ from teamcli.agent.tool import (
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, TeamcliError, ToolError
 from teamcli.llm.types import Block
-from teamcli.masking import masked, masked_value
 from teamcli.permissions.policy import Decision, Verdict
+from teamcli.text.redaction import masked, masked_value
 
 logger = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 from teamcli.cancel import CancelScope
-from teamcli.plain import neutralise
 from teamcli.session import Session
-from teamcli.table import Cell as Cell
-from teamcli.table import Column as Column
-from teamcli.table import Table as Table
+from teamcli.text.escaping import neutralise
+from teamcli.text.table import Cell as Cell
+from teamcli.text.table import Column as Column
+from teamcli.text.table import Table as Table
 
 
 class Leave(Exception):

@@ -27,9 +27,9 @@ from teamcli.commands.team import (
 )
 from teamcli.custom_commands import DESCRIPTION_LIMIT, CustomCommand
 from teamcli.errors import UsageError
-from teamcli.plain import one_line
 from teamcli.session import LEAD, Session
 from teamcli.skills import Skill
+from teamcli.text.escaping import one_line
 
 
 @command("help", usage="[COMMAND]", aliases=("?",), arguments=(Kind.COMMAND,))

@@ -14,7 +14,7 @@ from teamcli.llm.pricing import built_in_prices
 from teamcli.llm.types import Usage
 from teamcli.overview import dollars
 from teamcli.session import LEAD, Session
-from teamcli.table import text_of
+from teamcli.text.table import text_of
 
 COST_COLUMNS = (
     Column("AGENT", "name"),

@@ -32,7 +32,7 @@ from teamcli.errors import (
     WrongEndpoint,
 )
 from teamcli.llm.credentials import BASE_URL, Endpoint
-from teamcli.masking import Masks, masked
+from teamcli.text.redaction import Masks, masked
 
 LONGEST_DETAIL, HEAD_OF_DETAIL = 380, 120
 """Of a longer text the beginning and the end are shown: template engines say at the end what is wrong."""

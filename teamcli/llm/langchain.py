@@ -15,7 +15,7 @@ from teamcli.llm.estimate import counted
 from teamcli.llm.langchain_faults import explained
 from teamcli.llm.langchain_reply import KEPT_BLOCKS, Arriving
 from teamcli.llm.types import Block, Message, OnEvent, Preamble, Reply, Request, ToolSpec, encode
-from teamcli.masking import hide
+from teamcli.text.redaction import hide
 
 Chat = Any
 """A `BaseChatModel`, or anything else that has `stream` and `bind_tools` as it has."""

@@ -15,8 +15,8 @@ from teamcli.errors import (
     RequestRejected,
     ServerFault,
 )
-from teamcli.masking import masked
-from teamcli.plain import one_line
+from teamcli.text.escaping import one_line
+from teamcli.text.redaction import masked
 
 LONGEST_DETAIL = 300
 _TOO_LONG = re.compile(

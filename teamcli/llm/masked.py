@@ -16,7 +16,7 @@ from teamcli.llm.types import (
     TextArrived,
     ThinkingArrived,
 )
-from teamcli.masking import MaskedStream, masked_value
+from teamcli.text.redaction import MaskedStream, masked_value
 
 _SIGNED = ("thinking", "redacted_thinking")
 

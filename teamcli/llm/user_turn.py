@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import is_
 from typing import Any
 
-from teamcli.frames import without_tag
+from teamcli.text.tags import without_tag
 
 TAG = "user_turn"
 EXPLANATION = (

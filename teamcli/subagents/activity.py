@@ -9,8 +9,8 @@ from typing import Any
 from teamcli.agent import events
 from teamcli.agent.events import Event
 from teamcli.llm.types import Block, encode
-from teamcli.plain import one_line
 from teamcli.subagents.snapshot import Activity, AgentEvent, EventKind
+from teamcli.text.escaping import one_line
 
 EVENT_LIMIT = 200
 TEXT_LIMIT = 1_000

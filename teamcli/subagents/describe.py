@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from teamcli.plain import one_line
 from teamcli.subagents.snapshot import Snapshot, State
+from teamcli.text.escaping import one_line
 
 DOING_LIMIT = 100
 

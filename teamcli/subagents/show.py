@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from teamcli.plain import one_line
 from teamcli.subagents.describe import describe_whole, doing_now
 from teamcli.subagents.snapshot import AgentEvent, EventKind, Snapshot, State
-from teamcli.table import Cell, Column, Style, Table
+from teamcli.text.escaping import one_line
+from teamcli.text.table import Cell, Column, Style, Table
 
 COLUMNS = (
     Column("ID", "name"),

@@ -11,10 +11,10 @@ from teamcli.agent.conversation import text_block
 from teamcli.agent.events import Event
 from teamcli.agent.loop import Agent, Delivery
 from teamcli.cancel import CancelScope
-from teamcli.plain import one_line
 from teamcli.subagents.activity import ActivityLog
 from teamcli.subagents.snapshot import Snapshot, State
 from teamcli.team.message import Message, frame
+from teamcli.text.escaping import one_line
 from teamcli.tools.toolbox import Errand
 
 NAME_LIMIT, TASK_LIMIT = 60, 120

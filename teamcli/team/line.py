@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from teamcli.errors import MessageTooLong
 from teamcli.files import Json, encode_line
-from teamcli.masking import masked_value
 from teamcli.team.line_ids import LineIds
 from teamcli.team.message import OWN_ID, Message, MessageType, message_id
+from teamcli.text.redaction import masked_value
 
 MAX_LINE_BYTES = 256 * 1024
 

@@ -17,7 +17,6 @@ from teamcli.agent.loop import Agent
 from teamcli.agent.tool import Access, Calls, Executes, ToolOutput, Writes
 from teamcli.cancel import CancelScope
 from teamcli.errors import LimitReached, TeamError, ToolError, UnknownRecipient
-from teamcli.frames import one_fact
 from teamcli.team.bus import MessageBus
 from teamcli.team.lead import Lead
 from teamcli.team.mailbox import Mailbox, Taken
@@ -26,6 +25,7 @@ from teamcli.team.requests import Kind, Request, State
 from teamcli.team.roster import Member, Roster, Status
 from teamcli.team.shutdown import LeftMail, Shutdowns
 from teamcli.team.teammate import Teammate
+from teamcli.text.tags import one_fact
 
 NOBODY_LEFT = "nobody is left who could write to you"
 USER_WROTE = "(the user has written to you)"

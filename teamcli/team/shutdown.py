@@ -14,12 +14,12 @@ from typing import Protocol
 from teamcli.agent.events import Emit, Notice, Severity
 from teamcli.cancel import CancelScope
 from teamcli.errors import TeamError
-from teamcli.frames import one_fact
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import LEAD, USER, Message, MessageType, message_id
 from teamcli.team.requests import Kind, Request, State
 from teamcli.team.roster import Member, Roster, Status
 from teamcli.team.teammate import Teammate
+from teamcli.text.tags import one_fact
 
 SILENT = "It ended its turn without an answer, which counts as approval."
 STOPPING_SECONDS = 1.5

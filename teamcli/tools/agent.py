@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, NamedTuple
 
 from teamcli.agent.tool import Display, Harmless, ToolOutput
-from teamcli.plain import one_line
+from teamcli.text.escaping import one_line
 from teamcli.tools.base import Tool
 from teamcli.tools.tool_input import Words
 from teamcli.tools.toolbox import Errand, Running, Toolbox, subagents_of

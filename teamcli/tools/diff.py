@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from difflib import SequenceMatcher
 from itertools import takewhile
 
-from teamcli.masking import masked
+from teamcli.text.redaction import masked
 
 _CONTEXT = 3
 _MAX_COMPARED_LINES = 1000

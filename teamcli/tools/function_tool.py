@@ -26,7 +26,7 @@ from teamcli.aside import call_aside
 from teamcli.cancel import CancelScope
 from teamcli.errors import ConfigError, TeamcliError, ToolError
 from teamcli.llm.types import ToolSpec
-from teamcli.plain import one_line
+from teamcli.text.escaping import one_line
 from teamcli.tools import langchain_tool
 from teamcli.tools.base import Tool
 from teamcli.tools.catalog import ALL_TOOLS, OUR_TOOLS

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, NamedTuple
 from teamcli.agent.tool import Display, Reads, ToolOutput
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
-from teamcli.masking import masked
+from teamcli.text.redaction import masked
 from teamcli.tools.base import Tool
 from teamcli.tools.file_access import open_file
 from teamcli.tools.glob_pattern import names_hidden

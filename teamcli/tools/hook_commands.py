@@ -26,8 +26,8 @@ from teamcli.agent.hooks import (
 )
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
-from teamcli.masking import masked_value
 from teamcli.settings import Hook, HookGroup
+from teamcli.text.redaction import masked_value
 from teamcli.tools.catalog import OUR_TOOLS
 from teamcli.tools.command_host import CommandHost
 from teamcli.tools.command_output import BoundedText

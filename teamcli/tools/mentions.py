@@ -16,8 +16,8 @@ from teamcli.agent.tool import ToolOutput
 from teamcli.agent.tool_calls import Toolset
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, ToolError
-from teamcli.frames import framed, one_fact, without_end
 from teamcli.llm.types import Block
+from teamcli.text.tags import framed, one_fact, without_end
 from teamcli.workspace import Workspace
 
 MAX_FILES = 10

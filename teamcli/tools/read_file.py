@@ -10,7 +10,7 @@ from typing import Annotated, BinaryIO, NamedTuple
 
 from teamcli.agent.tool import Display, Reads, ToolOutput
 from teamcli.errors import ToolError
-from teamcli.masking import masked
+from teamcli.text.redaction import masked
 from teamcli.tools.base import Tool
 from teamcli.tools.file_access import open_file
 from teamcli.tools.known_files import new_digest

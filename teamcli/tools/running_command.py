@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from teamcli.errors import ToolError
-from teamcli.masking import passes_on
+from teamcli.text.redaction import passes_on
 from teamcli.tools import command_supervisor as wire
 from teamcli.tools.command_output import WATCHED_CHARACTERS, PacedProgress
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from teamcli.agent.tool import Display, Harmless, ToolOutput
 from teamcli.errors import TeamError, ToolError
-from teamcli.plain import one_line
+from teamcli.text.escaping import one_line
 from teamcli.tools.base import Tool
 from teamcli.tools.toolbox import Running, TeamPort, Toolbox
 

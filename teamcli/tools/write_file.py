@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from teamcli.agent.tool import Display, ToolOutput, Writes
 from teamcli.errors import ToolError
-from teamcli.masking import MASK, holds_secret
+from teamcli.text.redaction import MASK, holds_secret
 from teamcli.tools.base import Tool
 from teamcli.tools.diff import unified_diff
 from teamcli.tools.file_access import MAX_SHOWN_BYTES, Content, read_content_if_there, replace_file

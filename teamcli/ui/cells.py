@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from teamcli.plain import neutralise
-from teamcli.table import cell_width
+from teamcli.text.escaping import neutralise
+from teamcli.text.table import cell_width
 from teamcli.ui.look import Piece
 
 TAB = 4

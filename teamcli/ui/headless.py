@@ -19,11 +19,11 @@ from teamcli.agent.loop import Agent
 from teamcli.cancel import CancelScope
 from teamcli.errors import AuthError, ConfigError, ModelNotFound, StateError, UsageError, WrongEndpoint
 from teamcli.files import Json
-from teamcli.frames import framed
 from teamcli.llm.types import Usage
 from teamcli.options import ExitStatus
-from teamcli.plain import neutralise
 from teamcli.session import GO_ON, LEAD, LEAVING_SECONDS, Session
+from teamcli.text.escaping import neutralise
+from teamcli.text.tags import framed
 from teamcli.ui.progress import Progress
 from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
 

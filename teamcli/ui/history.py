@@ -11,7 +11,7 @@ from prompt_toolkit.history import FileHistory
 
 from teamcli.errors import StateError
 from teamcli.files import open_private
-from teamcli.masking import masked
+from teamcli.text.redaction import masked
 
 logger = logging.getLogger(__name__)
 

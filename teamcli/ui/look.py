@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TextIO
 
-from teamcli.plain import has_colour, neutralise
+from teamcli.text.escaping import has_colour, neutralise
 
 PLAIN, BOLD, DIM = "", "1", "2"
 RED, GREEN, YELLOW, BLUE, MAGENTA, CYAN = "31", "32", "33", "34", "35", "36"

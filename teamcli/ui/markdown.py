@@ -12,7 +12,7 @@ from itertools import count, groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from teamcli.plain import neutralise
+from teamcli.text.escaping import neutralise
 from teamcli.ui.blocks import BlockSplitter as BlockSplitter
 from teamcli.ui.blocks import goes_on as goes_on
 from teamcli.ui.columns import Alignment, set_table

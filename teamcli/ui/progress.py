@@ -6,7 +6,7 @@ from typing import TextIO
 
 from teamcli.agent import events
 from teamcli.agent.events import Event
-from teamcli.plain import neutralise, one_line
+from teamcli.text.escaping import neutralise, one_line
 from teamcli.ui.plain_view import named, subagent_words
 
 

@@ -31,8 +31,8 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout.controls import FormattedTextControl
 from prompt_toolkit.styles import Style
 
-from teamcli.plain import neutralise
 from teamcli.session import LEAD
+from teamcli.text.escaping import neutralise
 from teamcli.ui.cells import clipped
 from teamcli.ui.completion import may_be_completed
 from teamcli.ui.history import LineHistory

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from teamcli.commands.base import Choice
-from teamcli.table import Table
+from teamcli.text.table import Table
 from teamcli.ui.look import BOLD, CYAN, DIM, GREEN, PLAIN, RED, YELLOW, Line, Look, Piece
 from teamcli.ui.wrapping import wrap
 

@@ -26,12 +26,12 @@ from teamcli.commands.catalog import all_commands
 from teamcli.errors import Cancelled, TeamcliError
 from teamcli.options import ExitStatus
 from teamcli.permissions.policy import Mode
-from teamcli.plain import one_line
 from teamcli.session import EMBEDDED, LEAD, Session
-from teamcli.table import shorten
 from teamcli.team.message import MessageType
 from teamcli.team.requests import Kind
 from teamcli.team.roster import Member
+from teamcli.text.escaping import one_line
+from teamcli.text.table import shorten
 from teamcli.ui.banner import banner, farewell, inbox_tip
 from teamcli.ui.cells import visible
 from teamcli.ui.completion import LineCompleter, Offer

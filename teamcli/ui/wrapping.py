@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 
-from teamcli.table import cell_width
+from teamcli.text.table import cell_width
 from teamcli.ui.cells import wrapped
 from teamcli.ui.look import Line, Piece
 

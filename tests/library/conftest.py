@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from teamcli import Session, masking
+from teamcli import Session
+from teamcli.text import redaction as masking
 from tests.support.fake_api import FakeAPI
 
 Open = Callable[..., Session]

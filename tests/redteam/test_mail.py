@@ -15,10 +15,10 @@ import pytest
 
 from teamcli.agent.hooks import hook_note
 from teamcli.agent.memory import MemoryDir, offer
-from teamcli.frames import framed
 from teamcli.team.bus import FileBus, Position
 from teamcli.team.line import MAX_LINE_BYTES
 from teamcli.team.message import Message, MessageType, frame
+from teamcli.text.tags import framed
 from tests.redteam.shared import made_once
 from tests.support.answers import answer, blocks_of, result_text, tool_results
 from tests.support.fake_api import FakeAPI, text, tool

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from teamcli.plain import neutralise, neutralised_on, one_line
+from teamcli.text.escaping import neutralise, neutralised_on, one_line
 from tests.redteam.shared import made_once
 from tests.support.answers import answer, status
 from tests.support.fake_api import FakeAPI, text, tool

@@ -20,7 +20,6 @@ from urllib.parse import quote
 
 import pytest
 
-from teamcli import masking
 from teamcli.agent.events import Event, MailSent, Notice, ToolStarted
 from teamcli.agent.tool import Display
 from teamcli.cancel import CancelScope
@@ -31,9 +30,10 @@ from teamcli.llm.faults import Faults
 from teamcli.llm.masked import MaskedModel
 from teamcli.llm.types import OnEvent, Preamble, Reply, Request, StreamEvent, TextArrived
 from teamcli.logs import log_to
-from teamcli.masking import MASK, MaskedStream, Masks
 from teamcli.session import Fanout
 from teamcli.team.signing import load_key
+from teamcli.text import redaction as masking
+from teamcli.text.redaction import MASK, MaskedStream, Masks
 from tests.library.models import Model
 from tests.redteam.shared import made_once
 from tests.support.answers import Part, answer, result_text, status, thinking, tool_results

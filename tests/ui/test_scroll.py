@@ -11,7 +11,7 @@ from teamcli.agent.conversation import INTERRUPTED_CALL, text_block
 from teamcli.agent.events import Event, Outcome
 from teamcli.agent.tool import Display
 from teamcli.llm.types import Message
-from teamcli.table import cell_width
+from teamcli.text.table import cell_width
 from teamcli.ui.look import AgentColours, Look
 from teamcli.ui.scroll import Scroll, last_lines
 

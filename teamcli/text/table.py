@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from teamcli.plain import neutralise
+from teamcli.text.escaping import neutralise
 
 Style = Literal["", "name", "dim", "good", "warn", "bad"]
 """What a text is, not how it looks; that is for the UI to choose."""

@@ -6,7 +6,7 @@ import os
 import re
 from typing import TextIO
 
-from teamcli.masking import masked
+from teamcli.text.redaction import masked
 
 _KEPT = "\n\t"
 # C0 controls have visible twins at U+2400. What else would drive a terminal, turn text around or hide in it shows as

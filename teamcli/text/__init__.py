@@ -1,0 +1,1 @@
+"""Text for people and models: escaping, redaction, tags, tables."""
