@@ -24,9 +24,9 @@ from teamcli.llm.types import Message, Preamble, Request
 from teamcli.tools.bash import BASH
 from teamcli.tools.command_host import CommandHost
 from teamcli.tools.commands import Commands
-from teamcli.tools.known_files import KnownFiles, PathLocks
 from teamcli.tools.toolbox import Toolbox
-from teamcli.workspace import Workspace
+from teamcli.workspace.bounds import Workspace
+from teamcli.workspace.known_files import KnownFiles, PathLocks
 from tests.support.fake_api import FakeAPI, answer, stall_after, stall_before_headers, text
 
 ClientName = Literal["direct", "sdk"]

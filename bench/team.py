@@ -189,9 +189,9 @@ def bare_worker(turns: int) -> Callable[[str], None]:
     from teamcli.tools.catalog import TEAMMATE_TOOLS, bind_tools
     from teamcli.tools.command_host import CommandHost
     from teamcli.tools.commands import Commands
-    from teamcli.tools.known_files import KnownFiles, PathLocks
     from teamcli.tools.toolbox import Toolbox
-    from teamcli.workspace import Workspace
+    from teamcli.workspace.bounds import Workspace
+    from teamcli.workspace.known_files import KnownFiles, PathLocks
 
     endpoint = Endpoint("direct", "the benchmark", os.environ["ANTHROPIC_BASE_URL"], os.environ["ANTHROPIC_API_KEY"])
     commands, backoff, cancel = Commands(CommandHost(os.environ)), Backoff(), CancelScope()

@@ -57,17 +57,17 @@ from teamcli.team.teammate import WORK, Kit, Report, Teammate, Work
 from teamcli.text.escaping import one_line
 from teamcli.text.tags import framed, one_fact
 from teamcli.tools.catalog import BASE_TOOLS, LEAD_TOOLS, SOLO_TOOLS, TEAMMATE_TOOLS, Entry, Offered, bind_tools
-from teamcli.tools.changes import Changes
 from teamcli.tools.command_host import CommandHost
 from teamcli.tools.commands import Commands
-from teamcli.tools.known_files import KnownFiles, PathLocks
 from teamcli.tools.mentions import attach_mentioned
 from teamcli.tools.toolbox import Toolbox
-from teamcli.workspace import TEAM_DIR, USER_DIR, Workspace, native_spelling
+from teamcli.workspace.bounds import TEAM_DIR, USER_DIR, Workspace, native_spelling
+from teamcli.workspace.changes import Changes
+from teamcli.workspace.known_files import KnownFiles, PathLocks
 
 if TYPE_CHECKING:
     from teamcli.subagents.manager import SubAgentManager
-    from teamcli.tools.file_access import Content
+    from teamcli.workspace.file_access import Content
 
 MEMORY_DIR = "memory"
 ROLES_SHOWN, ROLE_LENGTH, ROLE_NAME_LENGTH = 30, 160, 1000

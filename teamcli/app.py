@@ -61,7 +61,7 @@ from teamcli.tools.command_host import CommandHost, Confiner
 from teamcli.tools.commands import Commands
 from teamcli.tools.sandbox_paths import listed_paths, real_path
 from teamcli.ui import headless
-from teamcli.workspace import Workspace
+from teamcli.workspace.bounds import Workspace
 
 if TYPE_CHECKING:
     from teamcli.agent.loop import Agent

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from teamcli.front_matter import Covers, Folder, FrontMatter, NotAgreed, parse_if_there, read_document
 from teamcli.text.escaping import one_line
-from teamcli.workspace import TEAM_DIR
+from teamcli.workspace.bounds import TEAM_DIR
 
 MAX_FILES = 1000
 MAX_DIRECTORIES = 1000

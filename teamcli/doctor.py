@@ -25,7 +25,7 @@ from teamcli.project import Project, look_around
 from teamcli.settings import Settings
 from teamcli.state import lock_holder
 from teamcli.text.escaping import neutralise
-from teamcli.workspace import Workspace
+from teamcli.workspace.bounds import Workspace
 
 
 class Doubt(str):

@@ -32,7 +32,7 @@ from teamcli.state import TeamDir
 from teamcli.text.escaping import one_line
 from teamcli.text.redaction import hide
 from teamcli.trust import Agreement, Change, Trusted, TrustStore, home_dir
-from teamcli.workspace import TEAM_DIR
+from teamcli.workspace.bounds import TEAM_DIR
 
 DETAILS_IN_A_LINE, DETAILS_IN_A_QUESTION = 5, 40
 MOST_SETTINGS = 2000

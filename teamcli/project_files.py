@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from teamcli.files import TooLarge, leads_out, read_regular
-from teamcli.git_files import listed_below, named_directory, text_of
-from teamcli.workspace import TEAM_DIR
+from teamcli.workspace.bounds import TEAM_DIR
+from teamcli.workspace.git_files import listed_below, named_directory, text_of
 
 MAX_FILES = 500
 MAX_DIRECTORIES = 1000

@@ -36,12 +36,12 @@ from teamcli.team.message import USER
 from teamcli.text.redaction import masked_value
 from teamcli.text.tags import framed
 from teamcli.tools.catalog import ALL_TOOLS
-from teamcli.tools.changes import Changes
 from teamcli.tools.command_host import CommandHost
 from teamcli.tools.commands import Commands
-from teamcli.tools.known_files import KnownFiles
 from teamcli.tools.running_command import describe_exit
-from teamcli.workspace import Workspace
+from teamcli.workspace.bounds import Workspace
+from teamcli.workspace.changes import Changes
+from teamcli.workspace.known_files import KnownFiles
 
 if TYPE_CHECKING:
     from teamcli.permissions.rules import Rule

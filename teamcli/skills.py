@@ -18,7 +18,7 @@ from teamcli.files import cannot
 from teamcli.front_matter import Folder, FrontMatter, NotAgreed, parse_if_there, read_document
 from teamcli.text.escaping import one_line
 from teamcli.trust import Agreement
-from teamcli.workspace import TEAM_DIR, USER_DIR
+from teamcli.workspace.bounds import TEAM_DIR, USER_DIR
 
 SKILL_FILE = "SKILL.md"
 MOST_SHOWN, LONGEST_DESCRIPTION = 50, 300

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from teamcli.errors import StateError
 from teamcli.files import PRIVATE_DIR, cannot, open_private, write_atomic
-from teamcli.workspace import OWNER_TOKEN, TEAM_DIR
+from teamcli.workspace.bounds import OWNER_TOKEN, TEAM_DIR
 
 GITIGNORE = """\
 # Run-time state stays on this machine; what a team shares is let in.

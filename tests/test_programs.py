@@ -87,4 +87,4 @@ def test_only_these_modules_start_processes() -> None:
     starting = re.compile(r"\bsubprocess\b|posix_spawn\(|\bos\.exec|\bos\.popen|\bpty\b")
     package = Path(teamcli.__file__).parent
     found = {str(path.relative_to(package)) for path in package.rglob("*.py") if starting.search(path.read_text())}
-    assert found == {"tools/command_host.py", "tools/command_supervisor.py", "tools/grep_engine.py"}
+    assert found == {"tools/command_host.py", "tools/command_supervisor.py", "workspace/search/engine.py"}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from teamcli.errors import ToolError
-from teamcli.workspace import Workspace
+from teamcli.workspace.bounds import Workspace
 
 
 @pytest.fixture

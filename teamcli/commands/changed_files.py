@@ -9,12 +9,12 @@ from pathlib import Path
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
-from teamcli.tools.changes import MAX_FILE_BYTES, Change
 from teamcli.tools.command_host import CommandHost
-from teamcli.tools.diff import unified_diff
-from teamcli.tools.file_access import Content, read_content_if_there
-from teamcli.tools.text_files import decode_text
-from teamcli.workspace import TEAM_DIR, Workspace
+from teamcli.workspace.bounds import TEAM_DIR, Workspace
+from teamcli.workspace.changes import MAX_FILE_BYTES, Change
+from teamcli.workspace.diff import unified_diff
+from teamcli.workspace.file_access import Content, read_content_if_there
+from teamcli.workspace.text_files import decode_text
 
 GIT_SECONDS = 5.0
 MAX_NAMED = 50

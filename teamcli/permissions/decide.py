@@ -31,7 +31,7 @@ from teamcli.permissions.shell.commands import read_commands
 from teamcli.permissions.shell.forms import never_covered
 from teamcli.permissions.shell.steps import Step, steps
 from teamcli.permissions.shell.strict import NotUnderstood, read_line
-from teamcli.workspace import Workspace
+from teamcli.workspace.bounds import Workspace
 
 CanChange = Callable[[Path], bool]
 _WRITE = "write_file"

@@ -18,11 +18,11 @@ from itertools import zip_longest
 from pathlib import Path
 
 from teamcli.errors import ConfigError
-from teamcli.globs import Part, matches_names, parse_names
 from teamcli.permissions.shell.commands import Reading
 from teamcli.permissions.shell.forms import never_covered
 from teamcli.permissions.shell.loose import Found, Word
 from teamcli.permissions.shell.strict import Command, NotUnderstood, names, read_line
+from teamcli.workspace.globs import Part, matches_names, parse_names
 
 COMMAND_TOOLS = names("bash")
 READING_TOOLS = names("read_file glob grep")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from teamcli.files import cannot
 from teamcli.front_matter import Covers, Folder, FrontMatter, NotAgreed, parse, read_document
 from teamcli.tools.catalog import OUR_TOOLS
-from teamcli.workspace import TEAM_DIR
+from teamcli.workspace.bounds import TEAM_DIR
 
 _FIELDS = ("name", "description", "tools", "disallowedTools", "model", "cwd")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")

@@ -10,10 +10,11 @@ from typing import NamedTuple
 from teamcli.agent.tool import Display, ToolOutput, Writes
 from teamcli.errors import ToolError
 from teamcli.tools.base import Tool
-from teamcli.tools.diff import unified_diff
-from teamcli.tools.file_access import MAX_HELD_BYTES, MAX_SHOWN_BYTES, Content, read_content, replace_file
-from teamcli.tools.known_files import digest
-from teamcli.tools.text_files import (
+from teamcli.tools.toolbox import Running, Toolbox
+from teamcli.workspace.diff import unified_diff
+from teamcli.workspace.file_access import MAX_HELD_BYTES, MAX_SHOWN_BYTES, Content, read_content, replace_file
+from teamcli.workspace.known_files import digest
+from teamcli.workspace.text_files import (
     Text,
     decode_text,
     encode_text,
@@ -21,7 +22,6 @@ from teamcli.tools.text_files import (
     with_line_ends,
     with_plain_ends,
 )
-from teamcli.tools.toolbox import Running, Toolbox
 
 _EXCERPT_CONTEXT = 2
 _EXCERPT_LINES = 16

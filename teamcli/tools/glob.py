@@ -12,10 +12,10 @@ from teamcli.agent.tool import Display, Reads, ToolOutput
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
 from teamcli.tools.base import Tool
-from teamcli.tools.file_walk import Entry, look_around, walk
-from teamcli.tools.glob_pattern import compile_glob, depth_of, has_wildcard, names_hidden, split_fixed_directory
 from teamcli.tools.toolbox import Running, Toolbox
-from teamcli.workspace import Workspace
+from teamcli.workspace.bounds import Workspace
+from teamcli.workspace.file_walk import Entry, look_around, walk
+from teamcli.workspace.glob_pattern import compile_glob, depth_of, has_wildcard, names_hidden, split_fixed_directory
 
 MAX_RESULTS = 200
 MAX_FOUND = 100_000

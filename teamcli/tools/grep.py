@@ -15,10 +15,13 @@ from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
 from teamcli.text.redaction import masked
 from teamcli.tools.base import Tool
-from teamcli.tools.file_access import open_file
-from teamcli.tools.glob_pattern import names_hidden
-from teamcli.tools.grep_confirm import Confirmer
-from teamcli.tools.grep_engine import (
+from teamcli.tools.tool_input import Between
+from teamcli.tools.toolbox import Running, Toolbox
+from teamcli.workspace.bounds import Workspace
+from teamcli.workspace.file_access import open_file
+from teamcli.workspace.glob_pattern import names_hidden
+from teamcli.workspace.search.confirm import Confirmer
+from teamcli.workspace.search.engine import (
     TIME_LIMIT_SECONDS,
     EngineFailed,
     Found,
@@ -27,11 +30,8 @@ from teamcli.tools.grep_engine import (
     python_command,
     ripgrep_command,
 )
-from teamcli.tools.grep_fallback import LARGEST_FILE_BYTES, Search, path_filter
-from teamcli.tools.text_files import HEAD_BYTES, refuse_binary
-from teamcli.tools.tool_input import Between
-from teamcli.tools.toolbox import Running, Toolbox
-from teamcli.workspace import Workspace
+from teamcli.workspace.search.fallback import LARGEST_FILE_BYTES, Search, path_filter
+from teamcli.workspace.text_files import HEAD_BYTES, refuse_binary
 
 MAX_CHARACTERS = 30_000
 MAX_LINE_LENGTH = 300

@@ -18,7 +18,7 @@ from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, ToolError
 from teamcli.llm.types import Block
 from teamcli.text.tags import framed, one_fact, without_end
-from teamcli.workspace import Workspace
+from teamcli.workspace.bounds import Workspace
 
 MAX_FILES = 10
 MAX_CHARACTERS = 200_000

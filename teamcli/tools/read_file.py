@@ -12,11 +12,11 @@ from teamcli.agent.tool import Display, Reads, ToolOutput
 from teamcli.errors import ToolError
 from teamcli.text.redaction import masked
 from teamcli.tools.base import Tool
-from teamcli.tools.file_access import open_file
-from teamcli.tools.known_files import new_digest
-from teamcli.tools.text_files import HEAD_BYTES, UTF8, WINDOWS_1252, Encoding, marked_encoding, refuse_binary
 from teamcli.tools.tool_input import Between
 from teamcli.tools.toolbox import Running, Toolbox
+from teamcli.workspace.file_access import open_file
+from teamcli.workspace.known_files import new_digest
+from teamcli.workspace.text_files import HEAD_BYTES, UTF8, WINDOWS_1252, Encoding, marked_encoding, refuse_binary
 
 MAX_CHARACTERS = 50_000
 MAX_LINE_LENGTH = 2000

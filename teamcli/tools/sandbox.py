@@ -21,7 +21,7 @@ from teamcli.tools.sandbox_git import Repositories, put_back, set_aside
 from teamcli.tools.sandbox_paths import exists, is_directory, is_link, link_target
 from teamcli.tools.sandbox_places import CACHES, CLAUDE_DIR, SKILLS
 from teamcli.tools.sandbox_plan import Plan, Private, Wanted, make_plan, make_trial
-from teamcli.workspace import TEAM_DIR, USER_DIR
+from teamcli.workspace.bounds import TEAM_DIR, USER_DIR
 
 BWRAP = "bwrap"
 _PREFIX, _UNLOCKED, _LOCK = "teamcli-sandbox-", "teamcli-sandbox.", "lock"

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from teamcli.errors import ToolError
-from teamcli.git_files import gitlinks, named_directory, path_in, text_of
 from teamcli.tools.sandbox_paths import (
     directories_in,
     exists,
@@ -31,7 +30,8 @@ from teamcli.tools.sandbox_paths import (
     real_path,
     search,
 )
-from teamcli.workspace import OWNER_TOKEN, TEAM_DIR
+from teamcli.workspace.bounds import OWNER_TOKEN, TEAM_DIR
+from teamcli.workspace.git_files import gitlinks, named_directory, path_in, text_of
 
 _GIT = ".git"
 _OBEYED = ("hooks", "config", "config.worktree", "commondir", "gitdir")

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from teamcli.errors import ToolError
-from teamcli.git_files import raise_if_exhausted
-from teamcli.workspace import TEAM_DIR
+from teamcli.workspace.bounds import TEAM_DIR
+from teamcli.workspace.git_files import raise_if_exhausted
 
 Identity = tuple[int, int] | None
 """Which file is at a path; None for none."""

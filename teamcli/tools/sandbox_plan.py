@@ -47,7 +47,7 @@ from teamcli.tools.sandbox_places import (
     STARTUP_FILES,
     WAYS_OUT,
 )
-from teamcli.workspace import TEAM_DIR
+from teamcli.workspace.bounds import TEAM_DIR
 
 _TEMPS = ("/tmp", "/var/tmp")
 _SOCKETS = ("/run", "/var/run")

@@ -10,11 +10,11 @@ from teamcli.agent.tool import Progress, ToolOutput
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
 from teamcli.tools.commands import Commands
-from teamcli.tools.known_files import KnownFiles
-from teamcli.workspace import Workspace
+from teamcli.workspace.bounds import Workspace
+from teamcli.workspace.known_files import KnownFiles
 
 if TYPE_CHECKING:
-    from teamcli.tools.file_access import Content
+    from teamcli.workspace.file_access import Content
 
 
 class TeamPort(Protocol):

@@ -8,11 +8,11 @@ from teamcli.agent.tool import Display, ToolOutput, Writes
 from teamcli.errors import ToolError
 from teamcli.text.redaction import MASK, holds_secret
 from teamcli.tools.base import Tool
-from teamcli.tools.diff import unified_diff
-from teamcli.tools.file_access import MAX_SHOWN_BYTES, Content, read_content_if_there, replace_file
-from teamcli.tools.known_files import digest
-from teamcli.tools.text_files import UTF8, Text, decode_text, encode_text, line_end
 from teamcli.tools.toolbox import Running, Toolbox
+from teamcli.workspace.diff import unified_diff
+from teamcli.workspace.file_access import MAX_SHOWN_BYTES, Content, read_content_if_there, replace_file
+from teamcli.workspace.known_files import digest
+from teamcli.workspace.text_files import UTF8, Text, decode_text, encode_text, line_end
 
 
 class WriteFileInput(NamedTuple):

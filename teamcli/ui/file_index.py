@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from teamcli.tools.file_walk import Entry, list_directory, look_around, walk
-from teamcli.workspace import TEAM_DIR
+from teamcli.workspace.bounds import TEAM_DIR
+from teamcli.workspace.file_walk import Entry, list_directory, look_around, walk
 
 MAX_ENTRIES = 20_000
 WAIT_SECONDS = 0.15

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from teamcli.tools.mentions import mentioned_paths
-from teamcli.workspace import Workspace
+from teamcli.workspace.bounds import Workspace
 from tests.support.answers import answer, user_texts
 from tests.support.fake_api import FakeAPI, text, tool, tool_results
 from tests.support.program import Program

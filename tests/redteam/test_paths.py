@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from teamcli.errors import ToolError
-from teamcli.tools.file_access import open_file, read_content, replace_file
-from teamcli.tools.file_walk import list_directory
-from teamcli.workspace import Workspace
+from teamcli.workspace.bounds import Workspace
+from teamcli.workspace.file_access import open_file, read_content, replace_file
+from teamcli.workspace.file_walk import list_directory
 from tests.support.fake_api import FakeAPI, answer, text, tool, tool_results
 from tests.support.program import Program
 from tests.tools.file_agent import FileAgent

@@ -18,9 +18,9 @@ from teamcli.permissions.policy import Policy
 from teamcli.tools.catalog import Entry, bind_tools
 from teamcli.tools.command_host import CommandHost
 from teamcli.tools.commands import Commands
-from teamcli.tools.known_files import KnownFiles, PathLocks
 from teamcli.tools.toolbox import TeamPort, Toolbox
-from teamcli.workspace import Workspace
+from teamcli.workspace.bounds import Workspace
+from teamcli.workspace.known_files import KnownFiles, PathLocks
 
 
 class FakeTeam:

@@ -15,9 +15,9 @@ from teamcli.errors import ToolError
 from teamcli.tools.catalog import BASE_TOOLS, bind_tools
 from teamcli.tools.command_host import CommandHost
 from teamcli.tools.commands import Commands
-from teamcli.tools.known_files import KnownFiles, PathLocks
 from teamcli.tools.toolbox import Toolbox
-from teamcli.workspace import Workspace
+from teamcli.workspace.bounds import Workspace
+from teamcli.workspace.known_files import KnownFiles, PathLocks
 
 
 class FileAgent:

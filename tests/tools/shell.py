@@ -21,9 +21,9 @@ from teamcli.tools.base import Tool
 from teamcli.tools.bash import BASH
 from teamcli.tools.command_host import CommandHost
 from teamcli.tools.commands import Commands
-from teamcli.tools.known_files import KnownFiles, PathLocks
 from teamcli.tools.toolbox import Toolbox
-from teamcli.workspace import Workspace
+from teamcli.workspace.bounds import Workspace
+from teamcli.workspace.known_files import KnownFiles, PathLocks
 
 DEADLINE_SECONDS = 30
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from teamcli.commands.changed_files import describe_changes
-from teamcli.tools.changes import Changes
-from teamcli.tools.file_access import Content
-from teamcli.tools.known_files import digest
-from teamcli.workspace import Workspace
+from teamcli.workspace.bounds import Workspace
+from teamcli.workspace.changes import Changes
+from teamcli.workspace.file_access import Content
+from teamcli.workspace.known_files import digest
 
 
 def content(data: bytes) -> Content:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from teamcli.agent.tool import Writes
 from teamcli.errors import Cancelled
-from teamcli.tools.known_files import PathLocks
+from teamcli.workspace.known_files import PathLocks
 from tests.tools.file_agent import FileAgent
 
 

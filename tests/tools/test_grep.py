@@ -10,8 +10,8 @@ import pytest
 from teamcli.agent.tool import Reads
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled
-from teamcli.tools.grep_engine import SearchProcess, python_command, ripgrep_command
-from teamcli.tools.grep_fallback import Search, required_literal
+from teamcli.workspace.search.engine import SearchProcess, python_command, ripgrep_command
+from teamcli.workspace.search.fallback import Search, required_literal
 from tests.tools.file_agent import FileAgent
 
 RIPGREP = shutil.which("rg")
@@ -184,7 +184,7 @@ def test_a_bad_glob_is_named(agent: FileAgent) -> None:
 
 
 def test_a_search_that_breaks_down_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("teamcli.tools.grep_engine._CHILD", "raise SystemExit('teamcli broke down')")
+    monkeypatch.setattr("teamcli.workspace.search.engine._CHILD", "raise SystemExit('teamcli broke down')")
     monkeypatch.setenv("PATH", "/nowhere")
     message = FileAgent(tmp_path).refuses("grep", pattern="x")
     assert message.startswith("The search for 'x' failed: ") and "teamcli broke down" in message

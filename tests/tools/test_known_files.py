@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from teamcli.errors import ToolError
-from teamcli.tools.known_files import KnownFiles, PathLocks, digest
+from teamcli.workspace.known_files import KnownFiles, PathLocks, digest
 from tests.tools.file_agent import FileAgent
 
 DEADLINE_SECONDS = 60.0

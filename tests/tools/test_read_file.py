@@ -9,7 +9,7 @@ import pytest
 
 from teamcli.agent.tool import Reads
 from teamcli.errors import Cancelled, ToolError
-from teamcli.tools.known_files import digest
+from teamcli.workspace.known_files import digest
 from tests.tools.file_agent import FileAgent
 
 

@@ -15,9 +15,9 @@ import pytest
 from teamcli.tools.catalog import ALL_TOOLS, BASE_TOOLS, LEAD_TOOLS, SOLO_TOOLS, SPECS, TEAMMATE_TOOLS, Entry
 from teamcli.tools.command_host import CommandHost
 from teamcli.tools.commands import Commands
-from teamcli.tools.known_files import KnownFiles, PathLocks
 from teamcli.tools.toolbox import Toolbox
-from teamcli.workspace import Workspace
+from teamcli.workspace.bounds import Workspace
+from teamcli.workspace.known_files import KnownFiles, PathLocks
 
 GROUPS = {"sub-agent": BASE_TOOLS, "without a team": SOLO_TOOLS, "lead": LEAD_TOOLS, "teammate": TEAMMATE_TOOLS}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from teamcli.agent.tool import Writes
-from teamcli.tools.known_files import PathLocks, digest
+from teamcli.workspace.known_files import PathLocks, digest
 from tests.tools.file_agent import FileAgent, as_an_ordinary_user
 
 

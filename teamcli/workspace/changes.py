@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from teamcli.tools.file_access import Content
+    from teamcli.workspace.file_access import Content
 
 MAX_FILE_BYTES = 1024 * 1024
 MAX_KEPT_BYTES = 32 * MAX_FILE_BYTES

@@ -14,8 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from teamcli.tools.open_at import open_directory
-from teamcli.workspace import TEAM_DIR
+from teamcli.workspace.bounds import TEAM_DIR
+from teamcli.workspace.open_at import open_directory
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec

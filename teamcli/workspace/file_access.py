@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from teamcli.errors import ToolError
-from teamcli.tools.known_files import new_digest
-from teamcli.tools.open_at import open_beneath, open_directory, open_parent
-from teamcli.workspace import Workspace
+from teamcli.workspace.bounds import Workspace
+from teamcli.workspace.known_files import new_digest
+from teamcli.workspace.open_at import open_beneath, open_directory, open_parent
 
 _KINDS = {
     stat.S_IFIFO: "a FIFO",

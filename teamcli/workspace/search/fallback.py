@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from teamcli.tools.file_walk import look_around, walk
-from teamcli.tools.glob_pattern import compile_glob
-from teamcli.tools.open_at import open_beneath
-from teamcli.tools.text_files import UTF8, marked_encoding
+from teamcli.workspace.file_walk import look_around, walk
+from teamcli.workspace.glob_pattern import compile_glob
+from teamcli.workspace.open_at import open_beneath
+from teamcli.workspace.text_files import UTF8, marked_encoding
 
 INVALID_PATTERN = 2
 """The exit code for it, as ripgrep's."""

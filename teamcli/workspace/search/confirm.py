@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from teamcli.errors import ToolError
-from teamcli.tools.file_access import MAX_HELD_BYTES, open_file, read_content
-from teamcli.tools.grep_engine import MAX_LINE_BYTES, Found
-from teamcli.tools.text_files import HEAD_BYTES, marked_encoding
-from teamcli.workspace import Workspace
+from teamcli.workspace.bounds import Workspace
+from teamcli.workspace.file_access import MAX_HELD_BYTES, open_file, read_content
+from teamcli.workspace.search.engine import MAX_LINE_BYTES, Found
+from teamcli.workspace.text_files import HEAD_BYTES, marked_encoding
 
 
 class Confirmer:

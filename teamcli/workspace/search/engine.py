@@ -16,14 +16,16 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from teamcli.cancel import CancelScope
-from teamcli.tools.file_walk import look_around
-from teamcli.tools.grep_fallback import INVALID_PATTERN, LARGEST_FILE_BYTES, Search
-from teamcli.workspace import TEAM_DIR
+from teamcli.workspace.bounds import TEAM_DIR
+from teamcli.workspace.file_walk import look_around
+from teamcli.workspace.search.fallback import INVALID_PATTERN, LARGEST_FILE_BYTES, Search
 
 TIME_LIMIT_SECONDS = 60.0
 MAX_LINE_BYTES = 64 * 1024
 _PACKAGE_ROOT = Path(__file__).parents[2]
-_CHILD = "import sys; sys.path[:0] = sys.argv[2:]; from teamcli.tools.grep_fallback import main; main(sys.argv[1])"
+_CHILD = (
+    "import sys; sys.path[:0] = sys.argv[2:]; from teamcli.workspace.search.fallback import main; main(sys.argv[1])"
+)
 _LINE = re.compile(rb"(\d+)(?::(\d+):|-)(.*)", re.DOTALL)
 
 _RIPGREP_OPTIONS = (

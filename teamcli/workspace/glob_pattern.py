@@ -1,4 +1,4 @@
-"""Globs of the search tools: as in `teamcli.globs`, and `{a,b}` means either.
+"""Globs of the search tools: as in `teamcli.workspace.globs`, and `{a,b}` means either.
 
 As in a shell, no wildcard matches the dot of a hidden name.
 """
@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable
 
 from teamcli.errors import ToolError
-from teamcli.globs import matches_names, parse_names
-from teamcli.workspace import native_spelling
+from teamcli.workspace.bounds import native_spelling
+from teamcli.workspace.globs import matches_names, parse_names
 
 _MAGIC = re.compile(r"[*?\[{\\]")
 _BRACES = re.compile(r"(?<!\\)\{([^{}]*,[^{}]*)\}")

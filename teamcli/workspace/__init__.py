@@ -1,0 +1,1 @@
+"""The user's files: where agents may read and write, and how."""

@@ -1,0 +1,1 @@
+"""Searching files: ripgrep, or our own reader where it is not installed."""
