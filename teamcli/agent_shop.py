@@ -33,7 +33,6 @@ from teamcli.agent.tool_calls import Permissions, Toolset
 from teamcli.cancel import CancelScope
 from teamcli.embedding import NOTHING_EMBEDDED, Embedding
 from teamcli.errors import StateError, ToolError
-from teamcli.files import PRIVATE_DIR, AppendLog, Json, read_lines
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.masked import MaskedModel
@@ -45,7 +44,8 @@ from teamcli.project import Project
 from teamcli.session import LEAD, Fanout, Permits
 from teamcli.settings import Settings
 from teamcli.skills import Skills, find_skills, skill_dirs
-from teamcli.state import TeamDir
+from teamcli.storage.files import PRIVATE_DIR, AppendLog, Json, read_lines
+from teamcli.storage.team_dir import TeamDir
 from teamcli.team.bus import MessageBus
 from teamcli.team.lead import Lead
 from teamcli.team.mailbox import Mailbox

@@ -36,18 +36,18 @@ from teamcli.custom_commands import CustomCommands, command_dirs
 from teamcli.embedding import NOTHING_EMBEDDED, Embedding
 from teamcli.environment import MODEL, secret_values
 from teamcli.errors import ConfigError, StateError, UnknownTeammate
-from teamcli.files import AppendLog
 from teamcli.llm.credentials import ClientChoice, Endpoint, find_endpoint
 from teamcli.llm.pricing import DEFAULT_MODEL, built_in_prices, cost
 from teamcli.llm.types import Usage
-from teamcli.logs import log_to
 from teamcli.options import Options
 from teamcli.permissions.policy import Mode, Policy
 from teamcli.programs import Programs
 from teamcli.project import Project, look_around
 from teamcli.session import EMBEDDED, LEAD, LEAVING_SECONDS, OWN_MODEL, Fanout, Permits, Preferences, Session
 from teamcli.settings import HOOK_EVENTS, Settings, add_allow_rule, load_settings
-from teamcli.state import LeadLock, TeamDir, lock_holder
+from teamcli.storage.files import AppendLog
+from teamcli.storage.logs import log_to
+from teamcli.storage.team_dir import LeadLock, TeamDir, lock_holder
 from teamcli.team.bus import FileBus
 from teamcli.team.manager import TeammateManager
 from teamcli.team.message import is_subagent

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from teamcli.files import LARGEST_DOCUMENT, read_regular
+from teamcli.storage.files import LARGEST_DOCUMENT, read_regular
 
 _DO_SOMETHING = {"hooks": "hooks", "permissions": "permission rules"}
 """What somebody may rely on."""

@@ -23,7 +23,7 @@ from teamcli.permissions.decide import decide
 from teamcli.permissions.policy import Verdict
 from teamcli.project import Project, look_around
 from teamcli.settings import Settings
-from teamcli.state import lock_holder
+from teamcli.storage.team_dir import lock_holder
 from teamcli.text.escaping import neutralise
 from teamcli.workspace.bounds import Workspace
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from teamcli.errors import ConfigError
-from teamcli.files import cannot
+from teamcli.storage.files import cannot
 from teamcli.text.redaction import is_secret
 
 KEY_VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from teamcli.files import cannot, leads_out, read_regular
+from teamcli.storage.files import cannot, leads_out, read_regular
 
 Value = str | tuple[str, ...]
 Covers = Callable[[Path, bytes], bool]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from teamcli.agent.transcript import read_marks
-from teamcli.files import Json
 from teamcli.overview import age
+from teamcli.storage.files import Json
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import LEAD, Message, MessageType
 from teamcli.text.escaping import neutralise, one_line

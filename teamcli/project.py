@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from teamcli.environment import Environment, read_environment
 from teamcli.errors import StateError
-from teamcli.files import Json
 from teamcli.project_files import FoundFile, brought_state, find_files
 from teamcli.project_settings import (
     RESTRICTING,
@@ -28,7 +27,8 @@ from teamcli.project_settings import (
     what_counts,
 )
 from teamcli.settings import read_settings_file
-from teamcli.state import TeamDir
+from teamcli.storage.files import Json
+from teamcli.storage.team_dir import TeamDir
 from teamcli.text.escaping import one_line
 from teamcli.text.redaction import hide
 from teamcli.trust import Agreement, Change, Trusted, TrustStore, home_dir

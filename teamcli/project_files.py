@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from teamcli.files import TooLarge, leads_out, read_regular
+from teamcli.storage.files import TooLarge, leads_out, read_regular
 from teamcli.workspace.bounds import TEAM_DIR
 from teamcli.workspace.git_files import listed_below, named_directory, text_of
 

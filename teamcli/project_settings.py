@@ -11,8 +11,8 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from teamcli.files import Json
 from teamcli.settings import BudgetSettings, LimitSettings, PermissionSettings, Settings, SubAgentSettings
+from teamcli.storage.files import Json
 
 RESTRICTING = ("ask", "deny")
 _PARTS: Mapping[str, Collection[str] | None] = {

@@ -24,11 +24,11 @@ from teamcli.agent.transcript import begin_session, find_session, list_sessions,
 from teamcli.cancel import CancelScope
 from teamcli.custom_commands import CustomCommands
 from teamcli.errors import Cancelled, PromptBlocked, UsageError
-from teamcli.files import AppendLog
 from teamcli.llm.types import Block, Usage
 from teamcli.permissions.policy import Mode, Policy
 from teamcli.skills import Skill
-from teamcli.state import LeadLock, TeamDir
+from teamcli.storage.files import AppendLog
+from teamcli.storage.team_dir import LeadLock, TeamDir
 from teamcli.team.lead import Lead
 from teamcli.team.manager import TeammateManager
 from teamcli.team.message import LEAD as LEAD

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, NoReturn
 
 from teamcli.errors import ConfigError
-from teamcli.files import Json, read_json, write_json
+from teamcli.storage.files import Json, read_json, write_json
 
 Mode = Literal["default", "acceptEdits", "plan", "bypassPermissions"]
 

@@ -15,8 +15,8 @@ from teamcli.agent.loop import Agent, Delivery
 from teamcli.agent.prompt import SUBAGENT_PROMPT, system_prompt
 from teamcli.agent.tool import Access
 from teamcli.errors import ToolError
-from teamcli.files import VERSION, AppendLog
 from teamcli.llm.types import Block, Message, Preamble
+from teamcli.storage.files import VERSION, AppendLog
 from teamcli.subagents.ledger import Ledger
 from teamcli.subagents.manager import Limits, Parent, SubAgentManager
 from teamcli.subagents.subagent import Staffed, SubAgent

@@ -23,11 +23,11 @@ from signal import SIGHUP, SIGINT, SIGTERM
 from teamcli.agent.transcript import read_marks
 from teamcli.environment import secret_values
 from teamcli.errors import StateError, UsageError
-from teamcli.files import Json
 from teamcli.mail import Mail, count_unread, look_into, mail_table
 from teamcli.options import ExitStatus
 from teamcli.overview import LeadState, Overview
-from teamcli.state import TeamDir, lock_holder
+from teamcli.storage.files import Json
+from teamcli.storage.team_dir import TeamDir, lock_holder
 from teamcli.subagents.ledger import read_waiting
 from teamcli.team.bus import FileBus
 from teamcli.team.mailbox import Mailbox

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from teamcli.errors import StateError
-from teamcli.files import Json, as_number, decode_line, open_private
+from teamcli.storage.files import Json, as_number, decode_line, open_private
 from teamcli.team.message import LEAD
 from teamcli.text.escaping import one_line
 from teamcli.text.table import Cell, Column, Style, Table

@@ -19,11 +19,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from teamcli.errors import ConfigError, StateError
-from teamcli.files import cannot, have_private_directory, open_private, read_json, read_regular, write_json
 from teamcli.front_matter import NOT_AGREED, NotAgreed
 from teamcli.project_files import LARGEST_KEPT, content_digest, kept_part
 from teamcli.project_settings import RESTRICTING, Rules, setting_digest
-from teamcli.state import TeamDir
+from teamcli.storage.files import cannot, have_private_directory, open_private, read_json, read_regular, write_json
+from teamcli.storage.team_dir import TeamDir
 
 AGREED = "agreed.json"
 VERSIONS_KEPT = 8

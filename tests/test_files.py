@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from teamcli.errors import StateError
-from teamcli.files import AppendLog, read_json, read_lines, write_atomic, write_json
-from teamcli.logs import log_to
-from teamcli.state import TeamDir
+from teamcli.storage.files import AppendLog, read_json, read_lines, write_atomic, write_json
+from teamcli.storage.logs import log_to
+from teamcli.storage.team_dir import TeamDir
 from tests.tools.file_agent import as_an_ordinary_user
 
 

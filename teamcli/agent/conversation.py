@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from teamcli.agent.compaction import COMPACTION, Compaction
 from teamcli.errors import StateError
-from teamcli.files import AppendLog, Json
 from teamcli.llm.types import Block, Message, Reply, Usage
+from teamcli.storage.files import AppendLog, Json
 from teamcli.text.redaction import masked_value
 
 NOT_RUN_CALL = "Not run: the turn was interrupted before this call began."

@@ -12,7 +12,7 @@ from typing import Any
 from teamcli.agent import events
 from teamcli.agent.events import Event
 from teamcli.errors import StateError
-from teamcli.files import AppendLog, Json
+from teamcli.storage.files import AppendLog, Json
 
 _TITLE_LIMIT = 500
 GATHERING_SECONDS = 0.02

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from teamcli.agent.conversation import Marks, add_marks
 from teamcli.errors import UsageError
-from teamcli.files import VERSION, AppendLog, Json, as_number, read_lines, refuse_newer
+from teamcli.storage.files import VERSION, AppendLog, Json, as_number, read_lines, refuse_newer
 
 _LAST_TS = 1e11
 """Some thousand years ahead; no calendar knows times like 1e400."""

@@ -17,7 +17,7 @@ from teamcli.options import Options
 from teamcli.permissions.policy import Mode
 from teamcli.project import Project, look_around
 from teamcli.session import Session as Running
-from teamcli.state import lock_holder
+from teamcli.storage.team_dir import lock_holder
 
 if TYPE_CHECKING:
     from teamcli.tools.function_tool import FunctionTool

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from teamcli.errors import StateError
-from teamcli.files import VERSION, Json, as_number, read_json, write_json
+from teamcli.storage.files import VERSION, Json, as_number, read_json, write_json
 
 
 class Open(NamedTuple):

@@ -23,7 +23,7 @@ from teamcli.agent.tool_calls import cut_middle
 from teamcli.aside import awaited_in, is_awaited_within
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, StateError, TeamcliError, ToolError
-from teamcli.files import read_lines
+from teamcli.storage.files import read_lines
 from teamcli.subagents.describe import describe, describe_whole
 from teamcli.subagents.ledger import Ledger, Open, Waiting
 from teamcli.subagents.slots import Slots

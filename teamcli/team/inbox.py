@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from teamcli.errors import StateError
-from teamcli.files import PRIVATE_DIR, cannot, open_private, put_back, sync_directory
+from teamcli.storage.files import PRIVATE_DIR, cannot, open_private, put_back, sync_directory
 from teamcli.team.inbox_state import InboxState, Position
 
 _COARSEST_CLOCK_NS = 2_000_000_000

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from teamcli.files import VERSION, Json, read_json, write_json
+from teamcli.storage.files import VERSION, Json, read_json, write_json
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}")
 _CLOCK_SECONDS = 0.02

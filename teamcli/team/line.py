@@ -15,7 +15,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from teamcli.errors import MessageTooLong
-from teamcli.files import Json, encode_line
+from teamcli.storage.files import Json, encode_line
 from teamcli.team.line_ids import LineIds
 from teamcli.team.message import OWN_ID, Message, MessageType, message_id
 from teamcli.text.redaction import masked_value

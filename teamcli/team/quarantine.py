@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from teamcli.errors import StateError
-from teamcli.files import AppendLog, Json, read_lines
+from teamcli.storage.files import AppendLog, Json, read_lines
 from teamcli.team.line import BadLine
 
 

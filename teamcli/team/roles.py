@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from teamcli.files import cannot
 from teamcli.front_matter import Covers, Folder, FrontMatter, NotAgreed, parse, read_document
+from teamcli.storage.files import cannot
 from teamcli.tools.catalog import OUR_TOOLS
 from teamcli.workspace.bounds import TEAM_DIR
 

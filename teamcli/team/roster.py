@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from teamcli.errors import IllegalTransition, StateError, TeamError, UnknownTeammate
-from teamcli.files import cannot, write_atomic
+from teamcli.storage.files import cannot, write_atomic
 from teamcli.team.message import check_name
 from teamcli.team.requests import SHUTDOWN_SECONDS, Kind, Request, Requests
 from teamcli.team.team_file import (

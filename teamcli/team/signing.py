@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from teamcli.errors import StateError
-from teamcli.files import (
+from teamcli.storage.files import (
     PRIVATE_DIR,
     PRIVATE_FILE,
     cannot,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from teamcli.errors import StateError, TeamError
-from teamcli.files import VERSION, cannot, open_private, refuse_newer, write_atomic
+from teamcli.storage.files import VERSION, cannot, open_private, refuse_newer, write_atomic
 from teamcli.team.fields import COUNT, FLAG, NO_FIELDS, NOTHING, OBJECT, SECONDS, TEXT, known_fields
 from teamcli.team.message import check_name
 from teamcli.team.requests import Request

@@ -19,8 +19,8 @@ from teamcli.agent.loop import Agent, Delivery, run_turn
 from teamcli.agent.tool_calls import Toolset
 from teamcli.cancel import CancelScope
 from teamcli.errors import LimitReached, TeamcliError, ToolError
-from teamcli.files import Json
 from teamcli.llm.types import Preamble
+from teamcli.storage.files import Json
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import LEAD, USER, WAITED, Message, MessageType, message_id, new_id
 from teamcli.team.roster import Member, Roster, Status

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from teamcli.errors import ToolError
-from teamcli.files import PRIVATE_DIR
 from teamcli.programs import Programs
+from teamcli.storage.files import PRIVATE_DIR
 from teamcli.tools.command_host import NoSandbox
 from teamcli.tools.sandbox_git import Repositories, put_back, set_aside
 from teamcli.tools.sandbox_paths import exists, is_directory, is_link, link_target

@@ -18,10 +18,10 @@ from teamcli.agent.events import Event, Outcome, TurnEnded
 from teamcli.agent.loop import Agent
 from teamcli.cancel import CancelScope
 from teamcli.errors import AuthError, ConfigError, ModelNotFound, StateError, UsageError, WrongEndpoint
-from teamcli.files import Json
 from teamcli.llm.types import Usage
 from teamcli.options import ExitStatus
 from teamcli.session import GO_ON, LEAD, LEAVING_SECONDS, Session
+from teamcli.storage.files import Json
 from teamcli.text.escaping import neutralise
 from teamcli.text.tags import framed
 from teamcli.ui.progress import Progress

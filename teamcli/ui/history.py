@@ -10,7 +10,7 @@ from pathlib import Path
 from prompt_toolkit.history import FileHistory
 
 from teamcli.errors import StateError
-from teamcli.files import open_private
+from teamcli.storage.files import open_private
 from teamcli.text.redaction import masked
 
 logger = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from teamcli.agent.conversation import Conversation, History, mend, open_calls, text_block
-from teamcli.files import AppendLog, read_lines
 from teamcli.llm.types import Block, Message, Reply, Usage
+from teamcli.storage.files import AppendLog, read_lines
 
 
 def use(call_id: str) -> Block:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from teamcli.agent.events import Notice, TextArrived
 from teamcli.agent.journal import Journal
-from teamcli.files import AppendLog, read_lines
+from teamcli.storage.files import AppendLog, read_lines
 from tests.support.waiting import wait_until
 
 

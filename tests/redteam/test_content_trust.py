@@ -17,7 +17,7 @@ from teamcli.custom_commands import CustomCommands, command_dirs
 from teamcli.errors import StateError
 from teamcli.project import MOST_SETTINGS, Project, look_around
 from teamcli.skills import find_skills, skill_dirs
-from teamcli.state import TeamDir
+from teamcli.storage.team_dir import TeamDir
 from teamcli.team.roles import load_roles, role_dirs
 from teamcli.trust import VERSIONS_KEPT, TrustStore
 from tests.redteam.test_trust import write

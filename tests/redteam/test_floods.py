@@ -22,14 +22,14 @@ from typing import Any, Literal
 
 import pytest
 
-from teamcli import files
 from teamcli.agent.transcript import list_sessions
 from teamcli.errors import ConnectionLost, ModelError, StateError
-from teamcli.files import read_lines
 from teamcli.llm import accumulator, direct, sse
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.client import connect
 from teamcli.llm.credentials import Endpoint
+from teamcli.storage import files
+from teamcli.storage.files import read_lines
 from teamcli.team.bus import FileBus, Position
 from teamcli.team.mailbox import MOST_AT_ONCE
 from teamcli.timeline import EventLog

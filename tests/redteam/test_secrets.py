@@ -29,8 +29,8 @@ from teamcli.llm.credentials import Endpoint
 from teamcli.llm.faults import Faults
 from teamcli.llm.masked import MaskedModel
 from teamcli.llm.types import OnEvent, Preamble, Reply, Request, StreamEvent, TextArrived
-from teamcli.logs import log_to
 from teamcli.session import Fanout
+from teamcli.storage.logs import log_to
 from teamcli.team.signing import load_key
 from teamcli.text import redaction as masking
 from teamcli.text.redaction import MASK, MaskedStream, Masks

@@ -15,9 +15,9 @@ from teamcli.agent.tool import Display, Harmless, PreparedCall, ToolOutput
 from teamcli.agent.tool_calls import Permissions, Toolset
 from teamcli.cancel import CancelScope
 from teamcli.errors import StreamInterrupted
-from teamcli.files import AppendLog
 from teamcli.llm.types import OnEvent, Preamble, Reply, Request, TextArrived, ToolSpec, Usage
 from teamcli.permissions.policy import Decision, Verdict
+from teamcli.storage.files import AppendLog
 from teamcli.subagents.ledger import Ledger
 from teamcli.subagents.manager import Limits, Parent, SubAgentManager
 from teamcli.subagents.subagent import Staffed, SubAgent

@@ -15,8 +15,8 @@ from teamcli.agent.conversation import History
 from teamcli.agent.transcript import list_sessions, read_marks, session_rows
 from teamcli.agent_shop import _calls_since, _last_work, _used_in
 from teamcli.errors import StateError
-from teamcli.files import read_lines
 from teamcli.sessions import describe_session
+from teamcli.storage.files import read_lines
 from teamcli.subagents.ledger import Ledger, read_waiting
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.team_file import read_team

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from teamcli.errors import StateError
-from teamcli.files import PRIVATE_DIR, open_private
+from teamcli.storage.files import PRIVATE_DIR, open_private
 from teamcli.text.redaction import masked
 
 SIZE_LIMIT = 5_000_000

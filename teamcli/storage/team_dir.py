@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from teamcli.errors import StateError
-from teamcli.files import PRIVATE_DIR, cannot, open_private, write_atomic
+from teamcli.storage.files import PRIVATE_DIR, cannot, open_private, write_atomic
 from teamcli.workspace.bounds import OWNER_TOKEN, TEAM_DIR
 
 GITIGNORE = """\

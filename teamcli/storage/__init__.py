@@ -1,0 +1,1 @@
+"""Durable files, the `.team/` directory and its lock, logs."""
