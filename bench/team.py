@@ -113,7 +113,7 @@ class Team:
     def __init__(self) -> None:
         from teamcli.app import look_around, open_session
         from teamcli.cancel import CancelScope
-        from teamcli.options import Options
+        from teamcli.config.options import Options
 
         options = Options(permission_mode="bypassPermissions", client="direct")
         self._session = open_session(options, look_around(Path.cwd()))

@@ -18,7 +18,6 @@ from teamcli.agent.events import Emit, Notice, Recorded, Severity
 from teamcli.agent.hooks import NO_HOOKS, STOP, TEAMMATE_IDLE, Hooks
 from teamcli.agent.limits import Meter, Used
 from teamcli.agent.loop import Agent
-from teamcli.agent.memory import MemoryDir, directory_name, offer
 from teamcli.agent.prompt import (
     LEAD_PROMPT,
     LEAD_TEAM_PROMPT,
@@ -31,6 +30,11 @@ from teamcli.agent.room import Room
 from teamcli.agent.tool import Access, AnyTool, Executes
 from teamcli.agent.tool_calls import Permissions, Toolset
 from teamcli.cancel import CancelScope
+from teamcli.config.memory import MemoryDir, directory_name, offer
+from teamcli.config.options import Options
+from teamcli.config.project import Project
+from teamcli.config.settings import Settings
+from teamcli.config.skills import Skills, find_skills, skill_dirs
 from teamcli.embedding import NOTHING_EMBEDDED, Embedding
 from teamcli.errors import StateError, ToolError
 from teamcli.llm.backoff import Backoff
@@ -38,12 +42,8 @@ from teamcli.llm.credentials import Endpoint
 from teamcli.llm.masked import MaskedModel
 from teamcli.llm.pricing import context_tokens, is_window_known
 from teamcli.llm.types import LLM, Preamble, Usage
-from teamcli.options import Options
 from teamcli.permissions.policy import Decision, Policy
-from teamcli.project import Project
 from teamcli.session import LEAD, Fanout, Permits
-from teamcli.settings import Settings
-from teamcli.skills import Skills, find_skills, skill_dirs
 from teamcli.storage.files import PRIVATE_DIR, AppendLog, Json, read_lines
 from teamcli.storage.team_dir import TeamDir
 from teamcli.team.bus import MessageBus

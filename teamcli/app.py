@@ -31,20 +31,20 @@ from teamcli.agent.journal import Journal
 from teamcli.agent.transcript import begin_session, find_session, list_sessions, read_marks, session_rows
 from teamcli.agent_shop import AgentShop, Choices
 from teamcli.cancel import CancelScope
-from teamcli.claude_settings import unused_settings
-from teamcli.custom_commands import CustomCommands, command_dirs
+from teamcli.config.claude_settings import unused_settings
+from teamcli.config.custom_commands import CustomCommands, command_dirs
+from teamcli.config.environment import MODEL, secret_values
+from teamcli.config.options import Options
+from teamcli.config.project import Project, look_around
+from teamcli.config.settings import HOOK_EVENTS, Settings, add_allow_rule, load_settings
 from teamcli.embedding import NOTHING_EMBEDDED, Embedding
-from teamcli.environment import MODEL, secret_values
 from teamcli.errors import ConfigError, StateError, UnknownTeammate
 from teamcli.llm.credentials import ClientChoice, Endpoint, find_endpoint
 from teamcli.llm.pricing import DEFAULT_MODEL, built_in_prices, cost
 from teamcli.llm.types import Usage
-from teamcli.options import Options
 from teamcli.permissions.policy import Mode, Policy
 from teamcli.programs import Programs
-from teamcli.project import Project, look_around
 from teamcli.session import EMBEDDED, LEAD, LEAVING_SECONDS, OWN_MODEL, Fanout, Permits, Preferences, Session
-from teamcli.settings import HOOK_EVENTS, Settings, add_allow_rule, load_settings
 from teamcli.storage.files import AppendLog
 from teamcli.storage.logs import log_to
 from teamcli.storage.team_dir import LeadLock, TeamDir, lock_holder

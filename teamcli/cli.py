@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from teamcli import __version__
+from teamcli.config.options import ExitStatus, Options
 from teamcli.errors import AuthError, ConfigError, ModelNotFound, TeamcliError, TeamError, UsageError, WrongEndpoint
-from teamcli.options import ExitStatus, Options
 from teamcli.streams import have_standard_streams, leave_standard_output
 from teamcli.text.escaping import neutralise
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from teamcli.app import open_session
-from teamcli.options import Options
-from teamcli.project import look_around
+from teamcli.config.options import Options
+from teamcli.config.project import look_around
 from teamcli.ui.piped import PipedRepl
 from teamcli.ui.plain_view import PlainView
 from teamcli.ui.scroll_view import ScrollView

@@ -12,17 +12,17 @@ from pathlib import Path
 
 from teamcli.agent.transcript import list_sessions
 from teamcli.app import choose_endpoint, choose_model, open_host, read_policy, read_settings, safe_programs
-from teamcli.claude_settings import unused_settings
+from teamcli.config.claude_settings import unused_settings
+from teamcli.config.options import ExitStatus, Options
+from teamcli.config.project import Project, look_around
+from teamcli.config.settings import Settings
 from teamcli.errors import ConfigError, MaxTokensRefused, TeamcliError
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.pricing import price_of
 from teamcli.model_check import try_model
-from teamcli.options import ExitStatus, Options
 from teamcli.permissions.access import Executes
 from teamcli.permissions.decide import decide
 from teamcli.permissions.policy import Verdict
-from teamcli.project import Project, look_around
-from teamcli.settings import Settings
 from teamcli.storage.team_dir import lock_holder
 from teamcli.text.escaping import neutralise
 from teamcli.workspace.bounds import Workspace

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from teamcli.agent.prompt import LEAD_PROMPT, LEAD_TEAM_PROMPT
 from teamcli.cancel import CancelScope
+from teamcli.config.settings import Settings
 from teamcli.errors import StreamInterrupted
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.client import connect
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.estimate import guess_tokens
 from teamcli.llm.types import CallStarted, Message, Preamble, Reply, Request, StreamEvent, Usage
-from teamcli.settings import Settings
 from teamcli.tools.catalog import LEAD_TOOLS
 
 ASKED = "This tests the connection. Call the tool list_teammates now; write nothing else."

@@ -22,11 +22,11 @@ from teamcli.agent.room import compact
 from teamcli.agent.tool import Progress
 from teamcli.agent.transcript import begin_session, find_session, list_sessions, session_rows
 from teamcli.cancel import CancelScope
-from teamcli.custom_commands import CustomCommands
+from teamcli.config.custom_commands import CustomCommands
+from teamcli.config.skills import Skill
 from teamcli.errors import Cancelled, PromptBlocked, UsageError
 from teamcli.llm.types import Block, Usage
 from teamcli.permissions.policy import Mode, Policy
-from teamcli.skills import Skill
 from teamcli.storage.files import AppendLog
 from teamcli.storage.team_dir import LeadLock, TeamDir
 from teamcli.team.lead import Lead

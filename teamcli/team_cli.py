@@ -21,10 +21,11 @@ from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
 
 from teamcli.agent.transcript import read_marks
-from teamcli.environment import secret_values
+from teamcli.config.environment import secret_values
+from teamcli.config.options import ExitStatus
+from teamcli.config.trust import home_dir
 from teamcli.errors import StateError, UsageError
 from teamcli.mail import Mail, count_unread, look_into, mail_table
-from teamcli.options import ExitStatus
 from teamcli.overview import LeadState, Overview
 from teamcli.storage.files import Json
 from teamcli.storage.team_dir import TeamDir, lock_holder
@@ -37,7 +38,6 @@ from teamcli.team.signing import KEY_BYTES, load_key
 from teamcli.text.escaping import has_colour, neutralise
 from teamcli.text.redaction import hide
 from teamcli.timeline import NAME_WIDTH, EventLog, Line, concerns, describe, last_lead_turn
-from teamcli.trust import home_dir
 from teamcli.ui.signals import SignalReceived, signals_raise
 
 FOLLOW_SECONDS = 0.2

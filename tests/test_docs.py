@@ -12,7 +12,7 @@ import pytest
 
 from teamcli.cli import SUBCOMMANDS, _agent_parser
 from teamcli.commands.catalog import COMMANDS
-from teamcli.settings import PermissionSettings, Price, Settings
+from teamcli.config.settings import PermissionSettings, Price, Settings
 from teamcli.tools.catalog import ALL_TOOLS
 from tests.support.program import ROOT
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from teamcli.config.settings import Allowance, Price, Settings, load_settings, read_settings_file
 from teamcli.errors import ConfigError
-from teamcli.settings import Allowance, Price, Settings, load_settings, read_settings_file
 
 PAGE = (Path(__file__).parents[1] / "docs/settings.md").read_text(encoding="utf-8")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from teamcli.agent.limits import Budget, Meter, Used
-from teamcli.settings import Allowance, BudgetSettings
+from teamcli.config.settings import Allowance, BudgetSettings
 
 SESSION, TEAM = "session", "team"
 

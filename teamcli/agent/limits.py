@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from teamcli.cancel import CancelScope
+from teamcli.config.settings import Allowance
 from teamcli.errors import LimitReached
 from teamcli.llm.types import Usage
-from teamcli.settings import Allowance
 
 MAX_TURNS, MAX_BUDGET = "max_turns", "max_budget"
 TIME_IS_UP = "stopped because its time is used up"

@@ -10,10 +10,10 @@ from teamcli.agent.budgets import SESSION, TEAM, used_from
 from teamcli.agent.limits import Budget, shown
 from teamcli.agent.loop import Agent
 from teamcli.commands.base import Cell, Column, Group, Kind, Shown, Table, command
+from teamcli.config.settings import Allowance
 from teamcli.errors import UnknownTeammate, UsageError
 from teamcli.llm.types import Usage
 from teamcli.session import LEAD, Session
-from teamcli.settings import Allowance
 
 AMOUNTS = (
     ("2.00", "dollars in all"),

@@ -25,10 +25,10 @@ from teamcli.commands.team import (
     team,
     wait,
 )
-from teamcli.custom_commands import DESCRIPTION_LIMIT, CustomCommand
+from teamcli.config.custom_commands import DESCRIPTION_LIMIT, CustomCommand
+from teamcli.config.skills import Skill
 from teamcli.errors import UsageError
 from teamcli.session import LEAD, Session
-from teamcli.skills import Skill
 from teamcli.text.escaping import one_line
 
 

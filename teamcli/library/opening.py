@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from teamcli.agent.approval import nobody_to_ask
 from teamcli.app import open_session
+from teamcli.config.environment import ENDPOINT, KEY_VARIABLES
+from teamcli.config.options import Options
+from teamcli.config.project import Project, look_around
 from teamcli.embedding import Embedding
-from teamcli.environment import ENDPOINT, KEY_VARIABLES
 from teamcli.errors import ConfigError
 from teamcli.library.asker import Asker
-from teamcli.options import Options
 from teamcli.permissions.policy import Mode
-from teamcli.project import Project, look_around
 from teamcli.session import Session as Running
 from teamcli.storage.team_dir import lock_holder
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from teamcli.agent.events import Event, Outcome, PermissionDenied, TurnEnded
 from teamcli.app import untrusted_notes
 from teamcli.aside import is_awaited_within
+from teamcli.config.options import Options
 from teamcli.embedding import Embedding
 from teamcli.errors import UsageError
 from teamcli.library.asker import Ask, Asker
@@ -40,7 +41,6 @@ from teamcli.library.turn import LEAVING_SECONDS, Turn
 from teamcli.llm.langchain import LangChainModels
 from teamcli.llm.own_model import model_factory
 from teamcli.llm.types import LLM, Usage
-from teamcli.options import Options
 from teamcli.permissions.policy import Mode
 from teamcli.session import LEAD
 from teamcli.session import Session as Running

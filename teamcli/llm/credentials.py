@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from teamcli.environment import (
+from teamcli.config.environment import (
     CUSTOM_HEADERS,
     ENDPOINT,
     KEY_VARIABLES,

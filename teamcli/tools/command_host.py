@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
-from teamcli.environment import visible_variables
+from teamcli.config.environment import visible_variables
 from teamcli.errors import ToolError
 from teamcli.programs import Programs
 from teamcli.tools import command_supervisor as wire

@@ -25,8 +25,8 @@ from teamcli.agent.hooks import (
     Ruling,
 )
 from teamcli.cancel import CancelScope
+from teamcli.config.settings import Hook, HookGroup
 from teamcli.errors import ToolError
-from teamcli.settings import Hook, HookGroup
 from teamcli.text.redaction import masked_value
 from teamcli.tools.catalog import OUR_TOOLS
 from teamcli.tools.command_host import CommandHost

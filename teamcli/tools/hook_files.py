@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from teamcli.config.settings import HookGroup
 from teamcli.permissions.shell.forms import RUNNERS
-from teamcli.settings import HookGroup
 
 _INTERPRETER = re.compile(r"(python|pypy|node|deno|bun|ruby|perl|php|lua|tsx|ts-node|Rscript|source|\.)[\d.]*")
 _PROJECT_DIR = re.compile(r"\$(CLAUDE_PROJECT_DIR\b|\{CLAUDE_PROJECT_DIR(:-[^}]*)?\})")

@@ -13,8 +13,8 @@ from teamcli.agent.events import Emit, Notice, Severity
 from teamcli.agent.hooks import NOTHING_SAID, SESSION_END, HookEvent, Hooks, Ruling
 from teamcli.aside import call_aside
 from teamcli.cancel import CancelScope
+from teamcli.config.settings import HOOK_EVENTS
 from teamcli.errors import Cancelled, ConfigError
-from teamcli.settings import HOOK_EVENTS
 from teamcli.tools.hook_commands import LEAVING_TIMEOUT_SECONDS, TIMEOUT_SECONDS, joined, matches
 
 _SHOWN_CHARACTERS = 300

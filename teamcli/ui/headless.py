@@ -17,9 +17,9 @@ from teamcli.agent import events
 from teamcli.agent.events import Event, Outcome, TurnEnded
 from teamcli.agent.loop import Agent
 from teamcli.cancel import CancelScope
+from teamcli.config.options import ExitStatus
 from teamcli.errors import AuthError, ConfigError, ModelNotFound, StateError, UsageError, WrongEndpoint
 from teamcli.llm.types import Usage
-from teamcli.options import ExitStatus
 from teamcli.session import GO_ON, LEAD, LEAVING_SECONDS, Session
 from teamcli.storage.files import Json
 from teamcli.text.escaping import neutralise

@@ -9,8 +9,8 @@ from signal import SIGHUP, SIGINT, SIGTERM
 
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Job, Leave, Shown
+from teamcli.config.options import ExitStatus
 from teamcli.errors import Cancelled, TeamcliError
-from teamcli.options import ExitStatus
 from teamcli.session import Session
 from teamcli.ui.headless import exit_status
 from teamcli.ui.plain_view import PlainView

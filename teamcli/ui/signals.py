@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TypeVar, cast
 
-from teamcli.options import ExitStatus
+from teamcli.config.options import ExitStatus
 
 T = TypeVar("T")
 

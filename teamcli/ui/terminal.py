@@ -23,8 +23,8 @@ from teamcli.commands.arguments import candidates, running_subagents
 from teamcli.commands.base import Choice, Diff, Expand, Job, Leave, Shown, Table, Verbosity, plain
 from teamcli.commands.base import Kind as ArgumentKind
 from teamcli.commands.catalog import all_commands
+from teamcli.config.options import ExitStatus
 from teamcli.errors import Cancelled, TeamcliError
-from teamcli.options import ExitStatus
 from teamcli.permissions.policy import Mode
 from teamcli.session import EMBEDDED, LEAD, Session
 from teamcli.team.message import MessageType

@@ -13,9 +13,9 @@ from teamcli.agent.limits import Budget, Call, Meter, Used, shown
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Table
 from teamcli.commands.budget import COLUMNS, _rows
+from teamcli.config.settings import Allowance, BudgetSettings
 from teamcli.errors import Cancelled, LimitReached
 from teamcli.llm.types import Usage
-from teamcli.settings import Allowance, BudgetSettings
 from tests.support.waiting import wait_until
 
 COST = 0.3

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from teamcli.custom_commands import CustomCommands
-from teamcli.front_matter import Folder
+from teamcli.config.custom_commands import CustomCommands
+from teamcli.config.front_matter import Folder
 from tests.support.fake_api import FakeAPI, said_by_user, text
 from tests.support.program import Program
 

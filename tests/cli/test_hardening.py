@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from teamcli.environment import SECRET_VARIABLES
+from teamcli.config.environment import SECRET_VARIABLES
 from tests.support.fake_api import FakeAPI, answer, status, text, tool, tool_json, tool_results
 from tests.support.program import Program
 
@@ -202,10 +202,10 @@ def test_parallel_always_answers_keep_every_rule(tmp_path: Path) -> None:
     from concurrent.futures import ThreadPoolExecutor
     from functools import partial
 
+    from teamcli.config.settings import add_allow_rule, read_settings_file
     from teamcli.permissions.policy import Policy
     from teamcli.permissions.rules import parse_rules
     from teamcli.session import Permits
-    from teamcli.settings import add_allow_rule, read_settings_file
 
     path = tmp_path / "settings.local.json"
     permits = Permits(Policy(), partial(add_allow_rule, path), parse_rules)

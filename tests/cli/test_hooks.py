@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from teamcli.settings import HOOK_EVENTS
+from teamcli.config.settings import HOOK_EVENTS
 from tests.support.answers import answer, result_text, said_by_user, tool_results
 from tests.support.fake_api import FakeAPI, text, tool
 from tests.support.program import ROOT, Program

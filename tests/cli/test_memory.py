@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from teamcli.agent.memory import MAX_LINES, MAX_NAMES, MemoryDir, directory_name, offer
+from teamcli.config.memory import MAX_LINES, MAX_NAMES, MemoryDir, directory_name, offer
 from tests.support.answers import answer, result_text, said_by_user, tool_results
 from tests.support.fake_api import FakeAPI, text, tool
 from tests.support.program import Program

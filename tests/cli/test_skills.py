@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from teamcli.front_matter import MAX_BYTES
-from teamcli.project import look_around
-from teamcli.skills import LONGEST_DESCRIPTION, MOST_SHOWN, find_skills, skill_dirs
+from teamcli.config.front_matter import MAX_BYTES
+from teamcli.config.project import look_around
+from teamcli.config.skills import LONGEST_DESCRIPTION, MOST_SHOWN, find_skills, skill_dirs
 from tests.support.answers import answer, result_text, said_by_user, tool_results
 from tests.support.fake_api import FakeAPI, text, tool
 from tests.support.program import Program, Ran

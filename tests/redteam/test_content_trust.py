@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from teamcli.agent.memory import MemoryDir, offer
 from teamcli.app import read_settings
-from teamcli.custom_commands import CustomCommands, command_dirs
+from teamcli.config.custom_commands import CustomCommands, command_dirs
+from teamcli.config.memory import MemoryDir, offer
+from teamcli.config.project import MOST_SETTINGS, Project, look_around
+from teamcli.config.skills import find_skills, skill_dirs
+from teamcli.config.trust import VERSIONS_KEPT, TrustStore
 from teamcli.errors import StateError
-from teamcli.project import MOST_SETTINGS, Project, look_around
-from teamcli.skills import find_skills, skill_dirs
 from teamcli.storage.team_dir import TeamDir
 from teamcli.team.roles import load_roles, role_dirs
-from teamcli.trust import VERSIONS_KEPT, TrustStore
 from tests.redteam.test_trust import write
 from tests.support.fake_api import FakeAPI, text, tool
 from tests.support.program import ROOT, Program
@@ -329,7 +329,7 @@ def test_file_names_of_any_bytes_can_be_shown_and_agreed_to(program: Program) ->
 ADD = """
 import sys
 from pathlib import Path
-from teamcli.project import look_around
+from teamcli.config.project import look_around
 home, directory = map(Path, sys.argv[1:])
 agreement = look_around(directory, home).claim().agreement
 for number in range(20):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import teamcli
-from teamcli.environment import choose
+from teamcli.config.environment import choose
 from teamcli.errors import ConfigError
 from tests.support.fake_api import FakeAPI, text
 from tests.support.program import Program

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from teamcli.agent.hooks import hook_note
-from teamcli.agent.memory import MemoryDir, offer
+from teamcli.config.memory import MemoryDir, offer
 from teamcli.team.bus import FileBus, Position
 from teamcli.team.line import MAX_LINE_BYTES
 from teamcli.team.message import Message, MessageType, frame

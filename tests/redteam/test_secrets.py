@@ -23,7 +23,7 @@ import pytest
 from teamcli.agent.events import Event, MailSent, Notice, ToolStarted
 from teamcli.agent.tool import Display
 from teamcli.cancel import CancelScope
-from teamcli.environment import visible_variables
+from teamcli.config.environment import visible_variables
 from teamcli.errors import ModelError
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.faults import Faults

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from teamcli.agent.memory import MemoryDir, offer
 from teamcli.agent.prompt import environment_facts, find_instructions, system_prompt
 from teamcli.app import read_settings
-from teamcli.custom_commands import CustomCommands, command_dirs
+from teamcli.config.custom_commands import CustomCommands, command_dirs
+from teamcli.config.memory import MemoryDir, offer
+from teamcli.config.project import Project, look_around
+from teamcli.config.skills import find_skills, skill_dirs
 from teamcli.errors import ConfigError, TeamcliError
-from teamcli.project import Project, look_around
-from teamcli.skills import find_skills, skill_dirs
 from teamcli.team.roles import load_roles, role_dirs
 from tests.support.fake_api import FakeAPI, text
 from tests.support.program import Program

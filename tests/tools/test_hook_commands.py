@@ -13,8 +13,8 @@ import pytest
 from teamcli.agent.events import Notice
 from teamcli.agent.hooks import HookEvent, Ruling
 from teamcli.cancel import CancelScope
+from teamcli.config.settings import Hook, HookGroup
 from teamcli.errors import Cancelled
-from teamcli.settings import Hook, HookGroup
 from teamcli.tools.command_host import CommandHost
 from teamcli.tools.hook_commands import HookCommands, joined
 from tests.tools.shell import needs_proc, new_mark, processes_with, wait_until

@@ -11,10 +11,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from teamcli.environment import Environment, read_environment
-from teamcli.errors import StateError
-from teamcli.project_files import FoundFile, brought_state, find_files
-from teamcli.project_settings import (
+from teamcli.config.environment import Environment, read_environment
+from teamcli.config.project_files import FoundFile, brought_state, find_files
+from teamcli.config.project_settings import (
     RESTRICTING,
     Rules,
     hooked_commands,
@@ -26,12 +25,13 @@ from teamcli.project_settings import (
     settings_to_agree,
     what_counts,
 )
-from teamcli.settings import read_settings_file
+from teamcli.config.settings import read_settings_file
+from teamcli.config.trust import Agreement, Change, Trusted, TrustStore, home_dir
+from teamcli.errors import StateError
 from teamcli.storage.files import Json
 from teamcli.storage.team_dir import TeamDir
 from teamcli.text.escaping import one_line
 from teamcli.text.redaction import hide
-from teamcli.trust import Agreement, Change, Trusted, TrustStore, home_dir
 from teamcli.workspace.bounds import TEAM_DIR
 
 DETAILS_IN_A_LINE, DETAILS_IN_A_QUESTION = 5, 40

@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from teamcli.custom_commands import argument_hint, describe, with_arguments
+from teamcli.config.custom_commands import argument_hint, describe, with_arguments
+from teamcli.config.front_matter import Folder, FrontMatter, NotAgreed, parse_if_there, read_document
+from teamcli.config.trust import Agreement
 from teamcli.errors import UsageError
-from teamcli.front_matter import Folder, FrontMatter, NotAgreed, parse_if_there, read_document
 from teamcli.storage.files import cannot
 from teamcli.text.escaping import one_line
-from teamcli.trust import Agreement
 from teamcli.workspace.bounds import TEAM_DIR, USER_DIR
 
 SKILL_FILE = "SKILL.md"

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from teamcli.front_matter import Covers
+from teamcli.config.front_matter import Covers
 from teamcli.storage.files import leads_out, read_regular
 from teamcli.text.tags import framed
 

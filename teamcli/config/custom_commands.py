@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from teamcli.front_matter import Covers, Folder, FrontMatter, NotAgreed, parse_if_there, read_document
+from teamcli.config.front_matter import Covers, Folder, FrontMatter, NotAgreed, parse_if_there, read_document
 from teamcli.text.escaping import one_line
 from teamcli.workspace.bounds import TEAM_DIR
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from teamcli.config.front_matter import NOT_AGREED, NotAgreed
+from teamcli.config.project_files import LARGEST_KEPT, content_digest, kept_part
+from teamcli.config.project_settings import RESTRICTING, Rules, setting_digest
 from teamcli.errors import ConfigError, StateError
-from teamcli.front_matter import NOT_AGREED, NotAgreed
-from teamcli.project_files import LARGEST_KEPT, content_digest, kept_part
-from teamcli.project_settings import RESTRICTING, Rules, setting_digest
 from teamcli.storage.files import cannot, have_private_directory, open_private, read_json, read_regular, write_json
 from teamcli.storage.team_dir import TeamDir
 

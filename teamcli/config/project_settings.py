@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from teamcli.settings import BudgetSettings, LimitSettings, PermissionSettings, Settings, SubAgentSettings
+from teamcli.config.settings import BudgetSettings, LimitSettings, PermissionSettings, Settings, SubAgentSettings
 from teamcli.storage.files import Json
 
 RESTRICTING = ("ask", "deny")
