@@ -22,7 +22,7 @@ from teamcli.workspace.search.fallback import INVALID_PATTERN, LARGEST_FILE_BYTE
 
 TIME_LIMIT_SECONDS = 60.0
 MAX_LINE_BYTES = 64 * 1024
-_PACKAGE_ROOT = Path(__file__).parents[2]
+_PACKAGE_ROOT = Path(__file__).parents[3]
 _CHILD = (
     "import sys; sys.path[:0] = sys.argv[2:]; from teamcli.workspace.search.fallback import main; main(sys.argv[1])"
 )
