@@ -39,8 +39,8 @@ from teamcli.embedding import NOTHING_EMBEDDED, Embedding
 from teamcli.errors import StateError, ToolError
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.credentials import Endpoint
-from teamcli.llm.masked import MaskedModel
 from teamcli.llm.pricing import context_tokens, is_window_known
+from teamcli.llm.redacted import MaskedModel
 from teamcli.llm.types import LLM, Preamble, Usage
 from teamcli.permissions.policy import Decision, Policy
 from teamcli.session import LEAD, Fanout, Permits
@@ -436,7 +436,7 @@ class AgentShop:
             from teamcli.llm.client import connect  # late: the embedded model, and one of a host program, do without it
 
             return MaskedModel(connect(endpoint, self._backoff, self.choices.settings.retries))
-        from teamcli.llm.offline import EmbeddedModel  # late: most starts do without it
+        from teamcli.llm.embedded.model import EmbeddedModel  # late: most starts do without it
 
         return EmbeddedModel()
 

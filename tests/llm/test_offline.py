@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import StreamInterrupted
-from teamcli.llm.offline import EmbeddedModel
+from teamcli.llm.embedded.model import EmbeddedModel
 from teamcli.llm.types import (
     LLM,
     NOT_UNDERSTOOD,

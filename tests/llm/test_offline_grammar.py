@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from teamcli.llm.offline_grammar import HelpAsked, Imperative, NotUnderstood, parse
+from teamcli.llm.embedded.grammar import HelpAsked, Imperative, NotUnderstood, parse
 
 
 def calls(text: str) -> list[tuple[str, dict[str, str]]]:

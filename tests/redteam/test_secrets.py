@@ -27,7 +27,7 @@ from teamcli.config.environment import visible_variables
 from teamcli.errors import ModelError
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.faults import Faults
-from teamcli.llm.masked import MaskedModel
+from teamcli.llm.redacted import MaskedModel
 from teamcli.llm.types import OnEvent, Preamble, Reply, Request, StreamEvent, TextArrived
 from teamcli.session import Fanout
 from teamcli.storage.logs import log_to

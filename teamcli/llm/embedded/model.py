@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import StreamInterrupted
-from teamcli.llm.offline_grammar import VERBS, NotUnderstood
-from teamcli.llm.offline_todo import MAIL_TOOLS, OWN_CALL, Call, Task, Todo, from_history, shorten, show_mail
+from teamcli.llm.embedded.grammar import VERBS, NotUnderstood
+from teamcli.llm.embedded.todo import MAIL_TOOLS, OWN_CALL, Call, Task, Todo, from_history, shorten, show_mail
 from teamcli.llm.types import NOT_UNDERSTOOD, Block, CallStarted, OnEvent, Reply, Request, TextArrived, Usage
 
 MODEL = "embedded"

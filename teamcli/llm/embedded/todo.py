@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from teamcli.llm.offline_grammar import HelpAsked, Imperative, Item, NotUnderstood, parse
+from teamcli.llm.embedded.grammar import HelpAsked, Imperative, Item, NotUnderstood, parse
 from teamcli.llm.types import Block, Message
 
 OWN_CALL = "toolu_embedded_"

@@ -1,0 +1,1 @@
+"""The small embedded model that works without an API key."""
