@@ -17,13 +17,13 @@ from typing import Literal
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled
+from teamcli.exec.command_host import CommandHost
+from teamcli.exec.commands import Commands
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.client import Client, connect
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.types import Message, Preamble, Request
 from teamcli.tools.bash import BASH
-from teamcli.tools.command_host import CommandHost
-from teamcli.tools.commands import Commands
 from teamcli.tools.toolbox import Toolbox
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.known_files import KnownFiles, PathLocks

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from teamcli.tools.command_host import CommandHost
-from teamcli.tools.sandbox import Sandbox
-from teamcli.tools.sandbox_plan import Wanted
+from teamcli.exec.command_host import CommandHost
+from teamcli.exec.sandbox.plan import Wanted
+from teamcli.exec.sandbox.sandbox import Sandbox
 
 TIMES = 100
 STARTS = 5

@@ -182,13 +182,13 @@ def bare_worker(turns: int) -> Callable[[str], None]:
     """The same requests and the same tool, and nothing else: no transcript, no timeline, no roster, no rules."""
     from teamcli.agent.prompt import TEAMMATE_PROMPT, system_prompt
     from teamcli.cancel import CancelScope
+    from teamcli.exec.command_host import CommandHost
+    from teamcli.exec.commands import Commands
     from teamcli.llm.backoff import Backoff
     from teamcli.llm.client import connect
     from teamcli.llm.credentials import Endpoint
     from teamcli.llm.types import Message, Preamble, Request
     from teamcli.tools.catalog import TEAMMATE_TOOLS, bind_tools
-    from teamcli.tools.command_host import CommandHost
-    from teamcli.tools.commands import Commands
     from teamcli.tools.toolbox import Toolbox
     from teamcli.workspace.bounds import Workspace
     from teamcli.workspace.known_files import KnownFiles, PathLocks

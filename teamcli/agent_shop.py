@@ -37,6 +37,8 @@ from teamcli.config.settings import Settings
 from teamcli.config.skills import Skills, find_skills, skill_dirs
 from teamcli.embedding import NOTHING_EMBEDDED, Embedding
 from teamcli.errors import StateError, ToolError
+from teamcli.exec.command_host import CommandHost
+from teamcli.exec.commands import Commands
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.pricing import context_tokens, is_window_known
@@ -57,8 +59,6 @@ from teamcli.team.teammate import WORK, Kit, Report, Teammate, Work
 from teamcli.text.escaping import one_line
 from teamcli.text.tags import framed, one_fact
 from teamcli.tools.catalog import BASE_TOOLS, LEAD_TOOLS, SOLO_TOOLS, TEAMMATE_TOOLS, Entry, Offered, bind_tools
-from teamcli.tools.command_host import CommandHost
-from teamcli.tools.commands import Commands
 from teamcli.tools.mentions import attach_mentioned
 from teamcli.tools.toolbox import Toolbox
 from teamcli.workspace.bounds import TEAM_DIR, USER_DIR, Workspace, native_spelling

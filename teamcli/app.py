@@ -39,11 +39,14 @@ from teamcli.config.project import Project, look_around
 from teamcli.config.settings import HOOK_EVENTS, Settings, add_allow_rule, load_settings
 from teamcli.embedding import NOTHING_EMBEDDED, Embedding
 from teamcli.errors import ConfigError, StateError, UnknownTeammate
+from teamcli.exec.command_host import CommandHost, Confiner
+from teamcli.exec.commands import Commands
+from teamcli.exec.programs import Programs
+from teamcli.exec.sandbox.paths import listed_paths, real_path
 from teamcli.llm.credentials import ClientChoice, Endpoint, find_endpoint
 from teamcli.llm.pricing import DEFAULT_MODEL, built_in_prices, cost
 from teamcli.llm.types import Usage
 from teamcli.permissions.policy import Mode, Policy
-from teamcli.programs import Programs
 from teamcli.session import EMBEDDED, LEAD, LEAVING_SECONDS, OWN_MODEL, Fanout, Permits, Preferences, Session
 from teamcli.storage.files import AppendLog
 from teamcli.storage.logs import log_to
@@ -57,9 +60,6 @@ from teamcli.team.signing import load_key
 from teamcli.text.escaping import neutralise
 from teamcli.text.redaction import hide
 from teamcli.tools.catalog import ALL_TOOLS, Offered, preload
-from teamcli.tools.command_host import CommandHost, Confiner
-from teamcli.tools.commands import Commands
-from teamcli.tools.sandbox_paths import listed_paths, real_path
 from teamcli.ui import headless
 from teamcli.workspace.bounds import Workspace
 
@@ -197,8 +197,8 @@ def open_host(
         return plain_host(settings, programs, owns_process)
 
     def make_sandbox() -> Confiner:
-        from teamcli.tools.sandbox import Sandbox
-        from teamcli.tools.sandbox_plan import Wanted
+        from teamcli.exec.sandbox.plan import Wanted
+        from teamcli.exec.sandbox.sandbox import Sandbox
 
         network, places = settings.sandbox_network, (settings.sandbox_writable, settings.sandbox_closed)
         roots = (workspace.root, *workspace.extra)

@@ -25,6 +25,9 @@ from teamcli.cancel import CancelScope
 from teamcli.config.custom_commands import CustomCommands
 from teamcli.config.skills import Skill
 from teamcli.errors import Cancelled, PromptBlocked, UsageError
+from teamcli.exec.command_host import CommandHost
+from teamcli.exec.commands import Commands
+from teamcli.exec.running_command import describe_exit
 from teamcli.llm.types import Block, Usage
 from teamcli.permissions.policy import Mode, Policy
 from teamcli.storage.files import AppendLog
@@ -36,9 +39,6 @@ from teamcli.team.message import USER
 from teamcli.text.redaction import masked_value
 from teamcli.text.tags import framed
 from teamcli.tools.catalog import ALL_TOOLS
-from teamcli.tools.command_host import CommandHost
-from teamcli.tools.commands import Commands
-from teamcli.tools.running_command import describe_exit
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.changes import Changes
 from teamcli.workspace.known_files import KnownFiles

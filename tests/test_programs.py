@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import teamcli
-from teamcli.programs import Programs
+from teamcli.exec.programs import Programs
 
 
 def make_program(path: Path) -> Path:
@@ -80,11 +80,11 @@ def test_no_other_module_searches_the_path() -> None:
     searching = re.compile(r"\bwhich\(|posix_spawnp|execvp|execlp|os\.system|shell=True|find_executable")
     package = Path(teamcli.__file__).parent
     found = {str(path.relative_to(package)) for path in package.rglob("*.py") if searching.search(path.read_text())}
-    assert found == {"demo.py", "tools/sandbox.py"}
+    assert found == {"demo.py", "exec/sandbox/sandbox.py"}
 
 
 def test_only_these_modules_start_processes() -> None:
     starting = re.compile(r"\bsubprocess\b|posix_spawn\(|\bos\.exec|\bos\.popen|\bpty\b")
     package = Path(teamcli.__file__).parent
     found = {str(path.relative_to(package)) for path in package.rglob("*.py") if starting.search(path.read_text())}
-    assert found == {"tools/command_host.py", "tools/command_supervisor.py", "workspace/search/engine.py"}
+    assert found == {"exec/command_host.py", "exec/command_supervisor.py", "workspace/search/engine.py"}

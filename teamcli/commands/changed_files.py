@@ -9,7 +9,7 @@ from pathlib import Path
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
-from teamcli.tools.command_host import CommandHost
+from teamcli.exec.command_host import CommandHost
 from teamcli.workspace.bounds import TEAM_DIR, Workspace
 from teamcli.workspace.changes import MAX_FILE_BYTES, Change
 from teamcli.workspace.diff import unified_diff

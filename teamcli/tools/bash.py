@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated, NamedTuple
 
 from teamcli.agent.tool import Display, Executes, ToolOutput
+from teamcli.exec.command_host import check_command
+from teamcli.exec.command_supervisor import MOST_PROCESSES
+from teamcli.exec.commands import Finished
+from teamcli.exec.running_command import Ended, describe_exit
 from teamcli.tools.base import Tool
-from teamcli.tools.command_host import check_command
-from teamcli.tools.command_supervisor import MOST_PROCESSES
-from teamcli.tools.commands import Finished
-from teamcli.tools.running_command import Ended, describe_exit
 from teamcli.tools.tool_input import Between
 from teamcli.tools.toolbox import Running, Toolbox
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from teamcli.agent.tool import Display, Harmless, ToolOutput
+from teamcli.exec.commands import Look
+from teamcli.exec.running_command import describe_exit
 from teamcli.tools.base import Tool
 from teamcli.tools.bash import notes
-from teamcli.tools.commands import Look
-from teamcli.tools.running_command import describe_exit
 from teamcli.tools.toolbox import Running, Toolbox
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from teamcli.agent.tool import Progress, ToolOutput
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
-from teamcli.tools.commands import Commands
+from teamcli.exec.commands import Commands
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.known_files import KnownFiles
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from teamcli.tools.command_host import CommandHost
-from teamcli.tools.sandbox import Sandbox
-from teamcli.tools.sandbox_plan import Wanted
+from teamcli.exec.command_host import CommandHost
+from teamcli.exec.sandbox.plan import Wanted
+from teamcli.exec.sandbox.sandbox import Sandbox
 from tests.tools.shell import Shell
 
 SECRET = "the-secret-of-the-user"

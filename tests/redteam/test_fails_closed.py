@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from teamcli.errors import ToolError
-from teamcli.tools.command_host import CommandHost
-from teamcli.tools.sandbox import Sandbox
-from teamcli.tools.sandbox_git import Repositories
-from teamcli.tools.sandbox_plan import Wanted
+from teamcli.exec.command_host import CommandHost
+from teamcli.exec.sandbox.git import Repositories
+from teamcli.exec.sandbox.plan import Wanted
+from teamcli.exec.sandbox.sandbox import Sandbox
 from tests.redteam.conftest import need_sandbox
 from tests.support.fake_api import FakeAPI, text, tool, tool_results
 from tests.support.program import ROOT, Program
@@ -220,9 +220,9 @@ LIMITED = """
     from functools import partial
     from pathlib import Path
     from teamcli.errors import ToolError
-    from teamcli.tools.command_host import CommandHost
-    from teamcli.tools.sandbox import Sandbox
-    from teamcli.tools.sandbox_plan import Wanted
+    from teamcli.exec.command_host import CommandHost
+    from teamcli.exec.sandbox.sandbox import Sandbox
+    from teamcli.exec.sandbox.plan import Wanted
 
     usual = resource.getrlimit(resource.RLIMIT_NOFILE)
     outcomes = set()
@@ -262,9 +262,9 @@ OUT_OF_NAMESPACES = """
     from functools import partial
     from pathlib import Path
     from teamcli.errors import ToolError
-    from teamcli.tools.command_host import CommandHost
-    from teamcli.tools.sandbox import Sandbox
-    from teamcli.tools.sandbox_plan import Wanted
+    from teamcli.exec.command_host import CommandHost
+    from teamcli.exec.sandbox.sandbox import Sandbox
+    from teamcli.exec.sandbox.plan import Wanted
 
     wanted = Wanted((Path.cwd(),), Path.home())
     host = CommandHost(os.environ, make_sandbox=partial(Sandbox, wanted), owns_process=False)

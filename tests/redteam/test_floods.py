@@ -24,6 +24,8 @@ import pytest
 
 from teamcli.agent.transcript import list_sessions
 from teamcli.errors import ConnectionLost, ModelError, StateError
+from teamcli.exec import command_supervisor
+from teamcli.exec.commands import MAX_BACKGROUND
 from teamcli.llm import accumulator, direct, sse
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.client import connect
@@ -33,8 +35,7 @@ from teamcli.storage.files import read_lines
 from teamcli.team.bus import FileBus, Position
 from teamcli.team.mailbox import MOST_AT_ONCE
 from teamcli.timeline import EventLog
-from teamcli.tools import command_supervisor, glob
-from teamcli.tools.commands import MAX_BACKGROUND
+from teamcli.tools import glob
 from teamcli.ui.headless import LARGEST_STDIN
 from tests.llm.calls import ask
 from tests.redteam.shared import made_once
@@ -496,7 +497,7 @@ def strict(program: Program, tmp_path: Path) -> Program:
     """The whole program, but for the number of processes that it grants a command."""
     package = tmp_path / "strict" / "teamcli"
     shutil.copytree(Path(command_supervisor.__file__).parents[1], package)
-    script = package / "tools/command_supervisor.py"
+    script = package / "exec/command_supervisor.py"
     source = script.read_text()
     assert source.count("\nMOST_PROCESSES = 2000\n") == 1  # as docs/tools.md says
     script.write_text(source.replace("\nMOST_PROCESSES = 2000\n", f"\nMOST_PROCESSES = {MOST_PROCESSES}\n"))
@@ -601,7 +602,7 @@ def test_a_million_entries_are_not_all_held(program: Program, monkeypatch: pytes
 def test_a_limit_of_processes_that_the_user_has_chosen_is_not_raised() -> None:
     script = """
 import os, resource
-from teamcli.tools.command_supervisor import _leave_some_to_others
+from teamcli.exec.command_supervisor import _leave_some_to_others
 if not os.getuid():
     os.setuid(65534)  # root has no such limit
 _, most = resource.getrlimit(resource.RLIMIT_NPROC)

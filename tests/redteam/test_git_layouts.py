@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from teamcli.tools.sandbox_git import put_back, set_aside
+from teamcli.exec.sandbox.git import put_back, set_aside
 from tests.redteam.conftest import confined_shell, need_sandbox
 from tests.tools.shell import Shell
 

@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 
 from teamcli.errors import Cancelled, ToolError
-from teamcli.tools import command_host, running_command
-from teamcli.tools.command_host import CommandHost
-from teamcli.tools.sandbox import Sandbox
-from teamcli.tools.sandbox_places import CLOSED_IN_HOME, CLOSED_WITH_A_SECRET
-from teamcli.tools.sandbox_plan import Plan, Wanted
+from teamcli.exec import command_host, running_command
+from teamcli.exec.command_host import CommandHost
+from teamcli.exec.sandbox.places import CLOSED_IN_HOME, CLOSED_WITH_A_SECRET
+from teamcli.exec.sandbox.plan import Plan, Wanted
+from teamcli.exec.sandbox.sandbox import Sandbox
 from tests.redteam.conftest import SECRET, Attacker, attack, confined_shell, furnish, need_sandbox
 from tests.support.fake_api import FakeAPI, text, tool, tool_results
 from tests.support.program import ROOT, Program

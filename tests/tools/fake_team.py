@@ -12,12 +12,12 @@ from teamcli.agent.tool import ToolOutput
 from teamcli.agent.tool_calls import Permissions, Results, Toolset
 from teamcli.cancel import CancelScope
 from teamcli.errors import TeamError
+from teamcli.exec.command_host import CommandHost
+from teamcli.exec.commands import Commands
 from teamcli.llm.types import Block
 from teamcli.permissions.decide import decide
 from teamcli.permissions.policy import Policy
 from teamcli.tools.catalog import Entry, bind_tools
-from teamcli.tools.command_host import CommandHost
-from teamcli.tools.commands import Commands
 from teamcli.tools.toolbox import TeamPort, Toolbox
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.known_files import KnownFiles, PathLocks

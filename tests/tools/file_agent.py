@@ -12,9 +12,9 @@ import pytest
 from teamcli.agent.tool import PreparedCall, ToolOutput
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
+from teamcli.exec.command_host import CommandHost
+from teamcli.exec.commands import Commands
 from teamcli.tools.catalog import BASE_TOOLS, bind_tools
-from teamcli.tools.command_host import CommandHost
-from teamcli.tools.commands import Commands
 from teamcli.tools.toolbox import Toolbox
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.known_files import KnownFiles, PathLocks

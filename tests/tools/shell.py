@@ -16,11 +16,11 @@ import pytest
 
 from teamcli.agent.tool import ToolOutput
 from teamcli.cancel import CancelScope
-from teamcli.tools import command_supervisor
+from teamcli.exec import command_supervisor
+from teamcli.exec.command_host import CommandHost
+from teamcli.exec.commands import Commands
 from teamcli.tools.base import Tool
 from teamcli.tools.bash import BASH
-from teamcli.tools.command_host import CommandHost
-from teamcli.tools.commands import Commands
 from teamcli.tools.toolbox import Toolbox
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.known_files import KnownFiles, PathLocks

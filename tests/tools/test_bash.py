@@ -11,9 +11,9 @@ import pytest
 
 from teamcli.agent.tool import Executes
 from teamcli.errors import Cancelled, ToolError
+from teamcli.exec.command_host import CommandHost
+from teamcli.exec.command_output import BoundedText
 from teamcli.tools.bash import BASH
-from teamcli.tools.command_host import CommandHost
-from teamcli.tools.command_output import BoundedText
 from tests.tools.shell import Shell
 
 

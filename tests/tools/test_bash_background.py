@@ -8,9 +8,9 @@ import pytest
 
 from teamcli.agent.tool import Harmless
 from teamcli.errors import ToolError
+from teamcli.exec.commands import MAX_BACKGROUND
 from teamcli.tools.bash_output import BASH_OUTPUT
 from teamcli.tools.bash_stop import BASH_STOP
-from teamcli.tools.commands import MAX_BACKGROUND
 from tests.tools.shell import Shell, alter_supervisor, needs_proc, new_mark, processes_with, wait_until
 
 

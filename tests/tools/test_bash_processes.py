@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from teamcli.errors import Cancelled, ToolError
-from teamcli.tools import command_host, running_command
+from teamcli.exec import command_host, running_command
 from teamcli.tools.bash import BASH
 from tests.tools.shell import Shell, alter_supervisor, children_of, needs_proc, new_mark, processes_with, wait_until
 

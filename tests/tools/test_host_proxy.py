@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from teamcli.tools.host_proxy import Destination, is_listed, read_request
+from teamcli.exec.sandbox.host_proxy import Destination, is_listed, read_request
 
 
 @pytest.mark.parametrize(

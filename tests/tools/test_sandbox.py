@@ -17,9 +17,9 @@ import pytest
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled
-from teamcli.tools.sandbox import explain
-from teamcli.tools.sandbox_git import Guards, Repositories, shared_repository
-from teamcli.tools.sandbox_plan import Private, Wanted, make_plan
+from teamcli.exec.sandbox.git import Guards, Repositories, shared_repository
+from teamcli.exec.sandbox.plan import Private, Wanted, make_plan
+from teamcli.exec.sandbox.sandbox import explain
 from tests.redteam.conftest import confined_shell, need_sandbox
 from tests.support.fake_api import FakeAPI, text, tool, tool_results
 from tests.support.program import Program

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from teamcli.exec.command_host import CommandHost
+from teamcli.exec.commands import Commands
 from teamcli.tools.catalog import ALL_TOOLS, BASE_TOOLS, LEAD_TOOLS, SOLO_TOOLS, SPECS, TEAMMATE_TOOLS, Entry
-from teamcli.tools.command_host import CommandHost
-from teamcli.tools.commands import Commands
 from teamcli.tools.toolbox import Toolbox
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.known_files import KnownFiles, PathLocks

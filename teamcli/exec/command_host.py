@@ -24,9 +24,9 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 from teamcli.config.environment import visible_variables
 from teamcli.errors import ToolError
-from teamcli.programs import Programs
-from teamcli.tools import command_supervisor as wire
-from teamcli.tools.running_command import RunningCommand
+from teamcli.exec import command_supervisor as wire
+from teamcli.exec.programs import Programs
+from teamcli.exec.running_command import RunningCommand
 
 _PR_SET_DUMPABLE = 4
 _NOBODY_IS_WATCHING = {"GIT_TERMINAL_PROMPT": "0", "PAGER": "cat", "GIT_PAGER": "cat"}

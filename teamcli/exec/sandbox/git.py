@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from teamcli.errors import ToolError
-from teamcli.tools.sandbox_paths import (
+from teamcli.exec.sandbox.paths import (
     directories_in,
     exists,
     is_above_any,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from teamcli.agent.tool import Progress
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, ToolError
-from teamcli.tools.command_host import CommandHost
-from teamcli.tools.command_output import WATCHED_CHARACTERS, BoundedText
-from teamcli.tools.running_command import Ended, RunningCommand
+from teamcli.exec.command_host import CommandHost
+from teamcli.exec.command_output import WATCHED_CHARACTERS, BoundedText
+from teamcli.exec.running_command import Ended, RunningCommand
 
 OUTPUT_LIMIT = 30_000
 """Characters of output that the model reads at a time."""
@@ -60,7 +60,7 @@ class Commands:
         cwd: Path,
         timeout_seconds: float,
         cancel: CancelScope,
-        progress: Progress,
+        progress: Callable[[str], None],
         pace: int = WATCHED_CHARACTERS,
     ) -> Finished:
         """Run `command` to its end. `progress` gets at most `pace` characters at once.

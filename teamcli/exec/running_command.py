@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from teamcli.errors import ToolError
+from teamcli.exec import command_supervisor as wire
+from teamcli.exec.command_output import WATCHED_CHARACTERS, PacedProgress
 from teamcli.text.redaction import passes_on
-from teamcli.tools import command_supervisor as wire
-from teamcli.tools.command_output import WATCHED_CHARACTERS, PacedProgress
 
 OnText = Callable[[str], None]
 

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from teamcli.programs import SYSTEM_DIRECTORIES
-from teamcli.tools import command_supervisor
-from teamcli.tools.host_proxy import PORT, HostProxy, proxy_variables
-from teamcli.tools.sandbox_git import Guards, above, shared_repository
-from teamcli.tools.sandbox_paths import (
+from teamcli.exec import command_supervisor
+from teamcli.exec.programs import SYSTEM_DIRECTORIES
+from teamcli.exec.sandbox.git import Guards, above, shared_repository
+from teamcli.exec.sandbox.host_proxy import PORT, HostProxy, proxy_variables
+from teamcli.exec.sandbox.paths import (
     Identity,
     directories_in,
     exists,
@@ -32,7 +32,7 @@ from teamcli.tools.sandbox_paths import (
     listed_paths,
     real_path,
 )
-from teamcli.tools.sandbox_places import (
+from teamcli.exec.sandbox.places import (
     CACHES,
     CLAUDE_DIR,
     CLOSED_IN_HOME,

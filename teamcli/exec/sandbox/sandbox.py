@@ -14,13 +14,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from teamcli.errors import ToolError
-from teamcli.programs import Programs
+from teamcli.exec.command_host import NoSandbox
+from teamcli.exec.programs import Programs
+from teamcli.exec.sandbox.git import Repositories, put_back, set_aside
+from teamcli.exec.sandbox.paths import exists, is_directory, is_link, link_target
+from teamcli.exec.sandbox.places import CACHES, CLAUDE_DIR, SKILLS
+from teamcli.exec.sandbox.plan import Plan, Private, Wanted, make_plan, make_trial
 from teamcli.storage.files import PRIVATE_DIR
-from teamcli.tools.command_host import NoSandbox
-from teamcli.tools.sandbox_git import Repositories, put_back, set_aside
-from teamcli.tools.sandbox_paths import exists, is_directory, is_link, link_target
-from teamcli.tools.sandbox_places import CACHES, CLAUDE_DIR, SKILLS
-from teamcli.tools.sandbox_plan import Plan, Private, Wanted, make_plan, make_trial
 from teamcli.workspace.bounds import TEAM_DIR, USER_DIR
 
 BWRAP = "bwrap"

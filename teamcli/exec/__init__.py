@@ -1,0 +1,1 @@
+"""Running commands: the command host, its supervisor, output."""

@@ -1,0 +1,1 @@
+"""The sandbox that confines commands of agents."""
