@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from teamcli.agent.hooks import HookEvent, Ruling
     from teamcli.cancel import CancelScope
     from teamcli.errors import ConfigError, ModelError, TeamcliError, TeamError, ToolError, UsageError
+    from teamcli.hooks.functions import Hook
     from teamcli.library.session import Result, Session
     from teamcli.library.subagents import SubAgents
     from teamcli.llm.langchain import langchain_model
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from teamcli.team.requests import Request as PlanRequest
     from teamcli.team.roster import Member
     from teamcli.tools.function_tool import ToolContext, tool
-    from teamcli.tools.hook_functions import Hook
 
 __all__ = [
     "LLM",
@@ -80,7 +80,7 @@ _HOMES = {
     "team.requests": "PlanRequest=Request",
     "team.roster": "Member",
     "tools.function_tool": "ToolContext tool",
-    "tools.hook_functions": "Hook",
+    "hooks.functions": "Hook",
 }
 """Where each public name lives, and by which name there. Loaded when it is asked for: the command line needs none."""
 

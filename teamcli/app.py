@@ -473,11 +473,11 @@ class _Builder:
             self.notes.append(f"Hooks for {unknown} are never run: there is no such event (there are: {known}).")
         hooks = NO_HOOKS
         if groups:
-            from teamcli.tools.hook_commands import HookCommands  # late: most starts do without it
+            from teamcli.hooks.commands import HookCommands  # late: most starts do without it
 
             hooks = HookCommands(groups, host, choices.workspace.root, events, facts)
         if choices.embedding.hooks:
-            from teamcli.tools.hook_functions import HookFunctions  # late as well
+            from teamcli.hooks.functions import HookFunctions  # late as well
 
             hooks = HookFunctions(choices.embedding.hooks, hooks, events, facts)
         return hooks
@@ -514,7 +514,7 @@ def read_policy(options: Options, settings: Settings, root: Path, own_tools: Seq
 def _hook_files(settings: Settings, root: Path) -> tuple[Path, ...]:
     if not settings.hooks:
         return ()
-    from teamcli.tools.hook_files import hook_files  # late: most starts do without hooks
+    from teamcli.hooks.files import hook_files  # late: most starts do without hooks
 
     return hook_files(settings.hooks, root)
 

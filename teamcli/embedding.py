@@ -10,7 +10,7 @@ from teamcli.llm.types import LLM
 from teamcli.tools.catalog import Offered
 
 if TYPE_CHECKING:
-    from teamcli.tools.hook_functions import Hook
+    from teamcli.hooks.functions import Hook
 
 
 class Embedding(NamedTuple):

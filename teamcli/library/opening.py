@@ -20,8 +20,8 @@ from teamcli.session import Session as Running
 from teamcli.storage.team_dir import lock_holder
 
 if TYPE_CHECKING:
+    from teamcli.hooks.functions import Hook
     from teamcli.tools.function_tool import FunctionTool
-    from teamcli.tools.hook_functions import Hook
 
 
 def open_running(options: Options, place: Project, asker: Asker | None, embedding: Embedding) -> Running:
@@ -62,7 +62,7 @@ def as_tools(functions: Iterable[Any]) -> tuple[FunctionTool, ...]:
 def checked_hooks(hooks: Iterable[Hook]) -> tuple[Hook, ...]:
     if not (hooks := tuple(hooks)):
         return ()
-    from teamcli.tools.hook_functions import checked  # late as well
+    from teamcli.hooks.functions import checked  # late as well
 
     return checked(hooks)
 

@@ -50,9 +50,9 @@ from teamcli.team.requests import Request as PlanRequest
 from teamcli.team.roster import Member
 
 if TYPE_CHECKING:
+    from teamcli.hooks.functions import Hook
     from teamcli.library.subagents import SubAgents
     from teamcli.mail import Mail
-    from teamcli.tools.hook_functions import Hook
 
 logging.getLogger("teamcli").addHandler(logging.NullHandler())  # what is logged goes where the host program sends it
 

@@ -16,7 +16,7 @@ from teamcli.cancel import CancelScope
 from teamcli.config.settings import Hook, HookGroup
 from teamcli.errors import Cancelled
 from teamcli.exec.command_host import CommandHost
-from teamcli.tools.hook_commands import HookCommands, joined
+from teamcli.hooks.commands import HookCommands, joined
 from tests.tools.shell import needs_proc, new_mark, processes_with, wait_until
 
 

@@ -15,7 +15,7 @@ from teamcli.aside import call_aside
 from teamcli.cancel import CancelScope
 from teamcli.config.settings import HOOK_EVENTS
 from teamcli.errors import Cancelled, ConfigError
-from teamcli.tools.hook_commands import LEAVING_TIMEOUT_SECONDS, TIMEOUT_SECONDS, joined, matches
+from teamcli.hooks.commands import LEAVING_TIMEOUT_SECONDS, TIMEOUT_SECONDS, joined, matches
 
 _SHOWN_CHARACTERS = 300
 _WISHES = ("", "allow", "ask")

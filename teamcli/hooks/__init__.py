@@ -1,0 +1,1 @@
+"""Running hooks: commands from settings, and functions of a host program."""
