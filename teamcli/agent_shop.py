@@ -13,11 +13,13 @@ from weakref import WeakSet
 
 from teamcli.agent.approval import Ask
 from teamcli.agent.budgets import Budgets, used_from
+from teamcli.agent.context_window import Room
 from teamcli.agent.conversation import SENDING_CALLS, Conversation, History, Marks, open_calls, text_block
 from teamcli.agent.events import Emit, Notice, Recorded, Severity
 from teamcli.agent.hooks import NO_HOOKS, STOP, TEAMMATE_IDLE, Hooks
 from teamcli.agent.limits import Meter, Used
 from teamcli.agent.loop import Agent
+from teamcli.agent.mentions import attach_mentioned
 from teamcli.agent.prompt import (
     LEAD_PROMPT,
     LEAD_TEAM_PROMPT,
@@ -26,7 +28,6 @@ from teamcli.agent.prompt import (
     find_instructions,
     system_prompt,
 )
-from teamcli.agent.room import Room
 from teamcli.agent.tool import Access, AnyTool, Executes
 from teamcli.agent.tool_calls import Permissions, Toolset
 from teamcli.cancel import CancelScope
@@ -59,7 +60,6 @@ from teamcli.team.teammate import WORK, Kit, Report, Teammate, Work
 from teamcli.text.escaping import one_line
 from teamcli.text.tags import framed, one_fact
 from teamcli.tools.catalog import BASE_TOOLS, LEAD_TOOLS, SOLO_TOOLS, TEAMMATE_TOOLS, Entry, Offered, bind_tools
-from teamcli.tools.mentions import attach_mentioned
 from teamcli.tools.toolbox import Toolbox
 from teamcli.workspace.bounds import TEAM_DIR, USER_DIR, Workspace, native_spelling
 from teamcli.workspace.changes import Changes

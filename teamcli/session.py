@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from teamcli.agent.budgets import Budgets
+from teamcli.agent.context_window import compact
 from teamcli.agent.conversation import History, text_block
 from teamcli.agent.events import Event, LimitHit, PermissionDenied, TurnEnded
 from teamcli.agent.hooks import SESSION_END, HookEvent, admit
@@ -18,7 +19,6 @@ from teamcli.agent.journal import Journal
 from teamcli.agent.limits import Budget
 from teamcli.agent.loop import Agent
 from teamcli.agent.prompt import FACTS_FRAME, add_instruction, environment_facts
-from teamcli.agent.room import compact
 from teamcli.agent.tool import Progress
 from teamcli.agent.transcript import begin_session, find_session, list_sessions, session_rows
 from teamcli.cancel import CancelScope

@@ -9,11 +9,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from teamcli.agent import events
+from teamcli.agent.context_window import Room, ask_for_less, force_room, make_room, next_call
 from teamcli.agent.conversation import Conversation, error_result, joined_marks, text_block
 from teamcli.agent.events import Emit, LimitHit, Notice, Outcome, Severity, TurnEnded, TurnStarted
 from teamcli.agent.hooks import MAX_SENT_BACK, NO_HOOKS, STOP, HookEvent, Hooks, hook_note
 from teamcli.agent.limits import TIME_IS_UP, Meter
-from teamcli.agent.room import Room, ask_for_less, force_room, make_room, next_call
 from teamcli.agent.tool_calls import Results, Toolset
 from teamcli.cancel import CancelScope
 from teamcli.errors import (

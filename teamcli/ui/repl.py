@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol
 
+from teamcli.agent.mentions import mentioned_paths
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Job, Leave, Prompt, Shown
 from teamcli.commands.catalog import run_command
 from teamcli.session import Session
-from teamcli.tools.mentions import mentioned_paths
 
 QUIT_WORDS = ("q", "exit", "quit")
 

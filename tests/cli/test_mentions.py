@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from teamcli.tools.mentions import mentioned_paths
+from teamcli.agent.mentions import mentioned_paths
 from teamcli.workspace.bounds import Workspace
 from tests.support.answers import answer, user_texts
 from tests.support.fake_api import FakeAPI, text, tool, tool_results
