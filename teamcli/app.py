@@ -54,9 +54,9 @@ from teamcli.storage.team_dir import LeadLock, TeamDir, lock_holder
 from teamcli.team.bus import FileBus
 from teamcli.team.manager import TeammateManager
 from teamcli.team.message import is_subagent
-from teamcli.team.pulse import Pulse
 from teamcli.team.roster import Member, Roster
 from teamcli.team.signing import load_key
+from teamcli.team.stall_detector import Pulse
 from teamcli.text.escaping import neutralise
 from teamcli.text.redaction import hide
 from teamcli.tools.catalog import ALL_TOOLS, Offered, preload

@@ -8,8 +8,8 @@ import pytest
 
 from teamcli.agent.events import Event, Notice, StatusChanged, StillArriving, TurnStarted
 from teamcli.cancel import CancelScope
-from teamcli.team.pulse import Pulse
 from teamcli.team.roster import Member, Roster, Status
+from teamcli.team.stall_detector import Pulse
 from tests.support.fake_api import FakeAPI, text, tool
 from tests.support.program import Program
 from tests.support.running import Running
