@@ -46,7 +46,7 @@ from teamcli.llm.pricing import context_tokens, is_window_known
 from teamcli.llm.redacted import MaskedModel
 from teamcli.llm.types import LLM, Preamble, Usage
 from teamcli.permissions.policy import Decision, Policy
-from teamcli.session import LEAD, Fanout, Permits
+from teamcli.session.session import LEAD, Fanout, Permits
 from teamcli.storage.files import PRIVATE_DIR, AppendLog, Json, read_lines
 from teamcli.storage.team_dir import TeamDir
 from teamcli.team.bus import MessageBus

@@ -27,7 +27,6 @@ from teamcli.agent.events import (
     TurnEnded,
 )
 from teamcli.agent.hooks import NO_HOOKS, Hooks
-from teamcli.agent.journal import Journal
 from teamcli.agent.transcript import begin_session, find_session, list_sessions, read_marks, session_rows
 from teamcli.agent_shop import AgentShop, Choices
 from teamcli.cancel import CancelScope
@@ -47,7 +46,8 @@ from teamcli.llm.credentials import ClientChoice, Endpoint, find_endpoint
 from teamcli.llm.pricing import DEFAULT_MODEL, built_in_prices, cost
 from teamcli.llm.types import Usage
 from teamcli.permissions.policy import Mode, Policy
-from teamcli.session import EMBEDDED, LEAD, LEAVING_SECONDS, OWN_MODEL, Fanout, Permits, Preferences, Session
+from teamcli.session.session import EMBEDDED, LEAD, LEAVING_SECONDS, OWN_MODEL, Fanout, Permits, Preferences, Session
+from teamcli.session.timeline import Journal
 from teamcli.storage.files import AppendLog
 from teamcli.storage.logs import log_to
 from teamcli.storage.team_dir import LeadLock, TeamDir, lock_holder

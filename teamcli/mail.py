@@ -14,7 +14,7 @@ from teamcli.text.table import Cell, Column, Table
 from teamcli.timeline import format_time, short_time
 
 if TYPE_CHECKING:
-    from teamcli.session import Session
+    from teamcli.session.session import Session
 
 TEXT_LIMIT = 160
 COLUMNS = (

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 from teamcli.cancel import CancelScope
-from teamcli.session import Session
+from teamcli.session.session import Session
 from teamcli.text.escaping import neutralise
 from teamcli.text.table import Cell as Cell
 from teamcli.text.table import Column as Column

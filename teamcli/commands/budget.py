@@ -13,7 +13,7 @@ from teamcli.commands.base import Cell, Column, Group, Kind, Shown, Table, comma
 from teamcli.config.settings import Allowance
 from teamcli.errors import UnknownTeammate, UsageError
 from teamcli.llm.types import Usage
-from teamcli.session import LEAD, Session
+from teamcli.session.session import LEAD, Session
 
 AMOUNTS = (
     ("2.00", "dollars in all"),

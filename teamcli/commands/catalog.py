@@ -28,7 +28,7 @@ from teamcli.commands.team import (
 from teamcli.config.custom_commands import DESCRIPTION_LIMIT, CustomCommand
 from teamcli.config.skills import Skill
 from teamcli.errors import UsageError
-from teamcli.session import LEAD, Session
+from teamcli.session.session import LEAD, Session
 from teamcli.text.escaping import one_line
 
 

@@ -13,7 +13,7 @@ from teamcli.errors import UsageError
 from teamcli.llm.pricing import built_in_prices
 from teamcli.llm.types import Usage
 from teamcli.overview import dollars
-from teamcli.session import LEAD, Session
+from teamcli.session.session import LEAD, Session
 from teamcli.text.table import text_of
 
 COST_COLUMNS = (

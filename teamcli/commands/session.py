@@ -8,7 +8,7 @@ from teamcli.commands.base import Choice, Job, Kind, Leave, Option, Shown, comma
 from teamcli.errors import UsageError
 from teamcli.llm.pricing import built_in_prices
 from teamcli.permissions.policy import Mode
-from teamcli.session import EMBEDDED, Session
+from teamcli.session.session import EMBEDDED, Session
 from teamcli.sessions import describe_session
 
 MODES = {

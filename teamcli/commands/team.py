@@ -12,7 +12,7 @@ from teamcli.commands.base import Group, Job, Kind, Shown, Table, command
 from teamcli.errors import UsageError
 from teamcli.mail import count_unread, inbox_of, mail_table, whole_text
 from teamcli.overview import LeadState, Overview
-from teamcli.session import LEAD, Session
+from teamcli.session.session import LEAD, Session
 from teamcli.subagents.show import NO_SUBAGENTS, steps_of, subagent_table
 from teamcli.team.message import USER
 from teamcli.team.requests import Kind as RequestKind

@@ -7,7 +7,7 @@ import threading
 from teamcli.library.asker import Asker
 from teamcli.library.listeners import Listeners
 from teamcli.library.turn import LEAVING_SECONDS
-from teamcli.session import Session as Running
+from teamcli.session.session import Session as Running
 
 
 class Closing:

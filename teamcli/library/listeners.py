@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from teamcli.agent.events import Event
-from teamcli.session import Fanout
+from teamcli.session.session import Fanout
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from teamcli.embedding import Embedding
 from teamcli.errors import ConfigError
 from teamcli.library.asker import Asker
 from teamcli.permissions.policy import Mode
-from teamcli.session import Session as Running
+from teamcli.session.session import Session as Running
 from teamcli.storage.team_dir import lock_holder
 
 if TYPE_CHECKING:

@@ -42,8 +42,8 @@ from teamcli.llm.langchain import LangChainModels
 from teamcli.llm.own_model import model_factory
 from teamcli.llm.types import LLM, Usage
 from teamcli.permissions.policy import Mode
-from teamcli.session import LEAD
-from teamcli.session import Session as Running
+from teamcli.session.session import LEAD
+from teamcli.session.session import Session as Running
 from teamcli.team.message import USER
 from teamcli.team.requests import Kind
 from teamcli.team.requests import Request as PlanRequest

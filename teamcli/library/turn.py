@@ -8,8 +8,8 @@ from concurrent.futures import Future
 
 from teamcli.agent.events import Event, LineTaken, Outcome, TurnEnded, TurnStarted
 from teamcli.errors import Cancelled
-from teamcli.session import LEAD
-from teamcli.session import Session as Running
+from teamcli.session.session import LEAD
+from teamcli.session.session import Session as Running
 
 LEAVING_SECONDS = 2.0
 """How long an abandoned turn is waited for: one that is interrupted ends within milliseconds."""

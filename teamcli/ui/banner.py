@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from teamcli import __version__
-from teamcli.session import Session
+from teamcli.session.session import Session
 from teamcli.team.roster import Member, Status
 from teamcli.text.escaping import one_line
 from teamcli.ui.look import BOLD, CYAN, DIM, YELLOW, Look, Piece

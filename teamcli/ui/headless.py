@@ -20,7 +20,7 @@ from teamcli.cancel import CancelScope
 from teamcli.config.options import ExitStatus
 from teamcli.errors import AuthError, ConfigError, ModelNotFound, StateError, UsageError, WrongEndpoint
 from teamcli.llm.types import Usage
-from teamcli.session import GO_ON, LEAD, LEAVING_SECONDS, Session
+from teamcli.session.session import GO_ON, LEAD, LEAVING_SECONDS, Session
 from teamcli.storage.files import Json
 from teamcli.text.escaping import neutralise
 from teamcli.text.tags import framed

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from teamcli.agent.events import Event, StillArriving, TextArrived, ThinkingArrived
-from teamcli.session import LEAD
+from teamcli.session.session import LEAD
 from teamcli.ui.look import Line
 from teamcli.ui.scroll import Scroll
 from teamcli.ui.status import StatusBoard

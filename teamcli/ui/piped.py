@@ -11,7 +11,7 @@ from teamcli.cancel import CancelScope
 from teamcli.commands.base import Job, Leave, Shown
 from teamcli.config.options import ExitStatus
 from teamcli.errors import Cancelled, TeamcliError
-from teamcli.session import Session
+from teamcli.session.session import Session
 from teamcli.ui.headless import exit_status
 from teamcli.ui.plain_view import PlainView
 from teamcli.ui.repl import OutputStream, Repl

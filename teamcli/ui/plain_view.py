@@ -8,7 +8,7 @@ from typing import TextIO
 from teamcli.agent import events
 from teamcli.agent.events import Event, Outcome
 from teamcli.commands.base import Now, plain
-from teamcli.session import LEAD
+from teamcli.session.session import LEAD
 from teamcli.team.message import is_subagent
 from teamcli.text.escaping import neutralise, neutralised_on, one_line
 

@@ -31,7 +31,7 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout.controls import FormattedTextControl
 from prompt_toolkit.styles import Style
 
-from teamcli.session import LEAD
+from teamcli.session.session import LEAD
 from teamcli.text.escaping import neutralise
 from teamcli.ui.cells import clipped
 from teamcli.ui.completion import may_be_completed

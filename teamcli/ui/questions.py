@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 
 from teamcli.agent.approval import Consent, Question, Reply
 from teamcli.commands.base import Choice, Shown
-from teamcli.session import LEAD
+from teamcli.session.session import LEAD
 from teamcli.team.requests import Request
 from teamcli.text.escaping import one_line
 from teamcli.ui.look import YELLOW, Line, diff_lines

@@ -10,7 +10,7 @@ from teamcli.agent.mentions import mentioned_paths
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Job, Leave, Prompt, Shown
 from teamcli.commands.catalog import run_command
-from teamcli.session import Session
+from teamcli.session.session import Session
 
 QUIT_WORDS = ("q", "exit", "quit")
 

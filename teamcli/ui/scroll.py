@@ -15,7 +15,7 @@ from teamcli.agent import events
 from teamcli.agent.conversation import INTERRUPTED_CALL, NOT_RUN_CALL
 from teamcli.agent.events import Event, Outcome, Severity
 from teamcli.llm.types import Message
-from teamcli.session import LEAD
+from teamcli.session.session import LEAD
 from teamcli.team.message import MessageType, is_subagent
 from teamcli.text.escaping import one_line
 from teamcli.text.table import cell_width, shorten

@@ -26,7 +26,7 @@ from teamcli.commands.catalog import all_commands
 from teamcli.config.options import ExitStatus
 from teamcli.errors import Cancelled, TeamcliError
 from teamcli.permissions.policy import Mode
-from teamcli.session import EMBEDDED, LEAD, Session
+from teamcli.session.session import EMBEDDED, LEAD, Session
 from teamcli.team.message import MessageType
 from teamcli.team.requests import Kind
 from teamcli.team.roster import Member

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from teamcli.agent.events import Notice, TextArrived
-from teamcli.agent.journal import Journal
+from teamcli.session.timeline import Journal
 from teamcli.storage.files import AppendLog, read_lines
 from tests.support.waiting import wait_until
 

@@ -205,7 +205,7 @@ def test_parallel_always_answers_keep_every_rule(tmp_path: Path) -> None:
     from teamcli.config.settings import add_allow_rule, read_settings_file
     from teamcli.permissions.policy import Policy
     from teamcli.permissions.rules import parse_rules
-    from teamcli.session import Permits
+    from teamcli.session.session import Permits
 
     path = tmp_path / "settings.local.json"
     permits = Permits(Policy(), partial(add_allow_rule, path), parse_rules)

@@ -15,7 +15,6 @@ from teamcli.agent.context_window import compact
 from teamcli.agent.conversation import History, text_block
 from teamcli.agent.events import Event, LimitHit, PermissionDenied, TurnEnded
 from teamcli.agent.hooks import SESSION_END, HookEvent, admit
-from teamcli.agent.journal import Journal
 from teamcli.agent.limits import Budget
 from teamcli.agent.loop import Agent
 from teamcli.agent.prompt import FACTS_FRAME, add_instruction, environment_facts
@@ -30,6 +29,7 @@ from teamcli.exec.commands import Commands
 from teamcli.exec.running_command import describe_exit
 from teamcli.llm.types import Block, Usage
 from teamcli.permissions.policy import Mode, Policy
+from teamcli.session.timeline import Journal
 from teamcli.storage.files import AppendLog
 from teamcli.storage.team_dir import LeadLock, TeamDir
 from teamcli.team.lead import Lead

@@ -1,0 +1,1 @@
+"""A running session: the lead, its team, the event stream, the live policy."""
