@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from teamcli.agent.events import Event, Outcome
     from teamcli.agent.hooks import HookEvent, Ruling
     from teamcli.cancel import CancelScope
+    from teamcli.commands.reports.inbox import Mail
     from teamcli.errors import ConfigError, ModelError, TeamcliError, TeamError, ToolError, UsageError
     from teamcli.hooks.functions import Hook
     from teamcli.library.session import Result, Session
     from teamcli.library.subagents import SubAgents
     from teamcli.llm.langchain import langchain_model
     from teamcli.llm.types import LLM, Reply, Request, Usage
-    from teamcli.mail import Mail
     from teamcli.subagents.snapshot import Activity, AgentEvent, EventKind, Snapshot, State
     from teamcli.team.message import Message, MessageType
     from teamcli.team.requests import Request as PlanRequest
@@ -72,7 +72,7 @@ _HOMES = {
     "errors": "ConfigError ModelError TeamError TeamcliError ToolError UsageError",
     "library.session": "Result Session",
     "library.subagents": "SubAgents",
-    "mail": "Mail",
+    "commands.reports.inbox": "Mail",
     "llm.langchain": "langchain_model",
     "llm.types": "LLM Reply Request Usage",
     "subagents.snapshot": "Activity AgentEvent EventKind Snapshot State",

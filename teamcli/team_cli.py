@@ -21,12 +21,13 @@ from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
 
 from teamcli.agent.transcript import read_marks
+from teamcli.commands.reports.inbox import Mail, count_unread, look_into, mail_table
+from teamcli.commands.reports.log import NAME_WIDTH, EventLog, Line, concerns, describe, last_lead_turn
+from teamcli.commands.reports.team import LeadState, Overview
 from teamcli.config.environment import secret_values
 from teamcli.config.options import ExitStatus
 from teamcli.config.trust import home_dir
 from teamcli.errors import StateError, UsageError
-from teamcli.mail import Mail, count_unread, look_into, mail_table
-from teamcli.overview import LeadState, Overview
 from teamcli.storage.files import Json
 from teamcli.storage.team_dir import TeamDir, lock_holder
 from teamcli.subagents.ledger import read_waiting
@@ -37,7 +38,6 @@ from teamcli.team.roster import Member, Status, read_team
 from teamcli.team.signing import KEY_BYTES, load_key
 from teamcli.text.escaping import has_colour, neutralise
 from teamcli.text.redaction import hide
-from teamcli.timeline import NAME_WIDTH, EventLog, Line, concerns, describe, last_lead_turn
 from teamcli.ui.signals import SignalReceived, signals_raise
 
 FOLLOW_SECONDS = 0.2

@@ -9,10 +9,10 @@ from teamcli.agent.loop import Agent
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Cell, Column, Diff, Expand, Group, Job, Kind, Now, Table, Verbosity, command
 from teamcli.commands.changed_files import changed_otherwise, describe_changes
+from teamcli.commands.reports.team import dollars
 from teamcli.errors import UsageError
 from teamcli.llm.pricing import built_in_prices
 from teamcli.llm.types import Usage
-from teamcli.overview import dollars
 from teamcli.session.session import LEAD, Session
 from teamcli.text.table import text_of
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from teamcli.agent.transcript import list_sessions
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Choice, Job, Kind, Leave, Option, Shown, command
+from teamcli.commands.reports.sessions import describe_session
 from teamcli.errors import UsageError
 from teamcli.llm.pricing import built_in_prices
 from teamcli.permissions.policy import Mode
 from teamcli.session.session import EMBEDDED, Session
-from teamcli.sessions import describe_session
 
 MODES = {
     Mode.DEFAULT: "asks before commands and file changes",

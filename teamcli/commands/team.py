@@ -9,16 +9,16 @@ from contextlib import closing
 
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Group, Job, Kind, Shown, Table, command
+from teamcli.commands.reports.inbox import count_unread, inbox_of, mail_table, whole_text
+from teamcli.commands.reports.log import EventLog, last_lead_turn, timeline_table
+from teamcli.commands.reports.subagents import NO_SUBAGENTS, steps_of, subagent_table
+from teamcli.commands.reports.team import LeadState, Overview
 from teamcli.errors import UsageError
-from teamcli.mail import count_unread, inbox_of, mail_table, whole_text
-from teamcli.overview import LeadState, Overview
 from teamcli.session.session import LEAD, Session
-from teamcli.subagents.show import NO_SUBAGENTS, steps_of, subagent_table
 from teamcli.team.message import USER
 from teamcli.team.requests import Kind as RequestKind
 from teamcli.team.requests import Request
 from teamcli.team.roster import Member
-from teamcli.timeline import EventLog, last_lead_turn, timeline_table
 
 LOG_LINES = 20
 INBOX_LINES = 50

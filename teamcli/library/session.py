@@ -50,9 +50,9 @@ from teamcli.team.requests import Request as PlanRequest
 from teamcli.team.roster import Member
 
 if TYPE_CHECKING:
+    from teamcli.commands.reports.inbox import Mail
     from teamcli.hooks.functions import Hook
     from teamcli.library.subagents import SubAgents
-    from teamcli.mail import Mail
 
 logging.getLogger("teamcli").addHandler(logging.NullHandler())  # what is logged goes where the host program sends it
 
@@ -355,7 +355,7 @@ class Session:
 
         Raises: TeamError, StateError
         """
-        from teamcli.mail import inbox_of
+        from teamcli.commands.reports.inbox import inbox_of
 
         return tuple(inbox_of(self._in_use(), name))
 

@@ -6,8 +6,8 @@ import json
 import subprocess
 
 from teamcli.commands.base import Choice, Diff, Expand, Option, Prompt, Verbosity, plain
+from teamcli.commands.reports.log import timeline_table
 from teamcli.llm.pricing import built_in_prices
-from teamcli.timeline import timeline_table
 from tests.support.fake_api import FakeAPI, answer, stall_after, text, tool
 from tests.support.program import Program
 from tests.support.running import Running

@@ -23,6 +23,7 @@ from typing import Any, Literal
 import pytest
 
 from teamcli.agent.transcript import list_sessions
+from teamcli.commands.reports.log import EventLog
 from teamcli.errors import ConnectionLost, ModelError, StateError
 from teamcli.exec import command_supervisor
 from teamcli.exec.commands import MAX_BACKGROUND
@@ -34,7 +35,6 @@ from teamcli.storage import files
 from teamcli.storage.files import read_lines
 from teamcli.team.bus import FileBus, Position
 from teamcli.team.mailbox import MOST_AT_ONCE
-from teamcli.timeline import EventLog
 from teamcli.tools import glob
 from teamcli.ui.headless import LARGEST_STDIN
 from tests.llm.calls import ask

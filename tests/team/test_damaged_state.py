@@ -14,13 +14,13 @@ import pytest
 from teamcli.agent.conversation import History
 from teamcli.agent.transcript import list_sessions, read_marks, session_rows
 from teamcli.agent_shop import _calls_since, _last_work, _used_in
+from teamcli.commands.reports.log import EventLog, last_lead_turn, timeline_table
+from teamcli.commands.reports.sessions import describe_session
 from teamcli.errors import StateError
-from teamcli.sessions import describe_session
 from teamcli.storage.files import read_lines
 from teamcli.subagents.ledger import Ledger, read_waiting
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.team_file import read_team
-from teamcli.timeline import EventLog, last_lead_turn, timeline_table
 from tests.support.memory_bus import MemoryBus
 from tests.support.program import Program
 

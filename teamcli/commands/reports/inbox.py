@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from teamcli.agent.transcript import read_marks
-from teamcli.overview import age
+from teamcli.commands.reports.log import format_time, short_time
+from teamcli.commands.reports.team import age
 from teamcli.storage.files import Json
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import LEAD, Message, MessageType
 from teamcli.text.escaping import neutralise, one_line
 from teamcli.text.table import Cell, Column, Table
-from teamcli.timeline import format_time, short_time
 
 if TYPE_CHECKING:
     from teamcli.session.session import Session
