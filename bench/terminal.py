@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from teamcli.ui.markdown import BlockSplitter, render
+from teamcli.ui.render.markdown import BlockSplitter, render
 
 Row = tuple[str, float, float, float, str, str]
 """The arguments of a `Figure`."""

@@ -93,11 +93,11 @@ def run_repl(options: Options) -> int:
 
 
 def _run_at_terminal(options: Options) -> int:
-    from teamcli.ui.questions import Desk
+    from teamcli.ui.terminal.questions import Desk
 
     place = _trusted_as_told(options)
     if place.is_stranger and not options.trust:
-        from teamcli.ui.terminal import ask_trust
+        from teamcli.ui.terminal.repl import ask_trust
 
         shown = [line for offer in place.pending for line in offer.lines]
         place = place.trust() if ask_trust(place.directory, shown) else place.refuse()
@@ -106,7 +106,9 @@ def _run_at_terminal(options: Options) -> int:
     session.host.prestart()
     session.notes += untrusted_notes(place)
     try:
-        from teamcli.ui.terminal import run_terminal  # takes a while, in which the sandbox gets ready for the banner
+        from teamcli.ui.terminal.repl import (
+            run_terminal,  # takes a while, in which the sandbox gets ready for the banner
+        )
 
         return run_terminal(session, options.prompt, desk)
     finally:

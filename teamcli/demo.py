@@ -20,8 +20,8 @@ from teamcli.app import open_session
 from teamcli.config.options import Options
 from teamcli.config.project import look_around
 from teamcli.ui.piped import PipedRepl
-from teamcli.ui.plain_view import PlainView
-from teamcli.ui.scroll_view import ScrollView
+from teamcli.ui.render.plain_view import PlainView
+from teamcli.ui.render.terminal_view import ScrollView
 from teamcli.ui.signals import SignalReceived, signals_raise
 
 INTRODUCTION = """\

@@ -24,7 +24,7 @@ from teamcli.session.session import GO_ON, LEAD, LEAVING_SECONDS, Session
 from teamcli.storage.files import Json
 from teamcli.text.escaping import neutralise
 from teamcli.text.tags import framed
-from teamcli.ui.progress import Progress
+from teamcli.ui.render.progress import Progress
 from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
 
 PATIENCE_SECONDS = 3.0

@@ -13,8 +13,8 @@ from teamcli.config.options import ExitStatus
 from teamcli.errors import Cancelled, TeamcliError
 from teamcli.session.session import Session
 from teamcli.ui.headless import exit_status
-from teamcli.ui.plain_view import PlainView
-from teamcli.ui.repl import OutputStream, Repl
+from teamcli.ui.lines import OutputStream, Repl
+from teamcli.ui.render.plain_view import PlainView
 from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
 
 

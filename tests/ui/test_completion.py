@@ -14,9 +14,9 @@ from teamcli.commands.arguments import _LISTS
 from teamcli.commands.base import Command, Kind
 from teamcli.commands.budget import AMOUNTS
 from teamcli.commands.catalog import COMMANDS
-from teamcli.ui import file_index
-from teamcli.ui.completion import MOST_SHOWN, LineCompleter
-from teamcli.ui.file_index import FileIndex, best_matches
+from teamcli.ui.terminal import file_index
+from teamcli.ui.terminal.completion import MOST_SHOWN, LineCompleter
+from teamcli.ui.terminal.file_index import FileIndex, best_matches
 from tests.support.waiting import wait_until
 
 TEAM = [("alice", "coder, working"), ("bob", "tester, idle")]

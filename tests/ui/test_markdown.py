@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from teamcli.ui.blocks import LONGEST_LINE, LONGEST_LINES
-from teamcli.ui.markdown import BlockSplitter, goes_on, render
+from teamcli.ui.render.blocks import LONGEST_LINE, LONGEST_LINES
+from teamcli.ui.render.markdown import BlockSplitter, goes_on, render
 from tests.test_layers import loaded_by
 
 SGR = re.compile(r"\x1b\[([0-9;]*)m")
@@ -253,4 +253,4 @@ class TestSafety:
 
 
 def test_the_libraries_are_loaded_with_the_first_block_and_not_before() -> None:
-    assert not loaded_by("import teamcli.ui.markdown") & {"rich", "markdown_it", "pygments"}
+    assert not loaded_by("import teamcli.ui.render.markdown") & {"rich", "markdown_it", "pygments"}

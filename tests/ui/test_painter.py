@@ -9,11 +9,11 @@ from collections import defaultdict
 import pytest
 
 from teamcli.agent import events
-from teamcli.ui import painter as painting_thread
-from teamcli.ui.look import AgentColours, Line, Look
-from teamcli.ui.painter import Painter
-from teamcli.ui.scroll import Scroll
-from teamcli.ui.status import StatusBoard
+from teamcli.ui.render.event_renderer import Scroll
+from teamcli.ui.render.style import AgentColours, Line, Look
+from teamcli.ui.terminal import render_thread as painting_thread
+from teamcli.ui.terminal.render_thread import Painter
+from teamcli.ui.terminal.status import StatusBoard
 
 THREADS, LINES = 8, 1250
 

@@ -18,12 +18,12 @@ from teamcli.agent.approval import Consent, Question, Reply
 from teamcli.agent.tool import Display
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Choice, Option
-from teamcli.ui import prompt
-from teamcli.ui.history import LineHistory
-from teamcli.ui.look import Line, Look
-from teamcli.ui.printer import AbovePrompt
-from teamcli.ui.prompt import LivePrompt
-from teamcli.ui.questions import Asked, ChoiceQuestion, Desk
+from teamcli.ui.render.style import Line, Look
+from teamcli.ui.terminal import prompt
+from teamcli.ui.terminal.history import LineHistory
+from teamcli.ui.terminal.prompt import LivePrompt
+from teamcli.ui.terminal.prompt_output import AbovePrompt
+from teamcli.ui.terminal.questions import Asked, ChoiceQuestion, Desk
 from tests.support.waiting import wait_until
 
 ESCAPE, CTRL_C, CTRL_D, CTRL_R = "\x1b", "\x03", "\x04", "\x12"

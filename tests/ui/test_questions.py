@@ -8,8 +8,8 @@ from teamcli.agent.approval import Consent, Question, Reply
 from teamcli.agent.tool import Display
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Choice, Option
-from teamcli.ui.pastes import Pastes
-from teamcli.ui.questions import ChoiceQuestion, Desk, PermissionQuestion, is_answer
+from teamcli.ui.terminal.pastes import Pastes
+from teamcli.ui.terminal.questions import ChoiceQuestion, Desk, PermissionQuestion, is_answer
 
 
 def question(agent: str = "alice", rule: str = "bash(ls)") -> Question:

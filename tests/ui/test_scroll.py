@@ -12,8 +12,8 @@ from teamcli.agent.events import Event, Outcome
 from teamcli.agent.tool import Display
 from teamcli.llm.types import Message
 from teamcli.text.table import cell_width
-from teamcli.ui.look import AgentColours, Look
-from teamcli.ui.scroll import Scroll, last_lines
+from teamcli.ui.render.event_renderer import Scroll, last_lines
+from teamcli.ui.render.style import AgentColours, Look
 
 
 def look(width: int = 80, colour: str | None = None, is_unicode: bool = True) -> Look:

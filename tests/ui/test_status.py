@@ -7,9 +7,9 @@ import pytest
 from teamcli.agent import events
 from teamcli.agent.events import Event, Outcome
 from teamcli.agent.tool import Display
-from teamcli.ui.cells import clipped, width_of, wrapped
-from teamcli.ui.look import Piece
-from teamcli.ui.status import AgentState, Meter, StatusBoard, meter_line, short_time
+from teamcli.ui.render.cells import clipped, width_of, wrapped
+from teamcli.ui.render.style import Piece
+from teamcli.ui.terminal.status import AgentState, Meter, StatusBoard, meter_line, short_time
 
 
 def text(line: list[Piece]) -> str:

@@ -7,7 +7,7 @@ import stat
 
 import pytest
 
-from teamcli.ui.terminal import queued_lines
+from teamcli.ui.terminal.repl import queued_lines
 from tests.support.fake_api import FakeAPI, answer, said_by_user, stall_after, text, tool, tool_results
 from tests.support.program import Program
 from tests.support.screen import Screen

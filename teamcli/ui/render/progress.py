@@ -7,7 +7,7 @@ from typing import TextIO
 from teamcli.agent import events
 from teamcli.agent.events import Event
 from teamcli.text.escaping import neutralise, one_line
-from teamcli.ui.plain_view import named, subagent_words
+from teamcli.ui.render.plain_view import named, subagent_words
 
 
 class Progress:

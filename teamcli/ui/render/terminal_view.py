@@ -8,10 +8,10 @@ from typing import TextIO
 from teamcli.agent import events
 from teamcli.agent.events import Event
 from teamcli.commands.base import Now, Table
-from teamcli.ui.look import BOLD, PLAIN, AgentColours, Look
-from teamcli.ui.plain_view import PlainView
-from teamcli.ui.scroll import Scroll
-from teamcli.ui.tables import set_table
+from teamcli.ui.render.event_renderer import Scroll
+from teamcli.ui.render.plain_view import PlainView
+from teamcli.ui.render.style import BOLD, PLAIN, AgentColours, Look
+from teamcli.ui.render.tables import set_table
 
 
 class ScrollView(PlainView):

@@ -12,8 +12,8 @@ from teamcli.commands.base import Choice, Shown
 from teamcli.session.session import LEAD
 from teamcli.team.requests import Request
 from teamcli.text.escaping import one_line
-from teamcli.ui.look import YELLOW, Line, diff_lines
-from teamcli.ui.tables import choice_lines
+from teamcli.ui.render.style import YELLOW, Line, diff_lines
+from teamcli.ui.render.tables import choice_lines
 
 ALWAYS_ASKED = "Allowed this once: a rule of yours asks every time."
 NO_RULE = "Allowed this once: no rule but bash, which allows every command, covers this line."

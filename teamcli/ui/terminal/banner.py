@@ -8,8 +8,8 @@ from teamcli import __version__
 from teamcli.session.session import Session
 from teamcli.team.roster import Member, Status
 from teamcli.text.escaping import one_line
-from teamcli.ui.look import BOLD, CYAN, DIM, YELLOW, Look, Piece
-from teamcli.ui.wrapping import wrap
+from teamcli.ui.render.style import BOLD, CYAN, DIM, YELLOW, Look, Piece
+from teamcli.ui.render.wrapping import wrap
 
 HINT = "Type a task, or /help. Esc interrupts, q leaves."
 NO_TEAM = "no teammates yet: the lead hires them, or ask it to"

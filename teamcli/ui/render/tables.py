@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from teamcli.commands.base import Choice
 from teamcli.text.table import Table
-from teamcli.ui.look import BOLD, CYAN, DIM, GREEN, PLAIN, RED, YELLOW, Line, Look, Piece
-from teamcli.ui.wrapping import wrap
+from teamcli.ui.render.style import BOLD, CYAN, DIM, GREEN, PLAIN, RED, YELLOW, Line, Look, Piece
+from teamcli.ui.render.wrapping import wrap
 
 STYLES = {"name": BOLD, "dim": DIM, "good": GREEN, "warn": YELLOW, "bad": RED}
 

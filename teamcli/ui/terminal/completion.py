@@ -15,7 +15,7 @@ from prompt_toolkit.document import Document
 
 from teamcli.commands.base import Command, Kind
 from teamcli.text.escaping import one_line
-from teamcli.ui.file_index import FileIndex, can_be_typed
+from teamcli.ui.terminal.file_index import FileIndex, can_be_typed
 
 MOST_SHOWN = 12
 

@@ -32,22 +32,22 @@ from teamcli.team.requests import Kind
 from teamcli.team.roster import Member
 from teamcli.text.escaping import one_line
 from teamcli.text.table import shorten
-from teamcli.ui.banner import banner, farewell, inbox_tip
-from teamcli.ui.cells import visible
-from teamcli.ui.completion import LineCompleter, Offer
-from teamcli.ui.look import DIM, RED, YELLOW, AgentColours, Line, Look
-from teamcli.ui.notify import Notifier
-from teamcli.ui.painter import Painter
-from teamcli.ui.plain_prompt import AroundThePrompt, PlainPrompt
-from teamcli.ui.printer import AbovePrompt
-from teamcli.ui.prompt import LivePrompt
-from teamcli.ui.questions import Asked, ChoiceQuestion, Desk, PlanQuestion
-from teamcli.ui.repl import OutputStream, Repl
-from teamcli.ui.scroll import Scroll, last_lines
+from teamcli.ui.lines import OutputStream, Repl
+from teamcli.ui.render.cells import visible
+from teamcli.ui.render.event_renderer import Scroll, last_lines
+from teamcli.ui.render.style import DIM, RED, YELLOW, AgentColours, Line, Look
+from teamcli.ui.render.tables import set_table
+from teamcli.ui.render.wrapping import wrap
 from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
-from teamcli.ui.status import AgentState, Meter, StatusBoard, meter_line
-from teamcli.ui.tables import set_table
-from teamcli.ui.wrapping import wrap
+from teamcli.ui.terminal.banner import banner, farewell, inbox_tip
+from teamcli.ui.terminal.completion import LineCompleter, Offer
+from teamcli.ui.terminal.notify import Notifier
+from teamcli.ui.terminal.plain_prompt import AroundThePrompt, PlainPrompt
+from teamcli.ui.terminal.prompt import LivePrompt
+from teamcli.ui.terminal.prompt_output import AbovePrompt
+from teamcli.ui.terminal.questions import Asked, ChoiceQuestion, Desk, PlanQuestion
+from teamcli.ui.terminal.render_thread import Painter
+from teamcli.ui.terminal.status import AgentState, Meter, StatusBoard, meter_line
 
 logger = logging.getLogger(__name__)
 

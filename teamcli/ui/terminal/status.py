@@ -8,8 +8,8 @@ from typing import NamedTuple
 from teamcli.agent import events
 from teamcli.agent.events import Event
 from teamcli.text.escaping import one_line
-from teamcli.ui.cells import clipped, width_of
-from teamcli.ui.look import BOLD, CYAN, DIM, GREEN, PLAIN, RED, YELLOW, Piece
+from teamcli.ui.render.cells import clipped, width_of
+from teamcli.ui.render.style import BOLD, CYAN, DIM, GREEN, PLAIN, RED, YELLOW, Piece
 
 SEPARATOR = " │ "
 _GONE = ("completed", "failed", "cancelled")

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Literal
 
-from teamcli.ui.cells import width_of
-from teamcli.ui.look import DIM, PLAIN, Line, Piece
-from teamcli.ui.wrapping import wrap
+from teamcli.ui.render.cells import width_of
+from teamcli.ui.render.style import DIM, PLAIN, Line, Piece
+from teamcli.ui.render.wrapping import wrap
 
 Cell = Sequence[Piece]
 Alignment = Literal["left", "center", "right"]

@@ -19,8 +19,9 @@ from teamcli.session.session import LEAD
 from teamcli.team.message import MessageType, is_subagent
 from teamcli.text.escaping import one_line
 from teamcli.text.table import cell_width, shorten
-from teamcli.ui.cells import visible, width_of
-from teamcli.ui.look import (
+from teamcli.ui.render.cells import visible, width_of
+from teamcli.ui.render.markdown import BlockSplitter, goes_on, render
+from teamcli.ui.render.style import (
     BOLD,
     CYAN,
     DIM,
@@ -34,9 +35,8 @@ from teamcli.ui.look import (
     changed_lines,
     diff_lines,
 )
-from teamcli.ui.markdown import BlockSplitter, goes_on, render
-from teamcli.ui.status import short_time
-from teamcli.ui.wrapping import wrap
+from teamcli.ui.render.wrapping import wrap
+from teamcli.ui.terminal.status import short_time
 
 PROMPT = "team >> "
 ECHOED_LINES = 8

@@ -11,9 +11,9 @@ from typing import Protocol
 
 from teamcli.agent.events import Event, StillArriving, TextArrived, ThinkingArrived
 from teamcli.session.session import LEAD
-from teamcli.ui.look import Line
-from teamcli.ui.scroll import Scroll
-from teamcli.ui.status import StatusBoard
+from teamcli.ui.render.event_renderer import Scroll
+from teamcli.ui.render.style import Line
+from teamcli.ui.terminal.status import StatusBoard
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 
 from teamcli.text.table import cell_width
-from teamcli.ui.cells import wrapped
-from teamcli.ui.look import Line, Piece
+from teamcli.ui.render.cells import wrapped
+from teamcli.ui.render.style import Line, Piece
 
 Span = tuple[int, int]
 

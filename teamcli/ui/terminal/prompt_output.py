@@ -13,7 +13,7 @@ from typing import Any
 from prompt_toolkit.application import Application, get_app_session, in_terminal
 from prompt_toolkit.output import Output
 
-from teamcli.ui.look import Line
+from teamcli.ui.render.style import Line
 
 PAUSE_SECONDS = 0.02
 """Between two times of printing: each draws the prompt again."""

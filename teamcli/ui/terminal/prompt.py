@@ -33,14 +33,14 @@ from prompt_toolkit.styles import Style
 
 from teamcli.session.session import LEAD
 from teamcli.text.escaping import neutralise
-from teamcli.ui.cells import clipped
-from teamcli.ui.completion import may_be_completed
-from teamcli.ui.history import LineHistory
-from teamcli.ui.look import CYAN, DIM, YELLOW, Line, Look
-from teamcli.ui.pastes import Pastes
-from teamcli.ui.questions import Asked, Desk
-from teamcli.ui.repl import QUIT_WORDS
-from teamcli.ui.wrapping import wrap
+from teamcli.ui.lines import QUIT_WORDS
+from teamcli.ui.render.cells import clipped
+from teamcli.ui.render.style import CYAN, DIM, YELLOW, Line, Look
+from teamcli.ui.render.wrapping import wrap
+from teamcli.ui.terminal.completion import may_be_completed
+from teamcli.ui.terminal.history import LineHistory
+from teamcli.ui.terminal.pastes import Pastes
+from teamcli.ui.terminal.questions import Asked, Desk
 
 LEAVE_WITHIN_SECONDS = 2.0
 QUIET_SECONDS = 0.3

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from teamcli.text.escaping import neutralise
 from teamcli.text.table import cell_width
-from teamcli.ui.look import Piece
+from teamcli.ui.render.style import Piece
 
 TAB = 4
 

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from teamcli.ui.look import Line, Look
-from teamcli.ui.prompt import LEAVE_WITHIN_SECONDS, Host
-from teamcli.ui.questions import Asked, Desk
-from teamcli.ui.scroll import PROMPT
+from teamcli.ui.render.event_renderer import PROMPT
+from teamcli.ui.render.style import Line, Look
+from teamcli.ui.terminal.prompt import LEAVE_WITHIN_SECONDS, Host
+from teamcli.ui.terminal.questions import Asked, Desk
 
 
 class AroundThePrompt:

@@ -13,11 +13,11 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from teamcli.text.escaping import neutralise
-from teamcli.ui.blocks import BlockSplitter as BlockSplitter
-from teamcli.ui.blocks import goes_on as goes_on
-from teamcli.ui.columns import Alignment, set_table
-from teamcli.ui.look import BOLD, CYAN, DIM, GREEN, MAGENTA, PLAIN, RED, Line, Piece
-from teamcli.ui.wrapping import wrap
+from teamcli.ui.render.blocks import BlockSplitter as BlockSplitter
+from teamcli.ui.render.blocks import goes_on as goes_on
+from teamcli.ui.render.columns import Alignment, set_table
+from teamcli.ui.render.style import BOLD, CYAN, DIM, GREEN, MAGENTA, PLAIN, RED, Line, Piece
+from teamcli.ui.render.wrapping import wrap
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

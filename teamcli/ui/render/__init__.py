@@ -1,0 +1,1 @@
+"""Turning events, Markdown and tables into text for the screen."""
