@@ -111,7 +111,7 @@ class Team:
     """A session of which one teammate has worked, so that everything is loaded."""
 
     def __init__(self) -> None:
-        from teamcli.app import look_around, open_session
+        from teamcli.app.build import look_around, open_session
         from teamcli.cancel import CancelScope
         from teamcli.config.options import Options
 

@@ -58,7 +58,7 @@ def _run_agent(options: Options) -> int:
     _enter(options.cwd)
     if options.resume == "":
         return _print_sessions()
-    from teamcli import app
+    from teamcli.app import build as app
 
     return app.run_headless(options) if options.headless else app.run_repl(options)
 

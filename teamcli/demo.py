@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from teamcli.app import open_session
+from teamcli.app.build import open_session
 from teamcli.config.options import Options
 from teamcli.config.project import look_around
 from teamcli.ui.piped import PipedRepl

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from teamcli.agent.transcript import list_sessions
-from teamcli.app import choose_endpoint, choose_model, open_host, read_policy, read_settings, safe_programs
+from teamcli.app.build import choose_endpoint, choose_model, open_host, read_policy, read_settings, safe_programs
 from teamcli.config.claude_settings import unused_settings
 from teamcli.config.options import ExitStatus, Options
 from teamcli.config.project import Project, look_around

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from teamcli.agent.approval import nobody_to_ask
-from teamcli.app import open_session
+from teamcli.app.build import open_session
+from teamcli.app.embedding import Embedding
 from teamcli.config.environment import ENDPOINT, KEY_VARIABLES
 from teamcli.config.options import Options
 from teamcli.config.project import Project, look_around
-from teamcli.embedding import Embedding
 from teamcli.errors import ConfigError
 from teamcli.library.asker import Asker
 from teamcli.permissions.policy import Mode

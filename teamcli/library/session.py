@@ -19,10 +19,10 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from teamcli.agent.events import Event, Outcome, PermissionDenied, TurnEnded
-from teamcli.app import untrusted_notes
+from teamcli.app.build import untrusted_notes
+from teamcli.app.embedding import Embedding
 from teamcli.aside import is_awaited_within
 from teamcli.config.options import Options
-from teamcli.embedding import Embedding
 from teamcli.errors import UsageError
 from teamcli.library.asker import Ask, Asker
 from teamcli.library.closing import Closing

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from teamcli.agent.prompt import environment_facts, find_instructions, system_prompt
-from teamcli.app import read_settings
+from teamcli.app.build import read_settings
 from teamcli.config.custom_commands import CustomCommands, command_dirs
 from teamcli.config.memory import MemoryDir, offer
 from teamcli.config.project import Project, look_around

@@ -13,7 +13,7 @@ import pytest
 
 from teamcli.agent.conversation import History
 from teamcli.agent.transcript import list_sessions, read_marks, session_rows
-from teamcli.agent_shop import _calls_since, _last_work, _used_in
+from teamcli.app.agent_factory import _calls_since, _last_work, _used_in
 from teamcli.commands.reports.log import EventLog, last_lead_turn, timeline_table
 from teamcli.commands.reports.sessions import describe_session
 from teamcli.errors import StateError

@@ -27,7 +27,7 @@ from teamcli.tools.catalog import Entry, Offered, bind_tools
 from teamcli.tools.toolbox import Errand
 
 if TYPE_CHECKING:
-    from teamcli.agent_shop import AgentShop
+    from teamcli.app.agent_factory import AgentShop
 
 GENERAL = Role("general", "any job")
 """A specialist in nothing, so that there is one without role files."""

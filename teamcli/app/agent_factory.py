@@ -30,13 +30,13 @@ from teamcli.agent.prompt import (
 )
 from teamcli.agent.tool import Access, AnyTool, Executes
 from teamcli.agent.tool_calls import Permissions, Toolset
+from teamcli.app.embedding import NOTHING_EMBEDDED, Embedding
 from teamcli.cancel import CancelScope
 from teamcli.config.memory import MemoryDir, directory_name, offer
 from teamcli.config.options import Options
 from teamcli.config.project import Project
 from teamcli.config.settings import Settings
 from teamcli.config.skills import Skills, find_skills, skill_dirs
-from teamcli.embedding import NOTHING_EMBEDDED, Embedding
 from teamcli.errors import StateError, ToolError
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.commands import Commands
@@ -303,7 +303,7 @@ class AgentShop:
         """All sub-agents of the program; what they need is loaded when the first is wanted."""
         with self._making_subagents:
             if self.subagents is None:
-                from teamcli.subagent_shop import open_subagents
+                from teamcli.app.subagent_factory import open_subagents
 
                 self.subagents = open_subagents(self)
         return self.subagents

@@ -28,7 +28,8 @@ from teamcli.agent.events import (
 )
 from teamcli.agent.hooks import NO_HOOKS, Hooks
 from teamcli.agent.transcript import begin_session, find_session, list_sessions, read_marks, session_rows
-from teamcli.agent_shop import AgentShop, Choices
+from teamcli.app.agent_factory import AgentShop, Choices
+from teamcli.app.embedding import NOTHING_EMBEDDED, Embedding
 from teamcli.cancel import CancelScope
 from teamcli.config.claude_settings import unused_settings
 from teamcli.config.custom_commands import CustomCommands, command_dirs
@@ -36,7 +37,6 @@ from teamcli.config.environment import MODEL, secret_values
 from teamcli.config.options import Options
 from teamcli.config.project import Project, look_around
 from teamcli.config.settings import HOOK_EVENTS, Settings, add_allow_rule, load_settings
-from teamcli.embedding import NOTHING_EMBEDDED, Embedding
 from teamcli.errors import ConfigError, StateError, UnknownTeammate
 from teamcli.exec.command_host import CommandHost, Confiner
 from teamcli.exec.commands import Commands
