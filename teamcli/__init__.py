@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from teamcli.commands.reports.inbox import Mail
     from teamcli.errors import ConfigError, ModelError, TeamcliError, TeamError, ToolError, UsageError
     from teamcli.hooks.functions import Hook
-    from teamcli.library.session import Result, Session
-    from teamcli.library.subagents import SubAgents
     from teamcli.llm.langchain import langchain_model
     from teamcli.llm.types import LLM, Reply, Request, Usage
+    from teamcli.sdk.function_tool import ToolContext, tool
+    from teamcli.sdk.session import Result, Session
+    from teamcli.sdk.subagents import SubAgents
     from teamcli.subagents.snapshot import Activity, AgentEvent, EventKind, Snapshot, State
     from teamcli.team.message import Message, MessageType
     from teamcli.team.requests import Request as PlanRequest
     from teamcli.team.roster import Member
-    from teamcli.tools.function_tool import ToolContext, tool
 
 __all__ = [
     "LLM",
@@ -70,8 +70,8 @@ _HOMES = {
     "agent.hooks": "HookEvent Ruling",
     "cancel": "CancelScope",
     "errors": "ConfigError ModelError TeamError TeamcliError ToolError UsageError",
-    "library.session": "Result Session",
-    "library.subagents": "SubAgents",
+    "sdk.session": "Result Session",
+    "sdk.subagents": "SubAgents",
     "commands.reports.inbox": "Mail",
     "llm.langchain": "langchain_model",
     "llm.types": "LLM Reply Request Usage",
@@ -79,7 +79,7 @@ _HOMES = {
     "team.message": "Message MessageType",
     "team.requests": "PlanRequest=Request",
     "team.roster": "Member",
-    "tools.function_tool": "ToolContext tool",
+    "sdk.function_tool": "ToolContext tool",
     "hooks.functions": "Hook",
 }
 """Where each public name lives, and by which name there. Loaded when it is asked for: the command line needs none."""

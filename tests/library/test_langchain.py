@@ -499,4 +499,4 @@ def test_nothing_of_langchain_is_loaded_before_it_is_used(place: Path, clean_env
     use = f"from teamcli import Session, langchain_model; Session({str(place)!r}, offline=True).close()"
     code = f"import sys; {use}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT).stdout.split()
-    assert "teamcli.library.session" in loaded and not [name for name in loaded if name.startswith("langchain")]
+    assert "teamcli.sdk.session" in loaded and not [name for name in loaded if name.startswith("langchain")]

@@ -815,5 +815,5 @@ class TestNames:
         use = f"from teamcli import Session; Session({str(place)!r}, offline=True).close()"
         code = f"import sys; {use}; print(*sys.modules)"
         loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT).stdout.split()
-        assert "teamcli.library.session" in loaded
+        assert "teamcli.sdk.session" in loaded
         assert not set(loaded) & {"pydantic", "anthropic", "httpx2", "prompt_toolkit", "rich"}

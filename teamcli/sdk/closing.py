@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from teamcli.library.asker import Asker
-from teamcli.library.listeners import Listeners
-from teamcli.library.turn import LEAVING_SECONDS
+from teamcli.sdk.asker import Asker
+from teamcli.sdk.listeners import Listeners
+from teamcli.sdk.turn import LEAVING_SECONDS
 from teamcli.session.session import Session as Running
 
 

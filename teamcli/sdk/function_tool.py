@@ -26,11 +26,11 @@ from teamcli.aside import call_aside
 from teamcli.cancel import CancelScope
 from teamcli.errors import ConfigError, TeamcliError, ToolError
 from teamcli.llm.types import ToolSpec
+from teamcli.sdk import langchain_tool
+from teamcli.sdk.langchain_tool import is_langchain_tool
 from teamcli.text.escaping import one_line
-from teamcli.tools import langchain_tool
 from teamcli.tools.base import Tool
 from teamcli.tools.catalog import ALL_TOOLS, OUR_TOOLS
-from teamcli.tools.langchain_tool import is_langchain_tool
 from teamcli.tools.tool_input import without_nulls
 from teamcli.tools.toolbox import Running, Toolbox
 

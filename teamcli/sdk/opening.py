@@ -14,14 +14,14 @@ from teamcli.config.environment import ENDPOINT, KEY_VARIABLES
 from teamcli.config.options import Options
 from teamcli.config.project import Project, look_around
 from teamcli.errors import ConfigError
-from teamcli.library.asker import Asker
 from teamcli.permissions.policy import Mode
+from teamcli.sdk.asker import Asker
 from teamcli.session.session import Session as Running
 from teamcli.storage.team_dir import lock_holder
 
 if TYPE_CHECKING:
     from teamcli.hooks.functions import Hook
-    from teamcli.tools.function_tool import FunctionTool
+    from teamcli.sdk.function_tool import FunctionTool
 
 
 def open_running(options: Options, place: Project, asker: Asker | None, embedding: Embedding) -> Running:

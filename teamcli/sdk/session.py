@@ -24,10 +24,14 @@ from teamcli.app.embedding import Embedding
 from teamcli.aside import is_awaited_within
 from teamcli.config.options import Options
 from teamcli.errors import UsageError
-from teamcli.library.asker import Ask, Asker
-from teamcli.library.closing import Closing
-from teamcli.library.listeners import Listeners
-from teamcli.library.opening import (
+from teamcli.llm.langchain import LangChainModels
+from teamcli.llm.own_model import model_factory
+from teamcli.llm.types import LLM, Usage
+from teamcli.permissions.policy import Mode
+from teamcli.sdk.asker import Ask, Asker
+from teamcli.sdk.closing import Closing
+from teamcli.sdk.listeners import Listeners
+from teamcli.sdk.opening import (
     above_zero,
     as_tools,
     at_least_one,
@@ -37,11 +41,7 @@ from teamcli.library.opening import (
     place_of,
     rules_of,
 )
-from teamcli.library.turn import LEAVING_SECONDS, Turn
-from teamcli.llm.langchain import LangChainModels
-from teamcli.llm.own_model import model_factory
-from teamcli.llm.types import LLM, Usage
-from teamcli.permissions.policy import Mode
+from teamcli.sdk.turn import LEAVING_SECONDS, Turn
 from teamcli.session.session import LEAD
 from teamcli.session.session import Session as Running
 from teamcli.team.message import USER
@@ -52,7 +52,7 @@ from teamcli.team.roster import Member
 if TYPE_CHECKING:
     from teamcli.commands.reports.inbox import Mail
     from teamcli.hooks.functions import Hook
-    from teamcli.library.subagents import SubAgents
+    from teamcli.sdk.subagents import SubAgents
 
 logging.getLogger("teamcli").addHandler(logging.NullHandler())  # what is logged goes where the host program sends it
 
@@ -283,7 +283,7 @@ class Session:
 
         Raises: UsageError; TeamError, for a name that nobody may have or a teammate that works; StateError
         """
-        from teamcli.library.refusal import checked_input, refusals_raised
+        from teamcli.sdk.refusal import checked_input, refusals_raised
         from teamcli.tools.spawn_teammate import SPAWN_TEAMMATE
 
         running = self._in_use()
@@ -362,7 +362,7 @@ class Session:
     @property
     def agents(self) -> SubAgents:
         """The sub-agents."""
-        from teamcli.library.subagents import SubAgents
+        from teamcli.sdk.subagents import SubAgents
 
         assert self._running.have_subagents is not None
         return SubAgents(self._running.have_subagents(), self._in_use)

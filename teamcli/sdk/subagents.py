@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import UsageError
-from teamcli.library.refusal import checked_input, refusals_raised
+from teamcli.sdk.refusal import checked_input, refusals_raised
 from teamcli.subagents.manager import Limits, SubAgentManager
 from teamcli.subagents.snapshot import Snapshot
 from teamcli.tools.agent import AGENT

@@ -1,0 +1,1 @@
+"""teamcli as a library: `from teamcli import Session`."""
