@@ -44,7 +44,7 @@ def _run() -> int:
             os.write(1, f"teamcli {__version__}\n".encode())
             return 0
     try:
-        from teamcli.cli import run
+        from teamcli.cli.main import run
 
         return run(sys.argv[1:])
     except KeyboardInterrupt:  # while loading, before anything had begun

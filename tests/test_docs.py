@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from teamcli.cli import SUBCOMMANDS, _agent_parser
+from teamcli.cli.main import SUBCOMMANDS, _agent_parser
 from teamcli.commands.catalog import COMMANDS
 from teamcli.config.settings import PermissionSettings, Price, Settings
 from teamcli.tools.catalog import ALL_TOOLS

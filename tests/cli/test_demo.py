@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from teamcli.demo import ENDING, INTRODUCTION
-from teamcli.demo import STEPS as STORY
+from teamcli.cli.demo import ENDING, INTRODUCTION
+from teamcli.cli.demo import STEPS as STORY
 from tests.support.program import Program
 from tests.support.screen import Screen
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from teamcli.agent.transcript import list_sessions
 from teamcli.app.build import choose_endpoint, choose_model, open_host, read_policy, read_settings, safe_programs
+from teamcli.cli.model_check import try_model
 from teamcli.config.claude_settings import unused_settings
 from teamcli.config.options import ExitStatus, Options
 from teamcli.config.project import Project, look_around
@@ -19,7 +20,6 @@ from teamcli.config.settings import Settings
 from teamcli.errors import ConfigError, MaxTokensRefused, TeamcliError
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.pricing import price_of
-from teamcli.model_check import try_model
 from teamcli.permissions.access import Executes
 from teamcli.permissions.decide import decide
 from teamcli.permissions.policy import Verdict

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from teamcli import __version__
+from teamcli.cli.streams import have_standard_streams, leave_standard_output
 from teamcli.config.options import ExitStatus, Options
 from teamcli.errors import AuthError, ConfigError, ModelNotFound, TeamcliError, TeamError, UsageError, WrongEndpoint
-from teamcli.streams import have_standard_streams, leave_standard_output
 from teamcli.text.escaping import neutralise
 
 MODES = ("default", "acceptEdits", "plan", "bypassPermissions")
@@ -83,7 +83,7 @@ def _doctor(argv: Sequence[str]) -> int:
         help="say whether bash would run COMMAND here, and how to write it so that it does",
     )
     arguments = _parse(parser, argv)
-    from teamcli.doctor import explain, run_doctor
+    from teamcli.cli.doctor import explain, run_doctor
 
     return run_doctor() if arguments.explain is None else explain(arguments.explain)
 
@@ -97,7 +97,7 @@ def _team(argv: Sequence[str]) -> int:
     parser = _subparser("team", "Show who is in this directory's team, also while it works. Changes nothing.")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = _parse(parser, argv)
-    from teamcli.team_cli import show_team
+    from teamcli.cli.team import show_team
 
     return show_team(arguments.json)
 
@@ -108,7 +108,7 @@ def _inbox(argv: Sequence[str]) -> int:
     parser.add_argument("--unread", action="store_true", help="only those that are unread")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     arguments = _parse(parser, argv)
-    from teamcli.team_cli import show_inbox
+    from teamcli.cli.team import show_inbox
 
     return show_inbox(arguments.name, arguments.unread, arguments.json)
 
@@ -118,7 +118,7 @@ def _send(argv: Sequence[str]) -> int:
     parser.add_argument("name", metavar="NAME", help="a teammate, or lead")
     parser.add_argument("text", nargs="+", metavar="TEXT", help="the message")
     arguments = _parse(parser, argv)
-    from teamcli.team_cli import send
+    from teamcli.cli.team import send
 
     return send(arguments.name, " ".join(arguments.text))
 
@@ -130,7 +130,7 @@ def _log(argv: Sequence[str]) -> int:
     parser.add_argument("--agent", default="", metavar="NAME", help="only what NAME does, and messages to it")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     arguments = _parse(parser, argv)
-    from teamcli.team_cli import show_log
+    from teamcli.cli.team import show_log
 
     return show_log(arguments.follow, arguments.agent, arguments.n, arguments.json)
 
@@ -142,7 +142,7 @@ def _demo(argv: Sequence[str]) -> int:
         allow_abbrev=False,
     )
     parser.parse_args(argv)
-    from teamcli.demo import run_demo
+    from teamcli.cli.demo import run_demo
 
     return run_demo()
 

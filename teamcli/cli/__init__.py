@@ -1,0 +1,1 @@
+"""The command line: options, exit codes, and the subcommands."""
