@@ -27,7 +27,7 @@ LIBRARIES = {
 """Where a heavy library may be imported."""
 LOADED_LATE = ("anthropic", "httpx2", "httpcore2", "langchain_core")
 """Imported inside a function, because each takes a while to load."""
-WIRING = ("__main__", "cli", "app", "sdk", "agent_shop", "library")
+WIRING = ("__main__", "cli", "app", "sdk")
 """Layers that import other parts of teamcli late, when a run needs them."""
 
 

@@ -35,6 +35,7 @@ from teamcli.cancel import CancelScope
 from teamcli.config.memory import MemoryDir, directory_name, offer
 from teamcli.config.options import Options
 from teamcli.config.project import Project
+from teamcli.config.roles import Role, Roles, load_roles, role_dirs
 from teamcli.config.settings import Settings
 from teamcli.config.skills import Skills, find_skills, skill_dirs
 from teamcli.errors import StateError, ToolError
@@ -54,7 +55,6 @@ from teamcli.team.lead import Lead
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.manager import Recruit, TeammateManager
 from teamcli.team.message import MessageType
-from teamcli.team.roles import Role, Roles, load_roles, role_dirs
 from teamcli.team.roster import Member, Roster
 from teamcli.team.teammate import WORK, Kit, Report, Teammate, Work
 from teamcli.text.escaping import one_line

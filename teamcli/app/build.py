@@ -31,7 +31,7 @@ from teamcli.agent.transcript import begin_session, find_session, list_sessions,
 from teamcli.app.agent_factory import AgentShop, Choices
 from teamcli.app.embedding import NOTHING_EMBEDDED, Embedding
 from teamcli.cancel import CancelScope
-from teamcli.config.claude_settings import unused_settings
+from teamcli.config.claude_code import unused_settings
 from teamcli.config.custom_commands import CustomCommands, command_dirs
 from teamcli.config.environment import MODEL, secret_values
 from teamcli.config.options import Options

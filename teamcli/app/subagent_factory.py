@@ -14,6 +14,7 @@ from teamcli.agent.hooks import SUBAGENT_STOP
 from teamcli.agent.loop import Agent, Delivery
 from teamcli.agent.prompt import SUBAGENT_PROMPT, system_prompt
 from teamcli.agent.tool import Access
+from teamcli.config.roles import Role
 from teamcli.errors import ToolError
 from teamcli.llm.types import Block, Message, Preamble
 from teamcli.storage.files import VERSION, AppendLog
@@ -22,7 +23,6 @@ from teamcli.subagents.manager import Limits, Parent, SubAgentManager
 from teamcli.subagents.subagent import Staffed, SubAgent
 from teamcli.team.message import LEAD
 from teamcli.team.message import Message as Mail
-from teamcli.team.roles import Role
 from teamcli.tools.catalog import Entry, Offered, bind_tools
 from teamcli.tools.toolbox import Errand
 

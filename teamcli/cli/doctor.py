@@ -13,7 +13,7 @@ from pathlib import Path
 from teamcli.agent.transcript import list_sessions
 from teamcli.app.build import choose_endpoint, choose_model, open_host, read_policy, read_settings, safe_programs
 from teamcli.cli.model_check import try_model
-from teamcli.config.claude_settings import unused_settings
+from teamcli.config.claude_code import unused_settings
 from teamcli.config.options import ExitStatus, Options
 from teamcli.config.project import Project, look_around
 from teamcli.config.settings import Settings

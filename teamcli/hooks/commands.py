@@ -25,13 +25,13 @@ from teamcli.agent.hooks import (
     Ruling,
 )
 from teamcli.cancel import CancelScope
+from teamcli.config.claude_code import OUR_TOOLS
 from teamcli.config.settings import Hook, HookGroup
 from teamcli.errors import ToolError
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.command_output import BoundedText
 from teamcli.exec.running_command import Ended, describe_exit
 from teamcli.text.redaction import masked_value
-from teamcli.tools.catalog import OUR_TOOLS
 
 TIMEOUT_SECONDS = 60.0
 LEAVING_TIMEOUT_SECONDS = 1.5

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from teamcli.agent.events import Emit, Notice, Severity
 from teamcli.agent.hooks import NOTHING_SAID, SESSION_END, HookEvent, Hooks, Ruling
-from teamcli.aside import call_aside
-from teamcli.cancel import CancelScope
+from teamcli.cancel import CancelScope, run_abandonable
 from teamcli.config.settings import HOOK_EVENTS
 from teamcli.errors import Cancelled, ConfigError
 from teamcli.hooks.commands import LEAVING_TIMEOUT_SECONDS, TIMEOUT_SECONDS, joined, matches
@@ -79,7 +78,7 @@ class HookFunctions:
         usual = LEAVING_TIMEOUT_SECONDS if event.name == SESSION_END else TIMEOUT_SECONDS
         name = getattr(hook.function, "__name__", type(hook.function).__name__)
         try:
-            said = call_aside(lambda: hook.function(event), cancel, f"hook {name}", hook.timeout_seconds or usual)
+            said = run_abandonable(lambda: hook.function(event), cancel, f"hook {name}", hook.timeout_seconds or usual)
             return _checked_ruling(said)
         except BaseException as e:  # boundary: a hook that fails is told and counts for nothing
             if isinstance(e, Cancelled) and cancel.cancelled:

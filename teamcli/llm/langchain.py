@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from teamcli.aside import call_aside
-from teamcli.cancel import CancelScope
+from teamcli.cancel import CancelScope, run_abandonable
 from teamcli.errors import Cancelled, ConfigError, StreamInterrupted
 from teamcli.llm.estimate import counted
 from teamcli.llm.langchain_faults import explained
@@ -73,7 +72,7 @@ class LangChainModel:
 
         try:
             # In a thread of its own: a read that hangs is left behind, and does not keep the next call waiting.
-            call_aside(pull, cancel, f"model {who}")
+            run_abandonable(pull, cancel, f"model {who}")
             return _counted(arriving.reply(), request)
         except Cancelled as e:
             partial = arriving.partial()

@@ -10,8 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import cast
 
-from teamcli.aside import call_aside
-from teamcli.cancel import CancelScope
+from teamcli.cancel import CancelScope, run_abandonable
 from teamcli.errors import ConfigError, ModelError, StreamInterrupted
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.types import LLM, Block, OnEvent, Reply, Request, RequestSent, StreamEvent, TextArrived, Usage
@@ -42,7 +41,7 @@ class OwnModel:
 
         on_event(RequestSent())  # its own thread is none in which the agent's state may change
         try:
-            return _checked(call_aside(call, cancel, f"model {type(self._model).__name__}"))
+            return _checked(run_abandonable(call, cancel, f"model {type(self._model).__name__}"))
         except BaseException as e:  # boundary: a bug in a model is a failed call, not the end of the agent
             if cancel.cancelled and not isinstance(e, StreamInterrupted):
                 raise StreamInterrupted(cancel.reason, _partial("".join(heard))) from e

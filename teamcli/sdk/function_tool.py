@@ -22,15 +22,15 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, to_json
 
 from teamcli.agent.tool import Access, Calls, Display, Harmless, Progress, ToolOutput
-from teamcli.aside import call_aside
-from teamcli.cancel import CancelScope
+from teamcli.cancel import CancelScope, run_abandonable
+from teamcli.config.claude_code import OUR_TOOLS
 from teamcli.errors import ConfigError, TeamcliError, ToolError
 from teamcli.llm.types import ToolSpec
 from teamcli.sdk import langchain_tool
 from teamcli.sdk.langchain_tool import is_langchain_tool
 from teamcli.text.escaping import one_line
 from teamcli.tools.base import Tool
-from teamcli.tools.catalog import ALL_TOOLS, OUR_TOOLS
+from teamcli.tools.catalog import ALL_TOOLS
 from teamcli.tools.tool_input import without_nulls
 from teamcli.tools.toolbox import Running, Toolbox
 
@@ -251,7 +251,7 @@ def _run(
 
 def _run_aside(function: Callable[[], Any], name: str, toolbox: Toolbox, running: Running) -> ToolOutput:
     try:
-        result = call_aside(lambda: _call(function, running.cancel), running.cancel, f"{toolbox.agent}:{name}")
+        result = run_abandonable(lambda: _call(function, running.cancel), running.cancel, f"{toolbox.agent}:{name}")
     except TeamcliError:  # a ToolError for the model to read, or the call was cancelled
         raise
     except BaseException as e:  # noqa: BLE001 - boundary: what a function raises, `sys.exit` as well, is a result

@@ -54,7 +54,7 @@ def place_of(directory: str | os.PathLike[str], trust: bool, api_key: str, base_
 def as_tools(functions: Iterable[Any]) -> tuple[FunctionTool, ...]:
     if not (functions := tuple(functions)):
         return ()
-    from teamcli.tools import function_tool  # late: most sessions do without it, and without pydantic
+    from teamcli.sdk import function_tool  # late: most sessions do without it, and without pydantic
 
     return function_tool.as_tools(functions)
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from teamcli.agent.events import Event, Outcome, PermissionDenied, TurnEnded
 from teamcli.app.build import untrusted_notes
 from teamcli.app.embedding import Embedding
-from teamcli.aside import is_awaited_within
+from teamcli.cancel import is_awaited_within
 from teamcli.config.options import Options
 from teamcli.errors import UsageError
 from teamcli.llm.langchain import LangChainModels

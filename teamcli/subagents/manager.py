@@ -20,8 +20,7 @@ from teamcli.agent.events import Emit, Notice, Outcome, Severity, StatusChanged,
 from teamcli.agent.limits import Meter
 from teamcli.agent.loop import Agent, run_turn
 from teamcli.agent.tool_calls import cut_middle
-from teamcli.aside import awaited_in, is_awaited_within
-from teamcli.cancel import CancelScope
+from teamcli.cancel import CancelScope, awaited_in, is_awaited_within
 from teamcli.errors import Cancelled, StateError, TeamcliError, ToolError
 from teamcli.storage.files import read_lines
 from teamcli.subagents.describe import describe, describe_whole

@@ -95,22 +95,6 @@ TEAMMATE_TOOLS = _entries(
 ALL_TOOLS = tuple(dict.fromkeys((*LEAD_TOOLS, *TEAMMATE_TOOLS)))
 """Whoever has them: what a permission rule may name."""
 
-OUR_TOOLS = {
-    "Bash": "bash",
-    "BashOutput": "bash_output",
-    "KillBash": "bash_stop",
-    "KillShell": "bash_stop",
-    "Read": "read_file",
-    "Write": "write_file",
-    "Edit": "edit_file",
-    "MultiEdit": "edit_file",
-    "Glob": "glob",
-    "Grep": "grep",
-    "Task": "agent",
-    "Agent": "agent",
-}
-"""What Claude Code's users call our tools, in roles and in hooks."""
-
 
 def bind_tools(tools: tuple[Offered, ...], toolbox: Toolbox) -> dict[str, AnyTool]:
     return {tool.name: tool.bind(toolbox) for tool in tools}

@@ -15,11 +15,11 @@ from teamcli.app.build import read_settings
 from teamcli.config.custom_commands import CustomCommands, command_dirs
 from teamcli.config.memory import MemoryDir, offer
 from teamcli.config.project import MOST_SETTINGS, Project, look_around
+from teamcli.config.roles import load_roles, role_dirs
 from teamcli.config.skills import find_skills, skill_dirs
 from teamcli.config.trust import VERSIONS_KEPT, TrustStore
 from teamcli.errors import StateError
 from teamcli.storage.team_dir import TeamDir
-from teamcli.team.roles import load_roles, role_dirs
 from tests.redteam.test_trust import write
 from tests.support.fake_api import FakeAPI, text, tool
 from tests.support.program import ROOT, Program

@@ -18,9 +18,9 @@ from teamcli.app.build import read_settings
 from teamcli.config.custom_commands import CustomCommands, command_dirs
 from teamcli.config.memory import MemoryDir, offer
 from teamcli.config.project import Project, look_around
+from teamcli.config.roles import load_roles, role_dirs
 from teamcli.config.skills import find_skills, skill_dirs
 from teamcli.errors import ConfigError, TeamcliError
-from teamcli.team.roles import load_roles, role_dirs
 from tests.support.fake_api import FakeAPI, text
 from tests.support.program import Program
 from tests.support.screen import Screen

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from teamcli.config.front_matter import MAX_BYTES, Folder, parse
-from teamcli.team.roles import Role, load_roles, read_role, role_dirs
+from teamcli.config.roles import Role, load_roles, read_role, role_dirs
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from teamcli.config.claude_code import OUR_TOOLS
 from teamcli.config.front_matter import Covers, Folder, FrontMatter, NotAgreed, parse, read_document
 from teamcli.storage.files import cannot
-from teamcli.tools.catalog import OUR_TOOLS
 from teamcli.workspace.bounds import TEAM_DIR
 
 _FIELDS = ("name", "description", "tools", "disallowedTools", "model", "cwd")

@@ -1,4 +1,4 @@
-"""Settings that a user or a project has for Claude Code. teamcli does not use them yet, and says so."""
+"""What teamcli knows of Claude Code: the names of its tools, and settings of its that teamcli does not use yet."""
 
 from __future__ import annotations
 
@@ -11,6 +11,22 @@ from teamcli.storage.files import LARGEST_DOCUMENT, read_regular
 
 _DO_SOMETHING = {"hooks": "hooks", "permissions": "permission rules"}
 """What somebody may rely on."""
+
+OUR_TOOLS = {
+    "Bash": "bash",
+    "BashOutput": "bash_output",
+    "KillBash": "bash_stop",
+    "KillShell": "bash_stop",
+    "Read": "read_file",
+    "Write": "write_file",
+    "Edit": "edit_file",
+    "MultiEdit": "edit_file",
+    "Glob": "glob",
+    "Grep": "grep",
+    "Task": "agent",
+    "Agent": "agent",
+}
+"""What Claude Code's users call our tools, in roles and in hooks."""
 
 
 def unused_settings(directory: Path, users_home: Path) -> str:

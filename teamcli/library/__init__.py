@@ -1,1 +1,0 @@
-"""teamcli inside another program: `from teamcli import Session`."""
