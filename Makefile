@@ -3,10 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # What depends on who runs it. tests/test_ci.py finds what is missing here.
-RIGHTS := tests/tools tests/cli/test_doctor.py tests/team/test_roster.py tests/test_files.py \
+RIGHTS := tests/tools tests/exec tests/cli/test_doctor.py tests/team/test_roster.py tests/storage/test_files.py \
   $(addprefix tests/redteam/, $(addsuffix .py, test_sandbox test_fails_closed test_git_layouts test_paths test_secrets test_floods))
 # What depends on whether bwrap works.
-SANDBOX := tests/tools/test_sandbox.py tests/tools/test_bash.py tests/cli/test_doctor.py tests/cli/test_slash_commands.py \
+SANDBOX := tests/exec/test_sandbox.py tests/tools/test_bash.py tests/cli/test_doctor.py tests/cli/test_slash_commands.py \
   tests/redteam/test_sandbox.py tests/redteam/test_fails_closed.py
 NO_BWRAP := PATH="$$PWD/tests/redteam/no_sandbox:$$PATH"
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from teamcli.errors import StateError
@@ -151,7 +152,8 @@ class LeadLock:
     def release(self) -> None:
         """A repeat does nothing."""
         if self._fd >= 0:
-            os.ftruncate(self._fd, 0)
+            with suppress(OSError):  # a stale process id in the file does no harm: closing it ends the lock
+                os.ftruncate(self._fd, 0)
             os.close(self._fd)
             self._fd = -1
 

@@ -34,8 +34,8 @@ from teamcli.storage.logs import log_to
 from teamcli.team.signing import load_key
 from teamcli.text import redaction as masking
 from teamcli.text.redaction import MASK, MaskedStream, Masks
-from tests.library.models import Model
 from tests.redteam.shared import made_once
+from tests.sdk.models import Model
 from tests.support.answers import Part, answer, result_text, status, thinking, tool_results
 from tests.support.fake_api import FakeAPI, text, tool
 from tests.support.program import Program

@@ -8,7 +8,7 @@ import pytest
 
 from teamcli import Session
 from teamcli.commands.catalog import COMMANDS
-from tests.library.models import scripted, who_asks
+from tests.sdk.models import scripted, who_asks
 from tests.support.fake_api import FakeAPI, text
 from tests.support.program import Program
 from tests.support.team_script import TeamScript

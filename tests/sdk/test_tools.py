@@ -14,8 +14,8 @@ import pytest
 from pydantic import BaseModel, Field
 
 from teamcli import ConfigError, Outcome, ToolContext, ToolError, events, tool
-from tests.library.conftest import Open
-from tests.library.models import Model, call, results, said, scripted
+from tests.sdk.conftest import Open
+from tests.sdk.models import Model, call, results, said, scripted
 from tests.support.fake_api import FakeAPI, answer, tool_results
 from tests.support.fake_api import tool as uses
 from tests.support.team_script import TeamScript

@@ -15,8 +15,8 @@ import pytest
 
 from teamcli import AgentEvent, CancelScope, EventKind, Reply, Request, Snapshot, State, TeamError, UsageError, tool
 from teamcli.llm.types import OnEvent
-from tests.library.conftest import Open
-from tests.library.models import Gate, Model, call, results, said, scripted, who_asks
+from tests.sdk.conftest import Open
+from tests.sdk.models import Gate, Model, call, results, said, scripted, who_asks
 from tests.support.program import PATIENCE_SECONDS, ROOT
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
 

@@ -12,7 +12,7 @@ import pytest
 from teamcli.config.settings import Allowance, Price, Settings, load_settings, read_settings_file
 from teamcli.errors import ConfigError
 
-PAGE = (Path(__file__).parents[1] / "docs/settings.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/settings.md").read_text(encoding="utf-8")
 
 
 def loaded(path: Path, values: object) -> Settings:

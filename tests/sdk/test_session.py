@@ -27,8 +27,8 @@ from teamcli.team.manager import TeammateManager
 from teamcli.team.message import Message
 from teamcli.team.roster import Roster, Status
 from teamcli.team.teammate import Teammate
-from tests.library.conftest import Open
-from tests.library.models import Gate, Model, call, results, said, scripted, who_asks
+from tests.sdk.conftest import Open
+from tests.sdk.models import Gate, Model, call, results, said, scripted, who_asks
 from tests.support.fake_api import FakeAPI, answer, stall_after, text, tool, tool_results
 from tests.support.program import PATIENCE_SECONDS, ROOT
 from tests.support.team_script import After, TeamScript

@@ -26,8 +26,8 @@ from teamcli import (
 )
 from teamcli.llm.types import OnEvent, TextArrived
 from teamcli.subagents.updates import PAUSE_SECONDS
-from tests.library.conftest import Open
-from tests.library.models import Gate, Model, Say, call, results, said, scripted, who_asks
+from tests.sdk.conftest import Open
+from tests.sdk.models import Gate, Model, Say, call, results, said, scripted, who_asks
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
 
 

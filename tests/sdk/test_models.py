@@ -10,8 +10,8 @@ import pytest
 from teamcli import CancelScope, ModelError, Outcome, Reply, Request, Usage, events
 from teamcli.errors import Cancelled
 from teamcli.llm.types import OnEvent, TextArrived
-from tests.library.conftest import Open
-from tests.library.models import Model, call, said, scripted, who_asks
+from tests.sdk.conftest import Open
+from tests.sdk.models import Model, call, said, scripted, who_asks
 
 CALL = call("bash", command="ls")
 

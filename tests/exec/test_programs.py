@@ -80,7 +80,7 @@ def test_no_other_module_searches_the_path() -> None:
     searching = re.compile(r"\bwhich\(|posix_spawnp|execvp|execlp|os\.system|shell=True|find_executable")
     package = Path(teamcli.__file__).parent
     found = {str(path.relative_to(package)) for path in package.rglob("*.py") if searching.search(path.read_text())}
-    assert found == {"demo.py", "exec/sandbox/sandbox.py"}
+    assert found == {"cli/demo.py", "exec/sandbox/sandbox.py"}
 
 
 def test_only_these_modules_start_processes() -> None:

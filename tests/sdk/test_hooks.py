@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from teamcli import ConfigError, Hook, HookEvent, Outcome, Ruling, events
-from tests.library.conftest import Open
-from tests.library.models import call, results, said, scripted
+from tests.sdk.conftest import Open
+from tests.sdk.models import call, results, said, scripted
 
 BYPASS = {"permission_mode": "bypassPermissions"}
 

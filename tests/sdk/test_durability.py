@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from teamcli import Outcome, tool
-from tests.library.conftest import Open
+from tests.sdk.conftest import Open
 from tests.support import fake_api
 from tests.support.fake_api import FakeAPI, rules, text
 from tests.support.team_script import agent_of

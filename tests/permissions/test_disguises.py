@@ -15,7 +15,7 @@ from teamcli.agent.tool import Executes
 from teamcli.permissions.decide import decide
 from teamcli.permissions.policy import Mode, Policy, Verdict
 from teamcli.permissions.rules import parse_rules
-from tests.agent.disguises import BASH, Witness, disguised_lines
+from tests.permissions.disguises import BASH, Witness, disguised_lines
 
 ROOT = Path("/work space/project")
 IS_SOAK = "TEAMCLI_SOAK" in os.environ

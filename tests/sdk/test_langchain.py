@@ -30,8 +30,8 @@ from langchain_openai import ChatOpenAI
 from pydantic import BaseModel, SecretStr
 
 from teamcli import ConfigError, Outcome, Usage, errors, events, langchain_model, tool
-from tests.library.conftest import Open
-from tests.library.models import call, results, said, scripted
+from tests.sdk.conftest import Open
+from tests.sdk.models import call, results, said, scripted
 from tests.support.fake_completions import Answer, Refusal, deltas, fake_completions
 from tests.support.program import ROOT
 from tests.support.waiting import DEADLINE_SECONDS, wait_until

@@ -25,8 +25,8 @@ from teamcli import (
     events,
 )
 from teamcli.llm.types import OnEvent, TextArrived
-from tests.library.conftest import Open
-from tests.library.models import Gate, Model, call, results, said, scripted, who_asks
+from tests.sdk.conftest import Open
+from tests.sdk.models import Gate, Model, call, results, said, scripted, who_asks
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
 
 BYPASS = {"permission_mode": "bypassPermissions"}
