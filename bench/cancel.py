@@ -24,7 +24,7 @@ from teamcli.llm.client import Client, connect
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.types import Message, Preamble, Request
 from teamcli.tools.bash import BASH
-from teamcli.tools.toolbox import Toolbox
+from teamcli.tools.context import AgentContext
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.known_files import KnownFiles, PathLocks
 from tests.support.fake_api import FakeAPI, answer, stall_after, stall_before_headers, text
@@ -68,7 +68,7 @@ def model(api: FakeAPI, client: ClientName) -> closing[Client]:
 
 def running_command(directory: Path) -> float:
     host = CommandHost(os.environ)
-    bash = BASH.bind(Toolbox(Workspace(directory.resolve()), Commands(host), KnownFiles(PathLocks())))
+    bash = BASH.bind(AgentContext(Workspace(directory.resolve()), Commands(host), KnownFiles(PathLocks())))
     running = threading.Event()
     call = bash.prepare({"command": "echo started; setsid sleep 60 & sleep 60"})
     took = time_cancel(lambda scope: call.run(scope, lambda _: running.set()), running.wait)

@@ -189,13 +189,13 @@ def bare_worker(turns: int) -> Callable[[str], None]:
     from teamcli.llm.credentials import Endpoint
     from teamcli.llm.types import Message, Preamble, Request
     from teamcli.tools.catalog import TEAMMATE_TOOLS, bind_tools
-    from teamcli.tools.toolbox import Toolbox
+    from teamcli.tools.context import AgentContext
     from teamcli.workspace.bounds import Workspace
     from teamcli.workspace.known_files import KnownFiles, PathLocks
 
     endpoint = Endpoint("direct", "the benchmark", os.environ["ANTHROPIC_BASE_URL"], os.environ["ANTHROPIC_API_KEY"])
     commands, backoff, cancel = Commands(CommandHost(os.environ)), Backoff(), CancelScope()
-    tools = bind_tools(TEAMMATE_TOOLS, Toolbox(Workspace(Path.cwd()), commands, KnownFiles(PathLocks())))
+    tools = bind_tools(TEAMMATE_TOOLS, AgentContext(Workspace(Path.cwd()), commands, KnownFiles(PathLocks())))
     specs = tuple(tool.spec for tool in tools.values())
 
     def work(name: str) -> None:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from teamcli.agent.approval import Consent, Question
     from teamcli.agent.approval import Reply as Answer
     from teamcli.agent.events import Event, Outcome
-    from teamcli.agent.hooks import HookEvent, Ruling
+    from teamcli.agent.hooks import HookEvent, HookResult
     from teamcli.cancel import CancelScope
     from teamcli.commands.reports.inbox import Mail
     from teamcli.errors import ConfigError, ModelError, TeamcliError, TeamError, ToolError, UsageError
@@ -35,6 +35,7 @@ __all__ = [
     "EventKind",
     "Hook",
     "HookEvent",
+    "HookResult",
     "Mail",
     "Member",
     "Message",
@@ -46,7 +47,6 @@ __all__ = [
     "Reply",
     "Request",
     "Result",
-    "Ruling",
     "Session",
     "Snapshot",
     "State",
@@ -67,7 +67,7 @@ __all__ = [
 _HOMES = {
     "agent.approval": "Answer=Reply Consent Question",
     "agent.events": "Event Outcome",
-    "agent.hooks": "HookEvent Ruling",
+    "agent.hooks": "HookEvent HookResult Ruling=HookResult",
     "cancel": "CancelScope",
     "errors": "ConfigError ModelError TeamError TeamcliError ToolError UsageError",
     "sdk.session": "Result Session",

@@ -49,7 +49,7 @@ GIVES_A_SUMMARY = ("end_turn", "stop_sequence", "max_tokens")
 
 
 @dataclass
-class Room:
+class ContextWindow:
     """How much an agent's model reads, and what compaction must know of the agent."""
 
     window: Callable[[str], int] = context_tokens
@@ -64,7 +64,7 @@ class Room:
     """Tools whose results cannot be had again."""
     mail_is_work: bool = False
     """Whether it works for others, and their mail is what a user's line is to the lead."""
-    restate: Callable[[], Sequence[str]] = tuple
+    pinned_facts: Callable[[], Sequence[str]] = tuple
     """What the agent must know whatever a summary says: who it is, its team, open requests."""
     learned: dict[str, int] = field(default_factory=dict)
     """Windows that turned out to be smaller than was thought, by model."""
@@ -84,33 +84,33 @@ class Room:
         return min(self.window(model), self.learned.get(model, self.window(model)))
 
 
-def make_room(agent: Agent, cancel: CancelScope) -> None:
+def compact_if_needed(agent: Agent, cancel: CancelScope) -> None:
     """Before a model call: compact a conversation that is nearly full. A failure is told and changes nothing.
 
     Raises: Cancelled, LimitReached, StateError
     """
-    window, used = agent.room.limit(agent.preamble.model), _used(agent)
-    if used < max(agent.room.share * window, agent.room.tries_from):
+    window, used = agent.context.limit(agent.preamble.model), _used(agent)
+    if used < max(agent.context.share * window, agent.context.tries_from):
         return
-    agent.room.tries_from = used + window // 20
-    _try(agent, _Wish(int(ENOUGH * agent.room.share * window), fits=used < window), cancel)
+    agent.context.tries_from = used + window // 20
+    _try(agent, _Wish(int(ENOUGH * agent.context.share * window), fits=used < window), cancel)
 
 
 def force_room(agent: Agent, cancel: CancelScope) -> bool:
-    """After the endpoint has called the conversation too long; whether there is more room now.
+    """After the endpoint has called the conversation too long; whether there is more context now.
 
     Raises: Cancelled, LimitReached, StateError
     """
     used = max(_used(agent), int(_bytes(agent) / MOST_BYTES_PER_TOKEN))
-    window = agent.room.learned[agent.preamble.model] = min(agent.room.limit(agent.preamble.model), used)
-    return _try(agent, _Wish(min(used // 2, int(ENOUGH * agent.room.share * window)), fits=False), cancel)
+    window = agent.context.learned[agent.preamble.model] = min(agent.context.limit(agent.preamble.model), used)
+    return _try(agent, _Wish(min(used // 2, int(ENOUGH * agent.context.share * window)), fits=False), cancel)
 
 
 def ask_for_less(agent: Agent, refused: MaxTokensRefused) -> bool:
     """After the endpoint has refused `max_tokens`; whether the agent asks for shorter answers from now on."""
     allowed = refused.allowed
     if refused.window:
-        agent.room.learned[agent.preamble.model] = refused.window
+        agent.context.learned[agent.preamble.model] = refused.window
         allowed = min(allowed, refused.window // ANSWER_SHARE)  # what is allowed shrinks as the conversation grows
     if not 0 < allowed < agent.preamble.max_tokens:
         return False
@@ -146,7 +146,7 @@ def _try(agent: Agent, wish: _Wish, cancel: CancelScope) -> bool:
     except ModelError as e:
         text = f"The conversation could not be compacted and stays as it is: {e}"
         agent.emit(Notice(agent.name, text, Severity.WARNING))
-        agent.room.tries_from = _next_try(agent, _used(agent))
+        agent.context.tries_from = _next_try(agent, _used(agent))
         return False
 
 
@@ -154,33 +154,33 @@ def _compact(agent: Agent, wish: _Wish, cancel: CancelScope) -> bool:
     done = _shortened(agent, NEWEST_RESULTS)
     if done is None or done.tokens_after > wish.goal_tokens:
         shorter = done if wish.fits else _shortened(agent, 0)
-        done = _summarised_or(shorter, agent, wish, cancel) if _asks(agent.room, wish, shorter) else shorter
+        done = _summarised_or(shorter, agent, wish, cancel) if _asks(agent.context, wish, shorter) else shorter
     if done is None:
         return False
     agent.conversation.compact(done)
-    agent.room.tries_from = _next_try(agent, done.tokens_after)
+    agent.context.tries_from = _next_try(agent, done.tokens_after)
     agent.emit(events.Compacted(agent.name, done.tokens_before, done.tokens_after, bool(done.opening)))
     return True
 
 
-def _asks(room: Room, wish: _Wish, shorter: Compaction | None) -> bool:
+def _asks(context: ContextWindow, wish: _Wish, shorter: Compaction | None) -> bool:
     """Whether to ask for a summary now. A model that gave none is asked ever more rarely: a try costs calls."""
-    if not room.may_ask or wish.by_hand or shorter is None or not room.to_skip:
-        return room.may_ask
-    room.to_skip -= 1
+    if not context.may_ask or wish.by_hand or shorter is None or not context.to_skip:
+        return context.may_ask
+    context.to_skip -= 1
     return False
 
 
 def _summarised_or(shorter: Compaction | None, agent: Agent, wish: _Wish, cancel: CancelScope) -> Compaction | None:
     """A summary. Without one, what shortening old results brings is better than nothing."""
-    room = agent.room
+    context = agent.context
     try:
         summarised = _summarised(agent, wish, cancel)
-        room.failures = 0
+        context.failures = 0
         return summarised or shorter
     except ModelError as e:
-        room.failures += 1
-        room.to_skip = min(2**room.failures, MOST_SKIPPED)
+        context.failures += 1
+        context.to_skip = min(2**context.failures, MOST_SKIPPED)
         if shorter is None:
             raise
         text = f"The conversation could not be summarized ({e}); only old results were shortened."
@@ -189,41 +189,41 @@ def _summarised_or(shorter: Compaction | None, agent: Agent, wish: _Wish, cancel
 
 
 def _next_try(agent: Agent, tokens: int) -> int:
-    return tokens + agent.room.limit(agent.preamble.model) // 10
+    return tokens + agent.context.limit(agent.preamble.model) // 10
 
 
 def _shortened(agent: Agent, newest: int) -> Compaction | None:
-    results = long_results(agent.conversation.messages, agent.room.exempt, newest)
+    results = long_results(agent.conversation.messages, agent.context.exempt, newest)
     return _measured(agent, Compaction(results)) if results else None
 
 
 def _summarised(agent: Agent, wish: _Wish, cancel: CancelScope) -> Compaction | None:
     messages = agent.conversation.messages
-    window, ratio = agent.room.limit(agent.preamble.model), _bytes_per_token(agent)
-    found = cut(messages, int(min(window // TAIL_SHARE, MOST_TAIL_TOKENS) * ratio), agent.room.mail_is_work)
+    window, ratio = agent.context.limit(agent.preamble.model), _bytes_per_token(agent)
+    found = cut(messages, int(min(window // TAIL_SHARE, MOST_TAIL_TOKENS) * ratio), agent.context.mail_is_work)
     if found.dropped_bytes < (1 if wish.by_hand else WORTH_BYTES):
         return None
     if (heard := _as_hooks_wish(agent, wish, cancel)) is None:
         return None
     tail = messages[len(messages) - found.kept :]
     is_too_much = size(tail) > window * ratio / 2
-    shortened = long_results(tail, agent.room.exempt, newest=0) if is_too_much else {}
-    told = [framed_summary(_ask_for_summary(agent, heard, cancel)), *agent.room.restate()]
+    shortened = long_results(tail, agent.context.exempt, newest=0) if is_too_much else {}
+    told = [framed_summary(_ask_for_summary(agent, heard, cancel)), *agent.context.pinned_facts()]
     return _measured(agent, Compaction(shortened, (*map(text_block, told), *found.words), found.kept))
 
 
 def _as_hooks_wish(agent: Agent, wish: _Wish, cancel: CancelScope) -> _Wish | None:
     """The wish, with what hooks want to be kept; None where one objects to a summary."""
     trigger = "manual" if wish.by_hand else "auto"
-    if not agent.hooks.concern(PRE_COMPACT, trigger):
+    if not agent.hooks.wants(PRE_COMPACT, trigger):
         return wish
     fields = {"trigger": trigger, "custom_instructions": wish.focus}
-    ruling = agent.hooks.fire(HookEvent(PRE_COMPACT, agent.name, fields, trigger), cancel)
-    if ruling.objection is not None:
-        text = f"A hook has kept the conversation from being summarised: {ruling.objection}"
+    result = agent.hooks.run(HookEvent(PRE_COMPACT, agent.name, fields, trigger), cancel)
+    if result.objection is not None:
+        text = f"A hook has kept the conversation from being summarised: {result.objection}"
         agent.emit(Notice(agent.name, text, Severity.WARNING))
         return None
-    return replace(wish, focus="\n".join(filter(None, (wish.focus, ruling.context))))
+    return replace(wish, focus="\n".join(filter(None, (wish.focus, result.context))))
 
 
 def _measured(agent: Agent, compaction: Compaction) -> Compaction:
@@ -273,7 +273,7 @@ def _requests(agent: Agent, wish: _Wish) -> Iterator[Request]:
     """The conversation as the model has it in its cache, then, should that not do, told in words and without tools."""
     preamble, messages = agent.preamble, list(agent.conversation.messages)
     asked = text_block(instruction(wish.focus))
-    window = agent.room.limit(preamble.model)
+    window = agent.context.limit(preamble.model)
     if wish.fits:
         whole = list(messages)
         append_message(whole, Message("user", (asked,)))

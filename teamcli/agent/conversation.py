@@ -18,7 +18,7 @@ from teamcli.agent.compaction import COMPACTION, Compaction
 from teamcli.errors import StateError
 from teamcli.llm.types import Block, Message, Reply, Usage
 from teamcli.storage.files import AppendLog, Json
-from teamcli.text.redaction import masked_value
+from teamcli.text.redaction import redact_value
 
 NOT_RUN_CALL = "Not run: the turn was interrupted before this call began."
 INTERRUPTED_CALL = "Interrupted: this call was stopped before it finished; what it had done so far was not undone."
@@ -159,7 +159,7 @@ class Conversation:
         if not content:
             return
         calls = open_calls(self.messages[-1]) if self.messages else []
-        content = answer_calls(calls, [*self._unwritten, *masked_value(content)], self._missing)
+        content = answer_calls(calls, [*self._unwritten, *redact_value(content)], self._missing)
         row: Json = {"kind": "user", "ts": time.time(), "content": list(content)}
         if marks:
             row["marks"] = dict(marks)
@@ -216,7 +216,7 @@ class Conversation:
         Raises: StateError
         """
         self.settle()
-        self._log.append({"ts": time.time(), **masked_value(row)})
+        self._log.append({"ts": time.time(), **redact_value(row)})
 
     def take_up(self, history: History) -> None:
         """Go on with another conversation. The caller has begun its session in the transcript."""

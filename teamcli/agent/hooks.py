@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import PromptBlocked
-from teamcli.text.tags import framed
+from teamcli.text.tags import tagged
 
 PRE_TOOL_USE = "PreToolUse"
 POST_TOOL_USE = "PostToolUse"
@@ -38,7 +38,7 @@ class HookEvent(NamedTuple):
     """What a matcher is held against: the tool, or how a session began."""
 
 
-class Ruling(NamedTuple):
+class HookResult(NamedTuple):
     """What all hooks of one event say together."""
 
     objection: str | None = None
@@ -53,15 +53,15 @@ class Ruling(NamedTuple):
     """What the model should know besides."""
 
 
-NOTHING_SAID = Ruling()
+NOTHING_SAID = HookResult()
 
 
 class Hooks(Protocol):
-    def concern(self, name: str, subject: str = "") -> bool:
+    def wants(self, name: str, subject: str = "") -> bool:
         """Whether anybody wants to hear of such an event."""
         ...
 
-    def fire(self, event: HookEvent, cancel: CancelScope) -> Ruling:
+    def run(self, event: HookEvent, cancel: CancelScope) -> HookResult:
         """Tell all whom it concerns, one after the other. What fails is shown to the user and changes nothing.
 
         Raises: Cancelled
@@ -70,29 +70,29 @@ class Hooks(Protocol):
 
 
 class _NoHooks:
-    def concern(self, name: str, subject: str = "") -> bool:
+    def wants(self, name: str, subject: str = "") -> bool:
         return False
 
-    def fire(self, event: HookEvent, cancel: CancelScope) -> Ruling:
+    def run(self, event: HookEvent, cancel: CancelScope) -> HookResult:
         return NOTHING_SAID
 
 
 NO_HOOKS: Hooks = _NoHooks()
 
 
-def admit(hooks: Hooks, agent: str, prompt: str, cancel: CancelScope) -> str:
+def check_prompt(hooks: Hooks, agent: str, prompt: str, cancel: CancelScope) -> str:
     """What hooks add to words of the user's for an agent; empty where they add nothing.
 
     Raises: PromptBlocked, Cancelled
     """
-    if not hooks.concern(USER_PROMPT_SUBMIT):
+    if not hooks.wants(USER_PROMPT_SUBMIT):
         return ""
-    ruling = hooks.fire(HookEvent(USER_PROMPT_SUBMIT, agent, {"prompt": prompt}), cancel)
-    if ruling.objection is not None:
-        raise PromptBlocked(ruling.objection)
-    return hook_note(USER_PROMPT_SUBMIT, ruling.context) if ruling.context else ""
+    result = hooks.run(HookEvent(USER_PROMPT_SUBMIT, agent, {"prompt": prompt}), cancel)
+    if result.objection is not None:
+        raise PromptBlocked(result.objection)
+    return hook_note(USER_PROMPT_SUBMIT, result.context) if result.context else ""
 
 
 def hook_note(event: str, words: str) -> str:
     """What a hook tells the model, in a frame that nothing in it can close."""
-    return framed("note", f"The user's {event} hook says:\n{words}")
+    return tagged("note", f"The user's {event} hook says:\n{words}")

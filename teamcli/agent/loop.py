@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from teamcli.agent import events
-from teamcli.agent.context_window import Room, ask_for_less, force_room, make_room, next_call
+from teamcli.agent.context_window import ContextWindow, ask_for_less, compact_if_needed, force_room, next_call
 from teamcli.agent.conversation import Conversation, error_result, joined_marks, text_block
 from teamcli.agent.events import Emit, LimitHit, Notice, Outcome, Severity, TurnEnded, TurnStarted
 from teamcli.agent.hooks import MAX_SENT_BACK, NO_HOOKS, STOP, HookEvent, Hooks, hook_note
@@ -74,7 +74,7 @@ class Agent:
     hooks: Hooks = NO_HOOKS
     stop_event: str = STOP
     """What hooks know the end of its work by."""
-    room: Room = field(default_factory=Room)
+    context: ContextWindow = field(default_factory=ContextWindow)
 
 
 def run_turn(agent: Agent, prompt: Delivery, cancel: CancelScope) -> TurnEnded:
@@ -165,24 +165,24 @@ def _work(agent: Agent, answer: Answer, cancel: CancelScope) -> Outcome:
 
 def _is_sent_back(agent: Agent, answer: Answer, cancel: CancelScope) -> bool:
     """Whether a hook wants more of an agent that thinks it is done; not for ever."""
-    if not agent.hooks.concern(agent.stop_event):
+    if not agent.hooks.wants(agent.stop_event):
         return False
     fields = {"stop_hook_active": answer.sent_back > 0, "last_assistant_message": answer.text}
-    ruling = agent.hooks.fire(HookEvent(agent.stop_event, agent.name, fields), cancel)
-    if ruling.objection is None:
+    result = agent.hooks.run(HookEvent(agent.stop_event, agent.name, fields), cancel)
+    if result.objection is None:
         return False
     if answer.sent_back >= MAX_SENT_BACK:
         text = f"A {agent.stop_event} hook still objects after {MAX_SENT_BACK} more tries; the turn ends here."
         agent.emit(Notice(agent.name, text, Severity.WARNING))
         return False
     answer.sent_back += 1
-    agent.conversation.add_user([text_block(hook_note(agent.stop_event, ruling.objection))])
+    agent.conversation.add_user([text_block(hook_note(agent.stop_event, result.objection))])
     return True
 
 
 def _next_reply(agent: Agent, cancel: CancelScope) -> Reply:
     agent.meter.check()
-    make_room(agent, cancel)
+    compact_if_needed(agent, cancel)
     remedies: list[tuple[type[ModelError], Callable[[Any], bool]]] = [
         (ContextTooLong, lambda _: force_room(agent, cancel)),
         (MaxTokensRefused, lambda refused: ask_for_less(agent, refused)),

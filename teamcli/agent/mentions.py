@@ -17,7 +17,7 @@ from teamcli.agent.tool_calls import Toolset
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, ToolError
 from teamcli.llm.types import Block
-from teamcli.text.tags import framed, one_fact, without_end
+from teamcli.text.tags import one_fact, tagged, without_end
 from teamcli.workspace.bounds import Workspace
 
 MAX_FILES = 10
@@ -63,7 +63,7 @@ def attach_mentioned(text: str, toolset: Toolset, workspace: Workspace, cancel: 
     if paths:
         names = ", ".join(one_fact(workspace.relative(path)) for path in paths)
         words = f"Not attached, because that would be too much at once: {names}"
-        blocks.append(text_block(framed("note", words, "", "")))
+        blocks.append(text_block(tagged("note", words, "", "")))
     return Delivery(blocks, seen_files=seen)
 
 

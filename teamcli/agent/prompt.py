@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from teamcli.errors import ConfigError
-from teamcli.text.redaction import masked
+from teamcli.text.redaction import redact
 from teamcli.text.tags import one_fact, without_end
 
 INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md")
@@ -76,7 +76,7 @@ def system_prompt(base: str, instructions: Iterable[tuple[str, str]], *appended:
         harmless = without_end("instructions", text)
         parts.append(f'<instructions source="{source}">\n{harmless}\n</instructions>')
     parts += filter(None, appended)
-    return masked("\n\n".join(parts))
+    return redact("\n\n".join(parts))
 
 
 class Instructions(NamedTuple):
@@ -151,7 +151,7 @@ def add_instruction(workspace: Path, line: str) -> str:
 
 
 def environment_facts(workspace: Path) -> str:
-    """What an agent should know of its place and time, framed; goes at the end of a user message."""
+    """What an agent should know of its place and time, tagged; goes at the end of a user message."""
     branch = git_branch(workspace)
     facts = [
         f"workspace: {one_fact(str(workspace), PATH_LIMIT)}",

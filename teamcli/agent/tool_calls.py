@@ -26,7 +26,16 @@ from teamcli.agent.events import (
     ToolProgress,
     ToolStarted,
 )
-from teamcli.agent.hooks import NO_HOOKS, NOTHING_SAID, POST_TOOL_USE, PRE_TOOL_USE, HookEvent, Hooks, Ruling, hook_note
+from teamcli.agent.hooks import (
+    NO_HOOKS,
+    NOTHING_SAID,
+    POST_TOOL_USE,
+    PRE_TOOL_USE,
+    HookEvent,
+    HookResult,
+    Hooks,
+    hook_note,
+)
 from teamcli.agent.tool import (
     Access,
     AnyTool,
@@ -43,7 +52,7 @@ from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, TeamcliError, ToolError
 from teamcli.llm.types import Block
 from teamcli.permissions.policy import Decision, Verdict
-from teamcli.text.redaction import masked, masked_value
+from teamcli.text.redaction import redact, redact_value
 
 logger = logging.getLogger(__name__)
 
@@ -82,9 +91,15 @@ class Permissions:
         self._gate = gate
 
     def clear(
-        self, agent: str, tool: str, call: PreparedCall, cancel: CancelScope, emit: Emit, ruling: Ruling = NOTHING_SAID
+        self,
+        agent: str,
+        tool: str,
+        call: PreparedCall,
+        cancel: CancelScope,
+        emit: Emit,
+        result: HookResult = NOTHING_SAID,
     ) -> None:
-        """Return when the call may run. `ruling` is what hooks say of it.
+        """Return when the call may run. `result` is what hooks say of it.
 
         Raises: ToolError (refused), Cancelled
         """
@@ -92,12 +107,12 @@ class Permissions:
             raise ToolError(refusal)
 
         def judge() -> Decision:
-            return _as_wished(self._decide(tool, call.access), ruling)
+            return _as_wished(self._decide(tool, call.access), result)
 
         decision, reply = judge(), _NOT_ASKED
         while decision.verdict is Verdict.ASK:
             reply = self._ask_person(
-                Question(agent, tool, masked_value(call.display), decision.rule, masked(decision.advice)),
+                Question(agent, tool, redact_value(call.display), decision.rule, redact(decision.advice)),
                 judge,
                 cancel,
                 emit,
@@ -193,7 +208,7 @@ class Toolset:
         prepared = self.tools[name].prepare(raw)
         self.permissions.refuse_denied(name, prepared)
         output = prepared.run(cancel, lambda text: None)
-        return output._replace(content=masked(output.content))
+        return output._replace(content=redact(output.content))
 
     def _prepare(self, call: _Call, cut: frozenset[str]) -> None:
         call.prepared = None
@@ -253,7 +268,7 @@ class Toolset:
             call.output = _failed(e)
         finally:
             call.output = _with_note(call.output, PRE_TOOL_USE, call.context)
-            call.output = call.output._replace(content=masked(call.output.content))
+            call.output = call.output._replace(content=redact(call.output.content))
             call.finished.set()
         display = call.prepared.display if call.prepared else display  # a hook may have changed it
         shown, content, is_error = call.output.display or display, call.output.content, call.output.is_error
@@ -262,11 +277,11 @@ class Toolset:
     def _run(self, call: _Call, prepared: PreparedCall, cancel: CancelScope) -> ToolOutput:
         cancel.check()
         scope = cancel.child()
-        ruling = self._ask_hooks(call, prepared.display, scope)
-        if ruling.objection is not None:
-            return ToolOutput(ruling.objection, is_error=True)
+        result = self._ask_hooks(call, prepared.display, scope)
+        if result.objection is not None:
+            return ToolOutput(result.objection, is_error=True)
         prepared = call.prepared or prepared
-        self.permissions.clear(self.agent, call.name, prepared, scope, self.emit, ruling)
+        self.permissions.clear(self.agent, call.name, prepared, scope, self.emit, result)
         call.began = True
         started = time.monotonic()
         try:
@@ -277,33 +292,33 @@ class Toolset:
             call.seconds = time.monotonic() - started
         return self._tell_hooks(call, output, scope)
 
-    def _ask_hooks(self, call: _Call, display: Display, cancel: CancelScope) -> Ruling:
+    def _ask_hooks(self, call: _Call, display: Display, cancel: CancelScope) -> HookResult:
         """What hooks say of a call that is about to be judged; a changed one takes its place.
 
         Raises: ToolError, where the change makes no valid call; Cancelled
         """
-        if not self.hooks.concern(PRE_TOOL_USE, call.name):
+        if not self.hooks.wants(PRE_TOOL_USE, call.name):
             return NOTHING_SAID
-        ruling = self.hooks.fire(self._event(PRE_TOOL_USE, call), cancel)
-        call.context = ruling.context
-        if ruling.objection is not None:
-            self.emit(PermissionDenied(self.agent, call.name, display.text or display.title, ruling.objection))
-        elif ruling.changed_input is not None:
-            call.changed_input = dict(ruling.changed_input)
+        result = self.hooks.run(self._event(PRE_TOOL_USE, call), cancel)
+        call.context = result.context
+        if result.objection is not None:
+            self.emit(PermissionDenied(self.agent, call.name, display.text or display.title, result.objection))
+        elif result.changed_input is not None:
+            call.changed_input = dict(result.changed_input)
             call.prepared = self.tools[call.name].prepare(call.changed_input)
             self.emit(Notice(self.agent, f"A hook has changed this call: {call.prepared.display.title}"))
-        return ruling
+        return result
 
     def _tell_hooks(self, call: _Call, output: ToolOutput, cancel: CancelScope) -> ToolOutput:
         """The result, with what hooks say of it beside it."""
-        if not self.hooks.concern(POST_TOOL_USE, call.name):
+        if not self.hooks.wants(POST_TOOL_USE, call.name):
             return output
-        response = {"content": masked(output.content), "is_error": output.is_error}
+        response = {"content": redact(output.content), "is_error": output.is_error}
         try:
-            ruling = self.hooks.fire(self._event(POST_TOOL_USE, call, tool_response=response), cancel)
+            result = self.hooks.run(self._event(POST_TOOL_USE, call, tool_response=response), cancel)
         except Cancelled:  # the call itself is done, and its result stands
             return output
-        return _with_note(output, POST_TOOL_USE, "\n".join(filter(None, (ruling.objection, ruling.context))))
+        return _with_note(output, POST_TOOL_USE, "\n".join(filter(None, (result.objection, result.context))))
 
     def _event(self, name: str, call: _Call, **more: object) -> HookEvent:
         fields = {"tool_name": call.name, "tool_input": call.input, "tool_use_id": call.id, **more}
@@ -312,7 +327,7 @@ class Toolset:
     def _reach(self, call: _Call) -> Access:
         """What a call may touch in the end: a hook can lead it to another path."""
         access = call.access
-        if isinstance(access, Reads | Writes) and self.hooks.concern(PRE_TOOL_USE, call.name):
+        if isinstance(access, Reads | Writes) and self.hooks.wants(PRE_TOOL_USE, call.name):
             return access._replace(path=Path("/"))
         return access
 
@@ -378,11 +393,11 @@ class _Call:
         return block
 
 
-def _as_wished(decision: Decision, ruling: Ruling) -> Decision:
+def _as_wished(decision: Decision, result: HookResult) -> Decision:
     """Hooks may ask where nobody would, and spare the question of a mode: not that of a rule, and no refusal."""
-    if ruling.wish == "ask" and decision.verdict is Verdict.ALLOW:
-        return Decision(Verdict.ASK, ruling.reason or "A hook asks before this call.")
-    if ruling.wish == "allow" and decision.verdict is Verdict.ASK and not decision.is_asked_by_rule:
+    if result.wish == "ask" and decision.verdict is Verdict.ALLOW:
+        return Decision(Verdict.ASK, result.reason or "A hook asks before this call.")
+    if result.wish == "allow" and decision.verdict is Verdict.ASK and not decision.is_asked_by_rule:
         return Decision(Verdict.ALLOW, "A hook allows it.")
     return decision
 

@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from teamcli.agent.approval import Ask
 from teamcli.agent.budgets import Budgets, used_from
-from teamcli.agent.context_window import Room
+from teamcli.agent.context_window import ContextWindow
 from teamcli.agent.conversation import SENDING_CALLS, Conversation, History, Marks, open_calls, text_block
 from teamcli.agent.events import Emit, Notice, Recorded, Severity
 from teamcli.agent.hooks import NO_HOOKS, STOP, TEAMMATE_IDLE, Hooks
@@ -44,23 +44,31 @@ from teamcli.exec.commands import Commands
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.pricing import context_tokens, is_window_known
-from teamcli.llm.redacted import MaskedModel
+from teamcli.llm.redacted import RedactedModel
 from teamcli.llm.types import LLM, Preamble, Usage
 from teamcli.permissions.policy import Decision, Policy
-from teamcli.session.session import LEAD, Fanout, Permits
+from teamcli.session.session import LEAD, EventBus, LivePolicy
 from teamcli.storage.files import PRIVATE_DIR, AppendLog, Json, read_lines
 from teamcli.storage.team_dir import TeamDir
 from teamcli.team.bus import MessageBus
 from teamcli.team.lead import Lead
 from teamcli.team.mailbox import Mailbox
-from teamcli.team.manager import Recruit, TeammateManager
+from teamcli.team.manager import SpawnRequest, TeammateManager
 from teamcli.team.message import MessageType
 from teamcli.team.roster import Member, Roster
-from teamcli.team.teammate import WORK, Kit, Report, Teammate, Work
+from teamcli.team.teammate import WORK, AgentSetup, Report, Teammate, Work
 from teamcli.text.escaping import one_line
-from teamcli.text.tags import framed, one_fact
-from teamcli.tools.catalog import BASE_TOOLS, LEAD_TOOLS, SOLO_TOOLS, TEAMMATE_TOOLS, Entry, Offered, bind_tools
-from teamcli.tools.toolbox import Toolbox
+from teamcli.text.tags import one_fact, tagged
+from teamcli.tools.catalog import (
+    BASE_TOOLS,
+    LEAD_TOOLS,
+    SOLO_TOOLS,
+    TEAMMATE_TOOLS,
+    LazyTool,
+    ToolDefinition,
+    bind_tools,
+)
+from teamcli.tools.context import AgentContext
 from teamcli.workspace.bounds import TEAM_DIR, USER_DIR, Workspace, native_spelling
 from teamcli.workspace.changes import Changes
 from teamcli.workspace.known_files import KnownFiles, PathLocks
@@ -92,7 +100,7 @@ class BuiltLead(NamedTuple):
     known_files: KnownFiles
 
 
-class AgentShop:
+class AgentFactory:
     """Holds what all agents of a program share."""
 
     def __init__(
@@ -101,11 +109,11 @@ class AgentShop:
         options: Options,
         project: Project,
         state: TeamDir,
-        events: Fanout,
+        events: EventBus,
         roster: Roster,
         bus: MessageBus,
         host: CommandHost,
-        permits: Permits,
+        live_policy: LivePolicy,
         ask: Ask,
         cancel: CancelScope,
         hooks: Hooks = NO_HOOKS,
@@ -120,7 +128,7 @@ class AgentShop:
         self._roster = roster
         self._bus = bus
         self._host = host
-        self._permits = permits
+        self._live_policy = live_policy
         self._ask = ask
         self.cancel = cancel
         self._backoff = Backoff(
@@ -142,8 +150,8 @@ class AgentShop:
         mailbox = Mailbox(self._bus, LEAD, marks)
         mailbox.rotate()
         base = f"{LEAD_PROMPT}\n\n{LEAD_TEAM_PROMPT}" if self.has_team else LEAD_PROMPT
-        toolbox = self.with_memory(self.toolbox(LEAD, history), LEAD)
-        kit = self._kit(
+        context = self.with_memory(self.agent_context(LEAD, history), LEAD)
+        setup = self._setup(
             self.choices.model,
             system_prompt(
                 base + self._known_roles,
@@ -153,13 +161,15 @@ class AgentShop:
                 self.options.append_system_prompt,
             ),
             (*(LEAD_TOOLS if self.has_team else SOLO_TOOLS), *self._own_tools),
-            toolbox,
+            context,
         )
         meter = self.budgets.lead_meter(LEAD, self.options.max_turns)
         meter.on_wait = lambda what: self.team.show_waiting(LEAD, what)
-        agent = self._agent(LEAD, kit, log, history, mailbox, meter)
+        agent = self._agent(LEAD, setup, log, history, mailbox, meter)
         facts = partial(environment_facts, self.choices.workspace.root)
-        agent.room.restate = lambda: (self._standing("You are the lead."), facts()) if self.has_team else (facts(),)
+        agent.context.pinned_facts = lambda: (
+            (self._standing("You are the lead."), facts()) if self.has_team else (facts(),)
+        )
         lead = Lead(
             agent,
             mailbox,
@@ -172,9 +182,9 @@ class AgentShop:
             only_last_counts=self.options.headless,
         )
         self.close_calls(agent)
-        return BuiltLead(lead, toolbox.known_files)
+        return BuiltLead(lead, context.known_files)
 
-    def hire(self, member: Member, prompt: str | None, by_user: bool = False) -> Teammate:
+    def build_teammate(self, member: Member, prompt: str | None, by_user: bool = False) -> Teammate:
         path = self.state.transcripts / f"{member.name}.jsonl"
         if prompt is not None:
             self._archive(path)
@@ -184,15 +194,15 @@ class AgentShop:
         mailbox.replay(rows)
         settings = self.choices.settings
         work, open_work, report = _last_work(rows, history)
-        toolbox = self.toolbox(member.name, history)
-        equip = partial(self._teammate_kit, toolbox=toolbox, memories={})
+        context = self.agent_context(member.name, history)
+        set_up = partial(self._teammate_setup, context=context, memories={})
         calls = settings.limits.teammate_turns
         used = used_from(member.used).at_least(_used_in(rows))  # the roster may lag behind what was recorded
         meter = self.budgets.member_meter(member.name, member.budget, used, self.options.max_turns, calls)
         meter.work_turns = _calls_since(rows)
         meter.on_wait = partial(self.team.show_waiting, member.name)
         log = AppendLog(path, settings.durable, is_shared=False)
-        agent = self._agent(member.name, equip(member), log, history, mailbox, meter)
+        agent = self._agent(member.name, set_up(member), log, history, mailbox, meter)
         if prompt is not None:
             work, open_work, report = Work.begin(1, by_user), True, None
             marks = {WORK: work.to_mark(), **mailbox.skip_all()}
@@ -200,21 +210,21 @@ class AgentShop:
         else:
             mailbox.rotate()
             self.close_calls(agent)
-        agent.room.mail_is_work = True
-        agent.room.restate = lambda: (self._standing(_identity(self._roster.get(member.name))),)
+        agent.context.mail_is_work = True
+        agent.context.pinned_facts = lambda: (self._standing(_identity(self._roster.get(member.name))),)
 
         def release() -> None:
-            toolbox.commands.close()
+            context.commands.close()
             agent.llm.close()
             agent.conversation.close()
 
         scope = self.cancel.child()
         mailbox.attach = lambda text: attach_mentioned(text, agent.toolset, self.workspace, scope)
-        teammate = Teammate(agent, mailbox, self._roster, scope, equip, work, open_work, report, release)
+        teammate = Teammate(agent, mailbox, self._roster, scope, set_up, work, open_work, report, release)
         teammate.max_wakes = settings.limits.wakes
         return teammate
 
-    def check(self, recruit: Recruit) -> None:
+    def check(self, recruit: SpawnRequest) -> None:
         known = [tool.name for tool in (*TEAMMATE_TOOLS, *self._own_tools)]
         for name in recruit.tools or ():
             if name not in known:
@@ -229,7 +239,9 @@ class AgentShop:
         if self.choices.price(Usage(), model) is None:
             raise ToolError(f"model: no price is known for {model}, and there is a budget in dollars; use another")
 
-    def _agent(self, name: str, kit: Kit, log: AppendLog, history: History, mailbox: Mailbox, meter: Meter) -> Agent:
+    def _agent(
+        self, name: str, setup: AgentSetup, log: AppendLog, history: History, mailbox: Mailbox, meter: Meter
+    ) -> Agent:
         def recorded(message: Any, marks: Mapping[str, Any]) -> None:
             mailbox.recorded(marks)
             if message.role == "assistant":
@@ -239,19 +251,19 @@ class AgentShop:
         return Agent(
             name=name,
             llm=self.llm(),
-            preamble=kit.preamble,
+            preamble=setup.preamble,
             conversation=Conversation(log, history, recorded),
-            toolset=kit.toolset,
+            toolset=setup.toolset,
             meter=meter,
             price=self.choices.price,
             emit=self.events,
             hooks=self.hooks,
             stop_event=STOP if name == LEAD else TEAMMATE_IDLE,
-            room=self.room(),
+            context=self.context(),
         )
 
-    def room(self) -> Room:
-        return Room(
+    def context(self) -> ContextWindow:
+        return ContextWindow(
             self._window, self._is_window_known, self.choices.settings.compact_at, self._has_real_model, SAID_ONCE
         )
 
@@ -265,15 +277,17 @@ class AgentShop:
         """What an agent must know of its team whatever it has forgotten."""
         requests = [f"  {request}" for request in self.team.waiting()]
         lines = [who, self.team.describe(), *(["Open requests:", *requests] if requests else [])]
-        return framed("team", "\n".join(lines))
+        return tagged("team", "\n".join(lines))
 
-    def toolbox(self, name: str, history: History) -> Toolbox:
+    def agent_context(self, name: str, history: History) -> AgentContext:
         workspace = self.workspace
         known_files = KnownFiles(self._locks, history.seen_files)
         changed = partial(self._file_changed, name)
         commands = Commands(self._host)
         self._commands.add(commands)
-        return Toolbox(workspace, commands, known_files, name, self.team, self._may_see, changed, self.have_subagents)
+        return AgentContext(
+            workspace, commands, known_files, name, self.team, self._may_see, changed, self.have_subagents
+        )
 
     @property
     def _has_real_model(self) -> bool:
@@ -281,17 +295,17 @@ class AgentShop:
         return self.choices.endpoint is not None or self.choices.embedding.llm is not None
 
     @property
-    def _own_tools(self) -> tuple[Offered, ...]:
+    def _own_tools(self) -> tuple[ToolDefinition, ...]:
         return self.choices.embedding.tools
 
     @property
-    def base_tools(self) -> tuple[Offered, ...]:
+    def base_tools(self) -> tuple[ToolDefinition, ...]:
         """Those that a sub-agent may use."""
         return (*BASE_TOOLS, *self._own_tools)
 
-    def offered(self, name: str) -> Offered:
+    def offered(self, name: str) -> ToolDefinition:
         """The tool of that name, ours or not."""
-        return next((tool for tool in self._own_tools if tool.name == name), Entry(name))
+        return next((tool for tool in self._own_tools if tool.name == name), LazyTool(name))
 
     def close(self) -> None:
         """End what all agents have shared, and wait for those who follow their commands."""
@@ -324,7 +338,7 @@ class AgentShop:
         """The background sub-agents that run."""
         return self.subagents.running_aside() if self.subagents else []
 
-    def _teammate_kit(self, member: Member, toolbox: Toolbox, memories: dict[str, str]) -> Kit:
+    def _teammate_setup(self, member: Member, context: AgentContext, memories: dict[str, str]) -> AgentSetup:
         """`memories` holds what was offered to each role: once it has begun, its system prompt stays the same."""
         if member.role not in memories:
             memories[member.role] = self.memory(member.role)
@@ -332,7 +346,7 @@ class AgentShop:
         model = self._teammate_model(member.model, role)
         tools = _subset((*TEAMMATE_TOOLS, *self._own_tools), member.tools, role)
         system = self._teammate_system(member, role, self.skills_for(tools), memories[member.role])
-        return self._kit(model, system, tools, self.with_memory(toolbox, member.role))
+        return self._setup(model, system, tools, self.with_memory(context, member.role))
 
     def _teammate_model(self, wanted: str, role: Role | None) -> str:
         return wanted or (role.model if role else "") or self.choices.model
@@ -346,13 +360,13 @@ class AgentShop:
             except StateError as e:  # it is written all the same, and asked about at the next start
                 self.events(Notice(agent, f"{path.name} is not remembered as agreed to: {e}.", Severity.WARNING))
 
-    def with_memory(self, toolbox: Toolbox, role: str) -> Toolbox:
+    def with_memory(self, context: AgentContext, role: str) -> AgentContext:
         """Open the role's memory in the user's home to file tools.
 
         Not from a stranger's directory: its files could have something noted there that comes up in all others.
         """
         memory = self._users_memory(role) if self._project.trusted.config else None
-        return toolbox._replace(workspace=replace(toolbox.workspace, memory=memory))
+        return context._replace(workspace=replace(context.workspace, memory=memory))
 
     def role_of(self, name: str) -> str:
         """The role of the lead or a teammate."""
@@ -371,12 +385,12 @@ class AgentShop:
         projects = MemoryDir(directory, f"{above}{TEAM_DIR}/{shown}", root, covers)
         return offer(role, (projects, users), may_write and self._project.trusted.config)
 
-    def _kit(self, model: str, system: str, tools: tuple[Offered, ...], toolbox: Toolbox) -> Kit:
-        bound = bind_tools(tools, toolbox)
-        toolset = self.toolset(toolbox.agent, bound, self.team.gate, self.team.show_waiting, self.events)
-        return Kit(self.preamble(model, system, tools), toolset)
+    def _setup(self, model: str, system: str, tools: tuple[ToolDefinition, ...], context: AgentContext) -> AgentSetup:
+        bound = bind_tools(tools, context)
+        toolset = self.toolset(context.agent, bound, self.team.gate, self.team.show_waiting, self.events)
+        return AgentSetup(self.preamble(model, system, tools), toolset)
 
-    def preamble(self, model: str, system: str, tools: tuple[Offered, ...]) -> Preamble:
+    def preamble(self, model: str, system: str, tools: tuple[ToolDefinition, ...]) -> Preamble:
         settings = self.choices.settings
         return Preamble(
             model,
@@ -395,11 +409,11 @@ class AgentShop:
     def _may_see(self, path: Path) -> bool:
         from teamcli.permissions.decide import may_see  # late as well
 
-        return may_see(self._permits.policy, path, self.choices.workspace.root)
+        return may_see(self._live_policy.policy, path, self.choices.workspace.root)
 
     def _policy_for(self, access: Access) -> Policy:
         """Asks whether there is a sandbox only where the answer counts: it may have to start first."""
-        policy = self._permits.policy
+        policy = self._live_policy.policy
         if not self.choices.settings.sandbox_allows_bash or not isinstance(access, Executes):
             return policy
         return policy._replace(commands_are_confined=not self._host.why_unconfined())
@@ -412,7 +426,7 @@ class AgentShop:
         show_waiting: Callable[[str, str], None],
         emit: Emit,
     ) -> Toolset:
-        permits = self._permits
+        live_policy = self._live_policy
 
         def wait_for_answer(agent: str, what: str) -> None:
             self.budgets.wait_for_user(agent, bool(what))
@@ -421,21 +435,21 @@ class AgentShop:
         permissions = Permissions(
             self._decide,
             self._ask,
-            permits.always_allow,
+            live_policy.always_allow,
             gate,
             wait_for_answer,
-            permits.on_change,
+            live_policy.on_change,
         )
         return Toolset(name, tools, permissions, emit, self.hooks)
 
     def llm(self) -> LLM:
         if self.choices.embedding.llm is not None:
-            return MaskedModel(self.choices.embedding.llm())
+            return RedactedModel(self.choices.embedding.llm())
         endpoint = self.choices.endpoint
         if endpoint is not None:
             from teamcli.llm.client import connect  # late: the embedded model, and one of a host program, do without it
 
-            return MaskedModel(connect(endpoint, self._backoff, self.choices.settings.retries))
+            return RedactedModel(connect(endpoint, self._backoff, self.choices.settings.retries))
         from teamcli.llm.embedded.model import EmbeddedModel  # late: most starts do without it
 
         return EmbeddedModel()
@@ -465,9 +479,9 @@ class AgentShop:
         self.notes += skills.problems
         return skills
 
-    def skills_for(self, tools: tuple[Offered, ...], is_in_root: bool = True) -> str:
+    def skills_for(self, tools: tuple[ToolDefinition, ...], is_in_root: bool = True) -> str:
         """What an agent with these tools is told of the skills there are: nothing where it could not read them."""
-        return self.skills.offer(is_in_root) if Entry("read_file") in tools else ""
+        return self.skills.offer(is_in_root) if LazyTool("read_file") in tools else ""
 
     @cached_property
     def workspace(self) -> Workspace:
@@ -520,7 +534,9 @@ def _repeat(agent: Agent, call: Json, key: str) -> Json | None:
     return {"type": "tool_result", "tool_use_id": call["id"], "content": output.content}
 
 
-def _subset(tools: tuple[Offered, ...], wanted: tuple[str, ...] | None, role: Role | None) -> tuple[Offered, ...]:
+def _subset(
+    tools: tuple[ToolDefinition, ...], wanted: tuple[str, ...] | None, role: Role | None
+) -> tuple[ToolDefinition, ...]:
     """The tools that spawn and role leave; what the protocols need is always there."""
     allowed = wanted if wanted is not None else role.tools if role else None
     denied = role.disallowed_tools if role else ()

@@ -28,7 +28,7 @@ from teamcli.agent.events import (
 )
 from teamcli.agent.hooks import NO_HOOKS, Hooks
 from teamcli.agent.transcript import begin_session, find_session, list_sessions, read_marks, session_rows
-from teamcli.app.agent_factory import AgentShop, Choices
+from teamcli.app.agent_factory import AgentFactory, Choices
 from teamcli.app.embedding import NOTHING_EMBEDDED, Embedding
 from teamcli.cancel import CancelScope
 from teamcli.config.claude_code import unused_settings
@@ -46,8 +46,17 @@ from teamcli.llm.credentials import ClientChoice, Endpoint, find_endpoint
 from teamcli.llm.pricing import DEFAULT_MODEL, built_in_prices, cost
 from teamcli.llm.types import Usage
 from teamcli.permissions.policy import Mode, Policy
-from teamcli.session.session import EMBEDDED, LEAD, LEAVING_SECONDS, OWN_MODEL, Fanout, Permits, Preferences, Session
-from teamcli.session.timeline import Journal
+from teamcli.session.session import (
+    EMBEDDED,
+    LEAD,
+    LEAVING_SECONDS,
+    OWN_MODEL,
+    EventBus,
+    LivePolicy,
+    Preferences,
+    Session,
+)
+from teamcli.session.timeline import Timeline
 from teamcli.storage.files import AppendLog
 from teamcli.storage.logs import log_to
 from teamcli.storage.team_dir import LeadLock, TeamDir, lock_holder
@@ -56,10 +65,10 @@ from teamcli.team.manager import TeammateManager
 from teamcli.team.message import is_subagent
 from teamcli.team.roster import Member, Roster
 from teamcli.team.signing import load_key
-from teamcli.team.stall_detector import Pulse
-from teamcli.text.escaping import neutralise
-from teamcli.text.redaction import hide
-from teamcli.tools.catalog import ALL_TOOLS, Offered, preload
+from teamcli.team.stall_detector import StallDetector
+from teamcli.text.escaping import escape_controls
+from teamcli.text.redaction import register_secrets
+from teamcli.tools.catalog import ALL_TOOLS, ToolDefinition, preload
 from teamcli.ui import headless
 from teamcli.workspace.bounds import Workspace
 
@@ -93,7 +102,7 @@ def run_repl(options: Options) -> int:
 
 
 def _run_at_terminal(options: Options) -> int:
-    from teamcli.ui.terminal.questions import Desk
+    from teamcli.ui.terminal.questions import QuestionQueue
 
     place = _trusted_as_told(options)
     if place.is_stranger and not options.trust:
@@ -101,8 +110,8 @@ def _run_at_terminal(options: Options) -> int:
 
         shown = [line for offer in place.pending for line in offer.lines]
         place = place.trust() if ask_trust(place.directory, shown) else place.refuse()
-    desk = Desk()
-    session = open_session(options, place, desk.ask)
+    questions = QuestionQueue()
+    session = open_session(options, place, questions.ask)
     session.host.prestart()
     session.notes += untrusted_notes(place)
     try:
@@ -110,7 +119,7 @@ def _run_at_terminal(options: Options) -> int:
             run_terminal,  # takes a while, in which the sandbox gets ready for the banner
         )
 
-        return run_terminal(session, options.prompt, desk)
+        return run_terminal(session, options.prompt, questions)
     finally:
         session.close()
 
@@ -134,7 +143,7 @@ def _trusted_as_told(options: Options) -> Project:
 
 def _print_notes(notes: list[str]) -> None:
     for note in notes:
-        print(f"teamcli: {neutralise(note)}", file=sys.stderr)
+        print(f"teamcli: {escape_controls(note)}", file=sys.stderr)
 
 
 def untrusted_notes(place: Project) -> list[str]:
@@ -278,7 +287,7 @@ class _Builder:
         return Choices(settings, workspace, policy, endpoint, model, price, embedding)
 
     @property
-    def _own_tools(self) -> tuple[Offered, ...]:
+    def _own_tools(self) -> tuple[ToolDefinition, ...]:
         return self.embedding.tools if self.embedding else ()
 
     def _save_rule(self, team: TeamDir, rule: str) -> None:
@@ -348,7 +357,7 @@ class _Builder:
 
     def _assemble(self, choices: Choices, state: _State, undo: ExitStack) -> Session:
         team_dir = state.team
-        events = Fanout()
+        events = EventBus()
         cancel = CancelScope()
 
         def tell(text: str) -> None:
@@ -356,19 +365,19 @@ class _Builder:
 
         def facts(agent: str) -> dict[str, Any]:
             transcripts = team_dir.subagent_transcripts if is_subagent(agent) else team_dir.transcripts
-            place = {"cwd": str(choices.workspace.root), "permission_mode": str(permits.policy.mode)}
+            place = {"cwd": str(choices.workspace.root), "permission_mode": str(live_policy.policy.mode)}
             return {"session_id": session.id, "transcript_path": str(transcripts / f"{agent}.jsonl"), **place}
 
         owns_process = self.embedding is None
-        hide(secret_values(os.environ, choices.settings.hidden_variables))
+        register_secrets(secret_values(os.environ, choices.settings.hidden_variables))
         host = open_host(choices.settings, choices.workspace, self.place, owns_process=owns_process)
         host.on_unconfined = lambda why: tell(f"No sandbox: {why}; commands run with your own rights.")
         undo.callback(host.close)
-        journal = Journal(AppendLog(team_dir.events, durable=False, is_shared=False), tell)
-        undo.callback(journal.close)
+        timeline = Timeline(AppendLog(team_dir.events, durable=False, is_shared=False), tell)
+        undo.callback(timeline.close)
         denials: list[PermissionDenied] = []
         limits: list[LimitHit] = []
-        events.subscribe(journal)
+        events.subscribe(timeline)
         events.subscribe(denials.append, PermissionDenied)
         events.subscribe(limits.append, LimitHit)
         events.subscribe(partial(_get_ready, host), CallStarted)
@@ -396,8 +405,8 @@ class _Builder:
         key = load_key(self.place.home)
         bus = FileBus(team_dir.inbox, key, choices.settings.durable, tell, on_look=look_after_state)
         undo.callback(bus.close)
-        permits = Permits(choices.policy, partial(self._save_rule, team_dir), _read_rules)
-        shop = AgentShop(
+        live_policy = LivePolicy(choices.policy, partial(self._save_rule, team_dir), _read_rules)
+        factory = AgentFactory(
             choices,
             self.options,
             self.place,
@@ -406,25 +415,25 @@ class _Builder:
             roster,
             bus,
             host,
-            permits,
+            live_policy,
             self.ask,
             cancel,
             self._hooks(choices, users_host, events, facts),
         )
         most = choices.settings.limits.teammates
-        team = shop.team = TeammateManager(roster, bus, shop, events, cancel, self.options.headless, most)
-        lead = shop.lead(state.log, state.history, read_marks(team_dir.lead_transcript))
+        team = factory.team = TeammateManager(roster, bus, factory, events, cancel, self.options.headless, most)
+        lead = factory.lead(state.log, state.history, read_marks(team_dir.lead_transcript))
         team.lead = lead.lead
-        events.subscribe(partial(_count, roster, shop.budgets), Answered, TurnEnded)
-        pulse = Pulse(roster, events, cancel, choices.settings.stuck_after_seconds, whose=shop.parent_of)
+        events.subscribe(partial(_count, roster, factory.budgets), Answered, TurnEnded)
+        pulse = StallDetector(roster, events, cancel, choices.settings.stuck_after_seconds, whose=factory.parent_of)
         events.subscribe(pulse)
 
         def release() -> None:
-            shop.close()
+            factory.close()
             pulse.join(LEAVING_SECONDS)
 
-        team.running_aside = shop.running_aside
-        self.notes += shop.notes
+        team.running_aside = factory.running_aside
+        self.notes += factory.notes
         session = Session(
             id=state.session_id,
             model=choices.model,
@@ -432,29 +441,29 @@ class _Builder:
             state=team_dir,
             lead=lead.lead,
             team=team,
-            has_team_tools=shop.has_team,
-            permits=permits,
-            budgets=shop.budgets,
+            has_team_tools=factory.has_team,
+            live_policy=live_policy,
+            budgets=factory.budgets,
             events=events,
             log=state.log,
-            journal=journal,
+            timeline=timeline,
             host=host,
             users_host=users_host,
             commands=Commands(users_host),
             known_files=lead.known_files,
             cancel=cancel,
-            changes=shop.changes,
+            changes=factory.changes,
             custom_commands=CustomCommands(
                 command_dirs(self.place.directory, self.place.home, self.place.agreement.covers),
                 choices.workspace.root,
             ),
-            skills=shop.skills.found,
+            skills=factory.skills.found,
             models=tuple(dict.fromkeys((*built_in_prices().prices, *choices.settings.prices))),
-            close_calls=shop.close_calls,
-            find_subagents=lambda: shop.subagents,
-            have_subagents=shop.have_subagents,
+            close_calls=factory.close_calls,
+            find_subagents=lambda: factory.subagents,
+            have_subagents=factory.have_subagents,
             release=release,
-            recover=shop.report_lost_subagents,
+            recover=factory.report_lost_subagents,
             lock=state.lock,
             preferences=Preferences(
                 choices.settings.vi_mode, choices.settings.notify, choices.settings.subagents.show_output
@@ -466,7 +475,7 @@ class _Builder:
         return session
 
     def _hooks(
-        self, choices: Choices, host: CommandHost, events: Fanout, facts: Callable[[str], dict[str, Any]]
+        self, choices: Choices, host: CommandHost, events: EventBus, facts: Callable[[str], dict[str, Any]]
     ) -> Hooks:
         groups = choices.settings.hooks
         unknown = ", ".join(name for name in groups if name not in HOOK_EVENTS)
@@ -484,7 +493,7 @@ class _Builder:
             hooks = HookFunctions(choices.embedding.hooks, hooks, events, facts)
         return hooks
 
-    def _roster(self, team_dir: TeamDir, events: Fanout, shutdown_seconds: float) -> Roster:
+    def _roster(self, team_dir: TeamDir, events: EventBus, shutdown_seconds: float) -> Roster:
         roster = Roster(
             team_dir.config,
             lambda member: events(_status(member)),
@@ -498,7 +507,7 @@ class _Builder:
         return roster
 
 
-def read_policy(options: Options, settings: Settings, root: Path, own_tools: Sequence[Offered] = ()) -> Policy:
+def read_policy(options: Options, settings: Settings, root: Path, own_tools: Sequence[ToolDefinition] = ()) -> Policy:
     """Mode and rules of the settings and of the command line, which add up.
 
     Raises: ConfigError

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from teamcli.llm.types import LLM
-from teamcli.tools.catalog import Offered
+from teamcli.tools.catalog import ToolDefinition
 
 if TYPE_CHECKING:
     from teamcli.hooks.functions import Hook
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Embedding(NamedTuple):
     llm: Callable[[], LLM] | None = None
     """Makes the model of one agent; None for the one that is configured."""
-    tools: tuple[Offered, ...] = ()
+    tools: tuple[ToolDefinition, ...] = ()
     """In the order in which requests name them, behind ours."""
     hooks: tuple[Hook, ...] = ()
     settings: Mapping[str, Any] = MappingProxyType({})

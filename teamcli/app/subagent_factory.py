@@ -20,41 +20,41 @@ from teamcli.llm.types import Block, Message, Preamble
 from teamcli.storage.files import VERSION, AppendLog
 from teamcli.subagents.ledger import Ledger
 from teamcli.subagents.manager import Limits, Parent, SubAgentManager
-from teamcli.subagents.subagent import Staffed, SubAgent
+from teamcli.subagents.subagent import BuiltAgent, SubAgent
 from teamcli.team.message import LEAD
 from teamcli.team.message import Message as Mail
-from teamcli.tools.catalog import Entry, Offered, bind_tools
-from teamcli.tools.toolbox import Errand
+from teamcli.tools.catalog import LazyTool, ToolDefinition, bind_tools
+from teamcli.tools.context import SubAgentTask
 
 if TYPE_CHECKING:
-    from teamcli.app.agent_factory import AgentShop
+    from teamcli.app.agent_factory import AgentFactory
 
 GENERAL = Role("general", "any job")
 """A specialist in nothing, so that there is one without role files."""
 FORKED = "A copy of you goes on from here as the sub-agent {id}."
 WORKS_IN = "You work in {cwd}: your commands start there, and relative paths are relative to it."
-AGENT = Entry("agent")
+AGENT = LazyTool("agent")
 YOU_ARE_A_FORK = f"""\
 {FORK_FRAME}You are {{id}}, a sub-agent: a copy of the agent above, made for one job. Do only this job; the rest is \
 its own. You can use {{tools}} and nothing else. Nobody answers questions. Your last text, and nothing else of what \
 you do, goes back to it as your result: make it complete and brief.</fork>"""
 
 
-def open_subagents(shop: AgentShop) -> SubAgentManager:
-    settings = shop.choices.settings.subagents
+def open_subagents(factory: AgentFactory) -> SubAgentManager:
+    settings = factory.choices.settings.subagents
 
     def post(message: Mail, once: bool = False) -> None:
-        (shop.team.post_again if once else shop.team.post_report)(message)
+        (factory.team.post_again if once else factory.team.post_report)(message)
 
     return SubAgentManager(
-        SubAgentShop(shop),
-        Limits(settings.max_concurrent, settings.timeout_seconds, shop.choices.settings.limits.subagents),
-        shop.state.subagent_transcripts,
-        Ledger(shop.state.subagents),
+        SubAgentFactory(factory),
+        Limits(settings.max_concurrent, settings.timeout_seconds, factory.choices.settings.limits.subagents),
+        factory.state.subagent_transcripts,
+        Ledger(factory.state.subagents),
         post,
-        shop.events,
-        shop.cancel,
-        on_rest=shop.team.at_rest,
+        factory.events,
+        factory.cancel,
+        on_rest=factory.team.at_rest,
     )
 
 
@@ -63,7 +63,7 @@ class Plan(NamedTuple):
 
     preamble: Preamble
     history: History
-    tools: tuple[Offered, ...]
+    tools: tuple[ToolDefinition, ...]
     """Those in its requests."""
     usable: tuple[str, ...]
     """Those that the pipeline lets through."""
@@ -72,80 +72,80 @@ class Plan(NamedTuple):
     """Who it is, where its system prompt does not say so."""
 
 
-class SubAgentShop:
-    def __init__(self, shop: AgentShop) -> None:
-        self._shop = shop
+class SubAgentFactory:
+    def __init__(self, factory: AgentFactory) -> None:
+        self._factory = factory
 
     def parent(self, name: str) -> Parent | None:
-        found = self._shop.team.scope_of(name)
+        found = self._factory.team.scope_of(name)
         return Parent(*found) if found else None
 
     def has_member(self, name: str) -> bool:
-        return name == LEAD or name in self._shop.team.names()
+        return name == LEAD or name in self._factory.team.names()
 
-    def staff(self, sub: SubAgent, parent: Agent, path: Path) -> Staffed:
-        shop, errand = self._shop, sub.errand
+    def build(self, sub: SubAgent, parent: Agent, path: Path) -> BuiltAgent:
+        factory, task = self._factory, sub.task
         self._check_tools(sub)
-        role = self._role(errand.role)
-        model = self._model(errand, role, parent)
-        start = self._start(errand.cwd or (role.cwd if role else ""))
+        role = self._role(task.role)
+        model = self._model(task, role, parent)
+        start = self._start(task.cwd or (role.cwd if role else ""))
         sub.cwd = str(start or "")
         plan = self._fresh(sub, role, model, parent) if role else self._fork(sub, model, parent)
-        toolbox = shop.toolbox(sub.id, plan.history)
+        context = factory.agent_context(sub.id, plan.history)
         sub.remembers_as = self._remembers_as(sub, role)
         if sub.remembers_as:
-            toolbox = shop.with_memory(toolbox, sub.remembers_as)
-        toolbox = toolbox._replace(
-            workspace=replace(toolbox.workspace, start=start),
-            subagents=toolbox.subagents if AGENT.name in plan.usable else None,
+            context = factory.with_memory(context, sub.remembers_as)
+        context = context._replace(
+            workspace=replace(context.workspace, start=start),
+            subagents=context.subagents if AGENT.name in plan.usable else None,
         )
 
         def emit(event: Event) -> None:
             sub.take(event)
-            shop.events(event)
+            factory.events(event)
 
-        tools = bind_tools(plan.tools, toolbox)
+        tools = bind_tools(plan.tools, context)
         show_waiting = lambda agent, what: sub.show_waiting(what)  # noqa: E731 - shorter than its name
-        toolset = shop.toolset(sub.id, tools, self._gate(plan.usable, sub.root), show_waiting, emit)
-        log = AppendLog(path, shop.choices.settings.durable, is_shared=False)
+        toolset = factory.toolset(sub.id, tools, self._gate(plan.usable, sub.root), show_waiting, emit)
+        log = AppendLog(path, factory.choices.settings.durable, is_shared=False)
         conversation = Conversation(log, plan.history, lambda message, marks: emit(Recorded(sub.id, message)))
         conversation.note(_first_row(sub, model, len(plan.history.messages)))
         agent = Agent(
             name=sub.id,
-            llm=shop.llm(),
+            llm=factory.llm(),
             preamble=plan.preamble,
             conversation=conversation,
             toolset=toolset,
-            meter=shop.budgets.subagent_meter(
+            meter=factory.budgets.subagent_meter(
                 sub.id,
                 parent.name,
-                shop.options.max_turns,
-                shop.choices.settings.subagents.turns,
+                factory.options.max_turns,
+                factory.choices.settings.subagents.turns,
                 is_waited_for=not sub.is_aside,
             ),
-            price=shop.choices.price,
+            price=factory.choices.price,
             emit=emit,
-            hooks=shop.hooks,
+            hooks=factory.hooks,
             stop_event=SUBAGENT_STOP,
-            room=shop.room(),
+            context=factory.context(),
         )
-        agent.room.restate = lambda: plan.identity
+        agent.context.pinned_facts = lambda: plan.identity
         agent.meter.on_wait = lambda what: sub.show_phase(f"waiting for {what}" if what else "thinking")
 
         def release() -> None:
-            shop.budgets.close(sub.id)
-            toolbox.commands.close()
+            factory.budgets.close(sub.id)
+            context.commands.close()
             agent.llm.close()
             log.close()
             conversation.take_up(History())  # what it used is still counted; what it said is on disk
 
-        return Staffed(agent, Delivery(plan.opening), plan.usable, release)
+        return BuiltAgent(agent, Delivery(plan.opening), plan.usable, release)
 
     def _role(self, wanted: str) -> Role | None:
         """None for a fork."""
         if not wanted:
             return None
-        roles = self._shop.roles
+        roles = self._factory.roles
         if role := roles.match(wanted) or (GENERAL if wanted.strip().casefold() == GENERAL.name else None):
             return role
         there_are = sorted({role.name for role in roles.found.values()} | {GENERAL.name})
@@ -154,14 +154,14 @@ class SubAgentShop:
     def _check_tools(self, sub: SubAgent) -> None:
         """Raises: ToolError."""
         known = [tool.name for tool in self._tools(sub)]
-        for name in sub.errand.tools or ():
+        for name in sub.task.tools or ():
             if name not in known:
                 raise ToolError(f"tools: a sub-agent has no tool '{name}' (there are: {', '.join(known)})")
 
-    def _model(self, errand: Errand, role: Role | None, parent: Agent) -> str:
-        model = errand.model or (role.model if role else "") or parent.preamble.model
-        if self._shop.budgets.subagent_is_bounded_in_usd(parent.name):
-            self._shop.check_price(model)
+    def _model(self, task: SubAgentTask, role: Role | None, parent: Agent) -> str:
+        model = task.model or (role.model if role else "") or parent.preamble.model
+        if self._factory.budgets.subagent_is_bounded_in_usd(parent.name):
+            self._factory.check_price(model)
         return model
 
     def _fresh(self, sub: SubAgent, role: Role, model: str, parent: Agent) -> Plan:
@@ -172,48 +172,48 @@ class SubAgentShop:
             if tool.name in parent.toolset.tools
             and (role.tools is None or tool.name in role.tools)
             and tool.name not in role.disallowed_tools
-            and _is_wanted(tool, sub.errand)
+            and _is_wanted(tool, sub.task)
         )
-        skills = self._shop.skills_for(tools, is_in_root=not sub.cwd)
+        skills = self._factory.skills_for(tools, is_in_root=not sub.cwd)
         memory = self._memory(sub, role, tools)
-        system = system_prompt("\n\n".join(filter(None, parts)), self._shop.instructions, skills, memory)
-        preamble = self._shop.preamble(model, system, tools)
+        system = system_prompt("\n\n".join(filter(None, parts)), self._factory.instructions, skills, memory)
+        preamble = self._factory.preamble(model, system, tools)
         usable = tuple(tool.name for tool in tools)
-        return Plan(preamble, History(), tools, usable, [text_block(sub.errand.prompt)])
+        return Plan(preamble, History(), tools, usable, [text_block(sub.task.prompt)])
 
     def _fork(self, sub: SubAgent, model: str, parent: Agent) -> Plan:
         """The same request as its parent's next one up to the calls it is making: so the model's cache holds."""
         known = parent.conversation.history
         history = History(list(known.messages), dict(known.seen_files))
-        tools = tuple(map(self._shop.offered, parent.toolset.tools))
-        usable = tuple(tool.name for tool in self._tools(sub) if tool in tools and _is_wanted(tool, sub.errand))
+        tools = tuple(map(self._factory.offered, parent.toolset.tools))
+        usable = tuple(tool.name for tool in self._tools(sub) if tool in tools and _is_wanted(tool, sub.task))
         notes = [YOU_ARE_A_FORK.format(id=sub.id, tools=", ".join(usable))]
         notes += [f"<note>{WORKS_IN.format(cwd=sub.cwd)}</note>"] if sub.cwd else []
-        opening = [*_answers(history.messages, sub.id), *map(text_block, notes), text_block(sub.errand.prompt)]
+        opening = [*_answers(history.messages, sub.id), *map(text_block, notes), text_block(sub.task.prompt)]
         preamble = parent.preamble if model == parent.preamble.model else replace(parent.preamble, model=model)
         return Plan(preamble, history, tools, usable, opening, tuple(notes))
 
-    def _memory(self, sub: SubAgent, role: Role, tools: tuple[Offered, ...]) -> str:
+    def _memory(self, sub: SubAgent, role: Role, tools: tuple[ToolDefinition, ...]) -> str:
         """What its role has learned; one without a role file begins with nothing and leaves nothing."""
-        if role is GENERAL or Entry("read_file") not in tools:
+        if role is GENERAL or LazyTool("read_file") not in tools:
             return ""
-        return self._shop.memory(role.name, may_write=Entry("write_file") in tools, is_in_root=not sub.cwd)
+        return self._factory.memory(role.name, may_write=LazyTool("write_file") in tools, is_in_root=not sub.cwd)
 
     def _remembers_as(self, sub: SubAgent, role: Role | None) -> str:
         """Whose memory in the user's home it reaches: its role's; a copy, that of the one it is a copy of."""
         if role is not None:
             return "" if role is GENERAL else role.name
-        return self._shop.role_of(sub.parent) if sub.depth == 1 else sub.remembers_as
+        return self._factory.role_of(sub.parent) if sub.depth == 1 else sub.remembers_as
 
-    def _tools(self, sub: SubAgent) -> tuple[Offered, ...]:
-        may_go_deeper = sub.depth < self._shop.choices.settings.subagents.depth
-        return (*self._shop.base_tools, AGENT) if may_go_deeper else self._shop.base_tools
+    def _tools(self, sub: SubAgent) -> tuple[ToolDefinition, ...]:
+        may_go_deeper = sub.depth < self._factory.choices.settings.subagents.depth
+        return (*self._factory.base_tools, AGENT) if may_go_deeper else self._factory.base_tools
 
     def _start(self, cwd: str) -> Path | None:
         """Raises: ToolError."""
         if not cwd:
             return None
-        start = self._shop.workspace.resolve(cwd)
+        start = self._factory.workspace.resolve(cwd)
         if not start.is_dir():
             raise ToolError(f"cwd: {cwd} is no directory of the workspace")
         return start
@@ -224,13 +224,13 @@ class SubAgentShop:
         def gate(agent: str, tool: str, access: Access) -> str:
             if tool not in usable:
                 return f"{tool} is not for a sub-agent: it has {', '.join(usable)}"
-            return self._shop.team.gate(root, tool, access)
+            return self._factory.team.gate(root, tool, access)
 
         return gate
 
 
-def _is_wanted(tool: Offered, errand: Errand) -> bool:
-    return errand.tools is None or tool.name in errand.tools
+def _is_wanted(tool: ToolDefinition, task: SubAgentTask) -> bool:
+    return task.tools is None or tool.name in task.tools
 
 
 def _answers(messages: Sequence[Message], id: str) -> list[Block]:
@@ -246,8 +246,8 @@ def _first_row(sub: SubAgent, model: str, inherited: int) -> dict[str, object]:
         "kind": "subagent",
         "id": sub.id,
         "parent": sub.parent,
-        "description": sub.errand.description,
-        "role": sub.errand.role,
+        "description": sub.task.description,
+        "role": sub.task.role,
         "model": model,
         "background": sub.is_background,
         "inherited_messages": inherited,

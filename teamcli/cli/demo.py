@@ -21,7 +21,7 @@ from teamcli.config.options import Options
 from teamcli.config.project import look_around
 from teamcli.ui.piped import PipedRepl
 from teamcli.ui.render.plain_view import PlainView
-from teamcli.ui.render.terminal_view import ScrollView
+from teamcli.ui.render.terminal_view import TerminalView
 from teamcli.ui.signals import SignalReceived, signals_raise
 
 INTRODUCTION = """\
@@ -131,7 +131,7 @@ def _play(directory: Path) -> int:
     options = Options(offline=True, permission_mode="acceptEdits")
     session = open_session(options, look_around(directory))
     try:
-        view = ScrollView(sys.stdout) if sys.stdout.isatty() else PlainView(sys.stdout)
+        view = TerminalView(sys.stdout) if sys.stdout.isatty() else PlainView(sys.stdout)
         session.events.subscribe(view)
         session.start()
         repl = PipedRepl(session, view)

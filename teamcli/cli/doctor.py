@@ -24,7 +24,7 @@ from teamcli.permissions.access import Executes
 from teamcli.permissions.decide import decide
 from teamcli.permissions.policy import Verdict
 from teamcli.storage.team_dir import lock_holder
-from teamcli.text.escaping import neutralise
+from teamcli.text.escaping import escape_controls
 from teamcli.workspace.bounds import Workspace
 
 
@@ -50,9 +50,9 @@ def explain(command: str) -> int:
     if settings.sandbox_allows_bash:
         policy = policy._replace(commands_are_confined=not _why_unconfined(settings, place))
     decision = decide(policy, "bash", Executes(command), workspace.root, workspace.can_change)
-    print(f"{decision.verdict}: {neutralise(decision.reason)}")
+    print(f"{decision.verdict}: {escape_controls(decision.reason)}")
     if decision.verdict is Verdict.ASK and decision.rule:
-        print(f"The rule that would allow exactly this: {neutralise(decision.rule)}")
+        print(f"The rule that would allow exactly this: {escape_controls(decision.rule)}")
     return ExitStatus.DONE
 
 
@@ -73,7 +73,7 @@ def _run(name: str, check: Callable[[], str]) -> int:
 
 def _print(name: str, finding: str | TeamcliError) -> int:
     mark = "BAD" if isinstance(finding, TeamcliError) else "?  " if isinstance(finding, Doubt) else "ok "
-    print(f"{mark}  {name:<9}  {neutralise(str(finding))}", flush=True)
+    print(f"{mark}  {name:<9}  {escape_controls(str(finding))}", flush=True)
     return ExitStatus.FAILED if isinstance(finding, TeamcliError) else ExitStatus.DONE
 
 

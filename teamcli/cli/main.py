@@ -13,7 +13,7 @@ from teamcli import __version__
 from teamcli.cli.streams import have_standard_streams, leave_standard_output
 from teamcli.config.options import ExitStatus, Options
 from teamcli.errors import AuthError, ConfigError, ModelNotFound, TeamcliError, TeamError, UsageError, WrongEndpoint
-from teamcli.text.escaping import neutralise
+from teamcli.text.escaping import escape_controls
 
 MODES = ("default", "acceptEdits", "plan", "bypassPermissions")
 
@@ -40,7 +40,7 @@ def _run(argv: Sequence[str]) -> int:
             return SUBCOMMANDS[name](arguments)
         return _run_agent(parse_options(argv))
     except TeamcliError as e:
-        print(f"teamcli: {neutralise(str(e))}", file=sys.stderr)
+        print(f"teamcli: {escape_controls(str(e))}", file=sys.stderr)
         return (
             ExitStatus.USAGE
             if isinstance(e, UsageError | ConfigError | TeamError | AuthError | ModelNotFound | WrongEndpoint)

@@ -22,7 +22,7 @@ from signal import SIGHUP, SIGINT, SIGTERM
 
 from teamcli.agent.transcript import read_marks
 from teamcli.commands.reports.inbox import Mail, count_unread, look_into, mail_table
-from teamcli.commands.reports.log import NAME_WIDTH, EventLog, Line, concerns, describe, last_lead_turn
+from teamcli.commands.reports.log import NAME_WIDTH, Line, TimelineReader, concerns, describe, last_lead_turn
 from teamcli.commands.reports.team import LeadState, Overview
 from teamcli.config.environment import secret_values
 from teamcli.config.options import ExitStatus
@@ -36,8 +36,8 @@ from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import LEAD, USER, WAITED, Message, MessageType, is_address, new_id
 from teamcli.team.roster import Member, Status, read_team
 from teamcli.team.signing import KEY_BYTES, load_key
-from teamcli.text.escaping import has_colour, neutralise
-from teamcli.text.redaction import hide
+from teamcli.text.escaping import escape_controls, has_colour
+from teamcli.text.redaction import register_secrets
 from teamcli.ui.signals import SignalReceived, signals_raise
 
 FOLLOW_SECONDS = 0.2
@@ -52,7 +52,7 @@ def show_team(as_json: bool) -> int:
         team = {"team_name": place.team.name, "running": place.pid is not None, "pid": place.pid}
         _print_json({**team, **overview.to_json()})
     else:
-        print(neutralise(place.describe()), overview.to_table(time.time()).to_text(), sep="\n")
+        print(escape_controls(place.describe()), overview.to_table(time.time()).to_text(), sep="\n")
     if place.damage:
         _warn(place.damage)
     return ExitStatus.USAGE if place.damage else ExitStatus.DONE
@@ -96,7 +96,7 @@ def show_log(follow: bool, agent: str, last: int | None, as_json: bool) -> int:
     """Print the timeline, and go on with it if asked to; returns the exit code."""
     place = _Place.here()
     printer = _Printer(agent, as_json)
-    events = EventLog(place.directory.events)
+    events = TimelineReader(place.directory.events)
     with signals_raise(SIGINT, SIGTERM, SIGHUP), closing(events):
         try:
             rows = filter(printer.wants, events.read())
@@ -163,7 +163,7 @@ class _Place:
     @classmethod
     def here(cls) -> _Place:
         """Raises: StateError."""
-        hide(secret_values(os.environ))
+        register_secrets(secret_values(os.environ))
         directory = TeamDir.of(Path.cwd())
         for path in (directory.root, directory.inbox, directory.transcripts):
             if path.is_symlink():  # it could lead anywhere, and `send` would write there
@@ -253,7 +253,7 @@ class _Place:
 
 
 def _warn(text: str) -> None:
-    print(f"teamcli: {neutralise(text)}", file=sys.stderr)
+    print(f"teamcli: {escape_controls(text)}", file=sys.stderr)
 
 
 def _print_json(value: Json) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from teamcli.cancel import CancelScope
 from teamcli.session.session import Session
-from teamcli.text.escaping import neutralise
+from teamcli.text.escaping import escape_controls
 from teamcli.text.table import Cell as Cell
 from teamcli.text.table import Column as Column
 from teamcli.text.table import Table as Table
@@ -36,7 +36,7 @@ class Choice(NamedTuple):
     def to_text(self) -> str:
         width = max((len(option.value) for option in self.options), default=0)
         lines = (f"{'*' if o.is_current else ' '} {o.value:<{width}}  {o.label}".rstrip() for o in self.options)
-        return neutralise("\n".join([self.title, *lines]))
+        return escape_controls("\n".join([self.title, *lines]))
 
 
 class Expand(NamedTuple):
@@ -84,7 +84,7 @@ def plain(shown: Now) -> str:
     """The same as text without colours, for a pipe; nothing in it drives a terminal."""
     match shown:
         case str():
-            return neutralise(shown)
+            return escape_controls(shown)
         case Table() | Choice():
             return shown.to_text()
         case Expand():
@@ -92,9 +92,9 @@ def plain(shown: Now) -> str:
         case Verbosity():
             return "What is shown here stays as it is: /verbose is for the terminal."
         case Diff():
-            return neutralise("\n".join(filter(None, (shown.title, shown.text.rstrip("\n")))))
+            return escape_controls("\n".join(filter(None, (shown.title, shown.text.rstrip("\n")))))
         case Prompt():
-            return neutralise(shown.text)
+            return escape_controls(shown.text)
 
 
 class Kind(StrEnum):

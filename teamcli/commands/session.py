@@ -39,12 +39,12 @@ def compact(session: Session, arguments: str) -> Job:
     the place of all but the newest turn. Nothing is lost on disk. It happens by itself when the context is nearly full.
     """
 
-    def make_room(cancel: CancelScope) -> str:
+    def compact_if_needed(cancel: CancelScope) -> str:
         if session.compact(arguments, cancel):
             return ""  # the event has told it
         return NOTHING_FOR_EMBEDDED if session.model == EMBEDDED else NOTHING_TO_COMPACT
 
-    return Job(make_room, "" if session.model == EMBEDDED else "Compacting; Ctrl-C ends it.")
+    return Job(compact_if_needed, "" if session.model == EMBEDDED else "Compacting; Ctrl-C ends it.")
 
 
 @command("model", usage="[ID]", arguments=(Kind.MODEL,))
@@ -75,12 +75,12 @@ def permissions(session: Session, arguments: str) -> Shown:
     """
 
     def choose(mode: str) -> str:
-        session.permits.set_mode(_mode(mode))
-        return f"Mode: {session.permits.policy.mode}"
+        session.live_policy.set_mode(_mode(mode))
+        return f"Mode: {session.live_policy.policy.mode}"
 
     if arguments:
         return choose(arguments)
-    policy = session.permits.policy
+    policy = session.live_policy.policy
     rules = [(verdict, rule) for verdict in ("deny", "ask", "allow") for rule in getattr(policy, verdict)]
     title = "\n".join([f"Mode: {policy.mode}", *(f"  {verdict:<5}  {rule}" for verdict, rule in rules)])
     return Choice(title, mode_options(session), choose)
@@ -119,7 +119,7 @@ def model_options(session: Session) -> tuple[Option, ...]:
 
 
 def mode_options(session: Session) -> tuple[Option, ...]:
-    return tuple(Option(mode, what, mode == session.permits.policy.mode) for mode, what in MODES.items())
+    return tuple(Option(mode, what, mode == session.live_policy.policy.mode) for mode, what in MODES.items())
 
 
 def session_options(session: Session) -> tuple[Option, ...]:

@@ -10,7 +10,7 @@ from contextlib import closing
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Group, Job, Kind, Shown, Table, command
 from teamcli.commands.reports.inbox import count_unread, inbox_of, mail_table, whole_text
-from teamcli.commands.reports.log import EventLog, last_lead_turn, timeline_table
+from teamcli.commands.reports.log import TimelineReader, last_lead_turn, timeline_table
 from teamcli.commands.reports.subagents import NO_SUBAGENTS, steps_of, subagent_table
 from teamcli.commands.reports.team import LeadState, Overview
 from teamcli.errors import UsageError
@@ -151,7 +151,7 @@ def log(session: Session, arguments: str) -> Table:
     with their cost, refusals, errors. The same from another shell, as it happens: teamcli log -f
     """
     last = _number(arguments, "/log [N]") if arguments else LOG_LINES
-    with closing(EventLog(session.state.events)) as events:
+    with closing(TimelineReader(session.state.events)) as events:
         return timeline_table(events.read(), last, time.time())
 
 

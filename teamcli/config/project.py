@@ -31,7 +31,7 @@ from teamcli.errors import StateError
 from teamcli.storage.files import Json
 from teamcli.storage.team_dir import TeamDir
 from teamcli.text.escaping import one_line
-from teamcli.text.redaction import hide
+from teamcli.text.redaction import register_secrets
 from teamcli.workspace.bounds import TEAM_DIR
 
 DETAILS_IN_A_LINE, DETAILS_IN_A_QUESTION = 5, 40
@@ -95,7 +95,7 @@ class Project:
     def environment(self) -> Environment:
         """Raises: ConfigError."""
         environment = read_environment(self._variables, self.directory / ".env", self.trusted.endpoint)
-        hide(environment.secrets)
+        register_secrets(environment.secrets)
         return environment
 
     @cached_property

@@ -22,7 +22,7 @@ from teamcli.agent.hooks import (
     SESSION_START,
     USER_PROMPT_SUBMIT,
     HookEvent,
-    Ruling,
+    HookResult,
 )
 from teamcli.cancel import CancelScope
 from teamcli.config.claude_code import OUR_TOOLS
@@ -31,7 +31,7 @@ from teamcli.errors import ToolError
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.command_output import BoundedText
 from teamcli.exec.running_command import Ended, describe_exit
-from teamcli.text.redaction import masked_value
+from teamcli.text.redaction import redact_value
 
 TIMEOUT_SECONDS = 60.0
 LEAVING_TIMEOUT_SECONDS = 1.5
@@ -71,36 +71,36 @@ class HookCommands:
         self._emit = emit
         self._facts = facts
 
-    def concern(self, name: str, subject: str = "") -> bool:
+    def wants(self, name: str, subject: str = "") -> bool:
         return bool(self._matching(name, subject))
 
-    def fire(self, event: HookEvent, cancel: CancelScope) -> Ruling:
-        ruling = Ruling()
+    def run(self, event: HookEvent, cancel: CancelScope) -> HookResult:
+        result = HookResult()
         told = {"hook_event_name": event.name, "agent": event.agent, **self._facts(event.agent), **event.fields}
         for hook in self._matching(event.name, event.subject):
-            if ruling.changed_input is not None:
-                told["tool_input"] = ruling.changed_input
-            ruling = joined(ruling, self._ask(hook, event, told, cancel))
-        return ruling
+            if result.changed_input is not None:
+                told["tool_input"] = result.changed_input
+            result = joined(result, self._ask(hook, event, told, cancel))
+        return result
 
     def _matching(self, name: str, subject: str) -> list[Hook]:
         groups = [group for group in self._groups.get(name, ()) if matches(group.matcher, subject)]
         return [hook for group in groups for hook in group.hooks]
 
-    def _ask(self, hook: Hook, event: HookEvent, told: Mapping[str, Any], cancel: CancelScope) -> Ruling:
+    def _ask(self, hook: Hook, event: HookEvent, told: Mapping[str, Any], cancel: CancelScope) -> HookResult:
         try:
-            said = self._run(hook, event.name, json.dumps(masked_value(told)).encode(), cancel)
+            said = self._run(hook, event.name, json.dumps(redact_value(told)).encode(), cancel)
             if said.ended.timed_out:
                 raise ToolError("it took too long and was ended")
             if said.ended.exit_code == OBJECTS:
-                return Ruling(said.errors or f"A {event.name} hook blocks this.")
+                return HookResult(said.errors or f"A {event.name} hook blocks this.")
             if said.ended.exit_code:
                 raise ToolError(f"{describe_exit(said.ended.exit_code)}: {said.errors}".removesuffix(": "))
             return self._read(said.out, event)
         except (ToolError, OSError, ValueError) as e:
             words = f"The {event.name} hook `{hook.command}` failed and is ignored: {e}"
             self._emit(Notice(event.agent, words[:_SHOWN_CHARACTERS], Severity.WARNING))
-            return Ruling()
+            return HookResult()
 
     def _run(self, hook: Hook, event: str, told: bytes, cancel: CancelScope) -> Said:
         cancel.check()
@@ -117,10 +117,10 @@ class HookCommands:
         cancel.check()
         return Said(str(out).strip(), str(errors).strip(), ended)
 
-    def _read(self, out: str, event: HookEvent) -> Ruling:
+    def _read(self, out: str, event: HookEvent) -> HookResult:
         """Raises: ValueError."""
         if not out.startswith("{"):
-            return Ruling(context=out if event.name in PLAIN_TEXT_IS_CONTEXT else "")
+            return HookResult(context=out if event.name in PLAIN_TEXT_IS_CONTEXT else "")
         raw = json.loads(out)
         if message := raw.get("systemMessage"):
             self._emit(Notice(event.agent, str(message)))
@@ -135,7 +135,7 @@ def matches(matcher: str, subject: str) -> bool:
     return any(re.fullmatch(matcher, name) for name in names)
 
 
-def read_ruling(raw: Mapping[str, Any], event: str) -> Ruling:
+def read_ruling(raw: Mapping[str, Any], event: str) -> HookResult:
     """What a hook says in JSON.
 
     Raises: ValueError
@@ -149,18 +149,18 @@ def read_ruling(raw: Mapping[str, Any], event: str) -> Ruling:
     reason = str(specific.get("permissionDecisionReason") or raw.get("reason") or raw.get("stopReason") or "")
     context = str(specific.get("additionalContext") or "")
     if decision == "deny" or (raw.get("continue") is False and event in (PRE_TOOL_USE, USER_PROMPT_SUBMIT)):
-        return Ruling(reason or f"A {event} hook blocks this.", context=context)
+        return HookResult(reason or f"A {event} hook blocks this.", context=context)
     changed = specific.get("updatedInput")
     if changed is not None and not isinstance(changed, dict):
         raise ValueError("updatedInput: should be an object")
-    return Ruling(None, decision or "", reason if decision == "ask" else "", changed, context)
+    return HookResult(None, decision or "", reason if decision == "ask" else "", changed, context)
 
 
-def joined(one: Ruling, other: Ruling) -> Ruling:
+def joined(one: HookResult, other: HookResult) -> HookResult:
     """Both together: any objection counts, to ask counts more than to allow, the later change stands."""
     objections = [each.objection for each in (one, other) if each.objection is not None]
     wishes = (one.wish, other.wish)
-    return Ruling(
+    return HookResult(
         "\n".join(objections) if objections else None,
         "ask" if "ask" in wishes else "allow" if "allow" in wishes else "",
         "\n".join(filter(None, (one.reason, other.reason))),

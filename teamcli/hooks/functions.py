@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from teamcli.agent.events import Emit, Notice, Severity
-from teamcli.agent.hooks import NOTHING_SAID, SESSION_END, HookEvent, Hooks, Ruling
+from teamcli.agent.hooks import NOTHING_SAID, SESSION_END, HookEvent, HookResult, Hooks
 from teamcli.cancel import CancelScope, run_abandonable
 from teamcli.config.settings import HOOK_EVENTS
 from teamcli.errors import Cancelled, ConfigError
@@ -25,7 +25,7 @@ class Hook(NamedTuple):
 
     event: str
     """`PreToolUse`, `Stop`, …"""
-    function: Callable[[HookEvent], Ruling | None]
+    function: Callable[[HookEvent], HookResult | None]
     matcher: str = ""
     """A regular expression for what the event is about, a tool's name say; empty for all."""
     timeout_seconds: float | None = None
@@ -58,23 +58,23 @@ class HookFunctions:
         self._emit = emit
         self._facts = facts
 
-    def concern(self, name: str, subject: str = "") -> bool:
-        return bool(self._matching(name, subject)) or self._before.concern(name, subject)
+    def wants(self, name: str, subject: str = "") -> bool:
+        return bool(self._matching(name, subject)) or self._before.wants(name, subject)
 
-    def fire(self, event: HookEvent, cancel: CancelScope) -> Ruling:
-        is_theirs = self._before.concern(event.name, event.subject)
-        ruling = self._before.fire(event, cancel) if is_theirs else NOTHING_SAID
+    def run(self, event: HookEvent, cancel: CancelScope) -> HookResult:
+        is_theirs = self._before.wants(event.name, event.subject)
+        result = self._before.run(event, cancel) if is_theirs else NOTHING_SAID
         told = {**self._facts(event.agent), **event.fields}
         for hook in self._matching(event.name, event.subject):
-            if ruling.changed_input is not None:
-                told["tool_input"] = ruling.changed_input
-            ruling = joined(ruling, self._ask(hook, event._replace(fields=dict(told)), cancel))
-        return ruling
+            if result.changed_input is not None:
+                told["tool_input"] = result.changed_input
+            result = joined(result, self._ask(hook, event._replace(fields=dict(told)), cancel))
+        return result
 
     def _matching(self, name: str, subject: str) -> list[Hook]:
         return [hook for hook in self._hooks if hook.event == name and matches(hook.matcher, subject)]
 
-    def _ask(self, hook: Hook, event: HookEvent, cancel: CancelScope) -> Ruling:
+    def _ask(self, hook: Hook, event: HookEvent, cancel: CancelScope) -> HookResult:
         usual = LEAVING_TIMEOUT_SECONDS if event.name == SESSION_END else TIMEOUT_SECONDS
         name = getattr(hook.function, "__name__", type(hook.function).__name__)
         try:
@@ -89,12 +89,12 @@ class HookFunctions:
             return NOTHING_SAID
 
 
-def _checked_ruling(said: object) -> Ruling:
+def _checked_ruling(said: object) -> HookResult:
     """Raises: TypeError."""
     if said is None:
         return NOTHING_SAID
-    if not isinstance(said, Ruling):
-        raise TypeError(f"it must return a teamcli.Ruling or None, not {type(said).__name__}")
+    if not isinstance(said, HookResult):
+        raise TypeError(f"it must return a teamcli.HookResult or None, not {type(said).__name__}")
     if said.wish not in _WISHES:
         raise TypeError(f"its wish {said.wish!r} is none of allow, ask")
     if said.changed_input is not None and not isinstance(said.changed_input, Mapping):

@@ -14,7 +14,7 @@ from teamcli.llm.estimate import counted
 from teamcli.llm.langchain_faults import explained
 from teamcli.llm.langchain_reply import KEPT_BLOCKS, Arriving
 from teamcli.llm.types import Block, Message, OnEvent, Preamble, Reply, Request, ToolSpec, encode
-from teamcli.text.redaction import hide
+from teamcli.text.redaction import register_secrets
 
 Chat = Any
 """A `BaseChatModel`, or anything else that has `stream` and `bind_tools` as it has."""
@@ -43,7 +43,7 @@ def langchain_model(chat_model: Any) -> LangChainModels:
     if isinstance(chat_model, type) or not all(callable(getattr(chat_model, name, None)) for name in _NEEDED):
         what = f"the class {chat_model.__name__}" if isinstance(chat_model, type) else type(chat_model).__name__
         raise ConfigError(f"langchain_model: {what} is not a LangChain chat model; pass one, as in ChatOpenAI(model=…)")
-    hide(_secrets_of(chat_model))
+    register_secrets(_secrets_of(chat_model))
     return LangChainModels(chat_model)
 
 

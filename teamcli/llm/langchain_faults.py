@@ -16,7 +16,7 @@ from teamcli.errors import (
     ServerFault,
 )
 from teamcli.text.escaping import one_line
-from teamcli.text.redaction import masked
+from teamcli.text.redaction import redact
 
 LONGEST_DETAIL = 300
 _TOO_LONG = re.compile(
@@ -48,7 +48,7 @@ def explained(error: Exception, who: str) -> ModelError:
     """`who` is the class of the chat model."""
     if isinstance(error, ModelError):
         return type(error)(f"{who}: {error}")
-    words = masked(one_line(str(error), LONGEST_DETAIL))
+    words = redact(one_line(str(error), LONGEST_DETAIL))
     return _kind_of(error)(f"{who} failed: {type(error).__name__}" + (f": {words}" if words else ""))
 
 

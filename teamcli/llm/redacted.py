@@ -16,12 +16,12 @@ from teamcli.llm.types import (
     TextArrived,
     ThinkingArrived,
 )
-from teamcli.text.redaction import MaskedStream, masked_value
+from teamcli.text.redaction import MaskedStream, redact_value
 
 _SIGNED = ("thinking", "redacted_thinking")
 
 
-class MaskedModel:
+class RedactedModel:
     """An `LLM` around another one."""
 
     def __init__(self, model: LLM) -> None:
@@ -50,7 +50,7 @@ def masked_reply(reply: Reply) -> Reply:
 
 def _masked(block: Block) -> Block | None:
     """None for thinking that holds a key: it is signed, so it goes back unchanged or not at all."""
-    masked = masked_value(block)
+    masked = redact_value(block)
     return None if block.get("type") in _SIGNED and masked != block else masked
 
 

@@ -31,8 +31,8 @@ from teamcli.sdk.langchain_tool import is_langchain_tool
 from teamcli.text.escaping import one_line
 from teamcli.tools.base import Tool
 from teamcli.tools.catalog import ALL_TOOLS
+from teamcli.tools.context import AgentContext, CallContext
 from teamcli.tools.tool_input import without_nulls
-from teamcli.tools.toolbox import Running, Toolbox
 
 Function = Callable[..., Any]
 
@@ -129,14 +129,14 @@ def _tool(function: Function, name: str, description: str, harmless: bool) -> Fu
     if is_langchain:
         return _langchain_tool(function, name, described, harmless)
     parameters = dict(_parameters(function, name))
-    context = next((key for key, hint in parameters.items() if hint.annotation is ToolContext), "")
-    given = {key: hint for key, hint in parameters.items() if key != context}
+    parameter = next((key for key, hint in parameters.items() if hint.annotation is ToolContext), "")
+    given = {key: hint for key, hint in parameters.items() if key != parameter}
     return FunctionTool(
         name,
         _input_model(name, described, given),
-        access=lambda args, toolbox: _access(name, harmless),
-        run=lambda args, toolbox, running: _run(function, name, args, context, toolbox, running),
-        show=lambda args, toolbox: _show(name, args),
+        access=lambda args, context: _access(name, harmless),
+        run=lambda args, context, call: _run(function, name, args, parameter, context, call),
+        show=lambda args, context: _show(name, args),
     )
 
 
@@ -145,11 +145,11 @@ def _langchain_tool(made: Any, name: str, described: str, harmless: bool) -> Fun
     return FunctionTool(
         name,
         type(name, (LangChainInput,), {"json_schema": schema, "__module__": __name__}),
-        access=lambda args, toolbox: _access(name, harmless),
-        run=lambda args, toolbox, running: _run_aside(
-            lambda: langchain_tool.call(made, args.model_dump(), running.call_id), name, toolbox, running
+        access=lambda args, context: _access(name, harmless),
+        run=lambda args, context, call: _run_aside(
+            lambda: langchain_tool.call(made, args.model_dump(), call.call_id), name, context, call
         ),
-        show=lambda args, toolbox: _show(name, args),
+        show=lambda args, context: _show(name, args),
     )
 
 
@@ -240,18 +240,18 @@ def _show(name: str, args: FunctionInput) -> Display:
 
 
 def _run(
-    function: Function, name: str, args: FunctionInput, context: str, toolbox: Toolbox, running: Running
+    function: Function, name: str, args: FunctionInput, parameter: str, context: AgentContext, call: CallContext
 ) -> ToolOutput:
     given = _given(args)
-    if context:
-        root = toolbox.workspace.root
-        given[context] = ToolContext(toolbox.agent, root, running.cancel, running.progress, running.call_id)
-    return _run_aside(lambda: function(**given), name, toolbox, running)
+    if parameter:
+        root = context.workspace.root
+        given[parameter] = ToolContext(context.agent, root, call.cancel, call.progress, call.call_id)
+    return _run_aside(lambda: function(**given), name, context, call)
 
 
-def _run_aside(function: Callable[[], Any], name: str, toolbox: Toolbox, running: Running) -> ToolOutput:
+def _run_aside(function: Callable[[], Any], name: str, context: AgentContext, call: CallContext) -> ToolOutput:
     try:
-        result = run_abandonable(lambda: _call(function, running.cancel), running.cancel, f"{toolbox.agent}:{name}")
+        result = run_abandonable(lambda: _call(function, call.cancel), call.cancel, f"{context.agent}:{name}")
     except TeamcliError:  # a ToolError for the model to read, or the call was cancelled
         raise
     except BaseException as e:  # noqa: BLE001 - boundary: what a function raises, `sys.exit` as well, is a result

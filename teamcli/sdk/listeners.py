@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from teamcli.agent.events import Event
-from teamcli.session.session import Fanout
+from teamcli.session.session import EventBus
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ Function = Callable[[Any], object]
 class Listeners:
     """One event after the other, in the order in which they happened. The thread starts with the first listener."""
 
-    def __init__(self, events: Fanout) -> None:
+    def __init__(self, events: EventBus) -> None:
         self._events = events
         self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None

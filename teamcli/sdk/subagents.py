@@ -13,7 +13,7 @@ from teamcli.sdk.refusal import checked_input, refusals_raised
 from teamcli.subagents.manager import Limits, SubAgentManager
 from teamcli.subagents.snapshot import Snapshot
 from teamcli.tools.agent import AGENT
-from teamcli.tools.toolbox import Errand
+from teamcli.tools.context import SubAgentTask
 
 
 class SubAgents:
@@ -44,11 +44,11 @@ class SubAgents:
 
         Raises: UsageError, TeamError
         """
-        errand = _errand(prompt, description, subagent_type, tools, model, cwd)
+        task = _errand(prompt, description, subagent_type, tools, model, cwd)
         if background:
-            return self._launch(errand, None)[0]
+            return self._launch(task, None)[0]
         with self._given_up_on_error() as scope:
-            _, ended = self._launch(errand, scope)
+            _, ended = self._launch(task, scope)
             with self._manager.waiting_here():
                 return ended.result()
 
@@ -64,18 +64,18 @@ class SubAgents:
         background: bool = False,
     ) -> Snapshot:
         """The same for asyncio; cancelling the task cancels the sub-agent."""
-        errand = _errand(prompt, description, subagent_type, tools, model, cwd)
+        task = _errand(prompt, description, subagent_type, tools, model, cwd)
         if background:
-            return (await asyncio.to_thread(self._launch, errand, None))[0]
+            return (await asyncio.to_thread(self._launch, task, None))[0]
         with self._given_up_on_error() as scope:
-            _, ended = await asyncio.to_thread(self._launch, errand, scope)
+            _, ended = await asyncio.to_thread(self._launch, task, scope)
             with self._manager.waiting_here():
                 return await asyncio.wrap_future(ended)
 
-    def _launch(self, errand: Errand, scope: CancelScope | None) -> tuple[Snapshot, Future[Snapshot]]:
+    def _launch(self, task: SubAgentTask, scope: CancelScope | None) -> tuple[Snapshot, Future[Snapshot]]:
         self._check_in_use()
         with refusals_raised():
-            return self._manager.launch(errand, scope)
+            return self._manager.launch(task, scope)
 
     @contextmanager
     def _given_up_on_error(self) -> Iterator[CancelScope]:
@@ -150,8 +150,8 @@ class SubAgents:
 
 def _errand(
     prompt: str, description: str, subagent_type: str, tools: Iterable[str] | None, model: str, cwd: str
-) -> Errand:
+) -> SubAgentTask:
     given = {"prompt": prompt, "description": description, "subagent_type": subagent_type, "model": model}
     args = checked_input(AGENT, given)
     only = None if tools is None else (tools,) if isinstance(tools, str) else tuple(tools)
-    return Errand(args.prompt, args.description, args.subagent_type, args.model, cwd, only)
+    return SubAgentTask(args.prompt, args.description, args.subagent_type, args.model, cwd, only)

@@ -14,7 +14,7 @@ from teamcli.agent.budgets import Budgets
 from teamcli.agent.context_window import compact
 from teamcli.agent.conversation import History, text_block
 from teamcli.agent.events import Event, LimitHit, PermissionDenied, TurnEnded
-from teamcli.agent.hooks import SESSION_END, HookEvent, admit
+from teamcli.agent.hooks import SESSION_END, HookEvent, check_prompt
 from teamcli.agent.limits import Budget
 from teamcli.agent.loop import Agent
 from teamcli.agent.prompt import FACTS_FRAME, add_instruction, environment_facts
@@ -29,15 +29,15 @@ from teamcli.exec.commands import Commands
 from teamcli.exec.running_command import describe_exit
 from teamcli.llm.types import Block, Usage
 from teamcli.permissions.policy import Mode, Policy
-from teamcli.session.timeline import Journal
+from teamcli.session.timeline import Timeline
 from teamcli.storage.files import AppendLog
 from teamcli.storage.team_dir import LeadLock, TeamDir
 from teamcli.team.lead import Lead
 from teamcli.team.manager import TeammateManager
 from teamcli.team.message import LEAD as LEAD
 from teamcli.team.message import USER
-from teamcli.text.redaction import masked_value
-from teamcli.text.tags import framed
+from teamcli.text.redaction import redact_value
+from teamcli.text.tags import tagged
 from teamcli.tools.catalog import ALL_TOOLS
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.changes import Changes
@@ -71,7 +71,7 @@ class Preferences(NamedTuple):
     """What sub-agents say is shown as they say it."""
 
 
-class Fanout:
+class EventBus:
     """Hands each event to all who listen, in the thread in which it happened, one after the other."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class Fanout:
             self._concerned = {}
 
     def __call__(self, event: Event) -> None:
-        event = masked_value(event)
+        event = redact_value(event)
         with self._lock:
             for consumer in self._consumers_of(type(event)):
                 try:
@@ -107,7 +107,7 @@ class Fanout:
         return self._concerned[kind]
 
 
-class Permits:
+class LivePolicy:
     """The live policy: the mode can change while agents work, and *always* adds rules."""
 
     def __init__(
@@ -164,11 +164,11 @@ class Session:
     lead: Lead
     team: TeammateManager
     has_team_tools: bool
-    permits: Permits
+    live_policy: LivePolicy
     budgets: Budgets
-    events: Fanout
+    events: EventBus
     log: AppendLog
-    journal: Journal
+    timeline: Timeline
     host: CommandHost
     """Of the agents' commands."""
     users_host: CommandHost
@@ -225,7 +225,7 @@ class Session:
         """
         name = self.team.recipient(USER, name)
         try:
-            added = admit(self.lead.agent.hooks, name, text, self.cancel)
+            added = check_prompt(self.lead.agent.hooks, name, text, self.cancel)
         except PromptBlocked as e:
             raise PromptBlocked(f"a hook has blocked this line: {e}") from e
         return self.team.say(name, f"{text}\n{added}" if added else text)
@@ -246,7 +246,7 @@ class Session:
         """
         name = add_instruction(self.workspace.root, line)
         words = f"The user has added to the instructions in {name}: {line}"
-        self._news.append(text_block(framed("note", words, "", "")))
+        self._news.append(text_block(tagged("note", words, "", "")))
         return f"Added to {name}: {line}"
 
     def take_back(self) -> str | None:
@@ -366,15 +366,15 @@ class Session:
             agent.conversation.close()
         self.release()
         self.log.close()
-        self.journal.close()
+        self.timeline.close()
         self.state.discard()
         if self.lock is not None:
             self.lock.release()
 
     def _tell_of_end(self, reason: str) -> None:
         hooks = self.lead.agent.hooks
-        if hooks.concern(SESSION_END, reason):
-            hooks.fire(HookEvent(SESSION_END, LEAD, {"reason": reason}, reason), CancelScope())
+        if hooks.wants(SESSION_END, reason):
+            hooks.run(HookEvent(SESSION_END, LEAD, {"reason": reason}, reason), CancelScope())
 
     def _take_up(self, session_id: str | None, history: History, why: str) -> None:
         self._tell_of_end(why)
@@ -406,4 +406,4 @@ class Session:
         """Who is there already, for a lead that begins afresh beside them."""
         if self.lead.agent.conversation.messages or not self.has_team_tools or not self.team.roster.members():
             return []
-        return [text_block(framed("team", self.team.describe()))]
+        return [text_block(tagged("team", self.team.describe()))]

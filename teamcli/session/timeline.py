@@ -18,7 +18,7 @@ _TITLE_LIMIT = 500
 GATHERING_SECONDS = 0.02
 
 
-class Journal:
+class Timeline:
     """Consumes events and writes those that tell the story; what merely streams past is left out.
 
     A thread writes what has gathered for a moment. All agents emit events, one at a time: none waits for the disk, and

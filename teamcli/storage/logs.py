@@ -12,7 +12,7 @@ from pathlib import Path
 
 from teamcli.errors import StateError
 from teamcli.storage.files import PRIVATE_DIR, open_private
-from teamcli.text.redaction import masked
+from teamcli.text.redaction import redact
 
 SIZE_LIMIT = 5_000_000
 
@@ -30,7 +30,7 @@ class _LateFile(logging.Handler):
             self._path.parent.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
             fd = open_private(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             with os.fdopen(fd, "w", encoding="utf-8", errors="replace") as file:
-                file.write(masked(self.format(record)) + "\n")
+                file.write(redact(self.format(record)) + "\n")
 
 
 def log_to(directory: Path, debug: bool) -> None:

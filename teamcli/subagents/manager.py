@@ -27,10 +27,10 @@ from teamcli.subagents.describe import describe, describe_whole
 from teamcli.subagents.ledger import Ledger, Open, Waiting
 from teamcli.subagents.slots import Slots
 from teamcli.subagents.snapshot import AgentEvent, EventKind, Snapshot, State
-from teamcli.subagents.subagent import Ending, Staffed, SubAgent
+from teamcli.subagents.subagent import BuiltAgent, Ending, SubAgent
 from teamcli.subagents.updates import Listener, Listeners, Updates
 from teamcli.team.message import LEAD, USER, Message, MessageType, message_id, new_id
-from teamcli.tools.toolbox import Errand, Running
+from teamcli.tools.context import CallContext, SubAgentTask
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Staffing(Protocol):
         """Whether an agent of that name is there, or will be once all have started."""
         ...
 
-    def staff(self, sub: SubAgent, parent: Agent, path: Path) -> Staffed:
+    def build(self, sub: SubAgent, parent: Agent, path: Path) -> BuiltAgent:
         """The agent behind a sub-agent, with a transcript at `path`.
 
         Raises: ToolError, StateError
@@ -118,28 +118,28 @@ class SubAgentManager:
 
     # What tools do
 
-    def run(self, parent: str, errand: Errand, running: Running) -> str:
+    def run(self, parent: str, task: SubAgentTask, call: CallContext) -> str:
         """Do it now and return its final text.
 
         Raises: ToolError, and Cancelled with what it had said so far
         """
-        sub, staffed, _ = self._prepare(parent, errand, running.cancel.child(), is_background=False)
+        sub, staffed, _ = self._prepare(parent, task, call.cancel.child(), is_background=False)
         with self._slot_given_up(parent):
-            ending = self._work(sub, staffed, running.cancel)
-        if running.cancel.cancelled and ending.state is State.CANCELLED:
-            raise Cancelled(running.cancel.reason, ending.result)
+            ending = self._work(sub, staffed, call.cancel)
+        if call.cancel.cancelled and ending.state is State.CANCELLED:
+            raise Cancelled(call.cancel.reason, ending.result)
         if ending.state is not State.COMPLETED:
             raise ToolError(f"{sub.id} {_how_it_ended(ending)}")
         return ending.result
 
-    def start(self, parent: str, errand: Errand) -> str:
+    def start(self, parent: str, task: SubAgentTask) -> str:
         """Let it run beside its parent; returns what the parent is told of it now.
 
         Raises: ToolError
         """
         if self.owns(parent):
             raise ToolError("background: a sub-agent is gone with its last text, so it waits for its own; leave it out")
-        sub, _ = self._launch(parent, errand, None)
+        sub, _ = self._launch(parent, task, None)
         return f"Started {sub.id} in the background. Its end reaches you by itself as a message: do not poll."
 
     def status(self, parent: str, id: str, wait_seconds: float, cancel: CancelScope) -> str:
@@ -168,14 +168,14 @@ class SubAgentManager:
 
     # What the user and the library do
 
-    def launch(self, errand: Errand, scope: CancelScope | None) -> tuple[Snapshot, Future[Snapshot]]:
+    def launch(self, task: SubAgentTask, scope: CancelScope | None) -> tuple[Snapshot, Future[Snapshot]]:
         """Start one for the user, as a child of the lead: how it stands now, and how it will have ended.
 
         It ends with `scope`; without one it runs in the background, and the lead is told of its end.
 
         Raises: ToolError
         """
-        sub, ended = self._launch(LEAD, errand._replace(by_user=True), scope)
+        sub, ended = self._launch(LEAD, task._replace(by_user=True), scope)
         return sub.snapshot(), ended
 
     def new_scope(self) -> CancelScope:
@@ -299,22 +299,22 @@ class SubAgentManager:
     # Inside
 
     def _prepare(
-        self, parent: str, errand: Errand, scope: CancelScope | None, is_background: bool
-    ) -> tuple[SubAgent, Staffed, CancelScope]:
+        self, parent: str, task: SubAgentTask, scope: CancelScope | None, is_background: bool
+    ) -> tuple[SubAgent, BuiltAgent, CancelScope]:
         above = self._parent(parent)
         if above is None:
             raise ToolError(f"'{parent}' is leaving: no sub-agent can be started for it")
         nested_in = self._all.get(parent)
-        if nested_in and not errand.role:  # a copy knows paths as its parent writes them
-            errand = errand._replace(cwd=errand.cwd or nested_in.cwd)
+        if nested_in and not task.role:  # a copy knows paths as its parent writes them
+            task = task._replace(cwd=task.cwd or nested_in.cwd)
         with self._changed:
             self._check_number(parent)
             id = self._next_id()
             self._preparing[id] = parent
         try:
             scope = scope or above.scope.child()
-            sub = SubAgent(id, parent, errand, scope, is_background, self._has_changed, nested_in, self._is_waiting)
-            staffed = self._staffing.staff(sub, above.agent, self._transcript(id))
+            sub = SubAgent(id, parent, task, scope, is_background, self._has_changed, nested_in, self._is_waiting)
+            staffed = self._staffing.build(sub, above.agent, self._transcript(id))
             sub.agent, sub.tools = staffed.agent, staffed.tools
             staffed.agent.incoming = sub.incoming
             if is_background:
@@ -329,7 +329,7 @@ class SubAgentManager:
         self._tell_state(sub)
         return sub, staffed, above.scope
 
-    def _enter(self, sub: SubAgent, staffed: Staffed) -> None:
+    def _enter(self, sub: SubAgent, staffed: BuiltAgent) -> None:
         """Raises: StateError, once all is given up again that it had."""
         try:
             self._ledger.add(_entry(sub))
@@ -382,9 +382,9 @@ class SubAgentManager:
     def _transcript(self, id: str) -> Path:
         return self._transcripts / f"{id}.jsonl"
 
-    def _launch(self, parent: str, errand: Errand, scope: CancelScope | None) -> tuple[SubAgent, Future[Snapshot]]:
+    def _launch(self, parent: str, task: SubAgentTask, scope: CancelScope | None) -> tuple[SubAgent, Future[Snapshot]]:
         """In a thread of its own; without a scope, in the background."""
-        sub, staffed, above = self._prepare(parent, errand, scope, is_background=scope is None)
+        sub, staffed, above = self._prepare(parent, task, scope, is_background=scope is None)
         ended: Future[Snapshot] = Future()
         ended.set_running_or_notify_cancel()  # it ends by its scope, not by a cancelled future
         thread = threading.Thread(target=self._run_aside, args=(sub, staffed, above, ended), name=sub.id, daemon=True)
@@ -393,7 +393,7 @@ class SubAgentManager:
         thread.start()
         return sub, ended
 
-    def _run_aside(self, sub: SubAgent, staffed: Staffed, above: CancelScope, ended: Future[Snapshot]) -> None:
+    def _run_aside(self, sub: SubAgent, staffed: BuiltAgent, above: CancelScope, ended: Future[Snapshot]) -> None:
         try:
             self._work(sub, staffed, above)
         finally:
@@ -401,7 +401,7 @@ class SubAgentManager:
                 self._threads.discard(threading.current_thread())
             ended.set_result(sub.snapshot())
 
-    def _work(self, sub: SubAgent, staffed: Staffed, above: CancelScope) -> Ending:
+    def _work(self, sub: SubAgent, staffed: BuiltAgent, above: CancelScope) -> Ending:
         """Everything from waiting for a slot to telling the parent; never raises."""
         try:
             with self._slots.taken(sub.scope):
@@ -416,7 +416,7 @@ class SubAgentManager:
         self._conclude(sub, staffed, ending, above)
         return ending
 
-    def _do_turns(self, sub: SubAgent, staffed: Staffed) -> Ending:
+    def _do_turns(self, sub: SubAgent, staffed: BuiltAgent) -> Ending:
         timed_out = f"timed out after {self.limits.timeout_seconds:g} s"
         timer = threading.Timer(self.limits.timeout_seconds, sub.scope.cancel, (timed_out,))
         timer.daemon = True
@@ -429,7 +429,7 @@ class SubAgentManager:
             timer.cancel()
         return _ending(ended, sub, timed_out)
 
-    def _conclude(self, sub: SubAgent, staffed: Staffed, ending: Ending, above: CancelScope) -> None:
+    def _conclude(self, sub: SubAgent, staffed: BuiltAgent, ending: Ending, above: CancelScope) -> None:
         """Write down how it ended, tell its parent, and let go of all that it had."""
         sub.is_ending = True
         try:
@@ -551,7 +551,7 @@ def _ending(ended: TurnEnded, sub: SubAgent, timed_out: str) -> Ending:
 
 
 def _entry(sub: SubAgent) -> Open:
-    return Open(sub.id, sub.parent, sub.errand.description, sub.created_at, sub.errand.by_user)
+    return Open(sub.id, sub.parent, sub.task.description, sub.created_at, sub.task.by_user)
 
 
 def _report(entry: Open, ending: Ending, stopped_by_user: bool = False) -> Message:

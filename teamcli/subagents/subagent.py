@@ -15,12 +15,12 @@ from teamcli.subagents.activity import ActivityLog
 from teamcli.subagents.snapshot import Snapshot, State
 from teamcli.team.message import Message, frame
 from teamcli.text.escaping import one_line
-from teamcli.tools.toolbox import Errand
+from teamcli.tools.context import SubAgentTask
 
 NAME_LIMIT, TASK_LIMIT = 60, 120
 
 
-class Staffed(NamedTuple):
+class BuiltAgent(NamedTuple):
     """A sub-agent's agent, ready to work."""
 
     agent: Agent
@@ -48,7 +48,7 @@ class SubAgent:
         self,
         id: str,
         parent: str,
-        errand: Errand,
+        task: SubAgentTask,
         scope: CancelScope,
         is_background: bool,
         on_change: Callable[[SubAgent], None],
@@ -58,7 +58,7 @@ class SubAgent:
         """`above` is the parent, where that is a sub-agent itself; `on_wait` is told what it waits for."""
         self.id = id
         self.parent = parent
-        self.errand = errand
+        self.task = task
         self.scope = scope
         self.is_background = is_background
         self.depth: int = above.depth + 1 if above else 1
@@ -90,7 +90,7 @@ class SubAgent:
     @property
     def is_aside(self) -> bool:
         """Whether it runs while no agent waits for it."""
-        return self.is_background or self.errand.by_user
+        return self.is_background or self.task.by_user
 
     @property
     def number(self) -> int:
@@ -100,7 +100,7 @@ class SubAgent:
     @property
     def name(self) -> str:
         """A short label."""
-        return one_line(self.errand.description or self.errand.prompt, NAME_LIMIT)
+        return one_line(self.task.description or self.task.prompt, NAME_LIMIT)
 
     @property
     def state(self) -> State:
@@ -122,8 +122,8 @@ class SubAgent:
                 id=self.id,
                 name=self.name,
                 parent=self.parent,
-                task=self.errand.prompt,
-                display_task=one_line(self.errand.prompt, TASK_LIMIT),
+                task=self.task.prompt,
+                display_task=one_line(self.task.prompt, TASK_LIMIT),
                 tools=self.tools,
                 state=self._state,
                 is_background=self.is_background,

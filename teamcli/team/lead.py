@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from teamcli.agent.conversation import text_block
 from teamcli.agent.events import Emit, LimitHit, LineTaken, Notice, Outcome, Severity, TurnEnded
-from teamcli.agent.hooks import SESSION_START, HookEvent, admit, hook_note
+from teamcli.agent.hooks import SESSION_START, HookEvent, check_prompt, hook_note
 from teamcli.agent.loop import Agent, Delivery, run_turn
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, LimitReached, PromptBlocked, UsageError
@@ -317,13 +317,13 @@ class Lead:
         """
         with self._changed:
             source, self._opened_by = self._opened_by, ""
-        if not source or not self.agent.hooks.concern(SESSION_START, source):
+        if not source or not self.agent.hooks.wants(SESSION_START, source):
             return
         event = HookEvent(SESSION_START, self.agent.name, {"source": source}, source)
-        ruling = self.agent.hooks.fire(event, cancel)
-        if ruling.objection:  # there is nothing to block: the user reads it
-            self._emit(Notice(self.agent.name, ruling.objection, Severity.WARNING))
-        self._context = [text_block(hook_note(SESSION_START, ruling.context))] if ruling.context else []
+        result = self.agent.hooks.run(event, cancel)
+        if result.objection:  # there is nothing to block: the user reads it
+            self._emit(Notice(self.agent.name, result.objection, Severity.WARNING))
+        self._context = [text_block(hook_note(SESSION_START, result.context))] if result.context else []
 
     def _admit(self, line: Line, cancel: CancelScope) -> Line:
         """A line of the user's, with what hooks say to it.
@@ -331,7 +331,9 @@ class Lead:
         Raises: PromptBlocked, once the user is told; Cancelled
         """
         try:
-            said = admit(self.agent.hooks, self.agent.name, "\n".join(filter(None, (line.text, line.piped))), cancel)
+            said = check_prompt(
+                self.agent.hooks, self.agent.name, "\n".join(filter(None, (line.text, line.piped))), cancel
+            )
         except PromptBlocked as e:
             self._emit(Notice(self.agent.name, f"A hook has blocked this line: {e}", Severity.WARNING))
             raise

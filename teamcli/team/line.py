@@ -18,7 +18,7 @@ from teamcli.errors import MessageTooLong
 from teamcli.storage.files import Json, encode_line
 from teamcli.team.line_ids import LineIds
 from teamcli.team.message import OWN_ID, Message, MessageType, message_id
-from teamcli.text.redaction import masked_value
+from teamcli.text.redaction import redact_value
 
 MAX_LINE_BYTES = 256 * 1024
 
@@ -89,7 +89,7 @@ class LineCodec:
 
         Raises: MessageTooLong
         """
-        kind, sender, to, content, timestamp, own_id, fields, *_ = masked_value(message)
+        kind, sender, to, content, timestamp, own_id, fields, *_ = redact_value(message)
         text = (  # by hand, because most of the cost of a message would be building an encoder for each
             f'{{"type":{_quote(kind)},"from":{_quote(sender)},"to":{_quote(to)},"content":{_quote(content)},'
             f'"timestamp":{timestamp!r},"id":{_quote(own_id)}'

@@ -34,7 +34,7 @@ MOST_DESCRIBED = 300
 """Members that a model or the user reads of at once."""
 
 
-class Recruit(NamedTuple):
+class SpawnRequest(NamedTuple):
     """What a spawn asks for."""
 
     name: str
@@ -47,14 +47,14 @@ class Recruit(NamedTuple):
     """Its result is shown to the user, and does not wake the lead."""
 
 
-class Hiring(Protocol):
+class TeammateFactory(Protocol):
     """Builds teammates; the composition root's part."""
 
-    def check(self, recruit: Recruit) -> None:
+    def check(self, recruit: SpawnRequest) -> None:
         """Raises: ToolError, for a tool that no teammate can have, or a model that its budget cannot count."""
         ...
 
-    def hire(self, member: Member, prompt: str | None, by_user: bool = False) -> Teammate:
+    def build_teammate(self, member: Member, prompt: str | None, by_user: bool = False) -> Teammate:
         """The teammate behind a member. With a prompt, one that begins afresh: the prompt is durable when this returns.
 
         Raises: StateError
@@ -67,7 +67,7 @@ class TeammateManager:
         self,
         roster: Roster,
         bus: MessageBus,
-        hiring: Hiring,
+        hiring: TeammateFactory,
         emit: Emit,
         cancel: CancelScope,
         is_headless: bool,
@@ -76,7 +76,7 @@ class TeammateManager:
         """`max_members` bounds how many there are that are not shut down."""
         self.roster = roster
         self.bus = bus
-        self._hiring = hiring
+        self._factory = hiring
         self._emit = emit
         self._cancel = cancel
         self._is_headless = is_headless
@@ -116,7 +116,7 @@ class TeammateManager:
         by_user: bool = False,
     ) -> str:
         check_name(name)
-        recruit = Recruit(name, role, prompt, model, tools, plan, by_user)
+        recruit = SpawnRequest(name, role, prompt, model, tools, plan, by_user)
         self._let_settle()
         with self._lock:
             known = {member.name.casefold(): member for member in self.roster.members()}.get(name.casefold())
@@ -302,7 +302,7 @@ class TeammateManager:
         active = [member for member in self.roster.members() if member.is_active]
         self._leave_out(active[self._max_members :] if self._max_members is not None else [])
         for member in active[: self._max_members]:
-            self._enlist(self._hiring.hire(member, None)).report_again()
+            self._enlist(self._factory.build_teammate(member, None)).report_again()
         self._shutdowns.restore()
         for teammate in tuple(self._teammates.values()):
             member = teammate.member
@@ -425,7 +425,7 @@ class TeammateManager:
 
     # Inside
 
-    def _hire(self, recruit: Recruit, earlier: Member | None) -> None:
+    def _hire(self, recruit: SpawnRequest, earlier: Member | None) -> None:
         """A new member, or a new incarnation of one that was shut down."""
         incarnation = earlier.incarnation + 1 if earlier else 1
         member = Member(
@@ -440,8 +440,8 @@ class TeammateManager:
             budget=earlier.budget if earlier else {},
             used=earlier.used if earlier else {},
         )
-        self._hiring.check(recruit)
-        teammate = self._hiring.hire(member, recruit.prompt, recruit.by_user)
+        self._factory.check(recruit)
+        teammate = self._factory.build_teammate(member, recruit.prompt, recruit.by_user)
         if earlier is None:
             self.roster.add(member)
         else:
@@ -449,10 +449,10 @@ class TeammateManager:
         self._enlist(teammate)
         teammate.go_on()
 
-    def _assign(self, recruit: Recruit, member: Member) -> None:
+    def _assign(self, recruit: SpawnRequest, member: Member) -> None:
         """A new piece of work for an idle member: memory kept; all else is what the call says."""
         terms = {"role": recruit.role, "model": recruit.model, "tools": recruit.tools, "plan": recruit.plan}
-        self._hiring.check(recruit)
+        self._factory.check(recruit)
         self._active(member.name).assign(recruit.prompt, terms, recruit.by_user)
 
     def _enlist(self, teammate: Teammate) -> Teammate:

@@ -16,7 +16,7 @@ from teamcli.team.message import LEAD
 from teamcli.team.roster import Member, Roster, Status
 
 
-class Pulse:
+class StallDetector:
     """Consumes events: whatever an agent tells of its work is a sign."""
 
     def __init__(

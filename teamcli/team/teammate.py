@@ -56,7 +56,7 @@ class Work(NamedTuple):
         return cls(number if isinstance(number, int) else 0, fields.get("by_user") is True, str(key))
 
 
-class Kit(NamedTuple):
+class AgentSetup(NamedTuple):
     """What a teammate works with: how its requests begin, and the tools behind them. A new task may change it."""
 
     preamble: Preamble
@@ -81,13 +81,13 @@ class Teammate:
         mailbox: Mailbox,
         roster: Roster,
         cancel: CancelScope,
-        equip: Callable[[Member], Kit],
+        set_up: Callable[[Member], AgentSetup],
         work: Work,
         has_open_work: bool,
         report: Report | None = None,
         release: Callable[[], None] = lambda: None,
     ) -> None:
-        """`equip` says what a member of the team is to work with.
+        """`set_up` says what a member of the team is to work with.
 
         `work` is the latest piece, as the transcript says: either it is open, or `report` says how it ended.
         """
@@ -95,7 +95,7 @@ class Teammate:
         self.mailbox = mailbox
         self._roster = roster
         self._cancel = cancel
-        self._equip = equip
+        self._set_up = set_up
         self._work = work
         self._has_open_work = has_open_work
         self._report = report
@@ -241,12 +241,12 @@ class Teammate:
                 raise ToolError(f"'{self.name}' is shutting down; spawn it again when that is done")
             if self._turn is not None or self.member.status is not Status.IDLE:
                 raise ToolError(f"'{self.name}' is currently working")
-            kit = self._equip(replace(self.member, **terms))
+            setup = self._set_up(replace(self.member, **terms))
             work = self._next_work(by_user)
             self.agent.conversation.add_user([text_block(prompt)], marks={WORK: work.to_mark()})
             self._has_open_work = True
-            if kit.preamble != self.agent.preamble:
-                self.agent.preamble, self.agent.toolset = kit
+            if setup.preamble != self.agent.preamble:
+                self.agent.preamble, self.agent.toolset = setup
             self._roster.reassign(self.name, **terms)
             self._wakes_in_a_row = 0 if by_user else self._wakes_in_a_row + 1
         self._take_up()

@@ -6,7 +6,7 @@ import os
 import re
 from typing import TextIO
 
-from teamcli.text.redaction import masked
+from teamcli.text.redaction import redact
 
 _KEPT = "\n\t"
 # C0 controls have visible twins at U+2400. What else would drive a terminal, turn text around or hide in it shows as
@@ -33,9 +33,9 @@ _SELECTOR = r"[\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 _TOO_MANY_SELECTORS = rf"({_SELECTOR}){_SELECTOR}+"
 
 
-def neutralise(text: str) -> str:
+def escape_controls(text: str) -> str:
     """No sequence in the result can move the cursor, set the title or pose as another line."""
-    text = masked(text).replace("\r\n", "\n")
+    text = redact(text).replace("\r\n", "\n")
     if text.isascii() and text.isprintable():
         return text
     text = re.sub(_TOO_MANY_SELECTORS, r"\1", text.translate(_SIGNS))
@@ -45,14 +45,14 @@ def neutralise(text: str) -> str:
 def neutralised_on(before: str, text: str) -> tuple[str, str]:
     """A piece of a text that streams in, and what to hand over as `before` with the next: marks may pile up over
     pieces, too."""
-    whole = neutralise(before + text)
+    whole = escape_controls(before + text)
     end = re.search(rf"(?:{_STACKING}|{_SELECTOR})*\Z", whole)
     return whole[len(before) :], end[0] if end else ""
 
 
 def one_line(text: str, limit: int = 200) -> str:
     """The text on one line, shortened."""
-    flat = " ".join(neutralise(text).split())
+    flat = " ".join(escape_controls(text).split())
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 
 

@@ -1,4 +1,4 @@
-"""The user's keys, masked in every text on its way to a model, a file, a screen or another program.
+"""The user's keys, redacted in all text on its way to a model, a file, a screen or another program.
 
 A program has one user, so the keys are known to the whole process: whoever writes or shows something asks here, and
 nobody can forget to hand them on. Known again are a key as it is, in URLs, JSON, base64 and hex, and broken over lines.
@@ -29,7 +29,7 @@ class Masks:
         self._shortest = min(map(len, forms), default=0)
         self._firsts = frozenset(form[0] for form in forms)
 
-    def masked(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """The text without them."""
         if len(text) < self._shortest:  # as names and ids are, of which events are full
             return text
@@ -39,7 +39,7 @@ class Masks:
         return self._without_broken(text) if self._forms and "\n" in text else text
 
     def holds(self, text: str) -> bool:
-        return self.masked(text) != text
+        return self.redact(text) != text
 
     def unfinished(self, text: str) -> int:
         """How many characters at the end of a text may be the beginning of a secret."""
@@ -64,7 +64,7 @@ class MaskedStream:
         self._rest = ""
 
     def feed(self, text: str) -> str:
-        text = _known.masked(self._rest + text)
+        text = _known.redact(self._rest + text)
         kept = len(text) - _known.unfinished(text)
         self._rest = text[kept:]
         return text[:kept]
@@ -84,7 +84,7 @@ def is_secret(value: str) -> bool:
     return len(value) >= SHORTEST_SECRET and (has_digit or len(value) > LONGEST_WORD)
 
 
-def hide(secrets: Iterable[str]) -> None:
+def register_secrets(secrets: Iterable[str]) -> None:
     """From now on none of them leaves this program in a text."""
     global _known
     _known = Masks(_known.secrets.union(secrets))
@@ -94,17 +94,17 @@ def knows_secrets() -> bool:
     return bool(_known.secrets)
 
 
-def masked(text: str) -> str:
-    return _known.masked(text)
+def redact(text: str) -> str:
+    return _known.redact(text)
 
 
 def holds_secret(text: str) -> bool:
     return _known.holds(text)
 
 
-def masked_value(value: T) -> T:
-    """The same value, with every text in it masked, keys of objects included."""
-    return _walk(value, _known.masked) if _known.secrets else value
+def redact_value(value: T) -> T:
+    """The same value, with all text in it redacted, keys of objects included."""
+    return _walk(value, _known.redact) if _known.secrets else value
 
 
 def passes_on(take: Callable[[str], None]) -> tuple[Callable[[str], None], Callable[[], None]]:

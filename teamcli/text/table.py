@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from teamcli.text.escaping import neutralise
+from teamcli.text.escaping import escape_controls
 
 Style = Literal["", "name", "dim", "good", "warn", "bad"]
 """What a text is, not how it looks; that is for the UI to choose."""
@@ -53,8 +53,8 @@ class Table(NamedTuple):
         rows = [titles, *self.rows] if any(column.title for column in self.columns) else list(self.rows)
         widths = self._widths([[text_of(cell) for cell in row] for row in rows], width) if rows else []
         body = [line for row in rows for line in self._row_lines(row, widths)] if self.rows else []
-        head = [[Cell(neutralise(self.title), "name")]] if self.title else []
-        return [*head, *body, *([Cell(neutralise(note), "dim")] for note in self.notes)]
+        head = [[Cell(escape_controls(self.title), "name")]] if self.title else []
+        return [*head, *body, *([Cell(escape_controls(note), "dim")] for note in self.notes)]
 
     def _widths(self, rows: Sequence[Sequence[str]], limit: int | None) -> list[int | None]:
         """Of each column; None for one that is left out of the rows."""
@@ -94,7 +94,7 @@ def _total(widths: Sequence[int | None]) -> int:
 
 def text_of(cell: str | Cell) -> str:
     """The text of a cell on one line, without anything that drives a terminal."""
-    return neutralise(cell if isinstance(cell, str) else cell.text).replace("\n", " ").replace("\t", " ")
+    return escape_controls(cell if isinstance(cell, str) else cell.text).replace("\n", " ").replace("\t", " ")
 
 
 def cell_width(text: str) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 
-def framed(tag: str, text: str, before: str = "\n", after: str = "\n") -> str:
+def tagged(tag: str, text: str, before: str = "\n", after: str = "\n") -> str:
     """`text` inside `<tag>`, as it is but for what would end that frame."""
     return f"<{tag}>{before}{without_end(tag, text)}{after}</{tag}>"
 

@@ -7,8 +7,8 @@ from typing import Annotated, NamedTuple
 from teamcli.agent.tool import Display, Harmless, ToolOutput
 from teamcli.text.escaping import one_line
 from teamcli.tools.base import Tool
+from teamcli.tools.context import AgentContext, CallContext, SubAgentTask, subagents_of
 from teamcli.tools.tool_input import Words
-from teamcli.tools.toolbox import Errand, Running, Toolbox, subagents_of
 
 _TITLE_LENGTH = 80
 
@@ -24,15 +24,15 @@ class AgentInput(NamedTuple):
     model: str = ""
 
 
-def run(args: AgentInput, toolbox: Toolbox, running: Running) -> ToolOutput:
-    errand = Errand(args.prompt, args.description, args.subagent_type, args.model)
-    subagents = subagents_of(toolbox)
+def run(args: AgentInput, context: AgentContext, call: CallContext) -> ToolOutput:
+    task = SubAgentTask(args.prompt, args.description, args.subagent_type, args.model)
+    subagents = subagents_of(context)
     if args.background:
-        return ToolOutput(subagents.start(toolbox.agent, errand))
-    return ToolOutput(subagents.run(toolbox.agent, errand, running))
+        return ToolOutput(subagents.start(context.agent, task))
+    return ToolOutput(subagents.run(context.agent, task, call))
 
 
-def show(args: AgentInput, toolbox: Toolbox) -> Display:
+def show(args: AgentInput, context: AgentContext) -> Display:
     kind = args.subagent_type or "fork"
     title = one_line(f"agent ({kind}): {args.description or args.prompt}", _TITLE_LENGTH)
     conditions = [f"model {args.model}"] if args.model else []
@@ -40,4 +40,4 @@ def show(args: AgentInput, toolbox: Toolbox) -> Display:
     return Display(title, text=f"{', '.join([f'agent ({kind})', *conditions])}: {args.prompt}")
 
 
-AGENT = Tool("agent", AgentInput, access=lambda args, toolbox: Harmless(), run=run, show=show)
+AGENT = Tool("agent", AgentInput, access=lambda args, context: Harmless(), run=run, show=show)

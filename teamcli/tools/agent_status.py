@@ -6,8 +6,8 @@ from typing import Annotated, NamedTuple
 
 from teamcli.agent.tool import Display, Harmless, ToolOutput
 from teamcli.tools.base import Tool
+from teamcli.tools.context import AgentContext, CallContext, subagents_of
 from teamcli.tools.tool_input import Between
-from teamcli.tools.toolbox import Running, Toolbox, subagents_of
 
 MAX_WAIT_SECONDS = 600
 
@@ -19,13 +19,13 @@ class AgentStatusInput(NamedTuple):
     wait_seconds: Annotated[float, Between(0, MAX_WAIT_SECONDS), "At most so long, until one has ended"] = 0
 
 
-def run(args: AgentStatusInput, toolbox: Toolbox, running: Running) -> ToolOutput:
-    return ToolOutput(subagents_of(toolbox).status(toolbox.agent, args.id, args.wait_seconds, running.cancel))
+def run(args: AgentStatusInput, context: AgentContext, call: CallContext) -> ToolOutput:
+    return ToolOutput(subagents_of(context).status(context.agent, args.id, args.wait_seconds, call.cancel))
 
 
-def show(args: AgentStatusInput, toolbox: Toolbox) -> Display:
+def show(args: AgentStatusInput, context: AgentContext) -> Display:
     waiting = f" (up to {args.wait_seconds:g} s)" if args.wait_seconds else ""
     return Display(f"status of {args.id or 'all sub-agents'}{waiting}")
 
 
-AGENT_STATUS = Tool("agent_status", AgentStatusInput, access=lambda args, toolbox: Harmless(), run=run, show=show)
+AGENT_STATUS = Tool("agent_status", AgentStatusInput, access=lambda args, context: Harmless(), run=run, show=show)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from teamcli.agent.tool import Display, Harmless, ToolOutput
 from teamcli.tools.base import Tool
-from teamcli.tools.toolbox import Running, Toolbox, subagents_of
+from teamcli.tools.context import AgentContext, CallContext, subagents_of
 
 
 class AgentStopInput(NamedTuple):
@@ -15,14 +15,14 @@ class AgentStopInput(NamedTuple):
     ids: tuple[str, ...]
 
 
-def run(args: AgentStopInput, toolbox: Toolbox, running: Running) -> ToolOutput:
-    return ToolOutput(subagents_of(toolbox).stop(toolbox.agent, args.ids))
+def run(args: AgentStopInput, context: AgentContext, call: CallContext) -> ToolOutput:
+    return ToolOutput(subagents_of(context).stop(context.agent, args.ids))
 
 
 AGENT_STOP = Tool(
     "agent_stop",
     AgentStopInput,
-    access=lambda args, toolbox: Harmless(),
+    access=lambda args, context: Harmless(),
     run=run,
-    show=lambda args, toolbox: Display(f"stop {', '.join(args.ids)}"),
+    show=lambda args, context: Display(f"stop {', '.join(args.ids)}"),
 )

@@ -14,8 +14,8 @@ from teamcli.agent.tool import Access, Display, PreparedCall, Progress, ToolOutp
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
 from teamcli.llm.types import ToolSpec
+from teamcli.tools.context import AgentContext, CallContext
 from teamcli.tools.tool_input import Field, checker, explain, fields_of, input_schema, read_input
-from teamcli.tools.toolbox import Running, Toolbox
 
 InputT = TypeVar("InputT")
 
@@ -25,9 +25,9 @@ class Tool(Generic[InputT]):
     name: str
     input: type[InputT]
     """A named tuple (see `tool_input`), whose docstring is the description that the model reads."""
-    access: Callable[[InputT, Toolbox], Access]
-    run: Callable[[InputT, Toolbox, Running], ToolOutput]
-    show: Callable[[InputT, Toolbox], Display]
+    access: Callable[[InputT, AgentContext], Access]
+    run: Callable[[InputT, AgentContext, CallContext], ToolOutput]
+    show: Callable[[InputT, AgentContext], Display]
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -41,8 +41,8 @@ class Tool(Generic[InputT]):
         """
         return read_input(self.input, self._check, raw)
 
-    def bind(self, toolbox: Toolbox) -> BoundTool[InputT]:
-        return BoundTool(self, toolbox)
+    def bind(self, context: AgentContext) -> BoundTool[InputT]:
+        return BoundTool(self, context)
 
     @cached_property
     def _fields(self) -> list[Field]:
@@ -57,7 +57,7 @@ class BoundTool(NamedTuple, Generic[InputT]):
     """A tool in the hands of one agent; what the pipeline calls."""
 
     tool: Tool[InputT]
-    toolbox: Toolbox
+    context: AgentContext
 
     @property
     def spec(self) -> ToolSpec:
@@ -70,6 +70,6 @@ class BoundTool(NamedTuple, Generic[InputT]):
             raise ToolError(f"Invalid input for {self.tool.name}: {explain(e)}") from e
 
         def run(cancel: CancelScope, progress: Progress, call_id: str = "", key: str = "") -> ToolOutput:
-            return self.tool.run(args, self.toolbox, Running(cancel, progress, call_id, key))
+            return self.tool.run(args, self.context, CallContext(cancel, progress, call_id, key))
 
-        return PreparedCall(self.tool.show(args, self.toolbox), self.tool.access(args, self.toolbox), run)
+        return PreparedCall(self.tool.show(args, self.context), self.tool.access(args, self.context), run)

@@ -10,8 +10,8 @@ from teamcli.exec.command_supervisor import MOST_PROCESSES
 from teamcli.exec.commands import Finished
 from teamcli.exec.running_command import Ended, describe_exit
 from teamcli.tools.base import Tool
+from teamcli.tools.context import AgentContext, CallContext
 from teamcli.tools.tool_input import Between
-from teamcli.tools.toolbox import Running, Toolbox
 
 DEFAULT_TIMEOUT_SECONDS = 120
 MAX_TIMEOUT_SECONDS = 600
@@ -27,24 +27,24 @@ class BashInput(NamedTuple):
     background: Annotated[bool, "For servers and long jobs: returns an id at once."] = False
 
 
-def access(args: BashInput, toolbox: Toolbox) -> Executes:
+def access(args: BashInput, context: AgentContext) -> Executes:
     check_command(args.command)
-    return Executes(args.command, toolbox.workspace.cwd)
+    return Executes(args.command, context.workspace.cwd)
 
 
-def run(args: BashInput, toolbox: Toolbox, running: Running) -> ToolOutput:
-    cwd = toolbox.workspace.cwd
+def run(args: BashInput, context: AgentContext, call: CallContext) -> ToolOutput:
+    cwd = context.workspace.cwd
     if args.background:
-        id = toolbox.commands.start_background(args.command, cwd)
+        id = context.commands.start_background(args.command, cwd)
         return ToolOutput(f"Started in the background as {id}; bash_output shows what it prints, bash_stop ends it.")
-    finished = toolbox.commands.run(args.command, cwd, args.timeout_seconds, running.cancel, running.progress)
+    finished = context.commands.run(args.command, cwd, args.timeout_seconds, call.cancel, call.progress)
     if finished.ended.timed_out:
         return ToolOutput(explain_timeout(finished, args.timeout_seconds), is_error=True)
     exit_code = finished.ended.exit_code
     lines = [finished.output or "(no output)", *notes(finished.ended)]
     if exit_code:
         lines.append(f"[{describe_exit(exit_code)}]")
-        lines += [f"[{words}]" for words in (toolbox.commands.explain(finished.output),) if words]
+        lines += [f"[{words}]" for words in (context.commands.explain(finished.output),) if words]
     return ToolOutput("\n".join(lines))
 
 
@@ -70,7 +70,7 @@ def notes(ended: Ended) -> list[str]:
     return lines
 
 
-def show(args: BashInput, _: Toolbox) -> Display:
+def show(args: BashInput, _: AgentContext) -> Display:
     first, *rest = args.command.strip().split("\n")
     shortened = first[:_TITLE_LENGTH]
     return Display(f"$ {shortened}" + ("…" if rest or shortened != first else ""), text=f"$ {args.command}")

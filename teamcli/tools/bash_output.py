@@ -9,7 +9,7 @@ from teamcli.exec.commands import Look
 from teamcli.exec.running_command import describe_exit
 from teamcli.tools.base import Tool
 from teamcli.tools.bash import notes
-from teamcli.tools.toolbox import Running, Toolbox
+from teamcli.tools.context import AgentContext, CallContext
 
 
 class BashOutputInput(NamedTuple):
@@ -18,8 +18,8 @@ class BashOutputInput(NamedTuple):
     id: str
 
 
-def run(args: BashOutputInput, toolbox: Toolbox, _: Running) -> ToolOutput:
-    return ToolOutput(describe(toolbox.commands.look(args.id)))
+def run(args: BashOutputInput, context: AgentContext, _: CallContext) -> ToolOutput:
+    return ToolOutput(describe(context.commands.look(args.id)))
 
 
 def describe(look: Look) -> str:
@@ -40,7 +40,7 @@ def _describe_state(look: Look) -> str:
 BASH_OUTPUT = Tool(
     "bash_output",
     BashOutputInput,
-    access=lambda args, toolbox: Harmless(),
+    access=lambda args, context: Harmless(),
     run=run,
-    show=lambda args, toolbox: Display(f"output of {args.id}"),
+    show=lambda args, context: Display(f"output of {args.id}"),
 )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from teamcli.agent.tool import Display, Harmless, ToolOutput
 from teamcli.tools.base import Tool
 from teamcli.tools.bash_output import describe
-from teamcli.tools.toolbox import Running, Toolbox
+from teamcli.tools.context import AgentContext, CallContext
 
 
 class BashStopInput(NamedTuple):
@@ -16,14 +16,14 @@ class BashStopInput(NamedTuple):
     id: str
 
 
-def run(args: BashStopInput, toolbox: Toolbox, _: Running) -> ToolOutput:
-    return ToolOutput(describe(toolbox.commands.stop(args.id)))
+def run(args: BashStopInput, context: AgentContext, _: CallContext) -> ToolOutput:
+    return ToolOutput(describe(context.commands.stop(args.id)))
 
 
 BASH_STOP = Tool(
     "bash_stop",
     BashStopInput,
-    access=lambda args, toolbox: Harmless(),
+    access=lambda args, context: Harmless(),
     run=run,
-    show=lambda args, toolbox: Display(f"stop {args.id}"),
+    show=lambda args, context: Display(f"stop {args.id}"),
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from teamcli.agent.tool import ToolOutput
+from teamcli.tools.context import CallContext, TeamPort
 from teamcli.tools.team_tool import show_words, team_tool
 from teamcli.tools.tool_input import Words
-from teamcli.tools.toolbox import Running, TeamPort
 
 
 class BroadcastInput(NamedTuple):
@@ -16,8 +16,8 @@ class BroadcastInput(NamedTuple):
     content: Words
 
 
-def run(args: BroadcastInput, team: TeamPort, agent: str, running: Running) -> ToolOutput:
-    return ToolOutput(team.broadcast(agent, args.content, running.key))
+def run(args: BroadcastInput, team: TeamPort, agent: str, call: CallContext) -> ToolOutput:
+    return ToolOutput(team.broadcast(agent, args.content, call.key))
 
 
 BROADCAST = team_tool("broadcast", BroadcastInput, run, show=lambda args: show_words("broadcast", args.content))

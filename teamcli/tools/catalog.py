@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from teamcli.agent.tool import AnyTool, PreparedCall
 from teamcli.llm.types import ToolSpec
-from teamcli.tools.toolbox import Toolbox
+from teamcli.tools.context import AgentContext
 
 if TYPE_CHECKING:
     from teamcli.tools.base import Tool
@@ -23,7 +23,7 @@ SPECS = Path(__file__).with_name("specs.json")
 """Generated from the tools: `UPDATE_SPECS=1 pytest tests/tools/test_specs.py`."""
 
 
-class Offered(Protocol):
+class ToolDefinition(Protocol):
     """A tool that can be put into an agent's hands: ours, or one of the program that has teamcli built in."""
 
     @property
@@ -32,10 +32,10 @@ class Offered(Protocol):
     @property
     def spec(self) -> ToolSpec: ...
 
-    def bind(self, toolbox: Toolbox) -> AnyTool: ...
+    def bind(self, context: AgentContext) -> AnyTool: ...
 
 
-class Entry(NamedTuple):
+class LazyTool(NamedTuple):
     """A tool by its name, which is also that of its module and, in capitals, of the value in it."""
 
     name: str
@@ -49,16 +49,16 @@ class Entry(NamedTuple):
         tool: Tool[Any] = getattr(import_module(f"teamcli.tools.{self.name}"), self.name.upper())
         return tool
 
-    def bind(self, toolbox: Toolbox) -> AnyTool:
-        return LateTool(self, toolbox)
+    def bind(self, context: AgentContext) -> AnyTool:
+        return BoundLazyTool(self, context)
 
 
-class LateTool:
+class BoundLazyTool:
     """A tool in the hands of one agent, loaded when it is called."""
 
-    def __init__(self, entry: Entry, toolbox: Toolbox) -> None:
+    def __init__(self, entry: LazyTool, context: AgentContext) -> None:
         self._entry = entry
-        self._toolbox = toolbox
+        self._context = context
 
     @property
     def spec(self) -> ToolSpec:
@@ -69,11 +69,11 @@ class LateTool:
 
     @cached_property
     def _loaded(self) -> AnyTool:
-        return self._entry.load().bind(self._toolbox)
+        return self._entry.load().bind(self._context)
 
 
-def _entries(names: str) -> tuple[Entry, ...]:
-    return tuple(map(Entry, names.split()))
+def _entries(names: str) -> tuple[LazyTool, ...]:
+    return tuple(map(LazyTool, names.split()))
 
 
 BASE_TOOLS = _entries("bash read_file write_file edit_file glob grep bash_output bash_stop")
@@ -96,14 +96,14 @@ ALL_TOOLS = tuple(dict.fromkeys((*LEAD_TOOLS, *TEAMMATE_TOOLS)))
 """Whoever has them: what a permission rule may name."""
 
 
-def bind_tools(tools: tuple[Offered, ...], toolbox: Toolbox) -> dict[str, AnyTool]:
-    return {tool.name: tool.bind(toolbox) for tool in tools}
+def bind_tools(tools: tuple[ToolDefinition, ...], context: AgentContext) -> dict[str, AnyTool]:
+    return {tool.name: tool.bind(context) for tool in tools}
 
 
 def preload(name: str) -> None:
     """Load a tool that is about to be called; nothing happens where the model has made up its name."""
-    if Entry(name) in ALL_TOOLS:
-        Entry(name).load()
+    if LazyTool(name) in ALL_TOOLS:
+        LazyTool(name).load()
 
 
 @cache

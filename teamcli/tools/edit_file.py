@@ -10,7 +10,7 @@ from typing import NamedTuple
 from teamcli.agent.tool import Display, ToolOutput, Writes
 from teamcli.errors import ToolError
 from teamcli.tools.base import Tool
-from teamcli.tools.toolbox import Running, Toolbox
+from teamcli.tools.context import AgentContext, CallContext
 from teamcli.workspace.diff import unified_diff
 from teamcli.workspace.file_access import MAX_HELD_BYTES, MAX_SHOWN_BYTES, Content, read_content, replace_file
 from teamcli.workspace.known_files import digest
@@ -51,20 +51,20 @@ class _Edit(NamedTuple):
     """Where the new text stands in it."""
 
 
-def run(args: EditFileInput, toolbox: Toolbox, running: Running) -> ToolOutput:
-    path = toolbox.workspace.resolve_to_change(args.path)
-    shown = toolbox.workspace.relative(path)
-    known_files = toolbox.known_files
+def run(args: EditFileInput, context: AgentContext, call: CallContext) -> ToolOutput:
+    path = context.workspace.resolve_to_change(args.path)
+    shown = context.workspace.relative(path)
+    known_files = context.known_files
     with known_files.hold(path):
-        content = read_content(path, toolbox.workspace)
+        content = read_content(path, context.workspace)
         known = known_files.digest_of(path)
         has_changed = known is not None and known != content.digest
-        may_see = toolbox.may_see(path)
+        may_see = context.may_see(path)
         edit = _plan(args, content, shown, has_changed, may_see)
-        running.cancel.check()
+        call.cancel.check()
         data = encode_text(edit.after, edit.before.encoding, shown)
-        replace_file(path, data, toolbox.workspace)
-        toolbox.changed(path, content, data)
+        replace_file(path, data, context.workspace)
+        context.changed(path, content, data)
         # An edit in the dark must not open the way for write_file over what the agent has never seen.
         is_known = known == content.digest
         seen = known_files.remember(path, digest(data)) if is_known else known_files.forget(path)
@@ -198,16 +198,16 @@ def _display(edit: _Edit, shown: str) -> Display:
     return Display(f"edit {shown}", diff=unified_diff(edit.before.content, edit.after, shown) if is_comparable else "")
 
 
-def access(args: EditFileInput, toolbox: Toolbox) -> Writes:
-    return Writes(toolbox.workspace.resolve_to_change(args.path))
+def access(args: EditFileInput, context: AgentContext) -> Writes:
+    return Writes(context.workspace.resolve_to_change(args.path))
 
 
-def show(args: EditFileInput, toolbox: Toolbox) -> Display:
+def show(args: EditFileInput, context: AgentContext) -> Display:
     """What the edit would change in the file as it is now."""
-    path = toolbox.workspace.resolve_to_change(args.path)
-    shown = toolbox.workspace.relative(path)
+    path = context.workspace.resolve_to_change(args.path)
+    shown = context.workspace.relative(path)
     try:
-        content = read_content(path, toolbox.workspace, MAX_SHOWN_BYTES)
+        content = read_content(path, context.workspace, MAX_SHOWN_BYTES)
         return _display(_plan(args, content, shown, has_changed=False), shown)
     except ToolError:  # the run itself will say it; an earlier call of the same answer may make it possible
         return Display(f"edit {shown}")

@@ -12,7 +12,7 @@ from teamcli.agent.tool import Display, Reads, ToolOutput
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
 from teamcli.tools.base import Tool
-from teamcli.tools.toolbox import Running, Toolbox
+from teamcli.tools.context import AgentContext, CallContext
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.file_walk import Entry, look_around, walk
 from teamcli.workspace.glob_pattern import compile_glob, depth_of, has_wildcard, names_hidden, split_fixed_directory
@@ -49,12 +49,12 @@ def _query(args: GlobInput, workspace: Workspace) -> _Query:
     return _Query(workspace.resolve(start), rest)
 
 
-def run(args: GlobInput, toolbox: Toolbox, running: Running) -> ToolOutput:
-    workspace = toolbox.workspace
+def run(args: GlobInput, context: AgentContext, call: CallContext) -> ToolOutput:
+    workspace = context.workspace
     query = _query(args, workspace)
     if not query.directory.is_dir():
         raise ToolError(f"path: there is no directory {workspace.relative(query.directory)}")
-    matches = (entry for entry in _matches(query, workspace, running.cancel) if toolbox.may_see(Path(entry.path)))
+    matches = (entry for entry in _matches(query, workspace, call.cancel) if context.may_see(Path(entry.path)))
     found = sorted(islice(matches, MAX_FOUND), key=lambda entry: (-_modified(entry), entry.path))
     lines = [_shown(entry, workspace) for entry in found[:MAX_RESULTS]]
     if len(found) > MAX_RESULTS:
@@ -101,13 +101,13 @@ def _nothing(query: _Query, workspace: Workspace) -> str:
     return f"(no matches for {query.pattern} in {where}; hidden and ignored files are left out{deeper})"
 
 
-def access(args: GlobInput, toolbox: Toolbox) -> Reads:
-    return Reads(_query(args, toolbox.workspace).directory)
+def access(args: GlobInput, context: AgentContext) -> Reads:
+    return Reads(_query(args, context.workspace).directory)
 
 
-def show(args: GlobInput, toolbox: Toolbox) -> Display:
-    query = _query(args, toolbox.workspace)
-    return Display(f"glob {query.pattern} in {toolbox.workspace.relative(query.directory)}")
+def show(args: GlobInput, context: AgentContext) -> Display:
+    query = _query(args, context.workspace)
+    return Display(f"glob {query.pattern} in {context.workspace.relative(query.directory)}")
 
 
 GLOB = Tool("glob", GlobInput, access=access, run=run, show=show)

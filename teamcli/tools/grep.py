@@ -13,10 +13,10 @@ from typing import Annotated, Literal, NamedTuple
 from teamcli.agent.tool import Display, Reads, ToolOutput
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
-from teamcli.text.redaction import masked
+from teamcli.text.redaction import redact
 from teamcli.tools.base import Tool
+from teamcli.tools.context import AgentContext, CallContext
 from teamcli.tools.tool_input import Between
-from teamcli.tools.toolbox import Running, Toolbox
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.file_access import open_file
 from teamcli.workspace.glob_pattern import names_hidden
@@ -51,11 +51,11 @@ class GrepInput(NamedTuple):
     limit: Annotated[int, Between(1), "Most matches"] = 200
 
 
-def run(args: GrepInput, toolbox: Toolbox, running: Running) -> ToolOutput:
-    workspace = toolbox.workspace
+def run(args: GrepInput, context: AgentContext, call: CallContext) -> ToolOutput:
+    workspace = context.workspace
     search = _search(args, workspace)
     try:
-        results = _run_engine(args, search, toolbox, running.cancel)
+        results = _run_engine(args, search, context, call.cancel)
     except InvalidPattern as e:
         raise ToolError(f"pattern: {args.pattern!r} is not a valid regular expression: {e}") from e
     except EngineFailed as e:
@@ -140,31 +140,31 @@ class _Results:
 
 def _cut(found: Found) -> str:
     """The line, or what is around the match of a very long one."""
-    text = masked(found.text.decode("utf-8", "replace"))  # before it is cut
+    text = redact(found.text.decode("utf-8", "replace"))  # before it is cut
     if len(text) <= MAX_LINE_LENGTH:
         return text
-    match_at = len(masked(found.text[: (found.column or 1) - 1].decode("utf-8", "replace")))
+    match_at = len(redact(found.text[: (found.column or 1) - 1].decode("utf-8", "replace")))
     start = min(max(match_at - _BEFORE_MATCH, 0), len(text) - MAX_LINE_LENGTH)
     end = start + MAX_LINE_LENGTH
     return f"{'...' * (start > 0)}{text[start:end]}{'...' * (end < len(text))} (line cut)"
 
 
-def _run_engine(args: GrepInput, search: Search, toolbox: Toolbox, cancel: CancelScope) -> _Results:
+def _run_engine(args: GrepInput, search: Search, context: AgentContext, cancel: CancelScope) -> _Results:
     """Raises: EngineFailed, Cancelled"""
     is_named = path_filter(search)
 
     @cache
     def is_meant(path: str) -> bool:
-        return is_named(path) and toolbox.may_see(Path(path))
+        return is_named(path) and context.may_see(Path(path))
 
-    command = ripgrep_command(toolbox.commands.program("rg"), search)
+    command = ripgrep_command(context.commands.program("rg"), search)
     if command is not None:
         try:
-            with Confirmer(toolbox.workspace) as confirmer:
-                return _collect(command, is_meant, _Results(args, toolbox.workspace), cancel, confirmer.holds)
+            with Confirmer(context.workspace) as confirmer:
+                return _collect(command, is_meant, _Results(args, context.workspace), cancel, confirmer.holds)
         except EngineFailed:  # look-around, say, which ripgrep does not know; Python has the last word
             pass
-    return _collect(python_command(search), is_meant, _Results(args, toolbox.workspace), cancel)
+    return _collect(python_command(search), is_meant, _Results(args, context.workspace), cancel)
 
 
 def _collect(
@@ -188,12 +188,12 @@ def _nothing(args: GrepInput, search: Search, workspace: Workspace) -> str:
     return f"(no matches for {args.pattern} in {where}; binary, hidden and ignored files are left out)"
 
 
-def access(args: GrepInput, toolbox: Toolbox) -> Reads:
-    return Reads(toolbox.workspace.resolve(args.path))
+def access(args: GrepInput, context: AgentContext) -> Reads:
+    return Reads(context.workspace.resolve(args.path))
 
 
-def show(args: GrepInput, toolbox: Toolbox) -> Display:
-    where = toolbox.workspace.relative(toolbox.workspace.resolve(args.path))
+def show(args: GrepInput, context: AgentContext) -> Display:
+    where = context.workspace.relative(context.workspace.resolve(args.path))
     return Display(f"grep {args.pattern} in {where}" + (f" ({args.glob})" if args.glob else ""))
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from teamcli.agent.tool import Display, ToolOutput
+from teamcli.tools.context import CallContext, TeamPort
 from teamcli.tools.team_tool import team_tool
-from teamcli.tools.toolbox import Running, TeamPort
 
 
 class ListTeammatesInput(NamedTuple):
     """Name, role and status of each teammate."""
 
 
-def run(_args: ListTeammatesInput, team: TeamPort, _agent: str, _running: Running) -> ToolOutput:
+def run(_args: ListTeammatesInput, team: TeamPort, _agent: str, _running: CallContext) -> ToolOutput:
     return ToolOutput(team.describe())
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated, NamedTuple
 
 from teamcli.agent.tool import Display, ToolOutput
+from teamcli.tools.context import CallContext, TeamPort
 from teamcli.tools.team_tool import show_words, team_tool
-from teamcli.tools.toolbox import Running, TeamPort
 
 
 class PlanReviewInput(NamedTuple):
@@ -17,7 +17,7 @@ class PlanReviewInput(NamedTuple):
     feedback: Annotated[str, "What to change"] = ""
 
 
-def run(args: PlanReviewInput, team: TeamPort, agent: str, _running: Running) -> ToolOutput:
+def run(args: PlanReviewInput, team: TeamPort, agent: str, _running: CallContext) -> ToolOutput:
     return ToolOutput(team.review_plan(agent, args.request_id, args.approve, args.feedback))
 
 

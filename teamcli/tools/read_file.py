@@ -10,10 +10,10 @@ from typing import Annotated, BinaryIO, NamedTuple
 
 from teamcli.agent.tool import Display, Reads, ToolOutput
 from teamcli.errors import ToolError
-from teamcli.text.redaction import masked
+from teamcli.text.redaction import redact
 from teamcli.tools.base import Tool
+from teamcli.tools.context import AgentContext, CallContext
 from teamcli.tools.tool_input import Between
-from teamcli.tools.toolbox import Running, Toolbox
 from teamcli.workspace.file_access import open_file
 from teamcli.workspace.known_files import new_digest
 from teamcli.workspace.text_files import HEAD_BYTES, UTF8, WINDOWS_1252, Encoding, marked_encoding, refuse_binary
@@ -33,19 +33,19 @@ class ReadFileInput(NamedTuple):
     limit: Annotated[int, Between(1), "Most lines"] = 2000
 
 
-def run(args: ReadFileInput, toolbox: Toolbox, running: Running) -> ToolOutput:
-    path = toolbox.workspace.resolve(args.path)
-    shown = toolbox.workspace.relative(path)
+def run(args: ReadFileInput, context: AgentContext, call: CallContext) -> ToolOutput:
+    path = context.workspace.resolve(args.path)
+    shown = context.workspace.relative(path)
     page = _Page(args.offset, args.limit)
     content_digest = new_digest()
-    with open_file(path, toolbox.workspace) as file:
+    with open_file(path, context.workspace) as file:
         utf8 = _Utf8Stream(_head(file, shown), shown)
         for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""):
-            running.cancel.check()
+            call.cancel.check()
             content_digest.update(chunk)
             page.feed(utf8.feed(chunk))
         page.feed(utf8.end())
-    seen = toolbox.known_files.remember(path, content_digest.hexdigest())
+    seen = context.known_files.remember(path, content_digest.hexdigest())
     return ToolOutput(_render(page, utf8.encoding, shown), seen_files=seen)
 
 
@@ -133,7 +133,7 @@ class _Page:
 def _cut(line: _Line, encoding: Encoding) -> str:
     kept = line.kept.removesuffix(b"\r") if line.length == len(line.kept) else line.kept
     text = encoding.decode(kept) if encoding is WINDOWS_1252 else kept.decode("utf-8", "ignore")
-    text = masked(text)  # before it is cut: half a key is no key that could be known again later
+    text = redact(text)  # before it is cut: half a key is no key that could be known again later
     if line.length == len(line.kept) and len(text) <= MAX_LINE_LENGTH:
         return text
     return f"{text[:MAX_LINE_LENGTH]}... (line cut, {line.length:,} bytes in all)"
@@ -166,12 +166,12 @@ def _numbered(page: _Page, encoding: Encoding) -> tuple[list[str], int]:
     return numbered, last
 
 
-def access(args: ReadFileInput, toolbox: Toolbox) -> Reads:
-    return Reads(toolbox.workspace.resolve(args.path))
+def access(args: ReadFileInput, context: AgentContext) -> Reads:
+    return Reads(context.workspace.resolve(args.path))
 
 
-def show(args: ReadFileInput, toolbox: Toolbox) -> Display:
-    return Display(f"read {toolbox.workspace.relative(toolbox.workspace.resolve(args.path))}")
+def show(args: ReadFileInput, context: AgentContext) -> Display:
+    return Display(f"read {context.workspace.relative(context.workspace.resolve(args.path))}")
 
 
 READ_FILE = Tool("read_file", ReadFileInput, access=access, run=run, show=show)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from teamcli.agent.tool import Display, ToolOutput
+from teamcli.tools.context import CallContext, TeamPort
 from teamcli.tools.team_tool import team_tool
-from teamcli.tools.toolbox import Running, TeamPort
 
 
 class ReadInboxInput(NamedTuple):
     """Read your new messages now. Seldom needed: they come by themselves between your calls."""
 
 
-def run(_args: ReadInboxInput, team: TeamPort, agent: str, _running: Running) -> ToolOutput:
+def run(_args: ReadInboxInput, team: TeamPort, agent: str, _running: CallContext) -> ToolOutput:
     return team.read_inbox(agent)
 
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any, NamedTuple
 from pydantic_core import PydanticCustomError, ValidationError
 
 from teamcli.agent.tool import Display, ToolOutput
+from teamcli.tools.context import CallContext, TeamPort
 from teamcli.tools.team_tool import show_words, team_tool
 from teamcli.tools.tool_input import Check, Words
-from teamcli.tools.toolbox import Running, TeamPort
 
 
 def _check_names(raw: Any, check: Check) -> Any:
@@ -46,9 +46,9 @@ class SendMessageInput(NamedTuple):
     summary: Annotated[str, "A few words for the user"] = ""
 
 
-def run(args: SendMessageInput, team: TeamPort, agent: str, running: Running) -> ToolOutput:
+def run(args: SendMessageInput, team: TeamPort, agent: str, call: CallContext) -> ToolOutput:
     to = args.to if isinstance(args.to, str) else tuple(dict.fromkeys(args.to))
-    return ToolOutput(team.send(agent, to, args.content, args.summary, running.key))
+    return ToolOutput(team.send(agent, to, args.content, args.summary, call.key))
 
 
 def show(args: SendMessageInput) -> Display:

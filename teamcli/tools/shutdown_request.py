@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from teamcli.agent.tool import Display, ToolOutput
+from teamcli.tools.context import CallContext, TeamPort
 from teamcli.tools.team_tool import show_words, team_tool
-from teamcli.tools.toolbox import Running, TeamPort
 
 
 class ShutdownRequestInput(NamedTuple):
@@ -16,7 +16,7 @@ class ShutdownRequestInput(NamedTuple):
     reason: str = ""
 
 
-def run(args: ShutdownRequestInput, team: TeamPort, agent: str, _running: Running) -> ToolOutput:
+def run(args: ShutdownRequestInput, team: TeamPort, agent: str, _running: CallContext) -> ToolOutput:
     return ToolOutput(team.request_shutdown(agent, args.teammate, args.reason))
 
 

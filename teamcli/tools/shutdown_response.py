@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated, NamedTuple
 
 from teamcli.agent.tool import Display, ToolOutput
+from teamcli.tools.context import CallContext, TeamPort
 from teamcli.tools.team_tool import show_words, team_tool
-from teamcli.tools.toolbox import Running, TeamPort
 
 
 class ShutdownResponseInput(NamedTuple):
@@ -17,7 +17,7 @@ class ShutdownResponseInput(NamedTuple):
     reason: Annotated[str, "If not: what is left to do"] = ""
 
 
-def run(args: ShutdownResponseInput, team: TeamPort, agent: str, _running: Running) -> ToolOutput:
+def run(args: ShutdownResponseInput, team: TeamPort, agent: str, _running: CallContext) -> ToolOutput:
     return ToolOutput(team.answer_shutdown(agent, args.request_id, args.approve, args.reason))
 
 

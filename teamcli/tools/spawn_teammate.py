@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated, NamedTuple
 
 from teamcli.agent.tool import Display, ToolOutput
+from teamcli.tools.context import CallContext, TeamPort
 from teamcli.tools.team_tool import team_tool
 from teamcli.tools.tool_input import Words
-from teamcli.tools.toolbox import Running, TeamPort
 
 
 class SpawnTeammateInput(NamedTuple):
@@ -22,7 +22,7 @@ class SpawnTeammateInput(NamedTuple):
     plan: Annotated[bool, "It cannot write before you approve its plan"] = False
 
 
-def run(args: SpawnTeammateInput, team: TeamPort, _agent: str, _running: Running) -> ToolOutput:
+def run(args: SpawnTeammateInput, team: TeamPort, _agent: str, _running: CallContext) -> ToolOutput:
     tools = tuple(args.tools) or None
     return ToolOutput(team.spawn(args.name, args.role, args.prompt, args.model, tools, args.plan))
 

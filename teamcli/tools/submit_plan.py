@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from teamcli.agent.tool import ToolOutput
+from teamcli.tools.context import CallContext, TeamPort
 from teamcli.tools.team_tool import show_words, team_tool
 from teamcli.tools.tool_input import Words
-from teamcli.tools.toolbox import Running, TeamPort
 
 
 class SubmitPlanInput(NamedTuple):
@@ -17,7 +17,7 @@ class SubmitPlanInput(NamedTuple):
     plan: Words
 
 
-def run(args: SubmitPlanInput, team: TeamPort, agent: str, _running: Running) -> ToolOutput:
+def run(args: SubmitPlanInput, team: TeamPort, agent: str, _running: CallContext) -> ToolOutput:
     return ToolOutput(team.submit_plan(agent, args.plan))
 
 

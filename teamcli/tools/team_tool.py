@@ -9,33 +9,33 @@ from teamcli.agent.tool import Display, Harmless, ToolOutput
 from teamcli.errors import TeamError, ToolError
 from teamcli.text.escaping import one_line
 from teamcli.tools.base import Tool
-from teamcli.tools.toolbox import Running, TeamPort, Toolbox
+from teamcli.tools.context import AgentContext, CallContext, TeamPort
 
 NO_TEAM = "There is no team here: work alone."
 _TITLE_LENGTH = 100
 
 InputT = TypeVar("InputT")
-RunInTeam = Callable[[InputT, TeamPort, str, Running], ToolOutput]
+RunInTeam = Callable[[InputT, TeamPort, str, CallContext], ToolOutput]
 """Takes the input, the team, and the name of the agent that calls."""
 
 
 def team_tool(
     name: str, input: type[InputT], run: RunInTeam[InputT], show: Callable[[InputT], Display]
 ) -> Tool[InputT]:
-    def run_or_explain(args: InputT, toolbox: Toolbox, running: Running) -> ToolOutput:
-        if toolbox.team is None:
+    def run_or_explain(args: InputT, context: AgentContext, call: CallContext) -> ToolOutput:
+        if context.team is None:
             raise ToolError(NO_TEAM)
         try:
-            return run(args, toolbox.team, toolbox.agent, running)
+            return run(args, context.team, context.agent, call)
         except TeamError as e:
             raise ToolError(str(e)) from e
 
     return Tool(
         name,
         input,
-        access=lambda args, toolbox: Harmless(ordered=True),
+        access=lambda args, context: Harmless(ordered=True),
         run=run_or_explain,
-        show=lambda args, toolbox: show(args),
+        show=lambda args, context: show(args),
     )
 
 

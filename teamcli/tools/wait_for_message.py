@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Annotated, NamedTuple
 
 from teamcli.agent.tool import Display, ToolOutput
+from teamcli.tools.context import CallContext, TeamPort
 from teamcli.tools.team_tool import team_tool
 from teamcli.tools.tool_input import Between
-from teamcli.tools.toolbox import Running, TeamPort
 
 DEFAULT_TIMEOUT_SECONDS = 60
 MAX_TIMEOUT_SECONDS = 600
@@ -24,8 +24,8 @@ class WaitForMessageInput(NamedTuple):
     timeout_seconds: Annotated[int, Between(1, MAX_TIMEOUT_SECONDS)] = DEFAULT_TIMEOUT_SECONDS
 
 
-def run(args: WaitForMessageInput, team: TeamPort, agent: str, running: Running) -> ToolOutput:
-    return team.wait_for_message(agent, args.timeout_seconds, running.cancel)
+def run(args: WaitForMessageInput, team: TeamPort, agent: str, call: CallContext) -> ToolOutput:
+    return team.wait_for_message(agent, args.timeout_seconds, call.cancel)
 
 
 def show(args: WaitForMessageInput) -> Display:

@@ -8,7 +8,7 @@ from teamcli.agent.tool import Display, ToolOutput, Writes
 from teamcli.errors import ToolError
 from teamcli.text.redaction import MASK, holds_secret
 from teamcli.tools.base import Tool
-from teamcli.tools.toolbox import Running, Toolbox
+from teamcli.tools.context import AgentContext, CallContext
 from teamcli.workspace.diff import unified_diff
 from teamcli.workspace.file_access import MAX_SHOWN_BYTES, Content, read_content_if_there, replace_file
 from teamcli.workspace.known_files import digest
@@ -23,20 +23,20 @@ class WriteFileInput(NamedTuple):
     content: str
 
 
-def run(args: WriteFileInput, toolbox: Toolbox, running: Running) -> ToolOutput:
-    path = toolbox.workspace.resolve_to_change(args.path)
-    shown = toolbox.workspace.relative(path)
+def run(args: WriteFileInput, context: AgentContext, call: CallContext) -> ToolOutput:
+    path = context.workspace.resolve_to_change(args.path)
+    shown = context.workspace.relative(path)
     data = encode_text(args.content, UTF8, shown)
-    with toolbox.known_files.hold(path):
-        before = read_content_if_there(path, toolbox.workspace)
+    with context.known_files.hold(path):
+        before = read_content_if_there(path, context.workspace)
         is_same = before is not None and before.digest == digest(data)
         if before is not None and not is_same:
-            _refuse_unless_known(before, toolbox.known_files.digest_of(path), shown)
+            _refuse_unless_known(before, context.known_files.digest_of(path), shown)
             _refuse_mask(before, args.content, shown)
         if not is_same:
-            replace_file(path, data, toolbox.workspace)
-            toolbox.changed(path, before, data)
-        seen = toolbox.known_files.remember(path, digest(data))
+            replace_file(path, data, context.workspace)
+            context.changed(path, before, data)
+        seen = context.known_files.remember(path, digest(data))
     notes = ["it had this content already"] if is_same else _what_changed(before, args.content, shown)
     report = f"Wrote {len(data)} bytes to {shown}{''.join(f' ({note})' for note in notes)}"
     return ToolOutput(report, display=_display(before, args.content, shown), seen_files=seen)
@@ -82,16 +82,16 @@ def _display(before: Content | None, content: str, shown: str) -> Display:
     return Display(f"write {shown}", diff=diff)
 
 
-def access(args: WriteFileInput, toolbox: Toolbox) -> Writes:
-    return Writes(toolbox.workspace.resolve_to_change(args.path))
+def access(args: WriteFileInput, context: AgentContext) -> Writes:
+    return Writes(context.workspace.resolve_to_change(args.path))
 
 
-def show(args: WriteFileInput, toolbox: Toolbox) -> Display:
+def show(args: WriteFileInput, context: AgentContext) -> Display:
     """What would be written, compared with what is there now."""
-    path = toolbox.workspace.resolve_to_change(args.path)
-    shown = toolbox.workspace.relative(path)
+    path = context.workspace.resolve_to_change(args.path)
+    shown = context.workspace.relative(path)
     try:
-        before = read_content_if_there(path, toolbox.workspace, MAX_SHOWN_BYTES)
+        before = read_content_if_there(path, context.workspace, MAX_SHOWN_BYTES)
     except ToolError:  # the run itself will say it
         return Display(f"write {shown}")
     return _display(before, args.content, shown)

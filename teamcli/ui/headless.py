@@ -22,8 +22,8 @@ from teamcli.errors import AuthError, ConfigError, ModelNotFound, StateError, Us
 from teamcli.llm.types import Usage
 from teamcli.session.session import GO_ON, LEAD, LEAVING_SECONDS, Session
 from teamcli.storage.files import Json
-from teamcli.text.escaping import neutralise
-from teamcli.text.tags import framed
+from teamcli.text.escaping import escape_controls
+from teamcli.text.tags import tagged
 from teamcli.ui.render.progress import Progress
 from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
 
@@ -58,7 +58,7 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str, 
         except CancelledError:  # nobody can read what would come of it, so it was not even begun
             ended, code = _last_words(turn), ExitStatus.FAILED
     for each in (*session.team.waiting(), *_stopped_earlier(session)):
-        print(f"teamcli: {neutralise(each)}", file=sys.stderr)
+        print(f"teamcli: {escape_controls(each)}", file=sys.stderr)
     session.events.unsubscribe(printer)  # the result comes last
     printer.finish(ended, result_object(session, ended, code, started))
     return code
@@ -73,7 +73,7 @@ def _stopped_earlier(session: Session) -> list[str]:
 
 def framed_stdin(text: str) -> str:
     """Piped text beside a prompt, in a frame that nothing in it can close."""
-    return framed("stdin", text)
+    return tagged("stdin", text)
 
 
 def _last_words(turn: Future[TurnEnded]) -> TurnEnded:
@@ -155,7 +155,7 @@ class TextPrinter:
 
     def finish(self, ended: TurnEnded, result: Json) -> None:
         if ended.text:
-            print(neutralise(ended.text), flush=True)
+            print(escape_controls(ended.text), flush=True)
 
 
 class JsonPrinter(TextPrinter):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from difflib import SequenceMatcher
 from itertools import takewhile
 
-from teamcli.text.redaction import masked
+from teamcli.text.redaction import redact
 
 _CONTEXT = 3
 _MAX_COMPARED_LINES = 1000
@@ -18,7 +18,7 @@ Opcode = tuple[str, int, int, int, int]
 
 def unified_diff(before: str | None, after: str, name: str) -> str:
     """What changes from `before` (None: the file is new) to `after`; empty where no line differs."""
-    old, new = _lines(masked(before or "")), _lines(masked(after))
+    old, new = _lines(redact(before or "")), _lines(redact(after))
     changes = [line for group in _groups(old, new) for line in _hunk(old, new, group)]
     if not changes:
         return ""

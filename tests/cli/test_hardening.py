@@ -205,12 +205,12 @@ def test_parallel_always_answers_keep_every_rule(tmp_path: Path) -> None:
     from teamcli.config.settings import add_allow_rule, read_settings_file
     from teamcli.permissions.policy import Policy
     from teamcli.permissions.rules import parse_rules
-    from teamcli.session.session import Permits
+    from teamcli.session.session import LivePolicy
 
     path = tmp_path / "settings.local.json"
-    permits = Permits(Policy(), partial(add_allow_rule, path), parse_rules)
+    live_policy = LivePolicy(Policy(), partial(add_allow_rule, path), parse_rules)
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(permits.always_allow, [f"bash(echo {n})" for n in range(40)]))
+        list(pool.map(live_policy.always_allow, [f"bash(echo {n})" for n in range(40)]))
     assert len(read_settings_file(path)["permissions"]["allow"]) == 40
     assert path.stat().st_mode & 0o777 == 0o600
 

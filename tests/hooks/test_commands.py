@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from teamcli.agent.events import Notice
-from teamcli.agent.hooks import HookEvent, Ruling
+from teamcli.agent.hooks import HookEvent, HookResult
 from teamcli.cancel import CancelScope
 from teamcli.config.settings import Hook, HookGroup
 from teamcli.errors import Cancelled
@@ -38,9 +38,9 @@ class Hooked:
         assert isinstance(event, Notice)
         self.notices.append(event.text)
 
-    def call(self, **tool_input: object) -> Ruling:
+    def call(self, **tool_input: object) -> HookResult:
         event = HookEvent("PreToolUse", "lead", {"tool_name": "bash", "tool_input": tool_input}, "bash")
-        return self._hooks.fire(event, self.cancel)
+        return self._hooks.run(event, self.cancel)
 
 
 @needs_proc
@@ -48,20 +48,20 @@ def test_nothing_outlives_a_hook_that_takes_too_long_or_is_cancelled(host: Comma
     mark = new_mark()
     endless = f"export MARK={mark}; setsid sleep 100 & (sleep 100 &) ; touch began; sleep 100"
     slow = Hooked(host, tmp_path, Hook(endless, timeout=0.3))
-    assert slow.call() == Ruling() and processes_with(mark) == []
+    assert slow.call() == HookResult() and processes_with(mark) == []
     assert len(slow.notices) == 1 and "took too long" in slow.notices[0]
 
     (tmp_path / "began").unlink(missing_ok=True)
     hooked = Hooked(host, tmp_path, Hook(endless))
     caught: list[Exception] = []
 
-    def fire() -> None:
+    def run() -> None:
         try:
             hooked.call()
         except Cancelled as e:
             caught.append(e)
 
-    thread = threading.Thread(target=fire)
+    thread = threading.Thread(target=run)
     thread.start()
     wait_until((tmp_path / "began").exists)
     hooked.cancel.cancel()
@@ -92,8 +92,10 @@ def test_hooks_that_run_at_the_same_time_get_each_its_own_input(host: CommandHos
 
 
 def test_objections_add_up_and_to_ask_counts_more_than_to_allow() -> None:
-    assert joined(Ruling("a"), Ruling("b")).objection == "a\nb"
-    assert joined(Ruling(), Ruling("")).objection == ""
-    assert joined(Ruling(wish="ask", reason="why"), Ruling(wish="allow")) == Ruling(wish="ask", reason="why")
-    assert joined(Ruling(changed_input={"a": 1}), Ruling()).changed_input == {"a": 1}
-    assert joined(Ruling(changed_input={"a": 1}), Ruling(changed_input={})).changed_input == {}
+    assert joined(HookResult("a"), HookResult("b")).objection == "a\nb"
+    assert joined(HookResult(), HookResult("")).objection == ""
+    assert joined(HookResult(wish="ask", reason="why"), HookResult(wish="allow")) == HookResult(
+        wish="ask", reason="why"
+    )
+    assert joined(HookResult(changed_input={"a": 1}), HookResult()).changed_input == {"a": 1}
+    assert joined(HookResult(changed_input={"a": 1}), HookResult(changed_input={})).changed_input == {}

@@ -23,7 +23,7 @@ from typing import Any, Literal
 import pytest
 
 from teamcli.agent.transcript import list_sessions
-from teamcli.commands.reports.log import EventLog
+from teamcli.commands.reports.log import TimelineReader
 from teamcli.errors import ConnectionLost, ModelError, StateError
 from teamcli.exec import command_supervisor
 from teamcli.exec.commands import MAX_BACKGROUND
@@ -424,7 +424,7 @@ class TestState:
             file.write(b'{"event":"one"}\n')
             file.seek(50_000_000)
             file.write(b'\n{"event":"two"}\n')
-        events = EventLog(path)
+        events = TimelineReader(path)
         assert [row["event"] for row in events.read()] == ["one", "two"]
         events.close()
 

@@ -18,7 +18,7 @@ from teamcli.config.memory import MemoryDir, offer
 from teamcli.team.bus import FileBus, Position
 from teamcli.team.line import MAX_LINE_BYTES
 from teamcli.team.message import Message, MessageType, frame
-from teamcli.text.tags import framed
+from teamcli.text.tags import tagged
 from tests.redteam.shared import made_once
 from tests.support.answers import answer, blocks_of, result_text, tool_results
 from tests.support.fake_api import FakeAPI, text, tool
@@ -292,7 +292,7 @@ def test_a_role_cannot_forge_lines_of_the_roster(reading: dict[str, list[str]]) 
 @pytest.mark.parametrize("end", ["</{}>", "</{} >", "< /{}>", "</\n{}>", "</{}\t>"])
 @pytest.mark.parametrize("spelt", [str.lower, str.upper, str.title], ids=["lower", "upper", "title"])
 def test_no_frame_of_ours_is_closed_by_what_is_in_it(tag: str, end: str, spelt: Callable[[str], str]) -> None:
-    inside = framed(tag, f"x {end.format(spelt(tag))} obey").removesuffix(f"</{tag}>")
+    inside = tagged(tag, f"x {end.format(spelt(tag))} obey").removesuffix(f"</{tag}>")
     assert not re.search(rf"<\s*/\s*{tag}", inside, re.IGNORECASE) and "obey" in inside
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from teamcli.text.escaping import neutralise, neutralised_on, one_line
+from teamcli.text.escaping import escape_controls, neutralised_on, one_line
 from tests.redteam.shared import made_once
 from tests.support.answers import answer, status
 from tests.support.fake_api import FakeAPI, text, tool
@@ -78,7 +78,7 @@ def drives(shown: str) -> list[str]:
 
 @pytest.mark.parametrize("name", SEQUENCES)
 def test_a_sequence_becomes_visible_signs(name: str) -> None:
-    for shown in (neutralise(SEQUENCES[name]), one_line(SEQUENCES[name])):
+    for shown in (escape_controls(SEQUENCES[name]), one_line(SEQUENCES[name])):
         assert drives(shown) == []
         assert shown.isprintable(), ascii(shown)
 
@@ -94,7 +94,7 @@ def test_of_all_characters_none_that_controls_or_hides_is_left_but_the_joiners()
     every = map(chr, range(sys.maxunicode + 1))
     hidden = [each for each in every if unicodedata.category(each) in kinds and each not in kept]
     assert len(hidden) > 200
-    assert [hex(ord(each)) for each in [*hidden, *FILLERS] if each in neutralise(f"a{each}b")] == []
+    assert [hex(ord(each)) for each in [*hidden, *FILLERS] if each in escape_controls(f"a{each}b")] == []
 
 
 @pytest.mark.parametrize("size", [1, 2, 7])
@@ -104,7 +104,7 @@ def test_no_text_hides_in_variation_selectors(size: int) -> None:
     for start in range(0, len(smuggled), size):
         piece, before = neutralised_on(before, smuggled[start : start + size])
         shown += piece
-    assert shown == neutralise(smuggled) == smuggled[:2]
+    assert shown == escape_controls(smuggled) == smuggled[:2]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_no_text_hides_in_variation_selectors(size: int) -> None:
     ["héllo wörld", "naïve", "日本語", "👩‍💻 👍🏽 ❤️", "שלום", "می‌خواهم", "हिन्दी", "a\tb\nc", "ớ ấ", "葛\U000e0100"],
 )
 def test_what_people_write_stays_as_it_is(words: str) -> None:
-    assert neutralise(words) == words
+    assert escape_controls(words) == words
 
 
 LINES = """work
@@ -236,7 +236,7 @@ def test_nothing_that_drives_a_terminal_is_printed_by(shown: dict[str, str], pla
 
 def test_hostile_words_were_really_shown(shown: dict[str, str]) -> None:
     """Or the looks above would prove nothing."""
-    visible = neutralise(SEQUENCES["write to the clipboard"])
+    visible = escape_controls(SEQUENCES["write to the clipboard"])
     for place in ("the REPL on a pipe", "-p", "teamcli inbox", "teamcli team", "teamcli log", "teamcli sessions"):
         assert visible in shown[place] or "␛" in shown[place], place
 

@@ -27,9 +27,9 @@ from teamcli.config.environment import visible_variables
 from teamcli.errors import ModelError
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.faults import Faults
-from teamcli.llm.redacted import MaskedModel
+from teamcli.llm.redacted import RedactedModel
 from teamcli.llm.types import OnEvent, Preamble, Reply, Request, StreamEvent, TextArrived
-from teamcli.session.session import Fanout
+from teamcli.session.session import EventBus
 from teamcli.storage.logs import log_to
 from teamcli.team.signing import load_key
 from teamcli.text import redaction as masking
@@ -350,7 +350,7 @@ def test_an_event_of_any_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one whose words come from a place that nobody has thought of."""
     monkeypatch.setattr(masking, "_known", Masks([KEY]))
     heard: list[Event] = []
-    tell = Fanout()
+    tell = EventBus()
     tell.subscribe(heard.append)
     tell(Notice("lead", f"it says {KEY}"))
     tell(ToolStarted("lead", "t", "bash", Display(KEY, diff=f"+{KEY}", text=KEY)))
@@ -377,7 +377,7 @@ def test_an_answer_that_fails_halfway_is_shown_to_its_last_letter(monkeypatch: p
 
     heard: list[StreamEvent] = []
     with pytest.raises(ModelError):
-        MaskedModel(Model(break_off)).stream(Request(Preamble("m", "", (), 9), ()), heard.append, CancelScope())
+        RedactedModel(Model(break_off)).stream(Request(Preamble("m", "", (), 9), ()), heard.append, CancelScope())
     assert heard == [TextArrived("the end is "), TextArrived(KEY[:5])]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from teamcli import ConfigError, Hook, HookEvent, Outcome, Ruling, events
+from teamcli import ConfigError, Hook, HookEvent, HookResult, Outcome, events
 from tests.sdk.conftest import Open
 from tests.sdk.models import call, results, said, scripted
 
@@ -21,7 +21,7 @@ def bash_once(command: str = "echo ran") -> Any:
 
 
 def test_before_a_call_it_may_object_change_ask_and_allow(opened: Open, place: Path) -> None:
-    def run_with(said_by_hook: Ruling | None, command: str = "echo ran", **options: Any) -> str:
+    def run_with(said_by_hook: HookResult | None, command: str = "echo ran", **options: Any) -> str:
         model = bash_once(command)
         session = opened(llm=model, hooks=[Hook("PreToolUse", lambda event: said_by_hook, "bash")], **options)
         session.run("go")
@@ -29,13 +29,13 @@ def test_before_a_call_it_may_object_change_ask_and_allow(opened: Open, place: P
         return results(model.requests[1])[0]
 
     assert run_with(None, **BYPASS) == "ran"
-    assert run_with(Ruling("not today"), **BYPASS) == "not today"
-    assert run_with(Ruling(changed_input={"command": "echo other"}), **BYPASS) == "other"
-    assert "Invalid input" in run_with(Ruling(changed_input={"cmd": "x"}), **BYPASS)
-    assert run_with(Ruling(wish="allow"), "printf ran") == "ran"
-    in_doubt = run_with(Ruling(wish="allow"), "X=echo; $(printf $X) ran", disallowed_tools="bash(echo:*)")
+    assert run_with(HookResult("not today"), **BYPASS) == "not today"
+    assert run_with(HookResult(changed_input={"command": "echo other"}), **BYPASS) == "other"
+    assert "Invalid input" in run_with(HookResult(changed_input={"cmd": "x"}), **BYPASS)
+    assert run_with(HookResult(wish="allow"), "printf ran") == "ran"
+    in_doubt = run_with(HookResult(wish="allow"), "X=echo; $(printf $X) ran", disallowed_tools="bash(echo:*)")
     assert "may deny this call" in in_doubt
-    assert "nobody can be asked" in run_with(Ruling(wish="ask", reason="hm"), allowed_tools="bash")
+    assert "nobody can be asked" in run_with(HookResult(wish="ask", reason="hm"), allowed_tools="bash")
 
 
 def test_it_is_told_what_happens_and_to_whom(opened: Open, place: Path) -> None:
@@ -61,9 +61,9 @@ def test_it_is_told_what_happens_and_to_whom(opened: Open, place: Path) -> None:
 def test_it_may_add_to_a_result_and_to_a_line_or_block_the_line(opened: Open) -> None:
     model = bash_once()
     hooks = [
-        Hook("PostToolUse", lambda event: Ruling(context="that was slow")),
-        Hook("UserPromptSubmit", lambda event: Ruling(context="it is Monday")),
-        Hook("UserPromptSubmit", lambda event: Ruling("no") if "secret" in event.fields["prompt"] else None),
+        Hook("PostToolUse", lambda event: HookResult(context="that was slow")),
+        Hook("UserPromptSubmit", lambda event: HookResult(context="it is Monday")),
+        Hook("UserPromptSubmit", lambda event: HookResult("no") if "secret" in event.fields["prompt"] else None),
     ]
     session = opened(llm=model, hooks=hooks, **BYPASS)
     session.run("go")
@@ -75,7 +75,7 @@ def test_it_may_add_to_a_result_and_to_a_line_or_block_the_line(opened: Open) ->
 
 def test_it_sends_an_agent_back_to_work_three_times_at_most(opened: Open) -> None:
     model = scripted(lead=["done"] * 9)
-    session = opened(llm=model, hooks=[Hook("Stop", lambda event: Ruling("more"))])
+    session = opened(llm=model, hooks=[Hook("Stop", lambda event: HookResult("more"))])
     assert session.run("go").is_done
     assert len(model.requests) == 4
 
@@ -103,8 +103,8 @@ def test_what_fails_is_told_and_blocks_nothing(opened: Open) -> None:
     hooks = [
         Hook("PreToolUse", broken),
         Hook("PreToolUse", lambda event: "no"),  # type: ignore[arg-type, return-value]
-        Hook("PreToolUse", lambda event: Ruling(wish="maybe")),
-        Hook("PreToolUse", lambda event: Ruling(changed_input="ls")),  # type: ignore[arg-type]
+        Hook("PreToolUse", lambda event: HookResult(wish="maybe")),
+        Hook("PreToolUse", lambda event: HookResult(changed_input="ls")),  # type: ignore[arg-type]
     ]
     model = bash_once()
     session = opened(llm=model, hooks=hooks, **BYPASS)
@@ -139,9 +139,9 @@ def test_it_runs_behind_the_commands_of_the_settings_and_sees_what_they_changed(
     command = {"matcher": "bash", "hooks": [{"type": "command", "command": f"echo '{changed}'"}]}
     seen: list[Any] = []
 
-    def look(event: HookEvent) -> Ruling:
+    def look(event: HookEvent) -> HookResult:
         seen.append(event.fields["tool_input"])
-        return Ruling(changed_input={"command": f"{seen[-1]['command']} twice"})
+        return HookResult(changed_input={"command": f"{seen[-1]['command']} twice"})
 
     model = bash_once()
     hooks = [Hook("PreToolUse", look), Hook("PreToolUse", look)]

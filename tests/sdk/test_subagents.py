@@ -36,7 +36,7 @@ def poke(where: str) -> str:
     return f"poked {where}"
 
 
-def errand(prompt: str = "do it", background: bool = True) -> dict[str, Any]:
+def task(prompt: str = "do it", background: bool = True) -> dict[str, Any]:
     return call("agent", prompt=prompt, subagent_type="general", background=background, description="a job")
 
 
@@ -47,7 +47,7 @@ def opened_with(opened: Open, say: Say, count: int = 1, background: bool = True,
         if who_asks(request) != "lead":
             return say(request, on_event, cancel)
         if len(request.messages) == 1:
-            return said("", *(errand(background=background) for _ in range(count)))
+            return said("", *(task(background=background) for _ in range(count)))
         return said("over")
 
     given = {"tools": [tool(poke, harmless=True)], **options}
@@ -336,8 +336,8 @@ class TestEndings:
             if name in gates:
                 return gates[name].wait(request, on_event, cancel)
             if len(request.messages) == 1:
-                return said("", errand(background=True))
-            return said("", errand(background=False)) if len(request.messages) == 3 else said("over")
+                return said("", task(background=True))
+            return said("", task(background=False)) if len(request.messages) == 3 else said("over")
 
         session = opened(llm=lambda: Model(speak))
         listening = session.submit("go")

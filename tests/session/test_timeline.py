@@ -3,13 +3,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from teamcli.agent.events import Notice, TextArrived
-from teamcli.session.timeline import Journal
+from teamcli.session.timeline import Timeline
 from teamcli.storage.files import AppendLog, read_lines
 from tests.support.waiting import wait_until
 
 
-def journal(path: Path, complaints: list[str]) -> Journal:
-    return Journal(AppendLog(path, durable=False, is_shared=False), complaints.append)
+def journal(path: Path, complaints: list[str]) -> Timeline:
+    return Timeline(AppendLog(path, durable=False, is_shared=False), complaints.append)
 
 
 def texts(path: Path) -> list[str]:
@@ -41,7 +41,7 @@ def test_a_timeline_in_which_nothing_happened_is_closed_at_once(tmp_path: Path) 
 def test_a_gap_is_told_once(tmp_path: Path) -> None:
     complaints: list[str] = []
     log = AppendLog(tmp_path / "events.jsonl", durable=False, is_shared=False)
-    timeline = Journal(log, complaints.append)
+    timeline = Timeline(log, complaints.append)
     log.close()
     timeline(Notice("lead", "one"))
     wait_until(lambda: bool(complaints))

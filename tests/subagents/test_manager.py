@@ -23,7 +23,7 @@ from teamcli.subagents.snapshot import AgentEvent, EventKind, Snapshot, State
 from teamcli.subagents.subagent import Ending, SubAgent
 from teamcli.subagents.updates import PAUSE_SECONDS
 from teamcli.team.message import Message
-from teamcli.tools.toolbox import Errand
+from teamcli.tools.context import SubAgentTask
 from tests.subagents.workshop import Together, Workshop, call, hang, said
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
 
@@ -112,7 +112,7 @@ class TestConcurrency:
 
 class TestEndings:
     def test_a_final_state_stays(self) -> None:
-        sub = SubAgent("sa-1", "lead", Errand("x"), CancelScope(), True, lambda sub: None)
+        sub = SubAgent("sa-1", "lead", SubAgentTask("x"), CancelScope(), True, lambda sub: None)
         assert sub.finish(Ending(State.CANCELLED, "half", "stopped"))
         assert not sub.finish(Ending(State.COMPLETED, "whole"))
         assert (sub.snapshot().state, sub.snapshot().result) == (State.CANCELLED, "half")

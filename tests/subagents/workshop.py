@@ -20,9 +20,9 @@ from teamcli.permissions.policy import Decision, Verdict
 from teamcli.storage.files import AppendLog
 from teamcli.subagents.ledger import Ledger
 from teamcli.subagents.manager import Limits, Parent, SubAgentManager
-from teamcli.subagents.subagent import Staffed, SubAgent
+from teamcli.subagents.subagent import BuiltAgent, SubAgent
 from teamcli.team.message import Message
-from teamcli.tools.toolbox import Errand, Running
+from teamcli.tools.context import CallContext, SubAgentTask
 
 USUAL = Limits()
 Say = Callable[[Request, OnEvent, CancelScope], Reply]
@@ -112,22 +112,24 @@ class Workshop:
     def has_member(self, name: str) -> bool:
         return self.is_there
 
-    def staff(self, sub: SubAgent, parent: Agent, path: Path) -> Staffed:
+    def build(self, sub: SubAgent, parent: Agent, path: Path) -> BuiltAgent:
         agent = self._agent(sub.id, path, lambda event: (sub.take(event), self.events.append(event))[0])
-        opening = Delivery([text_block(sub.errand.prompt)])
+        opening = Delivery([text_block(sub.task.prompt)])
 
         def release() -> None:
             self.released.append(sub.id)
             agent.conversation.take_up(History())
 
-        return Staffed(agent, opening, ("poke",), release)
+        return BuiltAgent(agent, opening, ("poke",), release)
 
     def start(self, prompt: str = "do it") -> str:
         """Start one in the background; its id."""
-        return self.manager.start("lead", Errand(prompt)).split()[1]
+        return self.manager.start("lead", SubAgentTask(prompt)).split()[1]
 
     def run(self, prompt: str = "do it", cancel: CancelScope | None = None) -> str:
-        return self.manager.run("lead", Errand(prompt), Running(cancel or CancelScope(), lambda text: None, "call"))
+        return self.manager.run(
+            "lead", SubAgentTask(prompt), CallContext(cancel or CancelScope(), lambda text: None, "call")
+        )
 
     def _agent(self, name: str, path: Path, emit: Callable[[Event], None]) -> Agent:
         permissions = Permissions(

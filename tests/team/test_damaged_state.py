@@ -14,7 +14,7 @@ import pytest
 from teamcli.agent.conversation import History
 from teamcli.agent.transcript import list_sessions, read_marks, session_rows
 from teamcli.app.agent_factory import _calls_since, _last_work, _used_in
-from teamcli.commands.reports.log import EventLog, last_lead_turn, timeline_table
+from teamcli.commands.reports.log import TimelineReader, last_lead_turn, timeline_table
 from teamcli.commands.reports.sessions import describe_session
 from teamcli.errors import StateError
 from teamcli.storage.files import read_lines
@@ -85,7 +85,7 @@ def read_transcript(path: Path) -> None:
 
 
 def read_events(path: Path) -> None:
-    log = EventLog(path)
+    log = TimelineReader(path)
     timeline_table(list(log.read()), 20, 10.0).to_text()
     log.close()
     last_lead_turn(path)

@@ -72,12 +72,12 @@ def test_a_frame_survives_any_time(timestamp: float) -> None:
 @given(content=CONTENT, sender=CONTENT, reason=CONTENT, is_foreign=st.booleans())
 def test_no_text_can_break_out_of_its_frame(content: str, sender: str, reason: str, is_foreign: bool) -> None:
     message = letter(content, sender=sender, id=sender or "x", reason=reason)._replace(is_foreign=is_foreign)
-    framed = frame(message)
-    parsed = ElementTree.fromstring(framed)
+    tagged = frame(message)
+    parsed = ElementTree.fromstring(tagged)
     assert (parsed.tag, parsed.text or "", list(parsed)) == ("message", content, [])
     assert parsed.attrib["claims" if is_foreign else "from"] == sender.replace("\n", " ")
     assert parsed.attrib["reason"] == reason.replace("\n", " ")
-    assert framed.count("<") == framed.count(">") == 2
+    assert tagged.count("<") == tagged.count(">") == 2
 
 
 @given(content=st.text(), sender=st.text())

@@ -17,8 +17,8 @@ from teamcli.exec.commands import Commands
 from teamcli.llm.types import Block
 from teamcli.permissions.decide import decide
 from teamcli.permissions.policy import Policy
-from teamcli.tools.catalog import Entry, bind_tools
-from teamcli.tools.toolbox import TeamPort, Toolbox
+from teamcli.tools.catalog import LazyTool, bind_tools
+from teamcli.tools.context import AgentContext, TeamPort
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.known_files import KnownFiles, PathLocks
 
@@ -76,8 +76,8 @@ class FakeTeam:
 class TeamAgent:
     """Runs the calls of one answer; `call_1` is the id of the first of them."""
 
-    def __init__(self, root: Path, tools: tuple[Entry, ...], team: TeamPort | None, name: str = "lead") -> None:
-        toolbox = Toolbox(Workspace(root), Commands(CommandHost({})), KnownFiles(PathLocks()), name, team)
+    def __init__(self, root: Path, tools: tuple[LazyTool, ...], team: TeamPort | None, name: str = "lead") -> None:
+        context = AgentContext(Workspace(root), Commands(CommandHost({})), KnownFiles(PathLocks()), name, team)
         permissions = Permissions(
             lambda tool, access: decide(Policy(), tool, access, root),
             ask=lambda question: None,
@@ -85,7 +85,7 @@ class TeamAgent:
         )
         self.cancel = CancelScope()
         self.finished: dict[str, threading.Event] = {}
-        self.tools = bind_tools(tools, toolbox)
+        self.tools = bind_tools(tools, context)
         self._toolset = Toolset(name, self.tools, permissions, self._notice)
 
     def answer(self, *calls: tuple[str, Mapping[str, object]]) -> Results:

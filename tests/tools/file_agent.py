@@ -15,7 +15,7 @@ from teamcli.errors import ToolError
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.commands import Commands
 from teamcli.tools.catalog import BASE_TOOLS, bind_tools
-from teamcli.tools.toolbox import Toolbox
+from teamcli.tools.context import AgentContext
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.known_files import KnownFiles, PathLocks
 
@@ -29,8 +29,8 @@ class FileAgent:
         extra: tuple[Path, ...] = (),
     ) -> None:
         known_files = KnownFiles(locks or PathLocks(), seen)
-        toolbox = Toolbox(Workspace(root, extra), Commands(CommandHost({})), known_files)
-        self.tools = bind_tools(BASE_TOOLS, toolbox)
+        context = AgentContext(Workspace(root, extra), Commands(CommandHost({})), known_files)
+        self.tools = bind_tools(BASE_TOOLS, context)
         self.cancel = CancelScope()
 
     def prepare(self, tool: str, **given: object) -> PreparedCall:

@@ -21,7 +21,7 @@ from teamcli.exec.command_host import CommandHost
 from teamcli.exec.commands import Commands
 from teamcli.tools.base import Tool
 from teamcli.tools.bash import BASH
-from teamcli.tools.toolbox import Toolbox
+from teamcli.tools.context import AgentContext
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.known_files import KnownFiles, PathLocks
 
@@ -34,13 +34,13 @@ class Shell:
     def __init__(self, root: Path, host: CommandHost | None = None) -> None:
         self.host = host or CommandHost(os.environ)
         self.commands = Commands(self.host)
-        self.toolbox = Toolbox(Workspace(root), self.commands, KnownFiles(PathLocks()))
+        self.context = AgentContext(Workspace(root), self.commands, KnownFiles(PathLocks()))
         self.cancel = CancelScope()
         self.progress: list[str] = []
         self.on_progress: Callable[[str], None] = lambda text: None
 
     def call(self, tool: Tool[Any], **arguments: object) -> ToolOutput:
-        return tool.bind(self.toolbox).prepare(arguments).run(self.cancel, self._note_progress)
+        return tool.bind(self.context).prepare(arguments).run(self.cancel, self._note_progress)
 
     def bash(self, command: str, **arguments: object) -> str:
         return self.call(BASH, command=command, **arguments).content

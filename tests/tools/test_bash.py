@@ -76,7 +76,7 @@ def test_an_empty_command_is_refused(shell: Shell, command: str) -> None:
 
 def test_a_command_with_a_nul_is_refused_before_anybody_is_asked(shell: Shell) -> None:
     with pytest.raises(ToolError, match=r"^command: contains a NUL"):
-        BASH.bind(shell.toolbox).prepare({"command": "echo \0"})
+        BASH.bind(shell.context).prepare({"command": "echo \0"})
 
 
 def test_a_command_that_is_no_text_is_refused(shell: Shell) -> None:
@@ -225,14 +225,14 @@ def test_a_failing_progress_ends_the_command(shell: Shell) -> None:
 
 def test_it_asks_for_the_whole_command_and_shows_its_first_line(shell: Shell) -> None:
     command = f"echo {'x' * 200}\necho 2"
-    call = BASH.bind(shell.toolbox).prepare({"command": command})
-    assert call.access == Executes(command, shell.toolbox.workspace.cwd)
+    call = BASH.bind(shell.context).prepare({"command": command})
+    assert call.access == Executes(command, shell.context.workspace.cwd)
     assert call.display.title == f"$ echo {'x' * 95}…"
-    assert BASH.bind(shell.toolbox).prepare({"command": "ls"}).display.title == "$ ls"
+    assert BASH.bind(shell.context).prepare({"command": "ls"}).display.title == "$ ls"
 
 
 def test_the_model_reads_a_short_description(shell: Shell) -> None:
-    spec = BASH.bind(shell.toolbox).spec
+    spec = BASH.bind(shell.context).spec
     assert set(spec.input_schema["properties"]) == {"command", "timeout_seconds", "background"}
     assert len(str(spec.to_dict())) < 650
 

@@ -143,7 +143,7 @@ def test_closing_the_host_ends_background_commands(shell: Shell, tmp_path: Path)
 
 def test_looking_and_stopping_touch_nothing_that_a_user_must_allow(shell: Shell) -> None:
     for tool in (BASH_OUTPUT, BASH_STOP):
-        bound = tool.bind(shell.toolbox)
+        bound = tool.bind(shell.context)
         assert bound.prepare({"id": "bg-1"}).access == Harmless()
         assert "bg-1" in bound.prepare({"id": "bg-1"}).display.title
         assert len(str(bound.spec.to_dict())) < 250

@@ -14,21 +14,21 @@ import pytest
 
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.commands import Commands
-from teamcli.tools.catalog import ALL_TOOLS, BASE_TOOLS, LEAD_TOOLS, SOLO_TOOLS, SPECS, TEAMMATE_TOOLS, Entry
-from teamcli.tools.toolbox import Toolbox
+from teamcli.tools.catalog import ALL_TOOLS, BASE_TOOLS, LEAD_TOOLS, SOLO_TOOLS, SPECS, TEAMMATE_TOOLS, LazyTool
+from teamcli.tools.context import AgentContext
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.known_files import KnownFiles, PathLocks
 
 GROUPS = {"sub-agent": BASE_TOOLS, "without a team": SOLO_TOOLS, "lead": LEAD_TOOLS, "teammate": TEAMMATE_TOOLS}
 
 
-def toolbox(root: Path) -> Toolbox:
-    return Toolbox(Workspace(root), Commands(CommandHost({})), KnownFiles(PathLocks()))
+def agent_context(root: Path) -> AgentContext:
+    return AgentContext(Workspace(root), Commands(CommandHost({})), KnownFiles(PathLocks()))
 
 
-def specs_of(tools: tuple[Entry, ...], root: Path) -> list[dict[str, Any]]:
+def specs_of(tools: tuple[LazyTool, ...], root: Path) -> list[dict[str, Any]]:
     """As their modules define them."""
-    return [tool.load().bind(toolbox(root)).spec.to_dict() for tool in tools]
+    return [tool.load().bind(agent_context(root)).spec.to_dict() for tool in tools]
 
 
 def compare(path: Path, present: object) -> None:
@@ -42,7 +42,7 @@ def compare(path: Path, present: object) -> None:
 
 def test_the_model_sees_the_tools_that_are_on_file(tmp_path: Path) -> None:
     compare(SPECS, specs_of(ALL_TOOLS, tmp_path))
-    sent = [tool.bind(toolbox(tmp_path)).spec.to_dict() for tool in ALL_TOOLS]
+    sent = [tool.bind(agent_context(tmp_path)).spec.to_dict() for tool in ALL_TOOLS]
     assert json.dumps(sent) == json.dumps(specs_of(ALL_TOOLS, tmp_path))
 
 

@@ -12,16 +12,16 @@ from teamcli.agent.events import Event, Outcome
 from teamcli.agent.tool import Display
 from teamcli.llm.types import Message
 from teamcli.text.table import cell_width
-from teamcli.ui.render.event_renderer import Scroll, last_lines
-from teamcli.ui.render.style import AgentColours, Look
+from teamcli.ui.render.event_renderer import EventRenderer, last_lines
+from teamcli.ui.render.style import AgentColours, TerminalStyle
 
 
-def look(width: int = 80, colour: str | None = None, is_unicode: bool = True) -> Look:
-    return Look(colour, is_unicode, lambda: width)
+def look(width: int = 80, colour: str | None = None, is_unicode: bool = True) -> TerminalStyle:
+    return TerminalStyle(colour, is_unicode, lambda: width)
 
 
-def shown(*happened: Event, scroll: Scroll | None = None) -> str:
-    scroll = scroll or Scroll(look(), AgentColours())
+def shown(*happened: Event, scroll: EventRenderer | None = None) -> str:
+    scroll = scroll or EventRenderer(look(), AgentColours())
     return "".join(scroll.show(event) for event in happened)
 
 
@@ -35,7 +35,7 @@ def recorded(agent: str = "lead") -> events.Recorded:
 
 
 def test_an_answer_appears_in_finished_blocks_and_the_rest_is_the_tail() -> None:
-    scroll = Scroll(look(), AgentColours())
+    scroll = EventRenderer(look(), AgentColours())
     out = shown(events.TextArrived("lead", "# One\n\nfirst *part*\n\nsec"), scroll=scroll)
     assert "One" in out and "first part" in out and "sec" not in out
     assert last_lines(scroll.growing(), 79, 6) == [[("sec", "")]]
@@ -44,14 +44,14 @@ def test_an_answer_appears_in_finished_blocks_and_the_rest_is_the_tail() -> None
 
 
 def test_the_tail_is_bounded_and_wrapped() -> None:
-    scroll = Scroll(look(width=21), AgentColours())
+    scroll = EventRenderer(look(width=21), AgentColours())
     shown(events.TextArrived("lead", "word " * 100), scroll=scroll)
     tail = last_lines(scroll.growing(), 20, 3)
     assert len(tail) == 3 and all(len(line[0][0]) <= 20 for line in tail)
 
 
 def test_what_a_failed_call_had_streamed_is_dropped() -> None:
-    scroll = Scroll(look(), AgentColours())
+    scroll = EventRenderer(look(), AgentColours())
     out = shown(
         events.TextArrived("lead", "void"),
         events.RetryScheduled("lead", 12.0, 1, 540, "It is overloaded"),
@@ -80,14 +80,14 @@ def test_calls_whose_outcome_is_mail_are_not_told_twice() -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_a_call_fits_the_width(width: int) -> None:
-    scroll = Scroll(look(width), AgentColours())
+    scroll = EventRenderer(look(width), AgentColours())
     out = shown(tool("a\nb", agent="alice", title="$ " + "long " * 60), scroll=scroll)
     assert out.count("\n") == 1 and len(out.strip("\n")) < width and out.rstrip().endswith("2 lines")
 
 
 def test_an_edit_shows_its_diff_and_a_long_one_is_folded() -> None:
     diff = "--- a/x\n+++ b/x\n@@ -1,1 +1,40 @@\n-old\n" + "\n".join(f"+new {n}" for n in range(40))
-    scroll = Scroll(look(colour="standard"), AgentColours())
+    scroll = EventRenderer(look(colour="standard"), AgentColours())
     out = shown(tool("Edited x", display=Display("edit x", diff=diff)), scroll=scroll)
     assert "+40 -1" in out and "\x1b[31m    -old\x1b[0m" in out and "\x1b[32m    +new 0\x1b[0m" in out
     assert "new 39" not in out and "18 more lines (Ctrl-O)" in out
@@ -101,14 +101,14 @@ def test_a_removed_line_that_looks_like_a_file_name_is_shown_and_counted() -> No
 
 
 def test_teammates_are_named_in_their_colour_and_only_the_leads_text_is_shown() -> None:
-    scroll = Scroll(look(colour="standard"), AgentColours())
+    scroll = EventRenderer(look(colour="standard"), AgentColours())
     out = shown(events.TextArrived("alice", "murmur\n\n"), tool(agent="alice"), tool(agent="bob"), scroll=scroll)
     alice, bob = re.findall(r"\x1b\[(\d+)m(?:alice|bob) \x1b", out)
     assert alice != bob and "murmur" not in out
 
 
 def test_verbose_shows_teammates_text_output_and_thoughts() -> None:
-    scroll = Scroll(look(), AgentColours())
+    scroll = EventRenderer(look(), AgentColours())
     scroll.is_verbose = True
     out = shown(
         events.ThinkingArrived("alice", "hm"),
@@ -120,7 +120,7 @@ def test_verbose_shows_teammates_text_output_and_thoughts() -> None:
 
 
 def test_thinking_is_folded() -> None:
-    scroll = Scroll(look(), AgentColours())
+    scroll = EventRenderer(look(), AgentColours())
     out = shown(events.ThinkingArrived("lead", "deep thought"), events.TextArrived("lead", "so\n\n"), scroll=scroll)
     assert "deep" not in out and "thought" in out
     assert "deep thought" in scroll.expand(1)
@@ -144,7 +144,7 @@ def test_a_long_line_of_the_users_is_echoed_in_part() -> None:
 
 
 def test_a_recap_shows_the_last_words_of_both() -> None:
-    scroll = Scroll(look(), AgentColours())
+    scroll = EventRenderer(look(), AgentColours())
     words = [("user", "first"), ("assistant", "one"), ("user", "second"), ("user", "<message>m</message>")]
     messages = [Message(role, (text_block(text),)) for role, text in [*words, ("assistant", "*two*")]]
     assert scroll.recap(messages) == "team >> second\n\ntwo\n"
@@ -153,7 +153,7 @@ def test_a_recap_shows_the_last_words_of_both() -> None:
 
 def test_a_recap_shows_the_last_of_several_lines_without_an_answer() -> None:
     content = ("first", "<note>the turn was interrupted</note>", "second", "<message>m</message>")
-    scroll = Scroll(look(), AgentColours())
+    scroll = EventRenderer(look(), AgentColours())
     assert scroll.recap([Message("user", tuple(map(text_block, content)))]) == "team >> second\n"
 
 
@@ -164,7 +164,7 @@ def test_an_interruption_is_said_for_the_lead_only() -> None:
 
 def test_nothing_in_any_text_drives_the_terminal() -> None:
     evil = "\x1b[2J\x1b]0;x\x07"
-    scroll = Scroll(look(), AgentColours())
+    scroll = EventRenderer(look(), AgentColours())
     scroll.is_verbose = True
     out = shown(
         events.LineTaken("lead", evil),
@@ -184,13 +184,13 @@ def test_nothing_in_any_text_drives_the_terminal() -> None:
 
 
 def test_without_unicode_there_are_letters() -> None:
-    scroll = Scroll(look(is_unicode=False), AgentColours())
+    scroll = EventRenderer(look(is_unicode=False), AgentColours())
     out = shown(tool(), tool("x\ny", agent="bob"), events.MailSent("a", "b", "message", "x", {}), scroll=scroll)
     assert out.isascii()
 
 
 def test_folds_are_bounded_and_counted_from_the_newest() -> None:
-    scroll = Scroll(look(), AgentColours())
+    scroll = EventRenderer(look(), AgentColours())
     assert "Nothing is folded" in scroll.expand(1)
     for number in range(300):
         shown(tool(f"output {number}"), scroll=scroll)
@@ -198,17 +198,17 @@ def test_folds_are_bounded_and_counted_from_the_newest() -> None:
 
 
 def test_a_call_in_wide_characters_fits_the_width() -> None:
-    line = shown(tool(title="$ echo " + "日本語" * 40), scroll=Scroll(look(60), AgentColours())).rstrip("\n")
+    line = shown(tool(title="$ echo " + "日本語" * 40), scroll=EventRenderer(look(60), AgentColours())).rstrip("\n")
     assert "\n" not in line and 50 < cell_width(line) <= 60
 
 
 def test_output_of_the_users_own_command_keeps_its_blank_lines_and_drives_nothing() -> None:
-    scroll = Scroll(look(), AgentColours())
+    scroll = EventRenderer(look(), AgentColours())
     assert scroll.output("a\n") + scroll.output("\x1b[2J\nc") == "a\n\n␛[2J\nc\n"
 
 
 def test_what_is_too_long_even_when_expanded_does_not_promise_more() -> None:
-    scroll = Scroll(look(), AgentColours())
+    scroll = EventRenderer(look(), AgentColours())
     shown(tool(content="line\n" * 3000), scroll=scroll)
     out = scroll.expand(1)
     assert "more lines" in out and "Ctrl-O" not in out and "/expand 1" in scroll.expand(2)

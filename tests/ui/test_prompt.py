@@ -18,12 +18,12 @@ from teamcli.agent.approval import Consent, Question, Reply
 from teamcli.agent.tool import Display
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Choice, Option
-from teamcli.ui.render.style import Line, Look
+from teamcli.ui.render.style import Line, TerminalStyle
 from teamcli.ui.terminal import prompt
 from teamcli.ui.terminal.history import LineHistory
 from teamcli.ui.terminal.prompt import LivePrompt
 from teamcli.ui.terminal.prompt_output import AbovePrompt
-from teamcli.ui.terminal.questions import Asked, ChoiceQuestion, Desk
+from teamcli.ui.terminal.questions import Asked, ChoiceQuestion, QuestionQueue
 from tests.support.waiting import wait_until
 
 ESCAPE, CTRL_C, CTRL_D, CTRL_R = "\x1b", "\x03", "\x04", "\x12"
@@ -49,10 +49,10 @@ class Keyboard:
         self.asked: list[Asked] = []
         self.stood: list[str] = []
         """What stood at the prompt when each was asked."""
-        self.desk = Desk()
+        self.questions = QuestionQueue()
         self.keys = keys
-        self.prompt = LivePrompt(self, self.desk, Look(None, True, lambda: 80), history, None, use_vi)
-        self.desk.on_question = self.prompt.redraw
+        self.prompt = LivePrompt(self, self.questions, TerminalStyle(None, True, lambda: 80), history, None, use_vi)
+        self.questions.on_question = self.prompt.redraw
         self._ready = threading.Event()
         # with this test's session of prompt_toolkit, where who prints looks for the prompt
         self._thread = threading.Thread(target=copy_context().run, args=[self.prompt.run, self._ready.set])
@@ -77,7 +77,7 @@ class Keyboard:
 
     def ask(self, agent: str) -> Question:
         question = Question(agent, "bash", Display("$ ls"), "bash(ls)")
-        self.desk.ask(question)
+        self.questions.ask(question)
         return question
 
     def is_asked(self, question: Question) -> None:
@@ -89,7 +89,7 @@ class Keyboard:
 
     def interrupt(self) -> bool:
         self.interrupted.set()
-        for asked in self.desk.open:
+        for asked in self.questions.open:
             asked.question._answered.set()  # type: ignore[attr-defined]  # as a cancelled turn does
         return True
 
@@ -206,7 +206,7 @@ def test_a_choice_can_be_made_in_the_middle_of_a_line(keyboard: Keyboard) -> Non
     chosen: list[str] = []
     keyboard.type("half typed")
     keyboard.shows("half typed")
-    keyboard.desk.lay_down(
+    keyboard.questions.add(
         ChoiceQuestion(
             Choice("Which?", (Option("one", ""), Option("two", "")), lambda value: chosen.append(value) or "")
         )

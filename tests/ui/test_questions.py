@@ -9,7 +9,7 @@ from teamcli.agent.tool import Display
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Choice, Option
 from teamcli.ui.terminal.pastes import Pastes
-from teamcli.ui.terminal.questions import ChoiceQuestion, Desk, PermissionQuestion, is_answer
+from teamcli.ui.terminal.questions import ChoiceQuestion, PermissionQuestion, QuestionQueue, is_answer
 
 
 def question(agent: str = "alice", rule: str = "bash(ls)") -> Question:
@@ -60,23 +60,23 @@ def test_a_call_that_no_rule_covers_says_how_to_write_it_and_offers_no_rule() ->
 
 
 def test_they_wait_in_order_and_what_is_closed_elsewhere_goes() -> None:
-    desk = Desk()
+    questions = QuestionQueue()
     first, second = question("alice"), question("bob")
-    desk.ask(first)
-    desk.ask(second)
-    assert desk.current and desk.current.agent == "alice" and len(desk.open) == 2
+    questions.ask(first)
+    questions.ask(second)
+    assert questions.current and questions.current.agent == "alice" and len(questions.open) == 2
     first.answer(Reply(Consent.NO))
-    assert desk.current.agent == "bob" and len(desk.open) == 1
+    assert questions.current.agent == "bob" and len(questions.open) == 1
 
 
 def test_put_aside_they_still_wait_and_come_back() -> None:
-    desk = Desk()
-    desk.ask(question())
-    assert desk.current
-    desk.put_aside(desk.current)
-    assert desk.current is None and len(desk.open) == 1
-    assert desk.bring_back() and desk.current
-    assert not desk.bring_back()
+    questions = QuestionQueue()
+    questions.ask(question())
+    assert questions.current
+    questions.put_aside(questions.current)
+    assert questions.current is None and len(questions.open) == 1
+    assert questions.bring_back() and questions.current
+    assert not questions.bring_back()
 
 
 def test_a_choice_takes_a_number_or_a_value_and_lets_other_lines_pass() -> None:

@@ -9,10 +9,10 @@ from collections import defaultdict
 import pytest
 
 from teamcli.agent import events
-from teamcli.ui.render.event_renderer import Scroll
-from teamcli.ui.render.style import AgentColours, Line, Look
+from teamcli.ui.render.event_renderer import EventRenderer
+from teamcli.ui.render.style import AgentColours, Line, TerminalStyle
 from teamcli.ui.terminal import render_thread as painting_thread
-from teamcli.ui.terminal.render_thread import Painter
+from teamcli.ui.terminal.render_thread import RenderThread
 from teamcli.ui.terminal.status import StatusBoard
 
 THREADS, LINES = 8, 1250
@@ -29,9 +29,9 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(painting_thread, "LEAVING_SECONDS", 60.0)
 
 
-def painter(out: Paper) -> Painter:
-    look = Look(None, True, lambda: 80)
-    return Painter(Scroll(look, AgentColours()), StatusBoard("lead"), out, lambda: None)
+def painter(out: Paper) -> RenderThread:
+    look = TerminalStyle(None, True, lambda: 80)
+    return RenderThread(EventRenderer(look, AgentColours()), StatusBoard("lead"), out, lambda: None)
 
 
 def test_ten_thousand_lines_of_eight_threads_arrive_whole_and_in_order() -> None:

@@ -10,7 +10,7 @@ from teamcli.commands.reports.team import age
 from teamcli.storage.files import Json
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import LEAD, Message, MessageType
-from teamcli.text.escaping import neutralise, one_line
+from teamcli.text.escaping import escape_controls, one_line
 from teamcli.text.table import Cell, Column, Table
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def whole_text(mail: Mail) -> str:
     message = mail.message
     head = f"{_sender(message)} → {message.to} ({message.type}, {'read' if mail.is_read else 'UNREAD'})"
     lines = [head, f"{format_time(message.timestamp)}  {message.id}", "", message.content]
-    return neutralise("\n".join(lines))
+    return escape_controls("\n".join(lines))
 
 
 def _row(mail: Mail, now: float) -> tuple[str | Cell, ...]:

@@ -92,7 +92,7 @@ def _joined_calls(rows: Iterable[Json], last: int) -> Iterable[Json]:
     return kept
 
 
-class EventLog:
+class TimelineReader:
     """The finished lines of a log. Each `read` goes on where the last one ended, also when the file was replaced or cut
     short in between; it never makes, changes or waits for anything."""
 

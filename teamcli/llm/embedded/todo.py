@@ -214,7 +214,7 @@ def mails_in(text: str) -> Iterator[Mail]:
 
 
 def show_mail(text: str) -> str:
-    """The same text with each framed message as a person would write it."""
+    """The same text with each tagged message as a person would write it."""
 
     def show(match: re.Match[str]) -> str:
         (mail,) = mails_in(match[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from teamcli.text.escaping import neutralise
+from teamcli.text.escaping import escape_controls
 from teamcli.text.table import cell_width
 from teamcli.ui.render.style import Piece
 
@@ -13,7 +13,7 @@ TAB = 4
 
 def visible(line: Iterable[Piece]) -> list[Piece]:
     """The same with everything drawn that would drive a terminal, before its width is measured."""
-    return [(neutralise(text).expandtabs(TAB), colour) for text, colour in line]
+    return [(escape_controls(text).expandtabs(TAB), colour) for text, colour in line]
 
 
 def width_of(pieces: Iterable[Piece]) -> int:

@@ -31,7 +31,7 @@ from teamcli.ui.render.style import (
     YELLOW,
     AgentColours,
     Line,
-    Look,
+    TerminalStyle,
     changed_lines,
     diff_lines,
 )
@@ -69,10 +69,10 @@ class Talk:
         self.thought = ""
 
 
-class Scroll:
-    def __init__(self, look: Look, colours: AgentColours, below: str = "") -> None:
+class EventRenderer:
+    def __init__(self, style: TerminalStyle, colours: AgentColours, below: str = "") -> None:
         """`below`: the kind of what stands on the screen already."""
-        self._look = look
+        self._style = style
         self._colours = colours
         self._talks: dict[str, Talk] = {}
         self._folds: deque[Fold] = deque(maxlen=FOLDS)
@@ -107,7 +107,7 @@ class Scroll:
 
     def note(self, text: str, colour: str = PLAIN) -> str:
         """A remark of the program's own."""
-        return self._block("note", wrap([(text, colour)], self._look.width() - 1))
+        return self._block("note", wrap([(text, colour)], self._style.width() - 1))
 
     def prose(self, text: str, kind: str = "note") -> str:
         """Text that is already set."""
@@ -149,7 +149,7 @@ class Scroll:
 
     def output(self, text: str) -> str:
         """Whole lines that a command of the user's own has printed."""
-        return self._gap("output") + self._look.paint([(text, PLAIN)]) + "\n"
+        return self._gap("output") + self._style.paint([(text, PLAIN)]) + "\n"
 
     def expand(self, which: int) -> str:
         if not self._folds:
@@ -208,7 +208,7 @@ class Scroll:
         failed = event.is_error or (event.tool == "bash" and _EXIT.search(event.content) is not None)
         outcome = short_outcome(event)
         ending: Line = [(f"  {took(event.seconds)}", DIM), (f" · {outcome}" if outcome else "", RED if failed else DIM)]
-        room = self._look.width() - 5 - width_of(ending) - cell_width(self._name(event.agent))
+        room = self._style.width() - 5 - width_of(ending) - cell_width(self._name(event.agent))
         head: Line = [
             ("  ", PLAIN),
             *self._who(event.agent),
@@ -216,7 +216,7 @@ class Scroll:
             (shorten(one_line(title, 400), max(8, room)), PLAIN),
             *ending,
         ]
-        reason = [[("    " + one_line(event.content, self._look.width() - 6), RED)]] if outcome == "failed" else []
+        reason = [[("    " + one_line(event.content, self._style.width() - 6), RED)]] if outcome == "failed" else []
         return self._block("tool", [head, *reason, *_short_diff(diff), *self._verbose_output(event)])
 
     def _verbose_output(self, event: events.ToolFinished) -> list[Line]:
@@ -236,7 +236,7 @@ class Scroll:
         if is_answer:
             colour = RED if event.type == MessageType.ERROR else PLAIN
             return self._block("mail", [[*who, (event.content.rstrip(), colour)]])
-        room = max(20, self._look.width() - width_of(who) - 1)
+        room = max(20, self._style.width() - width_of(who) - 1)
         flat = shorten(one_line(event.content, 1000), room)
         if flat != event.content:
             self._folds.append(Fold(f"{event.agent} → {event.to}", event.content))
@@ -277,11 +277,13 @@ class Scroll:
         return "".join(self._markdown(agent, block) for block in blocks)
 
     def _markdown(self, agent: str, block: str) -> str:
-        width = self._look.width() - _MARKDOWN_MARGIN
+        width = self._style.width() - _MARKDOWN_MARGIN
         if agent == LEAD:
-            return self._set_off(block, render(block, width, self._look.colour, self._look.is_unicode))
-        name = self._look.paint([(f"{agent} │ ", self._colours.of(agent))])
-        lines = render(block, width - len(agent) - 3, self._look.colour, self._look.is_unicode).rstrip("\n").split("\n")
+            return self._set_off(block, render(block, width, self._style.colour, self._style.is_unicode))
+        name = self._style.paint([(f"{agent} │ ", self._colours.of(agent))])
+        lines = (
+            render(block, width - len(agent) - 3, self._style.colour, self._style.is_unicode).rstrip("\n").split("\n")
+        )
         return self.prose("\n".join(name + line for line in lines), f"text of {agent}")
 
     def _set_off(self, block: str, lines: str) -> str:
@@ -302,7 +304,7 @@ class Scroll:
 
     def _block(self, kind: str, lines: Iterable[Line]) -> str:
         """Lines that belong together; a blank line sets them off from what is of another kind."""
-        return self.prose("\n".join(self._look.paint(line) for line in lines), kind)
+        return self.prose("\n".join(self._style.paint(line) for line in lines), kind)
 
 
 def last_lines(growing: Line, width: int, lines: int) -> list[Line]:
@@ -311,7 +313,7 @@ def last_lines(growing: Line, width: int, lines: int) -> list[Line]:
 
 
 def _users_words(message: Message) -> str:
-    """What the user typed last; mail and remarks of the program's own are framed.
+    """What the user typed last; mail and remarks of the program's own are tagged.
 
     Lines that got no answer stand in one message.
     """
@@ -357,18 +359,18 @@ def _more(count: int, what: str, key: str = " (Ctrl-O)") -> list[Line]:
     return [[(f"    … {count} more {what}{key}", DIM)]] if count > 0 else []
 
 
-_SHOWN: dict[type, Callable[[Scroll, Any], str]] = {
-    events.LineTaken: Scroll._line_taken,
-    events.TextArrived: Scroll._text,
-    events.ThinkingArrived: Scroll._thinking,
-    events.RetryScheduled: Scroll._retry,
-    events.Recorded: Scroll._recorded,
-    events.TurnEnded: Scroll._turn_ended,
-    events.ToolProgress: Scroll._progress,
-    events.ToolFinished: Scroll._tool,
-    events.MailSent: Scroll._mail,
-    events.LimitHit: Scroll._limit,
-    events.Notice: Scroll._notice,
-    events.Compacted: Scroll._compacted,
+_SHOWN: dict[type, Callable[[EventRenderer, Any], str]] = {
+    events.LineTaken: EventRenderer._line_taken,
+    events.TextArrived: EventRenderer._text,
+    events.ThinkingArrived: EventRenderer._thinking,
+    events.RetryScheduled: EventRenderer._retry,
+    events.Recorded: EventRenderer._recorded,
+    events.TurnEnded: EventRenderer._turn_ended,
+    events.ToolProgress: EventRenderer._progress,
+    events.ToolFinished: EventRenderer._tool,
+    events.MailSent: EventRenderer._mail,
+    events.LimitHit: EventRenderer._limit,
+    events.Notice: EventRenderer._notice,
+    events.Compacted: EventRenderer._compacted,
 }
 """How each kind is shown; those that are missing are not."""

@@ -12,7 +12,7 @@ from itertools import count, groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from teamcli.text.escaping import neutralise
+from teamcli.text.escaping import escape_controls
 from teamcli.ui.render.blocks import BlockSplitter as BlockSplitter
 from teamcli.ui.render.blocks import goes_on as goes_on
 from teamcli.ui.render.columns import Alignment, set_table
@@ -70,7 +70,7 @@ def render(block: str, width: int, colour: str | None, is_unicode: bool = True) 
     `width`: the terminal wraps them, and they are whole when copied.
     """
     page = _Page(max(NARROWEST, width), colour is not None, is_unicode)
-    lines = _blocks(_parse(neutralise(block)), page)
+    lines = _blocks(_parse(escape_controls(block)), page)
     return "".join(_painted(line, page) + "\n" for line in lines)
 
 
@@ -180,7 +180,7 @@ def _table(node: SyntaxTreeNode, page: _Page) -> list[Line]:
 def _inline(node: SyntaxTreeNode, style: str = PLAIN) -> list[Piece]:
     """The text of a paragraph, heading or table cell."""
     # Once more neutralised: an entity may stand for anything.
-    return [(neutralise(text), its_style) for text, its_style in _pieces(node.children, style)]
+    return [(escape_controls(text), its_style) for text, its_style in _pieces(node.children, style)]
 
 
 def _pieces(nodes: Sequence[SyntaxTreeNode], style: str) -> Iterator[Piece]:

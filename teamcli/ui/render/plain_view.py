@@ -10,7 +10,7 @@ from teamcli.agent.events import Event, Outcome
 from teamcli.commands.base import Now, plain
 from teamcli.session.session import LEAD
 from teamcli.team.message import is_subagent
-from teamcli.text.escaping import neutralise, neutralised_on, one_line
+from teamcli.text.escaping import escape_controls, neutralised_on, one_line
 
 
 class PlainView:
@@ -80,7 +80,7 @@ class PlainView:
     def _write(self, lines: list[str]) -> None:
         """Finish an open line, then write these, in one step."""
         with self._lock:
-            self._stream.write("\n" * self._in_text + "".join(neutralise(line) + "\n" for line in lines))
+            self._stream.write("\n" * self._in_text + "".join(escape_controls(line) + "\n" for line in lines))
             self._stream.flush()
             self._in_text = False
 

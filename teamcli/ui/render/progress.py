@@ -6,7 +6,7 @@ from typing import TextIO
 
 from teamcli.agent import events
 from teamcli.agent.events import Event
-from teamcli.text.escaping import neutralise, one_line
+from teamcli.text.escaping import escape_controls, one_line
 from teamcli.ui.render.plain_view import named, subagent_words
 
 
@@ -25,9 +25,9 @@ class Progress:
     def _line(self, event: Event) -> str | None:
         match event:
             case events.Notice():
-                return f"teamcli: {neutralise(named(event.agent, event.text))}"
+                return f"teamcli: {escape_controls(named(event.agent, event.text))}"
             case events.Recorded() if self._shows_subagents and (words := subagent_words(event)):
-                return neutralise(words)
+                return escape_controls(words)
             case events.LimitHit() | events.Compacted():
                 return f"teamcli: {event.agent}: {event.text}"
             case events.PermissionDenied():

@@ -1,4 +1,4 @@
-"""How things look on this terminal: its colours, its signs, its width. Only the 16 colours that every theme adapts."""
+"""How output looks on this terminal: its colors, its symbols, its width. Uses only the 16 theme colors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TextIO
 
-from teamcli.text.escaping import has_colour, neutralise
+from teamcli.text.escaping import escape_controls, has_colour
 
 PLAIN, BOLD, DIM = "", "1", "2"
 RED, GREEN, YELLOW, BLUE, MAGENTA, CYAN = "31", "32", "33", "34", "35", "36"
@@ -44,20 +44,20 @@ WIDTH_WITHOUT_TERMINAL = 80
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 
 
-class Look(NamedTuple):
+class TerminalStyle(NamedTuple):
     colour: str | None
     """As rich names it: `standard`, `256`, `truecolor`; None for no colour at all."""
     is_unicode: bool
     width: Callable[[], int]
 
     @classmethod
-    def of(cls, stream: TextIO) -> Look:
+    def of(cls, stream: TextIO) -> TerminalStyle:
         encoding = (stream.encoding or "ascii").lower().replace("-", "")
         return cls(_colour_system(stream), encoding.startswith("utf"), lambda: terminal_width(stream))
 
     def paint(self, pieces: Iterable[Piece]) -> str:
         """One line or several, coloured; whatever the text holds, it drives nothing."""
-        return "".join(self._paint(neutralise(text), colour) for text, colour in pieces)
+        return "".join(self._paint(escape_controls(text), colour) for text, colour in pieces)
 
     def signs(self, text: str) -> str:
         """Our own signs, in letters where the terminal has no others."""

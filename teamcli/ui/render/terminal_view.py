@@ -8,19 +8,19 @@ from typing import TextIO
 from teamcli.agent import events
 from teamcli.agent.events import Event
 from teamcli.commands.base import Now, Table
-from teamcli.ui.render.event_renderer import Scroll
+from teamcli.ui.render.event_renderer import EventRenderer
 from teamcli.ui.render.plain_view import PlainView
-from teamcli.ui.render.style import BOLD, PLAIN, AgentColours, Look
+from teamcli.ui.render.style import BOLD, PLAIN, AgentColours, TerminalStyle
 from teamcli.ui.render.tables import set_table
 
 
-class ScrollView(PlainView):
+class TerminalView(PlainView):
     """Serves as `PlainView` does in a pipe."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
-        self._look = Look.of(stream)
-        self._scroll = Scroll(self._look, AgentColours())
+        self._style = TerminalStyle.of(stream)
+        self._scroll = EventRenderer(self._style, AgentColours())
         self._unfinished = ""
         """What a command of the user's own has printed of a line."""
 
@@ -31,7 +31,7 @@ class ScrollView(PlainView):
 
     def show(self, shown: Now) -> None:
         if isinstance(shown, Table):
-            self._add(lambda: self._scroll.prose(set_table(shown, self._look)))
+            self._add(lambda: self._scroll.prose(set_table(shown, self._style)))
         else:
             super().show(shown)
 
@@ -40,7 +40,7 @@ class ScrollView(PlainView):
             self._add(lambda: self._scroll.note(text))
 
     def begin(self, title: str, text: str) -> None:
-        self._add(lambda: self._scroll.prose(self._look.paint([(title, BOLD), (f"\n{text}", PLAIN)]), "part"))
+        self._add(lambda: self._scroll.prose(self._style.paint([(title, BOLD), (f"\n{text}", PLAIN)]), "part"))
 
     def typed(self, line: str) -> None:
         self._add(lambda: self._scroll.typed(line))

@@ -8,16 +8,16 @@ from teamcli import __version__
 from teamcli.session.session import Session
 from teamcli.team.roster import Member, Status
 from teamcli.text.escaping import one_line
-from teamcli.ui.render.style import BOLD, CYAN, DIM, YELLOW, Look, Piece
+from teamcli.ui.render.style import BOLD, CYAN, DIM, YELLOW, Piece, TerminalStyle
 from teamcli.ui.render.wrapping import wrap
 
 HINT = "Type a task, or /help. Esc interrupts, q leaves."
 NO_TEAM = "no teammates yet: the lead hires them, or ask it to"
 
 
-def banner(session: Session, look: Look) -> str:
+def banner(session: Session, style: TerminalStyle) -> str:
     """What this is and where, who is there, what to type; below, what the user should know."""
-    width = look.width() - 1
+    width = style.width() - 1
     where = " " + one_line(
         f"{__version__} · {session.model} · {_sandbox(session)} · {short_path(session.workspace.root)}",
         max(20, width - 7),
@@ -28,12 +28,12 @@ def banner(session: Session, look: Look) -> str:
         [(HINT, DIM)],
         *(line for note in session.notes for line in wrap([(note, YELLOW)], width)),
     ]
-    return "".join(look.paint(line) + "\n" for line in lines)
+    return "".join(style.paint(line) + "\n" for line in lines)
 
 
-def farewell(session: Session, look: Look) -> str:
+def farewell(session: Session, style: TerminalStyle) -> str:
     cost, how = session.cost_line(), "Go on with: teamcli --continue"
-    fits = len(cost) + 1 + len(how) < look.width()
+    fits = len(cost) + 1 + len(how) < style.width()
     return f"\n{cost}{' ' if fits else chr(10)}{how}"
 
 

@@ -11,7 +11,7 @@ from prompt_toolkit.history import FileHistory
 
 from teamcli.errors import StateError
 from teamcli.storage.files import open_private
-from teamcli.text.redaction import masked
+from teamcli.text.redaction import redact
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class LineHistory(FileHistory):
     def store_string(self, string: str) -> None:
         try:
             self._make_private()  # also where somebody has removed it meanwhile
-            super().store_string(masked(string))
+            super().store_string(redact(string))
         except (OSError, StateError) as e:
             logger.warning("a line is not kept for later: %s", e)
 

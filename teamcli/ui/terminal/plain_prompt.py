@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import TextIO
 
 from teamcli.ui.render.event_renderer import PROMPT
-from teamcli.ui.render.style import Line, Look
+from teamcli.ui.render.style import Line, TerminalStyle
 from teamcli.ui.terminal.prompt import LEAVE_WITHIN_SECONDS, Host
-from teamcli.ui.terminal.questions import Asked, Desk
+from teamcli.ui.terminal.questions import Asked, QuestionQueue
 
 
 class AroundThePrompt:
@@ -31,10 +31,10 @@ class AroundThePrompt:
 class PlainPrompt:
     """Serves a host as `LivePrompt` does, without a live part. Main thread; `exit`, `redraw`, `ring` from any."""
 
-    def __init__(self, host: Host, desk: Desk, look: Look) -> None:
+    def __init__(self, host: Host, questions: QuestionQueue, style: TerminalStyle) -> None:
         self._host = host
-        self._desk = desk
-        self._look = look
+        self._questions = questions
+        self._style = style
         self._question: Asked | None = None
         self._ctrl_c_at = -LEAVE_WITHIN_SECONDS
         self._has_left = False
@@ -78,12 +78,12 @@ class PlainPrompt:
         self._take_turns()
 
     def _take_turns(self) -> None:
-        current = self._desk.current
+        current = self._questions.current
         if current is None or current is self._question:
             return
         self._question = current
         lines: list[Line] = [*current.lines(), [("  " + current.keys, "")], [(current.label, "")]]
-        self._print("\n" + "\n".join(self._look.paint(line) for line in lines))
+        self._print("\n" + "\n".join(self._style.paint(line) for line in lines))
 
     def _ctrl_c(self) -> None:
         if self._host.interrupt():

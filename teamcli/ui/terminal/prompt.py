@@ -32,15 +32,15 @@ from prompt_toolkit.layout.controls import FormattedTextControl
 from prompt_toolkit.styles import Style
 
 from teamcli.session.session import LEAD
-from teamcli.text.escaping import neutralise
+from teamcli.text.escaping import escape_controls
 from teamcli.ui.lines import QUIT_WORDS
 from teamcli.ui.render.cells import clipped
-from teamcli.ui.render.style import CYAN, DIM, YELLOW, Line, Look
+from teamcli.ui.render.style import CYAN, DIM, YELLOW, Line, TerminalStyle
 from teamcli.ui.render.wrapping import wrap
 from teamcli.ui.terminal.completion import may_be_completed
 from teamcli.ui.terminal.history import LineHistory
 from teamcli.ui.terminal.pastes import Pastes
-from teamcli.ui.terminal.questions import Asked, Desk
+from teamcli.ui.terminal.questions import Asked, QuestionQueue
 
 LEAVE_WITHIN_SECONDS = 2.0
 QUIET_SECONDS = 0.3
@@ -105,11 +105,17 @@ class Host(Protocol):
 
 class LivePrompt:
     def __init__(
-        self, host: Host, desk: Desk, look: Look, history: Path, completer: Completer | None, use_vi: bool
+        self,
+        host: Host,
+        questions: QuestionQueue,
+        style: TerminalStyle,
+        history: Path,
+        completer: Completer | None,
+        use_vi: bool,
     ) -> None:
         self._host = host
-        self._desk = desk
-        self._look = look
+        self._questions = questions
+        self._style = style
         self._completer = completer
         self._pastes = Pastes()
         self._question: Asked | None = None
@@ -196,7 +202,7 @@ class LivePrompt:
 
     def _take_turns(self) -> None:
         """Give the prompt to a question, or back to the line that was being typed."""
-        current = self._desk.current
+        current = self._questions.current
         if current is self._question or self._is_editing or self._app.layout.is_searching:
             return
         if self._question is not None:
@@ -250,7 +256,7 @@ class LivePrompt:
         elif asked.agent == LEAD:
             self._interrupt()
         else:
-            self._desk.put_aside(asked)
+            self._questions.put_aside(asked)
 
     # Lines
 
@@ -261,7 +267,7 @@ class LivePrompt:
             self._buffer.append_to_history()
         self._empty_line()
         if not whole.strip():
-            self._desk.bring_back()
+            self._questions.bring_back()
         self._host.enter(whole)
 
     def _empty_line(self) -> None:
@@ -316,12 +322,12 @@ class LivePrompt:
     # What is drawn
 
     def _message(self) -> StyleAndTextTuples:
-        width = self._look.width() - 1
+        width = self._style.width() - 1
         lines = [[], *(clipped(line, width) for line in self._host.above())]
         if self._question is None:
             return [*self._drawn(lines, newline=True), *self._drawn([[("team >> ", CYAN)]])]
         lines += [[]] if len(lines) > 1 else []
-        waiting = len(self._desk.open)
+        waiting = len(self._questions.open)
         keys: Line = [("  " + self._question.keys, DIM), (f" · 1 of {waiting}" if waiting > 1 else "", DIM)]
         for line in self._question_lines:
             lines += wrap(line, width, keep_urls=False)
@@ -330,19 +336,19 @@ class LivePrompt:
 
     def _toolbar(self) -> StyleAndTextTuples:
         hint = "Ctrl-C again leaves" if self._may_leave else ""
-        lines = self._host.bar(self._look.width() - 1, hint)
+        lines = self._host.bar(self._style.width() - 1, hint)
         drawn = self._drawn(lines, newline=True)
         return drawn[:-1] if drawn else drawn
 
     def _drawn(self, lines: Sequence[Line], newline: bool = False) -> StyleAndTextTuples:
         drawn: StyleAndTextTuples = []
         for line in lines:
-            drawn += [(self._style(code), self._look.signs(neutralise(text))) for text, code in line]
+            drawn += [(self._style_of(code), self._style.signs(escape_controls(text))) for text, code in line]
             drawn += [("", "\n")] if newline else []
         return drawn
 
-    def _style(self, code: str) -> str:
-        return " ".join(_STYLES.get(each, "") for each in code.split(";")) if self._look.colour and code else ""
+    def _style_of(self, code: str) -> str:
+        return " ".join(_STYLES.get(each, "") for each in code.split(";")) if self._style.colour and code else ""
 
     # Keys
 

@@ -187,7 +187,7 @@ class ChoiceQuestion:
         return answer if answer in values else None
 
 
-class Desk:
+class QuestionQueue:
     """Where questions are laid down, from any thread."""
 
     def __init__(self) -> None:
@@ -199,9 +199,9 @@ class Desk:
 
     def ask(self, question: Question) -> None:
         """Bring an agent's call before the user; does not wait."""
-        self.lay_down(PermissionQuestion(question))
+        self.add(PermissionQuestion(question))
 
-    def lay_down(self, asked: Asked) -> None:
+    def add(self, asked: Asked) -> None:
         with self._lock:
             self._waiting.append(asked)
         self.on_question()

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from teamcli.agent.events import Event, StillArriving, TextArrived, ThinkingArrived
 from teamcli.session.session import LEAD
-from teamcli.ui.render.event_renderer import Scroll
+from teamcli.ui.render.event_renderer import EventRenderer
 from teamcli.ui.render.style import Line
 from teamcli.ui.terminal.status import StatusBoard
 
@@ -23,7 +23,7 @@ GATHERING_SECONDS = 0.01
 """What streams in within this time is shown at once: a person sees no difference, and who types waits for less."""
 LEAVING_SECONDS = 1.0
 
-Paint = Callable[[Scroll], str]
+Paint = Callable[[EventRenderer], str]
 
 
 class Page(Protocol):
@@ -36,10 +36,10 @@ class _Stop:
     pass
 
 
-class Painter:
+class RenderThread:
     """Consumes events. What is read from the queue in one go is written in one go."""
 
-    def __init__(self, scroll: Scroll, board: StatusBoard, page: Page, redraw: Callable[[], None]) -> None:
+    def __init__(self, scroll: EventRenderer, board: StatusBoard, page: Page, redraw: Callable[[], None]) -> None:
         self._scroll = scroll
         self._board = board
         self._page = page

@@ -34,8 +34,8 @@ from teamcli.text.escaping import one_line
 from teamcli.text.table import shorten
 from teamcli.ui.lines import OutputStream, Repl
 from teamcli.ui.render.cells import visible
-from teamcli.ui.render.event_renderer import Scroll, last_lines
-from teamcli.ui.render.style import DIM, RED, YELLOW, AgentColours, Line, Look
+from teamcli.ui.render.event_renderer import EventRenderer, last_lines
+from teamcli.ui.render.style import DIM, RED, YELLOW, AgentColours, Line, TerminalStyle
 from teamcli.ui.render.tables import set_table
 from teamcli.ui.render.wrapping import wrap
 from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
@@ -45,8 +45,8 @@ from teamcli.ui.terminal.notify import Notifier
 from teamcli.ui.terminal.plain_prompt import AroundThePrompt, PlainPrompt
 from teamcli.ui.terminal.prompt import LivePrompt
 from teamcli.ui.terminal.prompt_output import AbovePrompt
-from teamcli.ui.terminal.questions import Asked, ChoiceQuestion, Desk, PlanQuestion
-from teamcli.ui.terminal.render_thread import Painter
+from teamcli.ui.terminal.questions import Asked, ChoiceQuestion, PlanQuestion, QuestionQueue
+from teamcli.ui.terminal.render_thread import RenderThread
 from teamcli.ui.terminal.status import AgentState, Meter, StatusBoard, meter_line
 
 logger = logging.getLogger(__name__)
@@ -92,14 +92,14 @@ class ShellOutput:
 class Terminal(Repl):
     """Connects the prompt, the painter and the session. Serves as the prompt's host."""
 
-    def __init__(self, session: Session, desk: Desk, page: AbovePrompt | AroundThePrompt) -> None:
+    def __init__(self, session: Session, questions: QuestionQueue, page: AbovePrompt | AroundThePrompt) -> None:
         super().__init__(session)
         members = session.team.roster.members()
-        self._desk = desk
+        self._questions = questions
         self._page = page
-        self._look = Look.of(sys.__stdout__ or sys.stdout)
+        self._style = TerminalStyle.of(sys.__stdout__ or sys.stdout)
         self._board = StatusBoard(LEAD, map(_agent_state, members))
-        self._scroll = Scroll(self._look, AgentColours([member.name for member in members]), "banner")
+        self._scroll = EventRenderer(self._style, AgentColours([member.name for member in members]), "banner")
         self._scroll.echoes = not is_dumb()
         self._scroll.shows_subagents = session.preferences.shows_subagents
         self._typed: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -108,21 +108,21 @@ class Terminal(Repl):
         """Of commands of the user's own, replaced as a whole."""
         self._wants_tip = not members
         self._hired = ""
-        self._prompt = PlainPrompt(self, desk, self._look) if is_dumb() else self._live_prompt()
+        self._prompt = PlainPrompt(self, questions, self._style) if is_dumb() else self._live_prompt()
         self._notifier = Notifier(session.preferences.notify, self._prompt.ring)
-        self._painter = Painter(self._scroll, self._board, page, self._prompt.redraw)
+        self._painter = RenderThread(self._scroll, self._board, page, self._prompt.redraw)
         self._painter.before = self._note_event
         self._unread = 0
         self._context: tuple[float | None, int] = (None, 0)
         """The share of its window that the lead's conversation takes, and its tokens."""
-        desk.on_question = self._question_came
+        questions.on_question = self._question_came
         for request in session.team.roster.requests.standing(kind=Kind.PLAN):
             self._lay_plan_down(request.id)
 
     def _live_prompt(self) -> LivePrompt:
         history = self._session.state.root / "history"
         use_vi = self._session.preferences.vi_mode
-        return LivePrompt(self, self._desk, self._look, history, _completer(self._session), use_vi)
+        return LivePrompt(self, self._questions, self._style, history, _completer(self._session), use_vi)
 
     def run(self, first_task: str) -> None:
         """Until the user leaves."""
@@ -138,7 +138,7 @@ class Terminal(Repl):
         finally:
             for output in self._shell_outputs:
                 output.finish()
-            self._painter.paint(Scroll.unfinished)
+            self._painter.paint(EventRenderer.unfinished)
             self._painter.stop()
 
     # Lines, in the thread that serves them
@@ -173,9 +173,9 @@ class Terminal(Repl):
     def show(self, shown: Shown) -> None:
         match shown:
             case Table():
-                self._painter.paint(lambda scroll: scroll.prose(set_table(shown, self._look)))
+                self._painter.paint(lambda scroll: scroll.prose(set_table(shown, self._style)))
             case Choice():
-                self._desk.lay_down(ChoiceQuestion(shown))
+                self._questions.add(ChoiceQuestion(shown))
             case Expand():
                 self._painter.paint(lambda scroll: scroll.expand(shown.which))
             case Verbosity():
@@ -233,9 +233,9 @@ class Terminal(Repl):
         return self._session.take_back()
 
     def next_mode(self) -> None:
-        mode = self._session.permits.policy.mode
+        mode = self._session.live_policy.policy.mode
         following = MODES[(MODES.index(mode) + 1) % len(MODES)] if mode in MODES else MODES[0]
-        self._session.permits.set_mode(following)
+        self._session.live_policy.set_mode(following)
 
     def expand(self) -> None:
         self.show(Expand(1))
@@ -245,7 +245,7 @@ class Terminal(Repl):
 
     def show_question(self, asked: Asked) -> list[Line]:
         lines = [visible(line) for line in asked.lines()]
-        whole = [part for line in lines for part in wrap(line, self._look.width() - 1, keep_urls=False)]
+        whole = [part for line in lines for part in wrap(line, self._style.width() - 1, keep_urls=False)]
         if len(whole) <= max(4, _rows() // 3):
             return lines
         self._painter.paint(lambda scroll: scroll.question(lines))
@@ -263,19 +263,19 @@ class Terminal(Repl):
 
     def above(self) -> list[Line]:
         rows = max(1, min(TAIL_LINES, _rows() // 4))
-        tail = last_lines(self._page.growing, self._look.width() - 1, rows)
+        tail = last_lines(self._page.growing, self._style.width() - 1, rows)
         if self._shell_line:
             tail.append([(self._shell_line, "")])
-        return [visible(line) for line in [*tail, *queued_lines(self._session.lead.queued, self._look.width() - 1)]]
+        return [visible(line) for line in [*tail, *queued_lines(self._session.lead.queued, self._style.width() - 1)]]
 
     def bar(self, width: int, hint: str) -> list[Line]:
         now = time.monotonic()
-        asking = [asked.agent for asked in self._desk.open]
+        asking = [asked.agent for asked in self._questions.open]
         hint = hint or self._hint(has_questions=bool(asking))
         return [self._board.agent_line(width, now, asking), meter_line(self._meter(), hint, width)]
 
     def _hint(self, has_questions: bool) -> str:
-        current = self._desk.current
+        current = self._questions.current
         if has_questions and current is None:
             return "Enter answers"
         if isinstance(current, ChoiceQuestion):
@@ -291,7 +291,7 @@ class Terminal(Repl):
         digits = 2 if used.spent_usd >= 0.1 or not used.spent_usd else 4
         cost = f"${used.spent_usd:.{digits}f}" if used.is_known else f"{session.usage.context_tokens:,} tokens"
         share, tokens = self._context
-        return Meter(session.model, session.permits.policy.mode, share, cost, self._unread, tokens)
+        return Meter(session.model, session.live_policy.policy.mode, share, cost, self._unread, tokens)
 
     # Events, in the painter's thread
 
@@ -314,7 +314,7 @@ class Terminal(Repl):
 
     def _show_context(self, tokens: int) -> None:
         agent = self._session.lead.agent
-        self._context = (agent.room.filled(tokens, agent.preamble.model), tokens)
+        self._context = (agent.context.filled(tokens, agent.preamble.model), tokens)
 
     def _mail_was_sent(self, event: events.MailSent) -> None:
         self._unread = len(self._session.lead.mailbox.look())
@@ -329,7 +329,7 @@ class Terminal(Repl):
 
         if still_open(request_id):
             review = partial(self._session.team.review_plan, "user")
-            self._desk.lay_down(PlanQuestion(requests.get(request_id), still_open, review))
+            self._questions.add(PlanQuestion(requests.get(request_id), still_open, review))
 
     def _question_came(self) -> None:
         self._notifier.question_waits()
@@ -359,7 +359,7 @@ def _completer(session: Session) -> LineCompleter:
     return LineCompleter(lambda: all_commands(session), teammates, values, session.workspace.root)
 
 
-def _switch_verbosity(scroll: Scroll, on: bool | None) -> str:
+def _switch_verbosity(scroll: EventRenderer, on: bool | None) -> str:
     scroll.is_verbose = not scroll.is_verbose if on is None else on
     return scroll.note("Everything is shown." if scroll.is_verbose else "Only what matters is shown.", DIM)
 
@@ -406,14 +406,14 @@ def ask_trust(directory: Path, offers: Iterable[str]) -> bool:
     return answer.strip().lower() in ("y", "yes")
 
 
-def run_terminal(session: Session, first_task: str, desk: Desk) -> int:
+def run_terminal(session: Session, first_task: str, questions: QuestionQueue) -> int:
     """Start the session and serve the user; leaving is no failure, whatever became of the tasks."""
-    print(banner(session, Look.of(sys.stdout)), end="", flush=True)
+    print(banner(session, TerminalStyle.of(sys.stdout)), end="", flush=True)
     with signals_raise(SIGTERM, SIGHUP, insists=True):
         try:
             with above_the_prompt() as page:
-                Terminal(session, desk, page).run(first_task)
+                Terminal(session, questions, page).run(first_task)
         except SignalReceived as e:
             return e.exit_code
-    print(farewell(session, Look.of(sys.stdout)))
+    print(farewell(session, TerminalStyle.of(sys.stdout)))
     return ExitStatus.DONE

@@ -46,7 +46,7 @@ class TeamPort(Protocol):
     def review_plan(self, reviewer: str, request_id: str, approve: bool, feedback: str) -> str: ...
 
 
-class Errand(NamedTuple):
+class SubAgentTask(NamedTuple):
     """What a sub-agent is to do."""
 
     prompt: str
@@ -66,16 +66,16 @@ class Errand(NamedTuple):
 class SubAgentPort(Protocol):
     """What the sub-agent tools need. `parent` is who calls, stamped by the harness. All raise ToolError."""
 
-    def run(self, parent: str, errand: Errand, running: Running) -> str: ...
+    def run(self, parent: str, task: SubAgentTask, call: CallContext) -> str: ...
 
-    def start(self, parent: str, errand: Errand) -> str: ...
+    def start(self, parent: str, task: SubAgentTask) -> str: ...
 
     def status(self, parent: str, id: str, wait_seconds: float, cancel: CancelScope) -> str: ...
 
     def stop(self, parent: str, ids: Iterable[str]) -> str: ...
 
 
-class Toolbox(NamedTuple):
+class AgentContext(NamedTuple):
     """What the tools of one agent work with, for as long as the agent lives."""
 
     workspace: Workspace
@@ -92,7 +92,7 @@ class Toolbox(NamedTuple):
     """Asked when the first is wanted; None for an agent that can have none."""
 
 
-class Running(NamedTuple):
+class CallContext(NamedTuple):
     """What one call has while it runs."""
 
     cancel: CancelScope
@@ -103,8 +103,8 @@ class Running(NamedTuple):
     """Names the call for good; what is derived from it (a message's id) is the same when the call is repeated."""
 
 
-def subagents_of(toolbox: Toolbox) -> SubAgentPort:
+def subagents_of(context: AgentContext) -> SubAgentPort:
     """Raises: ToolError."""
-    if toolbox.subagents is None:
+    if context.subagents is None:
         raise ToolError("You cannot have sub-agents: do it yourself.")
-    return toolbox.subagents()
+    return context.subagents()
