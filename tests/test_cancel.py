@@ -72,7 +72,8 @@ def test_100_000_finished_children_leave_nothing_behind() -> None:
     for _ in range(100_000):
         last = weakref.ref(parent.child())
     gc.collect()
-    assert last is not None and last() is None
+    assert last is not None
+    assert last() is None
     assert len(parent._children) == 0
 
 

@@ -22,7 +22,8 @@ def listed(name: str) -> list[Path]:
 @pytest.mark.parametrize("name", ["RIGHTS", "SANDBOX"])
 def test_the_tests_that_are_listed_exist(name: str) -> None:
     paths = listed(name)
-    assert paths and all(path.exists() for path in paths)
+    assert paths
+    assert all(path.exists() for path in paths)
 
 
 def test_every_test_that_root_skips_runs_as_an_ordinary_user() -> None:
@@ -36,4 +37,5 @@ def test_every_test_that_root_skips_runs_as_an_ordinary_user() -> None:
 def test_ci_runs_them() -> None:
     assert "make rights" in (ROOT / ".ci/run").read_text()
     shown = subprocess.run(["make", "-n", "rights"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert ".ci/as_user" in shown and "no_sandbox" in shown
+    assert ".ci/as_user" in shown
+    assert "no_sandbox" in shown

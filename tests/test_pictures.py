@@ -39,8 +39,10 @@ def test_a_picture_holds_the_words_where_they_stand_on_the_screen() -> None:
 def test_a_picture_holds_the_colours() -> None:
     shown = texts(WRITTEN)
     inks = [shown[words].attrib.get("fill", INK) for words in ("<rm & cp>", "took  12s", "green", "laid", "chosen")]
-    assert len(set(inks)) == 5 and inks[3] == INK
-    assert "b" in shown["<rm & cp>"].attrib["class"] and "class" not in shown["green"].attrib
+    assert len(set(inks)) == 5
+    assert inks[3] == INK
+    assert "b" in shown["<rm & cp>"].attrib["class"]
+    assert "class" not in shown["green"].attrib
 
 
 def test_what_differs_from_run_to_run_is_fixed_in_its_colour() -> None:
@@ -70,4 +72,6 @@ def test_every_picture_has_its_scene_and_a_page_that_shows_it() -> None:
 @pytest.mark.parametrize("name", SCENES)
 def test_a_picture_needs_nothing_from_outside(name: str) -> None:
     drawn = (FOLDER / f"{name}.svg").read_text(encoding="utf-8")
-    assert drawn.count("://") == 1 and "href" not in drawn and "url(" not in drawn
+    assert drawn.count("://") == 1
+    assert "href" not in drawn
+    assert "url(" not in drawn

@@ -47,8 +47,11 @@ class TestLongResults:
         messages = calls(LONG)
         shorter = Compaction(long_results(messages, (), newest=0)).applied_to(messages)
         left = str(shorter[2].content[0]["content"])
-        assert left.startswith("xxx") and "4,800 more characters" in left and "call the tool again" in left
-        assert shorter[:2] == messages[:2] and long_results(shorter, (), newest=0) == {}
+        assert left.startswith("xxx")
+        assert "4,800 more characters" in left
+        assert "call the tool again" in left
+        assert shorter[:2] == messages[:2]
+        assert long_results(shorter, (), newest=0) == {}
 
     def test_an_error_stays_an_error(self) -> None:
         failed = user(result("a", LONG) | {"is_error": True})
@@ -71,20 +74,23 @@ CUTS: dict[str, tuple[list[Message], list[str], int]] = {
 def test_the_newest_turn_stays(name: str) -> None:
     messages, words, kept = CUTS[name]
     found = cut(messages, 10_000)
-    assert ([block["text"] for block in found.words], found.kept) == (words, kept) and found.dropped_bytes > 0
+    assert ([block["text"] for block in found.words], found.kept) == (words, kept)
+    assert found.dropped_bytes > 0
 
 
 def test_to_a_teammate_mail_is_what_a_line_is_to_the_lead() -> None:
     messages = [user(TASK), assistant("done"), user(MAIL), *STEP]
     found = cut(messages, 10_000, mail_is_work=True)
-    assert [block["text"] for block in found.words] == [MAIL] and found.kept == 2
+    assert [block["text"] for block in found.words] == [MAIL]
+    assert found.kept == 2
 
 
 def test_of_a_long_turn_the_last_step_and_all_that_was_said_stay() -> None:
     steps = calls(LONG, LONG, LONG, "short")
     steps[4] = user(result("call1", LONG), "no, blue", MAIL)
     found = cut(steps, 500)
-    assert [block["text"] for block in found.words] == [TASK, "no, blue", MAIL] and found.kept == 2
+    assert [block["text"] for block in found.words] == [TASK, "no, blue", MAIL]
+    assert found.kept == 2
     assert_valid(Compaction({}, (text_block("summary"), *found.words), found.kept).applied_to(steps))
 
 
@@ -108,7 +114,9 @@ def test_nothing_in_a_summary_closes_its_frame() -> None:
 def test_a_conversation_in_words_keeps_its_ends_and_its_bounds() -> None:
     messages = [*calls(*["é" * 3_000] * 30), assistant("the end")]
     told = as_text(messages, 10_000)
-    assert len(told.encode()) < 11_000 and told.startswith(f"user: {TASK}") and told.endswith("the end")
+    assert len(told.encode()) < 11_000
+    assert told.startswith(f"user: {TASK}")
+    assert told.endswith("the end")
     assert as_text(calls("a"), 10_000) == f"user: {TASK}\n\nassistant: calls bash {{}}\n\nuser: result: a"
 
 

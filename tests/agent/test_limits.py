@@ -69,7 +69,8 @@ def test_a_number_of_calls_is_never_exceeded_at_all() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sum(counts) == 10 and shared.used.calls == 10
+    assert sum(counts) == 10
+    assert shared.used.calls == 10
 
 
 def test_who_waits_for_room_can_be_cancelled_and_is_let_through_when_there_is_some() -> None:
@@ -144,7 +145,8 @@ def test_the_table_of_budgets_fits_a_narrow_terminal() -> None:
     assert usual[1].split(maxsplit=2) == ["lead", "none", "$0.00, 0 calls, 0 tokens"]
     assert usual[2].split() == ["bob", "5", "calls", "5", "calls", "0", "calls"]
     long = lines(("lead", Budget()), ("alexandra-the-second", Budget(Allowance(tokens=20_000_000, usd=10.5))))
-    assert max(map(len, long)) <= 60 and "  $0.00, 0 calls, 0 tokens" in long  # on a line of its own
+    assert max(map(len, long)) <= 60
+    assert "  $0.00, 0 calls, 0 tokens" in long  # on a line of its own
 
 
 def test_dollars_are_not_let_through_for_a_model_without_a_price() -> None:
@@ -163,7 +165,8 @@ def test_time_counts_once_however_many_work_and_ends_their_turns() -> None:
         wait_until(lambda: all(turn.cancelled for turn in turns))
         assert 0.2 <= shared.used.seconds < 30
     before = shared.used.seconds
-    assert shared.reached() and shared.used.seconds == before
+    assert shared.reached()
+    assert shared.used.seconds == before
 
 
 def test_time_stands_still_while_the_user_is_asked() -> None:
@@ -241,7 +244,8 @@ def test_who_is_hired_again_goes_on_with_what_was_used_under_that_name() -> None
     budgets = Budgets()
     budgets.member_meter("alice", {}, Used(usd=1.5), None, 200).book(Usage(), 0, 0.5)
     again = budgets.member_meter("alice", {"usd": 2.0}, Used(), None, 200)
-    assert again.own.spent_usd == 2.0 and "Its budget of $2.00 is used up" in str(again.reached())
+    assert again.own.spent_usd == 2.0
+    assert "Its budget of $2.00 is used up" in str(again.reached())
 
 
 def test_what_a_damaged_file_says_counts_for_nothing() -> None:

@@ -84,9 +84,11 @@ class TestATeammate:
         ran = run(program, script)
         assert len(script.requests["alice"]) == 3
         assert "alice: Its budget of $3.00 is used up ($3.00 used)" in ran.err
-        assert len(told) == 1 and "is paused: its budget of $3.00 is used up" in told[0]
+        assert len(told) == 1
+        assert "is paused: its budget of $3.00 is used up" in told[0]
         alice = member(program)
-        assert (alice["status"], alice["paused"]) == ("idle", True) and "$3.00 is used up" in alice["error"]
+        assert (alice["status"], alice["paused"]) == ("idle", True)
+        assert "$3.00 is used up" in alice["error"]
         assert "paused: Its budget of $3.00" in program.run("team").out
         unread = program.run("inbox", "alice", "--unread", "--json").json_lines
         assert [mail["content"] for mail in unread] == ["go on!"]
@@ -110,10 +112,12 @@ class TestATeammate:
         first = TeamScript(lead=[spawn("alice"), text("hired"), text("heard")], alice=[answer(text("a"), usage=DOLLAR)])
         out = type_lines(program, first, "go", "/wait", "/budget alice $1", "/shutdown alice")
         assert "alice: $1.00 in all; $1.00 used, that is used up already." in out
-        assert member(program)["budget"] == {"usd": 1.0} and member(program)["used"]["usd"] == 1.0
+        assert member(program)["budget"] == {"usd": 1.0}
+        assert member(program)["used"]["usd"] == 1.0
         second = TeamScript(lead=[spawn("alice"), text("hired"), text("told")])
         ran = run(program, second)
-        assert "alice: Its budget of $1.00 is used up" in ran.err and member(program)["paused"]
+        assert "alice: Its budget of $1.00 is used up" in ran.err
+        assert member(program)["paused"]
         third = TeamScript(lead=[text("what now?")])
         assert "alice is paused: Its budget of $1.00 is used up" in run(program, third, "--continue").err
 
@@ -123,16 +127,19 @@ class TestATeammate:
             lead=[spawn("alice"), text("hired"), text("end")], alice=[tool("bash", command="sleep 600; echo late")]
         )
         ran = run(program, script)
-        assert "alice: Its budget of 3 s is used up" in ran.err and member(program)["paused"]
+        assert "alice: Its budget of 3 s is used up" in ran.err
+        assert member(program)["paused"]
         (result,) = program.lines(".team/transcripts/alice.jsonl")[-1]["content"]
-        assert result["type"] == "tool_result" and "late" not in str(result["content"])
+        assert result["type"] == "tool_result"
+        assert "late" not in str(result["content"])
 
     def test_cannot_have_a_model_whose_dollars_nobody_can_count(self, program: Program) -> None:
         program.settings(prices=PRICES, budgets={"team": {"usd": 5}})
         script = TeamScript(lead=[spawn("alice", model="mystery"), text("end")])
         run(program, script)
         (result,) = tool_results(script.requests["lead"][1])
-        assert result["is_error"] and "no price is known for mystery" in result["content"]
+        assert result["is_error"]
+        assert "no price is known for mystery" in result["content"]
 
 
 class TestManyAtOnce:
@@ -160,8 +167,10 @@ class TestManyAtOnce:
         )
         ran = run(program, script)
         assert 3 <= sum(len(script.requests[name]) for name in subs) <= 4
-        assert "The budget of alice of $4.00 is used up" in ran.err and "alice: Its budget of $4.00" in ran.err
-        assert member(program)["used"]["usd"] >= 4 and member(program)["paused"]
+        assert "The budget of alice of $4.00 is used up" in ran.err
+        assert "alice: Its budget of $4.00" in ran.err
+        assert member(program)["used"]["usd"] >= 4
+        assert member(program)["paused"]
 
 
 class TestTheLead:
@@ -200,10 +209,10 @@ class TestTheLead:
         out = type_lines(program, script, *lines)
         assert out.count("lead: Its budget of 1 model call is used up.") == 1
         assert "paused: Its budget of 1 model call is used up" in out
-        assert "lead: 2 model calls in this run" in out and "The lead goes on with your next line." in out
-        assert "second" in said_by_user(script.requests["lead"][1]) and "third" in said_by_user(
-            script.requests["lead"][1]
-        )
+        assert "lead: 2 model calls in this run" in out
+        assert "The lead goes on with your next line." in out
+        assert "second" in said_by_user(script.requests["lead"][1])
+        assert "third" in said_by_user(script.requests["lead"][1])
         assert "session: no bound on what it uses any more." in out
 
 
@@ -223,11 +232,13 @@ class TestRunaways:
         script = TeamScript(lead=lead, alice=lambda request, number: text("nothing"))
         ran = run(program, script)
         assert "alice: Other agents have woken it 5 times in a row" in ran.err
-        assert len(script.requests["alice"]) == 6 and member(program)["paused"]
+        assert len(script.requests["alice"]) == 6
+        assert member(program)["paused"]
         assert "'alice' can do nothing: other agents have woken it 5 times" in str(script.requests["lead"][-1])
         later = TeamScript(lead=lambda request, number: text("well"), alice=[text("nothing")])
         typed = type_lines(program, later, "/budget lead 50 calls", "/resume alice", "/wait")
-        assert "alice goes on" not in typed and "'alice' goes on" in typed  # a budget is not what it waits for
+        assert "alice goes on" not in typed
+        assert "'alice' goes on" in typed  # a budget is not what it waits for
 
     def test_endless_hiring_stops_at_the_limit(self, program: Program) -> None:
         program.settings(limits={"teammates": 3})
@@ -258,7 +269,8 @@ class TestRunaways:
         script = TeamScript(lead=[tool("agent", prompt="dig", subagent_type="general"), text("end")], **{"sa-1": work})
         run(program, script)
         (result,) = tool_results(script.requests["lead"][1])
-        assert len(script.requests["sa-1"]) == 2 and "stopped: Its budget of $2.00 is used up" in result["content"]
+        assert len(script.requests["sa-1"]) == 2
+        assert "stopped: Its budget of $2.00 is used up" in result["content"]
 
 
 class TestTheCommand:
@@ -268,12 +280,14 @@ class TestTheCommand:
         rows = [line.split() for line in out.splitlines()]
         assert ["session", "$5.00", "$4.00", "$1.00"] in rows
         assert ["session", "1,000,000", "tokens", "900,000", "tokens", "100,000", "tokens"] in rows
-        assert "in all, restarts included" in out and "The built-in prices are of 20" in out
+        assert "in all, restarts included" in out
+        assert "The built-in prices are of 20" in out
 
     def test_cost_says_what_is_left(self, program: Program) -> None:
         program.settings(prices=PRICES, budgets={"lead": {"usd": 5}})
         out = type_lines(program, TeamScript(lead=[answer(text("hi"), usage=DOLLAR)]), "hello", "/cost")
-        assert "LEFT" in out and "$4.00 of $5.00" in out
+        assert "LEFT" in out
+        assert "$4.00 of $5.00" in out
 
     def test_takes_amounts_as_people_write_them(self, program: Program) -> None:
         lines = [f"/budget lead {words}" for words in AMOUNTS]
@@ -287,14 +301,14 @@ class TestTheCommand:
 
     def test_names_those_there_are(self, program: Program) -> None:
         out = type_lines(program, TeamScript(), "/budget nobody 2", "/help budget")
-        assert (
-            "there is no budget for 'nobody'; there are: session, team, lead" in out and "/budget alice 10 min" in out
-        )
+        assert "there is no budget for 'nobody'; there are: session, team, lead" in out
+        assert "/budget alice 10 min" in out
 
     def test_refuses_dollars_where_no_price_is_known(self, program: Program) -> None:
         out = type_lines(program, TeamScript(), "/budget lead 2", "/budget session 2", "/budget team 2")
         assert out.count("no price is known for test-model, so dollars cannot be counted for") == 2
-        assert "(/budget lead 200k tokens)" in out and "team: $2.00 in this run" in out
+        assert "(/budget lead 200k tokens)" in out
+        assert "team: $2.00 in this run" in out
 
     def test_moves_the_end_of_what_is_under_way(self, program: Program) -> None:
         script = TeamScript(
@@ -308,7 +322,8 @@ class TestTheCommand:
                 repl.type("/budget alice 0.1 s")
                 repl.wait_for("alice: Its budget of 0.1 s is used up.")
                 assert repl.leave() == 0
-        assert member(program)["paused"] and member(program)["budget"] == {"seconds": 0.1}
+        assert member(program)["paused"]
+        assert member(program)["budget"] == {"seconds": 0.1}
 
 
 @pytest.mark.parametrize("name", ["session", "team", "lead", "teammate", "subagent"])
@@ -317,4 +332,5 @@ def test_dollars_in_the_settings_need_a_price(program: Program, name: str) -> No
     with FakeAPI([]) as api:
         program.url = api.url
         ran = program.run("-p", "x")
-    assert ran.code == 2 and f"budgets.{name}.usd: no price is known for test-model" in ran.err
+    assert ran.code == 2
+    assert f"budgets.{name}.usd: no price is known for test-model" in ran.err

@@ -59,7 +59,9 @@ def test_old_results_are_shortened_first_and_nothing_is_asked(small: Program) ->
     with FakeAPI([reads, text("done")]) as api:
         small.url = api.url
         ran = small.run("-p", "read", *BYPASS)
-    assert ran.code == 0 and ran.out == "done\n" and "Context compacted: " in ran.err
+    assert ran.code == 0
+    assert ran.out == "done\n"
+    assert "Context compacted: " in ran.err
     told = [str(block["content"]) for block in tool_results(api.requests[1])]
     assert all("left out to save room" in text and len(text) < 500 for text in told[:4])
     assert all("small" in text for text in told[4:])
@@ -71,17 +73,26 @@ def test_a_full_context_is_summarised_before_the_next_call(small: Program) -> No
         small.url = api.url
         out = small.run(stdin=f"first {STORY}\nsecond\nthird\n").out
         again = small.run("-p", "--continue", "fourth")
-    assert "Context compacted: 90k → " in out and "SO FAR" not in out and again.out == "d\n"
+    assert "Context compacted: 90k → " in out
+    assert "SO FAR" not in out
+    assert again.out == "d\n"
     asked, after, later = api.requests[2:]
-    assert is_for_a_summary(asked) and asked["tools"] == api.requests[1]["tools"]
+    assert is_for_a_summary(asked)
+    assert asked["tools"] == api.requests[1]["tools"]
     assert asked["messages"][:4] == [*api.requests[1]["messages"], {"role": "assistant", "content": [_text("b")]}]
     (only,) = after["messages"]
-    assert "SO FAR" in whole(after) and only["content"][-1] == _text("third")
-    assert "first" not in whole(after) and "second" not in whole(after) and str(small.directory) in whole(after)
-    assert later["messages"][:1] == after["messages"] and after["system"] == asked["system"]
-    assert STORY.strip() in str(small.transcript()) and len(compactions(small)) == 1
+    assert "SO FAR" in whole(after)
+    assert only["content"][-1] == _text("third")
+    assert "first" not in whole(after)
+    assert "second" not in whole(after)
+    assert str(small.directory) in whole(after)
+    assert later["messages"][:1] == after["messages"]
+    assert after["system"] == asked["system"]
+    assert STORY.strip() in str(small.transcript())
+    assert len(compactions(small)) == 1
     (event,) = [entry for entry in small.lines(".team/events.jsonl") if entry["event"] == "compacted"]
-    assert event["tokens_before"] > 90_000 > event["tokens_after"] and event["summarised"]
+    assert event["tokens_before"] > 90_000 > event["tokens_after"]
+    assert event["summarised"]
     assert "context compacted: " in small.run("log").out
 
 
@@ -103,7 +114,8 @@ def test_a_step_that_the_model_has_not_read_yet_stays_whole(small: Program) -> N
         small.url = api.url
         assert small.run("-p", "read", *BYPASS).out == "done\n"
     (result,) = tool_results(api.requests[3])
-    assert len(str(result["content"])) > 45_000 and "a.txt" not in whole(api.requests[3])
+    assert len(str(result["content"])) > 45_000
+    assert "a.txt" not in whole(api.requests[3])
 
 
 def _text(words: str) -> dict[str, str]:
@@ -115,7 +127,9 @@ def test_what_is_asked_counts_as_a_model_call(small: Program) -> None:
         small.url = api.url
         small.run("-p", STORY)
         ran = small.run("-p", "--continue", "b", "--max-turns", "1", "--output-format", "json")
-    assert ran.code == 3 and ran.json["num_turns"] == 1 and len(compactions(small)) == 1
+    assert ran.code == 3
+    assert ran.json["num_turns"] == 1
+    assert len(compactions(small)) == 1
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -131,7 +145,9 @@ def test_killed_before_or_after_its_line_it_goes_on(small: Program, moment: str)
         process.communicate(timeout=60)
         assert small.run("-p", "--continue", "third").out == "end\n"
     last = api.requests[-1]
-    assert "SO FAR" in whole(last) and "first" not in whole(last) and len(compactions(small)) == 1
+    assert "SO FAR" in whole(last)
+    assert "first" not in whole(last)
+    assert len(compactions(small)) == 1
     assert [block["text"] for block in last["messages"][0]["content"]][-2:] == ["second", "third"]
 
 
@@ -141,9 +157,12 @@ class TestByHand:
             program.url = api.url
             out = program.run(stdin=f"one {STORY}\ntwo\n/compact the colour of things\nthree\n").out
         assert "keep above all: the colour of things" in said_by_user(api.requests[2])
-        assert "Context compacted: " in out and "BLUE" not in out
+        assert "Context compacted: " in out
+        assert "BLUE" not in out
         said = [message["content"] for message in api.requests[3]["messages"]]
-        assert "BLUE" in str(said[0]) and said[0][-1] == _text("two") and said[1:] == [[_text("b")], [_text("three")]]
+        assert "BLUE" in str(said[0])
+        assert said[0][-1] == _text("two")
+        assert said[1:] == [[_text("b")], [_text("three")]]
 
     def test_with_nothing_to_compact_it_says_so(self, program: Program) -> None:
         with FakeAPI([text("a")]) as api:
@@ -179,22 +198,28 @@ class TestByHand:
                 screen.wait_for("Interrupted")
                 screen.type("three\r")
                 api.wait_for_answers(3)
-        assert api.requests[3]["messages"][:3] == api.requests[1]["messages"] and compactions(program) == []
+        assert api.requests[3]["messages"][:3] == api.requests[1]["messages"]
+        assert compactions(program) == []
 
     def test_a_failure_is_told_and_changes_nothing(self, small: Program) -> None:
         with FakeAPI([text("a"), text("b"), status(500), text("c")]) as api:
             small.url = api.url
             out = small.run(stdin=f"one {STORY}\ntwo\n/compact\nthree\n").out
-        assert "teamcli: " in out and "500" in out and "Context compacted" not in out
-        assert api.requests[3]["messages"][:3] == api.requests[1]["messages"] and compactions(small) == []
+        assert "teamcli: " in out
+        assert "500" in out
+        assert "Context compacted" not in out
+        assert api.requests[3]["messages"][:3] == api.requests[1]["messages"]
+        assert compactions(small) == []
 
     def test_the_embedded_model_shortens_or_says_that_it_cannot(self, program: Program) -> None:
         (program.directory / "big.txt").write_text("word " * 2_000)
         lines = ["/compact", *["read big.txt"] * 10, "/compact", "/compact"]
         out = program.run(stdin="\n".join(lines)).out
-        assert out.count("the embedded model writes no summaries") == 2 and out.count("Context compacted: ") == 1
+        assert out.count("the embedded model writes no summaries") == 2
+        assert out.count("Context compacted: ") == 1
         (row,) = compactions(program)
-        assert len(row["shortened"]) == 2 and not row["opening"]
+        assert len(row["shortened"]) == 2
+        assert not row["opening"]
 
 
 class TestTooLong:
@@ -202,16 +227,22 @@ class TestTooLong:
         with FakeAPI([text("a"), TOO_LONG, text("SO FAR"), text("b")]) as api:
             small.url = api.url
             ran = small.run(stdin=f"one {STORY}\ntwo\n")
-        assert ran.code == 0 and "Context compacted" in ran.out and ran.out.endswith("b\n")
+        assert ran.code == 0
+        assert "Context compacted" in ran.out
+        assert ran.out.endswith("b\n")
         asked, after = api.requests[2:]
-        assert is_for_a_summary(asked) and "tools" not in asked and len(asked["messages"]) == 1
-        assert "SO FAR" in whole(after) and after["messages"][0]["content"][-1] == _text("two")
+        assert is_for_a_summary(asked)
+        assert "tools" not in asked
+        assert len(asked["messages"]) == 1
+        assert "SO FAR" in whole(after)
+        assert after["messages"][0]["content"][-1] == _text("two")
 
     def test_once(self, small: Program) -> None:
         with FakeAPI([text("a"), TOO_LONG, text("SO FAR"), TOO_LONG]) as api:
             small.url = api.url
             ran = small.run(stdin=f"one {STORY}\ntwo\n")
-        assert ran.code == 1 and "too long" in ran.out
+        assert ran.code == 1
+        assert "too long" in ran.out
 
     def test_an_answer_that_fills_the_context_goes_on(self, small: Program) -> None:
         cut_off = answer(text("one, "), stop_reason="model_context_window_exceeded")
@@ -227,7 +258,8 @@ class TestTooLong:
             small.url = api.url
             out = small.run(stdin=f"one {STORY}\ntwo\nthree\n").out
         assert out.count("could not be compacted") == 1  # and is not tried at every step
-        assert STORY.strip() in whole(api.requests[3]) and compactions(small) == []
+        assert STORY.strip() in whole(api.requests[3])
+        assert compactions(small) == []
 
 
 def test_without_a_summary_old_results_are_shortened_all_the_same(program: Program) -> None:
@@ -256,8 +288,10 @@ def test_a_call_in_place_of_a_summary_is_not_run_and_the_story_is_told_in_words(
     with FakeAPI([full(text("a")), call, text("SO FAR"), text("b")]) as api:
         small.url = api.url
         small.run(*BYPASS, stdin=f"one {STORY}\ntwo\n")
-    assert "tools" not in api.requests[2] and "assistant: a" in whole(api.requests[2])
-    assert "SO FAR" in whole(api.requests[3]) and not (small.directory / "ran").exists()
+    assert "tools" not in api.requests[2]
+    assert "assistant: a" in whole(api.requests[2])
+    assert "SO FAR" in whole(api.requests[3])
+    assert not (small.directory / "ran").exists()
 
 
 def test_a_teammate_still_knows_who_it_is(small: Program) -> None:
@@ -274,7 +308,8 @@ def test_a_teammate_still_knows_who_it_is(small: Program) -> None:
     with FakeAPI(script) as api:
         small.url = api.url
         ran = small.run("-p", "go", *BYPASS)
-    assert ran.code == 0 and "alice: Context compacted: " in ran.err
+    assert ran.code == 0
+    assert "alice: Context compacted: " in ran.err
     after = script.requests["alice"][3]
     assert after["system"][0]["text"].startswith("You are alice, coder")
     assert [message["role"] for message in after["messages"]] == ["user", "assistant", "user"]
@@ -305,8 +340,10 @@ def test_mail_that_was_read_stays_read_and_open_requests_are_told(small: Program
         positions = [row["marks"]["inbox"] for row in small.transcript() if "inbox" in row.get("marks", {})]
         assert small.run("-p", "--continue", "on", *BYPASS).out == "fresh\n"
     opening = json.dumps(script.requests["lead"][-1]["messages"][0])
-    assert "You are the lead" in opening and "a plan of alice waits for a review" in opening
-    assert "step by step" not in opening and positions
+    assert "You are the lead" in opening
+    assert "a plan of alice waits for a review" in opening
+    assert "step by step" not in opening
+    assert positions
     assert not any("inbox" in row.get("marks", {}) for row in small.transcript()[-3:])
 
 
@@ -319,7 +356,8 @@ def test_a_long_turn_in_a_small_context_goes_on_and_on(program: Program) -> None
     def script(request: dict[str, Any], n: int) -> Any:
         nonlocal steps
         tokens = len(json.dumps(request)) // 4
-        assert tokens < window and "the long task" in whole(request)
+        assert tokens < window
+        assert "the long task" in whole(request)
         if is_for_a_summary(request):
             return answer(text(f"done so far: {steps} steps"), usage={"input_tokens": tokens})
         steps += 1
@@ -330,14 +368,16 @@ def test_a_long_turn_in_a_small_context_goes_on_and_on(program: Program) -> None
         program.url = api.url
         ran = program.run("-p", "the long task", *BYPASS)
     assert (ran.code, ran.out) == (0, "all done\n")
-    assert len(compactions(program)) >= 3 and any(row["opening"] for row in compactions(program))
+    assert len(compactions(program)) >= 3
+    assert any(row["opening"] for row in compactions(program))
 
 
 def test_what_shares_of_what_size_are_wrong_is_said(program: Program) -> None:
     for values in ({"compact_at": 0}, {"compact_at": 80}, {"context_tokens": 0}):
         program.settings(**values)
         ran = program.run("-p", "x")
-        assert ran.code == 2 and next(iter(values)) in ran.err
+        assert ran.code == 2
+        assert next(iter(values)) in ran.err
 
 
 def test_a_fork_still_knows_its_job(small: Program) -> None:
@@ -354,5 +394,6 @@ def test_a_fork_still_knows_its_job(small: Program) -> None:
     asked, after = script.requests["sa-1"][1:]
     assert is_for_a_summary(asked)
     opening = after["messages"][0]["content"]
-    assert "SO FAR" in opening[0]["text"] and "You are sa-1" in opening[1]["text"]
+    assert "SO FAR" in opening[0]["text"]
+    assert "You are sa-1" in opening[1]["text"]
     assert opening[2:] == [_text("count the ants")]

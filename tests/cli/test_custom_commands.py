@@ -48,9 +48,11 @@ def test_those_of_a_project_wait_for_trust_and_the_users_own_do_not(program: Pro
     made = lambda: sorted(path.name for path in program.directory.glob("*.txt"))  # noqa: E731 - shorter than its name
     ran = program.run(*BYPASS, stdin="/fix\n/deep:er\n")
     assert "command in .team/commands/fix.md, new; command in .claude/commands/deep/er.md, new" in ran.err
-    assert made() == ["by-user.txt"] and "unknown command /deep:er" in ran.out
+    assert made() == ["by-user.txt"]
+    assert "unknown command /deep:er" in ran.out
     ran = program.run(*BYPASS, "--trust", stdin="/fix\n/deep:er\n")
-    assert made() == ["by-claude.txt", "by-team.txt", "by-user.txt"] and "not trusted" not in ran.err
+    assert made() == ["by-claude.txt", "by-team.txt", "by-user.txt"]
+    assert "not trusted" not in ran.err
 
 
 def test_help_shows_them_and_what_is_wrong_with_others(program: Program) -> None:
@@ -65,8 +67,12 @@ def test_help_shows_them_and_what_is_wrong_with_others(program: Program) -> None
     (own / "gone.md").symlink_to("nowhere")
     os.mkfifo(own / "pipe.md")
     out = program.run(stdin="/help\n/fxi\n/team\n/help fix\n").out
-    assert "\nYour own\n  /fix [issue] [why] " in out and "Mend an issue␛[2J" in out and "\x1b" not in out
-    assert "Say hello" in out and "did you mean /fix?" in out and "No teammates yet." in out
+    assert "\nYour own\n  /fix [issue] [why] " in out
+    assert "Mend an issue␛[2J" in out
+    assert "\x1b" not in out
+    assert "Say hello" in out
+    assert "did you mean /fix?" in out
+    assert "No teammates yet." in out
     for name in ("two words", "bytes", "empty", "open", "gone", "pipe"):
         assert out.count(f"{name}.md is not used") == 1, name
     assert "team.md is not used: /team is built in" in out
@@ -76,7 +82,8 @@ def test_help_shows_them_and_what_is_wrong_with_others(program: Program) -> None
 def test_a_broken_one_is_told_when_it_is_called(program: Program) -> None:
     write(program.home / ".teamcli/commands", "fix", b"\xff")
     out = program.run(stdin="/fix\n/fix\n").out
-    assert out.count("fix.md is not used: line 1: it is not UTF-8") == 1 and out.count("unknown command /fix") == 2
+    assert out.count("fix.md is not used: line 1: it is not UTF-8") == 1
+    assert out.count("unknown command /fix") == 2
 
 
 def test_changes_are_seen_while_it_runs(tmp_path: Path) -> None:
@@ -84,7 +91,8 @@ def test_changes_are_seen_while_it_runs(tmp_path: Path) -> None:
     assert commands.find().commands == ()
     path = write(tmp_path, "a", "one")
     first = commands.find()
-    assert [command.text for command in first.commands] == ["one"] and commands.find() is first
+    assert [command.text for command in first.commands] == ["one"]
+    assert commands.find() is first
     path.write_text("three")
     assert [command.text for command in commands.find().commands] == ["three"]
     path.unlink()

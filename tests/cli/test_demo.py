@@ -37,7 +37,8 @@ def test_ends_by_itself_without_a_terminal(here: Program) -> None:
     ran = here.run("demo")
     assert (ran.code, ran.err) == (0, "")
     directory = scratch_of(here)
-    assert str(directory) in ran.out and list(here.directory.iterdir()) == []
+    assert str(directory) in ran.out
+    assert list(here.directory.iterdir()) == []
     for shown in (
         "team >> spawn alice as coder:",
         "alice → bob: read notes.txt",
@@ -49,7 +50,9 @@ def test_ends_by_itself_without_a_terminal(here: Program) -> None:
         "tail -F",
     ):
         assert shown in ran.out, shown
-    assert "teamcli: " not in ran.out and "\x1b" not in ran.out and ran.out.count("--- ") == STEPS
+    assert "teamcli: " not in ran.out
+    assert "\x1b" not in ran.out
+    assert ran.out.count("--- ") == STEPS
 
 
 def test_the_commands_that_it_prints_work_as_they_stand(here: Program) -> None:
@@ -57,7 +60,8 @@ def test_the_commands_that_it_prints_work_as_they_stand(here: Program) -> None:
     directory = scratch_of(here)
     ending = out[out.index("That was the team") :]
     enter, *printed = [line.strip() for line in ending.splitlines() if line.startswith("  ")]
-    assert len(printed) == 5 and enter.startswith("cd ")
+    assert len(printed) == 5
+    assert enter.startswith("cd ")
     for command in printed:
         done = subprocess.run(
             ["bash", "-c", f"{enter}\n{command}"], env=here.env(), capture_output=True, text=True, input="list\n"

@@ -10,7 +10,9 @@ from tests.support.program import Program
 
 def test_all_well_without_a_key(program: Program) -> None:
     ran = program.run("doctor")
-    assert ran.code == 0 and "BAD" not in ran.out and "embedded" in ran.out
+    assert ran.code == 0
+    assert "BAD" not in ran.out
+    assert "embedded" in ran.out
     assert not (program.directory / ".team").exists()
 
 
@@ -32,7 +34,9 @@ def test_all_well_with_an_endpoint(program: Program) -> None:
     with FakeAPI([tool("list_teammates")]) as api:
         program.url = api.url
         ran = program.run("doctor")
-    assert ran.code == 0 and api.url in ran.out and "direct" in ran.out
+    assert ran.code == 0
+    assert api.url in ran.out
+    assert "direct" in ran.out
     assert "ok   model      test-model answers after" in ran.out
     assert "and calls tools" in ran.out
     assert program.key not in ran.out
@@ -54,14 +58,16 @@ def test_a_server_that_drops_tools_is_not_ok(program: Program) -> None:
         program.url = api.url
         ran = program.run("doctor")
     assert "?    model      test-model answers" in ran.out
-    assert "called no tool" in ran.out and "check that the server passes tools on" in ran.out
+    assert "called no tool" in ran.out
+    assert "check that the server passes tools on" in ran.out
 
 
 def test_a_server_that_cuts_the_prompt_is_not_ok(program: Program) -> None:
     with FakeAPI([answer(text("pong"), usage={"input_tokens": 500})]) as api:
         program.url = api.url
         ran = program.run("doctor")
-    assert "it read 500 of about" in ran.out and "longer context" in ran.out
+    assert "it read 500 of about" in ran.out
+    assert "longer context" in ran.out
 
 
 def test_a_model_that_only_talks_is_not_listened_to_for_long(program: Program) -> None:
@@ -74,7 +80,9 @@ def test_a_refused_key_is_said(program: Program) -> None:
     with FakeAPI([], key="another") as api:
         program.url = api.url
         ran = program.run("doctor")
-    assert ran.code == 1 and "BAD  model" in ran.out and "ANTHROPIC_API_KEY" in ran.out
+    assert ran.code == 1
+    assert "BAD  model" in ran.out
+    assert "ANTHROPIC_API_KEY" in ran.out
 
 
 def test_an_unreachable_endpoint_and_broken_settings_are_said(program: Program) -> None:
@@ -83,7 +91,8 @@ def test_an_unreachable_endpoint_and_broken_settings_are_said(program: Program) 
     (program.home / ".teamcli").mkdir()
     (program.home / ".teamcli/settings.json").write_text("{")
     ran = program.run("doctor")
-    assert ran.code == 1 and "BAD  settings" in ran.out
+    assert ran.code == 1
+    assert "BAD  settings" in ran.out
 
 
 @pytest.mark.parametrize(
@@ -114,6 +123,8 @@ def test_explain_says_what_would_become_of_a_command_and_how_to_write_it(
 def test_a_directory_in_which_nothing_can_be_made_is_said_before_the_start_fails(program: Program) -> None:
     program.directory.chmod(0o555)
     ran = program.run("doctor")
-    assert ran.code == 1 and "BAD  .team" in ran.out and "--no-team" in ran.out
+    assert ran.code == 1
+    assert "BAD  .team" in ran.out
+    assert "--no-team" in ran.out
     assert program.run("-p", "list", "--offline").code == 2
     assert program.run("-p", "run true", "--offline", "--no-team", "--allowedTools", "bash").code == 0

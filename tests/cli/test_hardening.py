@@ -27,7 +27,9 @@ def test_a_cloned_repository_cannot_point_our_files_elsewhere(program: Program, 
     link.symlink_to(victim)
     program.run("-p", "run echo hi")
     ran = program.run("-p", "run echo hi", "--trust")
-    assert ran.code == 2 and "symbolic link" in ran.err and ran.err.count("\n") == 1
+    assert ran.code == 2
+    assert "symbolic link" in ran.err
+    assert ran.err.count("\n") == 1
     assert victim.read_text() == "precious, without a newline"
 
 
@@ -71,7 +73,9 @@ def test_a_call_that_is_cut_for_ever_ends(program: Program) -> None:
     with FakeAPI(lambda request, n: cut) as api:
         program.url = api.url
         ran = program.run("-p", "x", *BYPASS)
-    assert ran.code == 1 and len(api.requests) == 11 and "cut off" in ran.err
+    assert ran.code == 1
+    assert len(api.requests) == 11
+    assert "cut off" in ran.err
 
 
 def test_no_team_with_continue_starts_afresh(program: Program, tmp_path: Path) -> None:
@@ -108,7 +112,9 @@ def test_closed_standard_streams_do_no_harm(program: Program, closed: str, argum
     done = subprocess.run(
         ["bash", "-c", command], cwd=program.directory, env=program.env(), capture_output=True, text=True, timeout=60
     )
-    assert done.returncode == 0 and "Traceback" not in done.stderr and "embedded" not in done.stdout
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+    assert "embedded" not in done.stdout
 
 
 def in_shell(program: Program, arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
@@ -116,7 +122,8 @@ def in_shell(program: Program, arguments: str, before: str = "") -> subprocess.C
     done = subprocess.run(
         ["bash", "-c", command], cwd=program.directory, env=program.env(), capture_output=True, text=True, timeout=60
     )
-    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    assert "Exception ignored" not in done.stderr, done.stderr
     return done
 
 
@@ -140,7 +147,8 @@ def test_a_lost_standard_error_changes_nothing(program: Program, arguments: str,
     usual = in_shell(program, arguments)
     for lost in ("2> /dev/full", "2>&-", "2> >(exec <&-; exec sleep 0)"):
         done = in_shell(program, f"{arguments} {lost}")
-        assert usual.returncode == done.returncode == code and done.stdout == usual.stdout, lost
+        assert usual.returncode == done.returncode == code, lost
+        assert done.stdout == usual.stdout, lost
 
 
 def test_a_directory_that_is_gone_is_one_clear_line(program: Program) -> None:
@@ -148,7 +156,9 @@ def test_a_directory_that_is_gone_is_one_clear_line(program: Program) -> None:
     done = subprocess.run(
         ["bash", "-c", command], cwd=program.directory, env=program.env(), capture_output=True, text=True, timeout=60
     )
-    assert done.returncode == 2 and "gone" in done.stderr and done.stderr.count("\n") == 1
+    assert done.returncode == 2
+    assert "gone" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_instructions_are_not_read_through_a_link_out_of_the_workspace(program: Program, tmp_path: Path) -> None:
@@ -157,7 +167,9 @@ def test_instructions_are_not_read_through_a_link_out_of_the_workspace(program: 
     with FakeAPI([text("ok")]) as api:
         program.url = api.url
         ran = program.run("-p", "x")
-    assert ran.code == 0 and "AGENTS.md" in ran.err and "hunter2" not in str(api.requests[0])
+    assert ran.code == 0
+    assert "AGENTS.md" in ran.err
+    assert "hunter2" not in str(api.requests[0])
 
 
 def test_clear_forgets_which_files_were_read(program: Program) -> None:
@@ -174,7 +186,8 @@ def test_a_budget_cannot_be_escaped_by_changing_the_model(program: Program) -> N
     with FakeAPI([]) as api:
         program.url = api.url
         ran = program.run("--max-budget-usd", "1", stdin="/model mystery\n/model\n")
-    assert "no price is known for mystery" in ran.out and "Model: test-model" in ran.out
+    assert "no price is known for mystery" in ran.out
+    assert "Model: test-model" in ran.out
 
 
 def test_rows_of_any_shape_in_a_transcript_do_no_harm(program: Program) -> None:
@@ -219,7 +232,8 @@ def test_parallel_always_answers_keep_every_rule(tmp_path: Path) -> None:
 def test_standard_input_that_cannot_be_read_is_no_input(program: Program, stdin: str) -> None:
     assert "hi" in in_shell(program, f"{RUN_ECHO} {stdin}").stdout
     done = in_shell(program, f"-p {stdin}")
-    assert done.returncode == 2 and "needs a task" in done.stderr
+    assert done.returncode == 2
+    assert "needs a task" in done.stderr
     assert in_shell(program, stdin).returncode == 0
 
 
@@ -240,7 +254,9 @@ def test_settings_of_a_project_are_not_read_through_a_link(program: Program, tar
     (program.directory / ".team").mkdir()
     (program.directory / ".team/settings.json").symlink_to(program.directory / target)
     ran = program.run("-p", "run echo hi")
-    assert ran.code == 2 and "settings.json is a symbolic link" in ran.err and ran.err.count("\n") == 1
+    assert ran.code == 2
+    assert "settings.json is a symbolic link" in ran.err
+    assert ran.err.count("\n") == 1
 
 
 def test_settings_of_the_user_may_be_a_link_to_a_file_and_to_nothing_else(program: Program, tmp_path: Path) -> None:
@@ -252,7 +268,8 @@ def test_settings_of_the_user_may_be_a_link_to_a_file_and_to_nothing_else(progra
     settings.unlink()
     settings.symlink_to("/dev/zero")
     ran = program.run("-p", "run echo hi")
-    assert ran.code == 2 and "not a regular file" in ran.err
+    assert ran.code == 2
+    assert "not a regular file" in ran.err
 
 
 def test_settings_of_any_size_do_no_harm(program: Program) -> None:
@@ -260,7 +277,8 @@ def test_settings_of_any_size_do_no_harm(program: Program) -> None:
     with (program.directory / ".team/settings.json").open("wb") as file:
         file.truncate(2**36)
     ran = program.run("-p", "run echo hi")
-    assert ran.code == 2 and "larger than 5,000,000 bytes" in ran.err
+    assert ran.code == 2
+    assert "larger than 5,000,000 bytes" in ran.err
 
 
 def test_behind_two_dashes_all_is_prompt(program: Program) -> None:
@@ -279,7 +297,8 @@ def test_trust_that_cannot_be_remembered_holds_for_this_run(program: Program, tm
             f"ANTHROPIC_BASE_URL={api.url}\nANTHROPIC_API_KEY=test-key-0123456789\nMODEL_ID=m\n"
         )
         ran = program.run("-p", "x", "--trust")
-    assert ran.out == "hi\n" and "holds for this run only" in ran.err
+    assert ran.out == "hi\n"
+    assert "holds for this run only" in ran.err
     assert all(line.startswith("teamcli: ") for line in ran.err.splitlines())
 
 
@@ -287,7 +306,8 @@ def test_a_home_that_cannot_be_written_is_told_in_our_words(program: Program, tm
     (tmp_path / "file").write_text("")
     program.variables["HOME"] = str(tmp_path / "file")
     ran = program.run("-p", "run echo hi", *BYPASS)
-    assert ran.code == 0 and "cannot be remembered" in ran.err
+    assert ran.code == 0
+    assert "cannot be remembered" in ran.err
     assert all(line.startswith("teamcli: ") for line in ran.err.splitlines())
 
 
@@ -326,22 +346,26 @@ def test_blocks_that_the_api_would_refuse_are_not_sent_again(program: Program) -
 
 def test_commands_see_no_secret_that_the_sdk_knows() -> None:
     spec = find_spec("anthropic")  # not imported: that takes seconds
-    assert spec is not None and spec.origin is not None
+    assert spec is not None
+    assert spec.origin is not None
     sources = Path(spec.origin).parent.rglob("*.py")
     found = {name for path in sources for name in re.findall(r'"(ANTHROPIC_\w+)"', path.read_text(encoding="utf-8"))}
     secret = {name for name in found if re.search(r"KEY$|SECRET$|_TOKEN$|HEADERS$", name)}
-    assert secret and secret <= SECRET_VARIABLES
+    assert secret
+    assert secret <= SECRET_VARIABLES
 
 
 @pytest.mark.parametrize("value", ["²", "٠", "9" * 5000, "-1"])
 def test_a_number_of_turns_that_is_none_is_told(program: Program, value: str) -> None:
     ran = program.run("-p", "x", f"--max-turns={value}")
-    assert ran.code == 2 and "must be a whole number from 1 up" in ran.err
+    assert ran.code == 2
+    assert "must be a whole number from 1 up" in ran.err
 
 
 def test_a_directory_of_nobody_is_one_clear_line(program: Program) -> None:
     ran = program.run("-p", "x", "--add-dir", "~nosuchuser/x")
-    assert ran.code == 2 and "--add-dir: ~nosuchuser" in ran.err
+    assert ran.code == 2
+    assert "--add-dir: ~nosuchuser" in ran.err
 
 
 def test_an_endpoint_that_is_none_is_a_configuration_error(program: Program) -> None:

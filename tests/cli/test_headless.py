@@ -133,7 +133,8 @@ class TestStandardInput:
         with FakeAPI([text("ok")]) as api:
             with_api(program, api).run("-p", "review this", stdin="diff --git a b\n")
         said = said_by_user(api.requests[0])
-        assert said.startswith("review this") and "diff --git a b" in said
+        assert said.startswith("review this")
+        assert "diff --git a b" in said
 
     def test_alone_is_the_prompt(self, program: Program) -> None:
         with FakeAPI([text("ok")]) as api:
@@ -150,7 +151,9 @@ class TestStandardInput:
     def test_that_stays_silent_is_left_alone(self, program: Program) -> None:
         with FakeAPI([text("ok")]) as api:
             process = with_api(program, api).start("-p", "go", stdin=subprocess.PIPE)
-            assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stderr is not None
             assert process.stdout.read() == b"ok\n"
             assert b"nothing came on standard input within 3 s" in process.stderr.read()
             process.communicate(timeout=60)
@@ -163,7 +166,9 @@ class TestStandardInput:
     @pytest.mark.parametrize("stdin", [None, "", " \n"])
     def test_with_no_task_at_all_is_a_usage_error(self, program: Program, stdin: str | None) -> None:
         ran = program.run("-p", stdin=stdin)
-        assert ran.code == 2 and "-p needs a task" in ran.err and ran.err.count("\n") == 1
+        assert ran.code == 2
+        assert "-p needs a task" in ran.err
+        assert ran.err.count("\n") == 1
 
 
 class TestOutputFormats:
@@ -207,7 +212,8 @@ class TestOutputFormats:
             lines = with_api(program, api).run("-p", "hi", "--output-format", "stream-json", *BYPASS).json_lines
         first, *middle, last = lines
         assert (first["type"], first["subtype"], first["model"]) == ("system", "init", "test-model")
-        assert first["cwd"] == str(program.directory) and "bash" in first["tools"]
+        assert first["cwd"] == str(program.directory)
+        assert "bash" in first["tools"]
         assert [(line["type"], line["agent"], line["message"]["role"]) for line in middle] == [
             ("user", "lead", "user"),
             ("assistant", "lead", "assistant"),
@@ -227,12 +233,14 @@ class TestOutputFormats:
         assert statuses == ["spawning", "working", "idle"]
         (mail,) = (line for line in team if line["event"] == "message")
         assert (mail["agent"], mail["to"], mail["message_type"]) == ("alice", "lead", "result")
-        assert mail["content"] == "my result" and {"lead", "alice"} == {line.get("agent") for line in lines[1:-1]}
+        assert mail["content"] == "my result"
+        assert {"lead", "alice"} == {line.get("agent") for line in lines[1:-1]}
 
     def test_a_reader_that_goes_away_ends_the_work(self, program: Program) -> None:
         with FakeAPI([tool("bash", command="true"), tool("bash", command="sleep 60"), text("never")]) as api:
             process = with_api(program, api).start("-p", "x", "--output-format", "stream-json", *BYPASS)
-            assert process.stdout is not None and process.stderr is not None
+            assert process.stdout is not None
+            assert process.stderr is not None
             assert b"init" in process.stdout.readline()
             process.stdout.close()
             assert process.wait(60) == 141
@@ -267,46 +275,59 @@ class TestExitCodes:
     ) -> None:
         ran = program.run(*arguments)
         assert (ran.code, ran.out) == (2, "")
-        assert said in ran.err and ran.err.count("\n") == 1 and ran.err.startswith("teamcli: ")
+        assert said in ran.err
+        assert ran.err.count("\n") == 1
+        assert ran.err.startswith("teamcli: ")
 
     def test_2_a_refused_key_is_named_and_not_shown(self, program: Program) -> None:
         with FakeAPI([], key="another") as api:
             ran = with_api(program, api).run("-p", "x")
-        assert ran.code == 2 and "ANTHROPIC_API_KEY" in ran.err and program.key not in ran.err
+        assert ran.code == 2
+        assert "ANTHROPIC_API_KEY" in ran.err
+        assert program.key not in ran.err
         assert ran.err.count("\n") == 1
 
     def test_2_an_unknown_model_is_named(self, program: Program) -> None:
         body = {"type": "error", "error": {"type": "not_found_error", "message": "model: test-model"}}
         with FakeAPI([status(404, body=body)]) as api:
             ran = with_api(program, api).run("-p", "x")
-        assert ran.code == 2 and "test-model" in ran.err
+        assert ran.code == 2
+        assert "test-model" in ran.err
 
     def test_2_an_endpoint_without_a_credential(self, program: Program) -> None:
         ran = program.run("-p", "x", env={"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"})
-        assert ran.code == 2 and "ANTHROPIC_API_KEY" in ran.err and ran.err.count("\n") == 1
+        assert ran.code == 2
+        assert "ANTHROPIC_API_KEY" in ran.err
+        assert ran.err.count("\n") == 1
 
     def test_2_a_budget_for_a_model_without_a_price(self, program: Program) -> None:
         with FakeAPI([]) as api:
             ran = with_api(program, api).run("-p", "x", "--max-budget-usd", "1")
-        assert ran.code == 2 and "test-model" in ran.err and "prices" in ran.err
+        assert ran.code == 2
+        assert "test-model" in ran.err
+        assert "prices" in ran.err
 
     def test_1_an_unreachable_endpoint(self, program: Program) -> None:
         program.settings(retries=1)
         program.url = "http://127.0.0.1:9"
         ran = program.run("-p", "x", "--output-format", "json")
-        assert ran.code == 1 and "127.0.0.1:9" in ran.err
+        assert ran.code == 1
+        assert "127.0.0.1:9" in ran.err
         assert (ran.json["subtype"], ran.json["is_error"]) == ("error", True)
 
     def test_1_a_refusal(self, program: Program) -> None:
         with FakeAPI([answer(text("I would rather not."), stop_reason="refusal")]) as api:
             ran = with_api(program, api).run("-p", "x")
-        assert ran.code == 1 and "refused" in ran.err
+        assert ran.code == 1
+        assert "refused" in ran.err
 
     def test_1_the_api_gave_up_after_retries(self, program: Program) -> None:
         program.settings(retries=2)
         with FakeAPI([status(529, retry_after=0.01)] * 3) as api:
             ran = with_api(program, api).run("-p", "x")
-        assert ran.code == 1 and "3 tries" in ran.err and "Retrying in" in ran.err
+        assert ran.code == 1
+        assert "3 tries" in ran.err
+        assert "Retrying in" in ran.err
 
     def test_0_overload_that_takes_many_tries_to_pass(self, program: Program) -> None:
         with FakeAPI([*[status(529, retry_after=0.01)] * 12, text("ok")]) as api:
@@ -318,7 +339,8 @@ class TestExitCodes:
         program.settings(retry_minutes=0)
         with FakeAPI([status(529)]) as api:
             ran = with_api(program, api).run("-p", "x")
-        assert ran.code == 1 and "is overloaded (529)" in ran.err
+        assert ran.code == 1
+        assert "is overloaded (529)" in ran.err
 
     def test_0_overload_that_passes(self, program: Program) -> None:
         with FakeAPI([status(529, retry_after=0.01), status(429, retry_after=0.01), text("ok")]) as api:
@@ -327,7 +349,8 @@ class TestExitCodes:
     def test_3_too_many_turns(self, program: Program) -> None:
         with FakeAPI([tool("bash", command="true")] * 2) as api:
             ran = with_api(program, api).run("-p", "x", "--max-turns", "2", "--output-format", "json", *BYPASS)
-        assert ran.code == 3 and "limit of 2 model calls" in ran.err
+        assert ran.code == 3
+        assert "limit of 2 model calls" in ran.err
         assert (ran.json["subtype"], ran.json["num_turns"]) == ("error_max_turns", 2)
 
     def test_3_the_budget_is_used_up(self, program: Program) -> None:
@@ -341,7 +364,9 @@ class TestExitCodes:
             ran = with_api(program, api).run("-p", "x", "--output-format", "json")
         assert (ran.code, ran.json["subtype"], ran.json["result"]) == (4, "error_permission", "could not")
         rule = ran.json["permission_denials"][0]["rule"]
-        assert rule and rule in tool_results(api.requests[1])[0]["content"] and rule in ran.err
+        assert rule
+        assert rule in tool_results(api.requests[1])[0]["content"]
+        assert rule in ran.err
         assert not (program.directory / "made.txt").exists()
         with FakeAPI([tool("bash", command="echo hi > made.txt"), text("done")]) as api:
             assert with_api(program, api).run("-p", "x", "--allowedTools", rule).code == 0
@@ -351,7 +376,8 @@ class TestExitCodes:
     def test_0_a_call_refused_by_rule_or_mode(self, program: Program, flags: tuple[str, ...]) -> None:
         with FakeAPI([tool("bash", command="echo hi > made.txt"), text("could not")]) as api:
             ran = with_api(program, api).run("-p", "x", *flags)
-        assert ran.code == 0 and tool_results(api.requests[1])[0]["is_error"]
+        assert ran.code == 0
+        assert tool_results(api.requests[1])[0]["is_error"]
         assert not (program.directory / "made.txt").exists()
 
 
@@ -365,7 +391,9 @@ def test_a_path_that_may_not_be_read_is_not_found_by_searches_either(program: Pr
     with FakeAPI([calls, text("x")]) as api:
         with_api(program, api).run("-p", "x", "--disallowedTools", "read_file(secrets/**)")
     told = str(tool_results(api.requests[1]))
-    assert "hunter3" in told and "open.txt" in told and "hunter2" not in told
+    assert "hunter3" in told
+    assert "open.txt" in told
+    assert "hunter2" not in told
     assert "key.txt" not in str(tool_results(api.requests[1])[:2])
 
 
@@ -412,7 +440,8 @@ class TestSignals:
             process = with_api(program, api).start("-p", "x", *BYPASS)
             wait_until(lambda: (program.directory / "started").exists())
             process.send_signal(signal.SIGINT)
-            assert process.communicate(timeout=60)[0] == b"\n" * 0 and process.returncode == 130
+            assert process.communicate(timeout=60)[0] == b"\n" * 0
+            assert process.returncode == 130
             assert program.run("-p", "--continue", "go on").out == "went on\n"
         assert "Interrupted" in result_text(tool_results(api.requests[1])[0])
 

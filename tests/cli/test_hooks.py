@@ -112,8 +112,10 @@ class TestPreToolUse:
             program.url = api.url
             ran = program.run("-p", "x", "--permission-mode", "acceptEdits")
         written, invalid, denied = map(result_text, results(api))
-        assert "b.txt" in written and (program.directory / "b.txt").read_text() == "changed"
-        assert not (program.directory / "a.txt").exists() and (program.directory / "second-hook-sees-it").exists()
+        assert "b.txt" in written
+        assert (program.directory / "b.txt").read_text() == "changed"
+        assert not (program.directory / "a.txt").exists()
+        assert (program.directory / "second-hook-sees-it").exists()
         assert "Invalid input for bash: command" in invalid
         assert "write_file(secret/**) denies" in denied
         assert "A hook has changed this call" in ran.err
@@ -133,10 +135,13 @@ class TestPreToolUse:
             program.url = api.url
             ran = program.run("-p", "x")
         free, denied, asked, read, globbed = map(result_text, results(api))
-        assert (program.directory / "free").exists() and free == "(no output)"
-        assert "denies this call" in denied and "asks before each such call" in asked
+        assert (program.directory / "free").exists()
+        assert free == "(no output)"
+        assert "denies this call" in denied
+        assert "asks before each such call" in asked
         assert "A hook asks before this call, and nobody can be asked" in read
-        assert globbed == "not on Fridays" and ran.code == 4
+        assert globbed == "not on Fridays"
+        assert ran.code == 4
 
     def test_any_other_failure_is_told_and_blocks_nothing(self, program: Program) -> None:
         failing = ["echo oops >&2; exit 1", "echo '{not json'", "sleep 60", "kill -9 $$", about_call(updatedInput=5)]
@@ -145,10 +150,13 @@ class TestPreToolUse:
         with FakeAPI([tool("bash", command="touch made"), text("done")]) as api:
             program.url = api.url
             ran = program.run("-p", "x", *BYPASS)
-        assert ran.code == 0 and (program.directory / "made").exists()
+        assert ran.code == 0
+        assert (program.directory / "made").exists()
         assert "hook `echo oops >&2; exit 1` failed and is ignored: exit code 1: oops" in ran.err
         assert "hook `sleep 60` failed and is ignored: it took too long" in ran.err
-        assert "SIGKILL" in ran.err and "updatedInput" in ran.err and ran.err.count("failed and is ignored") == 5
+        assert "SIGKILL" in ran.err
+        assert "updatedInput" in ran.err
+        assert ran.err.count("failed and is ignored") == 5
         assert "Hooks for Tomorrow are never run" in ran.err
 
     def test_matchers_are_whole_regular_expressions_and_know_other_names_of_tools(self, program: Program) -> None:
@@ -175,10 +183,13 @@ def test_after_a_call_a_hook_may_add_to_its_result(program: Program) -> None:
         program.url = api.url
         ran = program.run("-p", "x", *BYPASS)
     wrote, shell = map(result_text, results(api))
-    assert wrote.startswith("Wrote 1 bytes to a.py") and "line 1 is bad <\\/note>\nmind the style\n</note>" in wrote
-    assert shell.startswith("hi") and "PostToolUse hook says:\ntests fail" in shell
+    assert wrote.startswith("Wrote 1 bytes to a.py")
+    assert "line 1 is bad <\\/note>\nmind the style\n</note>" in wrote
+    assert shell.startswith("hi")
+    assert "PostToolUse hook says:\ntests fail" in shell
     told = json.loads((program.directory / "told.json").read_text())
-    assert told["tool_response"]["content"].startswith("Wrote 1 bytes") and told["tool_response"]["is_error"] is False
+    assert told["tool_response"]["content"].startswith("Wrote 1 bytes")
+    assert told["tool_response"]["is_error"] is False
     assert "for the user" in ran.err
 
 
@@ -188,12 +199,16 @@ def test_a_line_of_the_users_may_be_blocked_or_gets_more_to_say(program: Program
     with FakeAPI([text("ok")]) as api:
         program.url = api.url
         ran = program.run(stdin="my password is x\nhello\n")
-        assert ran.code == 1 and "A hook has blocked this line: no secrets please" in ran.out
+        assert ran.code == 1
+        assert "A hook has blocked this line: no secrets please" in ran.out
         assert program.run("-p", "password", "--output-format", "json").json["result"] == "no secrets please"
     said = said_by_user(api.requests[0])
-    assert said.startswith("hello") and "<environment>" in said and "password" not in said
+    assert said.startswith("hello")
+    assert "<environment>" in said
+    assert "password" not in said
     assert "UserPromptSubmit hook says:\ntoday is Friday" in said
-    assert '"source": "startup"' in said and "be brief" in said
+    assert '"source": "startup"' in said
+    assert "be brief" in said
 
 
 def test_what_is_piped_in_and_a_word_to_a_teammate_pass_it_as_well(program: Program) -> None:
@@ -202,7 +217,9 @@ def test_what_is_piped_in_and_a_word_to_a_teammate_pass_it_as_well(program: Prog
     with FakeAPI([text("ok")]) as api:
         program.url = api.url
         ran = program.run("-p", "review this", stdin="the password is x\n")
-        assert ran.code == 1 and "no secrets please" in ran.err and not api.requests
+        assert ran.code == 1
+        assert "no secrets please" in ran.err
+        assert not api.requests
         assert program.run("-p", "review this", stdin="a diff\n").code == 0
     (program.directory / "told").unlink()
     script = TeamScript(
@@ -214,9 +231,12 @@ def test_what_is_piped_in_and_a_word_to_a_teammate_pass_it_as_well(program: Prog
         ran = program.run(stdin="go\n/wait\n@alice my password\n/send alice my password\n@Alice hello\n")
     assert ran.out.count("a hook has blocked this line: no secrets please") == 2
     heard = said_by_user(script.requests["alice"][-1])
-    assert "hello" in heard and "today is Friday" in heard and "password" not in heard
+    assert "hello" in heard
+    assert "today is Friday" in heard
+    assert "password" not in heard
     told = (program.directory / "told").read_text()
-    assert told.count('"agent": "alice"') == 3 and "Alice" not in told.replace("@Alice", "")
+    assert told.count('"agent": "alice"') == 3
+    assert "Alice" not in told.replace("@Alice", "")
 
 
 class TestStop:
@@ -232,7 +252,8 @@ class TestStop:
         with FakeAPI([text(str(n)) for n in range(4)]) as api:
             program.url = api.url
             ran = program.run("-p", "x")
-        assert (ran.code, ran.out) == (0, "3\n") and "still objects after 3 more tries" in ran.err
+        assert (ran.code, ran.out) == (0, "3\n")
+        assert "still objects after 3 more tries" in ran.err
         told = [json.loads(line) for line in (program.directory / "told").read_text().splitlines()]
         assert [each["stop_hook_active"] for each in told] == [False, True, True, True]
         assert told[0]["last_assistant_message"] == "0"
@@ -265,7 +286,8 @@ def test_of_a_sub_agent_hooks_are_told_its_id_and_its_own_transcript(program: Pr
         program.run("-p", "x", *BYPASS)
     told = json.loads((program.directory / "told.json").read_text())
     own = program.directory / ".team/transcripts/subagents/sa-1.jsonl"
-    assert (told["agent"], told["transcript_path"]) == ("sa-1", str(own)) and own.exists()
+    assert (told["agent"], told["transcript_path"]) == ("sa-1", str(own))
+    assert own.exists()
 
 
 def test_sessions_begin_and_end(program: Program) -> None:
@@ -292,14 +314,16 @@ def test_a_hook_may_say_what_a_summary_keeps_or_that_there_is_none(program: Prog
         ran = program.run(stdin=f"one {'x ' * 2000}\ntwo\n/compact secret\n/compact names\nthree\n")
     assert "kept the conversation from being summarised: not now" in ran.out
     assert "keep above all: names\nthe ticket numbers" in said_by_user(api.requests[2])
-    assert "SO FAR" in str(api.requests[3]["messages"]) and not (program.directory / "never").exists()
+    assert "SO FAR" in str(api.requests[3]["messages"])
+    assert not (program.directory / "never").exists()
 
 
 class TestExamples:
     """Those of docs/hooks.md, as they stand there."""
 
     def test_are_run_here_one_and_all(self) -> None:
-        assert len(examples()) == 5 and all(set(each["hooks"]) <= set(HOOK_EVENTS) for each in examples())
+        assert len(examples()) == 5
+        assert all(set(each["hooks"]) <= set(HOOK_EVENTS) for each in examples())
 
     def test_a_guard(self, program: Program) -> None:
         program.settings(**examples()[0])
@@ -316,7 +340,8 @@ class TestExamples:
             program.url = api.url
             program.run("-p", "x", *BYPASS)
         bad, good = map(result_text, results(api))
-        assert "a.py:1: '(' was never closed" in bad and "hook" not in good
+        assert "a.py:1: '(' was never closed" in bad
+        assert "hook" not in good
 
     def test_work_until_the_tests_pass(self, program: Program) -> None:
         program.settings(**examples()[2])
@@ -398,7 +423,8 @@ class TestTrust:
         (program.directory / ".team/settings.json").write_text(json.dumps({"hooks": hooks}))
         ran = program.run("-p", "run true", *BYPASS)
         assert "not trusted (--trust): hooks in .team/settings.json, which run commands" in ran.err
-        assert "loosen" not in ran.err and not (program.directory / "ran").exists()
+        assert "loosen" not in ran.err
+        assert not (program.directory / "ran").exists()
         assert "hooks" not in program.run("-p", "run true", *BYPASS, "--trust").err
         assert (program.directory / "ran").exists()
 
@@ -425,4 +451,5 @@ class TestTrust:
 def test_a_mistake_in_the_settings_is_named(program: Program, hooks: Any, said: str) -> None:
     program.settings(hooks=hooks)
     ran = program.run("-p", "x")
-    assert ran.code == 2 and said in ran.err
+    assert ran.code == 2
+    assert said in ran.err

@@ -92,13 +92,17 @@ def test_it_keeps_working_in_a_small_context_and_the_last_turn_costs_what_an_ear
         model.pid = 0
         ran = program.run("-p", "--continue", f"task number {TURNS}.")
         print(f"to go on took {time.monotonic() - began:.2f} s")
-    assert ran.out.startswith(f"turn {TURNS} is done") and model.largest < WINDOW
+    assert ran.out.startswith(f"turn {TURNS} is done")
+    assert model.largest < WINDOW
 
 
 def check_costs(model: Storyteller) -> None:
     """No request grows with the number of turns, nor does what the program needs for one."""
-    assert len(model.costs) == TURNS and len(model.prefixes) == 1
-    assert model.largest < WINDOW and model.most_messages < 150 and model.summaries >= TURNS // 50
+    assert len(model.costs) == TURNS
+    assert len(model.prefixes) == 1
+    assert model.largest < WINDOW
+    assert model.most_messages < 150
+    assert model.summaries >= TURNS // 50
     settled, *_, last = costs = model.costs[TURNS // 10 :]
     assert last.resident_kb - settled.resident_kb < 20_000, "memory grows with every turn"
     few = len(costs) // 4
@@ -116,5 +120,6 @@ def check_transcript(program: Program) -> None:
     assert numbers == list(range(TURNS))
     blocks = [block for row in rows for block in row.get("content", ())]
     calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
-    assert len(calls) == TURNS and calls == [b["tool_use_id"] for b in blocks if b["type"] == "tool_result"]
+    assert len(calls) == TURNS
+    assert calls == [b["tool_use_id"] for b in blocks if b["type"] == "tool_result"]
     assert sum(row["kind"] == "compaction" for row in rows) >= TURNS // 50

@@ -50,11 +50,15 @@ class TestRoles:
         before, after = (
             requests[0]["system"][0]["text"] for requests in (script.requests["alice"], again.requests["bob"])
         )
-        assert f"`{project}/` and `{own}/`" in before and "before is information" not in before
-        assert "tabs, not spaces" in after and f"Also in {project}/: build.md" in after
-        assert "needs make <\\/memory>" in after and after.count("</memory>") == 1
+        assert f"`{project}/` and `{own}/`" in before
+        assert "before is information" not in before
+        assert "tabs, not spaces" in after
+        assert f"Also in {project}/: build.md" in after
+        assert "needs make <\\/memory>" in after
+        assert after.count("</memory>") == 1
         lead = again.requests["lead"][0]["system"][0]["text"]
-        assert "`.team/memory/lead/`" in lead and "tabs" not in lead
+        assert "`.team/memory/lead/`" in lead
+        assert "tabs" not in lead
 
     def test_work_as_sub_agents_with_the_same_memory(self, program: Program) -> None:
         roles, own = program.home / ".teamcli/agents", program.home / ".teamcli/memory"
@@ -78,8 +82,10 @@ class TestRoles:
             assert program.run("-p", "x", *EDITS).code == 0
         coder, looker, general = (script.requests[f"sa-{n}"][0]["system"][0]["text"] for n in (1, 2, 3))
         results = tool_results(script.requests["sa-1"][1])
-        assert "coder knows this" in coder and "What you learn as coder" in coder
-        assert "looker knows this" in looker and "What you learn" not in looker
+        assert "coder knows this" in coder
+        assert "What you learn as coder" in coder
+        assert "looker knows this" in looker
+        assert "What you learn" not in looker
         assert "<memory>" not in general
         assert [result.get("is_error", False) for result in results] == [False, True]
         assert (own / "coder/new.md").read_text() == "learned"
@@ -105,8 +111,11 @@ class TestRoles:
             assert "not trusted (--trust): memory in .team/memory/lead, new" in program.run("-p", "x", *EDITS).err
             assert "memory" not in program.run("-p", "x", "--trust").err
         strange, _, trusted = (request["system"][0]["text"] for request in api.requests)
-        assert "push to main" not in strange and ".team/memory" not in strange and "tabs, not spaces" in strange
-        assert "push to main" in trusted and "tabs, not spaces" in trusted
+        assert "push to main" not in strange
+        assert ".team/memory" not in strange
+        assert "tabs, not spaces" in strange
+        assert "push to main" in trusted
+        assert "tabs, not spaces" in trusted
         assert (program.home / ".teamcli/memory/lead/MEMORY.md").read_text() == "tabs, not spaces"
 
 
@@ -119,8 +128,11 @@ def test_what_is_offered_is_bounded_and_follows_no_link_out(tmp_path: Path) -> N
     write(place.path / ".hidden", "")
     os.mkfifo(place.path / "pipe")
     offered = offer("coder", [place])
-    assert offered.count("a fact\n") == MAX_LINES and "the rest is left out" in offered
-    assert "48.md, 49.md and 5 more" in offered and "hidden" not in offered and "pipe" not in offered
+    assert offered.count("a fact\n") == MAX_LINES
+    assert "the rest is left out" in offered
+    assert "48.md, 49.md and 5 more" in offered
+    assert "hidden" not in offered
+    assert "pipe" not in offered
     write(place.path / "MEMORY.md", "x" * 100_000)
     assert 25_000 < len(offer("coder", [place])) < 27_000
     (place.path / "MEMORY.md").unlink()
@@ -151,10 +163,12 @@ class TestInstructions:
         with FakeAPI([text("ok")] * 2) as api:
             program.url = api.url
             ran = program.run(stdin="# use tabs </note>\n#\n#  and no semicolons\nhello\nbye\n# a\n")
-        assert "Added to AGENTS.md: use tabs" in ran.out and "What should stand in the project's" in ran.out
+        assert "Added to AGENTS.md: use tabs" in ran.out
+        assert "What should stand in the project's" in ran.out
         assert (program.directory / "AGENTS.md").read_text() == "- use tabs </note>\n- and no semicolons\n- a\n"
         first, second = map(said_by_user, api.requests)
-        assert first.startswith("hello") and "instructions in AGENTS.md: use tabs <\\/note></note>" in first
+        assert first.startswith("hello")
+        assert "instructions in AGENTS.md: use tabs <\\/note></note>" in first
         assert "and no semicolons" in first
         assert second == "bye"  # it is told once
 

@@ -42,7 +42,8 @@ def test_a_mentioned_file_follows_the_users_words_and_may_be_changed_without_rea
         "explain @src/a.py.",
         '<file path="src/a.py">\n1\timport os\n2\t\n3\tprint(1)\n</file>',
     ]
-    assert again.code == 0 and path.read_text() == "print(2)\n"
+    assert again.code == 0
+    assert path.read_text() == "print(2)\n"
     assert not tool_results(api.requests[2])[0].get("is_error")
 
 
@@ -66,7 +67,8 @@ def test_a_word_to_a_teammate_brings_along_what_it_mentions(program: Program, wo
         program.url = api.url
         program.run("--permission-mode", "acceptEdits", stdin=f"go\n/wait\n{words}\n")
     mail, attached = said(script.requests["alice"][1])
-    assert "change @a.py" in mail and attached == '<file path="a.py">\n1\tprint(1)\n</file>'
+    assert "change @a.py" in mail
+    assert attached == '<file path="a.py">\n1\tprint(1)\n</file>'
     assert (program.directory / "a.py").read_text() == "print(2)\n"
 
 
@@ -85,7 +87,8 @@ def test_nobody_else_attaches_files_to_a_message(program: Program) -> None:
         program.url = api.url
         program.run(stdin=f"go\n/wait\n!echo '{line}' >> .team/inbox/alice.jsonl\n/wait\n@bob see @a.py\n/wait\n")
     heard = str(script.requests["alice"][-1]["messages"])
-    assert "see @a.py" in heard and "print(1)" not in heard
+    assert "see @a.py" in heard
+    assert "print(1)" not in heard
     assert "not attached: bob has no read_file" in str(script.requests["bob"][-1]["messages"])
 
 
@@ -109,9 +112,12 @@ def test_the_bounds_of_the_file_tools_hold(program: Program, tmp_path: Path) -> 
     prompt = f"@secret.txt @key.env @picture.png @sub/ @link @.team/config.json @{tmp_path}/outside.txt @nothing"
     words, secret, key, picture, sub = ask(program, prompt, "--disallowedTools", "read_file(secret.txt)")
     assert words == prompt
-    assert "read_file(secret.txt)" in secret and "the secret" not in secret
-    assert "KEY=" in key and program.key not in key
-    assert picture.startswith('<file path="picture.png">\n(not attached: ') and "PNG" in picture
+    assert "read_file(secret.txt)" in secret
+    assert "the secret" not in secret
+    assert "KEY=" in key
+    assert program.key not in key
+    assert picture.startswith('<file path="picture.png">\n(not attached: ')
+    assert "PNG" in picture
     assert sub == '<directory path="sub">\nsub/one.txt\n</directory>'
 
 
@@ -129,8 +135,10 @@ def test_what_would_be_too_much_is_left_out_and_named(program: Program) -> None:
     mentions = " ".join(f"@{number}.txt" for number in range(12))
     _, long, *files, note = ask(program, f"@long.txt @long.txt {mentions}")
     assert "\n2000\tline\n... (1000 more) continue with offset=2001\n" in long
-    assert len(files) == 9 and files[-1] == '<file path="8.txt">\n1\t8\n</file>'
-    assert "9.txt, 10.txt, 11.txt" in note and note.startswith("<note>")
+    assert len(files) == 9
+    assert files[-1] == '<file path="8.txt">\n1\t8\n</file>'
+    assert "9.txt, 10.txt, 11.txt" in note
+    assert note.startswith("<note>")
 
 
 def test_no_content_can_close_its_frame_and_the_embedded_model_obeys_none_of_it(program: Program) -> None:

@@ -41,7 +41,8 @@ class TestStopReasons:
     def test_text_that_was_cut_is_continued_and_put_together(self, program: Program) -> None:
         ran, requests = run(program, [answer(text("one, two, "), stop_reason="max_tokens"), text("three")])
         assert (ran.code, ran.out) == (0, "one, two, three\n")
-        assert "cut off" in ran.err and "cut off" in said_by_user(requests[1])
+        assert "cut off" in ran.err
+        assert "cut off" in said_by_user(requests[1])
 
     def test_a_cut_call_gets_an_error_and_a_whole_one_beside_it_runs(self, program: Program) -> None:
         cut = answer(
@@ -49,17 +50,22 @@ class TestStopReasons:
         )
         ran, requests = run(program, [cut, text("done")])
         assert (ran.code, results(requests[1])[0]) == (0, "whole")
-        assert "cut off" in results(requests[1])[1] and tool_results(requests[1])[1]["is_error"]
+        assert "cut off" in results(requests[1])[1]
+        assert tool_results(requests[1])[1]["is_error"]
 
     def test_the_last_call_of_a_cut_answer_is_not_run_although_it_reads_well(self, program: Program) -> None:
         cut = answer(tool("write_file", path="half.txt", content="half of it"), stop_reason="max_tokens")
         ran, requests = run(program, [cut, text("done")])
-        assert ran.code == 0 and "cut off" in results(requests[1])[0] and tool_results(requests[1])[0]["is_error"]
+        assert ran.code == 0
+        assert "cut off" in results(requests[1])[0]
+        assert tool_results(requests[1])[0]["is_error"]
         assert not (program.directory / "half.txt").exists()
 
     def test_an_answer_that_is_cut_for_ever_ends(self, program: Program) -> None:
         ran, requests = run(program, lambda request, n: answer(text("more "), stop_reason="max_tokens"))
-        assert ran.code == 1 and len(requests) == 11 and "still cut off after 10 continuations" in ran.err
+        assert ran.code == 1
+        assert len(requests) == 11
+        assert "still cut off after 10 continuations" in ran.err
 
     def test_a_pause_goes_on(self, program: Program) -> None:
         ran, requests = run(program, [answer(text("wait"), stop_reason="pause_turn"), text("done")])
@@ -68,7 +74,8 @@ class TestStopReasons:
 
     def test_a_full_context_is_told(self, program: Program) -> None:
         ran, _ = run(program, [answer(text("half"), stop_reason="model_context_window_exceeded")])
-        assert ran.code == 1 and "context" in ran.err
+        assert ran.code == 1
+        assert "context" in ran.err
 
     @pytest.mark.parametrize("reason", ["refusal", "model_context_window_exceeded"])
     def test_calls_of_an_answer_that_ended_badly_are_closed(self, program: Program, reason: str) -> None:
@@ -81,13 +88,15 @@ class TestStopReasons:
 
     def test_an_unknown_reason_is_told_and_ends_the_turn(self, program: Program) -> None:
         ran, _ = run(program, [answer(text("hm"), stop_reason="novelty")])
-        assert (ran.code, ran.out) == (0, "hm\n") and "novelty" in ran.err
+        assert (ran.code, ran.out) == (0, "hm\n")
+        assert "novelty" in ran.err
 
     def test_an_empty_answer_is_told_and_not_kept(self, program: Program) -> None:
         with FakeAPI([answer(), text("ok")]) as api:
             program.url = api.url
             ran = program.run("-p", "first")
-            assert (ran.code, ran.out) == (0, "") and "empty answer" in ran.err
+            assert (ran.code, ran.out) == (0, "")
+            assert "empty answer" in ran.err
             assert program.run("-p", "--continue", "second").out == "ok\n"
         assert [message["role"] for message in api.requests[1]["messages"]] == ["user"]
 
@@ -105,8 +114,12 @@ class TestToolCalls:
         ran, requests = run(program, [calls, text("done")])
         told = results(requests[1])
         assert ran.code == 0
-        assert "no_such_tool" in told[0] and "bash" in told[0]
-        assert "command" in told[1] and "timeout_seconds" in told[2] and "cwd" in told[3] and "missing.txt" in told[4]
+        assert "no_such_tool" in told[0]
+        assert "bash" in told[0]
+        assert "command" in told[1]
+        assert "timeout_seconds" in told[2]
+        assert "cwd" in told[3]
+        assert "missing.txt" in told[4]
         assert told[5] == "fine"
         assert [bool(block.get("is_error")) for block in tool_results(requests[1])] == [True] * 5 + [False]
 
@@ -134,18 +147,23 @@ class TestToolCalls:
         )
         _, requests = run(program, [calls, text("done")])
         told = results(requests[1])
-        assert "one" in told[1] and told[3] == "two" and "two" in told[4]
+        assert "one" in told[1]
+        assert told[3] == "two"
+        assert "two" in told[4]
 
     def test_arguments_that_are_no_json_object_are_an_error_result(self, program: Program) -> None:
         ran, requests = run(program, [answer(tool_json("bash", '["ls"]')), text("done")])
-        assert ran.code == 0 and tool_results(requests[1])[0]["is_error"]
+        assert ran.code == 0
+        assert tool_results(requests[1])[0]["is_error"]
 
 
 class TestStreams:
     def test_thinking_goes_back_unchanged(self, program: Program) -> None:
         ran, requests = run(program, [answer(thinking("let me see"), tool("bash", command="true")), text("done")])
         sent = requests[1]["messages"][1]["content"][0]
-        assert ran.code == 0 and sent["type"] == "thinking" and sent["signature"]
+        assert ran.code == 0
+        assert sent["type"] == "thinking"
+        assert sent["signature"]
 
     def test_blocks_of_a_kind_we_do_not_know_go_back_unchanged(self, program: Program) -> None:
         block = {"type": "server_thing", "data": {"x": [1, 2]}}
@@ -157,7 +175,8 @@ class TestStreams:
         ran, requests = run(
             program, [answer(text("half a"), tool("bash", command="touch twice"), fault), text("whole")]
         )
-        assert (ran.code, ran.out) == (0, "whole\n") and "Retrying in" in ran.err
+        assert (ran.code, ran.out) == (0, "whole\n")
+        assert "Retrying in" in ran.err
         assert requests[0] == requests[1]
         assert not (program.directory / "twice").exists()
 
@@ -168,7 +187,8 @@ class TestContext:
         import json
 
         size = len(json.dumps(requests[0]["system"])) + len(json.dumps(requests[0]["tools"]))
-        assert ran.code == 0 and size <= 12_000
+        assert ran.code == 0
+        assert size <= 12_000
         assert all(request["system"] == requests[0]["system"] for request in requests)
         assert all(request["tools"] == requests[0]["tools"] for request in requests)
 
@@ -179,14 +199,16 @@ class TestContext:
         (program.home / ".teamcli" / "AGENTS.md").write_text("Be terse.")
         _, requests = run(program, [text("ok")])
         system = requests[0]["system"][0]["text"]
-        assert system.count("Use tabs.") == 1 and "Be terse." in system
+        assert system.count("Use tabs.") == 1
+        assert "Be terse." in system
 
     def test_facts_about_the_place_ride_with_the_first_message_only(self, program: Program) -> None:
         (program.directory / ".git").mkdir()
         (program.directory / ".git" / "HEAD").write_text("ref: refs/heads/topic/x\n")
         _, requests = run(program, [tool("bash", command="true"), text("ok")])
         first = said_by_user(requests[0])
-        assert str(program.directory) in first and "topic/x" in first
+        assert str(program.directory) in first
+        assert "topic/x" in first
         assert str(requests[1]["messages"][2:]).count("topic/x") == 0
         assert "topic/x" not in str(requests[0]["system"])
 

@@ -17,7 +17,8 @@ def test_lines_are_tasks_that_share_one_conversation(program: Program) -> None:
     with FakeAPI([text("first"), tool("bash", command="echo out"), text("second")]) as api:
         program.url = api.url
         ran = program.run(*BYPASS, stdin="one\n\ntwo\n")
-    assert ran.code == 0 and ran.out.index("first") < ran.out.index("> bash: out") < ran.out.index("second")
+    assert ran.code == 0
+    assert ran.out.index("first") < ran.out.index("> bash: out") < ran.out.index("second")
     assert len(api.requests[1]["messages"]) == 3
 
 
@@ -25,7 +26,8 @@ def test_a_prompt_on_the_command_line_is_the_first_task(program: Program) -> Non
     with FakeAPI([text("a"), text("b")]) as api:
         program.url = api.url
         program.run("one", stdin="two\n")
-    assert "one" in str(api.requests[0]["messages"]) and "two" in str(api.requests[1]["messages"][-1])
+    assert "one" in str(api.requests[0]["messages"])
+    assert "two" in str(api.requests[1]["messages"][-1])
 
 
 def test_quit_words_leave_at_once(program: Program) -> None:
@@ -43,7 +45,8 @@ def test_at_the_end_of_input_nobody_waits_for_a_message_that_cannot_come(program
     with FakeAPI(script) as api:
         program.url = api.url
         ran = program.run(stdin="go\n")
-    assert ran.code == 0 and "end" in ran.out
+    assert ran.code == 0
+    assert "end" in ran.out
     assert "nobody is left" in str(tool_results(script.requests["alice"][1])[0]["content"])
 
 
@@ -89,14 +92,17 @@ def test_commands_cost_no_model_call(program: Program) -> None:
 
 def test_an_unknown_command_suggests_the_nearest(program: Program) -> None:
     ran = program.run(stdin="/modle\n/xyzzy\n/permissions yolo\n")
-    assert "did you mean /model?" in ran.out and "/help lists them" in ran.out and "acceptEdits" in ran.out
+    assert "did you mean /model?" in ran.out
+    assert "/help lists them" in ran.out
+    assert "acceptEdits" in ran.out
 
 
 def test_an_error_in_one_task_does_not_stop_the_next(program: Program) -> None:
     with FakeAPI([answer(text("no"), stop_reason="refusal"), text("yes")]) as api:
         program.url = api.url
         ran = program.run(stdin="one\ntwo\n")
-    assert ran.code == 1 and "yes" in ran.out
+    assert ran.code == 1
+    assert "yes" in ran.out
 
 
 def test_nobody_is_asked_and_the_exit_code_says_so(program: Program) -> None:
@@ -130,4 +136,5 @@ def test_clear_begins_a_new_conversation(program: Program) -> None:
     with FakeAPI([text("a"), text("b")]) as api:
         program.url = api.url
         program.run(stdin="one\n/clear\ntwo\n")
-    assert len(api.requests[1]["messages"]) == 1 and "one" not in str(api.requests[1]["messages"])
+    assert len(api.requests[1]["messages"]) == 1
+    assert "one" not in str(api.requests[1]["messages"])

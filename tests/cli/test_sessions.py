@@ -52,7 +52,8 @@ def test_continue_with_nothing_there_says_so_and_starts_anew(program: Program) -
     with FakeAPI([text("hello")]) as api:
         program.url = api.url
         ran = program.run("-p", "-c", "hi")
-    assert (ran.code, ran.out) == (0, "hello\n") and "no session to continue" in ran.err
+    assert (ran.code, ran.out) == (0, "hello\n")
+    assert "no session to continue" in ran.err
 
 
 def test_resume_takes_the_session_that_is_named(program: Program) -> None:
@@ -69,7 +70,8 @@ def test_resume_takes_the_session_that_is_named(program: Program) -> None:
     listed = program.run("sessions").out.splitlines()
     assert [line.split()[0] for line in listed] == ids
     assert program.run("-r").out.splitlines() == listed
-    assert "first" in listed[0] and "second" in listed[1]
+    assert "first" in listed[0]
+    assert "second" in listed[1]
 
 
 def test_sessions_lie_in_one_private_file_each_begun_by_its_line(program: Program) -> None:
@@ -82,7 +84,8 @@ def test_sessions_lie_in_one_private_file_each_begun_by_its_line(program: Progra
     assert team.stat().st_mode & 0o777 == 0o700
     assert (team / "transcripts/lead.jsonl").stat().st_mode & 0o777 == 0o600
     events = [entry["event"] for entry in program.lines(".team/events.jsonl")]
-    assert "answer" in events and "turn_ended" in events
+    assert "answer" in events
+    assert "turn_ended" in events
 
 
 def test_a_torn_last_line_is_repaired(program: Program) -> None:
@@ -92,7 +95,8 @@ def test_a_torn_last_line_is_repaired(program: Program) -> None:
         with (program.directory / ".team/transcripts/lead.jsonl").open("a") as file:
             file.write('{"kind":"user","content":[{"type":"te')
         ran = program.run("-p", "-c", "two")
-    assert (ran.code, ran.out) == (0, "b\n") and "unfinished" in ran.err
+    assert (ran.code, ran.out) == (0, "b\n")
+    assert "unfinished" in ran.err
     assert len(api.requests[1]["messages"]) == 3
 
 
@@ -133,7 +137,8 @@ def test_a_transcript_of_a_newer_version_is_refused(program: Program) -> None:
         with (program.directory / ".team/transcripts/lead.jsonl").open("a") as file:
             file.write('{"v":99,"kind":"session","id":"future"}\n')
         ran = program.run("-p", "-c", "two")
-    assert ran.code == 2 and "newer teamcli" in ran.err
+    assert ran.code == 2
+    assert "newer teamcli" in ran.err
 
 
 def test_a_second_lead_works_alone_beside_the_first(program: Program) -> None:
@@ -144,7 +149,8 @@ def test_a_second_lead_works_alone_beside_the_first(program: Program) -> None:
         first = program.start("-p", "one", *BYPASS)
         wait_until(lambda: (program.directory / "on").exists())
         ran = program.run("-p", "two")
-        assert (ran.code, ran.out) == (0, "second\n") and str(first.pid) in ran.err
+        assert (ran.code, ran.out) == (0, "second\n")
+        assert str(first.pid) in ran.err
         (program.directory / "off").touch()
         assert first.communicate(timeout=60)[0] == b"first\n"
     assert sum(row["kind"] == "session" for row in program.transcript()) == 1
@@ -156,7 +162,8 @@ def test_no_team_leaves_nothing_behind(program: Program, tmp_path: Path) -> None
         program.url = api.url
         program.variables["TMPDIR"] = str(tmp_path / "temp")
         assert program.run("-p", "x", "--no-team", *BYPASS).out == "done\n"
-    assert list(program.directory.iterdir()) == [] and list((tmp_path / "temp").iterdir()) == []
+    assert list(program.directory.iterdir()) == []
+    assert list((tmp_path / "temp").iterdir()) == []
 
 
 @pytest.mark.soak

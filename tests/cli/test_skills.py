@@ -67,9 +67,9 @@ def test_each_is_a_line_in_the_prompt_and_its_body_is_read_on_use(program: Progr
     assert "Body" not in system(first)
     *bodies, beside, listed, found = tool_results(second)
     assert [f"Body {number}." in result_text(body) for number, body in enumerate(bodies)] == [True] * 4
-    assert (
-        "beside it" in result_text(beside) and "more.txt" in result_text(listed) and "beside it" in result_text(found)
-    )
+    assert "beside it" in result_text(beside)
+    assert "more.txt" in result_text(listed)
+    assert "beside it" in result_text(found)
 
 
 def test_nothing_of_them_can_be_changed_and_nothing_else_is_opened(program: Program) -> None:
@@ -122,7 +122,8 @@ def test_the_prompt_stays_the_same_while_skills_come_and_go(program: Program) ->
         program.url = api.url
         program.run("--trust", stdin="hello\n!cp -r .team/skills/one .team/skills/two\nagain\n/clear\nand now\n")
         told = {system(request) for request in script.requests["lead"]}
-    assert len(told) == 1 and len(script.requests["lead"]) == 3
+    assert len(told) == 1
+    assert len(script.requests["lead"]) == 3
     again = TeamScript(lead=[text("d")])
     (program.directory / ".team/skills/two/SKILL.md").write_text("# Second\n\nText.")
     run(program, again, "--trust")
@@ -135,7 +136,8 @@ def test_those_of_a_project_wait_for_trust_and_the_users_own_do_not(program: Pro
     read = tool("read_file", path=".team/skills/same/SKILL.md")
     strange, trusted = TeamScript(lead=[read, text("end")]), TeamScript(lead=[read, text("end")])
     ran = run(program, strange)
-    assert "skill in .team/skills/same, new" in ran.err and "skill in .claude/skills/same, new" in ran.err
+    assert "skill in .team/skills/same, new" in ran.err
+    assert "skill in .claude/skills/same, new" in ran.err
     assert offered(strange.requests["lead"][0]) == ["- same: from ~/.teamcli/skills (~/.teamcli/skills/same/SKILL.md)"]
     assert "own state" in result_text(tool_results(strange.requests["lead"][1])[0])
     assert "kills" not in run(program, trusted, "--trust").err
@@ -154,7 +156,8 @@ class TestCalledByTheUser:
         first, second, third = map(said_by_user, api.requests)
         assert first.startswith("Fill in a, then a b.\n\n<note>This is the skill pdf, called by the user;")
         assert "paths in it are relative to ~/.teamcli/skills/pdf/</note>" in first
-        assert second.startswith("Do it well.\n\nnow\n\n<note>") and third.startswith("Do it well.\n\n<note>")
+        assert second.startswith("Do it well.\n\nnow\n\n<note>")
+        assert third.startswith("Do it well.\n\n<note>")
 
     def test_built_in_commands_and_those_of_ones_own_come_first(self, program: Program) -> None:
         own = place(program, PLACES[2])
@@ -168,8 +171,11 @@ class TestCalledByTheUser:
             ran = program.run(stdin="/team\n/fix\n/free\n/help\n/help free\n/freee\n")
         assert "No teammates yet." in ran.out
         first, second = map(said_by_user, api.requests)
-        assert "The command fix." in first and "The skill free." in second
-        assert "\nSkills\n  /free [TEXT]" in ran.out and "how to free" in ran.out and "did you mean /free?" in ran.out
+        assert "The command fix." in first
+        assert "The skill free." in second
+        assert "\nSkills\n  /free [TEXT]" in ran.out
+        assert "how to free" in ran.out
+        assert "did you mean /free?" in ran.out
         assert "A skill, from ~/.teamcli/skills/free/SKILL.md" in ran.out
         for name in ("team", "fix"):
             assert f"skills/{name}/SKILL.md cannot be called: /{name} is another command" in ran.out
@@ -181,7 +187,8 @@ class TestCalledByTheUser:
         with FakeAPI([text("ok")]) as api:
             program.url = api.url
             out = program.run(stdin="/style\n/help deploy\n/deploy\n").out
-        assert "unknown command /style" in out and "/deploy [where]" in out
+        assert "unknown command /style" in out
+        assert "/deploy [where]" in out
         assert [line[:8] for line in offered(api.requests[0])] == ["- style:"]
 
     def test_one_that_has_gone_meanwhile_is_told(self, program: Program) -> None:
@@ -256,7 +263,8 @@ def test_no_link_opens_the_teams_own_state(tmp_path: Path, target: str) -> None:
     (tmp_path / ".claude/skills/x").symlink_to(tmp_path / target)
     home = tmp_path / "home/.teamcli"
     skills = find_skills(skill_dirs(tmp_path, home, look_around(tmp_path, home).agreement))
-    assert skills.found == () and "leads out of the project" in skills.problems[0]
+    assert skills.found == ()
+    assert "leads out of the project" in skills.problems[0]
 
 
 def test_lines_are_bounded_in_number_and_length(program: Program) -> None:
@@ -266,7 +274,9 @@ def test_lines_are_bounded_in_number_and_length(program: Program) -> None:
     script = TeamScript(lead=[tool("read_file", path="~/.teamcli/skills/s056/SKILL.md"), text("end")])
     err = run(program, script).err
     *lines, last = offered(script.requests["lead"][0])
-    assert len(lines) == MOST_SHOWN and last == "(7 more are left out)"
-    assert max(map(len, lines)) < LONGEST_DESCRIPTION + 60 and "\x1b" not in system(script.requests["lead"][0])
+    assert len(lines) == MOST_SHOWN
+    assert last == "(7 more are left out)"
+    assert max(map(len, lines)) < LONGEST_DESCRIPTION + 60
+    assert "\x1b" not in system(script.requests["lead"][0])
     assert f"Agents are told of {MOST_SHOWN} skills; the other 7" in err
     assert "Do it well." in result_text(tool_results(script.requests["lead"][1])[0])

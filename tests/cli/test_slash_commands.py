@@ -19,8 +19,10 @@ BYPASS = ("--permission-mode", "bypassPermissions")
 def test_what_is_for_the_terminal_has_a_plain_form() -> None:
     choice = Choice("Which?", (Option("a", "the first", is_current=True), Option("long", "")), lambda value: value)
     assert plain(choice) == "Which?\n* a     the first\n  long"
-    assert plain(Diff("+a\n", "Changed:")) == "Changed:\n+a" and plain(Prompt("do it\x1b")) == "do it␛"
-    assert "/expand" in plain(Expand(1)) and "/verbose" in plain(Verbosity(None))
+    assert plain(Diff("+a\n", "Changed:")) == "Changed:\n+a"
+    assert plain(Prompt("do it\x1b")) == "do it␛"
+    assert "/expand" in plain(Expand(1))
+    assert "/verbose" in plain(Verbosity(None))
 
 
 class TestHelp:
@@ -37,8 +39,11 @@ class TestHelp:
 
     def test_tells_more_of_one_command(self, program: Program) -> None:
         out = program.run(stdin="/help inbox\n/help /quit\n/help tema\n").out
-        assert "/inbox [NAME] [N]\nShow messages" in out and "Looking takes nothing out" in out
-        assert "Also: /exit, /q" in out and "did you mean /team?" in out and "Talk" not in out
+        assert "/inbox [NAME] [N]\nShow messages" in out
+        assert "Looking takes nothing out" in out
+        assert "Also: /exit, /q" in out
+        assert "did you mean /team?" in out
+        assert "Talk" not in out
 
 
 class TestChoices:
@@ -60,14 +65,16 @@ class TestChoices:
 
     def test_the_embedded_model_has_no_other(self, program: Program) -> None:
         out = program.run(stdin="/model\n/model other\n").out
-        assert "Model: embedded." in out and "no other without a key" in out.splitlines()[1]
+        assert "Model: embedded." in out
+        assert "no other without a key" in out.splitlines()[1]
 
     def test_wrong_words_are_told(self, program: Program) -> None:
         lines = ("/expand 0", "/expand x", "/verbose maybe", "/diff carol", "/inbox 1", "/sessions x", "/permissions p")
         told = program.run(stdin="\n".join(lines)).out.splitlines()
         assert len(told) == len(lines)
         for line, shown in zip(lines, told, strict=True):
-            assert shown.startswith("teamcli: ") and line.split()[1] in shown, line
+            assert shown.startswith("teamcli: "), line
+            assert line.split()[1] in shown, line
 
 
 class TestSessions:
@@ -78,10 +85,13 @@ class TestSessions:
             (row, *_) = program.transcript()
             ran = program.run(stdin=f"second\n/sessions\n/sessions {row['id'][:-1]}\nthird\n/sessions\n")
         said = [str(message["content"]) for message in api.requests[2]["messages"]]
-        assert len(said) == 3 and "first" in said[0] and "third" in said[2]
+        assert len(said) == 3
+        assert "first" in said[0]
+        assert "third" in said[2]
         assert f"This is session {row['id']} now, with 2 messages." in ran.out
         marked = [line.split()[1] for line in ran.out.splitlines() if line.startswith("* ")]
-        assert len(marked) == 2 and marked[0] != row["id"] == marked[1]
+        assert len(marked) == 2
+        assert marked[0] != row["id"] == marked[1]
 
     def test_it_knows_the_files_again_and_mail_is_not_delivered_twice(self, program: Program) -> None:
         (program.directory / "a.txt").write_text("one")
@@ -126,9 +136,12 @@ class TestCost:
         table = out[out.index("AGENT ") :].splitlines()
         assert table[0].split() == ["AGENT", "MODEL", "CALLS", "TOKENS", "IN", "CACHED", "OUT", "COST"]
         lead, bob, total = (line.split() for line in table[1:4])
-        assert lead[:3] == ["lead", "test-model", "3"] and lead[-1] == "unknown"
-        assert bob[:3] == ["bob", "claude-haiku-4-5", "1"] and bob[-1].startswith("$")
-        assert total[:2] == ["total", "4"] and total[-1] == "unknown"
+        assert lead[:3] == ["lead", "test-model", "3"]
+        assert lead[-1] == "unknown"
+        assert bob[:3] == ["bob", "claude-haiku-4-5", "1"]
+        assert bob[-1].startswith("$")
+        assert total[:2] == ["total", "4"]
+        assert total[-1] == "unknown"
         assert table[4].startswith("No price is known for test-model, so only tokens count")
         assert table[5] == f"The built-in prices are of {built_in_prices().date}."
 
@@ -148,9 +161,11 @@ class TestDiff:
         out = program.run(*BYPASS, stdin="\n".join(lines)).out
         whole = out[out.index("Changed since") : out.rindex("Changed since")]
         assert "a.txt: lead, bob (+1 -1)\n--- a/a.txt\n+++ b/a.txt\n@@ -1,1 +1,1 @@\n-one\n+three\n" in whole
-        assert "n.txt: bob (new)" in whole and "two" not in whole
+        assert "n.txt: bob (new)" in whole
+        assert "two" not in whole
         assert whole.endswith("now or earlier:\nby command\n")
-        assert "n.txt: bob" in out[out.rindex("Changed since") :] and not out.endswith("by command\n")
+        assert "n.txt: bob" in out[out.rindex("Changed since") :]
+        assert not out.endswith("by command\n")
 
     def test_starts_no_program_that_the_repository_names(self, program: Program) -> None:
         def git(*arguments: str) -> None:
@@ -171,7 +186,8 @@ class TestDiff:
         for name in ("a.txt", "b.txt"):
             (program.directory / name).write_text("two\n")
         out = program.run(stdin="run true\n/diff\n").out
-        assert "a.txt" in out and "b.txt" in out, out
+        assert "a.txt" in out, out
+        assert "b.txt" in out, out
         assert not mark.exists()
 
     def test_without_a_change_it_says_so(self, program: Program) -> None:

@@ -61,7 +61,9 @@ def role(program: Program, **fields: str) -> None:
 def test_a_setting_that_makes_no_sense_is_named(program: Program, name: str, value: Any) -> None:
     program.settings(subagents={name: value})
     ran = program.run("-p", "x", "--offline")
-    assert ran.code == 2 and ran.err.count("\n") == 1 and f"subagents.{name}: should be " in ran.err
+    assert ran.code == 2
+    assert ran.err.count("\n") == 1
+    assert f"subagents.{name}: should be " in ran.err
 
 
 class TestWhatTheySay:
@@ -71,10 +73,12 @@ class TestWhatTheySay:
 
     def test_is_not_shown_unless_the_settings_ask_for_it(self, program: Program) -> None:
         ran = run(program, self.script())
-        assert "look" not in ran.err and "42" not in ran.err
+        assert "look" not in ran.err
+        assert "42" not in ran.err
         program.settings(subagents={"show_output": True})
         ran = run(program, self.script("sa-2"))
-        assert "  [sa-2] I look\n  [sa-2] around.\n" in ran.err and "  [sa-2] found: 42\n" in ran.err
+        assert "  [sa-2] I look\n  [sa-2] around.\n" in ran.err
+        assert "  [sa-2] found: 42\n" in ran.err
         assert ran.out == "end\n"
 
     def test_is_shown_in_a_pipe(self, program: Program) -> None:
@@ -124,10 +128,16 @@ class TestWhereTheyWork:
         assert f"You work in {program.directory}/docs: your commands start there" in first["system"][0]["text"]
         assert f"- style: Be brief. ({program.home}/.teamcli/skills/style/SKILL.md)" in first["system"][0]["text"]
         pwd, inside, found, grepped, written, above, outside, style = results(second)
-        assert pwd == f"{program.directory}/docs" and "inside" in inside and found == "a.md"
-        assert grepped.startswith("a.md") and written.startswith("Wrote 1 bytes to new.md")
-        assert "above" in above and "Path escapes workspace" in outside and "Be brief." in style
-        assert results(third) == ["x"] and (program.directory / "docs/new.md").exists()
+        assert pwd == f"{program.directory}/docs"
+        assert "inside" in inside
+        assert found == "a.md"
+        assert grepped.startswith("a.md")
+        assert written.startswith("Wrote 1 bytes to new.md")
+        assert "above" in above
+        assert "Path escapes workspace" in outside
+        assert "Be brief." in style
+        assert results(third) == ["x"]
+        assert (program.directory / "docs/new.md").exists()
 
     @pytest.mark.parametrize(("cwd", "why"), [("nowhere", "is no directory"), ("../..", "Path escapes workspace")])
     def test_a_place_that_is_none_is_an_error_result(self, program: Program, cwd: str, why: str) -> None:
@@ -148,7 +158,8 @@ class TestDepth:
         run(program, script)  # with one slot: who waits for its own gives it up
         assert results(script.requests["lead"][1]) == ["both"]
         assert results(script.requests["sa-1"][1]) == ["low", "low"]
-        assert "agent" in tools(script.requests["sa-1"][0]) and "agent_stop" not in tools(script.requests["sa-1"][0])
+        assert "agent" in tools(script.requests["sa-1"][0])
+        assert "agent_stop" not in tools(script.requests["sa-1"][0])
         assert "agent" not in tools(script.requests["sa-2"][0])
         first = program.lines(".team/transcripts/subagents/sa-2.jsonl")[0]
         assert first["parent"] == "sa-1"
@@ -165,7 +176,8 @@ class TestDepth:
         )
         run(program, script)
         nested, background = results(script.requests["sa-1"][1])
-        assert nested == "third" and background.startswith("Error: background: a sub-agent is gone")
+        assert nested == "third"
+        assert background.startswith("Error: background: a sub-agent is gone")
         assert "not for a sub-agent" in results(script.requests["sa-2"][1])[0]
 
     def test_the_plan_of_the_teammate_at_the_top_binds_all_below(self, program: Program) -> None:

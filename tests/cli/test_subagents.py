@@ -81,14 +81,16 @@ class TestForeground:
         )
         ran = run(program, script, *BYPASS, "--output-format", "json")
         first, second = script.requests["sa-1"]
-        assert said_by_user(first) == "find it" and len(first["messages"]) == 1
+        assert said_by_user(first) == "find it"
+        assert len(first["messages"]) == 1
         assert "agent" not in {each["name"] for each in first["tools"]}
         assert "inner" in results(second)[0]
         assert results(script.requests["lead"][1]) == ["found: 42"]
         assert not any("inner" in json.dumps(row) for row in program.transcript())
         kinds = [row["kind"] for row in sidechain(program, "sa-1")]
         assert kinds == ["subagent", "user", "assistant", "user", "assistant", "end"]
-        assert ran.json["agents"]["sa-1"]["turns"] == 2 and ran.json["num_turns"] == 2
+        assert ran.json["agents"]["sa-1"]["turns"] == 2
+        assert ran.json["num_turns"] == 2
         both = [ran.json["agents"][name]["usage"]["input_tokens"] for name in ("lead", "sa-1")]
         assert ran.json["usage"]["input_tokens"] == sum(both)
 
@@ -120,14 +122,16 @@ class TestForeground:
         busy = [status(529, retry_after=0.01), status(429, retry_after=0.01), text("found")]
         script = TeamScript(lead=[fresh(), text("end")], **{"sa-1": busy})
         ran = run(program, script)
-        assert results(script.requests["lead"][1]) == ["found"] and ran.err.count("Retrying in") == 2
+        assert results(script.requests["lead"][1]) == ["found"]
+        assert ran.err.count("Retrying in") == 2
 
     def test_the_budget_holds_for_it_too(self, program: Program) -> None:
         program.settings(prices={"test-model": {"input": 1.0, "output": 1.0}})
         dear = answer(text("so far"), tool("bash", command="true"), usage={"input_tokens": 900_000})
         script = TeamScript(lead=[fresh(), text("never")], **{"sa-1": [dear]})
         ran = run(program, script, *BYPASS, "--max-budget-usd", "0.5", "--output-format", "json", code=3)
-        assert ran.json["subtype"] == "error_max_budget" and len(script.requests["lead"]) == 1
+        assert ran.json["subtype"] == "error_max_budget"
+        assert len(script.requests["lead"]) == 1
         assert (
             sidechain(program, "sa-1")[-1]["error"] == "stopped: The session's budget of $0.50 is used up ($0.90 used)"
         )
@@ -137,7 +141,8 @@ class TestForeground:
         script = TeamScript(lead=[agent(), text("end")], **{"sa-1": [calls, text("could not")]})
         run(program, script)
         assert [("not for a sub-agent" in result) for result in results(script.requests["sa-1"][1])] == [True] * 3
-        assert "sa-2" not in script.requests and "bob" not in script.requests
+        assert "sa-2" not in script.requests
+        assert "bob" not in script.requests
 
     def test_several_in_one_answer_run_together_and_results_keep_their_order(self, program: Program) -> None:
         meet = [
@@ -160,7 +165,9 @@ class TestForeground:
         )
         ran = run(program, script)
         (result,) = tool_results(script.requests["lead"][1])
-        assert result["is_error"] and "limit of model calls" in result["content"] and "so far" in result["content"]
+        assert result["is_error"]
+        assert "limit of model calls" in result["content"]
+        assert "so far" in result["content"]
         assert "sa-1" in ran.err
 
     def test_the_time_out_ends_it(self, program: Program) -> None:
@@ -168,7 +175,8 @@ class TestForeground:
         script = TeamScript(lead=[fresh(), text("end")], **{"sa-1": [answer(text("partly"), stall_after(3))]})
         run(program, script)
         (result,) = tool_results(script.requests["lead"][1])
-        assert result["is_error"] and "timed out after 0.2 s" in result["content"]
+        assert result["is_error"]
+        assert "timed out after 0.2 s" in result["content"]
         assert sidechain(program, "sa-1")[-1]["state"] == "failed"
 
     def test_what_needs_a_permission_names_the_sub_agent(self, program: Program) -> None:
@@ -218,9 +226,11 @@ class TestForeground:
                 assert screen.wait_for_end() == 0
         rows = [row for row in sidechain(program, "sa-1") if row["kind"] in ("user", "assistant")]
         answered = [block["tool_use_id"] for block in rows[-1]["content"] if block["type"] == "tool_result"]
-        assert rows[-1]["kind"] == "user" and answered == ["toolu_a", "toolu_b"]
+        assert rows[-1]["kind"] == "user"
+        assert answered == ["toolu_a", "toolu_b"]
         pid = (program.directory / "pid").read_text().strip()
-        assert not Path("/proc", pid).exists() and not (program.directory / "late").exists()
+        assert not Path("/proc", pid).exists()
+        assert not (program.directory / "late").exists()
 
 
 class TestRoles:
@@ -265,10 +275,12 @@ class TestBackground:
             **{"sa-1": [tool("bash", command=UNTIL_GO), After(3, text("seen"))]},
         )
         ran = run(program, script)
-        assert ran.out == "end\n" and results(script.requests["lead"][1])[0].startswith("Started sa-1")
+        assert ran.out == "end\n"
+        assert results(script.requests["lead"][1])[0].startswith("Started sa-1")
         (message,) = inbox(program)
         assert (message["type"], message["from"], message["state"]) == ("result", "sa-1", "completed")
-        assert told(script, "lead").count('from="sa-1"') == 1 and ">seen<" in told(script, "lead")
+        assert told(script, "lead").count('from="sa-1"') == 1
+        assert ">seen<" in told(script, "lead")
         assert json.loads((program.directory / ".team/subagents.json").read_text())["running"] == []
 
     def test_it_outlives_the_turn_and_p_waits_for_it(self, program: Program) -> None:
@@ -290,7 +302,8 @@ class TestBackground:
             **{"sa-1": [text("aside")]},
         )
         run(program, script)
-        assert ">aside<" in told(script, "alice") and ">aside<" not in told(script, "lead")
+        assert ">aside<" in told(script, "alice")
+        assert ">aside<" not in told(script, "lead")
         assert "sa-1 (look around): completed" in told(script, "alice")
 
     def test_status_and_stop(self, program: Program) -> None:
@@ -319,7 +332,8 @@ class TestBackground:
         assert re.search(r"sa-1 \(first\): running for \d+ s", results(lead[3])[0])
         assert results(lead[4]) == ["sa-1: cancelled\nsa-9: unknown"]
         assert results(lead[5]) == ["sa-1: had ended before (cancelled)\nsa-2: cancelled"]
-        assert "cancelled" in results(lead[6])[0] and "half" in results(lead[6])[0]
+        assert "cancelled" in results(lead[6])[0]
+        assert "half" in results(lead[6])[0]
         assert "sa-1, sa-2" in results(lead[7])[0]
         assert [(each["from"], each["type"], each["state"]) for each in inbox(program)] == [
             ("sa-1", "error", "cancelled"),
@@ -342,7 +356,8 @@ class TestBackground:
         )
         run(program, script)
         seen = [int(result) for result in results(script.requests["lead"][1])]
-        assert len(seen) == count and max(seen) <= 3
+        assert len(seen) == count
+        assert max(seen) <= 3
 
     def test_status_tells_what_it_has_said_so_far_and_how_others_failed(self, program: Program) -> None:
         program.settings(subagents={"turns": 1})
@@ -386,7 +401,8 @@ class TestBackground:
         assert busy == [0, 5]
         mail = inbox(program)
         assert sorted(message["content"] for message in mail) == sorted(f"did job {n}" for n in range(count))
-        assert len({message["from"] for message in mail}) == count and {each["state"] for each in mail} == {"completed"}
+        assert len({message["from"] for message in mail}) == count
+        assert {each["state"] for each in mail} == {"completed"}
         whole = told(script, "lead")
         assert [whole.count(f">did job {n}<") for n in range(count)] == [1] * count
         assert json.loads((program.directory / ".team/subagents.json").read_text())["running"] == []
@@ -431,8 +447,11 @@ class TestBackground:
             assert program.run("-p", "and now?", *BYPASS).out == "second\n"
             assert program.run("-p", "again?", "--continue", *BYPASS).out == "third\n"
         words = said_by_user(script.requests["lead"][2])
-        assert 'from="sa-1" type="error"' in words and 'state="cancelled"' in words and "teamcli was stopped" in words
-        assert told(script, "lead").count('from="sa-1"') == 1 and len(inbox(program)) == 1
+        assert 'from="sa-1" type="error"' in words
+        assert 'state="cancelled"' in words
+        assert "teamcli was stopped" in words
+        assert told(script, "lead").count('from="sa-1"') == 1
+        assert len(inbox(program)) == 1
 
     def test_a_teammate_is_told_after_a_restart_too(self, program: Program) -> None:
         spawn = tool("spawn_teammate", name="alice", role="coder", prompt="do it")
@@ -456,7 +475,8 @@ class TestBackground:
         )
         run(program, script)
         run(program, script)
-        assert sidechain(program, "sa-1")[-1]["result"] == "a" and sidechain(program, "sa-2")[-1]["result"] == "b"
+        assert sidechain(program, "sa-1")[-1]["result"] == "a"
+        assert sidechain(program, "sa-2")[-1]["result"] == "b"
 
 
 def test_without_a_team_there_are_sub_agents_all_the_same(program: Program) -> None:
@@ -485,7 +505,8 @@ def test_a_teammates_sub_agent_can_do_no_more_than_the_teammate(program: Program
     )
     run(program, script)
     tools = sorted(len(script.requests[name][0]["tools"]) for name in ("sa-1", "sa-2"))
-    assert tools == [1, 8] and not (program.directory / "made").exists()
+    assert tools == [1, 8]
+    assert not (program.directory / "made").exists()
 
 
 def self_willed(request: dict[str, Any], number: int) -> Any:
@@ -522,8 +543,11 @@ class TestAtThePrompt:
     def test_agents_shows_it_with_what_it_does(self, program: Program) -> None:
         out, _ = self.repl(program, "/agents", "/agents sa-1", "/agents ghost", "!touch go")
         (row,) = [line for line in out.splitlines() if line.startswith("sa-1 ")][:1]
-        assert row.split()[:5] == ["sa-1", "lead", "dig", "deep", "running"] and "bash" in row
-        assert "sa-1 (dig deep): running" in out and "→ bash" in out and "no sub-agent 'ghost'" in out
+        assert row.split()[:5] == ["sa-1", "lead", "dig", "deep", "running"]
+        assert "bash" in row
+        assert "sa-1 (dig deep): running" in out
+        assert "→ bash" in out
+        assert "no sub-agent 'ghost'" in out
         assert "\n1×bash\n" in out
 
     def test_what_it_does_is_seen_while_it_works(self, program: Program) -> None:
@@ -544,10 +568,12 @@ class TestAtThePrompt:
 
     def test_stop_ends_it_without_waking_the_lead(self, program: Program) -> None:
         out, script = self.repl(program, "/stop sa-1")
-        assert "Stopped sa-1" in out and len(script.requests["lead"]) == 2
+        assert "Stopped sa-1" in out
+        assert len(script.requests["lead"]) == 2
         assert inbox(program)[0]["state"] == "cancelled"
 
     @pytest.mark.parametrize("how", ["/send sa-1", "@sa-1"])
     def test_what_the_user_says_to_it_is_read_at_its_next_step(self, program: Program, how: str) -> None:
         _, script = self.repl(program, f"{how} look left", "!touch go")
-        assert 'from="user"' in said_by_user(script.requests["sa-1"][1]) and ">look left<" in told(script, "sa-1")
+        assert 'from="user"' in said_by_user(script.requests["sa-1"][1])
+        assert ">look left<" in told(script, "sa-1")

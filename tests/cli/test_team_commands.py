@@ -86,7 +86,8 @@ class TestLooking:
     def test_creates_nothing_where_there_is_no_team(self, program: Program, arguments: tuple[str, ...]) -> None:
         ran = program.run(*arguments)
         assert ran.code == (2 if {"bob", "nobody", "alice"} & set(arguments) else 0)
-        assert list(program.directory.iterdir()) == [] and list(program.home.iterdir()) == []
+        assert list(program.directory.iterdir()) == []
+        assert list(program.home.iterdir()) == []
 
     def test_takes_another_directory(self, team: Program) -> None:
         elsewhere = Program(team.home, team.home)
@@ -98,7 +99,8 @@ class TestLooking:
     @pytest.mark.parametrize("name", ["team", "inbox", "send", "log", "demo"])
     def test_has_help(self, program: Program, name: str) -> None:
         ran = program.run(name, "--help")
-        assert ran.code == 0 and f"teamcli {name}" in ran.out
+        assert ran.code == 0
+        assert f"teamcli {name}" in ran.out
         assert program.run(name, "--bogus").err.count("\n") == 1
 
     @pytest.mark.parametrize("arguments", [("team",), ("team", "--json"), ("inbox",), ("inbox", "--json"), ("log",)])
@@ -107,20 +109,23 @@ class TestLooking:
         os.close(reading)
         process = team.start(*arguments, stdout=writing)
         os.close(writing)
-        assert process.communicate(timeout=PATIENCE_SECONDS)[1] == b"" and process.returncode == 141
+        assert process.communicate(timeout=PATIENCE_SECONDS)[1] == b""
+        assert process.returncode == 141
 
     def test_refuses_state_behind_a_link(self, team: Program) -> None:
         (team.directory / ".team").rename(team.home / "moved")
         (team.directory / ".team").symlink_to(team.home / "moved")
         for arguments in (("team",), ("log",), ("send", "bob", "x")):
             ran = team.run(*arguments)
-            assert ran.code == 2 and "symbolic link" in ran.err
+            assert ran.code == 2
+            assert "symbolic link" in ran.err
 
 
 class TestTeam:
     def test_says_that_nothing_runs_and_shows_the_roster(self, team: Program) -> None:
         ran = team.run("team")
-        assert ran.code == 0 and "Nothing runs here" in ran.out
+        assert ran.code == 0
+        assert "Nothing runs here" in ran.out
         row = next(line for line in ran.out.splitlines() if line.startswith("alice"))
         assert row.split()[1:3] == ["coder", "idle"]
 
@@ -134,14 +139,17 @@ class TestTeam:
         members = {member["name"]: member for member in shown["members"]}
         stored = {member["name"]: member for member in json.loads(read(team, "config.json"))["members"]}
         assert members == {name: {**member, "unread": 0} for name, member in stored.items()}
-        assert shown["lead"]["unread"] == 0 and shown["lead"]["status"] == "not running"
+        assert shown["lead"]["unread"] == 0
+        assert shown["lead"]["status"] == "not running"
 
     def test_while_the_team_works(self, program: Program, running: Running) -> None:
         shown = program.run("team", "--json").json
         (alice,) = shown["members"]
-        assert shown["pid"] == running.process.pid and alice["status"] == "working"
+        assert shown["pid"] == running.process.pid
+        assert alice["status"] == "working"
         text = program.run("team").out
-        assert f"process {running.process.pid}" in text and "working" in text
+        assert f"process {running.process.pid}" in text
+        assert "working" in text
         wait_until(lambda: program.run("team", "--json").json["lead"]["status"] == "idle")
 
     def test_who_was_killed_at_work_is_idle_and_interrupted(self, program: Program, running: Running) -> None:
@@ -165,8 +173,10 @@ class TestTeam:
         (team.directory / ".team/config.json").write_text(damage)
         for arguments in commands:
             ran = team.run(*arguments)
-            assert ran.code == 2 and ran.err.count("\n") == 1
-            assert "config.json is damaged" in ran.err and "rebuilds" in ran.err
+            assert ran.code == 2
+            assert ran.err.count("\n") == 1
+            assert "config.json is damaged" in ran.err
+            assert "rebuilds" in ran.err
         assert "read notes.txt" in team.run("inbox", "bob").out
         assert read(team, "config.json") == damage
 
@@ -175,19 +185,24 @@ class TestTeam:
         config["members"][0]["status"] = "asleep"
         (team.directory / ".team/config.json").write_text(json.dumps(config))
         ran = team.run("team")
-        assert ran.code == 2 and "alice" in ran.out and "asleep" in ran.err
+        assert ran.code == 2
+        assert "alice" in ran.out
+        assert "asleep" in ran.err
 
     def test_a_newer_roster_is_refused(self, team: Program) -> None:
         (team.directory / ".team/config.json").write_text('{"v": 99}')
         ran = team.run("team")
-        assert ran.code == 2 and "newer teamcli" in ran.err
+        assert ran.code == 2
+        assert "newer teamcli" in ran.err
 
 
 class TestInbox:
     def test_is_the_leads_unless_a_name_is_given(self, team: Program) -> None:
         assert "result" in team.run("inbox").out
         ran = team.run("inbox", "BOB")
-        assert ran.code == 0 and "1 message for bob, 0 unread" in ran.out and "read notes.txt" in ran.out
+        assert ran.code == 0
+        assert "1 message for bob, 0 unread" in ran.out
+        assert "read notes.txt" in ran.out
 
     def test_marks_what_is_read_and_what_is_not(self, team: Program) -> None:
         add_line(team, "inbox/bob.jsonl", {"type": "message", "from": "a shell", "content": "new\x1b[2J"})
@@ -199,17 +214,24 @@ class TestInbox:
             "message",
             "read notes.txt",
         )
-        assert first["read"] and not first["foreign"] and first["id"].startswith("msg_") and first["timestamp"] > 0
-        assert not second["read"] and second["foreign"] and second["from"] == "a shell"
+        assert first["read"]
+        assert not first["foreign"]
+        assert first["id"].startswith("msg_")
+        assert first["timestamp"] > 0
+        assert not second["read"]
+        assert second["foreign"]
+        assert second["from"] == "a shell"
         assert team.run("inbox", "bob", "--unread", "--json").json_lines == [second]
         text = team.run("inbox", "bob").out
-        assert text.index("read") < text.index("UNREAD") and "outside, claims to be a shell" in text
+        assert text.index("read") < text.index("UNREAD")
+        assert "outside, claims to be a shell" in text
         assert "\x1b" not in text
 
     def test_of_nobody_lists_the_names(self, team: Program) -> None:
         for name in ("carol", "../config", "user"):
             ran = team.run("inbox", name)
-            assert ran.code == 2 and "lead, bob, alice" in ran.err, name
+            assert ran.code == 2, name
+            assert "lead, bob, alice" in ran.err, name
 
     def test_of_somebody_to_whom_nobody_wrote(self, team: Program) -> None:
         assert team.run("inbox", "alice").out == "No messages for alice.\n"
@@ -219,10 +241,13 @@ class TestInbox:
 class TestSend:
     def test_waits_where_nothing_runs_and_is_delivered_at_the_next_start(self, team: Program) -> None:
         ran = team.run("send", "bob", "write", "done.txt: by bob")
-        assert ran.code == 0 and "Sent message to bob" in ran.out and "nothing runs" in ran.out
+        assert ran.code == 0
+        assert "Sent message to bob" in ran.out
+        assert "nothing runs" in ran.out
         message = team.lines(".team/inbox/bob.jsonl")[-1]
         assert (message["type"], message["from"], message["to"]) == ("message", "user", "bob")
-        assert message["content"] == "write done.txt: by bob" and message["sig"]
+        assert message["content"] == "write done.txt: by bob"
+        assert message["sig"]
         assert team.run("inbox", "bob", "--unread", "--json").json_lines[0]["foreign"] is False
         team.run(*BYPASS, stdin="/wait\n")
         assert (team.directory / "done.txt").read_text() == "by bob"
@@ -251,16 +276,22 @@ class TestSend:
         before = contents(team.directory)
         for name, problem in (("carol", "no teammate 'carol'"), ("alice", "'alice' is shut down"), ("user", "'user'")):
             ran = team.run("send", name, "x")
-            assert ran.code == 2 and problem in ran.err and "there are: lead, bob" in ran.err
+            assert ran.code == 2
+            assert problem in ran.err
+            assert "there are: lead, bob" in ran.err
         assert contents(team.directory) == before
 
     def test_needs_a_team_a_text_and_no_more_than_an_inbox_takes(self, team: Program) -> None:
         ran = Program(team.home, team.home).run("send", "lead", "x")
-        assert ran.code == 2 and "no team" in ran.err and not (team.home / ".team").exists()
-        assert team.run("send", "bob", " ").code == 2 and team.run("send", "bob").code == 2
+        assert ran.code == 2
+        assert "no team" in ran.err
+        assert not (team.home / ".team").exists()
+        assert team.run("send", "bob", " ").code == 2
+        assert team.run("send", "bob").code == 2
         words = ["x" * 100_000] * 3  # Linux takes no argument above 128 KB
         ran = team.run("send", "bob", *words)
-        assert ran.code == 2 and "write it to a file" in ran.err
+        assert ran.code == 2
+        assert "write it to a file" in ran.err
 
 
 class TestLog:
@@ -290,7 +321,8 @@ class TestLog:
 
     def test_of_an_unknown_agent_lists_the_names(self, team: Program) -> None:
         ran = team.run("log", "--agent", "carol")
-        assert ran.code == 2 and "lead, user, bob, alice" in ran.err
+        assert ran.code == 2
+        assert "lead, user, bob, alice" in ran.err
 
     def test_is_empty_where_nothing_happened(self, program: Program) -> None:
         assert program.run("log").out == "Nothing has happened here yet.\n"
@@ -308,7 +340,9 @@ class TestLog:
         for row in [*rows, "garbage", [1]]:
             add_line(team, "events.jsonl", row if isinstance(row, str) else json.dumps(row))
         ran = team.run("log")
-        assert ran.code == 0 and len(ran.out.splitlines()) == before + len(rows) and "\x1b" not in ran.out
+        assert ran.code == 0
+        assert len(ran.out.splitlines()) == before + len(rows)
+        assert "\x1b" not in ran.out
         assert "new_kind what={" in ran.out
 
     @pytest.mark.parametrize(
@@ -322,7 +356,8 @@ class TestLog:
         child = pexpect.spawn(program, arguments, cwd=str(team.directory), env=full, timeout=PATIENCE_SECONDS)
         out = child.read()
         child.close()
-        assert (b"\x1b[" in out) == is_coloured and b"spawned" in out
+        assert (b"\x1b[" in out) == is_coloured
+        assert b"spawned" in out
 
 
 class TestFollowing:
@@ -365,10 +400,12 @@ class TestFollowing:
 
     def test_ends_when_nobody_reads_any_more(self, team: Program) -> None:
         process = team.start("log", "-f", "-n", "1")
-        assert process.stdout and process.stderr
+        assert process.stdout
+        assert process.stderr
         process.stdout.readline()
         process.stdout.close()
-        assert process.wait(PATIENCE_SECONDS) == 141 and process.stderr.read() == b""
+        assert process.wait(PATIENCE_SECONDS) == 141
+        assert process.stderr.read() == b""
         process.stderr.close()
 
 

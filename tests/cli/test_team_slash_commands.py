@@ -61,7 +61,8 @@ class TestTeam:
         table = repl.out[repl.out.index("NAME ") :].splitlines()
         assert table[0].split() == ["NAME", "ROLE", "STATUS", "SINCE", "UNREAD", "CALLS", "COST"]
         assert [line.split()[0] for line in table[1:4]] == ["lead", "bob", "alice"]
-        assert row(repl, "bob")[1:3] == ["reviewer", "idle"] and row(repl, "alice")[1:3] == ["coder", "working"]
+        assert row(repl, "bob")[1:3] == ["reviewer", "idle"]
+        assert row(repl, "alice")[1:3] == ["coder", "working"]
 
     def test_without_teammates(self, program: Program) -> None:
         ran = program.run(stdin="/team\n/wait\n/pause\n/inbox\n/log\n")
@@ -180,7 +181,8 @@ class TestStopping:
         repl.wait_for("user asked alice to shut down")
         repl.type("/forget bob")
         repl.wait_for("Forgot 'bob'")
-        assert not member(program, "bob") and member(program, "alice")
+        assert not member(program, "bob")
+        assert member(program, "alice")
 
 
 def test_unknown_and_missing_names_list_those_there_are(program: Program) -> None:
@@ -190,7 +192,8 @@ def test_unknown_and_missing_names_list_those_there_are(program: Program) -> Non
     for line, shown in zip(lines, ran.out.split("try /")[1:], strict=True):
         errors = [error for error in shown.splitlines() if error.startswith("teamcli:")]
         assert len(errors) == (1 if line in ("/pause", "/resume", "/inbox") else 2), line
-        assert all("bob" in error for error in errors) and "carol" in errors[0], line
+        assert all("bob" in error for error in errors), line
+        assert "carol" in errors[0], line
 
 
 class TestPlans:
@@ -212,14 +215,19 @@ class TestPlans:
     def test_are_shown_and_approved(self, program: Program) -> None:
         script = self.script(text("thanks"))
         out = self.talk(program, script, "/team", "/approve", "/approve alice", "/wait", "/approve")
-        assert "Waiting for an answer:" in out and "plan of alice" in out and "1. look\n2. leap" in out
-        assert "Approved the plan of 'alice'" in out and "No plan waits" in out
+        assert "Waiting for an answer:" in out
+        assert "plan of alice" in out
+        assert "1. look\n2. leap" in out
+        assert "Approved the plan of 'alice'" in out
+        assert "No plan waits" in out
         assert 'approve="true"' in said_by_user(script.requests["alice"][2])
 
     def test_are_rejected_with_words(self, program: Program) -> None:
         script = self.script(text("I see"))
         out = self.talk(program, script, "/reject", "/reject req-0", "/reject alice look twice", "/wait")
-        assert "say which plan" in out and "no request 'req-0'" in out and "Rejected the plan of 'alice'" in out
+        assert "say which plan" in out
+        assert "no request 'req-0'" in out
+        assert "Rejected the plan of 'alice'" in out
         assert "look twice" in said_by_user(script.requests["alice"][2])
 
     def test_from_another_shell_they_can_be_seen(self, program: Program) -> None:
@@ -227,7 +235,8 @@ class TestPlans:
         (request,) = program.run("team", "--json").json["requests"]
         assert (request["kind"], request["teammate"], request["state"]) == ("plan", "alice", "open")
         out = program.run("team").out
-        assert request["id"] in out and "/approve ID" in out
+        assert request["id"] in out
+        assert "/approve ID" in out
 
 
 class TestWaiting:

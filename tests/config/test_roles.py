@@ -24,8 +24,11 @@ def test_the_roles_of_this_repository_load() -> None:
     assert roles.problems == []
     assert sorted(roles.found) == ["coder", "researcher", "reviewer", "tester"]
     for role in roles.found.values():
-        assert role.description and role.prompt.startswith("You are a ")
-        assert role.tools is not None and "send_message" in role.tools and "shutdown_response" in role.tools
+        assert role.description
+        assert role.prompt.startswith("You are a ")
+        assert role.tools is not None
+        assert "send_message" in role.tools
+        assert "shutdown_response" in role.tools
     assert roles.found["reviewer"].disallowed_tools == ("write_file", "edit_file")
     assert "write_file" not in (roles.found["reviewer"].tools or ())
 
@@ -156,7 +159,8 @@ def test_two_files_of_a_directory_with_one_name_are_told(tmp_path: Path) -> None
     role_file(tmp_path, "b", "name: coder\ndescription: second")
     roles = load_roles([Folder(tmp_path)])
     assert roles.found["coder"].description == "first"
-    assert len(roles.problems) == 1 and "b.md is not used: there is a role 'coder' already" in roles.problems[0]
+    assert len(roles.problems) == 1
+    assert "b.md is not used: there is a role 'coder' already" in roles.problems[0]
 
 
 def test_the_project_comes_before_the_user_and_counts_only_when_agreed_to(tmp_path: Path) -> None:

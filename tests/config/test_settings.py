@@ -26,7 +26,8 @@ def test_the_documented_example_is_understood_whole(tmp_path: Path) -> None:
     example = json.loads(match[1])
     found = loaded(tmp_path / "settings.json", example)
     assert found.permissions.allow == tuple(example["permissions"]["allow"])
-    assert found.prices == {"my-model": Price(0.5, 1.5)} and found.limits.teammate_turns == 100
+    assert found.prices == {"my-model": Price(0.5, 1.5)}
+    assert found.limits.teammate_turns == 100
     assert found.subagents._asdict() == example["subagents"]
     assert found.budgets.session == Allowance(usd=10)
     assert found.budgets.teammate == Allowance(**example["budgets"]["teammate"])
@@ -86,4 +87,5 @@ def test_a_value_that_makes_no_sense_is_named_with_what_it_should_be(tmp_path: P
     path.write_text(json.dumps(values))
     with pytest.raises(ConfigError) as caught:
         read_settings_file(path)
-    assert str(caught.value).startswith(f"{path}: {said}") and str(caught.value).endswith("; fix it there")
+    assert str(caught.value).startswith(f"{path}: {said}")
+    assert str(caught.value).endswith("; fix it there")

@@ -52,7 +52,8 @@ def test_where_a_request_goes(head: bytes, wanted: Destination | None) -> None:
 )
 def test_a_plain_request_asks_the_host_for_its_own_pages(target: bytes, host: str, port: int, line: bytes) -> None:
     found = read_request(b"GET " + target + b" HTTP/1.1\r\nHost: other.example\r\nA: 1\r\nProxy-B: 2\r\n\r\nbody")
-    assert found is not None and (found.host, found.port) == (host, port)
+    assert found is not None
+    assert (found.host, found.port) == (host, port)
     asked = f"\r\nHost: {host}:{port}\r\nConnection: close\r\nA: 1\r\n\r\nbody"
     assert found.first_bytes == line + asked.encode()
 

@@ -169,7 +169,8 @@ class TestPlan:
         fake.mkdir()
         shutil.copy(tree / ".git", fake / ".git")
         assert shared_repository(tree) == main / ".git"
-        assert shared_repository(fake) is None and shared_repository(main) is None
+        assert shared_repository(fake) is None
+        assert shared_repository(main) is None
 
 
 class TestPlaces:
@@ -177,7 +178,8 @@ class TestPlaces:
 
     def test_in_a_temp_directory_with_spaces(self, shell: Shell, root: Path) -> None:
         assert shell.bash("pwd; touch here; touch ../there 2>/dev/null; ls") == f"{root}\nhere"
-        assert (root / "here").exists() and not (root.parent / "there").exists()
+        assert (root / "here").exists()
+        assert not (root.parent / "there").exists()
 
     def test_at_the_home(self, confined: Callable[..., Shell], clean_environment: Path) -> None:
         (clean_environment / ".bashrc").write_text("as it was")
@@ -207,7 +209,8 @@ class TestPlaces:
         (holds / "skills").symlink_to(kept)
         (holds / "key").write_text("secret")
         said = confined(root).bash(f"sh ~/{name}/skills/greet/hello.sh; cat ~/{name}/key; touch ~/{name}/skills/evil")
-        assert "hello from a skill" in said and "secret" not in said
+        assert "hello from a skill" in said
+        assert "secret" not in said
         assert not (kept / "evil").exists()
 
     def test_at_the_top(self, confined: Callable[..., Shell], clean_environment: Path) -> None:
@@ -232,7 +235,8 @@ class TestPlaces:
         said = shell.bash("touch f; git add f; git -c user.name=x -c user.email=x commit -q -m y && git log --oneline")
         assert " y\n" in said
         shell.bash("echo evil > ../main/.git/hooks/pre-commit; echo evil >> ../main/.git/config; touch ../main/there")
-        assert not (main / ".git/hooks/pre-commit").exists() and not (main / "there").exists()
+        assert not (main / ".git/hooks/pre-commit").exists()
+        assert not (main / "there").exists()
 
     def test_replaced_while_teamcli_runs(self, shell: Shell, root: Path) -> None:
         shell.bash("touch old")
@@ -281,7 +285,8 @@ class TestWork:
 
     def test_a_refused_write_is_explained(self, shell: Shell) -> None:
         said = shell.bash("touch /etc/x")
-        assert "Read-only file system" in said and "sandbox_writable" in said
+        assert "Read-only file system" in said
+        assert "sandbox_writable" in said
         assert "sandbox" not in shell.bash("false")
 
     def test_what_the_user_opens_can_be_written(
@@ -322,7 +327,8 @@ class TestWork:
         with (used / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             confined(root).bash("true")
-            assert used.exists() and not left.exists()
+            assert used.exists()
+            assert not left.exists()
 
     @needs("git")
     def test_git(self, shell: Shell) -> None:
@@ -331,7 +337,8 @@ class TestWork:
             "git init -q -b main .; echo 1 > a; git add a; git commit -qm one; git checkout -qb side; echo 2 > b;"
             "git add b; git commit -qm two; git checkout -q main; git merge -q side; git stash list; git log --oneline"
         )
-        assert len(said.splitlines()) == 2 and "exit code" not in said
+        assert len(said.splitlines()) == 2
+        assert "exit code" not in said
         again = shell.bash(
             "git -c user.name=x -c user.email=x commit -q --allow-empty -m three && git checkout -qb more"
             " && git branch -q -D side && git worktree list && git clone -q . copy && git -C copy status --short"
@@ -402,7 +409,8 @@ def wheel(directory: Path) -> None:
 )
 def test_what_the_sandbox_did_is_explained(output: str, network: str, word: str) -> None:
     said = explain(output, Wanted((Path("/w"),), Path("/h"), network))
-    assert word in said and bool(said) is bool(word)
+    assert word in said
+    assert bool(said) is bool(word)
 
 
 FORBIDDEN = "#!/bin/sh\necho 'bwrap: Creating new namespace failed: Operation not permitted' >&2\nexit 1\n"
@@ -428,7 +436,9 @@ def run_bash(program: Program, command: str, *options: str) -> tuple[int, str]:
 class TestSettings:
     def test_where_it_does_not_work_commands_run_without_it_and_doctor_says_why(self, forbidden: Program) -> None:
         code, said = run_bash(forbidden, f"echo x > {forbidden.home}/there; echo ran", "--allowedTools", "bash")
-        assert code == 0 and "ran" in said and (forbidden.home / "there").exists()
+        assert code == 0
+        assert "ran" in said
+        assert (forbidden.home / "there").exists()
         assert "none, bwrap: Creating new namespace failed" in forbidden.run("doctor").out
 
     def test_where_it_does_not_work_one_line_says_so_before_the_first_command(self, forbidden: Program) -> None:
@@ -446,7 +456,9 @@ class TestSettings:
     ) -> None:
         forbidden.settings(**settings)
         ran = forbidden.run("-p", "x")
-        assert ran.code == 2 and next(iter(settings)) in ran.err and "Operation not permitted" in ran.err
+        assert ran.code == 2
+        assert next(iter(settings)) in ran.err
+        assert "Operation not permitted" in ran.err
         assert forbidden.run("doctor").code == 1
 
     def test_where_there_is_no_bwrap_doctor_names_the_package(self, program: Program, tmp_path: Path) -> None:
@@ -461,7 +473,8 @@ class TestSettings:
         assert "none, the settings say so" in program.run("doctor").out
         program.settings(sandbox="off", sandbox_network="off")
         ran = program.run("-p", "x")
-        assert ran.code == 2 and "sandbox_network" in ran.err
+        assert ran.code == 2
+        assert "sandbox_network" in ran.err
 
     def test_commands_may_run_without_a_question_where_the_user_says_so(self, program: Program) -> None:
         need_sandbox()
@@ -470,7 +483,8 @@ class TestSettings:
         assert run_bash(program, "echo ran > file")[0] == 0
         assert (program.directory / "file").exists()
         program.settings(sandbox_allows_bash=True, permissions={"ask": ["bash(rm:*)"], "deny": ["bash(cp:*)"]})
-        assert run_bash(program, "rm file")[0] == 4 and (program.directory / "file").exists()
+        assert run_bash(program, "rm file")[0] == 4
+        assert (program.directory / "file").exists()
         assert "denies" in run_bash(program, "cp file other")[1]
         assert "plan" in run_bash(program, "touch x", "--permission-mode", "plan")[1]
 
@@ -503,7 +517,8 @@ class TestSettings:
         with FakeAPI([text("done")]) as api:
             program.url = api.url
             program.run(stdin=f"!touch {program.home}/by-user\nhi\n")
-        assert (program.home / "by-hook").exists() and (program.home / "by-user").exists()
+        assert (program.home / "by-hook").exists()
+        assert (program.home / "by-user").exists()
 
 
 def test_a_command_that_is_cancelled_inside_ends_with_all_it_started(shell: Shell) -> None:

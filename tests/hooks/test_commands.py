@@ -48,8 +48,10 @@ def test_nothing_outlives_a_hook_that_takes_too_long_or_is_cancelled(host: Comma
     mark = new_mark()
     endless = f"export MARK={mark}; setsid sleep 100 & (sleep 100 &) ; touch began; sleep 100"
     slow = Hooked(host, tmp_path, Hook(endless, timeout=0.3))
-    assert slow.call() == HookResult() and processes_with(mark) == []
-    assert len(slow.notices) == 1 and "took too long" in slow.notices[0]
+    assert slow.call() == HookResult()
+    assert processes_with(mark) == []
+    assert len(slow.notices) == 1
+    assert "took too long" in slow.notices[0]
 
     (tmp_path / "began").unlink(missing_ok=True)
     hooked = Hooked(host, tmp_path, Hook(endless))
@@ -66,7 +68,9 @@ def test_nothing_outlives_a_hook_that_takes_too_long_or_is_cancelled(host: Comma
     wait_until((tmp_path / "began").exists)
     hooked.cancel.cancel()
     thread.join()
-    assert caught and processes_with(mark) == [] and hooked.notices == []
+    assert caught
+    assert processes_with(mark) == []
+    assert hooked.notices == []
 
 
 def test_much_input_that_nobody_reads_and_endless_output_hold_nothing_up(host: CommandHost, tmp_path: Path) -> None:
@@ -75,7 +79,8 @@ def test_much_input_that_nobody_reads_and_endless_output_hold_nothing_up(host: C
     floods = Hook("head -c 3000000 /dev/zero | tr '\\0' x | tee /dev/stderr; exit 2")
     ruling = Hooked(host, tmp_path, ignores, reads, floods).call(command="y" * 2_000_000)
     assert int((tmp_path / "size").read_text()) > 2_000_000
-    assert ruling.objection is not None and 1000 < len(ruling.objection) < 40_000
+    assert ruling.objection is not None
+    assert 1000 < len(ruling.objection) < 40_000
 
 
 def test_hooks_that_run_at_the_same_time_get_each_its_own_input(host: CommandHost, tmp_path: Path) -> None:

@@ -50,7 +50,8 @@ def make_client(kind: Literal["direct", "sdk"]) -> Iterator[MakeClient]:
     ) -> Client:
         credential = {} if "ANTHROPIC_AUTH_TOKEN" in env else {"ANTHROPIC_API_KEY": KEY}
         endpoint = find_endpoint({"ANTHROPIC_BASE_URL": url, **credential, **env}, kind, auth_header=auth_header)
-        assert endpoint is not None and endpoint.client == kind
+        assert endpoint is not None
+        assert endpoint.client == kind
         made.append(connect(endpoint, backoff or Backoff(base_seconds=0.001), retries, timeouts))
         return made[-1]
 

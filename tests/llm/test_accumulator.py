@@ -126,7 +126,8 @@ def test_a_missing_stop_reason_is_made_up() -> None:
 
     said = accumulate(events({"type": "text", "text": "hi"}))
     called = accumulate(events({"type": "tool_use", "id": "t", "name": "bash", "input": {}}))
-    assert said.is_complete and said.reply().stop_reason == "end_turn"
+    assert said.is_complete
+    assert said.reply().stop_reason == "end_turn"
     assert called.reply().stop_reason == "tool_use"
 
 
@@ -171,11 +172,13 @@ def test_an_unknown_event_is_ignored(event: dict[str, Any]) -> None:
 @pytest.mark.parametrize("broken", ['{"a": NaN}', "[" * 100_000, '{"a": 1}}', "[]"])
 def test_an_input_that_could_not_be_sent_back_is_marked(broken: str) -> None:
     reply = reply_to(answer(tool_json("bash", broken, tool_use_id="t1")))
-    assert reply.cut_calls == {"t1"} and reply.tool_calls[0]["input"] == {}
+    assert reply.cut_calls == {"t1"}
+    assert reply.tool_calls[0]["input"] == {}
 
 
 @pytest.mark.parametrize("whole", [None, "ls", ["ls"]])
 def test_an_input_that_comes_with_the_start_must_be_an_object_too(whole: object) -> None:
     call = {"type": "tool_use", "id": "t1", "name": "bash", "input": whole}
     reply = accumulate(block_events(call)).reply()
-    assert reply.cut_calls == {"t1"} and reply.tool_calls[0]["input"] == {}
+    assert reply.cut_calls == {"t1"}
+    assert reply.tool_calls[0]["input"] == {}

@@ -141,4 +141,5 @@ def test_retry_after_is_read_with_care(headers: dict[str, str], seconds: float |
 
 def test_retry_after_may_be_a_date() -> None:
     seconds = retry_after_seconds({"retry-after": email.utils.formatdate(time.time() + 100, usegmt=True)})
-    assert seconds is not None and 50 < seconds <= 100
+    assert seconds is not None
+    assert 50 < seconds <= 100

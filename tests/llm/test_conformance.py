@@ -96,7 +96,8 @@ def test_text_arrives_in_pieces_and_as_a_whole(make_client: MakeClient) -> None:
     assert reply.content == ({"type": "text", "text": "Grüße, 世界 🌍"},)
     assert (reply.stop_reason, reply.model) == ("end_turn", "claude-opus-5-5")
     pieces = [event.text for event in events if isinstance(event, TextArrived)]
-    assert len(pieces) == 4 and "".join(pieces) == reply.text
+    assert len(pieces) == 4
+    assert "".join(pieces) == reply.text
     assert len(pieces) == len([event for event in events if not isinstance(event, StillArriving)])
 
 
@@ -104,7 +105,8 @@ def test_words_and_directories_that_are_no_valid_text_are_sent(make_client: Make
     preamble = Preamble(PREAMBLE.model, "You work in /tmp/caf\udce9.", (BASH,), 1000)
     with FakeAPI(["ok"]) as api:
         assert ask(make_client(api.url), asking(user("say \udce9"), preamble=preamble)).text == "ok"
-    assert "/tmp/caf" in str(api.requests[0]["system"]) and "say " in str(api.requests[0]["messages"])
+    assert "/tmp/caf" in str(api.requests[0]["system"])
+    assert "say " in str(api.requests[0]["messages"])
 
 
 def test_several_tool_calls_come_with_their_inputs_in_order(make_client: MakeClient) -> None:
@@ -165,7 +167,8 @@ def test_pings_comments_and_unknown_events_make_no_difference(make_client: MakeC
 def test_an_answer_that_drips_in_byte_by_byte_is_the_same(make_client: MakeClient) -> None:
     with FakeAPI([answer("Grüße 🌍", tool("bash", command="ls"), drip(size=1))]) as api:
         reply = ask(make_client(api.url))
-    assert reply.text == "Grüße 🌍" and reply.tool_calls[0]["input"] == {"command": "ls"}
+    assert reply.text == "Grüße 🌍"
+    assert reply.tool_calls[0]["input"] == {"command": "ls"}
 
 
 @pytest.mark.parametrize(
@@ -473,7 +476,8 @@ def test_a_lasting_fault_is_told_at_once(
     with FakeAPI([fault]) as api, pytest.raises(error, match=words) as caught:
         ask(make_client(api.url), events=events)
     assert type(caught.value) is error
-    assert events == [] and len(api.requests) == 1
+    assert events == []
+    assert len(api.requests) == 1
     _assert_presentable(caught.value)
 
 
@@ -621,7 +625,9 @@ def test_what_the_endpoint_says_is_made_presentable(make_client: MakeClient) -> 
 
 def _assert_presentable(error: Exception) -> None:
     sentence = str(error)
-    assert sentence.isprintable() and len(sentence) < 500 and KEY not in sentence
+    assert sentence.isprintable()
+    assert len(sentence) < 500
+    assert KEY not in sentence
     cause: BaseException | None = error
     while cause is not None:
         assert KEY not in repr(cause)
@@ -636,7 +642,8 @@ def test_the_wait_that_the_endpoint_asks_for_is_kept(make_client: MakeClient, he
     events: list[StreamEvent] = []
     with FakeAPI([status(429, headers=headers), text("hi")]) as api:
         ask(make_client(api.url), events=events)
-    assert isinstance(events[0], RetryScheduled) and events[0].delay_seconds == 0.05
+    assert isinstance(events[0], RetryScheduled)
+    assert events[0].delay_seconds == 0.05
     assert api.exchanges[1].arrived - api.exchanges[0].arrived >= 0.05
 
 
@@ -656,8 +663,10 @@ def test_one_agent_told_to_slow_down_holds_the_others_back_too(make_client: Make
         ask(second, events=events)
         slow.join()
     refused, *later = [exchange.arrived for exchange in api.exchanges]
-    assert len(later) == 2 and all(arrived - refused >= 1 for arrived in later)
-    assert isinstance(events[0], RetryScheduled) and "(429)" in events[0].reason
+    assert len(later) == 2
+    assert all(arrived - refused >= 1 for arrived in later)
+    assert isinstance(events[0], RetryScheduled)
+    assert "(429)" in events[0].reason
     assert (events[0].attempt, events[0].is_news) == (0, False)
 
 
@@ -706,7 +715,8 @@ def test_a_server_that_loads_its_model_says_so(make_client: MakeClient) -> None:
     loading = {"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}
     with FakeAPI([status(503, body=loading), text("loaded")]) as api:
         assert ask(make_client(api.url), events=events).text == "loaded"
-    assert isinstance(events[0], RetryScheduled) and "is loading its model (503)" in events[0].reason
+    assert isinstance(events[0], RetryScheduled)
+    assert "is loading its model (503)" in events[0].reason
     assert events[0].seconds_left > 1000
 
 
@@ -722,7 +732,8 @@ def test_only_so_many_calls_run_at_once(make_client: MakeClient) -> None:
         calls = [RunningCall(make_client(api.url, backoff=shared)) for _ in range(3)]
         api.wait_for_stall(2)
         waiting = RunningCall(make_client(api.url, backoff=shared))
-        assert waiting.cancel() < SOON_SECONDS and isinstance(waiting.error, StreamInterrupted)
+        assert waiting.cancel() < SOON_SECONDS
+        assert isinstance(waiting.error, StreamInterrupted)
         assert len(api.requests) == 2
         api.release()
         api.wait_for_stall(3)
@@ -758,10 +769,12 @@ def test_cancel_in_the_middle_keeps_what_is_whole(make_client: MakeClient) -> No
         call = RunningCall(client)
         wait_until(lambda: sum(isinstance(event, CallStarted) for event in call.events) == 2, "both calls have begun")
         assert call.cancel() < SOON_SECONDS
-        assert isinstance(call.error, StreamInterrupted) and call.error.partial is not None
+        assert isinstance(call.error, StreamInterrupted)
+        assert call.error.partial is not None
         kept = call.error.partial
         assert [block["type"] for block in kept.content] == ["thinking", "text", "tool_use"]
-        assert kept.tool_calls[0]["input"] == {"command": "ls"} and kept.text == "Half of this"
+        assert kept.tool_calls[0]["input"] == {"command": "ls"}
+        assert kept.text == "Half of this"
         api.wait_for_disconnect()
         history = (user("Hello"), Message("assistant", kept.content), results_for(kept, "interrupted"))
         assert ask(client, asking(*history)).text == "next"
@@ -772,7 +785,8 @@ def test_cancel_in_the_first_thought_leaves_nothing(make_client: MakeClient) -> 
         call = RunningCall(make_client(api.url))
         wait_until(lambda: call.events, "a thought has come")
         call.cancel()
-    assert isinstance(call.error, StreamInterrupted) and call.error.partial is not None
+    assert isinstance(call.error, StreamInterrupted)
+    assert call.error.partial is not None
     assert call.error.partial.content == ()
     assert call.error.partial.usage.input_tokens == 10  # it has its price all the same
 
@@ -782,7 +796,8 @@ def test_an_interrupted_call_counts_what_had_come(make_client: MakeClient) -> No
         call = RunningCall(make_client(api.url))
         wait_until(lambda: call.events, "half of it has come")
         call.cancel()
-    assert isinstance(call.error, StreamInterrupted) and call.error.partial is not None
+    assert isinstance(call.error, StreamInterrupted)
+    assert call.error.partial is not None
     usage = call.error.partial.usage
     assert (usage.input_tokens, usage.output_tokens, usage.is_estimated) == (10, 500, True)
 
@@ -819,7 +834,8 @@ def test_cancel_while_it_waits_to_try_again(make_client: MakeClient) -> None:
         call = RunningCall(client)
         wait_until(lambda: call.events, "a retry is scheduled")
         assert call.cancel() < SOON_SECONDS
-        assert isinstance(call.error, StreamInterrupted) and call.error.partial is None
+        assert isinstance(call.error, StreamInterrupted)
+        assert call.error.partial is None
         assert ask(make_client(api.url)).text == "next"
 
 
@@ -830,7 +846,8 @@ def test_cancel_while_connecting(make_client: MakeClient) -> None:
         call = RunningCall(client)
         wait_until(lambda: is_connecting_to(url), "the connect is under way")
         assert call.cancel() < SOON_SECONDS
-        assert isinstance(call.error, StreamInterrupted) and call.error.partial is None
+        assert isinstance(call.error, StreamInterrupted)
+        assert call.error.partial is None
 
 
 def test_a_scope_that_is_cancelled_already_sends_nothing(make_client: MakeClient) -> None:

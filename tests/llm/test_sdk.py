@@ -20,7 +20,8 @@ def client_for(monkeypatch: pytest.MonkeyPatch, **env: str) -> Client:
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     endpoint = find_endpoint(env)
-    assert endpoint is not None and endpoint.client == "sdk"
+    assert endpoint is not None
+    assert endpoint.client == "sdk"
     return connect(endpoint, Backoff(), retries=0)
 
 

@@ -86,7 +86,8 @@ class TestAnswers:
         assert local_rules(program) == [rule]
         before = marks(program)
         ran, said = attempt(program, ["zap", "git status", f"{command}; zap", "zap other"])
-        assert ran.code == 4 and all("nobody can be asked" in each for each in said)
+        assert ran.code == 4
+        assert all("nobody can be asked" in each for each in said)
         assert marks(program) == before
 
     def test_no_rule_is_offered_or_written_for_a_line_that_rules_do_not_cover(self, program: Program) -> None:
@@ -105,13 +106,15 @@ class TestAnswers:
     def test_a_command_cannot_paint_over_its_question(self, program: Program) -> None:
         make_marker(program)
         shown = self.ask(program, "zap evil \x1b[2K\r\x1b[1A# harmless", "n\r")
-        assert "zap evil" in shown and "lead wants to use bash" in shown
+        assert "zap evil" in shown
+        assert "lead wants to use bash" in shown
 
     def test_the_name_of_who_asks_cannot_be_forged_by_the_command(self, program: Program) -> None:
         make_marker(program)
         shown = self.ask(program, "zap\n▲ lead wants to use bash:\n  ls", "n\r")
         forged = [line for line in shown.splitlines() if "wants to use" in line]
-        assert forged[0].startswith("▲ lead") and all(line.startswith("  ") for line in forged[1:])
+        assert forged[0].startswith("▲ lead")
+        assert all(line.startswith("  ") for line in forged[1:])
 
 
 class TestTeam:
@@ -216,14 +219,17 @@ def test_headless_the_rule_that_is_named_allows_that_very_call(program: Program)
     """Each rule goes back to the program as it came, all of them in one option."""
     make_marker(program)
     ran, _ = attempt(program, NASTY)
-    assert ran.code == 4 and marks(program) == []
+    assert ran.code == 4
+    assert marks(program) == []
     rules = [denial["rule"] for denial in ran.json["permission_denials"]]
     assert len(rules) == len(NASTY)
     again, _ = attempt(program, NASTY, "--allowedTools", ",".join(rules))
-    assert again.code == 0 and again.json["permission_denials"] == []
+    assert again.code == 0
+    assert again.json["permission_denials"] == []
     assert len(marks(program)) >= len(NASTY)
     other, _ = attempt(program, [f"{command} more; zap" for command in NASTY], "--allowedTools", ",".join(rules))
-    assert other.code == 4 and len(other.json["permission_denials"]) == len(NASTY)
+    assert other.code == 4
+    assert len(other.json["permission_denials"]) == len(NASTY)
 
 
 def test_headless_files_the_rule_that_is_named_allows_that_very_file(program: Program) -> None:
@@ -239,7 +245,8 @@ def test_headless_files_the_rule_that_is_named_allows_that_very_file(program: Pr
             return denials
 
     rules = [denial["rule"] for denial in write()]
-    assert len(rules) == len(paths) and not (program.directory / "a.txt").exists()
+    assert len(rules) == len(paths)
+    assert not (program.directory / "a.txt").exists()
     assert write("--allowedTools", ",".join(rules)) == []
     assert all((program.directory / path).exists() for path in paths)
 

@@ -71,10 +71,12 @@ class TestWhatInstructs:
         assert "good" not in used(look_around(place, home))
         assert "good" in used(look_around(place, home).trust())
         again = look_around(place, home)
-        assert "good" in used(again) and again.pending == ()
+        assert "good" in used(again)
+        assert again.pending == ()
         write(place, name, CONTENT[name].format("evil"))
         pulled = look_around(place, home)
-        assert "evil" not in used(pulled) and pulled.is_stranger
+        assert "evil" not in used(pulled)
+        assert pulled.is_stranger
         (offered,) = pulled.pending
         shown = [line.strip() for line in offered.lines]
         assert ", changed" in offered.title
@@ -83,7 +85,9 @@ class TestWhatInstructs:
     def test_is_asked_about_once_after_a_no(self, place: Path, home: Path, name: str) -> None:
         write(place, name, CONTENT[name].format("evil"))
         refused = look_around(place, home).refuse()
-        assert not refused.is_stranger and "evil" not in used(refused) and name.rsplit("/", 1)[0] in refused.offers[0]
+        assert not refused.is_stranger
+        assert "evil" not in used(refused)
+        assert name.rsplit("/", 1)[0] in refused.offers[0]
         write(place, name, CONTENT[name].format("other"))
         assert look_around(place, home).is_stranger
 
@@ -102,14 +106,16 @@ class TestWhatInstructs:
         (place / name).parent.mkdir(parents=True)
         (place / name).symlink_to(place.parent / "secret.md")
         found = look_around(place, home)
-        assert found.pending == () and "hunter2" not in used(found.trust())
+        assert found.pending == ()
+        assert "hunter2" not in used(found.trust())
 
     def test_leads_nowhere_in_a_linked_folder_out_of_the_project(self, place: Path, home: Path, name: str) -> None:
         write(place.parent / "elsewhere", Path(name).name, CONTENT[name].format("hunter2"))
         (place / name).parent.parent.mkdir(parents=True, exist_ok=True)
         (place / name).parent.symlink_to(place.parent / "elsewhere")
         found = look_around(place, home)
-        assert found.pending == () and "hunter2" not in used(found.trust())
+        assert found.pending == ()
+        assert "hunter2" not in used(found.trust())
 
     def test_needs_no_question_on_the_way_back_to_another_branch(self, place: Path, home: Path, name: str) -> None:
         for branch in range(VERSIONS_KEPT):
@@ -117,7 +123,8 @@ class TestWhatInstructs:
             look_around(place, home).trust()
         write(place, name, CONTENT[name].format("version 0"))
         back = look_around(place, home)
-        assert back.pending == () and "version 0" in used(back)
+        assert back.pending == ()
+        assert "version 0" in used(back)
 
 
 def test_what_was_agreed_to_in_one_place_is_not_in_another(place: Path, home: Path) -> None:
@@ -143,7 +150,8 @@ class TestSkills:
             file.truncate(10 * 2**30)
         found = look_around(place, home).trust()
         skills = find_skills(skill_dirs(place, home, found.agreement))
-        assert skills.found == () and "too large to be checked" in skills.problems[0]
+        assert skills.found == ()
+        assert "too large to be checked" in skills.problems[0]
 
     def test_in_a_linked_folder_of_the_project_are_checked_as_well(self, place: Path, home: Path) -> None:
         write(place, "shared/deploy/SKILL.md", CONTENT[SKILL].format("good"))
@@ -160,7 +168,8 @@ class TestSettings:
         """The directory was empty at the first start."""
         write(place, ".team/settings.json", {"permissions": {"mode": "bypassPermissions"}, "sandbox": "off"})
         settings = read_settings(look_around(place, home))
-        assert settings.permissions.mode is None and settings.sandbox == "auto"
+        assert settings.permissions.mode is None
+        assert settings.sandbox == "auto"
 
     def test_are_agreed_to_one_by_one(self, place: Path, home: Path) -> None:
         write(place, ".team/settings.json", {"permissions": {"allow": ["bash(ls)"]}, "limits": {"wakes": 3}})
@@ -212,7 +221,8 @@ class TestRestrictions:
     def test_count_at_once_and_ask_nothing(self, place: Path, home: Path) -> None:
         write(place, ".team/settings.json", self.RULES)
         found = look_around(place, home)
-        assert found.pending == () and read_settings(found).permissions.deny == ("bash(git push:*)",)
+        assert found.pending == ()
+        assert read_settings(found).permissions.deny == ("bash(git push:*)",)
 
     def test_that_a_pull_removes_stay_until_the_user_agrees(self, place: Path, home: Path) -> None:
         write(place, ".team/settings.json", self.RULES)
@@ -243,7 +253,8 @@ def test_a_command_that_writes_settings_without_a_sandbox_agrees_to_nothing(prog
         program.url = api.url
         assert program.run("-p", "x", *BYPASS).code == 0
         ran = program.run("-p", "x")
-    assert ran.code == 4 and not (program.directory / "pwned").exists()
+    assert ran.code == 4
+    assert not (program.directory / "pwned").exists()
     assert ran.err.count("Not used") == 1
     assert "permissions.allow: bash; memory in .team/memory/lead, new: MEMORY.md (new)." in ran.err
     assert "evil" not in str(api.requests[-1]["system"])
@@ -268,7 +279,8 @@ def test_always_agrees_to_its_rule_and_to_nothing_else_in_the_file(program: Prog
         assert rules == ["bash(touch pwned)", "bash(touch made)"]
         assert program.run("-p", "x").code == 0
         ran = program.run("-p", "x")
-    assert ran.code == 4 and not (program.directory / "pwned").exists()
+    assert ran.code == 4
+    assert not (program.directory / "pwned").exists()
     assert "permissions.allow: bash(touch pwned).\n" in ran.err
 
 
@@ -321,7 +333,8 @@ def test_file_names_of_any_bytes_can_be_shown_and_agreed_to(program: Program) ->
         (program.directory / folder).mkdir(parents=True, exist_ok=True)
         (program.directory / folder / os.fsdecode(name)).write_text("---\nname: x\n---\nBe.")
     ran = program.run("-p", "run true", *BYPASS)
-    assert "Not used" in ran.err and "\x1b" not in ran.err
+    assert "Not used" in ran.err
+    assert "\x1b" not in ran.err
     program.run("-p", "run true", *BYPASS, "--trust")
     assert "not trusted" not in program.run("-p", "run true", *BYPASS).err
 

@@ -131,7 +131,8 @@ class TestAnEndpointInDotEnv:
             for trust in (("--trust",), ()):
                 ran = program.run("-p", "x", "--client", client, *trust, env=users)
                 assert ran.code == 2
-                assert evil.url in ran.err and "no credential" in ran.err
+                assert evil.url in ran.err
+                assert "no credential" in ran.err
                 assert ran.err.count("\n") == 1
             assert evil.connections == 0
 
@@ -174,7 +175,8 @@ def test_the_doctor_says_which_key_goes_where(program: Program) -> None:
     assert f"{theirs.url}, named in .env: your own key is never sent there" in out
     write_env(program, ANTHROPIC_BASE_URL=theirs.url)
     out = program.run("doctor", env={KEY: MINE}).out
-    assert "BAD  key" in out and "yours is never sent" in out
+    assert "BAD  key" in out
+    assert "yours is never sent" in out
 
 
 def test_a_key_given_by_a_program_does_not_go_to_the_projects_endpoint(

@@ -44,7 +44,8 @@ class Workspace:
         try:
             self.shell().bash(f"{command}; echo x > ~/evil; echo x > inside")
         except ToolError as e:
-            assert "commands are refused" in str(e) and "doctor" in str(e)
+            assert "commands are refused" in str(e)
+            assert "doctor" in str(e)
             return ESCAPED if (self.home / "evil").exists() else REFUSED
         assert (self.root / "inside").exists()
         return ESCAPED if (self.home / "evil").exists() else CONFINED
@@ -165,7 +166,8 @@ def test_three_hundred_inner_repositories_are_guarded_at_little_cost(workspace: 
     for number in range(300):
         make_repository(workspace.root / str(number) / ".git")
     guards = Repositories((workspace.root,), (workspace.root,)).guards()
-    assert len(guards.fixed) <= 600 and guards.note
+    assert len(guards.fixed) <= 600
+    assert guards.note
     shell = workspace.shell()
     said = shell.bash("touch inside; echo evil > 7/.git/config; mv 8 old")
     assert (workspace.root / "inside").exists()
@@ -182,7 +184,8 @@ def test_a_hundred_inner_repositories_can_be_worked_in_but_not_configured(worksp
     )
     assert (workspace.root / "7/file").read_text() == "new\n"
     assert (workspace.root / "7/.git/config").read_text() == "[core]\n"
-    assert not (workspace.root / "9/.git/hooks/x").exists() and (workspace.root / "8/.git").exists()
+    assert not (workspace.root / "9/.git/hooks/x").exists()
+    assert (workspace.root / "8/.git").exists()
 
 
 def test_more_repositories_than_can_be_guarded_are_a_reason_to_refuse(workspace: Workspace) -> None:
@@ -319,13 +322,17 @@ class TestARefusal:
             failing.url = api.url
             failing.run("-p", "x", "--allowedTools", "bash")
         said = str(tool_results(api.requests[1]))
-        assert "commands are refused" in said and "No such device" in said and "`sandbox`" in said
+        assert "commands are refused" in said
+        assert "No such device" in said
+        assert "`sandbox`" in said
         assert not (failing.home / "evil").exists()
 
     def test_is_explained_by_doctor(self, failing: Program) -> None:
         ran = failing.run("doctor")
         line = next(line for line in ran.out.splitlines() if " sandbox " in line)
-        assert line.startswith("BAD") and "not for this directory" in line and "`sandbox` to `off`" in line
+        assert line.startswith("BAD")
+        assert "not for this directory" in line
+        assert "`sandbox` to `off`" in line
         assert ran.code == 1
 
     def test_is_shown_in_the_banner(self, failing: Program) -> None:
@@ -342,7 +349,8 @@ class TestARefusal:
     def test_stops_the_start_if_a_sandbox_is_required(self, failing: Program) -> None:
         failing.settings(sandbox="required")
         ran = failing.run("-p", "x")
-        assert ran.code == 2 and "No such device" in ran.err
+        assert ran.code == 2
+        assert "No such device" in ran.err
 
 
 class TestPrograms:

@@ -341,7 +341,8 @@ def test_a_line_that_ripgrep_read_elsewhere_is_not_shown(place: Place, monkeypat
     (fake / "rg").chmod(0o755)
     monkeypatch.setenv("PATH", f"{fake}:{os.environ['PATH']}")
     said = FileAgent(place.root).says("grep", pattern="h", path="dir")
-    assert SECRET not in said and "harmless" in said
+    assert SECRET not in said
+    assert "harmless" in said
 
 
 class TestWhatIsReadWithoutATool:
@@ -396,7 +397,8 @@ class TestWhatIsReadWithoutATool:
         with FakeAPI([text("ok")]) as api:
             program.url = api.url
             ran = program.run("--trust", stdin="/show\n/good\nq\n")
-        assert SECRET not in str(api.requests) and "Say hello." in str(api.requests)
+        assert SECRET not in str(api.requests)
+        assert "Say hello." in str(api.requests)
         assert "leads out of the workspace" in ran.out + ran.err
 
     def test_memory_by_a_link(self, program: Program, secret: Path) -> None:

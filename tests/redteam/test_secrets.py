@@ -252,7 +252,8 @@ PLACES: dict[str, Callable[[Ran], str]] = {
 @pytest.mark.parametrize("place", PLACES)
 def test_no_key_reaches(ran: Ran, place: str) -> None:
     found = PLACES[place](ran)
-    assert found and leaks(found) == []
+    assert found
+    assert leaks(found) == []
 
 
 def test_a_mask_is_not_written_over_the_key(program: Program) -> None:
@@ -291,7 +292,9 @@ def test_an_error_that_echoes_the_headers_of_the_request(program: Program) -> No
         program.settings(retries=0)
         for _ in range(2):
             ran = program.run("-p", "x", "--debug")
-            assert ran.code == 1 and leaks(ran.err + ran.out) == [] and MASK in ran.err
+            assert ran.code == 1
+            assert leaks(ran.err + ran.out) == []
+            assert MASK in ran.err
     kept = "".join(path.read_text() for path in (program.directory / ".team").rglob("*") if path.is_file())
     assert leaks(kept) == []
 
@@ -301,7 +304,8 @@ def test_no_sentence_about_an_answer_holds_the_key(code: int) -> None:
     faults = Faults(Endpoint("direct", "ANTHROPIC_API_KEY", "https://x", KEY, headers=(("x-gate", "g8te-s3cret-1"),)))
     body = json.dumps({"type": "error", "error": {"type": "x", "message": f"{ECHO} g8te-s3cret-1"}})
     said = str(faults.from_answer(code, {"location": f"https://y/?k={quote(KEY)}", "content-type": KEY}, body, KEY))
-    assert leaks(said) == [] and "g8te-s3cret-1" not in said
+    assert leaks(said) == []
+    assert "g8te-s3cret-1" not in said
 
 
 def test_what_the_user_types_at_the_prompt(program: Program) -> None:
@@ -318,7 +322,9 @@ def test_what_the_user_types_at_the_prompt(program: Program) -> None:
         ran = program.run(
             *BYPASS, stdin=f"!cat plain.txt\n{SLOWLY}\n!cat plain.txt >&2\nwork\n/leak\n/diff\n/log\n/inbox\n/team\n"
         )
-    assert "f.txt" in ran.out and leaks(ran.out + ran.err) == [] and ran.out.count(MASK) >= 4
+    assert "f.txt" in ran.out
+    assert leaks(ran.out + ran.err) == []
+    assert ran.out.count(MASK) >= 4
     assert not any(piece in ran.out for piece in pieces_of(KEY))
     assert leaks(json.dumps(api.requests, ensure_ascii=False)) == []
 
@@ -327,7 +333,8 @@ def test_a_key_typed_at_the_shell_is_not_kept_in_an_inbox(program: Program) -> N
     program.run("-p", "run true", *BYPASS)
     program.run("send", "lead", f"use {KEY}", env={"ANTHROPIC_API_KEY": KEY})
     inbox = (program.directory / ".team/inbox/lead.jsonl").read_text()
-    assert MASK in inbox and leaks(inbox) == []
+    assert MASK in inbox
+    assert leaks(inbox) == []
 
 
 def test_a_traceback_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,7 +350,9 @@ def test_a_traceback_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     finally:
         log.handlers, log.propagate, log.level = before
     written = (tmp_path / "teamcli.log").read_text()
-    assert "Traceback" in written and leaks(written) == [] and written.count(MASK) >= 2
+    assert "Traceback" in written
+    assert leaks(written) == []
+    assert written.count(MASK) >= 2
 
 
 def test_an_event_of_any_kind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,7 +364,8 @@ def test_an_event_of_any_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     tell(Notice("lead", f"it says {KEY}"))
     tell(ToolStarted("lead", "t", "bash", Display(KEY, diff=f"+{KEY}", text=KEY)))
     tell(MailSent("lead", "alice", "message", KEY, {"summary": [KEY, {KEY: 1}]}))
-    assert leaks(repr(heard)) == [] and repr(heard).count(MASK) == 7
+    assert leaks(repr(heard)) == []
+    assert repr(heard).count(MASK) == 7
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 20, 64])
@@ -437,7 +447,9 @@ def test_a_signing_key_that_somebody_else_put_there_is_not_used(tmp_path: Path, 
         path.write_bytes(b"k" * 32)
         os.chown(path, 12345, 12345)
     key = load_key(path.parent)
-    assert len(key) == 32 and key != b"k" * 32 and key != load_key(path.parent)
+    assert len(key) == 32
+    assert key != b"k" * 32
+    assert key != load_key(path.parent)
     assert known.read_bytes() == b"k" * 32
 
 
@@ -445,7 +457,9 @@ def test_what_others_may_write_vouches_for_nothing(program: Program) -> None:
     program.run("-p", "run true", *BYPASS)
     (program.home / ".teamcli/trust.json").chmod(0o666)
     ran = program.run("-p", "run true", *BYPASS)
-    assert ran.code == 2 and "trust.json can be changed by other users" in ran.err and ran.err.count("\n") == 1
+    assert ran.code == 2
+    assert "trust.json can be changed by other users" in ran.err
+    assert ran.err.count("\n") == 1
 
 
 @needs_proc

@@ -75,7 +75,8 @@ def test_a_message_that_the_disk_refuses_was_never_said(opened: Open, place: Pat
         session = opened(api, **BYPASS)
         disk.fails_for = b"tool_result"
         refused = session.run("go")
-        assert refused.outcome is Outcome.FAILED and "cannot write" in str(refused.error)
+        assert refused.outcome is Outcome.FAILED
+        assert "cannot write" in str(refused.error)
         transcript = place / ".team" / "transcripts" / "lead.jsonl"
         assert b"tool_result" not in transcript.read_bytes()
         assert b"never read" not in transcript.read_bytes()
@@ -105,5 +106,6 @@ def test_a_message_was_sent_even_if_the_disk_refuses_the_line_that_says_so(
         assert session.run("once more").is_done
         session.close()
     asked = str(api.requests[-1])
-    assert "Sent message to alice" in asked and "was lost" not in asked
+    assert "Sent message to alice" in asked
+    assert "was lost" not in asked
     assert (place / ".team/inbox/alice.jsonl").read_text().count("hi alice") == 1

@@ -55,7 +55,8 @@ def test_it_is_told_what_happens_and_to_whom(opened: Open, place: Path) -> None:
     before, after = told[2], told[3]
     assert (before.subject, before.fields["tool_input"]) == ("bash", {"command": "echo ran"})
     assert after.fields["tool_response"] == {"content": "ran", "is_error": False}
-    assert before.fields["cwd"] == str(place) and before.fields["session_id"] == session.id
+    assert before.fields["cwd"] == str(place)
+    assert before.fields["session_id"] == session.id
 
 
 def test_it_may_add_to_a_result_and_to_a_line_or_block_the_line(opened: Open) -> None:
@@ -67,9 +68,11 @@ def test_it_may_add_to_a_result_and_to_a_line_or_block_the_line(opened: Open) ->
     ]
     session = opened(llm=model, hooks=hooks, **BYPASS)
     session.run("go")
-    assert "it is Monday" in str(model.requests[0].messages) and "that was slow" in results(model.requests[1])[0]
+    assert "it is Monday" in str(model.requests[0].messages)
+    assert "that was slow" in results(model.requests[1])[0]
     blocked = session.run("the secret")
-    assert blocked.outcome is Outcome.FAILED and str(blocked.error) == "no"
+    assert blocked.outcome is Outcome.FAILED
+    assert str(blocked.error) == "no"
     assert "the secret" not in str(model.requests[-1].messages)
 
 
@@ -124,12 +127,14 @@ def test_one_that_hangs_is_left_behind(opened: Open) -> None:
     model = bash_once()
     session = opened(llm=model, hooks=[Hook("PreToolUse", hang, timeout_seconds=0.01)], **BYPASS)
     notices = [event.text for event in session.submit("go") if isinstance(event, events.Notice)]
-    assert any("took too long" in notice for notice in notices) and results(model.requests[1]) == ["ran"]
+    assert any("took too long" in notice for notice in notices)
+    assert results(model.requests[1]) == ["ran"]
     session.close()
     began.clear()
     session = opened(llm=bash_once(), hooks=[Hook("PreToolUse", hang)], **BYPASS)
     listening = session.submit("go")
-    assert began.wait(30) and session.interrupt()
+    assert began.wait(30)
+    assert session.interrupt()
     assert list(listening)[-1].outcome is Outcome.INTERRUPTED
     end.set()
 

@@ -117,7 +117,9 @@ class TestAnswers:
     def test_that_nobody_has_counted_are_estimated(self, opened: Open) -> None:
         session = opened(llm=langchain_model(Chat(saying([AIMessageChunk("hello " * 100), ended()]))))
         used = session.run("hi").usage
-        assert used.is_estimated and used.input_tokens > 1_000 and used.output_tokens > 100
+        assert used.is_estimated
+        assert used.input_tokens > 1_000
+        assert used.output_tokens > 100
 
     def test_know_the_conversation_so_far(self, opened: Open) -> None:
         chat = Chat(saying([AIMessageChunk("one"), ended()], [AIMessageChunk("two"), ended()]))
@@ -125,9 +127,12 @@ class TestAnswers:
         session.run("first")
         session.run("second")
         system, *rest = chat.asked[1]
-        assert isinstance(system, SystemMessage) and "You are teamcli" in str(system.content)
+        assert isinstance(system, SystemMessage)
+        assert "You are teamcli" in str(system.content)
         assert [type(message) for message in rest] == [HumanMessage, AIMessage, HumanMessage]
-        assert "first" in str(rest[0].content) and rest[1].content == "one" and "second" in str(rest[2].content)
+        assert "first" in str(rest[0].content)
+        assert rest[1].content == "one"
+        assert "second" in str(rest[2].content)
 
     def test_call_tools_whose_input_comes_in_pieces(self, opened: Open) -> None:
         calls = [
@@ -141,13 +146,16 @@ class TestAnswers:
         assert happened[-1].text == "done"
         assert [event.tool for event in happened if isinstance(event, events.CallStarted)] == ["poke", "poke"]
         offered = {each["function"]["name"]: each["function"] for each in chat.bound[0]["tools"]}
-        assert offered["poke"]["parameters"]["required"] == ["where"] and "bash" in offered
+        assert offered["poke"]["parameters"]["required"] == ["where"]
+        assert "bash" in offered
         asked, left, hard = chat.asked[1][-3:]
-        assert isinstance(asked, AIMessage) and [made["args"] for made in asked.tool_calls] == [
+        assert isinstance(asked, AIMessage)
+        assert [made["args"] for made in asked.tool_calls] == [
             {"where": "left"},
             {"where": "hard"},
         ]
-        assert isinstance(left, ToolMessage) and isinstance(hard, ToolMessage)
+        assert isinstance(left, ToolMessage)
+        assert isinstance(hard, ToolMessage)
         assert (left.tool_call_id, left.content, left.status) == ("a", "poked left", "success")
         assert (hard.tool_call_id, hard.content, hard.status) == ("b", "Error: ValueError: ouch", "error")
 
@@ -262,7 +270,8 @@ class TestTeam:
         session = opened(llm=langchain_model(chat), tools=[tool(wait, harmless=True)])
         session.run("go")
         assert isinstance(chat.asked[1][-1], ToolMessage)
-        assert "waited" in str(chat.asked[1][-1].content) and "hurry up" in str(chat.asked[1][-1].content)
+        assert "waited" in str(chat.asked[1][-1].content)
+        assert "hurry up" in str(chat.asked[1][-1].content)
 
 
 class Limit(Exception):
@@ -292,12 +301,15 @@ class TestWhatGoesWrong:
         failed: list[Exception] = []
         session = opened(llm=langchain_model(Chat(speak)))
         result = session.run("go")
-        assert result.outcome is Outcome.FAILED and type(result.error) is kind and words in str(result.error)
+        assert result.outcome is Outcome.FAILED
+        assert type(result.error) is kind
+        assert words in str(result.error)
         assert session.run("again").text == "well again"
 
     def test_an_answer_without_anything_is_a_failure(self, opened: Open) -> None:
         result = opened(llm=langchain_model(Chat(saying([])))).run("go")
-        assert result.outcome is Outcome.FAILED and "Chat" in str(result.error)
+        assert result.outcome is Outcome.FAILED
+        assert "Chat" in str(result.error)
 
     def test_an_interruption_leaves_a_read_that_hangs_and_the_next_call_does_not_wait(self, opened: Open) -> None:
         began, go_on = threading.Event(), threading.Event()
@@ -311,10 +323,12 @@ class TestWhatGoesWrong:
         chat = Chat(saying(hang(), [AIMessageChunk("the whole of it"), ended()]))
         session = opened(llm=langchain_model(chat))
         listening = session.submit("go")
-        assert began.wait(DEADLINE_SECONDS) and session.interrupt()
+        assert began.wait(DEADLINE_SECONDS)
+        assert session.interrupt()
         assert list(listening)[-1].outcome is Outcome.INTERRUPTED
         assert session.run("again").text == "the whole of it"
-        assert "half of it" in str(chat.asked[1]) and len(chat.closed) == 1
+        assert "half of it" in str(chat.asked[1])
+        assert len(chat.closed) == 1
         go_on.set()
         wait_until(lambda: len(chat.closed) == 2)
         assert "too late" not in str(session.run("and now?")) + str(chat.asked)
@@ -346,7 +360,8 @@ class TestWhatGoesWrong:
             raise ValueError("the key lc-secret-0123456789 is wrong")
 
         result = opened(llm=langchain_model(Keyed(speak))).run("go")
-        assert "is wrong" in str(result.error) and "lc-secret" not in str(result.error)
+        assert "is wrong" in str(result.error)
+        assert "lc-secret" not in str(result.error)
 
 
 class LookInput(BaseModel):
@@ -376,7 +391,8 @@ class TestTools:
         assert spec.input_schema["properties"] == {"a": {"type": "integer"}, "b": {"default": 2, "type": "integer"}}
         assert spec.input_schema["required"] == ["a"]
         whole, null, wrong = results(model.requests[1])
-        assert (whole, null) == ("3", "3") and wrong.startswith("Error: Invalid input for add: a: Input should be")
+        assert (whole, null) == ("3", "3")
+        assert wrong.startswith("Error: Invalid input for add: a: Input should be")
 
     def test_an_async_one_runs_in_a_loop_of_its_own(self, opened: Open) -> None:
         @langchain_tool
@@ -420,7 +436,8 @@ class TestTools:
             model = scripted(lead=[said("", call("look", what="it")), "over"])
             session = opened(llm=model, tools=[made])
             result = session.run("go")
-            assert (results(model.requests[1])[0] == "saw it") is seen and bool(result.denials) is not seen
+            assert (results(model.requests[1])[0] == "saw it") is seen
+            assert bool(result.denials) is not seen
             session.close()
 
     def test_it_can_have_another_name_and_not_one_of_ours(self, opened: Open) -> None:
@@ -456,12 +473,14 @@ class TestOpenAI:
         with fake_completions(answers) as (url, requests):
             session = opened(llm=langchain_model(self.chat(url)), tools=[tool(hurry, harmless=True)], **BYPASS)
             assert session.model == "gpt-test"
-            assert session.run("write it").text == "done" and (place / "a.txt").read_text() == "hello"
+            assert session.run("write it").text == "done"
+            assert (place / "a.txt").read_text() == "hello"
             assert session.run("and again").text == "again"
             session.close()
         assert session.usage == Usage(120, 21, 0, 180)
         first, second, third = requests
-        assert "write_file" in {each["function"]["name"] for each in first["tools"]} and first["model"] == "gpt-test"
+        assert "write_file" in {each["function"]["name"] for each in first["tools"]}
+        assert first["model"] == "gpt-test"
         assert [message["role"] for message in second["messages"]] == ["system", "user", "assistant", "tool", "tool"]
         assert "hurry up" in second["messages"][-1]["content"]
         assert third["messages"][: len(second["messages"])] == second["messages"]  # a prefix that stays the same
@@ -492,11 +511,13 @@ class TestOpenAI:
         with fake_completions([refusal] * 3) as (url, _):
             result = opened(llm=langchain_model(self.chat(url))).run("go")
         assert type(result.error) is (kind or errors.ContextTooLong)
-        assert str(result.error).startswith("ChatOpenAI failed: ") and "sk-test" not in str(result.error)
+        assert str(result.error).startswith("ChatOpenAI failed: ")
+        assert "sk-test" not in str(result.error)
 
 
 def test_nothing_of_langchain_is_loaded_before_it_is_used(place: Path, clean_environment: Path) -> None:
     use = f"from teamcli import Session, langchain_model; Session({str(place)!r}, offline=True).close()"
     code = f"import sys; {use}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT).stdout.split()
-    assert "teamcli.sdk.session" in loaded and not [name for name in loaded if name.startswith("langchain")]
+    assert "teamcli.sdk.session" in loaded
+    assert not [name for name in loaded if name.startswith("langchain")]

@@ -49,7 +49,8 @@ class TestWhatGoesWrong:
     def test_is_a_failed_turn_and_the_session_goes_on(self, opened: Open, model: Model, words: str) -> None:
         session = opened(llm=model)
         happened = list(session.submit("go"))
-        assert happened[-1].outcome is Outcome.FAILED and words in str(happened[-1].error)
+        assert happened[-1].outcome is Outcome.FAILED
+        assert words in str(happened[-1].error)
         assert isinstance(happened[-1].error, ModelError)
         assert any(isinstance(event, events.Notice) and words in event.text for event in happened)
         assert session.run("again").text == "well again"
@@ -84,15 +85,18 @@ class TestWhatGoesWrong:
         heard: list[Any] = []
         session.subscribe(heard.append, events.TextArrived)
         listening = session.submit("go")
-        assert began.wait(30) and session.interrupt()
+        assert began.wait(30)
+        assert session.interrupt()
         happened = list(listening)
         assert happened[-1].outcome is Outcome.INTERRUPTED
         again = session.submit("again")
         assert not session.wait(0.05)
         end.set()
-        assert list(again)[-1].text == "the whole of it" and together == [1, 2]
+        assert list(again)[-1].text == "the whole of it"
+        assert together == [1, 2]
         assert [event.text for event in heard] == ["half of it"]
-        assert "half of it" in str(model.requests[1].messages) and "too late" not in str(model.requests[1].messages)
+        assert "half of it" in str(model.requests[1].messages)
+        assert "too late" not in str(model.requests[1].messages)
 
 
 class TestWhose:
@@ -115,7 +119,9 @@ class TestWhose:
         session = opened(llm=model)
         session.run("go")
         session.close()
-        assert max(most) == 1 and len(model.requests) == 6 and not model.is_closed
+        assert max(most) == 1
+        assert len(model.requests) == 6
+        assert not model.is_closed
 
     def test_a_factory_makes_one_for_each_agent_which_the_session_closes(self, opened: Open) -> None:
         made: list[Model] = []
@@ -135,7 +141,8 @@ class TestWhose:
         session = opened(llm=make)
         assert session.run("go").text == "over"
         session.close()
-        assert len(made) == 3 and all(model.is_closed for model in made)
+        assert len(made) == 3
+        assert all(model.is_closed for model in made)
 
     def test_its_name_is_what_requests_say(self, opened: Open) -> None:
         for given, name in (({}, "own"), ({"model": "mine"}, "mine")):
@@ -144,4 +151,5 @@ class TestWhose:
             session.run("go")
             session.close()
             assert model.requests[0].preamble.model == session.model == name
-            assert session.cost_usd is None and session.notes == ()
+            assert session.cost_usd is None
+            assert session.notes == ()

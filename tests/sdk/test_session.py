@@ -49,10 +49,13 @@ class TestSubmit:
         for event in session.submit("hello"):
             happened.append(event)
             if isinstance(event, events.TextArrived):
-                assert gate.reached.wait(30) and not session.wait(0)  # the answer is still on its way
+                assert gate.reached.wait(30)
+                assert not session.wait(0)  # the answer is still on its way
                 gate.open()
-        assert kinds(happened)[:2] == ["LineTaken", "TurnStarted"] and kinds(happened)[-1] == "TurnEnded"
-        assert happened[-1].text == "the whole of it" and happened[-1].outcome is Outcome.DONE
+        assert kinds(happened)[:2] == ["LineTaken", "TurnStarted"]
+        assert kinds(happened)[-1] == "TurnEnded"
+        assert happened[-1].text == "the whole of it"
+        assert happened[-1].outcome is Outcome.DONE
         with pytest.raises(AttributeError):
             happened[-1].text = "another"
 
@@ -66,7 +69,8 @@ class TestSubmit:
             assert list(session.submit("two"))[-1].text == "third"
             session.close()
             assert tool_results(api.requests[1])[0]["content"] == "out"
-            assert "one" in str(api.requests[2]["messages"]) and "two" in str(api.requests[2]["messages"][-1])
+            assert "one" in str(api.requests[2]["messages"])
+            assert "two" in str(api.requests[2]["messages"][-1])
             api.assert_prefix_stable()
 
     def test_is_on_its_way_before_anybody_listens(self, opened: Open) -> None:
@@ -83,7 +87,8 @@ class TestSubmit:
         session = opened(llm=scripted(lead=[said("", spawned, helper), "over"], alice=["hi"], **{"sa-1": ["seen"]}))
         names = {event.agent for event in session.submit("go")}
         session.wait(30)
-        assert {"lead", "sa-1"} <= names and [member.name for member in session.team] == ["alice"]
+        assert {"lead", "sa-1"} <= names
+        assert [member.name for member in session.team] == ["alice"]
 
     def test_who_has_reported_takes_new_work_however_soon_it_comes(
         self, opened: Open, monkeypatch: pytest.MonkeyPatch
@@ -148,7 +153,8 @@ class TestSubmit:
         session = opened(llm=Model(say))
         session._running.events.subscribe(look, events.StatusChanged)  # in the thread of the agent
         session.run("go")
-        assert were_held_up and not any(were_held_up)
+        assert were_held_up
+        assert not any(were_held_up)
 
     def test_a_lead_that_leaves_rests_whatever_mail_it_has(self, opened: Open) -> None:
         session = opened(llm=scripted(lead=["done"]))
@@ -194,7 +200,8 @@ class TestSubmit:
         team.stop("alice")
         assert session.wait(30)
         team._mail_came("alice")  # as the thread does that watches the inboxes
-        assert session.wait(30) and len(asked) == 1
+        assert session.wait(30)
+        assert len(asked) == 1
         team.say("alice", "after")
         wait_until(lambda: len(asked) == 2)
         assert all(word in str(asked[1].messages[-1]) for word in ("before", "after"))
@@ -301,10 +308,13 @@ class TestRun:
         model = scripted(lead=[said("", call("bash", command="ls")), "refused", "next"])
         session = opened(llm=model, model="mine", settings={"prices": {"mine": {"input": 1.0, "output": 2.0}}})
         first, second = session.run("one"), session.run("two")
-        assert first.usage.input_tokens == 20 and second.usage.input_tokens == 10
-        assert first.cost_usd == pytest.approx(2 * 20e-6) and session.cost_usd == pytest.approx(3 * 20e-6)
+        assert first.usage.input_tokens == 20
+        assert second.usage.input_tokens == 10
+        assert first.cost_usd == pytest.approx(2 * 20e-6)
+        assert session.cost_usd == pytest.approx(3 * 20e-6)
         assert [(denied.tool, denied.rule) for denied in first.denials] == [("bash", "bash(ls)")]
-        assert second.denials == () and session.usage.output_tokens == 15
+        assert second.denials == ()
+        assert session.usage.output_tokens == 15
 
     def test_a_limit_is_an_outcome(self, opened: Open) -> None:
         model = scripted(lead=[said("", call("bash", command="true")) for _ in range(3)])
@@ -427,7 +437,8 @@ class TestAsync:
             took.append(time.monotonic() - started)
 
         asyncio.run(main())
-        assert session.wait(30) and took[0] < 15  # the model would take a minute
+        assert session.wait(30)
+        assert took[0] < 15  # the model would take a minute
         gate.open()
         assert session.run("again").is_done
 
@@ -503,7 +514,8 @@ class TestQuestions:
     def test_a_function_that_raises_has_not_said_yes(self, opened: Open, place: Path) -> None:
         model = scripted(lead=[said("", call("bash", command="touch made")), "over"])
         assert opened(llm=model, ask=lambda question: 1 // 0).run("go").is_done
-        assert not (place / "made").exists() and "ZeroDivisionError" in results(model.requests[1])[0]
+        assert not (place / "made").exists()
+        assert "ZeroDivisionError" in results(model.requests[1])[0]
 
     def test_an_interruption_does_not_wait_for_the_answer(self, opened: Open) -> None:
         asked, answered = threading.Event(), threading.Event()
@@ -514,7 +526,8 @@ class TestQuestions:
 
         session = opened(llm=scripted(lead=[said("", call("bash", command="date"))]), ask=ask)
         listening = session.submit("go")
-        assert asked.wait(30) and session.interrupt()
+        assert asked.wait(30)
+        assert session.interrupt()
         assert list(listening)[-1].outcome is Outcome.INTERRUPTED
         answered.set()
 
@@ -528,7 +541,8 @@ class TestTeam:
         session.send("alice", "hello <there>")
         assert session.wait(30)
         asked = [request for request in model.requests if who_asks(request) == "alice"]
-        assert "hello &lt;there&gt;" in str(asked[-1].messages[-1]) and 'from="user"' in str(asked[-1].messages[-1])
+        assert "hello &lt;there&gt;" in str(asked[-1].messages[-1])
+        assert 'from="user"' in str(asked[-1].messages[-1])
         with pytest.raises(TeamError, match="alice"):
             session.send("ghost", "boo")
 
@@ -560,7 +574,8 @@ class TestTeam:
         for how in ({"continue_": True}, {"resume": first.id}):
             model = scripted(lead=["two"])
             session = opened(llm=model, **how)
-            assert session.run("the second").text == "two" and session.id == first.id
+            assert session.run("the second").text == "two"
+            assert session.id == first.id
             session.close()
             assert "the first" in str(model.requests[0].messages)
 
@@ -771,7 +786,8 @@ with Session({str(place)!r}, offline=True, permission_mode="bypassPermissions") 
 """
         command = [sys.executable, "-c", code]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
-            assert process.stdout and process.stdout.readline() == "runs\n"
+            assert process.stdout
+            assert process.stdout.readline() == "runs\n"
             process.send_signal(signal.SIGINT)
             out, errors = process.communicate(timeout=PATIENCE_SECONDS)
         assert (out, errors, process.returncode) == ("interrupted\n", "", 0)
@@ -809,7 +825,8 @@ class TestNames:
             teamcli.sesion  # noqa: B018
         code = "import sys, teamcli; print(*sys.modules)"
         loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT).stdout.split()
-        assert [name for name in loaded if name.startswith("teamcli.")] == [] and "importlib.metadata" not in loaded
+        assert [name for name in loaded if name.startswith("teamcli.")] == []
+        assert "importlib.metadata" not in loaded
 
     def test_a_session_without_tools_of_its_own_loads_no_pydantic(self, place: Path, clean_environment: Path) -> None:
         use = f"from teamcli import Session; Session({str(place)!r}, offline=True).close()"

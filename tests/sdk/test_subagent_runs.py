@@ -41,8 +41,10 @@ class TestRun:
         ended = session.agents.run("poke it", description="a job", subagent_type="general")
         assert (ended.id, ended.parent, ended.name, ended.task) == ("sa-1", "lead", "a job", "poke it")
         assert (ended.state, ended.result, ended.is_background) == (State.COMPLETED, "It is soft.", False)
-        assert ended.activity.tool_counts == (("poke", 1),) and ends == [ended]
-        assert session.inbox() == () and session.agents.snapshots() == (ended,)
+        assert ended.activity.tool_counts == (("poke", 1),)
+        assert ends == [ended]
+        assert session.inbox() == ()
+        assert session.agents.snapshots() == (ended,)
 
     def test_has_the_tools_and_the_model_that_it_is_given(self, opened: Open) -> None:
         model = scripted()
@@ -50,7 +52,8 @@ class TestRun:
         ended = session.agents.run("look", subagent_type="general", tools=["grep", "poke"], model="small-1")
         assert ended.tools == ("grep", "poke")
         (asked,) = model.requests
-        assert [each.name for each in asked.preamble.tools] == ["grep", "poke"] and asked.preamble.model == "small-1"
+        assert [each.name for each in asked.preamble.tools] == ["grep", "poke"]
+        assert asked.preamble.model == "small-1"
         assert [block["text"] for block in asked.messages[0].content] == ["look"]
 
     def test_without_a_type_it_is_a_copy_of_the_lead(self, opened: Open) -> None:
@@ -73,7 +76,8 @@ class TestRun:
             raise KeyError("oops")
 
         ended = opened(llm=Model(broken)).agents.run("x", subagent_type="general")
-        assert ended.state is State.FAILED and "KeyError: 'oops'" in ended.error
+        assert ended.state is State.FAILED
+        assert "KeyError: 'oops'" in ended.error
 
     @pytest.mark.parametrize(
         ("given", "error", "words"),
@@ -116,8 +120,10 @@ class TestBackground:
         gate = Gate()
         session = opened(llm=lambda: Model(gate.wait))
         started = session.agents.run("x", subagent_type="general", background=True)
-        assert started.is_background and not started.state.is_final
-        assert gate.reached.wait(DEADLINE_SECONDS) and not session.wait(0.01)
+        assert started.is_background
+        assert not started.state.is_final
+        assert gate.reached.wait(DEADLINE_SECONDS)
+        assert not session.wait(0.01)
         gate.open()
         assert session.wait(DEADLINE_SECONDS)
         assert session.agents.snapshot(started.id).result == "the whole of it"
@@ -178,7 +184,8 @@ with Session({str(place)!r}, offline=True, permission_mode="bypassPermissions") 
 """
         command = [sys.executable, "-c", code]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
-            assert process.stdout and process.stdout.readline() == "runs\n"
+            assert process.stdout
+            assert process.stdout.readline() == "runs\n"
             process.send_signal(signal.SIGINT)
             out, errors = process.communicate(timeout=PATIENCE_SECONDS)
         said = [line for line in out.splitlines() if line != "runs"]
@@ -262,15 +269,18 @@ def test_every_function_of_the_manager_has_a_counterpart(opened: Open) -> None:
     wait_until(lambda: agents.snapshot(ids[0]).activity.progress == "half of it")  # GetTaskOutput, UpdateProgress
     agents.send(ids[0], "hurry")  # SendToAgent
     assert agents.broadcast("all of you") == ids  # Broadcast
-    assert agents.cancel(ids[1]) and agents.wait(ids[1], DEADLINE_SECONDS).state is State.CANCELLED  # Cancel
+    assert agents.cancel(ids[1])
+    assert agents.wait(ids[1], DEADLINE_SECONDS).state is State.CANCELLED  # Cancel
     assert agents.wait(ids[0], 0).state is State.RUNNING  # WaitForSnapshot
     gate.open()
     first = agents.wait(ids[0])  # Wait
     assert (first.state, first.result, first.activity.tool_calls) == (State.COMPLETED, "done", 1)  # Snapshot, Get
     wrote = first.activity.events  # Events
     kinds = [EventKind.TEXT, EventKind.TOOL_CALL, EventKind.TOOL_RESULT, EventKind.TEXT]
-    assert [event.kind for event in wrote] == kinds and all(isinstance(event, AgentEvent) for event in wrote)
+    assert [event.kind for event in wrote] == kinds
+    assert all(isinstance(event, AgentEvent) for event in wrote)
     agents.wait(ids[2], DEADLINE_SECONDS)
     assert agents.cancel_all() == 0  # CancelAll
     session.close()  # Shutdown
-    assert sorted(ends) == ids and {each.id for each in told} == set(ids)
+    assert sorted(ends) == ids
+    assert {each.id for each in told} == set(ids)

@@ -83,8 +83,11 @@ class TestSnapshots:
         now = session.agents.snapshot(id)
         assert (now.id, now.name, now.parent, now.task, now.display_task) == ("sa-1", "a job", "lead", "do it", "do it")
         assert (now.state, now.is_background, now.result, now.error) == (State.RUNNING, True, "", "")
-        assert now.tools[-1] == "hold" and now.tools[0] == "bash"
-        assert now.started_at is not None and now.created_at <= now.started_at and now.ended_at is None
+        assert now.tools[-1] == "hold"
+        assert now.tools[0] == "bash"
+        assert now.started_at is not None
+        assert now.created_at <= now.started_at
+        assert now.ended_at is None
         doing = now.activity
         assert (doing.phase, doing.current_tool, doing.current_args) == ("running tools", "hold", '{"where":"left"}')
         assert (doing.tool_calls, doing.tool_counts, doing.progress) == (1, (("hold", 1),), "I hold it.")
@@ -94,7 +97,8 @@ class TestSnapshots:
         go_on.set()
         after = session.agents.wait(id, DEADLINE_SECONDS)
         assert (after.state, after.result, after.activity.current_tool) == (State.COMPLETED, "done", "")
-        assert after.ended_at is not None and (now.state, len(now.activity.events)) == (State.RUNNING, 2)
+        assert after.ended_at is not None
+        assert (now.state, len(now.activity.events)) == (State.RUNNING, 2)
 
     def test_keep_the_newest_two_hundred_events_and_count_the_rest(self, opened: Open) -> None:
         def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
@@ -107,7 +111,8 @@ class TestSnapshots:
         activity = session.agents.wait(id, DEADLINE_SECONDS).activity
         assert activity.tool_calls == 125
         assert (len(activity.events), activity.events_dropped) == (200, 51)  # 125 calls, 125 results, the last words
-        assert activity.events[-1].text == "done" and '"0-' not in str(activity.events)
+        assert activity.events[-1].text == "done"
+        assert '"0-' not in str(activity.events)
 
     def test_events_are_of_five_kinds_and_pair_calls_with_their_results(self, opened: Open) -> None:
         def fail() -> str:
@@ -128,11 +133,15 @@ class TestSnapshots:
         assert {event.kind for event in happened} == set(EventKind)
         results = {event.call_id: event for event in happened if event.kind is EventKind.TOOL_RESULT}
         for made in (event for event in happened if event.kind is EventKind.TOOL_CALL):
-            assert results[made.call_id].args == made.args and results[made.call_id].tool == made.tool
+            assert results[made.call_id].args == made.args
+            assert results[made.call_id].tool == made.tool
         by_args = {event.args: (event.result, event.is_error) for event in results.values()}
-        assert by_args['{"where":"a"}'] == ("poked a", False) and by_args['{"where":"b"}'] == ("poked b", False)
+        assert by_args['{"where":"a"}'] == ("poked a", False)
+        assert by_args['{"where":"b"}'] == ("poked b", False)
         assert by_args["{}"] == ("Error: ValueError: no", True)
-        assert ended.state is State.FAILED and "out of words" in happened[-1].text and happened[-1].is_error
+        assert ended.state is State.FAILED
+        assert "out of words" in happened[-1].text
+        assert happened[-1].is_error
 
     def test_waiting_returns_at_once_when_the_time_is_up_or_when_it_has_ended(self, opened: Open) -> None:
         gate = Gate()
@@ -149,7 +158,8 @@ class TestSnapshots:
 
     def test_there_are_none_before_the_first(self, opened: Open) -> None:
         session = opened(offline=True)
-        assert session.agents.snapshots() == () and session.agents.cancel_all() == 0
+        assert session.agents.snapshots() == ()
+        assert session.agents.cancel_all() == 0
         assert session.agents.broadcast("hello") == []
         with pytest.raises(TeamError, match="there are: none"):
             session.agents.snapshot("sa-1")
@@ -182,7 +192,8 @@ class TestListeners:
             listen(lambda snapshot: 1 // 0)
             listen(heard.append)
         (id,) = start(session)
-        assert gate.reached.wait(DEADLINE_SECONDS) and session.agents.cancel(id)
+        assert gate.reached.wait(DEADLINE_SECONDS)
+        assert session.agents.cancel(id)
         session.agents.wait(id, DEADLINE_SECONDS)
         session.close()
         assert [snapshot.state for snapshot in heard if snapshot.state.is_final] == [State.CANCELLED] * 2
@@ -242,7 +253,8 @@ class TestMessages:
             session.send(id, "look <there>")
         gate.open()
         assert session.agents.wait(id, DEADLINE_SECONDS).state is State.COMPLETED
-        assert 'from="user"' in told[1] and "look &lt;there&gt;" in told[1]
+        assert 'from="user"' in told[1]
+        assert "look &lt;there&gt;" in told[1]
 
     def test_to_nobody_are_an_error(self, opened: Open) -> None:
         session = opened_with(opened, done)
@@ -267,7 +279,8 @@ class TestEndings:
         ended = [agents.wait(id, DEADLINE_SECONDS) for id in ids]
         assert [each.state for each in ended] == [State.CANCELLED] * 7
         assert sorted(each.result for each in ended) == [""] * 2 + ["half of it"] * 5
-        assert agents.cancel_all() == 0 and not agents.cancel(ids[0])
+        assert agents.cancel_all() == 0
+        assert not agents.cancel(ids[0])
         assert agents.snapshot(ids[0]).state is State.CANCELLED
 
     def test_a_final_state_stays_whatever_its_model_says_later(self, opened: Open) -> None:
@@ -281,11 +294,13 @@ class TestEndings:
 
         session = opened_with(opened, deaf)
         (id,) = start(session)
-        assert began.wait(DEADLINE_SECONDS) and session.agents.cancel(id)
+        assert began.wait(DEADLINE_SECONDS)
+        assert session.agents.cancel(id)
         ended = session.agents.wait(id, DEADLINE_SECONDS)
         go_on.set()
         assert spoke.wait(DEADLINE_SECONDS)
-        assert session.agents.snapshot(id) == ended and ended.state is State.CANCELLED
+        assert session.agents.snapshot(id) == ended
+        assert ended.state is State.CANCELLED
 
     @pytest.mark.parametrize("way", ["failure", "limit", "refusal"])
     def test_an_error_is_recorded_once(self, opened: Open, way: str) -> None:
@@ -311,7 +326,8 @@ class TestEndings:
         session = opened_with(opened, broken)
         (id,) = start(session)
         ended = session.agents.wait(id)
-        assert ended.state is State.FAILED and "KeyError: 'oops'" in ended.error
+        assert ended.state is State.FAILED
+        assert "KeyError: 'oops'" in ended.error
 
     def test_the_time_out_ends_it(self, opened: Open) -> None:
         gate = Gate()

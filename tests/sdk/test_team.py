@@ -59,9 +59,11 @@ class TestSpawn:
         )
         assert session.wait(DEADLINE_SECONDS)
         (asked,) = requests_of(model, "alice")
-        assert asked.preamble.model == "other" and "say so" in str(asked.messages)
+        assert asked.preamble.model == "other"
+        assert "say so" in str(asked.messages)
         offered = {tool.name for tool in asked.preamble.tools}
-        assert {"read_file", "grep"} <= offered and not offered & {"bash", "write_file", "glob"}
+        assert {"read_file", "grep"} <= offered
+        assert not offered & {"bash", "write_file", "glob"}
         assert session.team[0].status == "idle"
 
     def test_its_result_stands_in_the_inbox_of_the_lead_and_does_not_wake_it(self, opened: Open) -> None:
@@ -212,7 +214,8 @@ class TestInbox:
             inbox.write('{"type":"message","from":"ci","content":"red"}\n')
         for _ in range(2):
             result, foreign = session.inbox()
-            assert isinstance(result, Mail) and (result.number, result.is_read) == (1, False)
+            assert isinstance(result, Mail)
+            assert (result.number, result.is_read) == (1, False)
             assert (result.message.sender, result.message.to, result.message.content) == ("alice", "lead", "done")
             assert (foreign.message.sender, foreign.message.is_foreign, foreign.message.content) == ("ci", True, "red")
         session.run("and?")
@@ -257,7 +260,8 @@ class TestPlans:
             said_to_it = results(requests_of(model, name)[1])
             assert len(said_to_it) == count
             assert all("refused until a plan" in each for each in said_to_it[:5]), name
-        assert made == [] and (place / "there.txt").read_text() == "as it was"
+        assert made == []
+        assert (place / "there.txt").read_text() == "as it was"
         assert sorted(path.name for path in place.iterdir()) == [".team", "there.txt"]
 
     def test_are_listed_and_answered(self, opened: Open, place: Path) -> None:
@@ -265,18 +269,21 @@ class TestPlans:
         plans = [said("", call("submit_plan", plan=f"plan {number}")) for number in (1, 2)]
         model = scripted(alice=[write, plans[0], "waiting", plans[1], "waiting", write, "written"])
         session = opened(llm=model, **BYPASS)
-        assert session.spawn("alice", "coder", "write it", plan=True).plan and session.plans == ()
+        assert session.spawn("alice", "coder", "write it", plan=True).plan
+        assert session.plans == ()
         assert session.wait(DEADLINE_SECONDS)
         assert "refused until a plan" in results(requests_of(model, "alice")[1])[0]
         (plan,) = session.plans
-        assert isinstance(plan, PlanRequest) and (plan.teammate, plan.text) == ("alice", "plan 1")
+        assert isinstance(plan, PlanRequest)
+        assert (plan.teammate, plan.text) == ("alice", "plan 1")
         session.reject(plan.id, "shorter")
         assert session.wait(DEADLINE_SECONDS)
         assert "shorter" in str(requests_of(model, "alice")[3].messages[-1])
         (second,) = session.plans
         session.approve(second.id, "good")
         assert session.wait(DEADLINE_SECONDS)
-        assert session.plans == () and (place / "a.txt").read_text() == "x"
+        assert session.plans == ()
+        assert (place / "a.txt").read_text() == "x"
         with pytest.raises(TeamError, match=f"{second.id} was already approved by user"):
             session.reject(second.id)
         with pytest.raises(TeamError, match="there is no request 'req-1'; none is open"):
@@ -371,7 +378,8 @@ class TestFromAnyThread:
             thread.join(DEADLINE_SECONDS)
         assert not any(thread.is_alive() for thread in threads)
         assert session.wait(DEADLINE_SECONDS)
-        assert len(session.team) == 8 and heard
+        assert len(session.team) == 8
+        assert heard
         assert all(mail.is_read for number in range(8) for mail in session.inbox(f"mate{number}"))
 
 

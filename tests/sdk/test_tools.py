@@ -84,7 +84,8 @@ class TestSchema:
         schema = spec_of(everything)["input_schema"]
         fields = schema["properties"]
         assert fields["many"] == {"type": "integer", "minimum": 1, "maximum": 5, "description": "how many"}
-        assert fields["kind"]["enum"] == ["a", "b"] and fields["points"]["items"] == {"$ref": "#/$defs/Point"}
+        assert fields["kind"]["enum"] == ["a", "b"]
+        assert fields["points"]["items"] == {"$ref": "#/$defs/Point"}
         assert list(fields) == ["kind", "many", "points", "json", "copy"]
         assert schema["required"] == ["kind", "many", "points"]
 
@@ -177,8 +178,10 @@ class TestCalls:
         assert outcome_of(opened, look, given) == ("(no output)", False)
         assert seen == [("a", 3, [Point(x=1)], None)]
         content, is_error = outcome_of(opened, everything, {"kind": "c", "many": 9, "points": [], "more": 1})
-        assert is_error and "kind: Input should be 'a' or 'b'" in content
-        assert "many: Input should be less than or equal to 5" in content and "more: Extra inputs" in content
+        assert is_error
+        assert "kind: Input should be 'a' or 'b'" in content
+        assert "many: Input should be less than or equal to 5" in content
+        assert "more: Extra inputs" in content
 
     @pytest.mark.parametrize(
         ("value", "text"),
@@ -220,7 +223,8 @@ class TestCalls:
             return sys
 
         content, is_error = outcome_of(opened, give, {})
-        assert is_error and "give returned what is no text" in content
+        assert is_error
+        assert "give returned what is no text" in content
 
     def test_coroutines_are_awaited(self, opened: Open) -> None:
         async def later(text: str) -> str:
@@ -244,7 +248,8 @@ class TestCalls:
             llm=scripted(lead=[said("", call("look", word="hm")), "over"]), tools=[tool(look, harmless=True)]
         )
         shown = [event.text for event in session.submit("go") if isinstance(event, events.ToolProgress)]
-        assert shown == ["hm…"] and (seen[0].agent, seen[0].directory) == ("lead", place)
+        assert shown == ["hm…"]
+        assert (seen[0].agent, seen[0].directory) == ("lead", place)
 
     def test_an_interruption_leaves_a_function_behind_that_does_not_listen(self, opened: Open) -> None:
         began, end = threading.Event(), threading.Event()
@@ -258,9 +263,11 @@ class TestCalls:
         model = scripted(lead=[said("", call("hang")), "over"])
         session = opened(llm=model, tools=[tool(hang, harmless=True)])
         listening = session.submit("go")
-        assert began.wait(30) and session.interrupt()
+        assert began.wait(30)
+        assert session.interrupt()
         assert list(listening)[-1].outcome is Outcome.INTERRUPTED
-        assert session.run("again").text == "over" and "too late" not in str(model.requests[-1].messages)
+        assert session.run("again").text == "over"
+        assert "too late" not in str(model.requests[-1].messages)
         end.set()
 
     def test_an_interruption_ends_a_coroutine_and_who_looks_at_cancel(self, opened: Open) -> None:
@@ -313,7 +320,8 @@ class TestPermissions:
         asked: list[Any] = []
         ran = self.run_with(opened, ask=lambda question: asked.append(question) or True)
         assert ran == "1 of 10"
-        assert asked[0].display.title == 'count_words {"path":"a"}' and asked[0].rule == "count_words"
+        assert asked[0].display.title == 'count_words {"path":"a"}'
+        assert asked[0].rule == "count_words"
 
     def test_rules_name_it(self, opened: Open) -> None:
         assert self.run_with(opened, allowed_tools="count_words") == "1 of 10"
@@ -363,7 +371,8 @@ class TestOffer:
             session.close()
             for name in ("lead", "alice", "sa-1", "sa-2"):
                 offered = [each["name"] for each in script.requests[name][0]["tools"]]
-                assert offered[-2:] == ["other", "count_words"] and "bash" in offered, name
+                assert offered[-2:] == ["other", "count_words"], name
+                assert "bash" in offered, name
             assert tool_results(script.requests["alice"][1])[0]["content"] == "2 of 10"
             assert tool_results(script.requests["sa-1"][1])[0]["content"] == "other"
             assert tool_results(script.requests["sa-2"][1])[-1]["content"] == "1 of 10"
@@ -387,5 +396,7 @@ class TestOffer:
             for name in ("Count.", "Read.", "You are alice")
             if name in request.preamble.system
         }
-        assert offered["Count."] == ["count_words"] and "count_words" not in offered["Read."]
-        assert "count_words" in offered["You are alice"] and "bash" not in offered["You are alice"]
+        assert offered["Count."] == ["count_words"]
+        assert "count_words" not in offered["Read."]
+        assert "count_words" in offered["You are alice"]
+        assert "bash" not in offered["You are alice"]

@@ -47,4 +47,5 @@ def test_a_gap_is_told_once(tmp_path: Path) -> None:
     wait_until(lambda: bool(complaints))
     timeline(Notice("lead", "two"))
     timeline.close()
-    assert len(complaints) == 1 and "The timeline has a gap" in complaints[0]
+    assert len(complaints) == 1
+    assert "The timeline has a gap" in complaints[0]

@@ -141,8 +141,10 @@ class TestEndings:
 
         workshop = Workshop(tmp_path, say)
         snapshot = workshop.manager.wait(workshop.start(), DEADLINE_SECONDS)
-        assert snapshot.state is State.FAILED and "oops" in snapshot.error
-        assert workshop.posted[0].fields["state"] == "failed" and "oops" in workshop.posted[0].content
+        assert snapshot.state is State.FAILED
+        assert "oops" in snapshot.error
+        assert workshop.posted[0].fields["state"] == "failed"
+        assert "oops" in workshop.posted[0].content
         with pytest.raises(ToolError, match="oops"):
             workshop.run()
 
@@ -161,8 +163,10 @@ class TestEndings:
         wait_until(lambda: all(workshop.manager.snapshot(id).activity.progress for id in ids))
         assert workshop.manager.cancel_all() == 3
         assert [workshop.manager.wait(id, DEADLINE_SECONDS).result for id in ids] == ["half of it"] * 3
-        assert workshop.manager.cancel_all() == 0 and not workshop.manager.cancel_one(ids[0])
-        assert all(message.fields["by_user"] for message in workshop.posted) and len(workshop.posted) == 3
+        assert workshop.manager.cancel_all() == 0
+        assert not workshop.manager.cancel_one(ids[0])
+        assert all(message.fields["by_user"] for message in workshop.posted)
+        assert len(workshop.posted) == 3
 
     def test_interrupting_the_call_ends_a_foreground_one_with_what_it_had_said(self, tmp_path: Path) -> None:
         workshop, call_scope, caught = Workshop(tmp_path, hang), CancelScope(), []
@@ -178,7 +182,8 @@ class TestEndings:
         wait_until(lambda: any(each.activity.progress for each in workshop.manager.snapshots()))
         call_scope.cancel("interrupted by the user")
         thread.join(DEADLINE_SECONDS)
-        assert caught[0].output == "half of it" and workshop.posted == []
+        assert caught[0].output == "half of it"
+        assert workshop.posted == []
 
     def test_one_under_a_cancelled_scope_is_born_cancelled(self, tmp_path: Path) -> None:
         workshop, scope = Workshop(tmp_path), CancelScope()
@@ -211,8 +216,11 @@ class TestSnapshots:
         assert (snapshot.id, snapshot.parent, snapshot.task, snapshot.tools) == (
             id, "lead", "poke it\nand tell", ("poke",),
         )  # fmt: skip
-        assert "\n" not in snapshot.display_task and snapshot.ended_at is None and snapshot.is_background
-        assert snapshot.started_at and snapshot.created_at <= snapshot.started_at
+        assert "\n" not in snapshot.display_task
+        assert snapshot.ended_at is None
+        assert snapshot.is_background
+        assert snapshot.started_at
+        assert snapshot.created_at <= snapshot.started_at
         assert "[in progress] I poke." in workshop.manager.status("lead", id, 0, CancelScope())
         go_on.set()
         after = workshop.manager.wait(id, DEADLINE_SECONDS)
@@ -231,7 +239,8 @@ class TestSnapshots:
         for number in range(EVENT_LIMIT + 50):
             log.add(AgentEvent(EventKind.TEXT, str(number)))
         activity = log.look()
-        assert len(activity.events) == EVENT_LIMIT and activity.events_dropped == 50
+        assert len(activity.events) == EVENT_LIMIT
+        assert activity.events_dropped == 50
         assert (activity.events[0].text, activity.events[-1].text) == ("50", str(EVENT_LIMIT + 49))
 
     def test_waiting_for_one_returns_at_once_early_or_when_the_time_is_up(self, tmp_path: Path) -> None:
@@ -312,7 +321,9 @@ class TestMessages:
 
         workshop = Workshop(tmp_path, say)
         assert workshop.run() == "answer 3"
-        assert "look &lt;left&gt;" in seen[1] and 'from="user"' in seen[1] and "and right" in seen[2]
+        assert "look &lt;left&gt;" in seen[1]
+        assert 'from="user"' in seen[1]
+        assert "and right" in seen[2]
         with pytest.raises(ToolError, match="has ended"):
             workshop.manager.send("sa-1", "too late")
 
@@ -383,7 +394,8 @@ class TestBooks:
         monkeypatch.setattr(Ledger, "add", fail)
         with pytest.raises(ToolError, match="the disk is full"):
             workshop.start()
-        assert workshop.released == ["sa-1"] and workshop.manager.snapshots() == ()
+        assert workshop.released == ["sa-1"]
+        assert workshop.manager.snapshots() == ()
 
     def test_a_damaged_ledger_is_told_and_hinders_nothing(self, tmp_path: Path) -> None:
         (tmp_path / "subagents.json").write_text("{")
@@ -395,4 +407,5 @@ class TestBooks:
     def test_a_very_long_last_text_reaches_its_parent_with_its_middle_cut_out(self, tmp_path: Path) -> None:
         workshop = Workshop(tmp_path, lambda *_: said("€" * 300_000))
         workshop.manager.wait(workshop.start(), DEADLINE_SECONDS)
-        assert "characters left out" in workshop.posted[0].content and len(workshop.posted[0].content) < 60_000
+        assert "characters left out" in workshop.posted[0].content
+        assert len(workshop.posted[0].content) < 60_000

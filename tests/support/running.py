@@ -31,7 +31,8 @@ class Running:
             self.process.kill()
         self.process.wait(PATIENCE_SECONDS)
         self._reader.join(PATIENCE_SECONDS)
-        assert self.process.stdin and self.process.stdout
+        assert self.process.stdin
+        assert self.process.stdout
         self.process.stdout.close()
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()

@@ -35,7 +35,8 @@ def test_r05_bad_calls_of_a_teammate_are_results_and_it_goes_on(program: Program
     assert [result["is_error"] for result in results] == [True] * 4
     for result, named in zip(results, ("to", "command", "fly", "path"), strict=True):
         assert named in str(result["content"])
-    assert ">still here<" in told(script, "lead") and members(program)["alice"]["status"] == "idle"
+    assert ">still here<" in told(script, "lead")
+    assert members(program)["alice"]["status"] == "idle"
 
 
 def test_r10_no_argument_of_a_message_says_who_sends_it_or_what_kind_it_is(program: Program) -> None:
@@ -73,7 +74,8 @@ def test_r12_what_was_looked_at_still_reaches_the_model(program: Program) -> Non
     with FakeAPI(script) as api:
         program.url = api.url
         ran = program.run(*BYPASS, stdin="go\n/wait\n/send bob again\n/wait\n/inbox\n/inbox\nand?\n")
-    assert ran.code == 0 and ran.out.count("1 unread") == 2, ran.out
+    assert ran.code == 0, ran.out
+    assert ran.out.count("1 unread") == 2, ran.out
     assert ">second<" in said_by_user(script.requests["lead"][-1])
 
 
@@ -134,7 +136,8 @@ def test_r36_a_long_inbox_that_is_read_goes_to_the_archive_at_the_next_start(pro
     assert [message["content"] for message in inbox(program, "alice")] == ["still there?"]
     (archived,) = (path.parent / "archive").iterdir()
     assert archived.stat().st_size > 1_000_000
-    assert len(script.requests["alice"]) == 1 and "4 xxx" in told(script, "alice")
+    assert len(script.requests["alice"]) == 1
+    assert "4 xxx" in told(script, "alice")
     with archived.open("a") as writer:  # one that has had it open all the time
         writer.write('{"type":"message","from":"me","content":"late"}\n')
     for heard in (1, 0):
@@ -159,7 +162,8 @@ def test_s10a_an_idle_teammate_is_shut_down_in_the_result_of_the_request(program
     )
     run(program, script)
     assert "is shut down now" in str(tool_results(script.requests["lead"][3])[0]["content"])
-    assert members(program)["alice"]["status"] == "shutdown" and len(script.requests["alice"]) == 1
+    assert members(program)["alice"]["status"] == "shutdown"
+    assert len(script.requests["alice"]) == 1
 
 
 def test_s10c_only_the_one_who_was_asked_answers_a_shutdown_request(program: Program) -> None:
@@ -188,7 +192,8 @@ def test_s10c_only_the_one_who_was_asked_answers_a_shutdown_request(program: Pro
     )
     run(program, script)
     refusal = tool_results(script.requests["bob"][2])[0]
-    assert refusal["is_error"] and "addressed to 'alice'" in str(refusal["content"])
+    assert refusal["is_error"]
+    assert "addressed to 'alice'" in str(refusal["content"])
     assert {member["status"] for member in members(program).values()} == {"idle"}
 
 
@@ -213,5 +218,6 @@ def test_s10d_a_plan_is_answered_once(program: Program, verdict: bool) -> None:
     )
     run(program, script)
     second = tool_results(script.requests["lead"][4])[0]
-    assert second["is_error"] and "the first answer counts" in str(second["content"])
+    assert second["is_error"]
+    assert "the first answer counts" in str(second["content"])
     assert members(program)["alice"]["plan_approved"] is verdict

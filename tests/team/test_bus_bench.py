@@ -15,4 +15,5 @@ def test_a_way_carries_all_messages(way: Way, durable: bool) -> None:
 
 def test_the_growth_is_measured_on_both_inboxes() -> None:
     fresh, grown = growth(10)
-    assert fresh > 0 and grown > 0
+    assert fresh > 0
+    assert grown > 0

@@ -93,7 +93,8 @@ def test_a_line_is_plain_json_that_only_its_owner_may_read(bus: FileBus, inbox: 
         "approve": True,
     }
     assert "日本".encode() in inbox.read_bytes()
-    assert inbox.stat().st_mode & 0o777 == 0o600 and inbox.parent.stat().st_mode & 0o777 == 0o700
+    assert inbox.stat().st_mode & 0o777 == 0o600
+    assert inbox.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_no_field_can_take_the_place_of_a_stamp(bus: FileBus) -> None:
@@ -111,7 +112,9 @@ def test_any_text_survives_the_line(content: str, sender: str, fields: dict[str,
     line = codec.write(message)
     assert line.count(b"\n") == 1
     (reading,) = codec.read(Origin("alice", 0.0, LineIds("alice", 0)), line, 0)
-    assert isinstance(reading, Reading) and not reading.message.is_foreign and reading.end == len(line)
+    assert isinstance(reading, Reading)
+    assert not reading.message.is_foreign
+    assert reading.end == len(line)
     assert (reading.message.content, reading.message.sender) == (content, sender)
     stamps = {"type", "from", "to", "content", "timestamp", "id", "sig"}
     assert reading.message.fields == {name: value for name, value in fields.items() if name not in stamps}
@@ -141,7 +144,8 @@ def test_a_shell_can_write_to_an_agent(bus: FileBus, inbox: Path) -> None:
     subprocess.run(f"echo '{line}' >> {inbox}", shell=True, check=True)
     (message,) = bus.unread("alice", Position()).messages
     assert (message.sender, message.content, message.is_foreign, message.to) == ("me", "hi", True, "alice")
-    assert message.id and before <= message.timestamp <= time.time()
+    assert message.id
+    assert before <= message.timestamp <= time.time()
 
 
 @pytest.mark.skipif(not Path("/proc/locks").exists(), reason="only there can be seen who waits for a lock")
@@ -156,7 +160,8 @@ def test_a_long_line_written_in_pieces_under_flock_is_whole(bus: FileBus, inbox:
         wait_until(lambda: waits_for_lock(inbox))
         other.write(line[100_000:])
     sender.join(DEADLINE_SECONDS)
-    assert [len(content) for content in unread(bus)] == [5, 200_000, 4] and not told
+    assert [len(content) for content in unread(bus)] == [5, 200_000, 4]
+    assert not told
 
 
 def waits_for_lock(path: Path) -> bool:
@@ -181,7 +186,8 @@ def test_a_time_that_is_none_is_the_time_it_was_seen(bus: FileBus, inbox: Path, 
 def test_an_id_that_is_none_or_looks_like_ours_is_replaced(bus: FileBus, inbox: Path, id: object) -> None:
     append(inbox, outside(id=id) * 2)
     first, second = bus.unread("alice", Position()).messages
-    assert first.id != second.id and id not in (first.id, second.id)
+    assert first.id != second.id
+    assert id not in (first.id, second.id)
 
 
 def test_the_id_from_its_position_stays_over_restarts(make_bus: MakeBus, inbox: Path) -> None:
@@ -239,16 +245,20 @@ def test_a_bad_line_is_set_aside_once_with_its_reason_and_all_others_come(
     assert unread(bus) == unread(bus) == ["before", "after"]
     assert unread(make_bus(on_quarantine=told.append)) == ["before", "after"]
     (row,) = quarantined(inbox)
-    assert reason in str(row["reason"]) and row["offset"] == len(before)
+    assert reason in str(row["reason"])
+    assert row["offset"] == len(before)
     assert row.get("line") == line.decode() if line.isascii() else row["base64"]
-    assert len(told) == 1 and reason in told[0] and "alice.bad.jsonl" in told[0]
+    assert len(told) == 1
+    assert reason in told[0]
+    assert "alice.bad.jsonl" in told[0]
     assert contents(entry.message for entry in bus.peek("alice")) == ["before", "after"]
 
 
 def test_peek_sets_nothing_aside(bus: FileBus, inbox: Path, told: list[str]) -> None:
     append(inbox, b"nonsense\n" + outside())
     assert len(bus.peek("alice")) == 1
-    assert not told and not quarantined(inbox)
+    assert not told
+    assert not quarantined(inbox)
 
 
 def test_many_bad_lines_are_told_at_once_and_each_is_kept(bus: FileBus, inbox: Path, told: list[str]) -> None:
@@ -257,14 +267,17 @@ def test_many_bad_lines_are_told_at_once_and_each_is_kept(bus: FileBus, inbox: P
     append(inbox, b"worse\n")
     unread(bus)
     assert [row["offset"] for row in quarantined(inbox)] == [0, 4, 8, 12]
-    assert len(told) == 2 and told[0].startswith("3 lines") and told[1].startswith("a line")
+    assert len(told) == 2
+    assert told[0].startswith("3 lines")
+    assert told[1].startswith("a line")
 
 
 def test_mail_comes_even_where_nothing_can_be_set_aside(bus: FileBus, inbox: Path, told: list[str]) -> None:
     append(inbox, b"nonsense\n" + outside("after"))
     inbox.with_name("alice.bad.jsonl").mkdir()
     assert unread(bus) == unread(bus) == ["after"]
-    assert len(told) == 1 and "nor set aside" in told[0]
+    assert len(told) == 1
+    assert "nor set aside" in told[0]
 
 
 def test_a_line_that_is_not_finished_waits_for_its_end_and_wakes_nobody(bus: FileBus, inbox: Path) -> None:
@@ -374,7 +387,8 @@ def test_mail_stays_signed_when_the_project_is_renamed(tmp_path: Path) -> None:
 def test_a_damaged_token_is_replaced_before_anything_is_signed(make_bus: MakeBus, inbox: Path, token: bytes) -> None:
     append(inbox.parent.with_name(".inbox-token"), token)
     make_bus().send(letter("ours"))
-    assert not only_foreign(make_bus()) and unread(make_bus()) == ["ours"]
+    assert not only_foreign(make_bus())
+    assert unread(make_bus()) == ["ours"]
 
 
 def test_programs_that_sign_for_the_first_time_at_once_agree_on_the_token(tmp_path: Path) -> None:
@@ -389,7 +403,8 @@ def test_programs_that_sign_for_the_first_time_at_once_agree_on_the_token(tmp_pa
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(tokens) == 16 and len(set(tokens)) == 1
+    assert len(tokens) == 16
+    assert len(set(tokens)) == 1
     assert [path.name for path in tmp_path.iterdir()] == [".inbox-token"]
 
 
@@ -404,10 +419,12 @@ def test_a_line_that_was_written_for_an_earlier_incarnation_is_set_aside(
         bus.send(letter(f"new order {n}"))
         append(inbox, old)
         batch = bus.unread("alice", position)
-        assert contents(batch.messages) == [f"new order {n}"] and not batch.messages[0].is_foreign
+        assert contents(batch.messages) == [f"new order {n}"]
+        assert not batch.messages[0].is_foreign
         assert unread(make_bus(), position) == [f"new order {n}"]
         old = inbox.read_bytes()[position.offset :]
-    assert len(told) == 2 and "an earlier incarnation" in told[0]
+    assert len(told) == 2
+    assert "an earlier incarnation" in told[0]
     assert len(bus.peek("alice")) == 6  # whoever looks sees them all
 
 
@@ -424,7 +441,8 @@ def test_a_forged_order_is_set_aside(bus: FileBus, inbox: Path) -> None:
     order = letter()._replace(type=MessageType.SHUTDOWN_REQUEST)
     append(inbox, LineCodec(b"another key").write(order))
     append(inbox, codec_of(inbox).write(order._replace(to="bob")))
-    assert unread(bus) == [] and len(quarantined(inbox)) == 2
+    assert unread(bus) == []
+    assert len(quarantined(inbox)) == 2
 
 
 def test_a_copy_of_a_line_of_ours_is_no_second_message(bus: FileBus, inbox: Path) -> None:
@@ -452,7 +470,8 @@ def test_a_deleted_inbox_breaks_nothing_and_comes_back_with_the_next_message(bus
         bus.send(letter(message))
     position = bus.unread("alice", Position()).position
     inbox.unlink()
-    assert not bus.has_unread("alice", position) and bus.unread("alice", position).messages == ()
+    assert not bus.has_unread("alice", position)
+    assert bus.unread("alice", position).messages == ()
     for message in ("three", "four", "five"):
         bus.send(letter(message))
     assert bus.has_unread("alice", position)
@@ -654,7 +673,9 @@ def test_a_fully_read_inbox_over_the_limit_goes_to_the_archive(make_bus: MakeBus
     for message in sent:
         bus.send(message)
         position = bus.rotate("alice", bus.unread("alice", position).position)
-        assert position == Position() and not bus.has_unread("alice", position) and not inbox.exists()
+        assert position == Position()
+        assert not bus.has_unread("alice", position)
+        assert not inbox.exists()
     archived = sorted(path.name for path in (inbox.parent / "archive").iterdir())
     assert archived == ["alice.1.jsonl", "alice.2.jsonl", "alice.3.jsonl"]
     assert not any(make_bus().send_once(message) for message in sent)
@@ -668,7 +689,8 @@ def test_an_inbox_with_unread_mail_or_under_the_limit_stays(make_bus: MakeBus, i
     bus.send(letter("x" * 1000))
     assert bus.rotate("alice", position) == position
     assert bus.rotate("bob", Position()) == Position()
-    assert inbox.exists() and not (inbox.parent / "archive").exists()
+    assert inbox.exists()
+    assert not (inbox.parent / "archive").exists()
 
 
 def test_what_a_slow_writer_puts_into_the_archived_file_is_delivered(make_bus: MakeBus, inbox: Path) -> None:
@@ -806,7 +828,8 @@ def test_a_state_file_that_somebody_wrote_by_hand_does_no_harm(
     append(inbox.with_name("alice.state.json"), json.dumps(state).encode())
     bus = make_bus()
     position = bus.rotate("alice", Position.from_mark({"offset": 10**400, "check": "x", "generation": 0}))
-    assert bus.has_unread("alice", position) and unread(bus, position) == ["hi"]
+    assert bus.has_unread("alice", position)
+    assert unread(bus, position) == ["hi"]
     bus.begin_anew("alice")
     bus.send(letter("ours"))
     assert unread(make_bus()) == ["hi", "ours"]
@@ -846,7 +869,8 @@ def test_a_link_is_not_followed(bus: FileBus, inbox: Path, place: str, tmp_path:
             with pytest.raises(StateError, match="symbolic link"):
                 act()
     else:
-        assert unread(bus) == [] and "symbolic link" in told[0]
+        assert unread(bus) == []
+        assert "symbolic link" in told[0]
     assert target.read_bytes() == b"as it was\n"
 
 
@@ -863,7 +887,8 @@ def test_a_directory_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Pat
     bus = FileBus(tmp_path / "file" / "inbox", KEY)
     with pytest.raises(StateError, match="inbox"):
         bus.send(letter())
-    assert unread(bus) == [] and not bus.has_unread("alice", Position())
+    assert unread(bus) == []
+    assert not bus.has_unread("alice", Position())
 
 
 def test_a_full_disk_is_an_error_and_nothing_is_half_written(tmp_path: Path) -> None:
@@ -872,7 +897,8 @@ def test_a_full_disk_is_an_error_and_nothing_is_half_written(tmp_path: Path) -> 
     )
     assert process.returncode == 0, process.stderr
     lines = (tmp_path / "alice.jsonl").read_bytes().splitlines(keepends=True)
-    assert len(lines) == 2 and all(line.endswith(b"\n") for line in lines)
+    assert len(lines) == 2
+    assert all(line.endswith(b"\n") for line in lines)
     assert contents(FileBus(tmp_path, KEY).unread("alice", Position()).messages) == ["fits", "fits too"]
 
 
@@ -985,8 +1011,10 @@ def test_waiting_costs_next_to_nothing_with_two_hundred_inboxes(tmp_path: Path) 
 def test_the_key_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
     home = tmp_path / "home" / ".teamcli"
     key = load_key(home)
-    assert len(key) == 32 and load_key(home) == key
-    assert (home / "key").stat().st_mode & 0o777 == 0o600 and home.stat().st_mode & 0o777 == 0o700
+    assert len(key) == 32
+    assert load_key(home) == key
+    assert (home / "key").stat().st_mode & 0o777 == 0o600
+    assert home.stat().st_mode & 0o777 == 0o700
     assert load_key(tmp_path / "other") != key
 
 
@@ -1002,18 +1030,23 @@ def test_programs_that_start_at_once_get_the_same_key(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(keys) == 16 and len(set(keys)) == 1
+    assert len(keys) == 16
+    assert len(set(keys)) == 1
 
 
 def test_a_key_that_was_cut_short_is_made_anew(tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(b"short")
     key = load_key(tmp_path)
-    assert len(key) == 32 and not key.startswith(b"short") and load_key(tmp_path) == key
+    assert len(key) == 32
+    assert not key.startswith(b"short")
+    assert load_key(tmp_path) == key
 
 
 def test_a_home_that_cannot_be_written_gives_a_key_for_this_run(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     first, second = load_key(tmp_path / "file"), load_key(tmp_path / "file")
-    assert len(first) == len(second) == 32 and first != second
+    assert len(first) == len(second) == 32
+    assert first != second
     (tmp_path / "key").symlink_to(tmp_path / "file")
-    assert len(load_key(tmp_path)) == 32 and (tmp_path / "file").read_bytes() == b""
+    assert len(load_key(tmp_path)) == 32
+    assert (tmp_path / "file").read_bytes() == b""

@@ -185,7 +185,8 @@ def check_restart(place: Place, case: dict[str, Any]) -> None:
     for name in ("lead", "alice", "bob"):
         sent, read, heard = place.sent(name), place.read(name), place.heard(name)
         assert len(sent) == len(set(sent)), (case, name)
-        assert len(read) == len(set(read)) and set(sent) <= set(read), (case, name)
+        assert len(read) == len(set(read)), (case, name)
+        assert set(sent) <= set(read), (case, name)
         repeated = [words for words, times in heard.items() if times > 1 and words != "done"]
         assert not (was_killed and repeated), (case, name, heard)
     if not was_killed:

@@ -16,7 +16,8 @@ NO_LOCKS = json.dumps({"operation": "flock", "how": "ENOLCK"})
 def test_it_is_one_line_that_says_what_works_without(program: Program, arguments: tuple[str, ...]) -> None:
     ran = with_fault(program, NO_LOCKS).run(*arguments, stdin="")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert "lead.lock" in ran.err and "--no-team" in ran.err
+    assert "lead.lock" in ran.err
+    assert "--no-team" in ran.err
 
 
 def test_without_a_team_it_works(program: Program) -> None:
@@ -32,4 +33,5 @@ def test_looking_needs_no_lock(program: Program, arguments: tuple[str, ...]) -> 
 def test_a_message_that_cannot_be_written_is_one_line(program: Program) -> None:
     assert program.run("-p", "spawn alice as coder: list").code == 0
     ran = with_fault(program, NO_LOCKS).run("send", "alice", "hi")
-    assert (ran.code, ran.err.count("\n")) == (2, 1) and "alice.jsonl" in ran.err
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "alice.jsonl" in ran.err

@@ -49,7 +49,8 @@ def test_a_teammate_comes_back_with_its_context_beside_a_fresh_lead(rested: Prog
     )
     run(rested, script)
     first = script.requests["lead"][0]
-    assert len(first["messages"]) == 1 and "alice (coder): idle" in said_by_user(first)
+    assert len(first["messages"]) == 1
+    assert "alice (coder): idle" in said_by_user(first)
     assert [message["role"] for message in script.requests["alice"][0]["messages"]] == ["user", "assistant", "user"]
     assert "remember: blue" in told(script, "alice")
 
@@ -60,8 +61,11 @@ def test_a_foreign_line_that_came_while_nothing_ran_is_acted_on(rested: Program)
     script = TeamScript(lead=[text("hello")], alice=[text("answer to the shell")])
     ran = run(rested, script)
     heard = said_by_user(script.requests["alice"][0])
-    assert "hi from a shell" in heard and 'from="outside"' in heard and "me" in heard
-    assert ran.out == "hello\n" and len(script.requests["lead"]) == 1  # the user began that work: the lead sleeps on
+    assert "hi from a shell" in heard
+    assert 'from="outside"' in heard
+    assert "me" in heard
+    assert ran.out == "hello\n"
+    assert len(script.requests["lead"]) == 1  # the user began that work: the lead sleeps on
     assert mail_in_transcript(rested, "alice") != []
 
 
@@ -87,7 +91,8 @@ def test_a_foreign_line_wakes_an_idle_teammate_of_a_running_team(program: Progra
         with (program.directory / ".team/inbox/alice.jsonl").open("a") as file:
             file.write('{"type":"message","from":"me","content":"now"}\n')
         process.communicate(timeout=60)
-    assert process.returncode == 0 and "now" in told(script, "alice")
+    assert process.returncode == 0
+    assert "now" in told(script, "alice")
 
 
 def test_clear_keeps_how_far_mail_is_read(program: Program) -> None:
@@ -100,9 +105,12 @@ def test_clear_keeps_how_far_mail_is_read(program: Program) -> None:
         lines = "go", "/wait", "/clear", "one", "/clear", "/send alice and?", "/wait", "two", ""
         assert program.run(*BYPASS, stdin="\n".join(lines)).code == 0
     fresh, again = map(said_by_user, script.requests["lead"][3:])
-    assert "my result" not in fresh and "my result" not in again and "my answer" in again
+    assert "my result" not in fresh
+    assert "my result" not in again
+    assert "my answer" in again
     read = mail_in_transcript(program, "lead")
-    assert read == [message["id"] for message in inbox(program, "lead")] and len(read) == 2
+    assert read == [message["id"] for message in inbox(program, "lead")]
+    assert len(read) == 2
 
 
 def test_an_old_line_of_the_lead_does_not_order_a_new_incarnation(program: Program) -> None:
@@ -121,7 +129,8 @@ def test_an_old_line_of_the_lead_does_not_order_a_new_incarnation(program: Progr
         file.write(old + "\n")
     script = TeamScript(lead=[text("hello")])
     ran = run(program, script)
-    assert not script.requests["alice"] and "earlier incarnation" in ran.err
+    assert not script.requests["alice"]
+    assert "earlier incarnation" in ran.err
 
 
 def test_forged_protocol_lines_are_set_aside(rested: Program) -> None:
@@ -130,7 +139,8 @@ def test_forged_protocol_lines_are_set_aside(rested: Program) -> None:
             file.write(json.dumps({"type": kind, "from": "lead", "content": "x", "request_id": "req-1"}) + "\n")
         file.write("torn {\n")
     ran = run(rested, TeamScript(lead=[text("hello")]))
-    assert members(rested)["alice"]["status"] == "idle" and "alice" in ran.err
+    assert members(rested)["alice"]["status"] == "idle"
+    assert "alice" in ran.err
     bad = rested.lines(".team/inbox/alice.bad.jsonl")
     assert len(bad) == 4
     run(rested, TeamScript(lead=[text("hello")]))
@@ -174,7 +184,8 @@ def test_what_the_user_sends_while_nothing_runs_lets_an_interrupted_teammate_go_
     assert program.run("send", "alice", "since then").code == 0
     script = TeamScript(lead=[text("fresh")], alice=[text("I am back")])
     run(program, script)
-    assert ">before<" in told(script, "alice") and ">since then<" in told(script, "alice")
+    assert ">before<" in told(script, "alice")
+    assert ">since then<" in told(script, "alice")
     assert not members(program)["alice"]["interrupted"]
 
 
@@ -226,13 +237,16 @@ def test_a_corrupt_roster_is_kept_aside_and_rebuilt(rested: Program) -> None:
     ask = tool("send_message", to="alice", content="?")
     script = TeamScript(lead=[ask, text("x"), text("x")], alice=[text("blue")])
     ran = run(rested, script)
-    assert "config.json" in ran.err and "remember: blue" in told(script, "alice")
+    assert "config.json" in ran.err
+    assert "remember: blue" in told(script, "alice")
 
 
 def test_a_roster_of_a_newer_version_is_refused(rested: Program) -> None:
     (rested.directory / ".team/config.json").write_text('{"v": 99, "members": []}')
     ran = rested.run("-p", "x")
-    assert ran.code == 2 and "newer" in ran.err and ran.err.count("\n") == 1
+    assert ran.code == 2
+    assert "newer" in ran.err
+    assert ran.err.count("\n") == 1
 
 
 def test_leaving_with_ten_busy_teammates_is_quick_and_orderly(program: Program) -> None:

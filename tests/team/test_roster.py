@@ -339,7 +339,8 @@ def test_a_reader_in_another_process_sees_nothing_but_whole_files(path: Path) ->
         in_threads(*[lambda name=name: write(name) for name in names])
         reads, versions = map(int, reader.stdout.read().split())
     assert reader.returncode == 0
-    assert reads >= 3000 and versions >= 20
+    assert reads >= 3000
+    assert versions >= 20
 
 
 def test_readers_inside_never_wait_and_see_whole_members(path: Path) -> None:
@@ -498,7 +499,8 @@ def test_a_damaged_file_is_kept_aside_and_told(path: Path, data: bytes) -> None:
     roster = Roster(path)
     assert roster.members() == ()
     assert roster.needs_recovery
-    assert "was damaged" in roster.problem and "config.json.bad-1" in roster.problem
+    assert "was damaged" in roster.problem
+    assert "config.json.bad-1" in roster.problem
     assert path.with_name("config.json.bad-1").read_bytes() == data
     assert path.read_bytes() == data  # until a good one is there to replace it
     assert read_team(path).problems != ()
@@ -732,7 +734,9 @@ def test_a_status_counts_though_the_disk_is_full_and_the_file_follows(
     roster.update("alice", paused=True)
     assert roster.get("alice").paused
     assert len(told) == 1
-    assert "cannot write" in told[0] and "config.json" in told[0] and "goes on" in told[0]
+    assert "cannot write" in told[0]
+    assert "config.json" in told[0]
+    assert "goes on" in told[0]
     blocked(False)
     assert on_disk(path)["alice"]["status"] == "working"
     roster.transition("alice", WORKING)

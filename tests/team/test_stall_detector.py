@@ -66,7 +66,8 @@ def test_it_is_told_once_with_the_time_of_the_last_sign(case: Case) -> None:
     assert (case.after(100), case.stuck_since) == (20, 0)
     case.after(30)
     case.after(500)
-    assert case.stuck_since == 1000.0 and [notice.agent for notice in case.notices] == ["alice"]
+    assert case.stuck_since == 1000.0
+    assert [notice.agent for notice in case.notices] == ["alice"]
     assert "no progress for 130 s" in case.notices[0].text
 
 
@@ -75,7 +76,8 @@ def test_any_sign_ends_it_and_it_can_come_back(case: Case) -> None:
     case.pulse(StillArriving("alice"))
     assert (case.stuck_since, case.after(110)) == (0, 10)
     case.after(20)
-    assert case.stuck_since == 1130.0 and len(case.notices) == 2
+    assert case.stuck_since == 1130.0
+    assert len(case.notices) == 2
 
 
 def test_setting_the_clock_neither_begins_nor_hides_it(case: Case) -> None:

@@ -86,7 +86,8 @@ class TestStop:
                 assert len(script.requests["lead"]) == 2
                 repl.type("and?")
                 repl.wait_for("I see")
-        assert f"{how[1:5]}" in said_by_user(script.requests["lead"][2]) and "by the user" in told(script, "lead")
+        assert f"{how[1:5]}" in said_by_user(script.requests["lead"][2])
+        assert "by the user" in told(script, "lead")
 
     def test_holds_against_mail_that_came_before_it(self, program: Program) -> None:
         script = TeamScript(lead=[spawn("alice"), text("hired")], alice=[UNTIL_GO, text("both")])
@@ -151,21 +152,24 @@ class TestPause:
         assert members(program)["alice"]["paused"]
         script = TeamScript(lead=[text("waiting"), text("end")], alice=[text("finished")])
         run(program, script, "--continue")
-        assert ">finished<" in told(script, "lead") and not members(program)["alice"]["paused"]
+        assert ">finished<" in told(script, "lead")
+        assert not members(program)["alice"]["paused"]
 
     def test_of_an_earlier_run_ends_with_what_the_user_sends_before_the_next(self, program: Program) -> None:
         kill_with_a_paused_alice(program)
         assert program.run("send", "alice", "come").code == 0
         script = TeamScript(lead=[text("hello")], alice=[text("here I am")])
         run(program, script)
-        assert ">come<" in told(script, "alice") and not members(program)["alice"]["paused"]
+        assert ">come<" in told(script, "alice")
+        assert not members(program)["alice"]["paused"]
 
     def test_of_an_earlier_run_ends_with_any_new_message(self, program: Program) -> None:
         kill_with_a_paused_alice(program)
         write = tool("send_message", to="alice", content="come")
         script = TeamScript(lead=[write, text("waiting"), text("end")], alice=[text("here I am")])
         run(program, script)
-        assert ">here I am<" in told(script, "lead") and not members(program)["alice"]["paused"]
+        assert ">here I am<" in told(script, "lead")
+        assert not members(program)["alice"]["paused"]
 
 
 class TestShutdown:
@@ -273,7 +277,8 @@ class TestShutdown:
                 assert members(program)["alice"]["status"] == "shutdown"
                 repl.type("and?")
                 repl.wait_for("I see")
-        assert "your request" in told(script, "lead") and "is void" in told(script, "lead")
+        assert "your request" in told(script, "lead")
+        assert "is void" in told(script, "lead")
 
     def test_a_refusal_is_shown_to_the_user_who_can_insist(self, program: Program) -> None:
         script = TeamScript(
@@ -410,7 +415,8 @@ class TestMailThatNobodyWillRead:
             program.url = api.url
             ran = program.run(*BYPASS, stdin="go\n/wait\n/shutdown alice\ngo\n/wait\n/shutdown alice\n")
         assert ran.code == 0
-        assert "went back" not in ran.out and "before it read" not in ran.out + ran.err
+        assert "went back" not in ran.out
+        assert "before it read" not in ran.out + ran.err
 
 
 def test_a_name_that_was_forgotten_and_hired_again_reports_as_any_other(program: Program) -> None:

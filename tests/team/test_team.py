@@ -46,12 +46,17 @@ def test_a_teammates_result_reaches_the_lead_by_itself(program: Program) -> None
     assert set(ran.json["agents"]) == {"lead", "alice"}
     assert tool_results(script.requests["lead"][1])[0]["content"] == "Spawned 'alice' (role: coder)"
     assert said_by_user(script.requests["alice"][0]) == "do your part"
-    assert 'from="alice" type="result"' in told(script, "lead") and ">42<" in told(script, "lead")
+    assert 'from="alice" type="result"' in told(script, "lead")
+    assert ">42<" in told(script, "lead")
     member = members(program)["alice"]
     assert (member["role"], member["status"], member["turns"]) == ("coder", "idle", 1)
     (message,) = inbox(program, "lead")
-    assert message["type"] == "result" and message["from"] == "alice" and message["to"] == "lead"
-    assert message["sig"] and message["id"] and message["timestamp"] > 0
+    assert message["type"] == "result"
+    assert message["from"] == "alice"
+    assert message["to"] == "lead"
+    assert message["sig"]
+    assert message["id"]
+    assert message["timestamp"] > 0
 
 
 def test_the_lead_is_not_blocked_and_results_wait_for_each_other(program: Program) -> None:
@@ -61,7 +66,8 @@ def test_the_lead_is_not_blocked_and_results_wait_for_each_other(program: Progra
         bob=[tool("bash", command="touch go"), text("B")],
     )
     run(program, script)
-    assert ">A<" in told(script, "lead") and ">B<" in told(script, "lead")
+    assert ">A<" in told(script, "lead")
+    assert ">B<" in told(script, "lead")
     assert len(script.requests["lead"]) <= 3
 
 
@@ -93,8 +99,10 @@ def test_unknown_recipients_are_named_and_nothing_is_written(program: Program) -
     script = TeamScript(lead=[spawn("alice"), calls, text("end"), text("end")], alice=[text("1"), text("2"), text("3")])
     run(program, script)
     told = [str(block["content"]) for block in tool_results(script.requests["lead"][2])]
-    assert "ghost" in told[0] and "alice" in told[0]
-    assert told[2] == "delivered to [alice]; unknown: [ghost]" and "text" in told[3]
+    assert "ghost" in told[0]
+    assert "alice" in told[0]
+    assert told[2] == "delivered to [alice]; unknown: [ghost]"
+    assert "text" in told[3]
     assert sorted(path.name for path in (program.directory / ".team/inbox").glob("*.jsonl")) == [
         "alice.jsonl",
         "lead.jsonl",
@@ -159,7 +167,8 @@ class TestNextTask:
         run(program, script, "--trust")
         first, second, third = script.requests["alice"]
         assert (first["model"], second["model"]) == ("test-model", "other")
-        assert "You trust nobody." in second["system"][0]["text"] and len(second["messages"]) == 3
+        assert "You trust nobody." in second["system"][0]["text"]
+        assert len(second["messages"]) == 3
         assert {"bash", "read_file"} & {each["name"] for each in second["tools"]} == {"read_file"}
         assert "Unknown tool" in str(tool_results(third)[0]["content"])
         member = members(program)["alice"]
@@ -213,8 +222,10 @@ def test_an_error_of_a_teammate_is_told_and_the_name_stays_usable(program: Progr
         alice=[After(2, status(529)), After(4, text("fine now"))],
     )
     ran = run(program, script)
-    assert 'type="error"' in told(script, "lead") and ran.err.startswith("teamcli: alice: ")
-    assert members(program)["alice"]["status"] == "idle" and not members(program)["alice"].get("error")
+    assert 'type="error"' in told(script, "lead")
+    assert ran.err.startswith("teamcli: alice: ")
+    assert members(program)["alice"]["status"] == "idle"
+    assert not members(program)["alice"].get("error")
 
 
 def test_broadcast_counts_honestly(program: Program) -> None:
@@ -267,7 +278,8 @@ def test_read_inbox_and_wait_return_mail_in_their_own_result(program: Program) -
     assert "hello lead" in str(tool_results(script.requests["lead"][2])[0]["content"])
     rows = program.transcript()
     delivered = [message_id for row in rows for message_id in row.get("marks", {}).get("mail", ())]
-    assert len(delivered) == len(set(delivered)) == len(inbox(program, "lead")) and ran.code == 0
+    assert len(delivered) == len(set(delivered)) == len(inbox(program, "lead"))
+    assert ran.code == 0
 
 
 def test_when_only_waiters_are_left_their_waits_end(program: Program) -> None:
@@ -284,8 +296,11 @@ def test_teammates_have_their_own_tools(program: Program) -> None:
     run(program, script)
     lead = {each["name"] for each in script.requests["lead"][0]["tools"]}
     alice = {each["name"] for each in script.requests["alice"][0]["tools"]}
-    assert {"spawn_teammate", "broadcast", "plan_review"} <= lead and "submit_plan" not in lead
-    assert "read_file" in alice and "send_message" in alice and not alice & {"bash", "spawn_teammate", "broadcast"}
+    assert {"spawn_teammate", "broadcast", "plan_review"} <= lead
+    assert "submit_plan" not in lead
+    assert "read_file" in alice
+    assert "send_message" in alice
+    assert not alice & {"bash", "spawn_teammate", "broadcast"}
 
 
 def test_a_teammate_stops_at_its_limit_and_both_are_told(program: Program) -> None:
@@ -294,7 +309,8 @@ def test_a_teammate_stops_at_its_limit_and_both_are_told(program: Program) -> No
         lead=[spawn("alice"), text("hired"), text("end")], alice=lambda request, n: tool("bash", command="true")
     )
     ran = run(program, script)
-    assert len(script.requests["alice"]) == 3 and "limit of 3" in ran.err
+    assert len(script.requests["alice"]) == 3
+    assert "limit of 3" in ran.err
     assert 'type="error"' in told(script, "lead")
 
 
@@ -339,7 +355,8 @@ class TestPlans:
         run(program, script)
         requests = script.requests["alice"]
         assert "submit_plan" in str(tool_results(requests[1])[0]["content"])
-        assert "smaller" in said_by_user(requests[3]) and tool_results(requests[4])[0]["is_error"]
+        assert "smaller" in said_by_user(requests[3])
+        assert tool_results(requests[4])[0]["is_error"]
         assert (program.directory / "a.txt").read_text() == "x"
 
     def test_an_open_plan_does_not_hold_the_end_and_is_named(self, program: Program) -> None:
@@ -348,7 +365,8 @@ class TestPlans:
             alice=[tool("submit_plan", plan="the plan"), text("submitted")],
         )
         ran = run(program, script, "--output-format", "json")
-        assert "alice" in ran.json["waiting"][0] and "alice" in ran.err
+        assert "alice" in ran.json["waiting"][0]
+        assert "alice" in ran.err
         assert members(program)["alice"]["waiting_for"] == "plan review"
 
 

@@ -42,8 +42,10 @@ class TestRoles:
         run(program, script, "--trust")
         (request,) = script.requests["alice"]
         names = {each["name"] for each in request["tools"]}
-        assert request["model"] == "small-model" and "You like short functions." in request["system"][0]["text"]
-        assert {"read_file", "write_file", "send_message", "submit_plan"} <= names and not names & {"edit_file", "bash"}
+        assert request["model"] == "small-model"
+        assert "You like short functions." in request["system"][0]["text"]
+        assert {"read_file", "write_file", "send_message", "submit_plan"} <= names
+        assert not names & {"edit_file", "bash"}
 
     def test_yield_to_what_the_spawn_says(self, program: Program) -> None:
         write_role(program)
@@ -51,13 +53,16 @@ class TestRoles:
         run(program, script, "--trust")
         (request,) = script.requests["alice"]
         names = {each["name"] for each in request["tools"]}
-        assert request["model"] == "large-model" and "bash" in names and "read_file" not in names
+        assert request["model"] == "large-model"
+        assert "bash" in names
+        assert "read_file" not in names
 
     def test_of_a_cloned_directory_wait_for_trust(self, program: Program) -> None:
         write_role(program)
         script = hire_alice()
         ran = run(program, script)
-        assert "not trusted" in ran.err and ".team/agents" in ran.err
+        assert "not trusted" in ran.err
+        assert ".team/agents" in ran.err
         assert script.requests["alice"][0]["model"] == "test-model"
         script = hire_alice()
         run(program, script, "--trust")
@@ -102,7 +107,8 @@ class TestLeadWakes:
 
         script = TeamScript(lead=lambda request, n: spawn("alice") if n == 0 else text("hm"), alice=alice)
         ran = run(program, script)
-        assert len(script.requests["lead"]) == 27 and "sleeps until your next line" in ran.err
+        assert len(script.requests["lead"]) == 27
+        assert "sleeps until your next line" in ran.err
 
 
 class TestLimits:
@@ -119,7 +125,8 @@ class TestLimits:
         assert len(script.requests["alice"]) == 3
         script = TeamScript(lead=[text("waiting"), text("end")], alice=lambda request, n: tool("bash", command="true"))
         ran = run(program, script, "--continue")
-        assert len(script.requests["alice"]) == 1 and "limit of 4" in ran.err
+        assert len(script.requests["alice"]) == 1
+        assert "limit of 4" in ran.err
 
     def test_calls_at_the_same_time_are_bounded_for_the_whole_team(self, program: Program) -> None:
         program.settings(max_concurrent_calls=1)
@@ -139,7 +146,8 @@ class TestLimits:
         names = [f"mate{n}" for n in range(4)]
         script = TeamScript(lead=[answer(*map(spawn, names)), *[text("seen")] * 6], **dict.fromkeys(names, mate))
         run(program, script)
-        assert not overlap.is_set() and all(len(script.requests[name]) == 1 for name in names)
+        assert not overlap.is_set()
+        assert all(len(script.requests[name]) == 1 for name in names)
 
 
 def test_what_nobody_allows_a_teammate_is_refused_by_name_and_is_exit_4(program: Program) -> None:
@@ -152,8 +160,10 @@ def test_what_nobody_allows_a_teammate_is_refused_by_name_and_is_exit_4(program:
         ran = program.run("-p", "go", "--output-format", "json")
     (denial,) = ran.json["permission_denials"]
     assert (ran.code, denial["agent"], denial["rule"]) == (4, "alice", "bash(touch made)")
-    assert ran.err.startswith("teamcli: alice: refused bash") and "bash(touch made)" in ran.err
-    assert tool_results(script.requests["alice"][1])[0]["is_error"] and not (program.directory / "made").exists()
+    assert ran.err.startswith("teamcli: alice: refused bash")
+    assert "bash(touch made)" in ran.err
+    assert tool_results(script.requests["alice"][1])[0]["is_error"]
+    assert not (program.directory / "made").exists()
     assert "not allowed" in told(script, "lead")
 
 

@@ -46,7 +46,8 @@ class FileAgent:
         with pytest.raises(ToolError) as refusal:
             self.call(tool, **given)
         message = str(refusal.value)
-        assert message and "\n" not in message
+        assert message
+        assert "\n" not in message
         return message
 
 

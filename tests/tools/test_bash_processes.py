@@ -78,7 +78,8 @@ def test_nothing_survives_a_timeout(shell: Shell) -> None:
 
     with ThreadPoolExecutor(len(WAYS_TO_GET_AWAY)) as pool:
         for way, (result, left) in zip(WAYS_TO_GET_AWAY, pool.map(run, WAYS_TO_GET_AWAY), strict=True):
-            assert result.startswith("Error: Timeout (1s)") and left == [], way
+            assert result.startswith("Error: Timeout (1s)"), way
+            assert left == [], way
 
 
 @pytest.mark.parametrize("way", WAYS_TO_GET_AWAY)
@@ -227,7 +228,8 @@ def test_a_command_that_kills_its_supervisor_gets_an_error_and_is_ended(shell: S
 @pytest.mark.usefixtures("impatient")
 def test_a_command_that_stops_its_supervisor_is_ended_all_the_same(shell: Shell, mark: str, trick: str) -> None:
     said = shell.bash(f"export MARK={mark}; echo hi; {trick}\nsleep 300", timeout_seconds=3)
-    assert said.startswith("Error: Timeout (3s)") and said.endswith("hi")
+    assert said.startswith("Error: Timeout (3s)")
+    assert said.endswith("hi")
     wait_until(lambda: not processes_with(mark))
     assert shell.bash("echo again") == "again"
 

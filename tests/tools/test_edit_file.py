@@ -41,8 +41,10 @@ def test_part_of_a_line_is_replaced(agent: FileAgent, tmp_path: Path) -> None:
 def test_a_long_change_is_shown_without_its_middle(agent: FileAgent, tmp_path: Path) -> None:
     write(tmp_path, "start\nX\nend\n")
     said = agent.says("edit_file", path="a.txt", old_text="X", new_text="\n".join(map(str, range(1000))))
-    assert len(said.splitlines()) < 25 and "more)" in said
-    assert "2\t0\n" in said and "1001\t999\n1002\tend" in said
+    assert len(said.splitlines()) < 25
+    assert "more)" in said
+    assert "2\t0\n" in said
+    assert "1001\t999\n1002\tend" in said
 
 
 @pytest.mark.parametrize("text", ["missing", "ONE", "one\ntwo"])
@@ -67,7 +69,8 @@ def test_line_numbers_in_old_text_are_told(agent: FileAgent, tmp_path: Path) -> 
 def test_ambiguous_text_is_refused_with_count_and_lines(agent: FileAgent, tmp_path: Path) -> None:
     path = write(tmp_path, "x\ny\nx\nx\n")
     message = agent.refuses("edit_file", path="a.txt", old_text="x", new_text="z")
-    assert "old_text occurs 3 times in a.txt (lines 1, 3, 4)" in message and "replace_all" in message
+    assert "old_text occurs 3 times in a.txt (lines 1, 3, 4)" in message
+    assert "replace_all" in message
     assert path.read_text() == "x\ny\nx\nx\n"
 
 
@@ -101,7 +104,8 @@ def test_many_places_are_replaced_in_one_pass(agent: FileAgent, tmp_path: Path) 
 def test_a_replacement_that_would_blow_up_the_file_is_refused(agent: FileAgent, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a" * 50_000)
     message = agent.refuses("edit_file", path="a.txt", old_text="a", new_text="b" * 50_000, replace_all=True)
-    assert "larger" in message and (tmp_path / "a.txt").read_text() == "a" * 50_000
+    assert "larger" in message
+    assert (tmp_path / "a.txt").read_text() == "a" * 50_000
 
 
 def test_a_cancelled_edit_writes_nothing(agent: FileAgent, tmp_path: Path) -> None:
@@ -179,7 +183,8 @@ def test_the_mode_and_a_link_stay(agent: FileAgent, tmp_path: Path) -> None:
     path.chmod(0o750)
     (tmp_path / "link").symlink_to("a.txt")
     agent.call("edit_file", path="link", old_text="old", new_text="new")
-    assert path.read_text() == "new" and stat.S_IMODE(path.stat().st_mode) == 0o750
+    assert path.read_text() == "new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o750
     assert (tmp_path / "link").is_symlink()
 
 
@@ -192,7 +197,8 @@ def test_a_full_disk_keeps_the_old_content(agent: FileAgent, tmp_path: Path) -> 
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert message.startswith("Cannot write a.txt")
-    assert path.read_text().endswith("end") and list(tmp_path.iterdir()) == [path]
+    assert path.read_text().endswith("end")
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_no_read_is_needed_before_an_edit_but_then_before_a_write(agent: FileAgent, tmp_path: Path) -> None:
@@ -241,7 +247,8 @@ def test_an_edit_shows_its_diff_before_and_after(agent: FileAgent, tmp_path: Pat
     assert (call.display.title, call.display.diff) == ("edit a.txt", expected)
     assert call.access == Writes(tmp_path / "a.txt")
     display = call.run(agent.cancel, lambda _: None).display
-    assert display is not None and display.diff == expected
+    assert display is not None
+    assert display.diff == expected
 
 
 def pieces(*choices: str) -> st.SearchStrategy[str]:

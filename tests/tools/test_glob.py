@@ -61,7 +61,8 @@ def test_the_newest_come_first(agent: FileAgent, tmp_path: Path) -> None:
 def test_many_matches_are_cut_with_a_mark(agent: FileAgent, tmp_path: Path) -> None:
     make(tmp_path, *(f"f{n}.txt" for n in range(230)))
     lines = agent.says("glob", pattern="*.txt").splitlines()
-    assert len(lines) == 201 and lines[-1].startswith("... (30 more)")
+    assert len(lines) == 201
+    assert lines[-1].startswith("... (30 more)")
 
 
 def test_gitignore_is_respected_in_every_directory(agent: FileAgent, tmp_path: Path) -> None:
@@ -136,7 +137,8 @@ def test_a_search_outside_is_refused(agent: FileAgent, given: dict[str, str]) ->
 def test_nothing_found_helps_on(agent: FileAgent, tmp_path: Path) -> None:
     make(tmp_path, "src/a.py")
     message = agent.says("glob", pattern="*.py")
-    assert message.startswith("(no matches for *.py") and "**/*.py" in message
+    assert message.startswith("(no matches for *.py")
+    assert "**/*.py" in message
     assert "no directory lib" in agent.refuses("glob", pattern="*.py", path="lib")
     assert "pattern: is empty" in agent.refuses("glob", pattern=" ")
 

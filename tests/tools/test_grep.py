@@ -35,7 +35,8 @@ def put(root: Path, name: str, content: str | bytes) -> None:
 @needs_ripgrep
 def test_ripgrep_is_used_where_there_is_one(tmp_path: Path) -> None:
     command = ripgrep_command(RIPGREP, Search("x", str(tmp_path), str(tmp_path), "", False, False, 0, False, None))
-    assert command is not None and command[0] == RIPGREP
+    assert command is not None
+    assert command[0] == RIPGREP
 
 
 def test_lines_come_with_path_and_number(agent: FileAgent, tmp_path: Path) -> None:
@@ -176,7 +177,8 @@ def test_a_pattern_that_looks_like_an_option_is_a_pattern(agent: FileAgent, tmp_
 
 def test_a_bad_pattern_is_named_with_its_problem(agent: FileAgent) -> None:
     message = agent.refuses("grep", pattern="foo(")
-    assert message.startswith("pattern: 'foo(' is not a valid regular expression: ") and "position" in message
+    assert message.startswith("pattern: 'foo(' is not a valid regular expression: ")
+    assert "position" in message
 
 
 def test_a_bad_glob_is_named(agent: FileAgent) -> None:
@@ -187,7 +189,8 @@ def test_a_search_that_breaks_down_says_so(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("teamcli.workspace.search.engine._CHILD", "raise SystemExit('teamcli broke down')")
     monkeypatch.setenv("PATH", "/nowhere")
     message = FileAgent(tmp_path).refuses("grep", pattern="x")
-    assert message.startswith("The search for 'x' failed: ") and "teamcli broke down" in message
+    assert message.startswith("The search for 'x' failed: ")
+    assert "teamcli broke down" in message
 
 
 def test_what_only_one_engine_knows_works(agent: FileAgent, tmp_path: Path) -> None:
@@ -202,7 +205,8 @@ def test_what_only_one_engine_knows_works(agent: FileAgent, tmp_path: Path) -> N
 )
 def test_a_pattern_that_can_match_nothing_is_refused(agent: FileAgent, pattern: str, reason: str) -> None:
     message = agent.refuses("grep", pattern=pattern)
-    assert message.startswith("pattern: ") and reason in message
+    assert message.startswith("pattern: ")
+    assert reason in message
 
 
 def test_an_escaped_backslash_before_n_is_no_line_break(agent: FileAgent, tmp_path: Path) -> None:
@@ -213,7 +217,9 @@ def test_an_escaped_backslash_before_n_is_no_line_break(agent: FileAgent, tmp_pa
 def test_long_lines_are_cut_around_the_match(agent: FileAgent, tmp_path: Path) -> None:
     put(tmp_path, "min.js", "ä" * 5000 + "needle" + "z" * 100_000 + "\nneedle\n")
     first, second = agent.says("grep", pattern="needle").splitlines()
-    assert first.startswith("min.js:1:...ä") and "äneedlez" in first and first.endswith("z... (line cut)")
+    assert first.startswith("min.js:1:...ä")
+    assert "äneedlez" in first
+    assert first.endswith("z... (line cut)")
     assert len(first) < 400
     assert second == "min.js:2:needle"
 
@@ -222,7 +228,9 @@ def test_many_matches_are_cut_with_a_mark(agent: FileAgent, tmp_path: Path) -> N
     put(tmp_path, "a.txt", "needle\n" * 1000)
     put(tmp_path, "b.txt", "needle\n")
     lines = agent.says("grep", pattern="needle").splitlines()
-    assert len(lines) == 201 and lines[199] == "a.txt:200:needle" and lines[200].startswith("... (more than 200)")
+    assert len(lines) == 201
+    assert lines[199] == "a.txt:200:needle"
+    assert lines[200].startswith("... (more than 200)")
     assert agent.says("grep", pattern="needle", limit=1, output="files").splitlines()[0] == "a.txt"
     assert "more than 1" in agent.says("grep", pattern="needle", limit=1, output="files")
     assert "more" not in agent.says("grep", pattern="needle", limit=2, output="files")
@@ -231,7 +239,8 @@ def test_many_matches_are_cut_with_a_mark(agent: FileAgent, tmp_path: Path) -> N
 def test_the_whole_result_is_bounded(agent: FileAgent, tmp_path: Path) -> None:
     put(tmp_path, "a.txt", f"needle {'x' * 280}\n" * 1000)
     said = agent.says("grep", pattern="needle", limit=1000)
-    assert len(said) < 31_000 and said.endswith("... (more, cut here) narrow the search")
+    assert len(said) < 31_000
+    assert said.endswith("... (more, cut here) narrow the search")
 
 
 def test_nothing_found_says_where_it_looked(agent: FileAgent, tmp_path: Path) -> None:
@@ -247,7 +256,8 @@ def test_names_with_spaces_colons_line_breaks_and_other_scripts_are_found(agent:
         put(tmp_path, name, "needle\n")
     put(tmp_path, "12-3.txt", "x\nneedle 5:6:7\n")
     said = agent.says("grep", pattern="needle", context=1).split("\n")
-    assert "12-3.txt-1-x" in said and "12-3.txt:2:needle 5:6:7" in said
+    assert "12-3.txt-1-x" in said
+    assert "12-3.txt:2:needle 5:6:7" in said
     assert {f"{name}:1:needle" for name in names} <= set(said)
 
 

@@ -54,7 +54,8 @@ class TestWhoHasWhat:
         assert names >= {"send_message", "read_inbox", "wait_for_message", "submit_plan", "shutdown_response"}
 
     def test_whoever_is_in_a_team_has_every_tool_of_one_who_is_not(self) -> None:
-        assert set(SOLO_TOOLS) < set(LEAD_TOOLS) and set(SOLO_TOOLS) < set(TEAMMATE_TOOLS)
+        assert set(SOLO_TOOLS) < set(LEAD_TOOLS)
+        assert set(SOLO_TOOLS) < set(TEAMMATE_TOOLS)
 
     def test_nobody_has_two_tools_of_one_name(self) -> None:
         for tools in (BASE_TOOLS, LEAD_TOOLS, TEAMMATE_TOOLS, ALL_TOOLS):
@@ -280,7 +281,9 @@ class TestOnTheScreen:
         agent = TeamAgent(tmp_path, ALL_TOOLS, FakeTeam())
         words = "one line\n" + "and many more " * 50
         display = agent.tools[name].prepare({**EVERY_CALL[name], field: words}).display
-        assert len(display.title) <= 100 and display.title.endswith("…") and "one line and many" in display.title
+        assert len(display.title) <= 100
+        assert display.title.endswith("…")
+        assert "one line and many" in display.title
         assert words in display.text
 
     def test_a_summary_hides_nothing_from_who_is_asked(self, lead: TeamAgent) -> None:

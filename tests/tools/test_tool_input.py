@@ -111,4 +111,5 @@ def test_no_tool_of_ours_loads_all_of_pydantic() -> None:
     code = "from teamcli.tools.catalog import *; [tool.load() for tool in ALL_TOOLS]; import sys; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = run.stdout.split()
-    assert "teamcli.tools.spawn_teammate" in loaded and "pydantic" not in loaded
+    assert "teamcli.tools.spawn_teammate" in loaded
+    assert "pydantic" not in loaded

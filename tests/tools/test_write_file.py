@@ -132,7 +132,8 @@ def test_a_link_inside_stays_a_link(agent: FileAgent, tmp_path: Path) -> None:
     (tmp_path / "link.txt").symlink_to("real.txt")
     agent.call("read_file", path="link.txt")
     assert agent.says("write_file", path="link.txt", content="new").endswith("to real.txt")
-    assert (tmp_path / "link.txt").is_symlink() and (tmp_path / "real.txt").read_text() == "new"
+    assert (tmp_path / "link.txt").is_symlink()
+    assert (tmp_path / "real.txt").read_text() == "new"
 
 
 def test_a_link_out_of_the_workspace_is_refused(tmp_path: Path) -> None:
@@ -243,7 +244,8 @@ def test_the_diff_is_shown_before_and_after(agent: FileAgent, tmp_path: Path) ->
     assert (call.display.title, call.display.diff) == ("write a.txt", expected)
     assert call.access == Writes(tmp_path / "a.txt")
     display = call.run(agent.cancel, lambda _: None).display
-    assert display is not None and display.diff == expected
+    assert display is not None
+    assert display.diff == expected
 
 
 def test_the_diff_of_a_new_file_is_its_content(agent: FileAgent) -> None:
@@ -253,7 +255,8 @@ def test_the_diff_of_a_new_file_is_its_content(agent: FileAgent) -> None:
 
 def test_the_diff_of_a_long_change_is_bounded(agent: FileAgent) -> None:
     diff = agent.prepare("write_file", path="a.txt", content="line\n" * 100_000).display.diff
-    assert len(diff.splitlines()) < 250 and "more)" in diff.splitlines()[-1]
+    assert len(diff.splitlines()) < 250
+    assert "more)" in diff.splitlines()[-1]
 
 
 def test_showing_a_write_never_fails(agent: FileAgent, tmp_path: Path) -> None:

@@ -70,7 +70,8 @@ def lines(root: Path, text: str) -> list[str]:
 class TestCommands:
     def test_a_slash_offers_commands_with_their_help(self, root: Path) -> None:
         found = dict(offered(root, "/inb"))
-        assert list(found) == ["/inbox "] and "messages" in found["/inbox "].lower()
+        assert list(found) == ["/inbox "]
+        assert "messages" in found["/inbox "].lower()
         assert lines(root, "/exi") == ["/quit"]
         assert len(lines(root, "/")) == MOST_SHOWN
 

@@ -37,7 +37,9 @@ def recorded(agent: str = "lead") -> events.Recorded:
 def test_an_answer_appears_in_finished_blocks_and_the_rest_is_the_tail() -> None:
     scroll = EventRenderer(look(), AgentColours())
     out = shown(events.TextArrived("lead", "# One\n\nfirst *part*\n\nsec"), scroll=scroll)
-    assert "One" in out and "first part" in out and "sec" not in out
+    assert "One" in out
+    assert "first part" in out
+    assert "sec" not in out
     assert last_lines(scroll.growing(), 79, 6) == [[("sec", "")]]
     assert shown(events.TextArrived("lead", "ond"), recorded(), scroll=scroll).strip() == "second"
     assert last_lines(scroll.growing(), 79, 6) == []
@@ -47,7 +49,8 @@ def test_the_tail_is_bounded_and_wrapped() -> None:
     scroll = EventRenderer(look(width=21), AgentColours())
     shown(events.TextArrived("lead", "word " * 100), scroll=scroll)
     tail = last_lines(scroll.growing(), 20, 3)
-    assert len(tail) == 3 and all(len(line[0][0]) <= 20 for line in tail)
+    assert len(tail) == 3
+    assert all(len(line[0][0]) <= 20 for line in tail)
 
 
 def test_what_a_failed_call_had_streamed_is_dropped() -> None:
@@ -57,10 +60,8 @@ def test_what_a_failed_call_had_streamed_is_dropped() -> None:
         events.RetryScheduled("lead", 12.0, 1, 540, "It is overloaded"),
         scroll=scroll,
     )
-    assert (
-        out.strip() == "It is overloaded. Retrying in 12 s, for 9 more minutes. Esc stops."
-        and last_lines(scroll.growing(), 79, 3) == []
-    )
+    assert out.strip() == "It is overloaded. Retrying in 12 s, for 9 more minutes. Esc stops."
+    assert last_lines(scroll.growing(), 79, 3) == []
 
 
 def test_a_call_is_one_line_with_its_outcome() -> None:
@@ -82,15 +83,20 @@ def test_calls_whose_outcome_is_mail_are_not_told_twice() -> None:
 def test_a_call_fits_the_width(width: int) -> None:
     scroll = EventRenderer(look(width), AgentColours())
     out = shown(tool("a\nb", agent="alice", title="$ " + "long " * 60), scroll=scroll)
-    assert out.count("\n") == 1 and len(out.strip("\n")) < width and out.rstrip().endswith("2 lines")
+    assert out.count("\n") == 1
+    assert len(out.strip("\n")) < width
+    assert out.rstrip().endswith("2 lines")
 
 
 def test_an_edit_shows_its_diff_and_a_long_one_is_folded() -> None:
     diff = "--- a/x\n+++ b/x\n@@ -1,1 +1,40 @@\n-old\n" + "\n".join(f"+new {n}" for n in range(40))
     scroll = EventRenderer(look(colour="standard"), AgentColours())
     out = shown(tool("Edited x", display=Display("edit x", diff=diff)), scroll=scroll)
-    assert "+40 -1" in out and "\x1b[31m    -old\x1b[0m" in out and "\x1b[32m    +new 0\x1b[0m" in out
-    assert "new 39" not in out and "18 more lines (Ctrl-O)" in out
+    assert "+40 -1" in out
+    assert "\x1b[31m    -old\x1b[0m" in out
+    assert "\x1b[32m    +new 0\x1b[0m" in out
+    assert "new 39" not in out
+    assert "18 more lines (Ctrl-O)" in out
     assert "new 39" in scroll.expand(1)
 
 
@@ -104,7 +110,8 @@ def test_teammates_are_named_in_their_colour_and_only_the_leads_text_is_shown() 
     scroll = EventRenderer(look(colour="standard"), AgentColours())
     out = shown(events.TextArrived("alice", "murmur\n\n"), tool(agent="alice"), tool(agent="bob"), scroll=scroll)
     alice, bob = re.findall(r"\x1b\[(\d+)m(?:alice|bob) \x1b", out)
-    assert alice != bob and "murmur" not in out
+    assert alice != bob
+    assert "murmur" not in out
 
 
 def test_verbose_shows_teammates_text_output_and_thoughts() -> None:
@@ -116,31 +123,33 @@ def test_verbose_shows_teammates_text_output_and_thoughts() -> None:
         tool("one\ntwo", agent="alice"),
         scroll=scroll,
     )
-    assert "hm" in out and "alice │ murmur" in out and "    one\n    two" in out
+    assert "hm" in out
+    assert "alice │ murmur" in out
+    assert "    one\n    two" in out
 
 
 def test_thinking_is_folded() -> None:
     scroll = EventRenderer(look(), AgentColours())
     out = shown(events.ThinkingArrived("lead", "deep thought"), events.TextArrived("lead", "so\n\n"), scroll=scroll)
-    assert "deep" not in out and "thought" in out
+    assert "deep" not in out
+    assert "thought" in out
     assert "deep thought" in scroll.expand(1)
 
 
 def test_mail_is_one_line_but_what_the_user_asked_for_is_whole() -> None:
     long = "word " * 60
     mail = events.MailSent("alice", "lead", "result", long, {})
-    assert (
-        shown(mail).count("\n") == 1
-        and "alice → lead result: word" in shown(mail)
-        and shown(mail).rstrip().endswith("…")
-    )
+    assert shown(mail).count("\n") == 1
+    assert "alice → lead result: word" in shown(mail)
+    assert shown(mail).rstrip().endswith("…")
     assert long.strip() in shown(mail._replace(fields={"by_user": True}))
     assert long.strip() in shown(mail._replace(type="error"))
 
 
 def test_a_long_line_of_the_users_is_echoed_in_part() -> None:
     out = shown(events.LineTaken("lead", "\n".join(f"line {n}" for n in range(200))))
-    assert out.startswith("team >> line 0\n        line 1\n") and "192 more lines" in out
+    assert out.startswith("team >> line 0\n        line 1\n")
+    assert "192 more lines" in out
 
 
 def test_a_recap_shows_the_last_words_of_both() -> None:
@@ -148,7 +157,8 @@ def test_a_recap_shows_the_last_words_of_both() -> None:
     words = [("user", "first"), ("assistant", "one"), ("user", "second"), ("user", "<message>m</message>")]
     messages = [Message(role, (text_block(text),)) for role, text in [*words, ("assistant", "*two*")]]
     assert scroll.recap(messages) == "team >> second\n\ntwo\n"
-    assert scroll.recap([]) == "" and scroll.recap(messages[-1:]) == ""
+    assert scroll.recap([]) == ""
+    assert scroll.recap(messages[-1:]) == ""
 
 
 def test_a_recap_shows_the_last_of_several_lines_without_an_answer() -> None:
@@ -180,7 +190,9 @@ def test_nothing_in_any_text_drives_the_terminal() -> None:
         events.LimitHit("alice", evil, "turns", False),
         scroll=scroll,
     )
-    assert "\x1b" not in out + scroll.expand(1) + scroll.output(evil) and "\x07" not in out and "␛" in out
+    assert "\x1b" not in out + scroll.expand(1) + scroll.output(evil)
+    assert "\x07" not in out
+    assert "␛" in out
 
 
 def test_without_unicode_there_are_letters() -> None:
@@ -194,12 +206,15 @@ def test_folds_are_bounded_and_counted_from_the_newest() -> None:
     assert "Nothing is folded" in scroll.expand(1)
     for number in range(300):
         shown(tool(f"output {number}"), scroll=scroll)
-    assert "output 299" in scroll.expand(1) and "output 298" in scroll.expand(2) and "Only 200" in scroll.expand(201)
+    assert "output 299" in scroll.expand(1)
+    assert "output 298" in scroll.expand(2)
+    assert "Only 200" in scroll.expand(201)
 
 
 def test_a_call_in_wide_characters_fits_the_width() -> None:
     line = shown(tool(title="$ echo " + "日本語" * 40), scroll=EventRenderer(look(60), AgentColours())).rstrip("\n")
-    assert "\n" not in line and 50 < cell_width(line) <= 60
+    assert "\n" not in line
+    assert 50 < cell_width(line) <= 60
 
 
 def test_output_of_the_users_own_command_keeps_its_blank_lines_and_drives_nothing() -> None:
@@ -211,7 +226,9 @@ def test_what_is_too_long_even_when_expanded_does_not_promise_more() -> None:
     scroll = EventRenderer(look(), AgentColours())
     shown(tool(content="line\n" * 3000), scroll=scroll)
     out = scroll.expand(1)
-    assert "more lines" in out and "Ctrl-O" not in out and "/expand 1" in scroll.expand(2)
+    assert "more lines" in out
+    assert "Ctrl-O" not in out
+    assert "/expand 1" in scroll.expand(2)
 
 
 def test_a_hire_is_not_told_twice() -> None:

@@ -106,7 +106,8 @@ class TestLongBlocks:
         for line in ["```python title", *lines, "```"]:
             blocks += splitter.feed(line + "\n")
             longest = max(longest, splitter.tail.count("\n"))
-        assert longest <= LONGEST_LINES + 1 and splitter.tail == ""
+        assert longest <= LONGEST_LINES + 1
+        assert splitter.tail == ""
         assert [goes_on(block) for block in blocks] == [True] * (len(blocks) - 1) + [False]
         assert all(block.startswith("```python title\n") and block.rstrip().endswith("\n```") for block in blocks)
         assert "".join(render(block, 80, None) for block in blocks).split("\n") == [*(f"  {x}" for x in lines), ""]
@@ -131,7 +132,8 @@ class TestLongBlocks:
     def test_each_piece_of_a_long_table_has_its_head(self) -> None:
         text = "| n | square |\n|---|---|\n" + "".join(f"| {n} | {n * n} |\n" for n in range(1000))
         blocks = split(text)
-        assert len(blocks) > 2 and all(block.startswith("| n | square |\n|---|") for block in blocks)
+        assert len(blocks) > 2
+        assert all(block.startswith("| n | square |\n|---|") for block in blocks)
         assert plain(blocks[-1])[-1].split() == ["999", "998001"]
 
     def test_a_line_that_never_ends_is_cut_between_words(self) -> None:
@@ -158,7 +160,8 @@ class TestLooks:
         assert plain(text, 40) == ["  def f():", "", "  \tif 1:  # why", f"          {long}"]
         coloured = render(text, 40, "standard")
         assert SGR.sub("", coloured).splitlines() == plain(text, 40)
-        assert "\x1b[35mdef\x1b[0m" in coloured and "\x1b[2m# why\x1b[0m" in coloured
+        assert "\x1b[35mdef\x1b[0m" in coloured
+        assert "\x1b[2m# why\x1b[0m" in coloured
 
     def test_code_in_an_unknown_language_and_minified_code_are_shown_plainly(self) -> None:
         assert render("```no-such-language\nif x:\n```", 80, "256") == "  if x:\n"
@@ -193,7 +196,8 @@ class TestLooks:
 
     def test_wide_characters_count_twice(self) -> None:
         lines = plain("- " + "漢字" * 30 + " 🚀🚀 e\u0301", 40)
-        assert max(map(cell_len, lines)) <= 40 and all(line.startswith(("• ", "  ")) for line in lines)
+        assert max(map(cell_len, lines)) <= 40
+        assert all(line.startswith(("• ", "  ")) for line in lines)
         assert plain("|漢字|x|\n|-|-|\n|a|y|") == ["漢字  x", "───────", "a     y"]
 
     def test_a_quotation_has_a_bar(self) -> None:

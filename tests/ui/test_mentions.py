@@ -31,4 +31,5 @@ def test_a_line_that_is_typed_while_the_lead_works_brings_its_files_as_they_are_
     told = said(api.requests[1])
     assert told == ["look at @a.txt please", '<file path="a.txt">\n1\tnew\n</file>']
     line = next(row for row in program.transcript() if "files" in row)
-    assert list(line["files"]) == [str(path.resolve())] and len(line["content"]) == 3
+    assert list(line["files"]) == [str(path.resolve())]
+    assert len(line["content"]) == 3

@@ -215,7 +215,8 @@ def test_a_choice_can_be_made_in_the_middle_of_a_line(keyboard: Keyboard) -> Non
     keyboard.shows("")
     keyboard.type("2\r")
     keyboard.shows("half typed")
-    assert chosen == ["two"] and not keyboard.lines
+    assert chosen == ["two"]
+    assert not keyboard.lines
 
 
 def test_the_word_that_leaves_is_no_reason_to_refuse(keyboard: Keyboard) -> None:
@@ -300,7 +301,8 @@ def test_a_search_through_the_history_ends_as_usual_and_no_question_disturbs_it(
     wait_until(lambda: keyboard.prompt._app.current_buffer.text == "x")
     keyboard.type(CTRL_C)
     wait_until(lambda: not keyboard.prompt._app.layout.is_searching)
-    assert not keyboard.interrupted.is_set() and keyboard.lines == ["read needle.txt"]
+    assert not keyboard.interrupted.is_set()
+    assert keyboard.lines == ["read needle.txt"]
 
 
 @in_vi_mode
@@ -355,4 +357,5 @@ def test_a_line_that_grew_gives_way_to_the_finished_one_in_the_same_frame(keyboa
         keyboard.prompt._in_loop(finish_the_line)
         wait_until(lambda: (True, "what follows") in frames)
         keyboard.stop()
-    assert (False, "the end") in frames and set(frames) == {(False, "the end"), (True, "what follows")}
+    assert (False, "the end") in frames
+    assert set(frames) == {(False, "the end"), (True, "what follows")}

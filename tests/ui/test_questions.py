@@ -31,18 +31,21 @@ def question(agent: str = "alice", rule: str = "bash(ls)") -> Question:
 )
 def test_answers(answer: str, reply: Reply) -> None:
     asked = question()
-    assert PermissionQuestion(asked).take(answer) and asked.wait(CancelScope()) == reply
+    assert PermissionQuestion(asked).take(answer)
+    assert asked.wait(CancelScope()) == reply
 
 
 @pytest.mark.parametrize("text", ["fix the tests", "yes please do", "add a test", "yet another", "nothing"])
 def test_what_is_no_answer_leaves_a_teammates_question_open(text: str) -> None:
     asked = question()
-    assert PermissionQuestion(asked).take(text) is None and asked.is_open
+    assert PermissionQuestion(asked).take(text) is None
+    assert asked.is_open
 
 
 def test_the_lead_takes_any_other_word_as_a_refusal_with_its_reason() -> None:
     asked = question(agent="lead")
-    assert PermissionQuestion(asked).take("use tee instead") and asked.wait(CancelScope()).feedback == "use tee instead"
+    assert PermissionQuestion(asked).take("use tee instead")
+    assert asked.wait(CancelScope()).feedback == "use tee instead"
 
 
 def test_everything_that_would_happen_is_shown() -> None:
@@ -64,9 +67,12 @@ def test_they_wait_in_order_and_what_is_closed_elsewhere_goes() -> None:
     first, second = question("alice"), question("bob")
     questions.ask(first)
     questions.ask(second)
-    assert questions.current and questions.current.agent == "alice" and len(questions.open) == 2
+    assert questions.current
+    assert questions.current.agent == "alice"
+    assert len(questions.open) == 2
     first.answer(Reply(Consent.NO))
-    assert questions.current.agent == "bob" and len(questions.open) == 1
+    assert questions.current.agent == "bob"
+    assert len(questions.open) == 1
 
 
 def test_put_aside_they_still_wait_and_come_back() -> None:
@@ -74,8 +80,10 @@ def test_put_aside_they_still_wait_and_come_back() -> None:
     questions.ask(question())
     assert questions.current
     questions.put_aside(questions.current)
-    assert questions.current is None and len(questions.open) == 1
-    assert questions.bring_back() and questions.current
+    assert questions.current is None
+    assert len(questions.open) == 1
+    assert questions.bring_back()
+    assert questions.current
     assert not questions.bring_back()
 
 
@@ -96,6 +104,7 @@ def test_long_pastes_stand_as_a_mark_and_come_back_whole() -> None:
     pastes = Pastes()
     long = "\r".join(f"line {number}" for number in range(200))
     mark = pastes.folded(long)
-    assert mark == "[pasted 200 lines, 1]" and pastes.folded("two\r\nlines") == "two\nlines"
+    assert mark == "[pasted 200 lines, 1]"
+    assert pastes.folded("two\r\nlines") == "two\nlines"
     assert pastes.unfolded(f"look: {mark}!") == f"look: {long}!".replace("\r", "\n")
     assert pastes.folded("x" * 3000) == "[pasted 3000 characters, 2]"

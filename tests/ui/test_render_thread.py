@@ -52,7 +52,8 @@ def test_ten_thousand_lines_of_eight_threads_arrive_whole_and_in_order() -> None
     found: dict[str, list[int]] = defaultdict(list)
     for line in out.getvalue().splitlines():
         who, _, number, _, name, end = line.split()
-        assert end == "ends" and who == f"{name}:"
+        assert end == "ends"
+        assert who == f"{name}:"
         found[name].append(int(number))
     assert found == {f"t{number}": list(range(LINES)) for number in range(THREADS)}
 

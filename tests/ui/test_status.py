@@ -40,9 +40,11 @@ def test_follows_a_turn_to_its_end() -> None:
     assert "lead writing 2s" in text(shown.agent_line(120, now=3.0))
     shown.apply(tool_started(), 3.0)
     shown.apply(events.ToolFinished("lead", "c1", "bash", Display("$ pytest -q"), "", False, 1.0), 4.0)
-    assert "lead thinking 0s" in text(shown.agent_line(120, now=4.0)) and shown.lead_is_working
+    assert "lead thinking 0s" in text(shown.agent_line(120, now=4.0))
+    assert shown.lead_is_working
     shown.apply(events.TurnEnded("lead", Outcome.DONE, "", 1.0), 5.0)
-    assert text(shown.agent_line(120, now=5.0)).startswith("○ lead │") and not shown.is_busy
+    assert text(shown.agent_line(120, now=5.0)).startswith("○ lead │")
+    assert not shown.is_busy
 
 
 def test_counts_a_retry_down() -> None:
@@ -56,7 +58,8 @@ def test_counts_a_retry_down() -> None:
 def test_shows_who_asks_and_how_a_teammate_rests() -> None:
     shown = board(events.StatusChanged("alice", "idle", {"waiting_for": "plan review"}))
     line = text(shown.agent_line(120, now=0.0, asking=["bob"]))
-    assert "▲ bob asks" in line and "alice waits for plan review" in line
+    assert "▲ bob asks" in line
+    assert "alice waits for plan review" in line
 
 
 def test_a_teammate_without_progress_is_shown_as_stuck_until_it_goes_on() -> None:
@@ -89,13 +92,15 @@ def test_is_never_wider_than_the_terminal(width: int) -> None:
 def test_short_of_room_the_busy_come_first_and_the_rest_are_counted() -> None:
     crowd = [events.TurnStarted("worker-9"), *(events.StatusChanged(f"idle-{n}", "idle", {}) for n in range(9))]
     line = text(board(*crowd).agent_line(40, now=0.0, asking=["bob"]))
-    assert line.startswith("▲ bob asks │ ● worker-9") and line.split()[-1].startswith("+")
+    assert line.startswith("▲ bob asks │ ● worker-9")
+    assert line.split()[-1].startswith("+")
 
 
 def test_the_meter_drops_the_least_first() -> None:
     meter = Meter("model", "plan", 0.05, "$0.10", 2)
     wide = text(meter_line(meter, "/help", 80))
-    assert wide.startswith("model · plan · ✉ 2 unread · $0.10 · context 5%  ") and wide.endswith("  /help")
+    assert wide.startswith("model · plan · ✉ 2 unread · $0.10 · context 5%  ")
+    assert wide.endswith("  /help")
     assert text(meter_line(meter, "/help", 30)) == "model · plan · ✉ 2 unread"
 
 

@@ -76,7 +76,8 @@ class TestPermission:
     @pytest.mark.parametrize(("keys", "told"), [("n\r", "refused"), ("use tee instead\r", "use tee instead")])
     def test_no_is_told_to_the_model_with_the_users_words(self, program: Program, keys: str, told: str) -> None:
         api, log = self.ask(program, keys)
-        assert log == "" and told in str(tool_results(api.requests[1])[0]["content"])
+        assert log == ""
+        assert told in str(tool_results(api.requests[1])[0]["content"])
 
     def test_ctrl_c_at_the_question_ends_the_turn(self, program: Program) -> None:
         with FakeAPI([tool("bash", command="touch made"), text("later")]) as api:
@@ -300,7 +301,8 @@ class TestInterrupting:
                 screen.type("go on\r")
                 screen.wait_for("going on")
         said = str(api.requests[0]["messages"])
-        assert "do it" not in said and "<environment>" in said
+        assert "do it" not in said
+        assert "<environment>" in said
 
     def test_in_a_command(self, program: Program) -> None:
         with FakeAPI([tool("bash", command="touch started; sleep 60"), text("going on")]) as api:
@@ -370,7 +372,8 @@ def test_what_had_streamed_stays_on_the_screen_when_the_user_leaves(program: Pro
             screen.wait_for("half an")
             screen.type("q\r")
             assert screen.wait_for_end() == 0
-            assert "half an" in screen.text and "\nGo on with: teamcli --continue" in screen.text
+            assert "half an" in screen.text
+            assert "\nGo on with: teamcli --continue" in screen.text
 
 
 def test_an_api_error_brings_the_prompt_back(program: Program) -> None:
@@ -408,7 +411,8 @@ def test_the_directory_is_trusted_only_when_the_user_says_so(program: Program) -
         assert "embedded" not in screen.text
     with Screen(program) as screen:
         screen.wait_for(PROMPT)
-        assert "Trust this?" not in screen.text and "not trusted" not in screen.text
+        assert "Trust this?" not in screen.text
+        assert "not trusted" not in screen.text
 
 
 def test_a_second_repl_is_refused_and_names_the_first(program: Program) -> None:
@@ -479,6 +483,7 @@ def test_a_full_disk_is_said_in_a_line_and_the_prompt_works_again_when_there_is_
             resource.prlimit(screen.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
             screen.type("hello again\r")
             screen.wait_for("Here I am.")
-            assert "Traceback" not in screen.text and "Press ENTER" not in screen.text
+            assert "Traceback" not in screen.text
+            assert "Press ENTER" not in screen.text
             screen.type("q\r")
             assert screen.wait_for_end() == 0

@@ -33,7 +33,8 @@ def test_a_line_typed_while_the_lead_works_is_queued_and_steers_at_the_next_tool
             screen.wait_for("queued: use tabs")
             api.release()
             screen.wait_for("as you like")
-            assert "queued" not in screen.text and f"{PROMPT} use tabs" in screen.text
+            assert "queued" not in screen.text
+            assert f"{PROMPT} use tabs" in screen.text
     assert "use tabs" in said_by_user(api.requests[1])
 
 
@@ -183,7 +184,8 @@ def test_folded_output_can_be_seen(program: Program) -> None:
             screen.wait_for(PROMPT)
             screen.type("go\r")
             screen.wait_for("counted")
-            assert "3 lines" in screen.text and "2003" not in screen.text
+            assert "3 lines" in screen.text
+            assert "2003" not in screen.text
             screen.type("\x0f")
             screen.wait_for("2003")
 
@@ -212,7 +214,8 @@ def test_all_that_a_command_of_the_users_own_prints_is_shown(program: Program) -
         screen.type("!head -c 30000 /dev/zero | tr '\\0' x\r")
         screen.wait_for("xxx")
         screen.wait_for(PROMPT)
-    assert all(f"\n{number}\r" in screen.raw for number in range(2, 9000)) and "left out" not in screen.raw
+    assert all(f"\n{number}\r" in screen.raw for number in range(2, 9000))
+    assert "left out" not in screen.raw
 
 
 def test_a_line_that_is_typed_before_the_prompt_stands_is_served(program: Program) -> None:
@@ -258,5 +261,6 @@ def test_of_many_queued_lines_the_newest_are_shown() -> None:
     texts = [f"line {number}" for number in range(9)]
     lines = ["".join(text for text, _ in line) for line in queued_lines([*texts, "long " * 30], 60)]
     assert lines[:2] == ["  8 more queued", "  queued: line 8"]
-    assert lines[2].endswith("…  (Up takes it back)") and len(lines[2]) <= 60
+    assert lines[2].endswith("…  (Up takes it back)")
+    assert len(lines[2]) <= 60
     assert queued_lines([], 60) == []

@@ -39,13 +39,15 @@ class Forks:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._process.stdin and self._process.stdout
+        assert self._process.stdin
+        assert self._process.stdout
         self._process.stdin.close()
         self._process.wait(60)
         self._process.stdout.close()
 
     def run(self, program: Program, *arguments: str, fault: dict[str, Any] | None = None) -> Ran:
-        assert self._process.stdin and self._process.stdout
+        assert self._process.stdin
+        assert self._process.stdout
         outputs = program.home / "out", program.home / "err"
         run = {
             "arguments": arguments,
