@@ -11,14 +11,10 @@ import re
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
-from teamcli.errors import ConfigError
 from teamcli.text.redaction import redact
 from teamcli.text.tags import one_fact, without_end
 
-INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md")
-INSTRUCTION_LIMIT = 40_000
 PATH_LIMIT = 4096
 FACTS_FRAME = "<environment>"
 
@@ -79,77 +75,6 @@ def system_prompt(base: str, instructions: Iterable[tuple[str, str]], *appended:
     return redact("\n\n".join(parts))
 
 
-class Instructions(NamedTuple):
-    found: list[tuple[str, str]]
-    """(source, text)"""
-    problems: list[str]
-    """Files that are there but cannot be read, as sentences."""
-
-
-def find_instructions(workspace: Path, homes: Iterable[Path]) -> Instructions:
-    """The user's own instructions, then the project's."""
-    instructions = Instructions([], [])
-    for directory in (*homes, workspace):
-        for name in INSTRUCTION_FILES:
-            source = name if directory == workspace else f"~/{directory.name}/{name}"
-            try:
-                if directory == workspace and not (directory / name).resolve().is_relative_to(workspace):
-                    instructions.problems.append(f"{source} is a link that leads out of the workspace and is left out")
-                    continue
-                text = _instructions(directory / name)
-            except OSError as e:
-                instructions.problems.append(f"{source} cannot be read ({e.strerror}) and is left out")
-                continue
-            if text and all(text != other for _, other in instructions.found):
-                instructions.found.append((source, text))
-    return instructions
-
-
-def _instructions(path: Path) -> str:
-    """A file's text. A line `@other.md`, as Claude Code's users write it, stands for that file beside it."""
-    lines = []
-    for line in _read(path).splitlines():
-        included = path.parent / line.strip().removeprefix("@")
-        is_include = line.startswith("@") and included.suffix == ".md"
-        if is_include and included.resolve().is_relative_to(path.parent.resolve()):
-            lines.append(_read(included))
-        else:
-            lines.append(line)
-    return "\n".join(lines).strip()
-
-
-def _read(path: Path) -> str:
-    if not path.is_file():
-        return ""
-    with path.open(encoding="utf-8", errors="replace") as file:
-        text = file.read(INSTRUCTION_LIMIT + 1)
-    if len(text) > INSTRUCTION_LIMIT:
-        text = text[:INSTRUCTION_LIMIT] + "\n[... the rest of this file is left out ...]"
-    return text
-
-
-def add_instruction(workspace: Path, line: str) -> str:
-    """Put a line under the project's instructions; returns the name of the file, which is made where there is none.
-
-    Raises: ConfigError
-    """
-    there = [name for name in INSTRUCTION_FILES if (workspace / name).exists()]
-    name = there[0] if there else INSTRUCTION_FILES[0]
-    path = workspace / name
-    if path.exists() and not path.is_file():
-        raise ConfigError(f"{name} is no regular file: nothing can be added to it")
-    if not path.resolve().is_relative_to(workspace):
-        raise ConfigError(f"{name} is a link that leads out of the workspace: add the line there yourself")
-    try:
-        before = path.read_bytes() if there else b""
-        end = b"\r\n" if b"\r\n" in before else b"\n"
-        with path.open("ab") as file:
-            file.write((end if before and not before.endswith(b"\n") else b"") + f"- {line}".encode() + end)
-    except OSError as e:
-        raise ConfigError(f"{name} cannot be changed: {e.strerror or e}") from e
-    return name
-
-
 def environment_facts(workspace: Path) -> str:
     """What an agent should know of its place and time, tagged; goes at the end of a user message."""
     branch = git_branch(workspace)
@@ -168,8 +93,8 @@ def git_branch(directory: Path) -> str:
         git = parent / ".git"
         try:
             if git.is_file():  # a worktree or submodule: `gitdir: PATH`
-                git = parent / _read(git).partition("gitdir:")[2].strip()
-            head = "" if (git / "HEAD").is_symlink() else _read(git / "HEAD")
+                git = parent / _beginning(git).partition("gitdir:")[2].strip()
+            head = "" if (git / "HEAD").is_symlink() else _beginning(git / "HEAD")
         except OSError:  # somebody else's repository around ours
             return ""
         if head:
@@ -177,3 +102,10 @@ def git_branch(directory: Path) -> str:
             found = re.fullmatch(r"(?:ref: refs/heads/([\w./+@-]{1,200})|([0-9a-f]{12})[0-9a-f]{28,52})\s*", head)
             return (found[1] or found[2]) if found else ""
     return ""
+
+
+def _beginning(path: Path) -> str:
+    if not path.is_file():
+        return ""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return file.read(PATH_LIMIT)

@@ -25,14 +25,14 @@ from teamcli.agent.prompt import (
     LEAD_TEAM_PROMPT,
     TEAMMATE_PROMPT,
     environment_facts,
-    find_instructions,
     system_prompt,
 )
 from teamcli.agent.tool import Access, AnyTool, Executes
 from teamcli.agent.tool_calls import Permissions, Toolset
 from teamcli.app.embedding import NOTHING_EMBEDDED, Embedding
 from teamcli.cancel import CancelScope
-from teamcli.config.memory import MemoryDir, directory_name, offer
+from teamcli.config.instructions import find_instructions
+from teamcli.config.memory import is_memory, memory_dirs, offer, users_memory
 from teamcli.config.options import Options
 from teamcli.config.project import Project
 from teamcli.config.roles import Role, Roles, load_roles, role_dirs
@@ -69,7 +69,7 @@ from teamcli.tools.catalog import (
     bind_tools,
 )
 from teamcli.tools.context import AgentContext
-from teamcli.workspace.bounds import TEAM_DIR, USER_DIR, Workspace, native_spelling
+from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.changes import Changes
 from teamcli.workspace.known_files import KnownFiles, PathLocks
 
@@ -77,7 +77,6 @@ if TYPE_CHECKING:
     from teamcli.subagents.manager import SubAgentManager
     from teamcli.workspace.file_access import Content
 
-MEMORY_DIR = "memory"
 ROLES_SHOWN, ROLE_LENGTH, ROLE_NAME_LENGTH = 30, 160, 1000
 SAID_ONCE = frozenset(("read_inbox", "wait_for_message"))
 """Their results hold mail, which a second call would not bring again."""
@@ -353,8 +352,7 @@ class AgentFactory:
 
     def _file_changed(self, agent: str, path: Path, before: Content | None, after: bytes) -> None:
         self.changes.note(agent, path, before)
-        is_memory = path.is_relative_to(self.choices.workspace.root / TEAM_DIR / MEMORY_DIR)
-        if is_memory and (before is None or before.data is not None):
+        if is_memory(path, self.choices.workspace.root) and (before is None or before.data is not None):
             try:
                 self._project.agreement.file_written(path, before.data if before else None, after)
             except StateError as e:  # it is written all the same, and asked about at the next start
@@ -365,25 +363,19 @@ class AgentFactory:
 
         Not from a stranger's directory: its files could have something noted there that comes up in all others.
         """
-        memory = self._users_memory(role) if self._project.trusted.config else None
+        memory = users_memory(self._home, role) if self._project.trusted.config else None
         return context._replace(workspace=replace(context.workspace, memory=memory))
 
     def role_of(self, name: str) -> str:
         """The role of the lead or a teammate."""
         return LEAD if name == LEAD else self._roster.get(name).role
 
-    def _users_memory(self, role: str) -> Path:
-        return self._home / MEMORY_DIR / native_spelling(directory_name(role))
-
     def memory(self, role: str, may_write: bool = True, is_in_root: bool = True) -> str:
         """What the role has learned so far: the user's own, and of the project's what the user has agreed to. An agent
         that works elsewhere than in the root needs whole paths."""
-        own, name, root = self._users_memory(role), directory_name(role), self.choices.workspace.root
-        shown, above = f"{MEMORY_DIR}/{name}/", "" if is_in_root else f"{root}/"
-        users = MemoryDir(own, f"~/{USER_DIR}/{shown}", own)
-        directory, covers = root / TEAM_DIR / MEMORY_DIR / native_spelling(name), self._project.agreement.covers
-        projects = MemoryDir(directory, f"{above}{TEAM_DIR}/{shown}", root, covers)
-        return offer(role, (projects, users), may_write and self._project.trusted.config)
+        root, covers = self.choices.workspace.root, self._project.agreement.covers
+        places = memory_dirs(role, root, self._home, covers, is_in_root)
+        return offer(role, places, may_write and self._project.trusted.config)
 
     def _setup(self, model: str, system: str, tools: tuple[ToolDefinition, ...], context: AgentContext) -> AgentSetup:
         bound = bind_tools(tools, context)

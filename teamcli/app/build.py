@@ -85,12 +85,12 @@ NO_KEY = (
 
 def run_headless(options: Options) -> int:
     """`teamcli -p`; returns the exit code."""
-    stdin = headless.read_stdin(options.prompt, may_be_empty=options.go_on or bool(options.resume))
+    stdin = headless.read_stdin(options.prompt, may_be_empty=options.continue_last or bool(options.resume))
     place = _trusted_as_told(options)
     session = open_session(options, place)
     try:
         _print_notes([*untrusted_notes(place), *session.notes])
-        resumes = options.go_on or bool(options.resume)
+        resumes = options.continue_last or bool(options.resume)
         return headless.run_headless(session, options.prompt, stdin, options.output_format, resumes)
     finally:
         session.close()
@@ -342,7 +342,7 @@ class _Builder:
 
     def _session_to_continue(self, team: TeamDir) -> tuple[str | None, History]:
         wanted = self.options.resume
-        if wanted is None and not self.options.go_on:
+        if wanted is None and not self.options.continue_last:
             return None, History()
         sessions = list_sessions(team.lead_transcript)
         if not wanted and not sessions:
@@ -352,7 +352,7 @@ class _Builder:
         return session.id, History.read(session_rows(team.lead_transcript, session.id))
 
     def _refuse_to_continue(self) -> None:
-        if self.options.resume is not None or self.options.go_on:
+        if self.options.resume is not None or self.options.continue_last:
             raise ConfigError("the conversations in .team/ were not made here; look at them, then use --trust")
 
     def _assemble(self, choices: Choices, state: _State, undo: ExitStack) -> Session:

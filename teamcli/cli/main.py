@@ -11,11 +11,9 @@ from typing import NoReturn
 
 from teamcli import __version__
 from teamcli.cli.streams import have_standard_streams, leave_standard_output
-from teamcli.config.options import ExitStatus, Options
+from teamcli.config.options import ExitStatus, Mode, Options
 from teamcli.errors import AuthError, ConfigError, ModelNotFound, TeamcliError, TeamError, UsageError, WrongEndpoint
 from teamcli.text.escaping import escape_controls
-
-MODES = ("default", "acceptEdits", "plan", "bypassPermissions")
 
 
 def run(argv: Sequence[str]) -> int:
@@ -199,7 +197,7 @@ def parse_options(argv: Sequence[str]) -> Options:
         disallowed_tools=tuple(arguments.disallowed_tools),
         max_turns=arguments.max_turns,
         max_budget_usd=arguments.max_budget_usd,
-        go_on=arguments.go_on,
+        continue_last=arguments.continue_last,
         resume=arguments.resume,
         output_format=arguments.output_format or "text",
         append_system_prompt=arguments.append_system_prompt,
@@ -213,7 +211,7 @@ def parse_options(argv: Sequence[str]) -> Options:
     )
     if arguments.output_format and not options.headless:
         raise UsageError("--output-format goes with -p (try teamcli --help)")
-    if options.go_on and options.resume is not None:
+    if options.continue_last and options.resume is not None:
         raise UsageError("--continue and --resume exclude each other (try teamcli --help)")
     return options
 
@@ -235,7 +233,9 @@ def _agent_parser() -> _Parser:
     )
     add("--model", metavar="ID", help="the model (else MODEL_ID, else the default)")
     add(
-        "--permission-mode", choices=MODES, help="what is asked for before it runs (default: commands and file changes)"
+        "--permission-mode",
+        choices=[mode.value for mode in Mode],
+        help="what is asked for before it runs (default: commands and file changes)",
     )
     add("--allowedTools", dest="allowed_tools", action="append", default=[], metavar="RULES",
         help="never ask for these: 'bash(git status:*),edit_file(src/**)'")  # fmt: skip
@@ -249,7 +249,7 @@ def _agent_parser() -> _Parser:
     )
     add("--max-turns", type=_at_least_one, metavar="N", help="stop any one agent after N model calls")
     add("--max-budget-usd", type=_dollars, metavar="X", help="stop when the whole team has cost X dollars")
-    add("-c", "--continue", dest="go_on", action="store_true", help="go on with this directory's last session")
+    add("-c", "--continue", dest="continue_last", action="store_true", help="go on with this directory's last session")
     add("-r", "--resume", nargs="?", const="", metavar="ID", help="go on with session ID; without one, list them")
     add("--output-format", choices=("text", "json", "stream-json"), help="with -p: what to print")
     add("--append-system-prompt", default="", metavar="TEXT", help="add TEXT to the system prompt")

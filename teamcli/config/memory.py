@@ -14,7 +14,9 @@ from typing import NamedTuple
 from teamcli.config.front_matter import Covers
 from teamcli.storage.files import leads_out, read_regular
 from teamcli.text.tags import tagged
+from teamcli.workspace.bounds import TEAM_DIR, USER_DIR, native_spelling
 
+MEMORY = "memory"
 INDEX = "MEMORY.md"
 MAX_LINES = 200
 MAX_CHARACTERS = 25_000
@@ -49,6 +51,27 @@ class MemoryDir(NamedTuple):
             return None
         content = read_regular(path, LARGEST_FILE)
         return content.decode("utf-8", "replace") if self.covers(path, content) else None
+
+
+def users_memory(home: Path, role: str) -> Path:
+    return home / MEMORY / native_spelling(directory_name(role))
+
+
+def memory_dirs(role: str, root: Path, home: Path, covers: Covers, is_in_root: bool = True) -> tuple[MemoryDir, ...]:
+    """A role's memory in the project and in the user's home. An agent that works outside the root needs full paths."""
+    name = directory_name(role)
+    above = "" if is_in_root else f"{root}/"
+    project = root / TEAM_DIR / MEMORY / native_spelling(name)
+    own = users_memory(home, role)
+    return (
+        MemoryDir(project, f"{above}{TEAM_DIR}/{MEMORY}/{name}/", root, covers),
+        MemoryDir(own, f"~/{USER_DIR}/{MEMORY}/{name}/", own),
+    )
+
+
+def is_memory(path: Path, root: Path) -> bool:
+    """Whether the file belongs to a role's memory in the project."""
+    return path.is_relative_to(root / TEAM_DIR / MEMORY)
 
 
 def directory_name(role: str) -> str:

@@ -1,8 +1,8 @@
-"""What the command line asks for, as a value."""
+"""What the command line asks for, as values: the options, the permission modes and the exit codes."""
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +19,15 @@ class ExitStatus(IntEnum):
     SIGTERM = 143
 
 
+class Mode(StrEnum):
+    """The permission modes. This is the only list of them: settings, command line and library check against it."""
+
+    DEFAULT = "default"
+    ACCEPT_EDITS = "acceptEdits"
+    PLAN = "plan"
+    BYPASS_PERMISSIONS = "bypassPermissions"
+
+
 class Options(NamedTuple):
     prompt: str = ""
     headless: bool = False
@@ -28,7 +37,7 @@ class Options(NamedTuple):
     disallowed_tools: tuple[str, ...] = ()
     max_turns: int | None = None
     max_budget_usd: float | None = None
-    go_on: bool = False
+    continue_last: bool = False
     """`--continue`: this directory's last session."""
     resume: str | None = None
     """`--resume ID`; empty without an ID."""

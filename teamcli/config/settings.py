@@ -11,10 +11,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, NoReturn
 
+from teamcli.config.options import Mode
 from teamcli.errors import ConfigError
 from teamcli.storage.files import Json, read_json, write_json
-
-Mode = Literal["default", "acceptEdits", "plan", "bypassPermissions"]
 
 
 class Price(NamedTuple):
@@ -298,7 +297,6 @@ _BUDGETS = _only(
         agents=_each(_ALLOWANCE),
     ),
 )
-_MODE = _one_of("default", "acceptEdits", "plan", "bypassPermissions")
 _RULES = _list_of(_text)
 _HOOK = _made_of(Hook, ("command",), type=_one_of("command"), command=_text, timeout=_or_nothing(_seconds))
 _HOOK_GROUP = _made_of(HookGroup, ("hooks",), matcher=_pattern, hooks=_list_of(_HOOK))
@@ -308,7 +306,7 @@ _check = _made_of(
     client=_one_of("auto", "direct", "sdk"),
     platform=_or_nothing(_one_of("bedrock", "vertex", "foundry")),
     auth_header=_one_of("auto", "bearer", "x-api-key", "both"),
-    permissions=_made_of(PermissionSettings, allow=_RULES, ask=_RULES, deny=_RULES, mode=_or_nothing(_MODE)),
+    permissions=_made_of(PermissionSettings, allow=_RULES, ask=_RULES, deny=_RULES, mode=_or_nothing(_one_of(*Mode))),
     sandbox=_one_of("auto", "off", "required"),
     sandbox_network=_network,
     sandbox_writable=_list_of(_text),

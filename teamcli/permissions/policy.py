@@ -9,15 +9,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from teamcli.config.options import Mode as Mode  # listed there, next to the option that chooses it
+
 if TYPE_CHECKING:
     from teamcli.permissions.rules import Rule
-
-
-class Mode(StrEnum):
-    DEFAULT = "default"
-    ACCEPT_EDITS = "acceptEdits"
-    PLAN = "plan"
-    BYPASS_PERMISSIONS = "bypassPermissions"
 
 
 class Verdict(StrEnum):

@@ -29,7 +29,7 @@ def open_running(options: Options, place: Project, asker: Asker | None, embeddin
     try:
         if running.state.is_private and not options.no_team:
             raise ConfigError(_why_no_team(place))
-        running.start(resume_all=options.go_on or bool(options.resume))
+        running.start(resume_all=options.continue_last or bool(options.resume))
     except BaseException:
         running.close()
         raise

@@ -129,7 +129,7 @@ class Session:
             disallowed_tools=rules_of(disallowed_tools),
             max_turns=at_least_one(max_turns),
             max_budget_usd=above_zero(max_budget_usd),
-            go_on=continue_,
+            continue_last=continue_,
             resume=resume,
             append_system_prompt=append_system_prompt,
             offline=offline,

@@ -17,11 +17,12 @@ from teamcli.agent.events import Event, LimitHit, PermissionDenied, TurnEnded
 from teamcli.agent.hooks import SESSION_END, HookEvent, check_prompt
 from teamcli.agent.limits import Budget
 from teamcli.agent.loop import Agent
-from teamcli.agent.prompt import FACTS_FRAME, add_instruction, environment_facts
+from teamcli.agent.prompt import FACTS_FRAME, environment_facts
 from teamcli.agent.tool import Progress
 from teamcli.agent.transcript import begin_session, find_session, list_sessions, session_rows
 from teamcli.cancel import CancelScope
 from teamcli.config.custom_commands import CustomCommands
+from teamcli.config.instructions import add_instruction
 from teamcli.config.skills import Skill
 from teamcli.errors import Cancelled, PromptBlocked, UsageError
 from teamcli.exec.command_host import CommandHost

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from teamcli.agent.prompt import environment_facts, find_instructions, system_prompt
+from teamcli.agent.prompt import environment_facts, system_prompt
 from teamcli.app.build import read_settings
 from teamcli.config.custom_commands import CustomCommands, command_dirs
+from teamcli.config.instructions import find_instructions
 from teamcli.config.memory import MemoryDir, offer
 from teamcli.config.project import Project, look_around
 from teamcli.config.roles import load_roles, role_dirs
