@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from teamcli.agent.limits import Budget, Meter, Used
+from teamcli.agent.limits import Budget, Meter, OnWait, Used, ignore_wait
 from teamcli.config.settings import Allowance, BudgetSettings
 
 SESSION, TEAM = "session", "team"
@@ -31,21 +31,43 @@ class Budgets:
         """Sub-agents whose parents wait for them, with those."""
         self._lock = threading.Lock()
 
-    def lead_meter(self, name: str, max_turns: int | None) -> Meter:
-        return self._keep(name, Meter(self.session, max_turns, narrower=(self._own(name, self._plan.lead, Used()),)))
+    def lead_meter(self, name: str, max_turns: int | None, on_wait: OnWait = ignore_wait) -> Meter:
+        own = self._own(name, self._plan.lead, Used())
+        return self._keep(name, Meter(self.session, max_turns, narrower=(own,), on_wait=on_wait))
 
     def member_meter(
-        self, name: str, chosen: Mapping[str, Any], used: Used, max_turns: int | None, max_work_turns: int
+        self,
+        name: str,
+        chosen: Mapping[str, Any],
+        used: Used,
+        max_turns: int | None,
+        max_work_turns: int,
+        work_turns: int = 0,
+        on_wait: OnWait = ignore_wait,
     ) -> Meter:
         """`chosen` is what the user has set for it by hand.
 
         Who is hired again goes on with what was used under that name.
         """
         own = self._own(name, self.for_member(name, chosen), used)
-        return self._keep(name, Meter(self.session, max_turns, max_work_turns, narrower=(own, self.team)))
+        meter = Meter(
+            self.session,
+            max_turns,
+            max_work_turns,
+            work_turns=work_turns,
+            narrower=(own, self.team),
+            on_wait=on_wait,
+        )
+        return self._keep(name, meter)
 
     def subagent_meter(
-        self, name: str, parent: str, max_turns: int | None, max_work_turns: int, is_waited_for: bool = False
+        self,
+        name: str,
+        parent: str,
+        max_turns: int | None,
+        max_work_turns: int,
+        is_waited_for: bool = False,
+        on_wait: OnWait = ignore_wait,
     ) -> Meter:
         """`is_waited_for`: its parent does nothing else meanwhile."""
         with self._lock:
@@ -54,7 +76,8 @@ class Budgets:
                 self._waited_for[name] = parent
             above = self._meters[parent].narrower if parent in self._meters else ()
         own = self._own(name, self._plan.subagent, Used())
-        return self._keep(name, Meter(self.session, max_turns, max_work_turns, narrower=(own, *above)))
+        meter = Meter(self.session, max_turns, max_work_turns, narrower=(own, *above), on_wait=on_wait)
+        return self._keep(name, meter)
 
     def close(self, name: str) -> None:
         """A sub-agent has ended, or a teammate is forgotten."""

@@ -213,6 +213,13 @@ def shown(kind: str, amount: float) -> str:
             return f"{amount:,} {kind}"
 
 
+OnWait = Callable[[str], None]
+
+
+def ignore_wait(what: str) -> None:
+    pass
+
+
 @dataclass
 class Meter:
     """What one agent has used in this run, and how far it may go. Counted only by the agent's own thread."""
@@ -232,8 +239,8 @@ class Meter:
     """How full the model's context was at the last call."""
     narrower: tuple[Budget, ...] = ()
     """Those that its calls count for beside the session's: its own first, that of who started it, the team's."""
-    on_wait: Callable[[str], None] = lambda what: None
-    """Told what a call waits for, and with nothing once it does no longer."""
+    on_wait: OnWait = ignore_wait
+    """Called with what a model call waits for, and with "" when the wait is over."""
     _questions: int = 0
     """How many of the agent's questions wait for the user."""
 

@@ -52,6 +52,10 @@ class Delivery(NamedTuple):
     """Digests by path of files whose content the blocks show."""
 
 
+Incoming = Callable[[Mapping[str, Any]], Delivery]
+"""Returns the mail and lines since the last look. Called between model calls, with the marks of the results before."""
+
+
 def nothing_came(noted: Mapping[str, Any]) -> Delivery:
     return Delivery()
 
@@ -69,15 +73,13 @@ class Agent:
     price: Callable[[Usage, str], float | None]
     """The cost of a call on a model, or None where nobody knows."""
     emit: Emit
-    incoming: Callable[[Mapping[str, Any]], Delivery] = nothing_came
-    """Mail and steering since the last look; asked between model calls, with the marks of the results before it."""
     hooks: Hooks = NO_HOOKS
     stop_event: str = STOP
     """What hooks know the end of its work by."""
     context: ContextWindow = field(default_factory=ContextWindow)
 
 
-def run_turn(agent: Agent, prompt: Delivery, cancel: CancelScope) -> TurnEnded:
+def run_turn(agent: Agent, prompt: Delivery, cancel: CancelScope, incoming: Incoming = nothing_came) -> TurnEnded:
     """Work on `prompt` until the model is done or something ends the turn; the history is valid whatever happens.
 
     An empty prompt goes on with what stands in the conversation already.
@@ -87,7 +89,7 @@ def run_turn(agent: Agent, prompt: Delivery, cancel: CancelScope) -> TurnEnded:
     answer = Answer()
     try:
         agent.conversation.add_user(prompt.blocks, prompt.seen_files, prompt.marks, is_next_sent=True)
-        outcome = _work_in_time(agent, answer, cancel)
+        outcome = _work_in_time(agent, answer, cancel, incoming)
     except Cancelled:
         outcome = Outcome.INTERRUPTED
     except LimitReached as e:
@@ -122,12 +124,12 @@ class Answer:
             self.text = reply.text
 
 
-def _work_in_time(agent: Agent, answer: Answer, cancel: CancelScope) -> Outcome:
+def _work_in_time(agent: Agent, answer: Answer, cancel: CancelScope, incoming: Incoming) -> Outcome:
     """Raises: Cancelled, LimitReached, also when time is used up in the middle of a call; ModelError, ConfigError."""
     turn = cancel.child()
     try:
         with agent.meter.work(turn):
-            return _work(agent, answer, turn)
+            return _work(agent, answer, turn, incoming)
     except Cancelled:
         if not cancel.cancelled and (why := agent.meter.reached()):
             raise why from None
@@ -136,7 +138,7 @@ def _work_in_time(agent: Agent, answer: Answer, cancel: CancelScope) -> Outcome:
         agent.conversation.settle()
 
 
-def _work(agent: Agent, answer: Answer, cancel: CancelScope) -> Outcome:
+def _work(agent: Agent, answer: Answer, cancel: CancelScope, incoming: Incoming) -> Outcome:
     while True:
         reply = _next_reply(agent, cancel)
         answer.take(reply)
@@ -149,7 +151,7 @@ def _work(agent: Agent, answer: Answer, cancel: CancelScope) -> Outcome:
         nudge = _continuation(agent, reply, answer)
         if reply.tool_calls:
             results = agent.toolset.run(reply.tool_calls, reply.cut_calls, cancel, agent.conversation.key_of_call)
-            _tell_results(agent, results)
+            _tell_results(agent, results, incoming)
             cancel.check()
         if answer.continuations > MAX_CONTINUATIONS:
             raise ModelError(
@@ -262,8 +264,8 @@ def _book(agent: Agent, reply: Reply) -> None:
     agent.emit(events.Answered(agent.name, model, reply.stop_reason, reply.usage, cost))
 
 
-def _tell_results(agent: Agent, results: Results) -> None:
-    came = agent.incoming(results.marks)
+def _tell_results(agent: Agent, results: Results, incoming: Incoming) -> None:
+    came = incoming(results.marks)
     marks = joined_marks(results.marks, came.marks)
     seen_files = {**results.seen_files, **came.seen_files}
     agent.conversation.add_user([*results.blocks, *came.blocks], seen_files, marks, is_next_sent=True)

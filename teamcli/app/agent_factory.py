@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -162,13 +162,14 @@ class AgentFactory:
             (*(LEAD_TOOLS if self.has_team else SOLO_TOOLS), *self._own_tools),
             context,
         )
-        meter = self.budgets.lead_meter(LEAD, self.options.max_turns)
-        meter.on_wait = lambda what: self.team.show_waiting(LEAD, what)
-        agent = self._agent(LEAD, setup, log, history, mailbox, meter)
-        facts = partial(environment_facts, self.choices.workspace.root)
-        agent.context.pinned_facts = lambda: (
-            (self._standing("You are the lead."), facts()) if self.has_team else (facts(),)
+        meter = self.budgets.lead_meter(
+            LEAD, self.options.max_turns, on_wait=lambda what: self.team.show_waiting(LEAD, what)
         )
+        facts = partial(environment_facts, self.choices.workspace.root)
+        window = self.context_window(
+            lambda: (self._standing("You are the lead."), facts()) if self.has_team else (facts(),)
+        )
+        agent = self._agent(LEAD, setup, log, history, mailbox, meter, window)
         lead = Lead(
             agent,
             mailbox,
@@ -197,11 +198,20 @@ class AgentFactory:
         set_up = partial(self._teammate_setup, context=context, memories={})
         calls = settings.limits.teammate_turns
         used = used_from(member.used).at_least(_used_in(rows))  # the roster may lag behind what was recorded
-        meter = self.budgets.member_meter(member.name, member.budget, used, self.options.max_turns, calls)
-        meter.work_turns = _calls_since(rows)
-        meter.on_wait = partial(self.team.show_waiting, member.name)
+        meter = self.budgets.member_meter(
+            member.name,
+            member.budget,
+            used,
+            self.options.max_turns,
+            calls,
+            work_turns=_calls_since(rows),
+            on_wait=partial(self.team.show_waiting, member.name),
+        )
+        window = self.context_window(
+            lambda: (self._standing(_identity(self._roster.get(member.name))),), mail_is_work=True
+        )
         log = AppendLog(path, settings.durable, is_shared=False)
-        agent = self._agent(member.name, set_up(member), log, history, mailbox, meter)
+        agent = self._agent(member.name, set_up(member), log, history, mailbox, meter, window)
         if prompt is not None:
             work, open_work, report = Work.begin(1, by_user), True, None
             marks = {WORK: work.to_mark(), **mailbox.skip_all()}
@@ -209,8 +219,6 @@ class AgentFactory:
         else:
             mailbox.rotate()
             self.close_calls(agent)
-        agent.context.mail_is_work = True
-        agent.context.pinned_facts = lambda: (self._standing(_identity(self._roster.get(member.name))),)
 
         def release() -> None:
             context.commands.close()
@@ -218,10 +226,20 @@ class AgentFactory:
             agent.conversation.close()
 
         scope = self.cancel.child()
-        mailbox.attach = lambda text: attach_mentioned(text, agent.toolset, self.workspace, scope)
-        teammate = Teammate(agent, mailbox, self._roster, scope, set_up, work, open_work, report, release)
-        teammate.max_wakes = settings.limits.wakes
-        return teammate
+        attach = lambda text: attach_mentioned(text, agent.toolset, self.workspace, scope)  # noqa: E731
+        return Teammate(
+            agent,
+            mailbox,
+            self._roster,
+            scope,
+            set_up,
+            work,
+            open_work,
+            report,
+            release,
+            attach,
+            settings.limits.wakes,
+        )
 
     def check(self, recruit: SpawnRequest) -> None:
         known = [tool.name for tool in (*TEAMMATE_TOOLS, *self._own_tools)]
@@ -239,7 +257,14 @@ class AgentFactory:
             raise ToolError(f"model: no price is known for {model}, and there is a budget in dollars; use another")
 
     def _agent(
-        self, name: str, setup: AgentSetup, log: AppendLog, history: History, mailbox: Mailbox, meter: Meter
+        self,
+        name: str,
+        setup: AgentSetup,
+        log: AppendLog,
+        history: History,
+        mailbox: Mailbox,
+        meter: Meter,
+        window: ContextWindow,
     ) -> Agent:
         def recorded(message: Any, marks: Mapping[str, Any]) -> None:
             mailbox.recorded(marks)
@@ -258,12 +283,18 @@ class AgentFactory:
             emit=self.events,
             hooks=self.hooks,
             stop_event=STOP if name == LEAD else TEAMMATE_IDLE,
-            context=self.context(),
+            context=window,
         )
 
-    def context(self) -> ContextWindow:
+    def context_window(self, pinned_facts: Callable[[], Sequence[str]], mail_is_work: bool = False) -> ContextWindow:
         return ContextWindow(
-            self._window, self._is_window_known, self.choices.settings.compact_at, self._has_real_model, SAID_ONCE
+            self._window,
+            self._is_window_known,
+            self.choices.settings.compact_at,
+            self._has_real_model,
+            SAID_ONCE,
+            mail_is_work,
+            pinned_facts,
         )
 
     def _is_window_known(self, model: str) -> bool:

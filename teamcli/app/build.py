@@ -194,7 +194,12 @@ def plain_host(settings: Settings, programs: Programs, owns_process: bool = True
 
 
 def open_host(
-    settings: Settings, workspace: Workspace, place: Project, is_trial: bool = False, owns_process: bool = True
+    settings: Settings,
+    workspace: Workspace,
+    place: Project,
+    is_trial: bool = False,
+    owns_process: bool = True,
+    warn: Callable[[str], None] = lambda text: None,
 ) -> CommandHost:
     """What runs the commands of agents; in a trial it leaves no traces.
 
@@ -216,7 +221,15 @@ def open_host(
         guarded = _hook_files(settings, workspace.root)
         return Sandbox(Wanted(roots, place.home.parent, network, *places, is_trial, guarded), programs)
 
-    host = CommandHost(os.environ, settings.hidden_variables, owns_process, make_sandbox, is_needed, programs)
+    host = CommandHost(
+        os.environ,
+        settings.hidden_variables,
+        owns_process,
+        make_sandbox,
+        is_needed,
+        programs,
+        lambda why: warn(f"No sandbox: {why}; commands run with your own rights."),
+    )
     if is_needed and (why := host.why_unconfined() or host.why_refused()):
         setting = "sandbox" if settings.sandbox == "required" else "sandbox_network"
         raise ConfigError(f"the setting `{setting}` needs a sandbox, and there is none: {why}; see teamcli doctor")
@@ -370,8 +383,7 @@ class _Builder:
 
         owns_process = self.embedding is None
         register_secrets(secret_values(os.environ, choices.settings.hidden_variables))
-        host = open_host(choices.settings, choices.workspace, self.place, owns_process=owns_process)
-        host.on_unconfined = lambda why: tell(f"No sandbox: {why}; commands run with your own rights.")
+        host = open_host(choices.settings, choices.workspace, self.place, owns_process=owns_process, warn=tell)
         undo.callback(host.close)
         timeline = Timeline(AppendLog(team_dir.events, durable=False, is_shared=False), tell)
         undo.callback(timeline.close)
@@ -421,7 +433,9 @@ class _Builder:
             self._hooks(choices, users_host, events, facts),
         )
         most = choices.settings.limits.teammates
-        team = factory.team = TeammateManager(roster, bus, factory, events, cancel, self.options.headless, most)
+        team = factory.team = TeammateManager(
+            roster, bus, factory, events, cancel, self.options.headless, most, factory.running_aside
+        )
         lead = factory.lead(state.log, state.history, read_marks(team_dir.lead_transcript))
         team.lead = lead.lead
         events.subscribe(partial(_count, roster, factory.budgets), Answered, TurnEnded)
@@ -432,7 +446,6 @@ class _Builder:
             factory.close()
             pulse.join(LEAVING_SECONDS)
 
-        team.running_aside = factory.running_aside
         self.notes += factory.notes
         session = Session(
             id=state.session_id,

@@ -122,15 +122,14 @@ class SubAgentFactory:
                 factory.options.max_turns,
                 factory.choices.settings.subagents.turns,
                 is_waited_for=not sub.is_aside,
+                on_wait=lambda what: sub.show_phase(f"waiting for {what}" if what else "thinking"),
             ),
             price=factory.choices.price,
             emit=emit,
             hooks=factory.hooks,
             stop_event=SUBAGENT_STOP,
-            context=factory.context(),
+            context=factory.context_window(lambda: plan.identity),
         )
-        agent.context.pinned_facts = lambda: plan.identity
-        agent.meter.on_wait = lambda what: sub.show_phase(f"waiting for {what}" if what else "thinking")
 
         def release() -> None:
             factory.budgets.close(sub.id)

@@ -183,12 +183,14 @@ class CommandHost:
         make_sandbox: Callable[[], Confiner] | None = None,
         is_required: bool = False,
         programs: Programs | None = None,
+        on_unconfined: Callable[[str], None] = lambda why: None,
     ) -> None:
         """`hidden` are patterns of variables that commands must not see, besides the keys.
 
         A process that is not ours (`owns_process`) keeps its environment and its memory as they are. `make_sandbox`
         raises NoSandbox where there can be none; commands run without, unless it `is_required`. `programs` finds the
-        shell.
+        shell. `on_unconfined` is called once, with the reason, if there should be a sandbox and commands are about to
+        run without one.
         """
         self._owns_process = owns_process
         self._environment = command_environment(environment, hidden)
@@ -208,8 +210,7 @@ class CommandHost:
         self._was_confined = False
         self._why_unconfined = "" if make_sandbox else "the settings say so"
         self._why_refused = ""
-        self.on_unconfined: Callable[[str], None] = lambda why: None
-        """Told the reason, once, where there should be a sandbox and commands are about to run without."""
+        self._on_unconfined = on_unconfined
         self._untold = ""
 
     def prestart(self) -> None:
@@ -231,7 +232,7 @@ class CommandHost:
         with self._lock:
             why, self._untold = self._untold, ""
         if why:
-            self.on_unconfined(why)
+            self._on_unconfined(why)
 
     def why_unconfined(self) -> str:
         """Why commands run without a sandbox; empty if they do not. Waits until that is known."""

@@ -316,7 +316,6 @@ class SubAgentManager:
             sub = SubAgent(id, parent, task, scope, is_background, self._has_changed, nested_in, self._is_waiting)
             staffed = self._staffing.build(sub, above.agent, self._transcript(id))
             sub.agent, sub.tools = staffed.agent, staffed.tools
-            staffed.agent.incoming = sub.incoming
             if is_background:
                 self._enter(sub, staffed)
             with self._changed:
@@ -422,9 +421,9 @@ class SubAgentManager:
         timer.daemon = True
         timer.start()
         try:
-            ended = run_turn(staffed.agent, staffed.opening, sub.scope)
+            ended = run_turn(staffed.agent, staffed.opening, sub.scope, sub.incoming)
             while ended.outcome is Outcome.DONE and (mail := sub.last_incoming()).blocks:
-                ended = run_turn(staffed.agent, mail, sub.scope)
+                ended = run_turn(staffed.agent, mail, sub.scope, sub.incoming)
         finally:
             timer.cancel()
         return _ending(ended, sub, timed_out)

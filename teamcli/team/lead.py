@@ -101,7 +101,6 @@ class Lead:
         """How the last turn ended, with the last answer that it gave to the user."""
         self.limit = ""
         """The limit that ended it, if one did."""
-        agent.incoming = self._incoming
         self._thread = threading.Thread(target=self._run, name=agent.name, daemon=True)
 
     def start(self) -> None:
@@ -297,7 +296,7 @@ class Lead:
         if line is None and self._only_last_counts and self.last and self.last.text:
             context = [*context, text_block(ANSWER_AGAIN)]
         prompt = told._replace(blocks=[*told.blocks, *context, *(line.closing if line else ())])
-        return run_turn(self.agent, prompt, turn)
+        return run_turn(self.agent, prompt, turn, self._incoming)
 
     def _with_answer(self, ended: TurnEnded) -> TurnEnded:
         """A turn that mail began may have nothing to add: then the earlier answer stands."""
@@ -364,7 +363,7 @@ class Lead:
             attached = self._attach(line.text, self._turn or self._cancel)
             blocks += [*line.blocks, *attached.blocks]
             seen_files.update(attached.seen_files)
-        mail = self.mailbox.take_after(noted).delivery
+        mail = self.mailbox.take_after(noted).delivery()
         return Delivery([*blocks, *mail.blocks], mail.marks, seen_files)
 
     def _would_wake(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from teamcli.agent.conversation import Marks, text_block
@@ -23,17 +22,17 @@ POSITION, IDS = "inbox", "mail"
 class Taken(NamedTuple):
     messages: tuple[Message, ...] = ()
     marks: Marks = {}  # noqa: RUF012 - never changed
-    attached: Mapping[str, Delivery] = MappingProxyType({})
-    """What goes with messages, by their ids."""
 
-    @property
-    def delivery(self) -> Delivery:
+    def delivery(self, attach: Callable[[str], Delivery] | None = None) -> Delivery:
+        """The messages as blocks. `attach` returns what goes with the user's words: the files that they mention."""
         blocks: list[Block] = []
         seen_files: dict[str, str] = {}
         for message in self.messages:
-            with_it = self.attached.get(message.id, Delivery())
-            blocks += [text_block(frame(message)), *with_it.blocks]
-            seen_files.update(with_it.seen_files)
+            blocks.append(text_block(frame(message)))
+            if attach and message.sender == USER and not message.is_foreign:
+                attached = attach(message.content)
+                blocks += attached.blocks
+                seen_files.update(attached.seen_files)
         return Delivery(blocks, self.marks, seen_files)
 
 
@@ -50,8 +49,6 @@ class Mailbox:
         self._answered = self._committed
         """Behind `_committed` while messages are recorded that the model has not answered yet."""
         self._unanswered: set[str] = set()
-        self.attach: Callable[[str], Delivery] = lambda text: Delivery()
-        """What belongs to the user's words: files that they mention."""
 
     @property
     def has_unread(self) -> bool:
@@ -82,9 +79,7 @@ class Mailbox:
         """What is unread after the tool results with these marks. What a call had read that was then interrupted is
         unread again: only the marks of finished calls count."""
         self._reading = _position(noted) if POSITION in noted else self._committed
-        taken = self.take()
-        from_user = [message for message in taken.messages if message.sender == USER and not message.is_foreign]
-        return taken._replace(attached={message.id: self.attach(message.content) for message in from_user})
+        return self.take()
 
     def recorded(self, marks: Mapping[str, Any]) -> None:
         """A line with these marks is on disk."""

@@ -72,6 +72,7 @@ class TeammateManager:
         cancel: CancelScope,
         is_headless: bool,
         max_members: int | None = None,
+        running_aside: Callable[[], list[str]] = list,
     ) -> None:
         """`max_members` bounds how many there are that are not shut down."""
         self.roster = roster
@@ -97,7 +98,7 @@ class TeammateManager:
         self._waiting: set[str] = set()
         self._shutdowns = Shutdowns(roster, self, emit, cancel)
         self._left_mail = LeftMail(self.post_once, emit, self._can_read)
-        self.running_aside: Callable[[], list[str]] = list
+        self.running_aside = running_aside
         """The background sub-agents that run; nobody is at rest before they have ended."""
         self.is_repeating = False
         """While calls are repeated that a crash had interrupted: what arrived before is not sent again."""

@@ -86,6 +86,8 @@ class Teammate:
         has_open_work: bool,
         report: Report | None = None,
         release: Callable[[], None] = lambda: None,
+        attach: Callable[[str], Delivery] | None = None,
+        max_wakes: int | None = None,
     ) -> None:
         """`set_up` says what a member of the team is to work with.
 
@@ -106,7 +108,8 @@ class Teammate:
         """What was unread when it was stopped or paused."""
         self._only_user_ends_pause = False
         self._leaves = False
-        self.max_wakes: int | None = None
+        self._attach = attach
+        self.max_wakes = max_wakes
         """How often in a row other agents may wake it, without a word of the user's."""
         self._wakes_in_a_row = 0
         self._turn: CancelScope | None = None
@@ -115,7 +118,6 @@ class Teammate:
         self._ending = threading.Lock()
         """Held from the word about the end of a turn until it rests."""
         self._wakes = threading.Event()
-        agent.incoming = self._incoming
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=agent.name, daemon=True)
         self.post_report: Callable[[Message], None] = lambda message: None
@@ -311,7 +313,7 @@ class Teammate:
             turn = self._turn = self._cancel.child()
             self._is_busy = True
         try:
-            ended = run_turn(self.agent, prompt, turn)
+            ended = run_turn(self.agent, prompt, turn, self._incoming)
             with self._ending:
                 self._conclude(ended, turn)
                 if self._end_turn():
@@ -324,7 +326,7 @@ class Teammate:
 
     def _incoming(self, noted: Mapping[str, Any]) -> Delivery:
         """Between two model calls. One that leaves makes no further call: what has come stays unread."""
-        return Delivery() if self._leaves else self.mailbox.take_after(noted).delivery
+        return Delivery() if self._leaves else self.mailbox.take_after(noted).delivery(self._attach)
 
     def _end_turn(self) -> bool:
         """Whether it is to leave now."""
@@ -342,13 +344,13 @@ class Teammate:
         """What to work on: mail, or what is open already together with the mail that has come."""
         taken = self.mailbox.take_after({})
         if self._has_open_work and self._may_go_on:
-            return taken.delivery
+            return taken.delivery(self._attach)
         if not taken.messages:
             return None
         by_user = all(message.sender == USER or message.is_foreign for message in taken.messages)
         self._wakes_in_a_row = 0 if by_user else self._wakes_in_a_row + 1
         work = self._next_work(by_user)
-        delivery = taken.delivery
+        delivery = taken.delivery(self._attach)
         return delivery._replace(marks={**delivery.marks, WORK: work.to_mark()})
 
     def _limit(self) -> LimitReached | None:

@@ -101,7 +101,6 @@ def test_who_waits_for_room_can_be_cancelled_and_is_let_through_when_there_is_so
 
 def test_who_waits_for_room_says_so_until_there_is_some() -> None:
     shared = Budget(Allowance(calls=2))
-    first, second = Meter(shared), Meter(shared)
     shown: list[str] = []
 
     def show(what: str) -> None:
@@ -109,7 +108,7 @@ def test_who_waits_for_room_says_so_until_there_is_some() -> None:
             assert other.submit(lambda: shared.used.calls).result(30) == 1
         shown.append(what)
 
-    first.on_wait = second.on_wait = show
+    first, second = Meter(shared, on_wait=show), Meter(shared, on_wait=show)
     shared_with = threading.Thread(target=call_until_refused, args=(second, Call("m"), 0.0, lambda: None))
     first.book(Usage(), 0, 0.0)
     with first.call(Call("m"), CancelScope()):

@@ -360,8 +360,8 @@ def test_who_is_told_that_there_is_no_sandbox_may_wait_for_others_who_use_the_ho
         told.append(f"{why}, {'stuck' if using.is_alive() else 'used'}")
 
     told: list[str] = []
-    shell = Shell(tmp_path, command_host.CommandHost(os.environ, make_sandbox=none))
-    shell.host.on_unconfined = use_from_another_thread
+    host = command_host.CommandHost(os.environ, make_sandbox=none, on_unconfined=use_from_another_thread)
+    shell = Shell(tmp_path, host)
     try:
         assert shell.bash("echo hi") == "hi"
     finally:
