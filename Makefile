@@ -14,10 +14,10 @@ NO_BWRAP := PATH="$$PWD/tests/redteam/no_sandbox:$$PATH"
 .PHONY: help run test check format docs pictures bench redteam rights soak clean
 
 help: ## Show what can be made
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@sed -nE 's/^([a-z]+):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-run: $(VENV)/run.stamp ## Start teamcli here
-	@$(BIN)/teamcli
+run: $(VENV)/run.stamp ## Start teamcli here; options in ARGS="--continue"
+	@$(BIN)/teamcli $(ARGS)
 
 test: $(VENV)/dev.stamp ## Run the tests
 	@# compiled once, program and tests alike: else every worker does all of it again
@@ -55,7 +55,7 @@ rights: $(VENV)/dev.stamp ## Tests that depend on rights: without bwrap, and as 
 	  $(NO_BWRAP) python -m pytest -n auto $(SANDBOX)'
 
 soak: $(VENV)/dev.stamp ## The long crash and load tests, at full count
-	TEAMCLI_SOAK=1 $(BIN)/python -m pytest -n auto -m soak --timeout 3600
+	TEAMCLI_SOAK=1 $(BIN)/python -m pytest -n auto -m "soak or soak_only" --timeout 3600
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -31,6 +31,11 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 * (os.cpu_count() or 1)
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("soak_only") and not os.environ.get("TEAMCLI_SOAK"):
+        pytest.skip("runs in `make soak`")
+
+
 @pytest.fixture(scope="session")
 def new_homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Empty homes, numbered here: `mktemp` would look at all that there are for each of thousands."""

@@ -71,7 +71,7 @@ def leads_somewhere(page: Path, target: str) -> bool:
 
 
 def test_every_fault_of_the_ancestor_has_its_row_with_a_test() -> None:
-    rows = re.findall(r"^\| (R\d\d) \|(.*)$", read("docs/architecture.md"), re.MULTILINE)
+    rows = re.findall(r"^\| (R\d\d) \|(.*)$", read("docs/promises.md"), re.MULTILINE)
     assert [name for name, _ in rows] == [f"R{number:02}" for number in range(1, 47)]
     assert [name for name, row in rows if not TEST.search(row)] == []
 
