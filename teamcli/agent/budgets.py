@@ -1,4 +1,4 @@
-"""The budgets of a program: which of them each agent's calls count for, and how much each allows."""
+"""The budgets of a program: which of them each agent's calls count toward, and how much each allows."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ SESSION, TEAM = "session", "team"
 class Budgets:
     """The session's, the team's, and one for each agent.
 
-    A teammate's calls count for itself, the team and the session, the lead's for itself and the session. A sub-agent's
-    count for itself and all that its parent's count for.
+    A teammate's calls count toward its own budget, the team's and the session's; the lead's toward its own and the
+    session's. A sub-agent's count toward its own and every budget that its parent's count toward.
     """
 
     def __init__(self, plan: BudgetSettings | None = None, max_usd: float | None = None) -> None:
-        """`max_usd` is what the command line gives the session."""
+        """`max_usd` is the session's limit from the command line."""
         self._plan = plan or BudgetSettings()
         session = self._plan.session if max_usd is None else self._plan.session._replace(usd=max_usd)
         self.session = Budget(session, SESSION, is_given=max_usd is not None)
-        self.team = self.session.beside(TEAM, self._plan.team)
+        self.team = self.session.new(TEAM, self._plan.team)
         self._meters: dict[str, Meter] = {}
         self._subagents: set[str] = set()
         self._waited_for: dict[str, str] = {}
-        """Sub-agents whose parents wait for them, with those."""
+        """The parent of each sub-agent whose parent waits for it."""
         self._lock = threading.Lock()
 
     def lead_meter(self, name: str, max_turns: int | None, on_wait: OnWait = ignore_wait) -> Meter:
@@ -45,20 +45,9 @@ class Budgets:
         work_turns: int = 0,
         on_wait: OnWait = ignore_wait,
     ) -> Meter:
-        """`chosen` is what the user has set for it by hand.
-
-        Who is hired again goes on with what was used under that name.
-        """
-        own = self._own(name, self.for_member(name, chosen), used)
-        meter = Meter(
-            self.session,
-            max_turns,
-            max_work_turns,
-            work_turns=work_turns,
-            narrower=(own, self.team),
-            on_wait=on_wait,
-        )
-        return self._keep(name, meter)
+        """`chosen` is what the user has set for it by hand. A teammate hired again continues with what was used."""
+        narrower = (self._own(name, self.for_member(name, chosen), used), self.team)
+        return self._keep(name, Meter(self.session, max_turns, max_work_turns, narrower, on_wait, work_turns))
 
     def subagent_meter(
         self,
@@ -69,59 +58,54 @@ class Budgets:
         is_waited_for: bool = False,
         on_wait: OnWait = ignore_wait,
     ) -> Meter:
-        """`is_waited_for`: its parent does nothing else meanwhile."""
+        """`is_waited_for`: its parent does nothing else until it ends."""
         with self._lock:
             self._subagents.add(name)
             if is_waited_for:
                 self._waited_for[name] = parent
-            above = self._meters[parent].narrower if parent in self._meters else ()
-        own = self._own(name, self._plan.subagent, Used())
-        meter = Meter(self.session, max_turns, max_work_turns, narrower=(own, *above), on_wait=on_wait)
-        return self._keep(name, meter)
+        narrower = (self._own(name, self._plan.subagent, Used()), *self._narrower(parent))
+        return self._keep(name, Meter(self.session, max_turns, max_work_turns, narrower, on_wait))
 
     def close(self, name: str) -> None:
-        """A sub-agent has ended, or a teammate is forgotten."""
+        """A sub-agent has ended, or a teammate was forgotten."""
         with self._lock:
             self._meters.pop(name, None)
             self._subagents.discard(name)
             self._waited_for.pop(name, None)
 
     def for_member(self, name: str, chosen: Mapping[str, Any]) -> Allowance:
-        """What a teammate may use: as the user has chosen by hand, else as the settings say for it, else for all."""
+        """What a teammate may use. The user's choice wins over its own setting, and that over the one for all."""
         by_name = {key.casefold(): value for key, value in self._plan.agents.items()}
         named = by_name.get(name.casefold(), Allowance())
         return Allowance(**{**_given(self._plan.teammate), **_given(named), **chosen_from(chosen)})
 
     def member_is_bounded_in_usd(self, name: str, chosen: Mapping[str, Any]) -> bool:
         """Whether a call of that teammate must have a price."""
-        allowances = (self.for_member(name, chosen), self.team.allowance, self.session.allowance)
-        return any(allowance.usd is not None for allowance in allowances)
+        return self._is_in_usd(self.for_member(name, chosen), self.team)
 
     def subagent_is_bounded_in_usd(self, parent: str) -> bool:
-        above = self._meters[parent].narrower if parent in self._meters else ()
-        allowances = (self._plan.subagent, self.session.allowance, *(budget.allowance for budget in above))
-        return any(allowance.usd is not None for allowance in allowances)
+        return self._is_in_usd(self._plan.subagent, *self._narrower(parent))
 
     def of(self, name: str) -> Budget | None:
-        """An agent's own."""
+        """The agent's own budget."""
         meter = self._meters.get(name)
         return meter.own if meter else None
 
     def of_agents(self) -> dict[str, Budget]:
-        """Those of the agents that are there, the lead first, sub-agents last."""
+        """The budgets of all agents, the lead's first, those of sub-agents last."""
         with self._lock:
             names = sorted(self._meters, key=lambda name: name in self._subagents)
             return {name: self._meters[name].own for name in names}
 
     def counting_for(self, name: str) -> dict[str, Budget]:
-        """The budgets of single agents, sub-agents excepted, that calls of this agent count for."""
-        meter = self._meters.get(name)
-        budgets = meter.narrower if meter else ()
-        return {each.name: each for each in budgets if each is not self.team and each.name not in self._subagents}
+        """The budgets of single agents, except sub-agents, that this agent's calls count toward."""
+        budgets = [each for each in self._narrower(name) if each is not self.team]
+        return {each.name: each for each in budgets if each.name not in self._subagents}
 
     def wait_for_user(self, name: str, is_waiting: bool) -> None:
-        """A question of the agent's waits for the user, or does no longer: its time stops, and that of its parents as
-        far as they wait for it. Others that work for those count the time themselves.
+        """Stop or restart an agent's clock, and those of the parents that wait for it, while the user is asked.
+
+        Other agents that work for those parents count the time themselves.
         """
         with self._lock:
             waiting = [name]
@@ -131,10 +115,18 @@ class Budgets:
         for meter in meters:
             meter.wait_for_user(is_waiting)
 
+    def _narrower(self, name: str) -> tuple[Budget, ...]:
+        meter = self._meters.get(name)
+        return meter.narrower if meter else ()
+
+    def _is_in_usd(self, allowance: Allowance, *budgets: Budget) -> bool:
+        allowances = (allowance, self.session.allowance, *(budget.allowance for budget in budgets))
+        return any(each.usd is not None for each in allowances)
+
     def _own(self, name: str, allowance: Allowance, used: Used) -> Budget:
         own = self.of(name)
         if own is None:
-            return self.session.beside(name, allowance, used)
+            return self.session.new(name, allowance, used)
         own.allow(allowance)
         return own
 
@@ -149,12 +141,12 @@ def _given(allowance: Allowance) -> dict[str, Any]:
 
 
 def used_from(raw: Mapping[str, Any]) -> Used:
-    """What a file says was used; anything that is no number counts for nothing."""
+    """What a file says was used. Anything that is not a number is ignored."""
     return Used(**{kind: raw[kind] for kind in Used._fields if _is_number(raw.get(kind))})
 
 
 def chosen_from(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """What a file says the user has chosen; None for what shall not be bounded."""
+    """What a file says the user has chosen; None means unlimited."""
     found = {kind: raw[kind] for kind in Allowance._fields if kind in raw}
     return {kind: most for kind, most in found.items() if most is None or _is_number(most)}
 

@@ -22,7 +22,7 @@ from teamcli.agent.compaction import (
 from teamcli.agent.conversation import append_message, text_block
 from teamcli.agent.events import Notice, Severity
 from teamcli.agent.hooks import PRE_COMPACT, HookEvent
-from teamcli.agent.limits import Call
+from teamcli.agent.limits import PlannedCall
 from teamcli.cancel import CancelScope
 from teamcli.errors import ContextTooLong, MaxTokensRefused, ModelError, StreamInterrupted
 from teamcli.llm import types as llm_types
@@ -241,11 +241,11 @@ def _used(agent: Agent) -> int:
     return history.tokens + guess_tokens(size(history.uncounted))
 
 
-def next_call(agent: Agent) -> Call:
+def next_call(agent: Agent) -> PlannedCall:
     """The agent's next model call, and the most that it can use: all must be cached, and the answer is a long one."""
     preamble, tokens = agent.preamble, _used(agent)
     most = Usage(cache_creation_input_tokens=tokens, output_tokens=preamble.max_tokens)
-    return Call(preamble.model, agent.price(most, preamble.model), most.context_tokens)
+    return PlannedCall(preamble.model, agent.price(most, preamble.model), most.context_tokens)
 
 
 def _bytes_per_token(agent: Agent) -> float:

@@ -1,12 +1,13 @@
-"""What agents may use up: model calls, tokens, dollars and time; of one agent, of several together, of a whole run.
+"""What agents may use: model calls, tokens, dollars and time; for one agent, for several together, or for a whole run.
 
-A call is let through only where every budget it counts for has room. Where others are under way at the same moment, it
-must also fit beside the most that they and it could use, or it waits for them: so however many work at once, a budget
-is never exceeded by more than one call, and a number of calls not at all.
+A call starts only if every budget that it counts toward has room. If other calls are running, it must also fit next to
+the most that all of them could use; otherwise it waits. So however many agents work at once, a budget is exceeded by
+at most one call, and a number of calls is never exceeded.
 """
 
 from __future__ import annotations
 
+import operator
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,28 +23,24 @@ from teamcli.llm.types import Usage
 MAX_TURNS, MAX_BUDGET = "max_turns", "max_budget"
 TIME_IS_UP = "stopped because its time is used up"
 ROOM = "room in a budget"
-"""What an agent waits for while others use what is left."""
-
-
+"""What an agent waits for while running calls may use up the rest."""
 NO_ALLOWANCE = Allowance()
 
 
 class Used(NamedTuple):
-    """What was used, or what a call under way may use at most."""
+    """What was used, or the most that a running call may use."""
 
     usd: float = 0.0
-    """Of the calls whose price is known."""
+    """For the calls whose price is known."""
     tokens: int = 0
     calls: int = 0
     seconds: float = 0.0
 
     def plus(self, other: Used) -> Used:
-        usd, tokens, calls, seconds = other
-        return Used(self.usd + usd, self.tokens + tokens, self.calls + calls, self.seconds + seconds)
+        return Used._make(map(operator.add, self, other))
 
     def minus(self, other: Used) -> Used:
-        usd, tokens, calls, seconds = other
-        return Used(self.usd - usd, self.tokens - tokens, self.calls - calls, self.seconds - seconds)
+        return Used._make(map(operator.sub, self, other))
 
     def at_least(self, other: Used) -> Used:
         return Used._make(map(max, self, other))
@@ -52,21 +49,20 @@ class Used(NamedTuple):
         return {**self._asdict(), "usd": round(self.usd, 6), "seconds": round(self.seconds, 3)}
 
 
-class Call(NamedTuple):
+class PlannedCall(NamedTuple):
     """A model call that is about to be made, and the most that it can use."""
 
     model: str = ""
     usd: float | None = 0.0
-    """None where nobody knows its price."""
+    """None if its price is unknown."""
     tokens: int = 0
-
-    @property
-    def most(self) -> Used:
-        return Used(self.usd or 0.0, self.tokens, 1)
 
 
 class Budget:
-    """What one agent, or several together, have used and may use. Those of a program share one lock."""
+    """What one agent, or several together, have used and may use.
+
+    All budgets of a program share one lock, because a call must find room in all of its budgets at the same moment.
+    """
 
     def __init__(
         self,
@@ -76,28 +72,28 @@ class Budget:
         changed: threading.Condition | None = None,
         is_given: bool = False,
     ) -> None:
-        """`is_given`: its dollars stand on the command line."""
+        """`is_given`: its dollars come from the command line."""
         self.name = name
         self.allowance = allowance
         self.is_given = is_given
         self.is_known = True
-        """False once a call was made whose price nobody knows."""
-        self._changed = changed or threading.Condition()
+        """False once a call was made whose price is unknown."""
+        self.changed = changed or threading.Condition()
+        """The shared lock, notified whenever there may be more room."""
         self._used = used
         self._reserved = Used()
         self._largest = Used()
-        """The most that any one call has used so far, of each."""
+        """The most that any single call has used so far, by kind."""
         self._turns: dict[int, CancelScope] = {}
-        """Those under way, by the meter that they run on."""
-        self._ticking: set[int] = set()
-        """The meters whose time counts at this moment."""
-        self._since: float | None = None
-        """Since when there has been one."""
+        """The running turns, by the meter that they run on."""
+        self._paused: set[int] = set()
+        """The meters among them whose agent waits for the user."""
+        self._clock_started: float | None = None
         self._alarm: threading.Timer | None = None
 
-    def beside(self, name: str, allowance: Allowance = NO_ALLOWANCE, used: Used | None = None) -> Budget:
+    def new(self, name: str, allowance: Allowance = NO_ALLOWANCE, used: Used = Used()) -> Budget:  # noqa: B008
         """Another budget of the same program."""
-        return Budget(allowance, name, used or Used(), self._changed)
+        return Budget(allowance, name, used, self.changed)
 
     @property
     def max_usd(self) -> float | None:
@@ -109,27 +105,25 @@ class Budget:
 
     @property
     def used(self) -> Used:
-        """So far, the work under way included."""
-        with self._changed:
-            return self._until_now()
+        """So far, including the time of running turns."""
+        with self.changed:
+            if self._clock_started is None:
+                return self._used
+            return self._used.plus(Used(seconds=time.monotonic() - self._clock_started))
 
     def allow(self, allowance: Allowance) -> None:
-        """Set how much may be used in all; who waits for room looks again, and the clock goes by the new time."""
-        with self._changed:
+        """Set how much may be used in total. Calls that wait for room check again."""
+        with self.changed:
             self.allowance = allowance
             self.is_given = False
             self._set_alarm()
-            self._changed.notify_all()
+            self.changed.notify_all()
 
     def reached(self, by: str = "") -> LimitReached | None:
-        """Why no further call may be made, as `by` is told; None while one may."""
-        with self._changed:
-            return self._reached(by)
-
-    def _reached(self, by: str) -> LimitReached | None:
-        if self.allowance == NO_ALLOWANCE:  # as most are, and each call asks several of them several times
+        """Why no further call may be made, worded for the agent `by`; None if one may."""
+        if self.allowance == NO_ALLOWANCE:  # the usual case, and each call asks several budgets several times
             return None
-        used = self._until_now()
+        used = self.used
         for kind, most in self.allowance._asdict().items():
             if most is not None and getattr(used, kind) >= most:
                 limit = MAX_TURNS if kind == "calls" else MAX_BUDGET
@@ -138,63 +132,84 @@ class Budget:
                 return LimitReached(text, limit, self.is_given and kind == "usd")
         return None
 
-    def _refusal(self, call: Call, by: str) -> LimitReached | None:
+    def refusal(self, call: PlannedCall, by: str) -> LimitReached | None:
+        """Why this call may not be made, now or later."""
         if self.allowance.usd is not None and call.usd is None:
             text = f"{whose(self.name, by)} is in dollars, and no price is known for {call.model}"
             return LimitReached(f"{text}: give one under `prices` in the settings", MAX_BUDGET, self.is_given)
-        return self._reached(by)
+        return self.reached(by)
 
-    def _has_room_beside_others(self, call: Call) -> bool:
+    def has_room(self, call: PlannedCall) -> bool:
+        """Whether the call fits next to the running ones. A call that runs alone always does."""
         if not self._reserved.calls or self.allowance == NO_ALLOWANCE:
             return True
-        wanted = self._used.plus(self._reserved).plus(self._most(call))
-        return all(most is None or getattr(wanted, kind) <= most for kind, most in self._countable())
+        wanted = self._used.plus(self._reserved).plus(self._most(call))._asdict()
+        bounds = self.allowance._asdict()
+        return all(bounds[kind] is None or wanted[kind] <= bounds[kind] for kind in ("usd", "tokens", "calls"))
 
-    def _countable(self) -> list[tuple[str, float | None]]:
-        return [(kind, most) for kind, most in self.allowance._asdict().items() if kind != "seconds"]
+    def reserve(self, call: PlannedCall) -> Used:
+        """Set aside the most that a call may use; the result is for `release`."""
+        most = self._most(call)
+        self._reserved = self._reserved.plus(most)
+        return most
 
-    def _most(self, call: Call) -> Used:
-        """What it may use: all that its request allows, or what another call did use that was beyond that."""
-        return call.most.at_least(self._largest)._replace(calls=1, seconds=0.0)
+    def release(self, most: Used) -> None:
+        # Sums of floats drift: with the last call, nothing is reserved.
+        self._reserved = self._reserved.minus(most) if self._reserved.calls > 1 else Used()
 
-    # The clock
+    def book(self, used: Used, is_priced: bool) -> None:
+        """Count what a call has used."""
+        self._used = self._used.plus(used)
+        self._largest = self._largest.at_least(used)
+        self.is_known = self.is_known and is_priced
 
-    def _until_now(self) -> Used:
-        running = 0.0 if self._since is None else time.monotonic() - self._since
-        return self._used.plus(Used(seconds=running)) if running else self._used
+    def begin_turn(self, meter: int, turn: CancelScope) -> None:
+        self._turns[meter] = turn
+        self.run_clock(meter, True)
 
-    def _set_clock(self) -> None:
-        """After somebody has begun, ended, or waits for the user: time counts once, however many work."""
-        if self._ticking and self._since is None:
-            self._since = time.monotonic()
-        elif not self._ticking and self._since is not None:
-            self._used, self._since = self._until_now(), None
+    def end_turn(self, meter: int) -> None:
+        self._turns.pop(meter, None)
+        self.run_clock(meter, True)
+
+    def run_clock(self, meter: int, is_on: bool) -> None:
+        """Count the time of this meter's turn, or stop counting. Time counts once, however many agents work."""
+        if is_on:
+            self._paused.discard(meter)
+        else:
+            self._paused.add(meter)
+        if not self._turns.keys() - self._paused:
+            self._used, self._clock_started = self.used, None
+        elif self._clock_started is None:
+            self._clock_started = time.monotonic()
         self._set_alarm()
+
+    def _most(self, call: PlannedCall) -> Used:
+        """All that the request allows, or what an earlier call used beyond such an estimate."""
+        most = Used(call.usd or 0.0, call.tokens, 1).at_least(self._largest)
+        return most._replace(calls=1, seconds=0.0)
 
     def _set_alarm(self) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        if self._since is None or self.allowance.seconds is None:
+        if self._clock_started is None or self.allowance.seconds is None:
             return
-        remaining = max(0.0, self.allowance.seconds - self._until_now().seconds)
-        self._alarm = threading.Timer(remaining, self._ring)
+        self._alarm = threading.Timer(max(0.0, self.allowance.seconds - self.used.seconds), self._end_turns)
         self._alarm.daemon = True
         self._alarm.start()
 
-    def _ring(self) -> None:
-        """End the turns of all whose time is up."""
-        with self._changed:
-            if self.allowance.seconds is None or self._until_now().seconds < self.allowance.seconds:
+    def _end_turns(self) -> None:
+        with self.changed:
+            if self.allowance.seconds is None or self.used.seconds < self.allowance.seconds:
                 self._set_alarm()
                 return
             turns = list(self._turns.values())
-        for turn in turns:
+        for turn in turns:  # without the lock: a cancel runs callbacks
             turn.cancel(TIME_IS_UP)
 
 
 def whose(name: str, by: str = "") -> str:
-    """A budget as `by` is told of it."""
+    """A budget's name, worded for the agent `by`."""
     if name == by:
         return "Its budget"
     return {"session": "The session's budget", "team": "The team's budget"}.get(name, f"The budget of {name}")
@@ -214,6 +229,7 @@ def shown(kind: str, amount: float) -> str:
 
 
 OnWait = Callable[[str], None]
+"""Called with what a model call waits for, and with "" when the wait is over."""
 
 
 def ignore_wait(what: str) -> None:
@@ -229,19 +245,18 @@ class Meter:
     max_turns: int | None = None
     max_work_turns: int | None = None
     """For one piece of work; a restart does not reset the count."""
-    turns: int = 0
-    work_turns: int = 0
-    tool_calls: int = 0
-    usage: Usage = field(default_factory=Usage)
-    cost_usd: float | None = 0.0
-    """None once a call was made whose price nobody knows."""
-    context_tokens: int = 0
-    """How full the model's context was at the last call."""
     narrower: tuple[Budget, ...] = ()
-    """Those that its calls count for beside the session's: its own first, that of who started it, the team's."""
+    """The budgets that its calls count toward besides the session's: its own first, then its parents', the team's."""
     on_wait: OnWait = ignore_wait
-    """Called with what a model call waits for, and with "" when the wait is over."""
-    _questions: int = 0
+    work_turns: int = 0
+    turns: int = field(default=0, init=False)
+    tool_calls: int = field(default=0, init=False)
+    usage: Usage = field(default_factory=Usage, init=False)
+    cost_usd: float | None = field(default=0.0, init=False)
+    """None once a call was made whose price is unknown."""
+    context_tokens: int = field(default=0, init=False)
+    """How full the model's context was at the last call."""
+    _questions: int = field(default=0, init=False)
     """How many of the agent's questions wait for the user."""
 
     @property
@@ -253,7 +268,7 @@ class Meter:
         return self.budgets[0]
 
     def reached(self) -> LimitReached | None:
-        """The limit because of which nothing can be done until the user raises it; None where there is none."""
+        """The limit that stops this agent until the user raises it; None if there is none."""
         if self.max_turns is not None and self.turns >= self.max_turns:
             return LimitReached(f"The limit of {shown('calls', self.max_turns)} is reached", MAX_TURNS)
         return next((why for budget in self.budgets if (why := budget.reached(self.own.name))), None)
@@ -267,101 +282,82 @@ class Meter:
             raise LimitReached(text, MAX_TURNS, is_given=False, is_of_work=True)
 
     @contextmanager
-    def call(self, call: Call, cancel: CancelScope) -> Iterator[None]:
-        """Around each model call: waits while it might be one too many beside those under way.
+    def call(self, call: PlannedCall, cancel: CancelScope) -> Iterator[None]:
+        """Around each model call: waits while it might be one too many next to the running ones.
 
         Raises: LimitReached, Cancelled
         """
         self.check()
-        reserved = self._reserve(call, cancel, may_wait=False) or self._wait_for_room(call, cancel)
+        reserved = self._reserve(call, cancel, may_wait=False)
+        if not reserved:
+            self.on_wait(ROOM)  # without the lock: the callback may ask what is used
+            try:
+                reserved = self._reserve(call, cancel, may_wait=True)
+            finally:
+                self.on_wait("")
         try:
             yield
         finally:
             with self._changed:
                 for budget, most in reserved:
-                    budget._reserved = budget._reserved.minus(most) if budget._reserved.calls > 1 else Used()
+                    budget.release(most)
                 self._changed.notify_all()
 
-    def _wait_for_room(self, call: Call, cancel: CancelScope) -> list[tuple[Budget, Used]]:
-        """Raises: LimitReached, Cancelled."""
-        self.on_wait(ROOM)  # without the lock: who is told may ask what is used
-        try:
-            return self._reserve(call, cancel, may_wait=True)
-        finally:
-            self.on_wait("")
-
-    def _reserve(self, call: Call, cancel: CancelScope, may_wait: bool) -> list[tuple[Budget, Used]]:
-        """Nothing where there is no room, and it may not wait.
+    def _reserve(self, call: PlannedCall, cancel: CancelScope, may_wait: bool) -> list[tuple[Budget, Used]]:
+        """What was reserved in each budget; empty if there is no room and it may not wait.
 
         Raises: LimitReached, Cancelled
         """
-        with cancel.on_cancel(self._look_again), self._changed:
+        with cancel.on_cancel(self._wake_waiting), self._changed:
             while True:
                 cancel.check()
-                if why := next((why for each in self.budgets if (why := each._refusal(call, self.own.name))), None):
+                if why := next((why for each in self.budgets if (why := each.refusal(call, self.own.name))), None):
                     raise why
-                if all(budget._has_room_beside_others(call) for budget in self.budgets):
-                    break
+                if all(budget.has_room(call) for budget in self.budgets):
+                    return [(budget, budget.reserve(call)) for budget in self.budgets]
                 if not may_wait:
                     return []
                 self._changed.wait()
-            reserved = [(budget, budget._most(call)) for budget in self.budgets]
-            for budget, most in reserved:
-                budget._reserved = budget._reserved.plus(most)
-            return reserved
+
+    def _wake_waiting(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     @contextmanager
     def work(self, turn: CancelScope) -> Iterator[None]:
         """Around each turn: its time counts, and when that is used up the turn is cancelled."""
         with self._changed:
             for budget in self.budgets:
-                budget._turns[id(self)] = turn
-        self._tick(True)
+                budget.begin_turn(id(self), turn)
         try:
             yield
         finally:
             with self._changed:
                 for budget in self.budgets:
-                    budget._turns.pop(id(self), None)
-            self._tick(False)
+                    budget.end_turn(id(self))
 
     def wait_for_user(self, is_waiting: bool) -> None:
-        """Stop the clock while a question of the agent's waits for its answer; from any thread."""
+        """Stop the clock while a question of the agent's waits for its answer. Safe to call from any thread."""
         with self._changed:
             self._questions += 1 if is_waiting else -1
-            self._tick(not self._questions)
-
-    def _tick(self, is_on: bool) -> None:
-        with self._changed:
             for budget in self.budgets:
-                if is_on and id(self) in budget._turns:
-                    budget._ticking.add(id(self))
-                else:
-                    budget._ticking.discard(id(self))
-                budget._set_clock()
+                budget.run_clock(id(self), not self._questions)
 
     @property
     def _changed(self) -> threading.Condition:
-        return self.budget._changed
-
-    def _look_again(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
+        return self.budget.changed
 
     def begin_work(self) -> None:
         self.work_turns = 0
 
     def book(self, usage: Usage, tool_calls: int, cost_usd: float | None) -> None:
-        """What a call has used, before its place is given up."""
+        """Count what a call has used. Called before its reservation is released."""
         self.turns += 1
         self.work_turns += 1
         self.tool_calls += tool_calls
         self.usage += usage
         self.cost_usd = None if self.cost_usd is None or cost_usd is None else self.cost_usd + cost_usd
         self.context_tokens = usage.context_tokens
-        used = Used(cost_usd or 0.0, usage.context_tokens, 1)
         with self._changed:
             for budget in self.budgets:
-                budget._used = budget._used.plus(used)
-                budget._largest = budget._largest.at_least(used)
-                budget.is_known = budget.is_known and cost_usd is not None
+                budget.book(Used(cost_usd or 0.0, usage.context_tokens, 1), is_priced=cost_usd is not None)

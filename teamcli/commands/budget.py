@@ -203,7 +203,7 @@ def _all(session: Session) -> dict[str, Budget]:
     """Those of everybody, also of teammates that are shut down; one called `session` does not hide the session's."""
     budgets = session.budgets
     resting = {
-        member.name: budgets.session.beside(
+        member.name: budgets.session.new(
             member.name, budgets.for_member(member.name, member.budget), used_from(member.used)
         )
         for member in session.team.roster.members()

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from teamcli.agent.budgets import Budgets, chosen_from, used_from
-from teamcli.agent.limits import Budget, Call, Meter, Used, shown
+from teamcli.agent.limits import Budget, Meter, PlannedCall, Used, shown
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Table
 from teamcli.commands.budget import COLUMNS, _rows
@@ -21,7 +21,7 @@ from tests.support.waiting import wait_until
 COST = 0.3
 
 
-def call_until_refused(meter: Meter, call: Call, cost: float, together: Callable[[], object]) -> int:
+def call_until_refused(meter: Meter, call: PlannedCall, cost: float, together: Callable[[], object]) -> int:
     """How many calls are let through."""
     count = 0
     while True:
@@ -40,7 +40,7 @@ def test_many_at_once_exceed_a_shared_budget_by_no_more_than_one_call(most_usd: 
     shared = Budget(Allowance(usd=2.0))
     if not most_usd:
         Meter(shared).book(Usage(), 0, COST)
-    meters = [Meter(shared, narrower=(shared.beside(f"mate{n}"),)) for n in range(8)]
+    meters = [Meter(shared, narrower=(shared.new(f"mate{n}"),)) for n in range(8)]
     together = threading.Barrier(8)
 
     def hurry() -> None:
@@ -48,7 +48,8 @@ def test_many_at_once_exceed_a_shared_budget_by_no_more_than_one_call(most_usd: 
             together.wait(0.01)
 
     threads = [
-        threading.Thread(target=call_until_refused, args=(meter, Call("m", most_usd), COST, hurry)) for meter in meters
+        threading.Thread(target=call_until_refused, args=(meter, PlannedCall("m", most_usd), COST, hurry))
+        for meter in meters
     ]
     for thread in threads:
         thread.start()
@@ -62,7 +63,7 @@ def test_a_number_of_calls_is_never_exceeded_at_all() -> None:
     counts: list[int] = []
 
     def work() -> None:
-        counts.append(call_until_refused(Meter(shared), Call("m"), 0.0, lambda: None))
+        counts.append(call_until_refused(Meter(shared), PlannedCall("m"), 0.0, lambda: None))
 
     threads = [threading.Thread(target=work) for _ in range(6)]
     for thread in threads:
@@ -79,15 +80,15 @@ def test_who_waits_for_room_can_be_cancelled_and_is_let_through_when_there_is_so
     scope, ended = CancelScope(), list[str]()
 
     def wait_in_vain() -> None:
-        with pytest.raises(Cancelled), second.call(Call("m", 0.6), scope):
+        with pytest.raises(Cancelled), second.call(PlannedCall("m", 0.6), scope):
             pass
         ended.append("cancelled")
 
     def wait_for_the_first() -> None:
-        with third.call(Call("m", 0.6), CancelScope()):
+        with third.call(PlannedCall("m", 0.6), CancelScope()):
             ended.append("let through")
 
-    with first.call(Call("m", 0.6), CancelScope()):
+    with first.call(PlannedCall("m", 0.6), CancelScope()):
         threads = [threading.Thread(target=wait_in_vain), threading.Thread(target=wait_for_the_first)]
         for thread in threads:
             thread.start()
@@ -109,9 +110,9 @@ def test_who_waits_for_room_says_so_until_there_is_some() -> None:
         shown.append(what)
 
     first, second = Meter(shared, on_wait=show), Meter(shared, on_wait=show)
-    shared_with = threading.Thread(target=call_until_refused, args=(second, Call("m"), 0.0, lambda: None))
+    shared_with = threading.Thread(target=call_until_refused, args=(second, PlannedCall("m"), 0.0, lambda: None))
     first.book(Usage(), 0, 0.0)
-    with first.call(Call("m"), CancelScope()):
+    with first.call(PlannedCall("m"), CancelScope()):
         shared_with.start()
         wait_until(lambda: shown == ["room in a budget"])
     wait_until(lambda: shown == ["room in a budget", ""])
@@ -124,7 +125,7 @@ def test_room_for_all_means_that_nobody_waits() -> None:
     together = threading.Barrier(5)
 
     def work(meter: Meter) -> None:
-        with meter.call(Call("m", 0.5, 10_000), CancelScope()):
+        with meter.call(PlannedCall("m", 0.5, 10_000), CancelScope()):
             together.wait(30)
 
     threads = [threading.Thread(target=work, args=(meter,)) for meter in meters]
@@ -152,7 +153,7 @@ def test_dollars_are_not_let_through_for_a_model_without_a_price() -> None:
     meter = Meter(Budget(Allowance(usd=1.0)))
     with (
         pytest.raises(LimitReached, match="no price is known for mystery"),
-        meter.call(Call("mystery", None), CancelScope()),
+        meter.call(PlannedCall("mystery", None), CancelScope()),
     ):
         pass
 
