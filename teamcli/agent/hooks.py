@@ -1,6 +1,6 @@
-"""Hooks as the loop and the pipeline see them: something happens, and the user's own programs may have a say.
+"""Hooks as the loop and the tool pipeline see them: an event happens, and the user's own programs may react.
 
-Who runs them is above this layer; without any, `NO_HOOKS` costs nothing.
+`teamcli.hooks` runs them. Without any, `NO_HOOKS` costs nothing.
 """
 
 from __future__ import annotations
@@ -10,18 +10,22 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from teamcli.cancel import CancelScope
+from teamcli.config.settings import HOOK_EVENTS
 from teamcli.errors import PromptBlocked
 from teamcli.text.tags import tagged
 
-PRE_TOOL_USE = "PreToolUse"
-POST_TOOL_USE = "PostToolUse"
-USER_PROMPT_SUBMIT = "UserPromptSubmit"
-STOP = "Stop"
-SUBAGENT_STOP = "SubagentStop"
-TEAMMATE_IDLE = "TeammateIdle"
-SESSION_START = "SessionStart"
-SESSION_END = "SessionEnd"
-PRE_COMPACT = "PreCompact"
+# The settings list the events, in this order: they are a layer below and need the names to check hook files.
+(
+    PRE_TOOL_USE,
+    POST_TOOL_USE,
+    USER_PROMPT_SUBMIT,
+    STOP,
+    SUBAGENT_STOP,
+    TEAMMATE_IDLE,
+    SESSION_START,
+    SESSION_END,
+    PRE_COMPACT,
+) = HOOK_EVENTS
 
 MAX_SENT_BACK = 3
 """How often in one turn hooks may send an agent back to work."""
@@ -33,36 +37,36 @@ class HookEvent(NamedTuple):
     name: str
     agent: str
     fields: Mapping[str, Any] = MappingProxyType({})
-    """What a hook is told of it."""
+    """The details that a hook receives."""
     subject: str = ""
-    """What a matcher is held against: the tool, or how a session began."""
+    """What matchers are compared with: the tool's name, or how a session began."""
 
 
 class HookResult(NamedTuple):
-    """What all hooks of one event say together."""
+    """The combined result of all hooks of one event."""
 
     objection: str | None = None
-    """Why it must not be; None where nobody objects."""
+    """Why the event is blocked; None if it is not."""
     wish: str = ""
-    """About a call: `allow`, so that nobody need be asked, or `ask`, so that somebody must be."""
+    """For a tool call: `allow` to skip the permission question, `ask` to require it."""
     reason: str = ""
-    """Why somebody must be asked."""
+    """Why the user must be asked."""
     changed_input: Mapping[str, Any] | None = None
-    """What a call is to be made with instead."""
+    """The input that replaces the tool call's own."""
     context: str = ""
-    """What the model should know besides."""
+    """Additional information for the model."""
 
 
-NOTHING_SAID = HookResult()
+NO_RESULT = HookResult()
 
 
 class Hooks(Protocol):
     def wants(self, name: str, subject: str = "") -> bool:
-        """Whether anybody wants to hear of such an event."""
+        """Whether any hook matches this event."""
         ...
 
     def run(self, event: HookEvent, cancel: CancelScope) -> HookResult:
-        """Tell all whom it concerns, one after the other. What fails is shown to the user and changes nothing.
+        """Run all matching hooks in order. A hook that fails is reported to the user and otherwise ignored.
 
         Raises: Cancelled
         """
@@ -74,14 +78,14 @@ class _NoHooks:
         return False
 
     def run(self, event: HookEvent, cancel: CancelScope) -> HookResult:
-        return NOTHING_SAID
+        return NO_RESULT
 
 
 NO_HOOKS: Hooks = _NoHooks()
 
 
 def check_prompt(hooks: Hooks, agent: str, prompt: str, cancel: CancelScope) -> str:
-    """What hooks add to words of the user's for an agent; empty where they add nothing.
+    """Return what hooks add to the user's prompt for an agent; empty if they add nothing.
 
     Raises: PromptBlocked, Cancelled
     """
@@ -93,6 +97,6 @@ def check_prompt(hooks: Hooks, agent: str, prompt: str, cancel: CancelScope) -> 
     return hook_note(USER_PROMPT_SUBMIT, result.context) if result.context else ""
 
 
-def hook_note(event: str, words: str) -> str:
-    """What a hook tells the model, in a frame that nothing in it can close."""
-    return tagged("note", f"The user's {event} hook says:\n{words}")
+def hook_note(event: str, text: str) -> str:
+    """A hook's text for the model, in a tag that the text cannot close."""
+    return tagged("note", f"The user's {event} hook says:\n{text}")

@@ -28,7 +28,7 @@ from teamcli.agent.events import (
 )
 from teamcli.agent.hooks import (
     NO_HOOKS,
-    NOTHING_SAID,
+    NO_RESULT,
     POST_TOOL_USE,
     PRE_TOOL_USE,
     HookEvent,
@@ -97,7 +97,7 @@ class Permissions:
         call: PreparedCall,
         cancel: CancelScope,
         emit: Emit,
-        result: HookResult = NOTHING_SAID,
+        result: HookResult = NO_RESULT,
     ) -> None:
         """Return when the call may run. `result` is what hooks say of it.
 
@@ -298,7 +298,7 @@ class Toolset:
         Raises: ToolError, where the change makes no valid call; Cancelled
         """
         if not self.hooks.wants(PRE_TOOL_USE, call.name):
-            return NOTHING_SAID
+            return NO_RESULT
         result = self.hooks.run(self._event(PRE_TOOL_USE, call), cancel)
         call.context = result.context
         if result.objection is not None:

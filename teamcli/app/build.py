@@ -74,6 +74,7 @@ from teamcli.workspace.bounds import Workspace
 
 if TYPE_CHECKING:
     from teamcli.agent.loop import Agent
+    from teamcli.hooks.runner import RegisteredHook
     from teamcli.permissions.rules import Rule
 
 OFFERS_IN_A_LINE = 10
@@ -495,16 +496,20 @@ class _Builder:
         if unknown:
             known = ", ".join(HOOK_EVENTS)
             self.notes.append(f"Hooks for {unknown} are never run: there is no such event (there are: {known}).")
-        hooks = NO_HOOKS
+        registered: list[RegisteredHook] = []
         if groups:
-            from teamcli.hooks.commands import HookCommands  # late: most starts do without it
+            from teamcli.hooks.commands import command_hooks  # late: most starts do without it
 
-            hooks = HookCommands(groups, host, choices.workspace.root, events, facts)
+            registered += command_hooks(groups, host, choices.workspace.root, events)
         if choices.embedding.hooks:
-            from teamcli.hooks.functions import HookFunctions  # late as well
+            from teamcli.hooks.functions import function_hooks  # late as well
 
-            hooks = HookFunctions(choices.embedding.hooks, hooks, events, facts)
-        return hooks
+            registered += function_hooks(choices.embedding.hooks)
+        if not registered:
+            return NO_HOOKS
+        from teamcli.hooks.runner import HookRunner
+
+        return HookRunner(registered, events, facts)
 
     def _roster(self, team_dir: TeamDir, events: EventBus, shutdown_seconds: float) -> Roster:
         roster = Roster(

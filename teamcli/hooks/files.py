@@ -1,4 +1,4 @@
-"""The files of a project that its hooks run. Hooks run outside the sandbox, so changing one of these always asks."""
+"""The project files that hooks run. Hooks run outside the sandbox, so changing one of these files always asks."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from teamcli.permissions.shell.forms import RUNNERS
 
 _INTERPRETER = re.compile(r"(python|pypy|node|deno|bun|ruby|perl|php|lua|tsx|ts-node|Rscript|source|\.)[\d.]*")
 _PROJECT_DIR = re.compile(r"\$(CLAUDE_PROJECT_DIR\b|\{CLAUDE_PROJECT_DIR(:-[^}]*)?\})")
-_PASSED_OVER = re.compile(r"[-+]|\d+\w?$|\w+=|run$|exec$")
+_SKIPPED = re.compile(r"[-+]|\d+\w?$|\w+=|run$|exec$")
 """What may come between an interpreter and its script: options, a number, a variable, a subcommand."""
-_ENDS = re.compile(r"[;|&()<>{}!]+|if|then|else|elif|do|while|until|time")
+_COMMAND_ENDS = re.compile(r"[;|&()<>{}!]+|if|then|else|elif|do|while|until|time")
 
 
 def hook_files(groups: Mapping[str, Iterable[HookGroup]], root: Path) -> tuple[Path, ...]:
-    """Resolved. A file that does not exist yet counts: the hook would run it as soon as it does."""
+    """Resolved paths. A file that does not exist yet counts: the hook would run it as soon as it does."""
     commands = {hook.command for each in groups.values() for group in each for hook in group.hooks}
     found = {path for command in commands for path in _files_of(command, root)}
     return tuple(sorted(found))
@@ -28,11 +28,12 @@ def _files_of(command: str, root: Path) -> Iterator[Path]:
     is_expected = True
     after_interpreter = False
     for word in _words(_PROJECT_DIR.sub(lambda found: str(root), command)):
-        if _ENDS.fullmatch(word):
+        name = word.rsplit("/", 1)[-1]
+        if _COMMAND_ENDS.fullmatch(word):
             is_expected, after_interpreter = True, False
-        elif not is_expected or _PASSED_OVER.match(word):
+        elif not is_expected or _SKIPPED.match(word):
             continue
-        elif _is_interpreter(word):
+        elif name in RUNNERS or _INTERPRETER.fullmatch(name):
             after_interpreter = True
         else:
             is_expected = False
@@ -46,8 +47,3 @@ def _words(command: str) -> list[str]:
         return list(lexer)
     except ValueError:  # a quote is not closed
         return command.split()
-
-
-def _is_interpreter(word: str) -> bool:
-    name = word.rsplit("/", 1)[-1]
-    return name in RUNNERS or _INTERPRETER.fullmatch(name) is not None

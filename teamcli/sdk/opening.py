@@ -62,9 +62,9 @@ def as_tools(functions: Iterable[Any]) -> tuple[FunctionTool, ...]:
 def checked_hooks(hooks: Iterable[Hook]) -> tuple[Hook, ...]:
     if not (hooks := tuple(hooks)):
         return ()
-    from teamcli.hooks.functions import checked  # late as well
+    from teamcli.hooks.functions import check_hooks  # late as well
 
-    return checked(hooks)
+    return check_hooks(hooks)
 
 
 def mode_of(mode: Mode | str | None) -> str | None:

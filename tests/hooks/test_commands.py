@@ -16,7 +16,8 @@ from teamcli.cancel import CancelScope
 from teamcli.config.settings import Hook, HookGroup
 from teamcli.errors import Cancelled
 from teamcli.exec.command_host import CommandHost
-from teamcli.hooks.commands import HookCommands, joined
+from teamcli.hooks.commands import command_hooks
+from teamcli.hooks.runner import HookRunner, combine
 from tests.tools.shell import needs_proc, new_mark, processes_with, wait_until
 
 
@@ -31,7 +32,7 @@ class Hooked:
     def __init__(self, host: CommandHost, root: Path, *hooks: Hook) -> None:
         self.notices: list[str] = []
         groups = {"PreToolUse": (HookGroup(hooks),)}
-        self._hooks = HookCommands(groups, host, root, self._note, lambda agent: {})
+        self._hooks = HookRunner(command_hooks(groups, host, root, self._note), self._note, lambda agent: {})
         self.cancel = CancelScope()
 
     def _note(self, event: Any) -> None:
@@ -77,10 +78,10 @@ def test_much_input_that_nobody_reads_and_endless_output_hold_nothing_up(host: C
     ignores = Hook("exit 0")
     reads = Hook("wc -c > size")
     floods = Hook("head -c 3000000 /dev/zero | tr '\\0' x | tee /dev/stderr; exit 2")
-    ruling = Hooked(host, tmp_path, ignores, reads, floods).call(command="y" * 2_000_000)
+    result = Hooked(host, tmp_path, ignores, reads, floods).call(command="y" * 2_000_000)
     assert int((tmp_path / "size").read_text()) > 2_000_000
-    assert ruling.objection is not None
-    assert 1000 < len(ruling.objection) < 40_000
+    assert result.objection is not None
+    assert 1000 < len(result.objection) < 40_000
 
 
 def test_hooks_that_run_at_the_same_time_get_each_its_own_input(host: CommandHost, tmp_path: Path) -> None:
@@ -97,10 +98,10 @@ def test_hooks_that_run_at_the_same_time_get_each_its_own_input(host: CommandHos
 
 
 def test_objections_add_up_and_to_ask_counts_more_than_to_allow() -> None:
-    assert joined(HookResult("a"), HookResult("b")).objection == "a\nb"
-    assert joined(HookResult(), HookResult("")).objection == ""
-    assert joined(HookResult(wish="ask", reason="why"), HookResult(wish="allow")) == HookResult(
+    assert combine(HookResult("a"), HookResult("b")).objection == "a\nb"
+    assert combine(HookResult(), HookResult("")).objection == ""
+    assert combine(HookResult(wish="ask", reason="why"), HookResult(wish="allow")) == HookResult(
         wish="ask", reason="why"
     )
-    assert joined(HookResult(changed_input={"a": 1}), HookResult()).changed_input == {"a": 1}
-    assert joined(HookResult(changed_input={"a": 1}), HookResult(changed_input={})).changed_input == {}
+    assert combine(HookResult(changed_input={"a": 1}), HookResult()).changed_input == {"a": 1}
+    assert combine(HookResult(changed_input={"a": 1}), HookResult(changed_input={})).changed_input == {}

@@ -113,7 +113,7 @@ def test_what_fails_is_told_and_blocks_nothing(opened: Open) -> None:
     session = opened(llm=model, hooks=hooks, **BYPASS)
     notices = [event.text for event in session.submit("go") if isinstance(event, events.Notice)]
     assert results(model.requests[1]) == ["ran"]
-    for words in ("`broken` failed and is ignored: SystemExit: 3", "not str", "'maybe'", "no mapping"):
+    for words in ("`broken` failed and is ignored: SystemExit: 3", "not str", "'maybe'", "not a mapping"):
         assert any(words in notice for notice in notices), words
 
 
@@ -169,9 +169,9 @@ def test_matchers_are_those_of_the_settings(opened: Open) -> None:
     ("hook", "words"),
     [
         (Hook("BeforeTool", print), "there is no event 'BeforeTool'; there are PreToolUse"),
-        (Hook("Stop", print, "("), "is no regular expression"),
-        (Hook("Stop", None), "is no teamcli.Hook"),  # type: ignore[arg-type]
-        (("Stop", print), "is no teamcli.Hook"),
+        (Hook("Stop", print, "("), "is not a valid regular expression"),
+        (Hook("Stop", None), "is not a teamcli.Hook"),  # type: ignore[arg-type]
+        (("Stop", print), "is not a teamcli.Hook"),
     ],
 )
 def test_mistakes_are_explained(opened: Open, hook: Any, words: str) -> None:
