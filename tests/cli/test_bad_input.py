@@ -47,8 +47,7 @@ def test_50_megabytes_of_output_and_binary_output(program: Program) -> None:
         tool("bash", command="head -c 5000 /dev/urandom"),
         text("ok"),
     ]
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script) as api:
         ran = program.run("-p", "x", *BYPASS)
     assert (ran.code, ran.out) == (0, "ok\n")
     shown = tool_results(api.requests[1])[0]["content"]
@@ -67,8 +66,7 @@ def test_files_that_cannot_be_read_as_text(program: Program) -> None:
         tool("read_file", path="pipe"),
         text("ok"),
     ]
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script) as api:
         assert program.run("-p", "x").code == 0
     told = [tool_results(request)[0]["content"] for request in api.requests[1:]]
     assert "PNG" in told[0]
@@ -77,8 +75,7 @@ def test_files_that_cannot_be_read_as_text(program: Program) -> None:
 
 
 def test_a_full_disk_stops_the_turn_and_loses_nothing(program: Program) -> None:
-    with FakeAPI([text("x" * 3000), text("never recorded" * 2000), text("ok")]) as api:
-        program.url = api.url
+    with program.against([text("x" * 3000), text("never recorded" * 2000), text("ok")]) as api:
         program.run("-p", "one")
         size = (program.directory / ".team/transcripts/lead.jsonl").stat().st_size
         blocks = size // 1024 + 2
@@ -109,16 +106,14 @@ def test_a_directory_with_spaces_and_other_letters(tmp_path: Path, clean_environ
 
 
 def test_a_locale_without_utf_8(program: Program) -> None:
-    with FakeAPI([tool("write_file", path="ü.txt", content="日本 🚀"), text("größe 🚀")]) as api:
-        program.url = api.url
+    with program.against([tool("write_file", path="ü.txt", content="日本 🚀"), text("größe 🚀")]):
         ran = program.run("-p", "schreib", *BYPASS, env={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
     assert (ran.code, ran.out) == (0, "größe 🚀\n")
     assert (program.directory / "ü.txt").read_text(encoding="utf-8") == "日本 🚀"
 
 
 def test_the_key_is_nowhere_but_in_the_request(program: Program) -> None:
-    with FakeAPI([tool("bash", command="env; cat /proc/self/environ"), text("ok")]) as api:
-        program.url = api.url
+    with program.against([tool("bash", command="env; cat /proc/self/environ"), text("ok")]) as api:
         ran = program.run("-p", "x", *BYPASS, "--debug", "--output-format", "stream-json")
         assert program.key not in ran.out + ran.err
     assert program.key in str(api.headers[0])

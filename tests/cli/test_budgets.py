@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fake_api import FakeAPI, answer, delay, said_by_user, stall_after, text, tool, tool_results
+from tests.support.fake_api import answer, delay, said_by_user, stall_after, text, tool, tool_results
 from tests.support.program import Program, Ran
 from tests.support.running import Running
 from tests.support.team_script import TeamScript
@@ -50,16 +50,14 @@ def work(request: dict[str, Any], number: int) -> Any:
 
 
 def run(program: Program, script: TeamScript, *arguments: str, code: int = 0) -> Ran:
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         ran = program.run("-p", "go", *BYPASS, *arguments)
     assert ran.code == code, ran.err
     return ran
 
 
 def type_lines(program: Program, script: TeamScript, *lines: str) -> str:
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         return program.run(*BYPASS, stdin="\n".join(lines)).out
 
 
@@ -151,8 +149,7 @@ class TestManyAtOnce:
             lead=lambda request, n: answer(*map(spawn, names)) if n == 0 else text("heard"),
             **dict.fromkeys(names, work),
         )
-        with FakeAPI(script) as api:
-            program.url = api.url
+        with program.against(script):
             program.run("-p", "go", *BYPASS)
         calls = sum(len(script.requests[name]) for name in names)
         assert 7 <= calls <= 8
@@ -258,8 +255,7 @@ class TestRunaways:
             lead=[answer(dig, dig, dig), tool("bash", command="touch go"), text("a"), text("b"), text("c")],
             **{name: [until_told, text("done")] for name in ("sa-1", "sa-2")},
         )
-        with FakeAPI(script) as api:
-            program.url = api.url
+        with program.against(script):
             program.run("-p", "go", *BYPASS)
         (refused,) = [each for each in tool_results(script.requests["lead"][1]) if each.get("is_error")]
         assert "`limits.subagents` allows no more" in refused["content"]
@@ -314,14 +310,12 @@ class TestTheCommand:
         script = TeamScript(
             lead=[spawn("alice"), text("hired"), text("heard")], alice=[tool("bash", command="touch on; sleep 600")]
         )
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Running(program, *BYPASS) as repl:
-                repl.type("go")
-                wait_until(lambda: (program.directory / "on").exists())
-                repl.type("/budget alice 0.1 s")
-                repl.wait_for("alice: Its budget of 0.1 s is used up.")
-                assert repl.leave() == 0
+        with program.against(script), Running(program, *BYPASS) as repl:
+            repl.type("go")
+            wait_until(lambda: (program.directory / "on").exists())
+            repl.type("/budget alice 0.1 s")
+            repl.wait_for("alice: Its budget of 0.1 s is used up.")
+            assert repl.leave() == 0
         assert member(program)["paused"]
         assert member(program)["budget"] == {"seconds": 0.1}
 
@@ -329,8 +323,7 @@ class TestTheCommand:
 @pytest.mark.parametrize("name", ["session", "team", "lead", "teammate", "subagent"])
 def test_dollars_in_the_settings_need_a_price(program: Program, name: str) -> None:
     program.settings(budgets={name: {"usd": 1}})
-    with FakeAPI([]) as api:
-        program.url = api.url
+    with program.against([]):
         ran = program.run("-p", "x")
     assert ran.code == 2
     assert f"budgets.{name}.usd: no price is known for test-model" in ran.err

@@ -153,8 +153,7 @@ def test_killed_before_or_after_its_line_it_goes_on(small: Program, moment: str)
 
 class TestByHand:
     def test_compact_asks_with_the_words_of_the_user(self, program: Program) -> None:
-        with FakeAPI([text("a"), text("b"), text("it was BLUE"), text("c")]) as api:
-            program.url = api.url
+        with program.against([text("a"), text("b"), text("it was BLUE"), text("c")]) as api:
             out = program.run(stdin=f"one {STORY}\ntwo\n/compact the colour of things\nthree\n").out
         assert "keep above all: the colour of things" in said_by_user(api.requests[2])
         assert "Context compacted: " in out
@@ -165,8 +164,7 @@ class TestByHand:
         assert said[1:] == [[_text("b")], [_text("three")]]
 
     def test_with_nothing_to_compact_it_says_so(self, program: Program) -> None:
-        with FakeAPI([text("a")]) as api:
-            program.url = api.url
+        with program.against([text("a")]):
             out = program.run(stdin="/compact\none\n/compact words\n").out
         assert out.count("There is nothing to compact") == 2
 
@@ -175,17 +173,14 @@ class TestByHand:
         script = TeamScript(
             lead=[hire, text("hired"), answer(text("never"), stall_after(2))], bob=[After(2, text("done"))]
         )
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Running(program) as repl:
-                repl.type("go")
-                api.wait_for_stall()
-                repl.type("/compact words")
-                repl.wait_for("the lead is working")
+        with program.against(script) as api, Running(program) as repl:
+            repl.type("go")
+            api.wait_for_stall()
+            repl.type("/compact words")
+            repl.wait_for("the lead is working")
 
     def test_at_a_terminal_it_holds_the_lead_and_ctrl_c_ends_it(self, program: Program) -> None:
-        with FakeAPI([text("a"), text("b"), answer(text("SO"), stall_after(3)), text("c")]) as api:
-            program.url = api.url
+        with program.against([text("a"), text("b"), answer(text("SO"), stall_after(3)), text("c")]) as api:
             program.run("-p", f"one {STORY}")
             program.run("-p", "--continue", "two")
             with Screen(program, "--continue") as screen:
@@ -274,8 +269,7 @@ def test_without_a_summary_old_results_are_shortened_all_the_same(program: Progr
         more = tool("read_file", path="page.txt") if done < steps else text("done")
         return answer(more, usage={"input_tokens": len(whole(request)) // 4})
 
-    with FakeAPI(model) as api:
-        program.url = api.url
+    with program.against(model) as api:
         ran = program.run("-p", "read it again and again", *BYPASS)
     assert (ran.code, ran.out) == (0, "done\n")
     assert "could not be summarized" in ran.err
@@ -364,8 +358,7 @@ def test_a_long_turn_in_a_small_context_goes_on_and_on(program: Program) -> None
         step = tool("bash", command="seq 900") if steps < 60 else text("all done")
         return answer(step, usage={"input_tokens": tokens})
 
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         ran = program.run("-p", "the long task", *BYPASS)
     assert (ran.code, ran.out) == (0, "all done\n")
     assert len(compactions(program)) >= 3

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from teamcli.config.custom_commands import CustomCommands
 from teamcli.config.front_matter import Folder
-from tests.support.fake_api import FakeAPI, said_by_user, text
+from tests.support.fake_api import said_by_user, text
 from tests.support.program import Program
 
 BYPASS = ("--permission-mode", "bypassPermissions")
@@ -27,8 +27,7 @@ def test_the_text_goes_to_the_lead_with_the_arguments_in_their_places(program: P
     write(project, "none", "Just do it.")
     write(project, "git/push", "---\ndescription: x\n---\n\nPush.\n")
     lines = ("/all this $1 'and that'", "/each 'a b' c", "/each it's", "/none", "/none at once", "/git:push")
-    with FakeAPI([text("ok")] * len(lines)) as api:
-        program.url = api.url
+    with program.against([text("ok")] * len(lines)) as api:
         assert program.run("--trust", stdin="\n".join(lines)).code == 0
     said = [said_by_user(request).partition("\n<environment>")[0] for request in api.requests]
     assert said == [

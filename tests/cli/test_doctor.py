@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.support.fake_api import FakeAPI, answer, stall_after, text, tool
+from tests.support.fake_api import answer, stall_after, text, tool
 from tests.support.program import Program
 
 
@@ -23,16 +23,14 @@ def test_it_changes_no_file(program: Program) -> None:
 
     assert program.run("-p", "write a.txt: hello", "--offline", "--permission-mode", "acceptEdits").code == 0
     before = files()
-    with FakeAPI([tool("list_teammates")]) as api:
-        program.url = api.url
+    with program.against([tool("list_teammates")]):
         assert program.run("doctor").code == 0
     assert program.run("doctor", "--explain", "git push").code in (0, 1)
     assert files() == before
 
 
 def test_all_well_with_an_endpoint(program: Program) -> None:
-    with FakeAPI([tool("list_teammates")]) as api:
-        program.url = api.url
+    with program.against([tool("list_teammates")]) as api:
         ran = program.run("doctor")
     assert ran.code == 0
     assert api.url in ran.out
@@ -44,8 +42,7 @@ def test_all_well_with_an_endpoint(program: Program) -> None:
 
 def test_the_model_is_asked_as_an_agent_asks_it(program: Program) -> None:
     program.settings(max_tokens=5000)
-    with FakeAPI([tool("list_teammates"), "hello"]) as api:
-        program.url = api.url
+    with program.against([tool("list_teammates"), "hello"]) as api:
         program.run("doctor")
         program.run("-p", "hi")
     trial, real = api.requests
@@ -54,8 +51,7 @@ def test_the_model_is_asked_as_an_agent_asks_it(program: Program) -> None:
 
 
 def test_a_server_that_drops_tools_is_not_ok(program: Program) -> None:
-    with FakeAPI([answer(text("pong"), usage={"input_tokens": 4000})]) as api:
-        program.url = api.url
+    with program.against([answer(text("pong"), usage={"input_tokens": 4000})]):
         ran = program.run("doctor")
     assert "?    model      test-model answers" in ran.out
     assert "called no tool" in ran.out
@@ -63,22 +59,19 @@ def test_a_server_that_drops_tools_is_not_ok(program: Program) -> None:
 
 
 def test_a_server_that_cuts_the_prompt_is_not_ok(program: Program) -> None:
-    with FakeAPI([answer(text("pong"), usage={"input_tokens": 500})]) as api:
-        program.url = api.url
+    with program.against([answer(text("pong"), usage={"input_tokens": 500})]):
         ran = program.run("doctor")
     assert "it read 500 of about" in ran.out
     assert "longer context" in ran.out
 
 
 def test_a_model_that_only_talks_is_not_listened_to_for_long(program: Program) -> None:
-    with FakeAPI([answer(text("bla " * 1000, pieces=1000), stall_after(900))]) as api:
-        program.url = api.url
+    with program.against([answer(text("bla " * 1000, pieces=1000), stall_after(900))]):
         assert "called no tool" in program.run("doctor").out
 
 
 def test_a_refused_key_is_said(program: Program) -> None:
-    with FakeAPI([], key="another") as api:
-        program.url = api.url
+    with program.against([], key="another"):
         ran = program.run("doctor")
     assert ran.code == 1
     assert "BAD  model" in ran.out

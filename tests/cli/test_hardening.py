@@ -44,8 +44,7 @@ def test_what_a_path_means_is_judged_when_the_call_runs(program: Program) -> Non
     (program.directory / "secret").mkdir()
     (program.directory / "secret/x").write_text("hunter2")
     calls = answer(tool("bash", command="ln -s secret/x y"), tool("read_file", path="y"))
-    with FakeAPI([calls, text("x")]) as api:
-        program.url = api.url
+    with program.against([calls, text("x")]) as api:
         program.run("-p", "x", *BYPASS, "--disallowedTools", "read_file(secret/**)")
     assert "hunter2" not in str(tool_results(api.requests[1]))
 
@@ -62,16 +61,14 @@ def test_commands_do_not_find_the_key_in_proc(program: Program) -> None:
 
 def test_a_result_that_contains_the_key_is_masked(program: Program) -> None:
     (program.directory / "leak.txt").write_text(f"key={program.key}")
-    with FakeAPI([tool("read_file", path="leak.txt"), text("x")]) as api:
-        program.url = api.url
+    with program.against([tool("read_file", path="leak.txt"), text("x")]) as api:
         program.run("-p", "x")
     assert program.key not in str(api.requests[1])
 
 
 def test_a_call_that_is_cut_for_ever_ends(program: Program) -> None:
     cut = answer(tool_json("write_file", '{"path": "a"'), stop_reason="max_tokens")
-    with FakeAPI(lambda request, n: cut) as api:
-        program.url = api.url
+    with program.against(lambda request, n: cut) as api:
         ran = program.run("-p", "x", *BYPASS)
     assert ran.code == 1
     assert len(api.requests) == 11
@@ -80,8 +77,7 @@ def test_a_call_that_is_cut_for_ever_ends(program: Program) -> None:
 
 def test_no_team_with_continue_starts_afresh(program: Program, tmp_path: Path) -> None:
     (tmp_path / "temp").mkdir()
-    with FakeAPI([text("hi")]) as api:
-        program.url = api.url
+    with program.against([text("hi")]):
         program.variables["TMPDIR"] = str(tmp_path / "temp")
         assert program.run("-p", "x", "--no-team", "-c").out == "hi\n"
         assert program.run("-p", "x", "--no-team", "-r", "ghost").code == 2
@@ -89,8 +85,7 @@ def test_no_team_with_continue_starts_afresh(program: Program, tmp_path: Path) -
 
 
 def test_a_session_that_was_only_opened_does_not_hide_the_last_one(program: Program) -> None:
-    with FakeAPI([text("a"), text("b")]) as api:
-        program.url = api.url
+    with program.against([text("a"), text("b")]) as api:
         program.run("-p", "one")
         program.run(stdin="q\n")
         assert program.run("-p", "-c", "two").out == "b\n"
@@ -100,8 +95,7 @@ def test_a_session_that_was_only_opened_does_not_hide_the_last_one(program: Prog
 
 @pytest.mark.parametrize("arguments", [("-p", "  "), ("  ",)])
 def test_a_blank_prompt_is_none(program: Program, arguments: tuple[str, ...]) -> None:
-    with FakeAPI([text("ok")]) as api:
-        program.url = api.url
+    with program.against([text("ok")]):
         assert "ok" in program.run(*arguments, stdin="the real task\n").out
 
 
@@ -164,8 +158,7 @@ def test_a_directory_that_is_gone_is_one_clear_line(program: Program) -> None:
 def test_instructions_are_not_read_through_a_link_out_of_the_workspace(program: Program, tmp_path: Path) -> None:
     (tmp_path / "private.txt").write_text("hunter2")
     (program.directory / "AGENTS.md").symlink_to(tmp_path / "private.txt")
-    with FakeAPI([text("ok")]) as api:
-        program.url = api.url
+    with program.against([text("ok")]) as api:
         ran = program.run("-p", "x")
     assert ran.code == 0
     assert "AGENTS.md" in ran.err
@@ -175,24 +168,21 @@ def test_instructions_are_not_read_through_a_link_out_of_the_workspace(program: 
 def test_clear_forgets_which_files_were_read(program: Program) -> None:
     (program.directory / "a.txt").write_text("old")
     script = [tool("read_file", path="a.txt"), text("x"), tool("write_file", path="a.txt", content="new"), text("x")]
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         program.run(*BYPASS, stdin="one\n/clear\ntwo\n")
     assert (program.directory / "a.txt").read_text() == "old"
 
 
 def test_a_budget_cannot_be_escaped_by_changing_the_model(program: Program) -> None:
     program.settings(prices={"test-model": {"input": 1, "output": 1}})
-    with FakeAPI([]) as api:
-        program.url = api.url
+    with program.against([]):
         ran = program.run("--max-budget-usd", "1", stdin="/model mystery\n/model\n")
     assert "no price is known for mystery" in ran.out
     assert "Model: test-model" in ran.out
 
 
 def test_rows_of_any_shape_in_a_transcript_do_no_harm(program: Program) -> None:
-    with FakeAPI([text("a"), text("b")]) as api:
-        program.url = api.url
+    with program.against([text("a"), text("b")]):
         program.run("-p", "one")
         with (program.directory / ".team/transcripts/lead.jsonl").open("a") as file:
             for row in (
@@ -241,8 +231,7 @@ def test_a_directory_and_a_prompt_that_are_no_valid_text_work(program: Program, 
     strange = Path(os.fsdecode(bytes(tmp_path / "caf") + b"\xe9"))
     strange.mkdir()
     program.directory = strange
-    with FakeAPI([text("one"), text("two")]) as api:
-        program.url = api.url
+    with program.against([text("one"), text("two")]) as api:
         assert program.run("-p", os.fsdecode(b"say \xe9")).out == "one\n"
         assert program.run("-p", "-c", "again").out == "two\n"
     assert len(api.requests[1]["messages"]) == 3
@@ -282,8 +271,7 @@ def test_settings_of_any_size_do_no_harm(program: Program) -> None:
 
 
 def test_behind_two_dashes_all_is_prompt(program: Program) -> None:
-    with FakeAPI([text("ok")]) as api:
-        program.url = api.url
+    with program.against([text("ok")]) as api:
         assert program.run("-p", "--", "-x", "--model").out == "ok\n"
     assert "-x --model" in str(api.requests[0]["messages"])
     assert program.run("send", "lead", "--", "-x").code == 0
@@ -330,8 +318,7 @@ def test_blocks_that_the_api_would_refuse_are_not_sent_again(program: Program) -
         f'{{"kind":"assistant","content":[{call}]}}',
         f'{{"kind":"user","content":[{result}]}}',
     ]
-    with FakeAPI([text("a"), text("b")]) as api:
-        program.url = api.url
+    with program.against([text("a"), text("b")]) as api:
         program.run("-p", "one")
         with (program.directory / ".team/transcripts/lead.jsonl").open("a") as file:
             file.write("".join(f"{row}\n" for row in rows))
@@ -369,6 +356,5 @@ def test_a_directory_of_nobody_is_one_clear_line(program: Program) -> None:
 
 
 def test_an_endpoint_that_is_none_is_a_configuration_error(program: Program) -> None:
-    with FakeAPI([status(307, body="x", headers={"location": "http://x/"})]) as api:
-        program.url = api.url
+    with program.against([status(307, body="x", headers={"location": "http://x/"})]):
         assert program.run("-p", "x").code == 2

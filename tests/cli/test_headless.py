@@ -99,8 +99,7 @@ class TestTheAnswer:
         spawns = [tool("spawn_teammate", name=name, role="coder", prompt="go") for name in names]
         members = {name: [After(2, text(f"{name} is done"))] for name in names}
         script = TeamScript(lead=[answer(*spawns), text("the whole summary"), reply], **members)
-        with FakeAPI(script) as api:
-            program.url = api.url
+        with program.against(script):
             ran = program.run("-p", "go")
         assert "This run prints only your last answer" in said_by_user(script.requests["lead"][2])
         assert [f"{name} → lead (result): {name} is done" in ran.err for name in names] == [True] * 3

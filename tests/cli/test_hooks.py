@@ -42,8 +42,7 @@ class TestPreToolUse:
         program.settings(hooks={"PreToolUse": [hook(guard, "bash")]})
         (program.directory / "a").touch()
         calls = [tool("bash", command="rm a"), tool("bash", command="touch b"), tool("read_file", path="a")]
-        with FakeAPI([answer(*calls), text("done")]) as api:
-            program.url = api.url
+        with program.against([answer(*calls), text("done")]) as api:
             ran = program.run("-p", "x", *BYPASS, "--output-format", "json")
         blocked, *others = results(api)
         assert (result_text(blocked), blocked["is_error"]) == ("no deleting here", True)
@@ -55,8 +54,7 @@ class TestPreToolUse:
     def test_its_context_reaches_the_model_with_the_result(self, program: Program) -> None:
         program.settings(hooks={"PreToolUse": [hook(about_call(additionalContext="mind the style"))]})
         calls = answer(tool("bash", command="echo fine"), tool("read_file", path="missing"))
-        with FakeAPI([calls, text("done")]) as api:
-            program.url = api.url
+        with program.against([calls, text("done")]) as api:
             program.run("-p", "x", *BYPASS)
         told = "<note>\nThe user's PreToolUse hook says:\nmind the style\n</note>"
         assert [result_text(result).endswith(told) for result in results(api)] == [True, True]
@@ -65,15 +63,13 @@ class TestPreToolUse:
     def test_its_context_reaches_the_model_although_it_blocks(self, program: Program) -> None:
         blocks = about_call(permissionDecision="deny", permissionDecisionReason="no", additionalContext="use make")
         program.settings(hooks={"PreToolUse": [hook(blocks, "bash")]})
-        with FakeAPI([tool("bash", command="true"), text("done")]) as api:
-            program.url = api.url
+        with program.against([tool("bash", command="true"), text("done")]) as api:
             program.run("-p", "x", *BYPASS)
         assert "use make" in result_text(results(api)[0])
 
     def test_it_is_told_what_happens_and_never_the_key(self, program: Program) -> None:
         program.settings(hooks={"PreToolUse": [hook("cat > told.json; env > env.txt; pwd > pwd.txt")]})
-        with FakeAPI([tool("bash", "toolu_1", command="true"), text("done")]) as api:
-            program.url = api.url
+        with program.against([tool("bash", "toolu_1", command="true"), text("done")]):
             session = program.run("-p", "x", *BYPASS, "--output-format", "json").json["session_id"]
         told = json.loads((program.directory / "told.json").read_text())
         assert told == {
@@ -108,8 +104,7 @@ class TestPreToolUse:
             tool("write_file", path="a.txt", content="x"),
             tool("edit_file", path="q", old_text="1", new_text=""),
         )
-        with FakeAPI([answer(write, tool("bash", command="true"), edit), text("done")]) as api:
-            program.url = api.url
+        with program.against([answer(write, tool("bash", command="true"), edit), text("done")]) as api:
             ran = program.run("-p", "x", "--permission-mode", "acceptEdits")
         written, invalid, denied = map(result_text, results(api))
         assert "b.txt" in written
@@ -131,8 +126,9 @@ class TestPreToolUse:
         )
         (program.directory / "f").touch()
         calls = [tool("bash", command=f"touch {name}") for name in ("free", "denied", "asked")]
-        with FakeAPI([answer(*calls, tool("read_file", path="f"), tool("glob", pattern="*")), text("done")]) as api:
-            program.url = api.url
+        with program.against(
+            [answer(*calls, tool("read_file", path="f"), tool("glob", pattern="*")), text("done")]
+        ) as api:
             ran = program.run("-p", "x")
         free, denied, asked, read, globbed = map(result_text, results(api))
         assert (program.directory / "free").exists()
@@ -147,8 +143,7 @@ class TestPreToolUse:
         failing = ["echo oops >&2; exit 1", "echo '{not json'", "sleep 60", "kill -9 $$", about_call(updatedInput=5)]
         hooks = [hook(command, timeout=0.2 if "sleep" in command else 30) for command in failing]
         program.settings(hooks={"PreToolUse": hooks, "Tomorrow": [hook("exit 2")]})
-        with FakeAPI([tool("bash", command="touch made"), text("done")]) as api:
-            program.url = api.url
+        with program.against([tool("bash", command="touch made"), text("done")]):
             ran = program.run("-p", "x", *BYPASS)
         assert ran.code == 0
         assert (program.directory / "made").exists()
@@ -162,8 +157,7 @@ class TestPreToolUse:
     def test_matchers_are_whole_regular_expressions_and_know_other_names_of_tools(self, program: Program) -> None:
         matchers = ("bash|glob", "Bash", "bas", ".*", "*", "Read")
         program.settings(hooks={"PreToolUse": [hook(f"echo '{each}' >> heard", each) for each in matchers]})
-        with FakeAPI([tool("bash", command="true"), text("done")]) as api:
-            program.url = api.url
+        with program.against([tool("bash", command="true"), text("done")]):
             program.run("-p", "x", *BYPASS)
         assert (program.directory / "heard").read_text().splitlines() == ["bash|glob", "Bash", ".*", "*"]
 
@@ -179,8 +173,7 @@ def test_after_a_call_a_hook_may_add_to_its_result(program: Program) -> None:
         }
     )
     calls = [tool("write_file", path="a.py", content="x"), tool("bash", command="echo hi; exit 3")]
-    with FakeAPI([answer(*calls), text("done")]) as api:
-        program.url = api.url
+    with program.against([answer(*calls), text("done")]) as api:
         ran = program.run("-p", "x", *BYPASS)
     wrote, shell = map(result_text, results(api))
     assert wrote.startswith("Wrote 1 bytes to a.py")
@@ -196,8 +189,7 @@ def test_after_a_call_a_hook_may_add_to_its_result(program: Program) -> None:
 def test_a_line_of_the_users_may_be_blocked_or_gets_more_to_say(program: Program) -> None:
     guard = "grep -q password && { echo no secrets please >&2; exit 2; }; echo today is Friday"
     program.settings(hooks={"UserPromptSubmit": [hook(guard)], "SessionStart": [hook("echo be brief; cat", "startup")]})
-    with FakeAPI([text("ok")]) as api:
-        program.url = api.url
+    with program.against([text("ok")]) as api:
         ran = program.run(stdin="my password is x\nhello\n")
         assert ran.code == 1
         assert "A hook has blocked this line: no secrets please" in ran.out
@@ -214,8 +206,7 @@ def test_a_line_of_the_users_may_be_blocked_or_gets_more_to_say(program: Program
 def test_what_is_piped_in_and_a_word_to_a_teammate_pass_it_as_well(program: Program) -> None:
     guard = "tee -a told | grep -q password && { echo no secrets please >&2; exit 2; }; echo today is Friday"
     program.settings(hooks={"UserPromptSubmit": [hook(f"{guard}; echo >> told")]})
-    with FakeAPI([text("ok")]) as api:
-        program.url = api.url
+    with program.against([text("ok")]) as api:
         ran = program.run("-p", "review this", stdin="the password is x\n")
         assert ran.code == 1
         assert "no secrets please" in ran.err
@@ -226,8 +217,7 @@ def test_what_is_piped_in_and_a_word_to_a_teammate_pass_it_as_well(program: Prog
         lead=[tool("spawn_teammate", name="alice", role="coder", prompt="go"), text("hired"), text("noted")],
         alice=[text("ready"), text("heard")],
     )
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         ran = program.run(stdin="go\n/wait\n@alice my password\n/send alice my password\n@Alice hello\n")
     assert ran.out.count("a hook has blocked this line: no secrets please") == 2
     heard = said_by_user(script.requests["alice"][-1])
@@ -242,15 +232,15 @@ def test_what_is_piped_in_and_a_word_to_a_teammate_pass_it_as_well(program: Prog
 class TestStop:
     def test_sends_the_agent_back_to_work_until_it_is_content(self, program: Program) -> None:
         program.settings(hooks={"Stop": [hook("test -e done.txt || { echo done.txt is missing >&2; exit 2; }")]})
-        with FakeAPI([text("I am done"), tool("write_file", path="done.txt", content="x"), text("now I am")]) as api:
-            program.url = api.url
+        with program.against(
+            [text("I am done"), tool("write_file", path="done.txt", content="x"), text("now I am")]
+        ) as api:
             assert program.run("-p", "x", *BYPASS).out == "now I am\n"
         assert "Stop hook says:\ndone.txt is missing" in said_by_user(api.requests[1])
 
     def test_not_for_ever(self, program: Program) -> None:
         program.settings(hooks={"Stop": [hook("cat >> told; echo >> told; echo more >&2; exit 2")]})
-        with FakeAPI([text(str(n)) for n in range(4)]) as api:
-            program.url = api.url
+        with program.against([text(str(n)) for n in range(4)]):
             ran = program.run("-p", "x")
         assert (ran.code, ran.out) == (0, "3\n")
         assert "still objects after 3 more tries" in ran.err
@@ -266,8 +256,7 @@ def test_a_teammate_about_to_rest_is_sent_back_and_the_lead_hears_only_its_last_
         lead=[tool("spawn_teammate", name="alice", role="coder", prompt="go"), text("waiting"), text("fine")],
         alice=[text("written"), tool("bash", command="true"), After(2, text("tested"))],
     )
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         assert program.run("-p", "x", *BYPASS).out == "fine\n"
     assert "TeammateIdle hook says:\nand the tests?" in said_by_user(script.requests["alice"][1])
     assert "tested" in said_by_user(script.requests["lead"][-1])
@@ -281,8 +270,7 @@ def test_of_a_sub_agent_hooks_are_told_its_id_and_its_own_transcript(program: Pr
         lead=[tool("agent", prompt="look", subagent_type="general"), text("end")],
         **{"sa-1": [tool("bash", command="true"), text("ok")]},
     )
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         program.run("-p", "x", *BYPASS)
     told = json.loads((program.directory / "told.json").read_text())
     own = program.directory / ".team/transcripts/subagents/sa-1.jsonl"
@@ -309,8 +297,7 @@ def test_sessions_begin_and_end(program: Program) -> None:
 def test_a_hook_may_say_what_a_summary_keeps_or_that_there_is_none(program: Program) -> None:
     guard = "grep -q secret && { echo not now >&2; exit 2; }; echo the ticket numbers"
     program.settings(hooks={"PreCompact": [hook(guard, "manual"), hook("touch never", "auto")]})
-    with FakeAPI([text("a"), text("b"), text("SO FAR"), text("c")]) as api:
-        program.url = api.url
+    with program.against([text("a"), text("b"), text("SO FAR"), text("c")]) as api:
         ran = program.run(stdin=f"one {'x ' * 2000}\ntwo\n/compact secret\n/compact names\nthree\n")
     assert "kept the conversation from being summarised: not now" in ran.out
     assert "keep above all: names\nthe ticket numbers" in said_by_user(api.requests[2])
@@ -327,8 +314,9 @@ class TestExamples:
 
     def test_a_guard(self, program: Program) -> None:
         program.settings(**examples()[0])
-        with FakeAPI([answer(tool("bash", command="git push"), tool("bash", command="echo hi")), text("ok")]) as api:
-            program.url = api.url
+        with program.against(
+            [answer(tool("bash", command="git push"), tool("bash", command="echo hi")), text("ok")]
+        ) as api:
             program.run("-p", "x", *BYPASS)
         assert [result_text(result) for result in results(api)] == ["Pushing is my business.", "hi"]
 
@@ -336,8 +324,7 @@ class TestExamples:
         program.settings(**examples()[1])
         write_scripts(program)
         calls = [tool("write_file", path=name, content="x = (\n") for name in ("a.py", "a.txt")]
-        with FakeAPI([answer(*calls), text("ok")]) as api:
-            program.url = api.url
+        with program.against([answer(*calls), text("ok")]) as api:
             program.run("-p", "x", *BYPASS)
         bad, good = map(result_text, results(api))
         assert "a.py:1: '(' was never closed" in bad
@@ -346,8 +333,7 @@ class TestExamples:
     def test_work_until_the_tests_pass(self, program: Program) -> None:
         program.settings(**examples()[2])
         (program.directory / "Makefile").write_text("test:\n\ttest -e fixed || { echo 1 failed; false; }\n")
-        with FakeAPI([text("done"), tool("bash", command="touch fixed"), text("fixed")]) as api:
-            program.url = api.url
+        with program.against([text("done"), tool("bash", command="touch fixed"), text("fixed")]) as api:
             assert program.run("-p", "x", *BYPASS).out == "fixed\n"
         assert "1 failed" in said_by_user(api.requests[1])
 
@@ -355,16 +341,14 @@ class TestExamples:
         program.settings(**examples()[3])
         write_scripts(program)
         (program.directory / "Makefile").write_text("all:\n\techo built\n")
-        with FakeAPI([tool("bash", command="make"), text("ok")]) as api:
-            program.url = api.url
+        with program.against([tool("bash", command="make"), text("ok")]) as api:
             assert program.run("-p", "x").code == 0
         assert [result_text(result) for result in results(api)] == ["built"]
 
     def test_something_to_know(self, program: Program) -> None:
         program.settings(**examples()[4])
         (program.directory / "on-call.txt").write_text("Ada")
-        with FakeAPI([text("ok")]) as api:
-            program.url = api.url
+        with program.against([text("ok")]) as api:
             program.run("-p", "x")
         assert "On call today: Ada" in said_by_user(api.requests[0])
 
@@ -398,8 +382,7 @@ class TestFilesThatHooksRun:
         names = ("one.sh", "two.py", "three.sh", "not-yet-there", "other.sh")
         calls = [tool("write_file", path=f"checks/{name}", content="evil\n") for name in names]
         calls = [answer(*(tool("read_file", path=f"checks/{name}") for name in names)), answer(*calls), text("done")]
-        with FakeAPI(calls) as api:
-            program.url = api.url
+        with program.against(calls) as api:
             ran = program.run("-p", "x", "--permission-mode", mode)
         assert ["always asks" in result_text(result) for result in results(api, 2)] == [True] * 4 + [False]
         assert (program.directory / "checks/one.sh").read_text() == "exit 0\n"
@@ -408,8 +391,7 @@ class TestFilesThatHooksRun:
 
     def test_a_redirection_to_one_asks(self, program: Program) -> None:
         program.settings(hooks={"SessionEnd": [hook("sh checks.sh")]})
-        with FakeAPI([tool("bash", command="echo evil > checks.sh"), text("done")]) as api:
-            program.url = api.url
+        with program.against([tool("bash", command="echo evil > checks.sh"), text("done")]) as api:
             ran = program.run("-p", "x", *BYPASS)
         assert "always asks" in result_text(results(api)[0])
         assert not (program.directory / "checks.sh").exists()

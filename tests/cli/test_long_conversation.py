@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support.fake_api import FakeAPI, answer, blocks_of, said_by_user, text, tool
+from tests.support.fake_api import answer, blocks_of, said_by_user, text, tool
 from tests.support.program import Program
 
 SOAK = bool(os.environ.get("TEAMCLI_SOAK"))
@@ -80,8 +80,7 @@ def test_it_keeps_working_in_a_small_context_and_the_last_turn_costs_what_an_ear
     program.settings(context_tokens=WINDOW, durable=False)
     (program.directory / "notes.txt").write_text("a line of notes\n" * 60)
     model = Storyteller()
-    with FakeAPI(model, keep_bodies=1) as api:
-        program.url = api.url
+    with program.against(model, keep_bodies=1):
         process = program.start(stdin=subprocess.PIPE, stderr=subprocess.STDOUT)
         model.pid = process.pid
         out, _ = process.communicate("".join(lines()).encode(), timeout=3000)

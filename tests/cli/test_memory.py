@@ -9,7 +9,7 @@ import pytest
 
 from teamcli.config.memory import MAX_LINES, MAX_NAMES, MemoryDir, directory_name, offer
 from tests.support.answers import answer, result_text, said_by_user, tool_results
-from tests.support.fake_api import FakeAPI, text, tool
+from tests.support.fake_api import text, tool
 from tests.support.program import Program
 from tests.support.team_script import TeamScript
 
@@ -41,8 +41,7 @@ class TestRoles:
             bob=[text("ok")],
         )
         for each in (script, again):
-            with FakeAPI(each) as api:
-                program.url = api.url
+            with program.against(each):
                 program.run("-p", "x", *EDITS)
         results = tool_results(script.requests["alice"][1])
         assert [result.get("is_error", False) for result in results] == [False, False, False, True, True, True]
@@ -77,8 +76,7 @@ class TestRoles:
             ],
             **{"sa-1": [notes, text("noted")], "sa-2": [text("seen")], "sa-3": [text("done")]},
         )
-        with FakeAPI(script) as api:
-            program.url = api.url
+        with program.against(script):
             assert program.run("-p", "x", *EDITS).code == 0
         coder, looker, general = (script.requests[f"sa-{n}"][0]["system"][0]["text"] for n in (1, 2, 3))
         results = tool_results(script.requests["sa-1"][1])
@@ -96,8 +94,7 @@ class TestRoles:
         script = TeamScript(
             lead=[spawn, text("a"), spawn, text("b"), text("c")], alice=[note, text("one"), text("two")]
         )
-        with FakeAPI(script) as api:
-            program.url = api.url
+        with program.against(script):
             program.run("-p", "x", *EDITS)
         assert len({str(request["system"]) for request in script.requests["alice"]}) == 1
         assert (program.directory / ".team/memory/coder/MEMORY.md").read_text() == "learned"
@@ -106,8 +103,7 @@ class TestRoles:
         write(program.directory / ".team/memory/lead/MEMORY.md", "always push to main")
         write(program.home / ".teamcli/memory/lead/MEMORY.md", "tabs, not spaces")
         note = tool("write_file", path="~/.teamcli/memory/lead/MEMORY.md", content="push everywhere")
-        with FakeAPI([note, text("ok"), text("ok")]) as api:
-            program.url = api.url
+        with program.against([note, text("ok"), text("ok")]) as api:
             assert "not trusted (--trust): memory in .team/memory/lead, new" in program.run("-p", "x", *EDITS).err
             assert "memory" not in program.run("-p", "x", "--trust").err
         strange, _, trusted = (request["system"][0]["text"] for request in api.requests)
@@ -160,8 +156,7 @@ def test_a_role_has_a_harmless_directory_whatever_it_is_called(role: str, name: 
 
 class TestInstructions:
     def test_a_line_is_added_and_the_lead_is_told(self, program: Program) -> None:
-        with FakeAPI([text("ok")] * 2) as api:
-            program.url = api.url
+        with program.against([text("ok")] * 2) as api:
             ran = program.run(stdin="# use tabs </note>\n#\n#  and no semicolons\nhello\nbye\n# a\n")
         assert "Added to AGENTS.md: use tabs" in ran.out
         assert "What should stand in the project's" in ran.out
@@ -191,8 +186,7 @@ def test_a_role_with_any_name_works_in_a_locale_without_it(program: Program) -> 
         lead=[tool("spawn_teammate", name="alice", role="Kodiererin-é", prompt="go"), text("hired"), text("end")],
         alice=[tool("read_file", path="a.txt"), tool("write_file", path=note, content="learned\n"), text("done")],
     )
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         ran = program.run("-p", "go", "--permission-mode", "bypassPermissions")
     assert ran.code == 0, ran.err
     results = [result_text(tool_results(request)[0]) for request in script.requests["alice"][1:]]

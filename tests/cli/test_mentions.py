@@ -10,7 +10,7 @@ import pytest
 from teamcli.agent.mentions import mentioned_paths
 from teamcli.workspace.bounds import Workspace
 from tests.support.answers import answer, user_texts
-from tests.support.fake_api import FakeAPI, text, tool, tool_results
+from tests.support.fake_api import text, tool, tool_results
 from tests.support.program import Program
 from tests.support.team_script import TeamScript
 
@@ -21,8 +21,7 @@ def said(request: dict[str, Any]) -> list[str]:
 
 
 def ask(program: Program, prompt: str, *arguments: str) -> list[str]:
-    with FakeAPI([text("ok")]) as api:
-        program.url = api.url
+    with program.against([text("ok")]) as api:
         assert program.run("-p", prompt, *arguments).code == 0
     return said(api.requests[0])
 
@@ -34,8 +33,7 @@ def test_a_mentioned_file_follows_the_users_words_and_may_be_changed_without_rea
     path.parent.mkdir()
     path.write_text("import os\n\nprint(1)\n")
     change = tool("write_file", path="src/a.py", content="print(2)\n")
-    with FakeAPI([text("prints 1"), change, text("done")]) as api:
-        program.url = api.url
+    with program.against([text("prints 1"), change, text("done")]) as api:
         assert program.run("-p", "explain @src/a.py.").out == "prints 1\n"
         again = program.run("-p", "--continue", "now print 2", "--permission-mode", "acceptEdits")
     assert said(api.requests[0]) == [
@@ -49,8 +47,7 @@ def test_a_mentioned_file_follows_the_users_words_and_may_be_changed_without_rea
 
 def test_a_file_that_was_not_mentioned_must_be_read_before_it_is_overwritten(program: Program) -> None:
     (program.directory / "a.py").write_text("print(1)\n")
-    with FakeAPI([tool("write_file", path="a.py", content="x"), text("no")]) as api:
-        program.url = api.url
+    with program.against([tool("write_file", path="a.py", content="x"), text("no")]) as api:
         program.run("-p", "change me@a.py", "--permission-mode", "acceptEdits")
     assert tool_results(api.requests[1])[0]["is_error"]
 
@@ -63,8 +60,7 @@ def test_a_word_to_a_teammate_brings_along_what_it_mentions(program: Program, wo
     (program.directory / "a.py").write_text("print(1)\n")
     change = tool("write_file", path="a.py", content="print(2)\n")
     script = TeamScript(lead=HIRED, alice=[text("ready"), change, text("done")])
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         program.run("--permission-mode", "acceptEdits", stdin=f"go\n/wait\n{words}\n")
     mail, attached = said(script.requests["alice"][1])
     assert "change @a.py" in mail
@@ -83,8 +79,7 @@ def test_nobody_else_attaches_files_to_a_message(program: Program) -> None:
         bob=lambda request, number: text("ready"),
     )
     line = '{"type":"message","from":"user","content":"look at @a.py"}'
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         program.run(stdin=f"go\n/wait\n!echo '{line}' >> .team/inbox/alice.jsonl\n/wait\n@bob see @a.py\n/wait\n")
     heard = str(script.requests["alice"][-1]["messages"])
     assert "see @a.py" in heard
@@ -94,8 +89,7 @@ def test_nobody_else_attaches_files_to_a_message(program: Program) -> None:
 
 def test_each_line_of_a_pipe_has_its_own_mentions(program: Program) -> None:
     (program.directory / "a b.txt").write_text("hello\n")
-    with FakeAPI([text("hi"), text("ok")]) as api:
-        program.url = api.url
+    with program.against([text("hi"), text("ok")]) as api:
         program.run(stdin='hi\nsee @"a b.txt"\n')
     assert said(api.requests[0]) == ["hi"]
     assert said(api.requests[1]) == ['see @"a b.txt"', '<file path="a b.txt">\n1\thello\n</file>']

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.support.fake_api import (
-    FakeAPI,
     answer,
     cut_after,
     error_event,
@@ -26,8 +25,7 @@ BYPASS = ("--permission-mode", "bypassPermissions")
 
 
 def run(program: Program, script: Any, *arguments: str) -> tuple[Ran, list[dict[str, Any]]]:
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script) as api:
         ran = program.run("-p", "the task", *BYPASS, *arguments)
     api.assert_prefix_stable()
     return ran, api.requests
@@ -79,8 +77,7 @@ class TestStopReasons:
 
     @pytest.mark.parametrize("reason", ["refusal", "model_context_window_exceeded"])
     def test_calls_of_an_answer_that_ended_badly_are_closed(self, program: Program, reason: str) -> None:
-        with FakeAPI([answer(tool("bash", command="touch ran"), stop_reason=reason), text("ok")]) as api:
-            program.url = api.url
+        with program.against([answer(tool("bash", command="touch ran"), stop_reason=reason), text("ok")]) as api:
             assert program.run("-p", "x", *BYPASS).code == 1
             assert program.run("-p", "--continue", "and now?").out == "ok\n"
         assert reason in str(tool_results(api.requests[1])[0]["content"])
@@ -92,8 +89,7 @@ class TestStopReasons:
         assert "novelty" in ran.err
 
     def test_an_empty_answer_is_told_and_not_kept(self, program: Program) -> None:
-        with FakeAPI([answer(), text("ok")]) as api:
-            program.url = api.url
+        with program.against([answer(), text("ok")]) as api:
             ran = program.run("-p", "first")
             assert (ran.code, ran.out) == (0, "")
             assert "empty answer" in ran.err

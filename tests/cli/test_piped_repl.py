@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 
-from tests.support.fake_api import FakeAPI, answer, stall_after, text, tool, tool_results
+from tests.support.fake_api import answer, stall_after, text, tool, tool_results
 from tests.support.program import Program
 from tests.support.running import Running
 from tests.support.team_script import After, TeamScript
@@ -14,8 +14,7 @@ BYPASS = ("--permission-mode", "bypassPermissions")
 
 
 def test_lines_are_tasks_that_share_one_conversation(program: Program) -> None:
-    with FakeAPI([text("first"), tool("bash", command="echo out"), text("second")]) as api:
-        program.url = api.url
+    with program.against([text("first"), tool("bash", command="echo out"), text("second")]) as api:
         ran = program.run(*BYPASS, stdin="one\n\ntwo\n")
     assert ran.code == 0
     assert ran.out.index("first") < ran.out.index("> bash: out") < ran.out.index("second")
@@ -23,8 +22,7 @@ def test_lines_are_tasks_that_share_one_conversation(program: Program) -> None:
 
 
 def test_a_prompt_on_the_command_line_is_the_first_task(program: Program) -> None:
-    with FakeAPI([text("a"), text("b")]) as api:
-        program.url = api.url
+    with program.against([text("a"), text("b")]) as api:
         program.run("one", stdin="two\n")
     assert "one" in str(api.requests[0]["messages"])
     assert "two" in str(api.requests[1]["messages"][-1])
@@ -32,8 +30,7 @@ def test_a_prompt_on_the_command_line_is_the_first_task(program: Program) -> Non
 
 def test_quit_words_leave_at_once(program: Program) -> None:
     for word in ("q", "exit", "/quit"):
-        with FakeAPI([]) as api:
-            program.url = api.url
+        with program.against([]):
             ran = program.run(stdin=f"{word}\nnever reached\n")
         assert (ran.code, ran.err) == (0, "")
 
@@ -42,8 +39,7 @@ def test_at_the_end_of_input_nobody_waits_for_a_message_that_cannot_come(program
     hire = tool("spawn_teammate", name="alice", role="coder", prompt="wait")
     wait = tool("wait_for_message", timeout_seconds=600)
     script = TeamScript(lead=[hire, text("hired"), text("end")], alice=[wait, After(2, text("alone"))])
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         ran = program.run(stdin="go\n")
     assert ran.code == 0
     assert "end" in ran.out
@@ -54,15 +50,13 @@ def test_a_lead_waits_for_nobody_when_the_next_line_is_read_only_after_its_turn(
     hire = tool("spawn_teammate", name="alice", role="coder", prompt="wait")
     wait = tool("wait_for_message", timeout_seconds=600)
     script = TeamScript(lead=[hire, wait, text("alone"), text("end")], alice=[wait, text("heard you")])
-    with FakeAPI(script) as api:
-        program.url = api.url
-        with Running(program) as repl:
-            repl.type("go")
-            repl.wait_for("alone")
-            assert len(script.requests["alice"]) == 1  # who can still be written to, by the next line
-            repl.type("@alice go on")
-            repl.wait_for("heard you")
-            assert repl.leave() == 0
+    with program.against(script), Running(program) as repl:
+        repl.type("go")
+        repl.wait_for("alone")
+        assert len(script.requests["alice"]) == 1  # who can still be written to, by the next line
+        repl.type("@alice go on")
+        repl.wait_for("heard you")
+        assert repl.leave() == 0
     assert "nobody is left" in str(tool_results(script.requests["lead"][2])[0]["content"])
     assert "go on" in str(tool_results(script.requests["alice"][1])[0]["content"])
 
@@ -72,8 +66,7 @@ def test_it_says_what_it_runs_on(program: Program) -> None:
 
 
 def test_commands_cost_no_model_call(program: Program) -> None:
-    with FakeAPI([]) as api:
-        program.url = api.url
+    with program.against([]):
         ran = program.run(
             stdin="/help\n/cost\n/model\n/model other\n/permissions plan\n/sessions\n/clear\n!echo from the shell\n"
         )
@@ -98,30 +91,26 @@ def test_an_unknown_command_suggests_the_nearest(program: Program) -> None:
 
 
 def test_an_error_in_one_task_does_not_stop_the_next(program: Program) -> None:
-    with FakeAPI([answer(text("no"), stop_reason="refusal"), text("yes")]) as api:
-        program.url = api.url
+    with program.against([answer(text("no"), stop_reason="refusal"), text("yes")]):
         ran = program.run(stdin="one\ntwo\n")
     assert ran.code == 1
     assert "yes" in ran.out
 
 
 def test_nobody_is_asked_and_the_exit_code_says_so(program: Program) -> None:
-    with FakeAPI([tool("bash", command="touch made"), text("x")]) as api:
-        program.url = api.url
+    with program.against([tool("bash", command="touch made"), text("x")]):
         assert program.run(stdin="one\n").code == 4
     assert not (program.directory / "made").exists()
 
 
 def test_commands_run_by_the_model_cannot_eat_the_users_lines(program: Program) -> None:
-    with FakeAPI([tool("bash", command="cat"), text("a"), text("b")]) as api:
-        program.url = api.url
+    with program.against([tool("bash", command="cat"), text("a"), text("b")]) as api:
         program.run(*BYPASS, stdin="one\ntwo\n")
     assert "two" in str(api.requests[2]["messages"][-1])
 
 
 def test_a_signal_ends_it_with_its_code(program: Program) -> None:
-    with FakeAPI([answer(text("x"), stall_after(3))]) as api:
-        program.url = api.url
+    with program.against([answer(text("x"), stall_after(3))]) as api:
         process = program.start(stdin=subprocess.PIPE)
         assert process.stdin is not None
         process.stdin.write(b"one\n")
@@ -133,8 +122,7 @@ def test_a_signal_ends_it_with_its_code(program: Program) -> None:
 
 
 def test_clear_begins_a_new_conversation(program: Program) -> None:
-    with FakeAPI([text("a"), text("b")]) as api:
-        program.url = api.url
+    with program.against([text("a"), text("b")]) as api:
         program.run(stdin="one\n/clear\ntwo\n")
     assert len(api.requests[1]["messages"]) == 1
     assert "one" not in str(api.requests[1]["messages"])

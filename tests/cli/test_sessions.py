@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fake_api import FakeAPI, said_by_user, text, tool, turns
+from tests.support.fake_api import said_by_user, text, tool, turns
 from tests.support.program import Program
 from tests.support.waiting import wait_until
 
@@ -19,8 +19,7 @@ KILLS = 50 if os.environ.get("TEAMCLI_SOAK") else 5
 
 
 def test_continue_goes_on_with_the_last_session(program: Program) -> None:
-    with FakeAPI([text("noted"), text("it is blue")]) as api:
-        program.url = api.url
+    with program.against([text("noted"), text("it is blue")]) as api:
         program.run("-p", "my colour is blue")
         assert program.run("-p", "--continue", "what is my colour?").out == "it is blue\n"
     assert [message["role"] for message in api.requests[1]["messages"]] == ["user", "assistant", "user"]
@@ -29,8 +28,7 @@ def test_continue_goes_on_with_the_last_session(program: Program) -> None:
 
 def test_continue_takes_the_last_session_although_the_clock_was_set_back(program: Program) -> None:
     clock = program.use_test_clock()
-    with FakeAPI([text("noted"), text("noted too"), text("it is red")]) as api:
-        program.url = api.url
+    with program.against([text("noted"), text("noted too"), text("it is red")]) as api:
         program.run("-p", "my colour is blue")
         clock.write_text("-86400")
         program.run("-p", "my colour is red")
@@ -41,24 +39,21 @@ def test_continue_takes_the_last_session_although_the_clock_was_set_back(program
 
 
 def test_a_plain_start_is_a_fresh_session(program: Program) -> None:
-    with FakeAPI([text("a"), text("b")]) as api:
-        program.url = api.url
+    with program.against([text("a"), text("b")]) as api:
         program.run("-p", "one")
         program.run("-p", "two")
     assert len(api.requests[1]["messages"]) == 1
 
 
 def test_continue_with_nothing_there_says_so_and_starts_anew(program: Program) -> None:
-    with FakeAPI([text("hello")]) as api:
-        program.url = api.url
+    with program.against([text("hello")]):
         ran = program.run("-p", "-c", "hi")
     assert (ran.code, ran.out) == (0, "hello\n")
     assert "no session to continue" in ran.err
 
 
 def test_resume_takes_the_session_that_is_named(program: Program) -> None:
-    with FakeAPI([text("a"), text("b"), text("c"), text("d")]) as api:
-        program.url = api.url
+    with program.against([text("a"), text("b"), text("c"), text("d")]) as api:
         ids = [
             program.run("-p", prompt, "--output-format", "json").json["session_id"] for prompt in ("first", "second")
         ]
@@ -75,8 +70,7 @@ def test_resume_takes_the_session_that_is_named(program: Program) -> None:
 
 
 def test_sessions_lie_in_one_private_file_each_begun_by_its_line(program: Program) -> None:
-    with FakeAPI([text("a"), text("b")]) as api:
-        program.url = api.url
+    with program.against([text("a"), text("b")]):
         program.run("-p", "one")
         program.run("-p", "two")
     assert [row["kind"] for row in program.transcript()] == ["session", "user", "assistant"] * 2
@@ -89,8 +83,7 @@ def test_sessions_lie_in_one_private_file_each_begun_by_its_line(program: Progra
 
 
 def test_a_torn_last_line_is_repaired(program: Program) -> None:
-    with FakeAPI([text("a"), text("b")]) as api:
-        program.url = api.url
+    with program.against([text("a"), text("b")]) as api:
         program.run("-p", "one")
         with (program.directory / ".team/transcripts/lead.jsonl").open("a") as file:
             file.write('{"kind":"user","content":[{"type":"te')
@@ -101,8 +94,7 @@ def test_a_torn_last_line_is_repaired(program: Program) -> None:
 
 
 def test_garbage_in_the_middle_does_not_stop_it(program: Program) -> None:
-    with FakeAPI([tool("bash", command="true"), text("a"), text("b")]) as api:
-        program.url = api.url
+    with program.against([tool("bash", command="true"), text("a"), text("b")]) as api:
         program.run("-p", "one", *BYPASS)
         path = program.directory / ".team/transcripts/lead.jsonl"
         lines = path.read_text().splitlines(keepends=True)
@@ -112,8 +104,7 @@ def test_garbage_in_the_middle_does_not_stop_it(program: Program) -> None:
 
 
 def test_a_time_that_is_none_does_not_stop_it(program: Program) -> None:
-    with FakeAPI([text("a"), text("b")]) as api:
-        program.url = api.url
+    with program.against([text("a"), text("b")]):
         program.run("-p", "one")
         path = program.directory / ".team/transcripts/lead.jsonl"
         path.write_text(re.sub(r'"ts": ?[0-9.e+]+', f'"ts":{"9" * 400}', path.read_text()))
@@ -123,16 +114,14 @@ def test_a_time_that_is_none_does_not_stop_it(program: Program) -> None:
 def test_files_read_before_a_restart_still_count_as_read(program: Program) -> None:
     (program.directory / "a.txt").write_text("old\n")
     script = [tool("read_file", path="a.txt"), text("a"), tool("write_file", path="a.txt", content="new\n"), text("b")]
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         program.run("-p", "one", *BYPASS)
         program.run("-p", "-c", "two", *BYPASS)
     assert (program.directory / "a.txt").read_text() == "new\n"
 
 
 def test_a_transcript_of_a_newer_version_is_refused(program: Program) -> None:
-    with FakeAPI([text("a")]) as api:
-        program.url = api.url
+    with program.against([text("a")]):
         program.run("-p", "one")
         with (program.directory / ".team/transcripts/lead.jsonl").open("a") as file:
             file.write('{"v":99,"kind":"session","id":"future"}\n')
@@ -142,10 +131,9 @@ def test_a_transcript_of_a_newer_version_is_refused(program: Program) -> None:
 
 
 def test_a_second_lead_works_alone_beside_the_first(program: Program) -> None:
-    with FakeAPI(
+    with program.against(
         [tool("bash", command="touch on; until [ -e off ]; do sleep 0.05; done"), text("second"), text("first")]
-    ) as api:
-        program.url = api.url
+    ):
         first = program.start("-p", "one", *BYPASS)
         wait_until(lambda: (program.directory / "on").exists())
         ran = program.run("-p", "two")
@@ -158,8 +146,7 @@ def test_a_second_lead_works_alone_beside_the_first(program: Program) -> None:
 
 def test_no_team_leaves_nothing_behind(program: Program, tmp_path: Path) -> None:
     (tmp_path / "temp").mkdir()
-    with FakeAPI([tool("bash", command="true"), text("done")]) as api:
-        program.url = api.url
+    with program.against([tool("bash", command="true"), text("done")]):
         program.variables["TMPDIR"] = str(tmp_path / "temp")
         assert program.run("-p", "x", "--no-team", *BYPASS).out == "done\n"
     assert list(program.directory.iterdir()) == []
@@ -171,8 +158,7 @@ def test_no_team_leaves_nothing_behind(program: Program, tmp_path: Path) -> None
 def test_after_sigkill_at_any_moment_it_continues(program: Program, moment: int) -> None:
     """Killed at a random moment of a run of tool calls; `--continue` finishes it and the strict API refuses nothing."""
     chance = random.Random(moment)
-    with FakeAPI(turns(20, "echo step {n} >> steps.txt")) as api:
-        program.url = api.url
+    with program.against(turns(20, "echo step {n} >> steps.txt")) as api:
         process = program.start("-p", "work", *BYPASS)
         target = chance.randrange(1, 18)
         api.wait_for_requests(target)

@@ -12,7 +12,7 @@ from teamcli.config.front_matter import MAX_BYTES
 from teamcli.config.project import look_around
 from teamcli.config.skills import LONGEST_DESCRIPTION, MOST_SHOWN, find_skills, skill_dirs
 from tests.support.answers import answer, result_text, said_by_user, tool_results
-from tests.support.fake_api import FakeAPI, text, tool
+from tests.support.fake_api import text, tool
 from tests.support.program import Program, Ran
 from tests.support.screen import Screen
 from tests.support.team_script import TeamScript
@@ -34,8 +34,7 @@ def skill(directory: Path, name: str, front: str = "", body: str = "Do it well."
 
 
 def run(program: Program, script: Any, *arguments: str) -> Ran:
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         return program.run("-p", "go", *arguments)
 
 
@@ -118,8 +117,7 @@ def test_without_skills_the_prompt_says_nothing_of_them(program: Program) -> Non
 def test_the_prompt_stays_the_same_while_skills_come_and_go(program: Program) -> None:
     skill(place(program, PLACES[0]), "one")
     script = TeamScript(lead=[text("a"), text("b"), text("c")])
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         program.run("--trust", stdin="hello\n!cp -r .team/skills/one .team/skills/two\nagain\n/clear\nand now\n")
         told = {system(request) for request in script.requests["lead"]}
     assert len(told) == 1
@@ -150,8 +148,7 @@ class TestCalledByTheUser:
         own = place(program, PLACES[2])
         skill(own, "pdf", body="Fill in $1, then $ARGUMENTS.")
         skill(own, "plain", "description: x")
-        with FakeAPI([text("ok"), text("ok"), text("ok")]) as api:
-            program.url = api.url
+        with program.against([text("ok"), text("ok"), text("ok")]) as api:
             assert program.run(stdin="/pdf a b\n/plain now\n/plain\n").code == 0
         first, second, third = map(said_by_user, api.requests)
         assert first.startswith("Fill in a, then a b.\n\n<note>This is the skill pdf, called by the user;")
@@ -166,8 +163,7 @@ class TestCalledByTheUser:
         commands = program.home / ".teamcli/commands"
         commands.mkdir()
         (commands / "fix.md").write_text("The command fix.")
-        with FakeAPI([text("ok")] * 2) as api:
-            program.url = api.url
+        with program.against([text("ok")] * 2) as api:
             ran = program.run(stdin="/team\n/fix\n/free\n/help\n/help free\n/freee\n")
         assert "No teammates yet." in ran.out
         first, second = map(said_by_user, api.requests)
@@ -184,8 +180,7 @@ class TestCalledByTheUser:
         own = place(program, PLACES[2])
         skill(own, "deploy", "description: x\ndisable-model-invocation: true\nargument-hint: [where]")
         skill(own, "style", "description: y\nuser-invocable: false\nallowed-tools: Bash(rm:*)")
-        with FakeAPI([text("ok")]) as api:
-            program.url = api.url
+        with program.against([text("ok")]) as api:
             out = program.run(stdin="/style\n/help deploy\n/deploy\n").out
         assert "unknown command /style" in out
         assert "/deploy [where]" in out

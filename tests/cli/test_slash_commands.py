@@ -8,7 +8,7 @@ import subprocess
 from teamcli.commands.base import Choice, Diff, Expand, Option, Prompt, Verbosity, plain
 from teamcli.commands.reports.log import timeline_table
 from teamcli.llm.pricing import built_in_prices
-from tests.support.fake_api import FakeAPI, answer, stall_after, text, tool
+from tests.support.fake_api import answer, stall_after, text, tool
 from tests.support.program import Program
 from tests.support.running import Running
 from tests.support.team_script import After, TeamScript
@@ -48,8 +48,7 @@ class TestHelp:
 
 class TestChoices:
     def test_are_plain_lists_that_mark_what_is_on(self, program: Program) -> None:
-        with FakeAPI([]) as api:
-            program.url = api.url
+        with program.against([]):
             program.settings(prices={"test-model": {"input": 1, "output": 2}, "own": {"input": 1, "output": 2}})
             ran = program.run(stdin="/model\n/permissions\n/permissions ACCEPTEDITS\n/permissions\n/sessions\n")
         for shown in (
@@ -79,8 +78,7 @@ class TestChoices:
 
 class TestSessions:
     def test_another_session_is_taken_up_in_the_same_repl(self, program: Program) -> None:
-        with FakeAPI([text("a"), text("b"), text("c")]) as api:
-            program.url = api.url
+        with program.against([text("a"), text("b"), text("c")]) as api:
             program.run(stdin="first\n")
             (row, *_) = program.transcript()
             ran = program.run(stdin=f"second\n/sessions\n/sessions {row['id'][:-1]}\nthird\n/sessions\n")
@@ -115,23 +113,20 @@ class TestSessions:
         script = TeamScript(
             lead=[hire, text("hired"), answer(text("never"), stall_after(2))], bob=[After(2, text("done"))]
         )
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Running(program) as repl:
-                repl.type("go")
-                api.wait_for_stall()
-                (session, *_) = [row["id"] for row in program.transcript() if row["kind"] == "session"]
-                repl.type("/clear")
-                repl.type(f"/sessions {session}")
-                repl.wait_for("the lead is working", times=2)
+        with program.against(script) as api, Running(program) as repl:
+            repl.type("go")
+            api.wait_for_stall()
+            (session, *_) = [row["id"] for row in program.transcript() if row["kind"] == "session"]
+            repl.type("/clear")
+            repl.type(f"/sessions {session}")
+            repl.wait_for("the lead is working", times=2)
 
 
 class TestCost:
     def test_is_told_agent_by_agent(self, program: Program) -> None:
         hire = tool("spawn_teammate", name="bob", role="reviewer", prompt="x", model="claude-haiku-4-5")
         script = TeamScript(lead=[hire, text("hired"), text("seen")], bob=[After(2, text("done"))])
-        with FakeAPI(script) as api:
-            program.url = api.url
+        with program.against(script):
             out = program.run(stdin="go\n/wait\n/cost\n").out
         table = out[out.index("AGENT ") :].splitlines()
         assert table[0].split() == ["AGENT", "MODEL", "CALLS", "TOKENS", "IN", "CACHED", "OUT", "COST"]

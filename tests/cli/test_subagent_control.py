@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.answers import answer, result_text, said_by_user, tool_results
-from tests.support.fake_api import FakeAPI, text, tool
+from tests.support.fake_api import text, tool
 from tests.support.program import Program, Ran
 from tests.support.screen import Screen
 from tests.support.team_script import TeamScript
@@ -20,8 +20,7 @@ UNTIL_GO = "touch on; until [ -e go ]; do sleep 0.02; done"
 
 
 def run(program: Program, script: TeamScript, *arguments: str) -> Ran:
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         ran = program.run("-p", "go", *BYPASS, *arguments)
     assert ran.code == 0, ran.err
     return ran
@@ -83,22 +82,19 @@ class TestWhatTheySay:
 
     def test_is_shown_in_a_pipe(self, program: Program) -> None:
         program.settings(subagents={"show_output": True})
-        with FakeAPI(self.script()) as api:
-            program.url = api.url
+        with program.against(self.script()):
             assert "  [sa-1] I look\n  [sa-1] around.\n" in program.run(*BYPASS, stdin="go\n").out
 
     @pytest.mark.parametrize("is_on", [True, False])
     def test_is_shown_at_the_terminal(self, program: Program, is_on: bool) -> None:
         program.settings(subagents={"show_output": is_on})
-        with FakeAPI(self.script()) as api:
-            program.url = api.url
-            with Screen(program, *BYPASS) as screen:
-                screen.wait_for("team >>")
-                screen.type("go\r")
-                screen.wait_for("\nend\n")
-                assert ("sa-1 │ I look" in screen.text) == is_on
-                screen.type("q\r")
-                assert screen.wait_for_end() == 0
+        with program.against(self.script()), Screen(program, *BYPASS) as screen:
+            screen.wait_for("team >>")
+            screen.type("go\r")
+            screen.wait_for("\nend\n")
+            assert ("sa-1 │ I look" in screen.text) == is_on
+            screen.type("q\r")
+            assert screen.wait_for_end() == 0
 
 
 class TestWhereTheyWork:
@@ -213,26 +209,24 @@ class TestAtTheTerminal:
         works = [tool("bash", command=UNTIL_GO), text("seen")]
         aside = fresh(background=True, description="dig deep")
         script = TeamScript(lead=[aside, text("waiting"), text("all told")], **{"sa-1": works})
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Screen(program, *BYPASS, columns=100) as screen:
-                screen.wait_for("team >>")
-                screen.type("go\r")
-                screen.wait_for("waiting")
-                wait_until((program.directory / "on").exists)
-                for typed in ("/stop sa", "/send sa", "/agents sa", "hear, @sa"):
-                    screen.type(typed)
-                    screen.wait_for("dig deep", 2)  # once where it was started
-                    screen.type("\t")
-                    screen.wait_for(f"{typed}-1")
-                    screen.type("\x15")
-                (program.directory / "go").touch()
-                screen.wait_for("all told")
-                screen.type("/stop sa")
-                screen.wait_for("/stop sa")
+        with program.against(script), Screen(program, *BYPASS, columns=100) as screen:
+            screen.wait_for("team >>")
+            screen.type("go\r")
+            screen.wait_for("waiting")
+            wait_until((program.directory / "on").exists)
+            for typed in ("/stop sa", "/send sa", "/agents sa", "hear, @sa"):
+                screen.type(typed)
+                screen.wait_for("dig deep", 2)  # once where it was started
                 screen.type("\t")
-                screen.type("-1\r")
-                screen.wait_for("sa-1 has ended already")
+                screen.wait_for(f"{typed}-1")
+                screen.type("\x15")
+            (program.directory / "go").touch()
+            screen.wait_for("all told")
+            screen.type("/stop sa")
+            screen.wait_for("/stop sa")
+            screen.type("\t")
+            screen.type("-1\r")
+            screen.wait_for("sa-1 has ended already")
 
     def test_one_that_waits_for_a_permission_is_seen_from_everywhere_until_it_is_answered(
         self, program: Program
@@ -243,24 +237,22 @@ class TestAtTheTerminal:
             **{"sa-1": [tool("bash", command="touch made"), text("seen")]},
         )
         line = "sa-1  sub-agent of lead: permission: bash: $ touch made"
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Screen(program, columns=100) as screen:
-                screen.wait_for("team >>")
-                screen.type("go\r")
-                screen.wait_for("sa-1 wants to use bash")
-                screen.wait_for("allow? >>")
-                assert line in program.run("team").out
-                (waiting,) = program.run("team", "--json").json["subagents"]
-                assert waiting == {"id": "sa-1", "parent": "lead", "waiting_for": "permission: bash: $ touch made"}
-                screen.type("/team\r")
-                screen.wait_for(line)
-                screen.type("/agents\r")
-                screen.wait_for("waiting for permission: bash: $ touch made")
-                screen.type("y\r")
-                screen.wait_for("all told")
-                assert line not in program.run("team").out
-                assert program.run("team", "--json").json["subagents"] == []
-                screen.type("q\r")
-                assert screen.wait_for_end() == 0
+        with program.against(script), Screen(program, columns=100) as screen:
+            screen.wait_for("team >>")
+            screen.type("go\r")
+            screen.wait_for("sa-1 wants to use bash")
+            screen.wait_for("allow? >>")
+            assert line in program.run("team").out
+            (waiting,) = program.run("team", "--json").json["subagents"]
+            assert waiting == {"id": "sa-1", "parent": "lead", "waiting_for": "permission: bash: $ touch made"}
+            screen.type("/team\r")
+            screen.wait_for(line)
+            screen.type("/agents\r")
+            screen.wait_for("waiting for permission: bash: $ touch made")
+            screen.type("y\r")
+            screen.wait_for("all told")
+            assert line not in program.run("team").out
+            assert program.run("team", "--json").json["subagents"] == []
+            screen.type("q\r")
+            assert screen.wait_for_end() == 0
         assert (program.directory / "made").exists()

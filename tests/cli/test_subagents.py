@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests.support.fake_api import (
-    FakeAPI,
     answer,
     said_by_user,
     stall_after,
@@ -45,8 +44,7 @@ def aside(prompt: str = "look around", **more: Any) -> Any:
 
 
 def run(program: Program, script: TeamScript, *arguments: str, prompt: str = "go", code: int = 0) -> Ran:
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         ran = program.run("-p", prompt, *(arguments or BYPASS))
     assert ran.code == code, ran.err
     return ran
@@ -186,23 +184,21 @@ class TestForeground:
 
     def test_interrupting_the_lead_ends_it(self, program: Program) -> None:
         script = TeamScript(lead=[fresh(), text("again")], **{"sa-1": [answer(text("half of it"), stall_after(4))]})
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Screen(program, *BYPASS) as screen:
-                screen.wait_for("team >>")
-                screen.type("go\r")
-                wait_until(lambda: script.requests["sa-1"])
-                screen.wait_for("● sa-1")
-                screen.type("\x03")
-                screen.wait_for("Interrupted")
-                screen.type("go on\r")
-                screen.wait_for("again")
-                screen.wait_for("○ lead")
-                screen.wait_for("bypassPermissions")  # below the line of the agents
-                (agents,) = [line for line in screen.text.splitlines() if line.startswith("○ lead")]
-                assert "sa-1" not in agents
-                screen.type("q\r")
-                assert screen.wait_for_end() == 0
+        with program.against(script), Screen(program, *BYPASS) as screen:
+            screen.wait_for("team >>")
+            screen.type("go\r")
+            wait_until(lambda: script.requests["sa-1"])
+            screen.wait_for("● sa-1")
+            screen.type("\x03")
+            screen.wait_for("Interrupted")
+            screen.type("go on\r")
+            screen.wait_for("again")
+            screen.wait_for("○ lead")
+            screen.wait_for("bypassPermissions")  # below the line of the agents
+            (agents,) = [line for line in screen.text.splitlines() if line.startswith("○ lead")]
+            assert "sa-1" not in agents
+            screen.type("q\r")
+            assert screen.wait_for_end() == 0
         (result,) = tool_results({"messages": script.requests["lead"][1]["messages"][2:3]})
         assert "Interrupted" in result["content"]
         assert sidechain(program, "sa-1")[-1]["state"] == "cancelled"
@@ -212,18 +208,16 @@ class TestForeground:
         calls = answer(tool("bash", "toolu_a", command=waits), tool("read_file", "toolu_b", path="pid"))
         program.settings(sandbox="off")  # inside, processes have other numbers
         script = TeamScript(lead=[fresh(), text("again")], **{"sa-1": [calls]})
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Screen(program, *BYPASS) as screen:
-                screen.wait_for("team >>")
-                screen.type("go\r")
-                wait_until(lambda: (program.directory / "pid").exists() and (program.directory / "pid").read_text())
-                screen.type("\x03")
-                screen.wait_for("Interrupted")
-                screen.type("go on\r")
-                screen.wait_for("again")
-                screen.type("q\r")
-                assert screen.wait_for_end() == 0
+        with program.against(script), Screen(program, *BYPASS) as screen:
+            screen.wait_for("team >>")
+            screen.type("go\r")
+            wait_until(lambda: (program.directory / "pid").exists() and (program.directory / "pid").read_text())
+            screen.type("\x03")
+            screen.wait_for("Interrupted")
+            screen.type("go on\r")
+            screen.wait_for("again")
+            screen.type("q\r")
+            assert screen.wait_for_end() == 0
         rows = [row for row in sidechain(program, "sa-1") if row["kind"] in ("user", "assistant")]
         answered = [block["tool_use_id"] for block in rows[-1]["content"] if block["type"] == "tool_result"]
         assert rows[-1]["kind"] == "user"
@@ -438,8 +432,7 @@ class TestBackground:
             lead=[aside(description="dig"), answer(text("x"), stall_after(2)), text("second"), text("third")],
             **{"sa-1": [answer(text("x"), stall_after(2))], "sa-2": [text("new")]},
         )
-        with FakeAPI(script) as api:
-            program.url = api.url
+        with program.against(script):
             process = program.start("-p", "go", *BYPASS)
             wait_until(lambda: script.requests["sa-1"] and len(script.requests["lead"]) == 2)
             process.send_signal(how)
@@ -460,8 +453,7 @@ class TestBackground:
             alice=[aside(), text("started"), text("I see")],
             **{"sa-1": [answer(text("x"), stall_after(2))]},
         )
-        with FakeAPI(script) as api:
-            program.url = api.url
+        with program.against(script):
             process = program.start("-p", "go", *BYPASS)
             wait_until(lambda: script.requests["sa-1"] and '"status": "idle"' in config(program))
             process.kill()
@@ -527,18 +519,16 @@ class TestAtThePrompt:
         """Type these lines, the last of which ends sa-1, and leave."""
         works = [tool("bash", command="touch on; until [ -e go ]; do sleep 0.02; done"), text("seen"), text("heard")]
         script = TeamScript(lead=[aside(description="dig deep"), text("waiting"), text("end")], **{"sa-1": works})
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Running(program, *BYPASS) as repl:
-                repl.type("start")
-                repl.wait_for("waiting")
-                wait_until(lambda: (program.directory / "on").exists())
-                for line in lines:
-                    repl.type(line)
-                repl.type("/wait")
-                repl.wait_for("Nobody works any more")
-                assert repl.leave() == 0
-                return repl.out, script
+        with program.against(script), Running(program, *BYPASS) as repl:
+            repl.type("start")
+            repl.wait_for("waiting")
+            wait_until(lambda: (program.directory / "on").exists())
+            for line in lines:
+                repl.type(line)
+            repl.type("/wait")
+            repl.wait_for("Nobody works any more")
+            assert repl.leave() == 0
+            return repl.out, script
 
     def test_agents_shows_it_with_what_it_does(self, program: Program) -> None:
         out, _ = self.repl(program, "/agents", "/agents sa-1", "/agents ghost", "!touch go")
@@ -555,16 +545,14 @@ class TestAtThePrompt:
             lead=[fresh(), text("end")],
             **{"sa-1": [tool("bash", command="echo inner"), answer(text("x"), stall_after(2))]},
         )
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Running(program, *BYPASS) as repl:
-                repl.type("go")
-                repl.wait_for("[sa-1] bash: inner")
-                api.wait_for_stall()
-                assert "end" not in repl.out
-                api.release()
-                repl.wait_for("end")
-                assert repl.leave() == 0
+        with program.against(script) as api, Running(program, *BYPASS) as repl:
+            repl.type("go")
+            repl.wait_for("[sa-1] bash: inner")
+            api.wait_for_stall()
+            assert "end" not in repl.out
+            api.release()
+            repl.wait_for("end")
+            assert repl.leave() == 0
 
     def test_stop_ends_it_without_waking_the_lead(self, program: Program) -> None:
         out, script = self.repl(program, "/stop sa-1")

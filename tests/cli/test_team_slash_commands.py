@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fake_api import FakeAPI, answer, said_by_user, stall_after, text, tool
+from tests.support.fake_api import answer, said_by_user, stall_after, text, tool
 from tests.support.program import Program
 from tests.support.running import Running
 from tests.support.screen import Screen
@@ -84,19 +84,17 @@ class TestMail:
             lead=[tool("spawn_teammate", name="bob", role="reviewer", prompt="x"), text("hired"), text("ok")],
             bob=[After(2, text("first")), text("second")],
         )
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Running(program) as repl:
-                repl.type("go")
-                repl.type("/wait")
-                repl.type("/send bob and again")  # its result does not wake the lead
-                repl.type("/wait")
-                repl.type("/inbox")
-                repl.type("/inbox lead")
-                repl.wait_for("2 messages for lead, 1 unread", times=2)
-                repl.type("/inbox bob")
-                repl.wait_for("user  message  and again")
-                assert repl.leave() == 0
+        with program.against(script), Running(program) as repl:
+            repl.type("go")
+            repl.type("/wait")
+            repl.type("/send bob and again")  # its result does not wake the lead
+            repl.type("/wait")
+            repl.type("/inbox")
+            repl.type("/inbox lead")
+            repl.wait_for("2 messages for lead, 1 unread", times=2)
+            repl.type("/inbox bob")
+            repl.wait_for("user  message  and again")
+            assert repl.leave() == 0
         assert len(script.requests["lead"]) == 3
 
     def test_a_message_wakes_a_teammate(self, program: Program, repl: Running) -> None:
@@ -130,17 +128,15 @@ class TestStopping:
         script = TeamScript(
             lead=[hire, text("hired"), answer(text("never ending"), stall_after(2))], bob=[After(2, text("done"))]
         )
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Running(program) as repl:
-                repl.type("/stop lead")
-                repl.wait_for("The lead is not working")
-                repl.type("go")
-                api.wait_for_stall()
-                repl.type("/stop lead")
-                repl.wait_for("Stopped the lead")
-                repl.type("/wait")
-                repl.wait_for("Nobody works any more")
+        with program.against(script) as api, Running(program) as repl:
+            repl.type("/stop lead")
+            repl.wait_for("The lead is not working")
+            repl.type("go")
+            api.wait_for_stall()
+            repl.type("/stop lead")
+            repl.wait_for("Stopped the lead")
+            repl.type("/wait")
+            repl.wait_for("Nobody works any more")
 
     def test_pause_and_resume_all(self, program: Program, repl: Running) -> None:
         repl.type("/pause")
@@ -206,8 +202,7 @@ class TestPlans:
         )
 
     def talk(self, program: Program, script: TeamScript, *lines: str) -> str:
-        with FakeAPI(script) as api:
-            program.url = api.url
+        with program.against(script):
             ran = program.run(*BYPASS, stdin="\n".join(["go", "/wait", *lines, ""]))
         assert ran.code == 0, ran.err
         return ran.out
@@ -251,18 +246,16 @@ class TestWaiting:
         hire = tool("spawn_teammate", name="alice", role="coder", prompt="wait")
         wait = tool("wait_for_message", timeout_seconds=600)
         script = TeamScript(lead=[hire, text("hired"), text("end")], alice=[wait, text("heard you")])
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Screen(program) as screen:
-                screen.wait_for("team >>")
-                screen.type("go\r")
-                wait_until(lambda: len(script.requests["alice"]) == 1)
-                screen.type("/wait\r")
-                screen.wait_for("Nobody works any more")
-                screen.wait_for("alice waits for a message")
-                assert member(program, "alice")["status"] == "working"
-                screen.type("@alice hello\r")
-                screen.wait_for("heard you")
+        with program.against(script), Screen(program) as screen:
+            screen.wait_for("team >>")
+            screen.type("go\r")
+            wait_until(lambda: len(script.requests["alice"]) == 1)
+            screen.type("/wait\r")
+            screen.wait_for("Nobody works any more")
+            screen.wait_for("alice waits for a message")
+            assert member(program, "alice")["status"] == "working"
+            screen.type("@alice hello\r")
+            screen.wait_for("heard you")
 
     def test_ctrl_c_ends_the_waiting_and_nothing_else(self, program: Program) -> None:
         with Screen(program, *BYPASS) as screen:

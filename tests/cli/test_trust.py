@@ -84,8 +84,7 @@ class TestDotEnv:
 class TestProjectSettings:
     def test_that_loosen_wait_for_trust(self, program: Program) -> None:
         write_project_settings(program, permissions={"allow": ["bash"], "mode": "bypassPermissions"})
-        with FakeAPI([tool("bash", command="touch made"), text("x")] * 2) as api:
-            program.url = api.url
+        with program.against([tool("bash", command="touch made"), text("x")] * 2):
             ran = program.run("-p", "x")
             assert ran.code == 4
             assert "settings.json" in ran.err
@@ -95,16 +94,14 @@ class TestProjectSettings:
 
     def test_that_tighten_count_at_once(self, program: Program) -> None:
         write_project_settings(program, permissions={"deny": ["bash"]})
-        with FakeAPI([tool("bash", command="touch made"), text("x")]) as api:
-            program.url = api.url
+        with program.against([tool("bash", command="touch made"), text("x")]):
             ran = program.run("-p", "x", "--permission-mode", "bypassPermissions")
         assert (ran.code, ran.err) == (0, ran.err)
         assert not (program.directory / "made").exists()
 
     def test_that_come_later_wait_as_well(self, program: Program) -> None:
         """A pull and an editor leave the same file behind."""
-        with FakeAPI([text("x"), *[tool("bash", command="touch made"), text("x")] * 2]) as api:
-            program.url = api.url
+        with program.against([text("x"), *[tool("bash", command="touch made"), text("x")] * 2]):
             program.run("-p", "x")
             write_project_settings(program, permissions={"allow": ["bash(touch made)"]}, sandbox="off")
             ran = program.run("-p", "x")
@@ -135,8 +132,7 @@ class TestProjectSettings:
 
 
 def test_conversations_of_a_cloned_repository_are_not_continued(program: Program, tmp_path: Path) -> None:
-    with FakeAPI([text("a"), text("b"), text("c")]) as api:
-        program.url = api.url
+    with program.against([text("a"), text("b"), text("c")]) as api:
         program.run("-p", "the original")
         clone = tmp_path / "clone"
         shutil.copytree(program.directory, clone)
@@ -151,8 +147,7 @@ def test_conversations_of_a_cloned_repository_are_not_continued(program: Program
 
 
 def test_a_home_that_cannot_be_written_does_not_stop_the_work(program: Program) -> None:
-    with FakeAPI([text("a")]) as api:
-        program.url = api.url
+    with program.against([text("a")]):
         blocked = program.home / "file"
         blocked.write_text("")
         ran = program.run("-p", "x", env={"HOME": str(blocked)})

@@ -21,7 +21,7 @@ from teamcli.exec.sandbox.git import Guards, Repositories, shared_repository
 from teamcli.exec.sandbox.plan import Private, Wanted, make_plan
 from teamcli.exec.sandbox.sandbox import explain
 from tests.redteam.conftest import confined_shell, need_sandbox
-from tests.support.fake_api import FakeAPI, text, tool, tool_results
+from tests.support.fake_api import text, tool, tool_results
 from tests.support.program import Program
 from tests.support.screen import Screen
 from tests.tools.shell import Shell
@@ -427,8 +427,7 @@ def forbidden(program: Program, tmp_path: Path) -> Program:
 
 
 def run_bash(program: Program, command: str, *options: str) -> tuple[int, str]:
-    with FakeAPI([tool("bash", command=command), text("done")]) as api:
-        program.url = api.url
+    with program.against([tool("bash", command=command), text("done")]) as api:
         ran = program.run("-p", "x", *options)
         return ran.code, str(tool_results(api.requests[1]))
 
@@ -514,8 +513,7 @@ class TestSettings:
         need_sandbox()
         hook = {"hooks": [{"command": f"touch {program.home}/by-hook"}]}
         program.settings(hooks={"UserPromptSubmit": [hook]})
-        with FakeAPI([text("done")]) as api:
-            program.url = api.url
+        with program.against([text("done")]):
             program.run(stdin=f"!touch {program.home}/by-user\nhi\n")
         assert (program.home / "by-hook").exists()
         assert (program.home / "by-user").exists()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tests.support.fake_api import FakeAPI, answer, text, tool, tool_results
+from tests.support.fake_api import answer, text, tool, tool_results
 from tests.support.program import Program, Ran
 
 DENIED = "bash(zap:*),bash(git push:*)"
@@ -30,7 +30,6 @@ def marks(program: Program) -> list[str]:
 def attempt(program: Program, commands: Iterable[str], *flags: str) -> tuple[Ran, list[str]]:
     """Have a model make these calls of `bash`, one after the other; what each was answered."""
     script = [answer(*(tool("bash", command=command) for command in commands)), text("done")]
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script) as api:
         ran = program.run("-p", "x", "--output-format", "json", *flags)
     return ran, [str(result["content"]) for result in tool_results(api.requests[1])]

@@ -12,7 +12,7 @@ from teamcli.agent.tool import Executes
 from teamcli.permissions.decide import decide
 from teamcli.permissions.policy import Policy
 from tests.redteam.marker import attempt, make_marker, marks
-from tests.support.fake_api import FakeAPI, answer, text, tool
+from tests.support.fake_api import answer, text, tool
 from tests.support.program import Program
 from tests.support.screen import Screen
 from tests.support.team_script import TeamScript
@@ -61,16 +61,14 @@ def test_always_would_write_this_line_and_no_more(command: str, rule: str) -> No
 class TestAnswers:
     def ask(self, program: Program, command: str, keys: str, shows: str = "zap") -> str:
         """What stood on the screen when a call was asked about, and was answered so."""
-        with FakeAPI([tool("bash", command=command), text("The end.")]) as api:
-            program.url = api.url
-            with Screen(program, lines=60) as screen:
-                screen.wait_for(PROMPT)
-                screen.type("do it\r")
-                screen.wait_for("allow? >>")
-                screen.wait_for(shows)
-                shown = screen.text
-                screen.type(keys)
-                screen.wait_for("The end.")
+        with program.against([tool("bash", command=command), text("The end.")]), Screen(program, lines=60) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("do it\r")
+            screen.wait_for("allow? >>")
+            screen.wait_for(shows)
+            shown = screen.text
+            screen.type(keys)
+            screen.wait_for("The end.")
         return shown
 
     @pytest.mark.parametrize(
@@ -121,78 +119,68 @@ class TestTeam:
     def test_who_waits_and_for_how_long_is_seen_in_both_places(self, program: Program) -> None:
         make_marker(program)
         script = team_of_two(alice=tool("bash", command="zap a"), bob=text("idle"))
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Screen(program, lines=50, columns=160) as screen:
-                screen.wait_for(PROMPT)
-                screen.type("go\r")
-                screen.wait_for("alice wants to use bash")
-                screen.type("/team\r")
-                screen.wait_for("waiting for permission: bash: $ zap a")
-                assert re.search(r"\d+ s waiting for permission: bash: .*zap a", screen.text)
-                outside = program.run("team")
-                assert re.search(r"alice .* \d+ s waiting for permission: bash: ", outside.out)
-                member = next(m for m in program.run("team", "--json").json["members"] if m["name"] == "alice")
-                assert member["waiting_since"] > 0
-                screen.type("n\r")
-                wait_until(lambda: "waiting for permission" not in program.run("team").out)
+        with program.against(script), Screen(program, lines=50, columns=160) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("go\r")
+            screen.wait_for("alice wants to use bash")
+            screen.type("/team\r")
+            screen.wait_for("waiting for permission: bash: $ zap a")
+            assert re.search(r"\d+ s waiting for permission: bash: .*zap a", screen.text)
+            outside = program.run("team")
+            assert re.search(r"alice .* \d+ s waiting for permission: bash: ", outside.out)
+            member = next(m for m in program.run("team", "--json").json["members"] if m["name"] == "alice")
+            assert member["waiting_since"] > 0
+            screen.type("n\r")
+            wait_until(lambda: "waiting for permission" not in program.run("team").out)
         assert marks(program) == []
 
     def test_a_switch_of_the_mode_settles_the_questions_of_all_agents(self, program: Program) -> None:
         script = team_of_two(
             alice=tool("write_file", path="by-alice", content="x"), bob=tool("write_file", path="by-bob", content="x")
         )
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Screen(program, lines=50) as screen:
-                screen.wait_for(PROMPT)
-                screen.type("go\r")
-                wait_until(lambda: program.run("team").out.count("waiting for permission") == 2)
-                screen.type(SHIFT_TAB)
-                wait_until((program.directory / "by-alice").exists)
-                wait_until((program.directory / "by-bob").exists)
-                screen.wait_for(PROMPT)
+        with program.against(script), Screen(program, lines=50) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("go\r")
+            wait_until(lambda: program.run("team").out.count("waiting for permission") == 2)
+            screen.type(SHIFT_TAB)
+            wait_until((program.directory / "by-alice").exists)
+            wait_until((program.directory / "by-bob").exists)
+            screen.wait_for(PROMPT)
         assert local_rules(program) == []
 
     def test_a_switch_to_plan_refuses_what_was_asked(self, program: Program) -> None:
         script = team_of_two(alice=tool("write_file", path="by-alice", content="x"), bob=text("idle"))
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Screen(program, lines=50) as screen:
-                screen.wait_for(PROMPT)
-                screen.type("go\r")
-                screen.wait_for("alice wants to use write_file")
-                screen.type("/permissions plan\r")
-                wait_until(lambda: len(script.requests["alice"]) >= 2)
+        with program.against(script), Screen(program, lines=50) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("go\r")
+            screen.wait_for("alice wants to use write_file")
+            screen.type("/permissions plan\r")
+            wait_until(lambda: len(script.requests["alice"]) >= 2)
         assert "The mode plan refuses write_file" in str(script.requests["alice"][1]["messages"][-1])
         assert not (program.directory / "by-alice").exists()
 
     def test_a_switch_settles_no_more_than_the_mode_allows(self, program: Program) -> None:
         make_marker(program)
         script = team_of_two(alice=tool("bash", command="zap a"), bob=tool("write_file", path="by-bob", content="x"))
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Screen(program, lines=50) as screen:
-                screen.wait_for(PROMPT)
-                screen.type("go\r")
-                wait_until(lambda: program.run("team").out.count("waiting for permission") == 2)
-                screen.type(SHIFT_TAB)  # acceptEdits: files, no commands
-                wait_until((program.directory / "by-bob").exists)
-                assert "waiting for permission: bash" in program.run("team").out
+        with program.against(script), Screen(program, lines=50) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("go\r")
+            wait_until(lambda: program.run("team").out.count("waiting for permission") == 2)
+            screen.type(SHIFT_TAB)  # acceptEdits: files, no commands
+            wait_until((program.directory / "by-bob").exists)
+            assert "waiting for permission: bash" in program.run("team").out
         assert marks(program) == []
 
     def test_always_for_one_agent_answers_the_same_question_of_another(self, program: Program) -> None:
         make_marker(program)
         script = team_of_two(alice=tool("bash", command="zap same"), bob=tool("bash", command="zap same"))
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Screen(program, lines=50) as screen:
-                screen.wait_for(PROMPT)
-                screen.type("go\r")
-                wait_until(lambda: program.run("team").out.count("waiting for permission") == 2)
-                screen.wait_for("allow? >>")
-                screen.type("a\r")
-                wait_until(lambda: marks(program) == ["zap same"] * 2)
+        with program.against(script), Screen(program, lines=50) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("go\r")
+            wait_until(lambda: program.run("team").out.count("waiting for permission") == 2)
+            screen.wait_for("allow? >>")
+            screen.type("a\r")
+            wait_until(lambda: marks(program) == ["zap same"] * 2)
         assert local_rules(program) == ["bash(zap same)"]
 
 
@@ -237,8 +225,7 @@ def test_headless_files_the_rule_that_is_named_allows_that_very_file(program: Pr
 
     def write(*flags: str) -> list[dict[str, str]]:
         calls = [tool("write_file", path=path, content="x") for path in paths]
-        with FakeAPI([answer(*calls), text("done")]) as api:
-            program.url = api.url
+        with program.against([answer(*calls), text("done")]):
             denials: list[dict[str, str]] = program.run("-p", "x", "--output-format", "json", *flags).json[
                 "permission_denials"
             ]
@@ -255,8 +242,7 @@ def test_nobody_is_asked_twice_about_what_a_link_hides(program: Program) -> None
     """A rule for a file is about the file, not about a name that leads to another one later."""
     (program.directory / "notes").write_text("x")
     (program.directory / "link").symlink_to("notes")
-    with FakeAPI([tool("edit_file", path="link", old_text="x", new_text="y"), text("done")]) as api:
-        program.url = api.url
+    with program.against([tool("edit_file", path="link", old_text="x", new_text="y"), text("done")]):
         ran = program.run("-p", "x", "--output-format", "json")
     assert ran.json["permission_denials"][0]["rule"] == "edit_file(./notes)"
     assert Path(program.directory / "notes").read_text() == "x"

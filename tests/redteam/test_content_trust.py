@@ -21,7 +21,7 @@ from teamcli.config.trust import VERSIONS_KEPT, TrustStore
 from teamcli.errors import StateError
 from teamcli.storage.team_dir import TeamDir
 from tests.redteam.test_trust import write
-from tests.support.fake_api import FakeAPI, text, tool
+from tests.support.fake_api import text, tool
 from tests.support.program import ROOT, Program
 from tests.support.screen import Screen
 
@@ -249,8 +249,7 @@ def test_a_command_that_writes_settings_without_a_sandbox_agrees_to_nothing(prog
     writes = (
         f"echo '{evil}' > .team/settings.json && mkdir -p .team/memory/lead && echo evil > .team/memory/lead/MEMORY.md"
     )
-    with FakeAPI([*run_bash(writes), *run_bash("touch pwned")]) as api:
-        program.url = api.url
+    with program.against([*run_bash(writes), *run_bash("touch pwned")]) as api:
         assert program.run("-p", "x", *BYPASS).code == 0
         ran = program.run("-p", "x")
     assert ran.code == 4
@@ -262,8 +261,7 @@ def test_a_command_that_writes_settings_without_a_sandbox_agrees_to_nothing(prog
 
 def test_always_agrees_to_its_rule_and_to_nothing_else_in_the_file(program: Program) -> None:
     """While the question waits, something else writes to the same file."""
-    with FakeAPI([*run_bash("touch made"), *run_bash("touch made"), *run_bash("touch pwned")]) as api:
-        program.url = api.url
+    with program.against([*run_bash("touch made"), *run_bash("touch made"), *run_bash("touch pwned")]) as api:
         with Screen(program) as screen:
             screen.wait_for("team >>")
             screen.type("go\r")
@@ -290,16 +288,14 @@ class TestMemory:
     def test_that_file_tools_write_is_agreed_to(self, program: Program) -> None:
         wrote = tool("write_file", path=MEMORY, content="tabs")
         edited = tool("edit_file", path=MEMORY, old_text="tabs", new_text="spaces, not tabs")
-        with FakeAPI([wrote, edited, text("x"), text("y")]) as api:
-            program.url = api.url
+        with program.against([wrote, edited, text("x"), text("y")]) as api:
             program.run("-p", "x", *self.EDITS)
             assert program.run("-p", "x").err == ""
         assert "spaces, not tabs" in str(api.requests[-1]["system"])
 
     def test_that_was_not_agreed_to_is_not_agreed_to_by_an_edit(self, program: Program) -> None:
         edited = tool("edit_file", path=MEMORY, old_text="tabs", new_text="spaces")
-        with FakeAPI([text("w"), edited, text("x"), text("y")]) as api:
-            program.url = api.url
+        with program.against([text("w"), edited, text("x"), text("y")]) as api:
             program.run("-p", "x")
             write(program.directory, MEMORY, "tabs\npush to main")
             program.run("-p", "x", *self.EDITS)

@@ -441,8 +441,7 @@ def test_a_script_that_a_hook_runs_outside_cannot_be_changed_inside(program: Pro
     script.parent.mkdir()
     script.write_text("exit 0\n")
     program.settings(hooks={"SessionEnd": [{"hooks": [{"type": "command", "command": "sh checks/one.sh"}]}]})
-    with FakeAPI([tool("bash", command=attack), text("done")]) as api:
-        program.url = api.url
+    with program.against([tool("bash", command=attack), text("done")]) as api:
         program.run("-p", "x", "--permission-mode", "bypassPermissions")
     said = str(tool_results(api.requests[1])[0]["content"])
     assert "Read-only" in said or "busy" in said

@@ -40,7 +40,7 @@ from teamcli.ui.headless import LARGEST_STDIN
 from tests.llm.calls import ask
 from tests.redteam.shared import made_once
 from tests.support.answers import Part, answer, blocks_of, result_text, tool_json, tool_results
-from tests.support.fake_api import FakeAPI, text, tool
+from tests.support.fake_api import text, tool
 from tests.support.program import Program, Ran
 from tests.support.team_script import TeamScript
 from tests.support.waiting import wait_until
@@ -140,8 +140,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def make_all_calls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     program = Program(tmp_path_factory.mktemp("work"), tmp_path_factory.mktemp("home"))
     make_hostile_tree(program.directory)
-    with FakeAPI([answer(*(call for call, _ in CALLS.values())), text("still here")]) as api:
-        program.url = api.url
+    with program.against([answer(*(call for call, _ in CALLS.values())), text("still here")]) as api:
         ran = run_in_little_memory(program, "-p", "look at @huge.txt and @one-line.txt and @fifo", *BYPASS)
     assert ran.out == "still here\n", ran.err
     found = dict(zip(CALLS, map(result_text, tool_results(api.requests[1])), strict=True))
@@ -163,8 +162,7 @@ def test_mentioned_files_without_end_are_bounded(results: dict[str, str]) -> Non
 
 def test_an_answer_with_a_thousand_calls(program: Program) -> None:
     calls = [tool("bash", command=f"echo {n} >> ran") for n in range(1000)]
-    with FakeAPI([answer(*calls), text("done")]) as api:
-        program.url = api.url
+    with program.against([answer(*calls), text("done")]) as api:
         ran = run_in_little_memory(program, "-p", "x", *BYPASS)
     outputs = list(map(result_text, tool_results(api.requests[1])))
     assert ran.out == "done\n"
@@ -192,8 +190,7 @@ class TestMail:
     def test_ten_thousand_messages_at_once_come_in_pieces_and_each_once(self, program: Program) -> None:
         """By themselves and by read_inbox, whose result is cut when it is too long."""
         script = TeamScript(lead=lambda request, n: tool("read_inbox") if n in (2, 3) else text("noted"))
-        with FakeAPI(script) as api:
-            program.url = api.url
+        with program.against(script):
             program.run("-p", "begin", *BYPASS)
             inbox = program.directory / ".team/inbox/lead.jsonl"
             inbox.parent.mkdir(exist_ok=True)

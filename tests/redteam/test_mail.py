@@ -21,7 +21,7 @@ from teamcli.team.message import Message, MessageType, frame
 from teamcli.text.tags import tagged
 from tests.redteam.shared import made_once
 from tests.support.answers import answer, blocks_of, result_text, tool_results
-from tests.support.fake_api import FakeAPI, text, tool
+from tests.support.fake_api import text, tool
 from tests.support.program import Program
 from tests.support.team_script import TeamScript
 
@@ -259,8 +259,7 @@ def let_the_lead_read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, lis
             text(f"result: {everything}"),
         ],
     )
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         program.run("-p", "begin", *BYPASS)
         with (directory / ".team/inbox/lead.jsonl").open("ab") as inbox:
             for n, pose in enumerate(POSES.values()):
@@ -333,8 +332,7 @@ class TestNoToolArgument:
             ],
             alice=lambda request, n: text("ok"),
         )
-        with FakeAPI(script) as api:
-            program.url = api.url
+        with program.against(script):
             program.run("-p", "x", *BYPASS)
         rows = program.lines(".team/inbox/alice.jsonl")
         assert {(row["type"], row["from"], row["to"]) for row in rows} == {("message", "lead", "alice")}

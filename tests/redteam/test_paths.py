@@ -17,7 +17,7 @@ from teamcli.errors import ToolError
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.file_access import open_file, read_content, replace_file
 from teamcli.workspace.file_walk import list_directory
-from tests.support.fake_api import FakeAPI, answer, text, tool, tool_results
+from tests.support.fake_api import answer, text, tool, tool_results
 from tests.support.program import Program
 from tests.tools.file_agent import FileAgent
 
@@ -349,8 +349,7 @@ class TestWhatIsReadWithoutATool:
     """The same bounds hold for what goes to the model without a call."""
 
     def sent(self, program: Program, *arguments: str) -> str:
-        with FakeAPI([text("ok")]) as api:
-            program.url = api.url
+        with program.against([text("ok")]) as api:
             program.run("-p", *arguments)
         return str(api.requests)
 
@@ -394,8 +393,7 @@ class TestWhatIsReadWithoutATool:
         (program.directory / ".team/commands").mkdir(parents=True)
         (program.directory / ".team/commands/show.md").symlink_to(secret)
         (program.directory / ".team/commands/good.md").write_text("Say hello.")
-        with FakeAPI([text("ok")]) as api:
-            program.url = api.url
+        with program.against([text("ok")]) as api:
             ran = program.run("--trust", stdin="/show\n/good\nq\n")
         assert SECRET not in str(api.requests)
         assert "Say hello." in str(api.requests)
@@ -422,8 +420,7 @@ def test_through_the_whole_program(program: Program) -> None:
         tool("edit_file", path="link/id", old_text=SECRET, new_text="x"),
         tool("write_file", path=".team/settings.json", content="{}"),
     ]
-    with FakeAPI([answer(*calls), text("done")]) as api:
-        program.url = api.url
+    with program.against([answer(*calls), text("done")]) as api:
         program.run("-p", "x", "--permission-mode", "bypassPermissions")
     results = tool_results(api.requests[1])
     assert all(result.get("is_error") for result in results)

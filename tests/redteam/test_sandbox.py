@@ -24,7 +24,7 @@ from teamcli.exec.sandbox.places import CLOSED_IN_HOME, CLOSED_WITH_A_SECRET
 from teamcli.exec.sandbox.plan import Plan, Wanted
 from teamcli.exec.sandbox.sandbox import Sandbox
 from tests.redteam.conftest import SECRET, Attacker, attack, confined_shell, furnish, need_sandbox
-from tests.support.fake_api import FakeAPI, text, tool, tool_results
+from tests.support.fake_api import text, tool, tool_results
 from tests.support.program import ROOT, Program
 from tests.support.team_script import TeamScript
 from tests.tools.shell import Shell, new_mark, processes_with, wait_until
@@ -518,8 +518,7 @@ def test_commands_of_every_agent_are_confined(program: Program) -> None:
         alice=[write, specialist, text("done")],
         **{f"sa-{number}": [write, text("done")] for number in (1, 2, 3)},
     )
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         assert program.run("-p", "x", "--permission-mode", "bypassPermissions").code == 0
     assert {*script.requests} == {"lead", "alice", "sa-1", "sa-2", "sa-3"}
     for name, requests in script.requests.items():
@@ -531,8 +530,7 @@ def test_no_mode_lifts_the_sandbox_and_no_process_shows_the_key(program: Program
     need_sandbox()
     (program.home / ".bashrc").write_text("as it was")
     command = "echo evil >> ~/.bashrc; cat /proc/[0-9]*/environ | grep -q test-key && echo leaked; ps -e | wc -l"
-    with FakeAPI([tool("bash", command=command), text("done")]) as api:
-        program.url = api.url
+    with program.against([tool("bash", command=command), text("done")]) as api:
         assert program.run("-p", "x", "--permission-mode", "bypassPermissions").code == 0
     said = str(tool_results(api.requests[1]))
     assert (program.home / ".bashrc").read_text() == "as it was"

@@ -16,7 +16,7 @@ import pytest
 from teamcli.text.escaping import escape_controls, neutralised_on, one_line
 from tests.redteam.shared import made_once
 from tests.support.answers import answer, status
-from tests.support.fake_api import FakeAPI, text, tool
+from tests.support.fake_api import text, tool
 from tests.support.program import Program
 from tests.support.screen import Screen
 from tests.support.team_script import TeamScript
@@ -183,8 +183,7 @@ def show_everything(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         return calls if n == 0 else status(400, message=EVERYTHING) if n == 12 else text(f"answer {EVERYTHING}")
 
     outputs: dict[str, str] = {}
-    with FakeAPI(TeamScript(lead=lead, alice=alice, **{"sa-1": lambda request, n: text(EVERYTHING)})) as api:
-        program.url = api.url
+    with program.against(TeamScript(lead=lead, alice=alice, **{"sa-1": lambda request, n: text(EVERYTHING)})):
         flat = clean.replace("\r", "").replace("\v", "").replace("\f", "").replace("\x85", "").replace("\u2028", "")
         ran = program.run(*BYPASS, stdin=LINES.format(e=flat.replace("\u2029", "").replace("\x0e", "")))
         outputs["the REPL on a pipe"] = ran.out
@@ -249,20 +248,21 @@ def test_nor_by_the_screen_with_its_questions(program: Program) -> None:
     (program.directory / "ev\u202eil.txt").touch()
     command = f"true '{EVERYTHING.replace(chr(0), '')}'"
     calls = answer(text(f"streamed {EVERYTHING}", pieces=50), tool("bash", command=command))
-    with FakeAPI(
-        [calls, text(f"# {EVERYTHING}\n\n`{EVERYTHING}`\n\n- {EVERYTHING}\n\n&#27;]52;c;eA==&#7; the end")]
-    ) as api:
-        program.url = api.url
-        with Screen(program, "--model", f"m{EVERYTHING}".replace("\0", ""), columns=120, lines=60) as screen:
-            screen.wait_for("team >>")
-            screen.type("go\r")
-            screen.wait_for("allow? >>")
-            screen.type("y\r")
-            screen.wait_for("the end")
-            screen.type("/team\r/diff\r@ev\t")
-            screen.type("\x15q\r")
-            screen.wait_for_end()
-            raw = screen.raw
+    with (
+        program.against(
+            [calls, text(f"# {EVERYTHING}\n\n`{EVERYTHING}`\n\n- {EVERYTHING}\n\n&#27;]52;c;eA==&#7; the end")]
+        ),
+        Screen(program, "--model", f"m{EVERYTHING}".replace("\0", ""), columns=120, lines=60) as screen,
+    ):
+        screen.wait_for("team >>")
+        screen.type("go\r")
+        screen.wait_for("allow? >>")
+        screen.type("y\r")
+        screen.wait_for("the end")
+        screen.type("/team\r/diff\r@ev\t")
+        screen.type("\x15q\r")
+        screen.wait_for_end()
+        raw = screen.raw
     assert "␛]52" in raw
     assert [mark for mark in MARKS if mark in raw] == []
     assert re.findall("[\x80-\x9f\u202a-\u202e\u2066-\u2069\u200b\u200f\ufeff]", raw) == []

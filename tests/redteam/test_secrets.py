@@ -207,8 +207,7 @@ def try_everything(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         ],
         alice=lambda request, n: text(f"my key: {KEY}", pieces=30),
     )
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script) as api:
         prompt = f"Use {KEY} and look at @plain.txt"
         done = program.run("-p", prompt, *BYPASS, "--debug", "--output-format", "stream-json")
         results = dict(zip(names, map(result_text, tool_results(script.requests["lead"][1])), strict=True))

@@ -22,7 +22,7 @@ from teamcli.config.project import Project, look_around
 from teamcli.config.roles import load_roles, role_dirs
 from teamcli.config.skills import find_skills, skill_dirs
 from teamcli.errors import ConfigError, TeamcliError
-from tests.support.fake_api import FakeAPI, text
+from tests.support.fake_api import text
 from tests.support.program import Program
 from tests.support.screen import Screen
 
@@ -352,8 +352,7 @@ def test_a_clone_with_a_whole_team_in_it_makes_nobody_act(program: Program) -> N
     }.items():
         write(program.directory, f".team/{name}", value)
     before = {name: (program.directory / ".team" / name).read_bytes() for name in STATE}
-    with FakeAPI([text("hello")]) as api:
-        program.url = api.url
+    with program.against([text("hello")]) as api:
         ran = program.run("-p", "hi", *BYPASS)
         assert (ran.code, ran.out) == (0, "hello\n")
         assert "were not made here" in ran.err
@@ -370,8 +369,7 @@ def test_a_clone_with_a_whole_team_in_it_makes_nobody_act(program: Program) -> N
 def test_a_pull_that_brings_a_team_makes_nobody_act_before_the_user_agrees(program: Program, version: str) -> None:
     """The directory was used before, so that state in it counted as made here."""
     subprocess.run(["git", "init", "-q", program.directory], check=True)
-    with FakeAPI([text("hello")] * 6) as api:
-        program.url = api.url
+    with program.against([text("hello")] * 6) as api:
         program.run("-p", "hi", *BYPASS)
         rows = [
             {"kind": "session", "id": "s", "ts": 1, "model": "m"},
@@ -404,8 +402,7 @@ def test_once_trusted_an_open_command_is_not_run_again(program: Program) -> None
         {"kind": "assistant", "content": [shell], "stop_reason": "tool_use"},
     ]
     write(program.directory, ".team/transcripts/lead.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    with FakeAPI([text("hello")]) as api:
-        program.url = api.url
+    with program.against([text("hello")]) as api:
         program.run("-p", "-c", "go on", *BYPASS, "--trust")
     assert "Interrupted" in str(api.requests[0])
     assert not (program.directory / "pwned").exists()

@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tests.support.fake_api import AnswerLike, FakeAPI, Script
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 60
@@ -41,6 +44,13 @@ class Program:
     url: str = ""
     key: str = "test-key-0123456789"
     variables: dict[str, str] = field(default_factory=dict)
+
+    @contextmanager
+    def against(self, script: Script | AnswerLike = (), **options: Any) -> Iterator[FakeAPI]:
+        """Let it talk to a fake API that answers from `script`. The end of the block fails on a breach of the API."""
+        with FakeAPI(script, **options) as api:
+            self.url = api.url
+            yield api
 
     def env(self) -> dict[str, str]:
         kept = ("PATH", "LANG", "TMPDIR", "COVERAGE_PROCESS_START")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fake_api import FakeAPI, answer, said_by_user, status, text, tool, tool_results
+from tests.support.fake_api import answer, said_by_user, status, text, tool, tool_results
 from tests.support.program import Program
 from tests.support.running import Running
 from tests.support.team_script import After, TeamScript
@@ -71,8 +71,7 @@ def test_r12_what_was_looked_at_still_reaches_the_model(program: Program) -> Non
     script = TeamScript(
         lead=[spawn("bob"), text("hired"), text("noted"), text("now I see it")], bob=[text("first"), text("second")]
     )
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         ran = program.run(*BYPASS, stdin="go\n/wait\n/send bob again\n/wait\n/inbox\n/inbox\nand?\n")
     assert ran.code == 0, ran.out
     assert ran.out.count("1 unread") == 2, ran.out
@@ -97,17 +96,15 @@ def test_r16_an_error_of_the_lead_ends_neither_the_program_nor_its_teammates(pro
     script = TeamScript(
         lead=[spawn("alice"), text("hired"), status(500), text("alive")], alice=[UNTIL_GO, text("my part is done")]
     )
-    with FakeAPI(script) as api:
-        program.url = api.url
-        with Running(program, *BYPASS) as repl:
-            repl.type("go")
-            wait_until(lambda: (program.directory / "working").exists())
-            repl.type("and?")
-            repl.wait_for("500")
-            (program.directory / "go").touch()
-            repl.wait_for("my part is done")
-            repl.wait_for("alive")  # her result woke the lead, which goes on with a valid history
-            assert repl.leave() == 1  # on a pipe the code says that a task failed
+    with program.against(script), Running(program, *BYPASS) as repl:
+        repl.type("go")
+        wait_until(lambda: (program.directory / "working").exists())
+        repl.type("and?")
+        repl.wait_for("500")
+        (program.directory / "go").touch()
+        repl.wait_for("my part is done")
+        repl.wait_for("alive")  # her result woke the lead, which goes on with a valid history
+        assert repl.leave() == 1  # on a pipe the code says that a task failed
 
 
 def test_r26_the_prefix_is_the_same_in_every_process(program: Program) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fake_api import FakeAPI, text
+from tests.support.fake_api import text
 from tests.support.program import Program
 from tests.support.running import Running
 from tests.support.team_script import TeamScript
@@ -34,8 +34,7 @@ def test_it_is_written_again_and_the_next_start_has_everything(
         alice=[text("noted"), text("hi")],
     )
     state = program.directory / ".team"
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         with Running(program, *BYPASS) as repl:
             repl.type("go")
             repl.type("/wait")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fake_api import FakeAPI, answer, said_by_user, text, tool, tool_results
+from tests.support.fake_api import answer, said_by_user, text, tool, tool_results
 from tests.support.prepared import Prepared
 from tests.support.program import Program
 from tests.support.team_script import After, TeamScript, agent_of
@@ -84,8 +84,7 @@ def test_a_foreign_line_wakes_an_idle_teammate_of_a_running_team(program: Progra
         lead=[spawn("alice"), work, text("end"), text("end")],
         alice=[text("ready"), tool("bash", command="touch off"), text("did it")],
     )
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         process = program.start("-p", "go", *BYPASS)
         wait_until(lambda: (program.directory / "on").exists() and members(program)["alice"]["status"] == "idle")
         with (program.directory / ".team/inbox/alice.jsonl").open("a") as file:
@@ -100,8 +99,7 @@ def test_clear_keeps_how_far_mail_is_read(program: Program) -> None:
         lead=[spawn("alice"), text("hired"), text("read"), text("fresh"), text("again")],
         alice=[After(2, text("my result")), text("my answer")],
     )
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         lines = "go", "/wait", "/clear", "one", "/clear", "/send alice and?", "/wait", "two", ""
         assert program.run(*BYPASS, stdin="\n".join(lines)).code == 0
     fresh, again = map(said_by_user, script.requests["lead"][3:])
@@ -119,8 +117,7 @@ def test_an_old_line_of_the_lead_does_not_order_a_new_incarnation(program: Progr
     script = TeamScript(
         lead=[spawn("alice"), order, text("end"), leave, text("end"), text("end")], alice=lambda request, n: text("ok")
     )
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         assert program.run(*BYPASS, stdin="go\n/wait\nnow\n/wait\n").code == 0
     path = program.directory / ".team/inbox/alice.jsonl"
     (old,) = (line for line in path.read_text().splitlines() if "delete everything" in line)
@@ -152,8 +149,7 @@ def test_an_interrupted_teammate_is_marked_and_goes_on_with_continue(program: Pr
         lead=[spawn("alice"), text("hired")],
         alice=[tool("bash", command="touch on; [ -e off ] || sleep 60")],
     )
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         process = program.start("-p", "go", *BYPASS)
         wait_until(lambda: (program.directory / "on").exists())
         process.kill()
@@ -172,8 +168,7 @@ def test_what_the_user_sends_while_nothing_runs_lets_an_interrupted_teammate_go_
     script = TeamScript(
         lead=[spawn("alice"), text("hired")], alice=[tool("bash", command="touch on; [ -e off ] || sleep 60")]
     )
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         process = program.start("-p", "go", *BYPASS)
         wait_until(lambda: (program.directory / "on").exists())
         assert program.run("send", "alice", "before").code == 0
@@ -253,8 +248,7 @@ def test_leaving_with_ten_busy_teammates_is_quick_and_orderly(program: Program) 
     names = [f"mate{n}" for n in range(10)]
     busy = lambda request, n: tool("bash", command=f"touch on-{agent_of(request)}; sleep 60")  # noqa: E731
     script = TeamScript(lead=[answer(*map(spawn, names)), text("hired")], **dict.fromkeys(names, busy))
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         process = program.start("-p", "go", *BYPASS)
         wait_until(lambda: len(list(program.directory.glob("on-*"))) == 10)
         process.send_signal(signal.SIGTERM)
@@ -267,8 +261,7 @@ def test_a_signal_ends_the_stream_with_the_result_after_all_that_stopped(program
     names = [f"mate{n}" for n in range(5)]
     busy = lambda request, n: tool("bash", command=f"touch on-{agent_of(request)}; sleep 60")  # noqa: E731
     script = TeamScript(lead=[answer(*map(spawn, names)), text("hired")], **dict.fromkeys(names, busy))
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         process = program.start("-p", "go", *BYPASS, "--output-format", "stream-json")
         wait_until(lambda: len(list(program.directory.glob("on-*"))) == 5)
         process.send_signal(signal.SIGINT)
@@ -296,8 +289,7 @@ def talk(request: dict[str, Any], n: int) -> Any:
 @pytest.mark.parametrize("seed", range(KILLS))
 def test_killed_at_any_moment_a_team_goes_on_and_every_message_is_read_once(program: Program, seed: int) -> None:
     chance = random.Random(seed)
-    with FakeAPI(talk) as api:
-        program.url = api.url
+    with program.against(talk):
         for _ in range(2):
             process = program.start("-p", "--continue", "go", *BYPASS)
             signal.sigtimedwait([], 0.3 + chance.random() * 0.6)  # from its first request to the midst of the talk

@@ -10,7 +10,7 @@ from teamcli.agent.events import Event, Notice, StatusChanged, StillArriving, Tu
 from teamcli.cancel import CancelScope
 from teamcli.team.roster import Member, Roster, Status
 from teamcli.team.stall_detector import StallDetector
-from tests.support.fake_api import FakeAPI, text, tool
+from tests.support.fake_api import text, tool
 from tests.support.program import Program
 from tests.support.running import Running
 from tests.support.team_script import TeamScript
@@ -103,23 +103,19 @@ def test_a_stuck_teammate_is_shown_everywhere_until_it_goes_on(program: Program)
     wait = tool("bash", command="touch on; until [ -e go ]; do sleep 0.02; done")
     more = tool("bash", command="touch on2; until [ -e go2 ]; do echo .; sleep 0.02; done")
     script = TeamScript(lead=[spawn("alice"), text("hired"), text("end")], alice=[wait, more, text("done")])
-    with FakeAPI(script) as api:
-        program.url = api.url
-        with Running(program, *BYPASS) as repl:
-            repl.type("go")
-            wait_until(
-                lambda: (program.directory / "on").exists()
-            )  # before that, a slow model may be what she waits for
-            wait_until(lambda: members(program)["alice"]["stuck_since"] > 0)
-            repl.wait_for("/stop alice would end it")
-            repl.type("/team")
-            repl.wait_for("stuck: no progress for")
-            shown, listed = program.run("team").out, program.run("team", "--json").json["members"][0]
-            assert "stuck: no progress for" in shown
-            assert (listed["status"], listed["stuck_since"] > 0) == ("working", True)
-            (program.directory / "go").touch()
-            wait_until(lambda: (program.directory / "on2").exists())
-            wait_until(lambda: members(program)["alice"]["stuck_since"] == 0)
-            (program.directory / "go2").touch()
-            repl.wait_for("alice → lead (result): done")
+    with program.against(script), Running(program, *BYPASS) as repl:
+        repl.type("go")
+        wait_until(lambda: (program.directory / "on").exists())  # before that, a slow model may be what she waits for
+        wait_until(lambda: members(program)["alice"]["stuck_since"] > 0)
+        repl.wait_for("/stop alice would end it")
+        repl.type("/team")
+        repl.wait_for("stuck: no progress for")
+        shown, listed = program.run("team").out, program.run("team", "--json").json["members"][0]
+        assert "stuck: no progress for" in shown
+        assert (listed["status"], listed["stuck_since"] > 0) == ("working", True)
+        (program.directory / "go").touch()
+        wait_until(lambda: (program.directory / "on2").exists())
+        wait_until(lambda: members(program)["alice"]["stuck_since"] == 0)
+        (program.directory / "go2").touch()
+        repl.wait_for("alice → lead (result): done")
     assert any(row.get("stuck_since") for row in program.lines(".team/events.jsonl"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fake_api import FakeAPI, answer, said_by_user, status, text, tool
+from tests.support.fake_api import answer, said_by_user, status, text, tool
 from tests.support.program import Program
 from tests.support.running import Running
 from tests.support.team_script import TeamScript
@@ -66,10 +66,8 @@ def interrupt_alice(program: Program, repl: Running, how: str = "/stop alice") -
 
 def kill_with_a_paused_alice(program: Program) -> None:
     script = TeamScript(lead=[spawn("alice"), text("hired")], alice=[UNTIL_GO])
-    with FakeAPI(script) as api:
-        program.url = api.url
-        with Running(program, *BYPASS) as repl:
-            interrupt_alice(program, repl, "/pause alice")
+    with program.against(script), Running(program, *BYPASS) as repl:
+        interrupt_alice(program, repl, "/pause alice")
     assert members(program)["alice"]["paused"]
 
 
@@ -77,48 +75,42 @@ class TestStop:
     @pytest.mark.parametrize("how", ["/stop alice", "/pause alice"])
     def test_costs_no_model_call_and_the_lead_hears_of_it_with_its_next_turn(self, program: Program, how: str) -> None:
         script = TeamScript(lead=[spawn("alice"), text("hired"), text("I see")], alice=[UNTIL_GO])
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Running(program, *BYPASS) as repl:
-                interrupt_alice(program, repl, how)
-                repl.type("/wait")
-                repl.wait_for("Nobody works any more")
-                assert len(script.requests["lead"]) == 2
-                repl.type("and?")
-                repl.wait_for("I see")
+        with program.against(script), Running(program, *BYPASS) as repl:
+            interrupt_alice(program, repl, how)
+            repl.type("/wait")
+            repl.wait_for("Nobody works any more")
+            assert len(script.requests["lead"]) == 2
+            repl.type("and?")
+            repl.wait_for("I see")
         assert f"{how[1:5]}" in said_by_user(script.requests["lead"][2])
         assert "by the user" in told(script, "lead")
 
     def test_holds_against_mail_that_came_before_it(self, program: Program) -> None:
         script = TeamScript(lead=[spawn("alice"), text("hired")], alice=[UNTIL_GO, text("both")])
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Running(program, *BYPASS) as repl:
-                repl.type("go")
-                wait_until(lambda: is_on(program))
-                repl.type("/send alice before")
-                repl.type("/stop alice")
-                repl.type("/wait")
-                repl.wait_for("Nobody works any more")
-                assert len(script.requests["alice"]) == 1
-                repl.type("/send alice after")
-                repl.wait_for("both")
+        with program.against(script), Running(program, *BYPASS) as repl:
+            repl.type("go")
+            wait_until(lambda: is_on(program))
+            repl.type("/send alice before")
+            repl.type("/stop alice")
+            repl.type("/wait")
+            repl.wait_for("Nobody works any more")
+            assert len(script.requests["alice"]) == 1
+            repl.type("/send alice after")
+            repl.wait_for("both")
         assert all(word in said_by_user(script.requests["alice"][1]) for word in ("before", "after"))
 
     def test_holds_against_a_resume_that_came_before_it(self, program: Program) -> None:
         script = TeamScript(lead=[spawn("alice"), text("hired")], alice=[UNTIL_GO, text("on and on")])
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Running(program, *BYPASS) as repl:
-                repl.type("go")
-                wait_until(lambda: is_on(program))
-                repl.type("/resume alice")
-                repl.type("/stop alice")
-                repl.type("/wait")
-                repl.wait_for("Nobody works any more")
-                assert len(script.requests["alice"]) == 1
-                repl.type("/resume alice")
-                repl.wait_for("on and on")
+        with program.against(script), Running(program, *BYPASS) as repl:
+            repl.type("go")
+            wait_until(lambda: is_on(program))
+            repl.type("/resume alice")
+            repl.type("/stop alice")
+            repl.type("/wait")
+            repl.wait_for("Nobody works any more")
+            assert len(script.requests["alice"]) == 1
+            repl.type("/resume alice")
+            repl.wait_for("on and on")
 
     def test_does_not_hide_an_error_of_the_same_work(self, program: Program) -> None:
         program.settings(retries=0)
@@ -126,25 +118,21 @@ class TestStop:
             lead=[spawn("alice"), text("hired"), text("I see")],
             alice=[UNTIL_GO, status(529)],
         )
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Running(program, *BYPASS) as repl:
-                interrupt_alice(program, repl)
-                repl.type("/resume alice")
-                repl.wait_for("I see")
+        with program.against(script), Running(program, *BYPASS) as repl:
+            interrupt_alice(program, repl)
+            repl.type("/resume alice")
+            repl.wait_for("I see")
         assert "overloaded" in told(script, "lead").lower()
 
 
 class TestPause:
     def test_ends_with_a_message_of_the_users_from_another_shell(self, program: Program) -> None:
         script = TeamScript(lead=[spawn("alice"), text("hired")], alice=[UNTIL_GO, text("here I am")])
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Running(program, *BYPASS) as repl:
-                interrupt_alice(program, repl, "/pause alice")
-                assert program.run("send", "alice", "come").code == 0
-                repl.wait_for("here I am")
-                assert not members(program)["alice"]["paused"]
+        with program.against(script), Running(program, *BYPASS) as repl:
+            interrupt_alice(program, repl, "/pause alice")
+            assert program.run("send", "alice", "come").code == 0
+            repl.wait_for("here I am")
+            assert not members(program)["alice"]["paused"]
 
     def test_lasts_over_a_plain_start_and_ends_with_continue(self, program: Program) -> None:
         kill_with_a_paused_alice(program)
@@ -176,18 +164,16 @@ class TestShutdown:
     def test_of_a_working_one_that_does_not_answer_the_user_is_done_all_the_same(self, program: Program) -> None:
         program.settings(limits={"shutdown_seconds": 0.1})
         script = TeamScript(lead=[spawn("alice"), text("hired"), text("I see")], alice=[UNTIL_GO])
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Running(program, *BYPASS) as repl:
-                repl.type("go")
-                wait_until(lambda: is_on(program))
-                repl.type("/shutdown alice")
-                wait_until(lambda: members(program)["alice"]["status"] == "shutdown")
-                repl.type("/wait")
-                repl.wait_for("Nobody works any more")
-                assert len(script.requests["lead"]) == 2
-                repl.type("and?")
-                repl.wait_for("I see")
+        with program.against(script), Running(program, *BYPASS) as repl:
+            repl.type("go")
+            wait_until(lambda: is_on(program))
+            repl.type("/shutdown alice")
+            wait_until(lambda: members(program)["alice"]["status"] == "shutdown")
+            repl.type("/wait")
+            repl.wait_for("Nobody works any more")
+            assert len(script.requests["lead"]) == 2
+            repl.type("and?")
+            repl.wait_for("I see")
         assert "did not answer the user" in said_by_user(script.requests["lead"][2])
 
     def test_that_nobody_answers_lapses_and_the_lead_is_told(self, program: Program) -> None:
@@ -208,13 +194,11 @@ class TestShutdown:
 
     def test_that_the_user_asked_for_is_made_good_after_a_restart(self, program: Program) -> None:
         script = TeamScript(lead=[spawn("alice"), text("hired")], alice=[UNTIL_GO])
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Running(program, *BYPASS) as repl:
-                repl.type("go")
-                wait_until(lambda: is_on(program))
-                repl.type("/shutdown alice")
-                repl.wait_for("Asked 'alice' to shut down")
+        with program.against(script), Running(program, *BYPASS) as repl:
+            repl.type("go")
+            wait_until(lambda: is_on(program))
+            repl.type("/shutdown alice")
+            repl.wait_for("Asked 'alice' to shut down")
         change_config(program, lambda team: team["requests"][0].update(deadline=team["requests"][0]["created"]))
         script = TeamScript(lead=[text("hello")])
         run(program, script)
@@ -264,19 +248,17 @@ class TestShutdown:
             lead=[spawn("alice"), until("on"), ask, text("waiting"), text("I see")],
             alice=[UNTIL_GO],
         )
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Running(program, *BYPASS) as repl:
-                repl.type("go")
-                wait_until(lambda: is_on(program) and bool(open_requests(program)))
-                repl.type("/shutdown alice")
-                repl.wait_for("/shutdown alice again stops it")
-                assert [each["asker"] for each in open_requests(program)] == ["user"]
-                repl.type("/shutdown alice")
-                repl.wait_for("Stopped 'alice'; it is shut down")
-                assert members(program)["alice"]["status"] == "shutdown"
-                repl.type("and?")
-                repl.wait_for("I see")
+        with program.against(script), Running(program, *BYPASS) as repl:
+            repl.type("go")
+            wait_until(lambda: is_on(program) and bool(open_requests(program)))
+            repl.type("/shutdown alice")
+            repl.wait_for("/shutdown alice again stops it")
+            assert [each["asker"] for each in open_requests(program)] == ["user"]
+            repl.type("/shutdown alice")
+            repl.wait_for("Stopped 'alice'; it is shut down")
+            assert members(program)["alice"]["status"] == "shutdown"
+            repl.type("and?")
+            repl.wait_for("I see")
         assert "your request" in told(script, "lead")
         assert "is void" in told(script, "lead")
 
@@ -285,30 +267,26 @@ class TestShutdown:
             lead=[spawn("alice"), text("hired")],
             alice=[UNTIL_GO, lambda request: respond(request, approve=False, reason="tests are running"), UNTIL_NEVER],
         )
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Running(program, *BYPASS) as repl:
-                repl.type("go")
-                wait_until(lambda: is_on(program))
-                repl.type("/shutdown alice")
-                repl.wait_for("Asked 'alice'")
-                (program.directory / "go").touch()
-                repl.wait_for("alice refuses to shut down: tests are running")
-                repl.type("/shutdown alice")
-                repl.wait_for("Stopped 'alice'")
-                assert members(program)["alice"]["status"] == "shutdown"
+        with program.against(script), Running(program, *BYPASS) as repl:
+            repl.type("go")
+            wait_until(lambda: is_on(program))
+            repl.type("/shutdown alice")
+            repl.wait_for("Asked 'alice'")
+            (program.directory / "go").touch()
+            repl.wait_for("alice refuses to shut down: tests are running")
+            repl.type("/shutdown alice")
+            repl.wait_for("Stopped 'alice'")
+            assert members(program)["alice"]["status"] == "shutdown"
 
     def test_an_approval_that_a_crash_kept_from_being_carried_out_is_carried_out_at_the_next_start(
         self, program: Program
     ) -> None:
         script = TeamScript(lead=[spawn("alice"), text("hired")], alice=[UNTIL_GO])
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Running(program, *BYPASS) as repl:
-                repl.type("go")
-                wait_until(lambda: is_on(program))
-                repl.type("/shutdown alice")
-                repl.wait_for("Asked 'alice' to shut down")
+        with program.against(script), Running(program, *BYPASS) as repl:
+            repl.type("go")
+            wait_until(lambda: is_on(program))
+            repl.type("/shutdown alice")
+            repl.wait_for("Asked 'alice' to shut down")
         change_config(program, lambda team: team["requests"][0].update(state="approved"))
         run(program, TeamScript(lead=[text("hello")]))
         assert members(program)["alice"]["status"] == "shutdown"
@@ -317,15 +295,13 @@ class TestShutdown:
         clock = program.use_test_clock()
         program.settings(limits={"shutdown_seconds": 1})
         script = TeamScript(lead=[spawn("alice"), text("hired"), text("I see")], alice=[UNTIL_GO])
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Running(program, *BYPASS) as repl:
-                repl.type("go")
-                wait_until(lambda: is_on(program))
-                repl.type("/shutdown alice")
-                repl.wait_for("Asked 'alice'")
-                clock.write_text("-7200")
-                wait_until(lambda: members(program)["alice"]["status"] == "shutdown")
+        with program.against(script), Running(program, *BYPASS) as repl:
+            repl.type("go")
+            wait_until(lambda: is_on(program))
+            repl.type("/shutdown alice")
+            repl.wait_for("Asked 'alice'")
+            clock.write_text("-7200")
+            wait_until(lambda: members(program)["alice"]["status"] == "shutdown")
 
 
 class TestMailThatNobodyWillRead:
@@ -381,29 +357,25 @@ class TestMailThatNobodyWillRead:
             return respond(request, approve=True)
 
         script = TeamScript(lead=[spawn("alice"), text("hired")], alice=[UNTIL_GO, approve_late])
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Running(program, *BYPASS) as repl:
-                repl.type("go")
-                wait_until(lambda: is_on(program))
-                repl.type("/shutdown alice")
-                repl.wait_for("Asked 'alice'")
-                (program.directory / "go").touch()
-                repl.wait_for("alice was shut down before it read your message: from the user")
-                repl.wait_for("before it read a message from outside (claims to be cron): from a shell")
+        with program.against(script), Running(program, *BYPASS) as repl:
+            repl.type("go")
+            wait_until(lambda: is_on(program))
+            repl.type("/shutdown alice")
+            repl.wait_for("Asked 'alice'")
+            (program.directory / "go").touch()
+            repl.wait_for("alice was shut down before it read your message: from the user")
+            repl.wait_for("before it read a message from outside (claims to be cron): from a shell")
 
     def test_is_counted_when_a_paused_teammate_is_shut_down(self, program: Program) -> None:
         write = tool("send_message", to="alice", content="when you are back")
         script = TeamScript(lead=[spawn("alice"), text("hired"), write, text("sent"), text("I see")], alice=[UNTIL_GO])
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Running(program, *BYPASS) as repl:
-                interrupt_alice(program, repl, "/pause alice")
-                repl.type("write to her")
-                repl.wait_for("sent")
-                repl.type("/shutdown alice")
-                repl.wait_for("is shut down now; 1 unread message went back to the sender")
-                repl.wait_for("I see")
+        with program.against(script), Running(program, *BYPASS) as repl:
+            interrupt_alice(program, repl, "/pause alice")
+            repl.type("write to her")
+            repl.wait_for("sent")
+            repl.type("/shutdown alice")
+            repl.wait_for("is shut down now; 1 unread message went back to the sender")
+            repl.wait_for("I see")
         assert "was shut down before it read your message: when you are back" in told(script, "lead")
 
     def test_of_an_earlier_incarnation_does_not_come_back(self, program: Program) -> None:
@@ -411,8 +383,7 @@ class TestMailThatNobodyWillRead:
             lead=[spawn("alice"), text("hired"), text("ok"), spawn("alice"), text("again"), text("ok")],
             alice=[text("one"), text("two")],
         )
-        with FakeAPI(script) as api:
-            program.url = api.url
+        with program.against(script):
             ran = program.run(*BYPASS, stdin="go\n/wait\n/shutdown alice\ngo\n/wait\n/shutdown alice\n")
         assert ran.code == 0
         assert "went back" not in ran.out
@@ -424,8 +395,7 @@ def test_a_name_that_was_forgotten_and_hired_again_reports_as_any_other(program:
         return spawn("alice") if said_by_user(request).startswith("go") else text("ok")
 
     script = TeamScript(lead=lead, alice=[text("one"), text("two")])
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         ran = program.run(*BYPASS, stdin="go\n/wait\n/shutdown alice\n/forget alice\ngo\n/wait\n")
     assert ran.code == 0
     assert [(each["type"], each["content"]) for each in inbox(program, "lead")] == [

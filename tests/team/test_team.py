@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.support.fake_api import FakeAPI, answer, said_by_user, status, text, tool, tool_results
+from tests.support.fake_api import answer, said_by_user, status, text, tool, tool_results
 from tests.support.program import Program, Ran
 from tests.support.team_script import After, TeamScript
 from tests.support.waiting import wait_until
@@ -18,8 +18,7 @@ def spawn(name: str, prompt: str = "do your part", **more: Any) -> Any:
 
 
 def run(program: Program, script: TeamScript, *arguments: str, prompt: str = "go", code: int = 0) -> Ran:
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         ran = program.run("-p", prompt, *BYPASS, *arguments)
     assert ran.code == code, ran.err
     return ran

@@ -6,7 +6,7 @@ import json
 import threading
 from typing import Any
 
-from tests.support.fake_api import FakeAPI, answer, said_by_user, stall_after, text, tool, tool_results
+from tests.support.fake_api import answer, said_by_user, stall_after, text, tool, tool_results
 from tests.support.program import Program
 from tests.support.running import Running
 from tests.support.team_script import After, TeamScript
@@ -84,20 +84,18 @@ class TestLeadWakes:
                 text("my result"),
             ],
         )
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Running(program, *BYPASS) as repl:
-                repl.type("go")
-                api.wait_for_stall()
-                repl.type("/stop lead")
-                repl.wait_for("Stopped the lead")
-                (program.directory / "go").touch()
-                repl.wait_for("my result")
-                repl.type("/wait")
-                repl.wait_for("Nobody works any more")
-                assert len(script.requests["lead"]) == 3
-                repl.type("and?")
-                repl.wait_for("now I see it")
+        with program.against(script) as api, Running(program, *BYPASS) as repl:
+            repl.type("go")
+            api.wait_for_stall()
+            repl.type("/stop lead")
+            repl.wait_for("Stopped the lead")
+            (program.directory / "go").touch()
+            repl.wait_for("my result")
+            repl.type("/wait")
+            repl.wait_for("Nobody works any more")
+            assert len(script.requests["lead"]) == 3
+            repl.type("and?")
+            repl.wait_for("now I see it")
         assert ">my result<" in said_by_user(script.requests["lead"][3])
 
     def test_no_more_than_25_times_in_a_row_for_nothing(self, program: Program) -> None:
@@ -116,8 +114,7 @@ class TestLimits:
         program.settings(limits={"teammate_turns": 4})
         work = tool("bash", command="touch a-$RANDOM; [ $(ls a-* | wc -l) -lt 3 ] || { touch on; sleep 60; }")
         script = TeamScript(lead=[spawn("alice"), text("hired")], alice=lambda request, n: work)
-        with FakeAPI(script) as api:
-            program.url = api.url
+        with program.against(script):
             process = program.start("-p", "go", *BYPASS)
             wait_until(lambda: (program.directory / "on").exists())
             process.kill()
@@ -155,8 +152,7 @@ def test_what_nobody_allows_a_teammate_is_refused_by_name_and_is_exit_4(program:
         lead=[spawn("alice"), text("hired"), text("end")],
         alice=[tool("bash", command="touch made"), text("I was not allowed to")],
     )
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         ran = program.run("-p", "go", "--output-format", "json")
     (denial,) = ran.json["permission_denials"]
     assert (ran.code, denial["agent"], denial["rule"]) == (4, "alice", "bash(touch made)")
@@ -175,8 +171,7 @@ def test_a_clock_that_stands_still_makes_no_two_messages_the_same(program: Progr
         lead=lambda request, n: spawn("alice") if said_by_user(request) == "go" else text("ok"),
         alice=lambda request, n: of_alice[n] if n < len(of_alice) else text("ok"),
     )
-    with FakeAPI(script) as api:
-        program.url = api.url
+    with program.against(script):
         ran = program.run(*BYPASS, stdin="go\n/wait\n/shutdown alice\ngo\n/wait\n@alice x\n@alice y\n/wait\nend\n")
     assert ran.code == 0
     heard = told(script, "lead")

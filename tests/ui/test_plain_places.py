@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fake_api import FakeAPI, answer, drip, text, tool
+from tests.support.fake_api import answer, drip, text, tool
 from tests.support.program import Program
 from tests.support.screen import Screen
 from tests.support.waiting import wait_until
@@ -28,53 +28,51 @@ def colour_codes(raw: str) -> list[str]:
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 120])
 def test_every_width_shows_the_answer_the_prompt_and_the_bar(program: Program, columns: int) -> None:
-    with FakeAPI([tool("bash", command="echo " + "long " * 40), text(ANSWER)]) as api:
-        program.url = api.url
-        with Screen(program, "--permission-mode", "bypassPermissions", columns=columns) as screen:
-            screen.wait_for(PROMPT)
-            screen.type("go\r")
-            screen.wait_for("漢字 and 🚀")
-            screen.wait_for_all("○ lead", "Title", f"{PROMPT} go", "bypassPermi")
-            assert screen.text.count("○ lead") == 1
+    with (
+        program.against([tool("bash", command="echo " + "long " * 40), text(ANSWER)]),
+        Screen(program, "--permission-mode", "bypassPermissions", columns=columns) as screen,
+    ):
+        screen.wait_for(PROMPT)
+        screen.type("go\r")
+        screen.wait_for("漢字 and 🚀")
+        screen.wait_for_all("○ lead", "Title", f"{PROMPT} go", "bypassPermi")
+        assert screen.text.count("○ lead") == 1
 
 
 def test_no_color_means_none(program: Program) -> None:
     program.variables["NO_COLOR"] = "1"
-    with FakeAPI([text(ANSWER)]) as api:
-        program.url = api.url
-        with Screen(program) as screen:
-            screen.wait_for(PROMPT)
-            screen.type("go\r")
-            screen.wait_for("漢字 and 🚀")
-            assert colour_codes(screen.raw) == []
+    with program.against([text(ANSWER)]), Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("go\r")
+        screen.wait_for("漢字 and 🚀")
+        assert colour_codes(screen.raw) == []
 
 
 def test_a_dumb_terminal_gets_plain_text_and_can_answer(program: Program) -> None:
     program.variables["TERM"] = "dumb"
-    with FakeAPI([tool("bash", command="touch made"), text("The end.")]) as api:
-        program.url = api.url
-        with Screen(program) as screen:
-            screen.wait_for(PROMPT)
-            screen.type("go\r")
-            screen.wait_for("$ touch made")
-            screen.wait_for("allow? >>")
-            screen.type("y\r")
-            screen.wait_for("The end.")
-            screen.type("q\r")
-            assert screen.wait_for_end() == 0
-            assert colour_codes(screen.raw) == []
+    with program.against([tool("bash", command="touch made"), text("The end.")]), Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("go\r")
+        screen.wait_for("$ touch made")
+        screen.wait_for("allow? >>")
+        screen.type("y\r")
+        screen.wait_for("The end.")
+        screen.type("q\r")
+        assert screen.wait_for_end() == 0
+        assert colour_codes(screen.raw) == []
     assert (program.directory / "made").exists()
 
 
 def test_a_locale_without_unicode_gets_letters(program: Program) -> None:
     program.variables |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    with FakeAPI([tool("bash", command="true"), text("- one\n- two, naïve\n")]) as api:
-        program.url = api.url
-        with Screen(program, "--permission-mode", "bypassPermissions") as screen:
-            screen.wait_for(PROMPT)
-            screen.type("go\r")
-            screen.wait_for("two, na")
-            assert screen.raw.isascii()
+    with (
+        program.against([tool("bash", command="true"), text("- one\n- two, naïve\n")]),
+        Screen(program, "--permission-mode", "bypassPermissions") as screen,
+    ):
+        screen.wait_for(PROMPT)
+        screen.type("go\r")
+        screen.wait_for("two, na")
+        assert screen.raw.isascii()
 
 
 @pytest.fixture
@@ -91,8 +89,7 @@ def test_resizing_while_text_streams_leaves_one_prompt_and_loses_nothing(program
         return subprocess.run([*tmux, *arguments], capture_output=True, text=True, check=True, timeout=30).stdout
 
     lines = "".join(f"line {number:03d} of the answer\n\n" for number in range(120))
-    with FakeAPI([answer(text(lines, pieces=120), drip(0.02))]) as api:
-        program.url = api.url
+    with program.against([answer(text(lines, pieces=120), drip(0.02))]):
         environment = [item for pair in program.env().items() for item in ("-e", "=".join(pair))]
         options = ["-d", "-x", "80", "-y", "24", *environment, "-c", str(program.directory)]
         run("new-session", *options, *program.command(()))

@@ -44,19 +44,17 @@ def test_ways_to_leave(program: Program, keys: str) -> None:
 class TestPermission:
     def ask(self, program: Program, keys: str) -> tuple[FakeAPI, str]:
         script = [tool("bash", command="echo ran >> log.txt"), text("The end.")]
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Screen(program) as screen:
-                screen.wait_for(PROMPT)
-                screen.type("do it\r")
-                screen.wait_for("lead wants to use bash")
-                screen.wait_for("$ echo ran >> log.txt")
-                screen.wait_for("allow? >>")
-                screen.type(keys)
-                screen.wait_for("The end.")
-                screen.wait_for(PROMPT, 2)
-                screen.type("q\r")
-                assert screen.wait_for_end() == 0
+        with program.against(script) as api, Screen(program) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("do it\r")
+            screen.wait_for("lead wants to use bash")
+            screen.wait_for("$ echo ran >> log.txt")
+            screen.wait_for("allow? >>")
+            screen.type(keys)
+            screen.wait_for("The end.")
+            screen.wait_for(PROMPT, 2)
+            screen.type("q\r")
+            assert screen.wait_for_end() == 0
         log = program.directory / "log.txt"
         return api, log.read_text() if log.exists() else ""
 
@@ -68,8 +66,7 @@ class TestPermission:
         self.ask(program, "a\r")
         rules = json.loads((program.directory / ".team/settings.local.json").read_text())["permissions"]["allow"]
         assert rules == ["bash(echo ran >> log.txt)"]
-        with FakeAPI([tool("bash", command="echo ran >> log.txt"), text("x")]) as api:
-            program.url = api.url
+        with program.against([tool("bash", command="echo ran >> log.txt"), text("x")]):
             assert program.run("-p", "again").code == 0
         assert (program.directory / "log.txt").read_text() == "ran\n" * 2
 
@@ -80,56 +77,54 @@ class TestPermission:
         assert told in str(tool_results(api.requests[1])[0]["content"])
 
     def test_ctrl_c_at_the_question_ends_the_turn(self, program: Program) -> None:
-        with FakeAPI([tool("bash", command="touch made"), text("later")]) as api:
-            program.url = api.url
-            with Screen(program) as screen:
-                screen.wait_for(PROMPT)
-                screen.type("do it\r")
-                screen.wait_for("allow? >>")
-                screen.type("\x03")
-                screen.wait_for("Interrupted")
-                screen.wait_for(PROMPT, 2)
-                screen.type("and now\r")
-                screen.wait_for("later")
+        with program.against([tool("bash", command="touch made"), text("later")]), Screen(program) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("do it\r")
+            screen.wait_for("allow? >>")
+            screen.type("\x03")
+            screen.wait_for("Interrupted")
+            screen.wait_for(PROMPT, 2)
+            screen.type("and now\r")
+            screen.wait_for("later")
         assert not (program.directory / "made").exists()
 
     def test_the_whole_command_is_shown(self, program: Program) -> None:
         command = "echo harmless " + "x" * 120 + "\ntouch second-line"
-        with FakeAPI([tool("bash", command=command), text("x")]) as api:
-            program.url = api.url
-            with Screen(program) as screen:
-                screen.wait_for(PROMPT)
-                screen.type("do it\r")
-                screen.wait_for("touch second-line")
-                screen.wait_for("allow? >>")
-                screen.type("n\r")
-                screen.wait_for(PROMPT, 2)
+        with program.against([tool("bash", command=command), text("x")]), Screen(program) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("do it\r")
+            screen.wait_for("touch second-line")
+            screen.wait_for("allow? >>")
+            screen.type("n\r")
+            screen.wait_for(PROMPT, 2)
 
     @pytest.mark.parametrize("lines", [16, 40])
     def test_nothing_of_a_command_can_be_pushed_off_the_screen(self, program: Program, lines: int) -> None:
         command = "echo\t" + "\x7f" * 30 + "\u00ad" * 39 + "\t; rm it"  # all are wider than they look
-        with FakeAPI([tool("bash", command=command), text("x")]) as api:
-            program.url = api.url
-            with Screen(program, columns=50, lines=lines) as screen:
-                screen.wait_for(PROMPT)
-                screen.type("do it\r")
-                screen.wait_for("allow? >>")
-                screen.wait_for("rm it")
+        with (
+            program.against([tool("bash", command=command), text("x")]),
+            Screen(program, columns=50, lines=lines) as screen,
+        ):
+            screen.wait_for(PROMPT)
+            screen.type("do it\r")
+            screen.wait_for("allow? >>")
+            screen.wait_for("rm it")
 
     def test_what_was_typed_before_the_question_is_no_answer(self, program: Program) -> None:
-        with FakeAPI([answer(tool("bash", command="touch made"), stall_after(2)), text("x")]) as api:
-            program.url = api.url
-            with Screen(program) as screen:
-                screen.wait_for(PROMPT)
-                screen.type("do it\r")
-                api.wait_for_stall()
-                screen.type("y\r")
-                screen.wait_for("queued: y")
-                api.release()
-                screen.wait_for("allow? >>")
-                assert not (program.directory / "made").exists()
-                screen.type("n\r")
-                screen.wait_for("Refused")
+        with (
+            program.against([answer(tool("bash", command="touch made"), stall_after(2)), text("x")]) as api,
+            Screen(program) as screen,
+        ):
+            screen.wait_for(PROMPT)
+            screen.type("do it\r")
+            api.wait_for_stall()
+            screen.type("y\r")
+            screen.wait_for("queued: y")
+            api.release()
+            screen.wait_for("allow? >>")
+            assert not (program.directory / "made").exists()
+            screen.type("n\r")
+            screen.wait_for("Refused")
         assert not (program.directory / "made").exists()
 
 
@@ -142,39 +137,35 @@ class TestTeam:
                 text("alice's last words"),
             ],
         )
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Screen(program) as screen:
-                screen.wait_for(PROMPT)
-                screen.type("go\r")
-                screen.wait_for("hired")
-                screen.wait_for(PROMPT, 2)
-                screen.type("half typed")
-                screen.wait_for("half typed")
-                (program.directory / "typed").touch()
-                screen.wait_for("alice wants to use bash")
-                screen.wait_for("allow? >>")
-                config = json.loads((program.directory / ".team/config.json").read_text())
-                assert config["members"][0]["waiting_for"].startswith("permission")
-                screen.type("y\r")
-                screen.wait_for("team >> half typed")
-                screen.wait_for("all done")
-                assert (program.directory / "made").exists()
+        with program.against(script), Screen(program) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("go\r")
+            screen.wait_for("hired")
+            screen.wait_for(PROMPT, 2)
+            screen.type("half typed")
+            screen.wait_for("half typed")
+            (program.directory / "typed").touch()
+            screen.wait_for("alice wants to use bash")
+            screen.wait_for("allow? >>")
+            config = json.loads((program.directory / ".team/config.json").read_text())
+            assert config["members"][0]["waiting_for"].startswith("permission")
+            screen.type("y\r")
+            screen.wait_for("team >> half typed")
+            screen.wait_for("all done")
+            assert (program.directory / "made").exists()
 
     def test_at_name_talks_to_a_teammate_and_the_answer_is_shown(self, program: Program) -> None:
         script = TeamScript(
             lead=[tool("spawn_teammate", name="alice", role="coder", prompt="x"), text("hired"), text("noted")],
             alice=[After(2, text("ready")), text("the colour is blue")],
         )
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Screen(program) as screen:
-                screen.wait_for(PROMPT)
-                screen.type("go\r")
-                screen.wait_for("noted")
-                screen.type("@alice which colour?\r")
-                screen.wait_for("the colour is blue")
-                screen.type("@nobody hi\x03")
+        with program.against(script), Screen(program) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("go\r")
+            screen.wait_for("noted")
+            screen.type("@alice which colour?\r")
+            screen.wait_for("the colour is blue")
+            screen.type("@nobody hi\x03")
         assert len(script.requests["lead"]) == 3
 
     def test_a_question_comes_up_while_the_lead_streams_and_blocks_nobody(self, program: Program) -> None:
@@ -186,22 +177,20 @@ class TestTeam:
             ],
             alice=[tool("bash", command="touch made"), text("made it")],
         )
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Screen(program) as screen:
-                screen.wait_for(PROMPT)
-                screen.type("go\r")
-                api.wait_for_stall()
-                screen.wait_for("alice wants to use bash")
-                screen.wait_for("▲ alice asks")
-                screen.wait_for("● lead writing")
-                screen.type("/team\r")  # any other line is not an answer
-                screen.wait_for("permission: bash")
-                screen.type("y\r")
-                wait_until((program.directory / "made").exists)
-                screen.wait_for("● lead writing")
-                api.release()
-                screen.wait_for("all done")
+        with program.against(script) as api, Screen(program) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("go\r")
+            api.wait_for_stall()
+            screen.wait_for("alice wants to use bash")
+            screen.wait_for("▲ alice asks")
+            screen.wait_for("● lead writing")
+            screen.type("/team\r")  # any other line is not an answer
+            screen.wait_for("permission: bash")
+            screen.type("y\r")
+            wait_until((program.directory / "made").exists)
+            screen.wait_for("● lead writing")
+            api.release()
+            screen.wait_for("all done")
         assert len(script.requests["lead"]) == 3
 
     def test_a_plan_is_approved_at_the_prompt_before_the_lead_has_looked(self, program: Program) -> None:
@@ -215,17 +204,15 @@ class TestTeam:
             ],
             alice=[tool("submit_plan", plan="1. touch made\n2. rest"), text("waiting"), text("as approved")],
         )
-        with FakeAPI(script) as api:
-            program.url = api.url
-            with Screen(program) as screen:
-                screen.wait_for(PROMPT)
-                screen.type("go\r")
-                screen.wait_for("alice has a plan")
-                screen.wait_for("2. rest")
-                screen.wait_for("approve? >>")
-                screen.type("n touch nothing\r")
-                screen.wait_for("Rejected the plan of 'alice'")
-                wait_until(lambda: len(script.requests["alice"]) >= 3)
+        with program.against(script), Screen(program) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("go\r")
+            screen.wait_for("alice has a plan")
+            screen.wait_for("2. rest")
+            screen.wait_for("approve? >>")
+            screen.type("n touch nothing\r")
+            screen.wait_for("Rejected the plan of 'alice'")
+            wait_until(lambda: len(script.requests["alice"]) >= 3)
         assert "touch nothing" in str(script.requests["alice"][2]["messages"][-1])
 
     def test_the_first_hire_brings_a_tip_and_the_next_start_shows_who_is_there(self, program: Program) -> None:
@@ -290,58 +277,56 @@ class TestInterrupting:
     def test_in_a_hook(self, program: Program) -> None:
         slow = "test -e began && exit 0; touch began; sleep 60"
         program.settings(hooks={"UserPromptSubmit": [{"hooks": [{"type": "command", "command": slow}]}]})
-        with FakeAPI([text("going on")]) as api:
-            program.url = api.url
-            with Screen(program) as screen:
-                screen.wait_for(PROMPT)
-                screen.type("do it\r")
-                wait_until((program.directory / "began").exists)
-                screen.type("\x03")
-                screen.wait_for("Interrupted")
-                screen.type("go on\r")
-                screen.wait_for("going on")
+        with program.against([text("going on")]) as api, Screen(program) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("do it\r")
+            wait_until((program.directory / "began").exists)
+            screen.type("\x03")
+            screen.wait_for("Interrupted")
+            screen.type("go on\r")
+            screen.wait_for("going on")
         said = str(api.requests[0]["messages"])
         assert "do it" not in said
         assert "<environment>" in said
 
     def test_in_a_command(self, program: Program) -> None:
-        with FakeAPI([tool("bash", command="touch started; sleep 60"), text("going on")]) as api:
-            program.url = api.url
-            with Screen(program, "--permission-mode", "bypassPermissions") as screen:
-                screen.wait_for(PROMPT)
-                screen.type("work\r")
-                wait_until(lambda: (program.directory / "started").exists())
-                screen.type("\x03")
-                screen.wait_for("Interrupted")
-                screen.wait_for(PROMPT, 2)
-                screen.type("go on\r")
-                screen.wait_for("going on")
+        with (
+            program.against([tool("bash", command="touch started; sleep 60"), text("going on")]),
+            Screen(program, "--permission-mode", "bypassPermissions") as screen,
+        ):
+            screen.wait_for(PROMPT)
+            screen.type("work\r")
+            wait_until(lambda: (program.directory / "started").exists())
+            screen.type("\x03")
+            screen.wait_for("Interrupted")
+            screen.wait_for(PROMPT, 2)
+            screen.type("go on\r")
+            screen.wait_for("going on")
 
     def test_in_a_stream(self, program: Program) -> None:
-        with FakeAPI([answer(text("half an answer", pieces=2), stall_after(4)), text("going on")]) as api:
-            program.url = api.url
-            with Screen(program) as screen:
-                screen.wait_for(PROMPT)
-                screen.type("work\r")
-                api.wait_for_stall()
-                screen.type("\x03")
-                screen.wait_for("Interrupted")
-                screen.type("go on\r")
-                screen.wait_for("going on")
+        with (
+            program.against([answer(text("half an answer", pieces=2), stall_after(4)), text("going on")]) as api,
+            Screen(program) as screen,
+        ):
+            screen.wait_for(PROMPT)
+            screen.type("work\r")
+            api.wait_for_stall()
+            screen.type("\x03")
+            screen.wait_for("Interrupted")
+            screen.type("go on\r")
+            screen.wait_for("going on")
         assert "interrupted you" in str(api.requests[1]["messages"][-1])
 
     def test_in_a_retry_wait(self, program: Program) -> None:
-        with FakeAPI([status(529, retry_after=50), text("going on")]) as api:
-            program.url = api.url
-            with Screen(program, columns=200) as screen:
-                screen.wait_for(PROMPT)
-                screen.type("work\r")
-                screen.wait_for("Retrying in 50 s, for 10 more minutes. Esc stops.")
-                screen.type("\x03")
-                screen.wait_for("Interrupted")
-                screen.type("a new task\r")
-                screen.wait_for("going on")
-                assert screen.text.count("Retrying") == 1
+        with program.against([status(529, retry_after=50), text("going on")]), Screen(program, columns=200) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("work\r")
+            screen.wait_for("Retrying in 50 s, for 10 more minutes. Esc stops.")
+            screen.type("\x03")
+            screen.wait_for("Interrupted")
+            screen.type("a new task\r")
+            screen.wait_for("going on")
+            assert screen.text.count("Retrying") == 1
 
     def test_at_the_prompt_it_only_clears_the_line(self, program: Program) -> None:
         with Screen(program) as screen:
@@ -364,29 +349,34 @@ class TestInterrupting:
 
 
 def test_what_had_streamed_stays_on_the_screen_when_the_user_leaves(program: Program) -> None:
-    with FakeAPI([answer(text("half an answer", pieces=2), stall_after(4))]) as api:
-        program.url = api.url
-        with Screen(program, columns=60) as screen:
-            screen.wait_for(PROMPT)
-            screen.type("work\r")
-            screen.wait_for("half an")
-            screen.type("q\r")
-            assert screen.wait_for_end() == 0
-            assert "half an" in screen.text
-            assert "\nGo on with: teamcli --continue" in screen.text
+    with (
+        program.against([answer(text("half an answer", pieces=2), stall_after(4))]),
+        Screen(program, columns=60) as screen,
+    ):
+        screen.wait_for(PROMPT)
+        screen.type("work\r")
+        screen.wait_for("half an")
+        screen.type("q\r")
+        assert screen.wait_for_end() == 0
+        assert "half an" in screen.text
+        assert "\nGo on with: teamcli --continue" in screen.text
 
 
 def test_an_api_error_brings_the_prompt_back(program: Program) -> None:
-    with FakeAPI(
-        [status(400, body={"type": "error", "error": {"type": "invalid_request_error", "message": "no"}}), text("ok")]
-    ) as api:
-        program.url = api.url
-        with Screen(program) as screen:
-            screen.wait_for(PROMPT)
-            screen.type("one\r")
-            screen.wait_for(PROMPT, 2)
-            screen.type("two\r")
-            screen.wait_for("ok")
+    with (
+        program.against(
+            [
+                status(400, body={"type": "error", "error": {"type": "invalid_request_error", "message": "no"}}),
+                text("ok"),
+            ]
+        ),
+        Screen(program) as screen,
+    ):
+        screen.wait_for(PROMPT)
+        screen.type("one\r")
+        screen.wait_for(PROMPT, 2)
+        screen.type("two\r")
+        screen.wait_for("ok")
 
 
 def test_the_directory_is_trusted_only_when_the_user_says_so(program: Program) -> None:
@@ -428,8 +418,7 @@ def test_a_second_repl_is_refused_and_names_the_first(program: Program) -> None:
 
 
 def test_a_signal_in_a_turn_keeps_what_had_arrived(program: Program) -> None:
-    with FakeAPI([answer(text("half an answer", pieces=2), stall_after(4)), text("x")]) as api:
-        program.url = api.url
+    with program.against([answer(text("half an answer", pieces=2), stall_after(4)), text("x")]) as api:
         with Screen(program) as screen:
             screen.wait_for(PROMPT)
             screen.type("work\r")
@@ -441,14 +430,15 @@ def test_a_signal_in_a_turn_keeps_what_had_arrived(program: Program) -> None:
 
 
 def test_a_terminal_that_goes_away_ends_the_program(program: Program) -> None:
-    with FakeAPI([answer(text("half an answer\n\nand more", pieces=2), stall_after(4))]) as api:
-        program.url = api.url
-        with Screen(program) as screen:
-            screen.wait_for(PROMPT)
-            screen.type("work\r")
-            api.wait_for_stall()
-            screen.hang_up()
-            wait_until(lambda: not screen.process.isalive())
+    with (
+        program.against([answer(text("half an answer\n\nand more", pieces=2), stall_after(4))]) as api,
+        Screen(program) as screen,
+    ):
+        screen.wait_for(PROMPT)
+        screen.type("work\r")
+        api.wait_for_stall()
+        screen.hang_up()
+        wait_until(lambda: not screen.process.isalive())
     assert '"interrupted"' in (program.directory / ".team/events.jsonl").read_text()
 
 
@@ -461,29 +451,28 @@ def test_signals_leave_in_order(program: Program, number: int, code: int) -> Non
 
 
 def test_escape_sequences_in_answers_and_results_are_shown_not_obeyed(program: Program) -> None:
-    with FakeAPI([tool("read_file", path="evil\x1b[2J.txt"), text("a\x1b[31mb\x1b]0;title\x07c")]) as api:
-        program.url = api.url
-        with Screen(program) as screen:
-            screen.wait_for(PROMPT)
-            screen.type("go\r")
-            screen.wait_for("a␛[31mb␛]0;title␇c")
-            assert PROMPT + " go" in screen.text
+    with (
+        program.against([tool("read_file", path="evil\x1b[2J.txt"), text("a\x1b[31mb\x1b]0;title\x07c")]),
+        Screen(program) as screen,
+    ):
+        screen.wait_for(PROMPT)
+        screen.type("go\r")
+        screen.wait_for("a␛[31mb␛]0;title␇c")
+        assert PROMPT + " go" in screen.text
 
 
 def test_a_full_disk_is_said_in_a_line_and_the_prompt_works_again_when_there_is_room(program: Program) -> None:
-    with FakeAPI([text("Here I am.")]) as api:
-        program.url = api.url
-        with Screen(program) as screen:
-            screen.wait_for(PROMPT)
-            _, hard = resource.prlimit(screen.process.pid, resource.RLIMIT_FSIZE)
-            resource.prlimit(screen.process.pid, resource.RLIMIT_FSIZE, (0, hard))  # no file can grow
-            screen.type("hello\r")
-            screen.wait_for("cannot write")
-            screen.wait_for(PROMPT, 2)
-            resource.prlimit(screen.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
-            screen.type("hello again\r")
-            screen.wait_for("Here I am.")
-            assert "Traceback" not in screen.text
-            assert "Press ENTER" not in screen.text
-            screen.type("q\r")
-            assert screen.wait_for_end() == 0
+    with program.against([text("Here I am.")]), Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        _, hard = resource.prlimit(screen.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(screen.process.pid, resource.RLIMIT_FSIZE, (0, hard))  # no file can grow
+        screen.type("hello\r")
+        screen.wait_for("cannot write")
+        screen.wait_for(PROMPT, 2)
+        resource.prlimit(screen.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
+        screen.type("hello again\r")
+        screen.wait_for("Here I am.")
+        assert "Traceback" not in screen.text
+        assert "Press ENTER" not in screen.text
+        screen.type("q\r")
+        assert screen.wait_for_end() == 0

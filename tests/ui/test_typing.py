@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from teamcli.ui.terminal.repl import queued_lines
-from tests.support.fake_api import FakeAPI, answer, said_by_user, stall_after, text, tool, tool_results
+from tests.support.fake_api import answer, said_by_user, stall_after, text, tool, tool_results
 from tests.support.program import Program
 from tests.support.screen import Screen
 from tests.support.waiting import wait_until
@@ -23,99 +23,93 @@ def stalled(words: str = "half an answer") -> object:
 
 def test_a_line_typed_while_the_lead_works_is_queued_and_steers_at_the_next_tool_boundary(program: Program) -> None:
     script = [answer(tool("bash", command="true"), stall_after(2)), text("as you like")]
-    with FakeAPI(script) as api:
-        program.url = api.url
-        with Screen(program, "--permission-mode", "bypassPermissions") as screen:
-            screen.wait_for(PROMPT)
-            screen.type("work\r")
-            api.wait_for_stall()
-            screen.type("use tabs\r")
-            screen.wait_for("queued: use tabs")
-            api.release()
-            screen.wait_for("as you like")
-            assert "queued" not in screen.text
-            assert f"{PROMPT} use tabs" in screen.text
+    with program.against(script) as api, Screen(program, "--permission-mode", "bypassPermissions") as screen:
+        screen.wait_for(PROMPT)
+        screen.type("work\r")
+        api.wait_for_stall()
+        screen.type("use tabs\r")
+        screen.wait_for("queued: use tabs")
+        api.release()
+        screen.wait_for("as you like")
+        assert "queued" not in screen.text
+        assert f"{PROMPT} use tabs" in screen.text
     assert "use tabs" in said_by_user(api.requests[1])
 
 
 def test_up_takes_a_queued_line_back(program: Program) -> None:
-    with FakeAPI([stalled(), text("x")]) as api:
-        program.url = api.url
-        with Screen(program) as screen:
-            screen.wait_for(PROMPT)
-            screen.type("work\r")
-            api.wait_for_stall()
-            screen.type("a mistake\r")
-            screen.wait_for("queued: a mistake")
-            screen.type(UP)
-            screen.wait_for(f"{PROMPT} a mistake")
-            assert "queued" not in screen.text
-            screen.type("\x15")
-            api.release()
-            screen.wait_for("○ lead")
+    with program.against([stalled(), text("x")]) as api, Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("work\r")
+        api.wait_for_stall()
+        screen.type("a mistake\r")
+        screen.wait_for("queued: a mistake")
+        screen.type(UP)
+        screen.wait_for(f"{PROMPT} a mistake")
+        assert "queued" not in screen.text
+        screen.type("\x15")
+        api.release()
+        screen.wait_for("○ lead")
     assert len(api.requests) == 1
 
 
 def test_an_interruption_brings_queued_lines_back_to_the_prompt(program: Program) -> None:
-    with FakeAPI([stalled()]) as api:
-        program.url = api.url
-        with Screen(program) as screen:
-            screen.wait_for(PROMPT)
-            screen.type("work\r")
-            api.wait_for_stall()
-            screen.type("and then this\r")
-            screen.wait_for("queued: and then this")
-            screen.type(ESCAPE)
-            screen.wait_for("Interrupted")
-            screen.wait_for(f"{PROMPT} and then this")
+    with program.against([stalled()]) as api, Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("work\r")
+        api.wait_for_stall()
+        screen.type("and then this\r")
+        screen.wait_for("queued: and then this")
+        screen.type(ESCAPE)
+        screen.wait_for("Interrupted")
+        screen.wait_for(f"{PROMPT} and then this")
     assert len(api.requests) == 1
 
 
 def test_a_line_ends_a_wait_of_the_leads(program: Program) -> None:
-    with FakeAPI([tool("wait_for_message", timeout_seconds=600), text("at once")]) as api:
-        program.url = api.url
-        with Screen(program) as screen:
-            screen.wait_for(PROMPT)
-            screen.type("work\r")
-            screen.wait_for("● lead wait for message")
-            screen.type("hello\r")
-            screen.wait_for("at once")
+    with (
+        program.against([tool("wait_for_message", timeout_seconds=600), text("at once")]) as api,
+        Screen(program) as screen,
+    ):
+        screen.wait_for(PROMPT)
+        screen.type("work\r")
+        screen.wait_for("● lead wait for message")
+        screen.type("hello\r")
+        screen.wait_for("at once")
     assert said_by_user(api.requests[1]).endswith("hello")
     assert tool_results(api.requests[1])[-1]["content"] == "(the user has written to you)"
 
 
 def test_the_growing_end_of_an_answer_stands_above_the_prompt_and_half_typed_text_stays(program: Program) -> None:
-    with FakeAPI([answer(text("first block\n\nthe growing end", pieces=2), stall_after(4)), text("x")]) as api:
-        program.url = api.url
-        with Screen(program) as screen:
-            screen.wait_for(PROMPT)
-            screen.type("work\r")
-            api.wait_for_stall()
-            screen.type("half typed")
-            screen.wait_for("first block")
-            screen.wait_for(f"{PROMPT} half typed")
-            assert screen.text.index("first block") < screen.text.index("half typed")
-            api.release()
-            screen.wait_for_all("growing end", "○ lead", f"{PROMPT} half typed")
-            screen.type(" on")  # and once more, for whatever else would be drawn
-            screen.wait_for(f"{PROMPT} half typed on")
-            assert screen.text.count("growing end") == 1
+    with (
+        program.against([answer(text("first block\n\nthe growing end", pieces=2), stall_after(4)), text("x")]) as api,
+        Screen(program) as screen,
+    ):
+        screen.wait_for(PROMPT)
+        screen.type("work\r")
+        api.wait_for_stall()
+        screen.type("half typed")
+        screen.wait_for("first block")
+        screen.wait_for(f"{PROMPT} half typed")
+        assert screen.text.index("first block") < screen.text.index("half typed")
+        api.release()
+        screen.wait_for_all("growing end", "○ lead", f"{PROMPT} half typed")
+        screen.type(" on")  # and once more, for whatever else would be drawn
+        screen.wait_for(f"{PROMPT} half typed on")
+        assert screen.text.count("growing end") == 1
 
 
 def test_several_lines_and_a_long_paste_arrive_whole(program: Program) -> None:
     pasted = "\n".join(f"pasted line {number}" for number in range(200))
-    with FakeAPI([text("one"), text("two")]) as api:
-        program.url = api.url
-        with Screen(program) as screen:
-            screen.wait_for(PROMPT)
-            screen.type(f"first\nsecond{ALT_ENTER}third\r")
-            screen.wait_for("one")
-            screen.type(f"look at \x1b[200~{pasted}\x1b[201~")
-            screen.wait_for("look at [pasted 200 lines, 1]")
-            screen.type(" please\r")
-            screen.wait_for("two")
-            screen.type(UP)
-            screen.wait_for("pasted line 199 please")
+    with program.against([text("one"), text("two")]) as api, Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type(f"first\nsecond{ALT_ENTER}third\r")
+        screen.wait_for("one")
+        screen.type(f"look at \x1b[200~{pasted}\x1b[201~")
+        screen.wait_for("look at [pasted 200 lines, 1]")
+        screen.type(" please\r")
+        screen.wait_for("two")
+        screen.type(UP)
+        screen.wait_for("pasted line 199 please")
     assert "first\nsecond\nthird" in said_by_user(api.requests[0])
     assert f"look at {pasted} please" in said_by_user(api.requests[1])
 
@@ -162,32 +156,31 @@ def test_vi_mode_by_setting(program: Program) -> None:
 
 
 def test_shift_tab_goes_through_the_modes_and_they_hold_at_once(program: Program) -> None:
-    with FakeAPI([tool("write_file", path="a.txt", content="x"), text("written")]) as api:
-        program.url = api.url
-        with Screen(program) as screen:
-            screen.wait_for("default")
-            screen.type(SHIFT_TAB)
-            screen.wait_for("acceptEdits")
-            screen.type(SHIFT_TAB)
-            screen.wait_for("· plan")
-            screen.type(SHIFT_TAB)
-            screen.wait_for("· default")
-            screen.type(SHIFT_TAB + "go\r")
-            screen.wait_for("written")
+    with program.against([tool("write_file", path="a.txt", content="x"), text("written")]), Screen(program) as screen:
+        screen.wait_for("default")
+        screen.type(SHIFT_TAB)
+        screen.wait_for("acceptEdits")
+        screen.type(SHIFT_TAB)
+        screen.wait_for("· plan")
+        screen.type(SHIFT_TAB)
+        screen.wait_for("· default")
+        screen.type(SHIFT_TAB + "go\r")
+        screen.wait_for("written")
     assert (program.directory / "a.txt").exists()
 
 
 def test_folded_output_can_be_seen(program: Program) -> None:
-    with FakeAPI([tool("bash", command="seq 3 1000 3000"), text("counted")]) as api:
-        program.url = api.url
-        with Screen(program, "--permission-mode", "bypassPermissions") as screen:
-            screen.wait_for(PROMPT)
-            screen.type("go\r")
-            screen.wait_for("counted")
-            assert "3 lines" in screen.text
-            assert "2003" not in screen.text
-            screen.type("\x0f")
-            screen.wait_for("2003")
+    with (
+        program.against([tool("bash", command="seq 3 1000 3000"), text("counted")]),
+        Screen(program, "--permission-mode", "bypassPermissions") as screen,
+    ):
+        screen.wait_for(PROMPT)
+        screen.type("go\r")
+        screen.wait_for("counted")
+        assert "3 lines" in screen.text
+        assert "2003" not in screen.text
+        screen.type("\x0f")
+        screen.wait_for("2003")
 
 
 @pytest.mark.parametrize("keys", ["\x03", ESCAPE])
