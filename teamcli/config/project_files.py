@@ -99,9 +99,9 @@ def brought_state(root: Path) -> str:
 
 
 def _is_shared(name: str) -> bool:
-    """What has its own question, or means nothing."""
+    """Whether a name, in lower case, has its own question or means nothing to teamcli."""
     folders = tuple(f"{source.path.partition('/')[2]}/" for source in SOURCES)
-    return name in (".gitignore", "settings.json", "settings.local.json") or name.startswith(folders)
+    return name in (".gitignore", "readme.md", "settings.json", "settings.local.json") or name.startswith(folders)
 
 
 def _files_of(root: Path, source: Source) -> Iterator[FoundFile]:

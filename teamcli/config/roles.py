@@ -1,4 +1,7 @@
-"""Roles: Markdown files that say how a teammate of a kind works, with which tools and which model."""
+"""Roles: Markdown files that say how a kind of teammate works, with which tools and which model.
+
+Four come with the package, so that a new project has useful roles and nothing to agree to.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from teamcli.config.front_matter import Covers, Folder, FrontMatter, NotAgreed, 
 from teamcli.storage.files import cannot
 from teamcli.workspace.bounds import TEAM_DIR
 
+BUILTIN_ROLES = Path(__file__).with_name("builtin_roles")
 _FIELDS = ("name", "description", "tools", "disallowedTools", "model", "cwd")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -43,9 +47,9 @@ class Roles(NamedTuple):
 
 
 def role_dirs(directory: Path, home: Path, covers: Covers) -> tuple[Folder, ...]:
-    """Where roles are looked for: in the project, then in the user's home."""
+    """Where roles are looked for: in the project, in the user's home, and last among those that come with teamcli."""
     projects = (directory / TEAM_DIR / "agents", directory / ".claude" / "agents")
-    return (*(Folder(path, directory, covers) for path in projects), Folder(home / "agents"))
+    return (*(Folder(path, directory, covers) for path in projects), Folder(home / "agents"), Folder(BUILTIN_ROLES))
 
 
 def load_roles(folders: Iterable[Folder]) -> Roles:

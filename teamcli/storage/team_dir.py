@@ -15,9 +15,10 @@ from teamcli.storage.files import PRIVATE_DIR, cannot, open_private, write_atomi
 from teamcli.workspace.bounds import OWNER_TOKEN, TEAM_DIR
 
 GITIGNORE = """\
-# Run-time state stays on this machine; what a team shares is let in.
+# State stays on this machine. What a team shares goes into git.
 *
 !.gitignore
+!README.md
 !settings.json
 !agents/
 !agents/**

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from teamcli.config.front_matter import MAX_BYTES, Folder, parse
-from teamcli.config.roles import Role, load_roles, read_role, role_dirs
-
-REPOSITORY = Path(__file__).resolve().parents[2]
+from teamcli.config.roles import BUILTIN_ROLES, Role, Roles, load_roles, read_role, role_dirs
 
 
 def role_file(directory: Path, name: str, front: str, body: str = "Be good.") -> Path:
@@ -19,18 +17,30 @@ def role_file(directory: Path, name: str, front: str, body: str = "Be good.") ->
     return path
 
 
-def test_the_roles_of_this_repository_load() -> None:
-    roles = load_roles([Folder(REPOSITORY / ".team" / "agents")])
+def test_the_built_in_roles_load() -> None:
+    roles = load_roles([Folder(BUILTIN_ROLES)])
     assert roles.problems == []
     assert sorted(roles.found) == ["coder", "researcher", "reviewer", "tester"]
     for role in roles.found.values():
         assert role.description
         assert role.prompt.startswith("You are a ")
-        assert role.tools is not None
-        assert "send_message" in role.tools
-        assert "shutdown_response" in role.tools
-    assert roles.found["reviewer"].disallowed_tools == ("write_file", "edit_file")
-    assert "write_file" not in (roles.found["reviewer"].tools or ())
+        assert role.tools is None  # so that tools of a host program reach them too
+    for reader in ("researcher", "reviewer"):
+        assert roles.found[reader].disallowed_tools == ("write_file", "edit_file")
+
+
+def test_a_new_project_has_the_built_in_roles(tmp_path: Path) -> None:
+    roles = load_roles(role_dirs(tmp_path / "project", tmp_path / "home", lambda path, content: False))
+    assert roles == load_roles([Folder(BUILTIN_ROLES)])
+
+
+@pytest.mark.parametrize("directory", ["project/.team/agents", "project/.claude/agents", "home/agents"])
+def test_a_role_of_the_project_or_the_user_replaces_a_built_in_one(tmp_path: Path, directory: str) -> None:
+    role_file(tmp_path / directory, "x", "name: Coder\ndescription: mine")
+    roles = load_roles(role_dirs(tmp_path / "project", tmp_path / "home", lambda path, content: True))
+    assert roles.found["coder"].description == "mine"
+    assert sorted(roles.found) == ["coder", "researcher", "reviewer", "tester"]
+    assert roles.problems == []
 
 
 def test_a_whole_role_is_read(tmp_path: Path) -> None:
@@ -163,6 +173,12 @@ def test_two_files_of_a_directory_with_one_name_are_told(tmp_path: Path) -> None
     assert "b.md is not used: there is a role 'coder' already" in roles.problems[0]
 
 
+def own_roles(roles: Roles) -> dict[str, str]:
+    """The descriptions of all roles but the built-in ones."""
+    built_in = load_roles([Folder(BUILTIN_ROLES)]).found.values()
+    return {key: role.description for key, role in roles.found.items() if role not in built_in}
+
+
 def test_the_project_comes_before_the_user_and_counts_only_when_agreed_to(tmp_path: Path) -> None:
     project, home = tmp_path / "project", tmp_path / "home"
     role_file(project / ".team" / "agents", "coder", "name: coder\ndescription: ours")
@@ -172,14 +188,10 @@ def test_the_project_comes_before_the_user_and_counts_only_when_agreed_to(tmp_pa
     role_file(home / "agents", "own", "name: own\ndescription: mine")
 
     trusted = load_roles(role_dirs(project, home, lambda path, content: True))
-    assert {key: role.description for key, role in trusted.found.items()} == {
-        "coder": "ours",
-        "smith": "theirs",
-        "own": "mine",
-    }
+    assert own_roles(trusted) == {"coder": "ours", "smith": "theirs", "own": "mine"}
     assert trusted.problems == []
     stranger = load_roles(role_dirs(project, home, lambda path, content: False))
-    assert {key: role.description for key, role in stranger.found.items()} == {"coder": "mine", "own": "mine"}
+    assert own_roles(stranger) == {"coder": "mine", "own": "mine"}
 
 
 def test_a_role_is_matched_by_name_in_any_case(tmp_path: Path) -> None:

@@ -16,16 +16,18 @@ import pytest
 from teamcli.agent.prompt import environment_facts, system_prompt
 from teamcli.app.build import read_settings
 from teamcli.config.custom_commands import CustomCommands, command_dirs
+from teamcli.config.front_matter import Folder
 from teamcli.config.instructions import find_instructions
 from teamcli.config.memory import MemoryDir, offer
 from teamcli.config.project import Project, look_around
-from teamcli.config.roles import load_roles, role_dirs
+from teamcli.config.roles import BUILTIN_ROLES, load_roles, role_dirs
 from teamcli.config.skills import find_skills, skill_dirs
 from teamcli.errors import ConfigError, TeamcliError
 from tests.support.fake_api import text
 from tests.support.program import Program
 from tests.support.screen import Screen
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 BYPASS = ("--permission-mode", "bypassPermissions")
 
 
@@ -219,7 +221,7 @@ def test_what_a_clone_brings_waits_and_is_listed(place: Path, home: Path, name: 
     assert settings.sandbox == "auto"
     assert settings.platform is None
     covers = found.agreement.covers
-    assert load_roles(role_dirs(place, home, covers)).found == {}
+    assert load_roles(role_dirs(place, home, covers)) == load_roles([Folder(BUILTIN_ROLES)])
     assert CustomCommands(command_dirs(place, home, covers), place).find() == ((), ())
     assert find_skills(skill_dirs(place, home, found.agreement)) == ((), ())
     assert offer("lead", [MemoryDir(place / ".team/memory/lead", "x/", place, covers)], may_write=False) == ""
@@ -532,3 +534,45 @@ def test_modules_of_a_directory_are_not_loaded(program: Program) -> None:
     assert ran.code == 0
     assert "alive" in ran.out
     assert list(program.directory.glob("pwned-*")) == []
+
+
+def git(directory: Path, *arguments: str) -> list[str]:
+    ran = subprocess.run(["git", "-C", directory, *arguments], check=True, capture_output=True, text=True)
+    return ran.stdout.splitlines()
+
+
+@pytest.mark.skipif(not (REPOSITORY / ".git").exists(), reason="this is not a clone of the repository")
+class TestFirstRun:
+    """A fresh clone of teamcli itself: `.team/` holds a README and a .gitignore, nothing to agree to."""
+
+    @pytest.fixture
+    def clone(self, tmp_path: Path) -> Path:
+        directory = tmp_path / "clone"
+        for name in git(REPOSITORY, "ls-files", ".team"):
+            write(directory, name, (REPOSITORY / name).read_text())
+        git(directory, "init", "-q")
+        git(directory, "add", "-A")
+        return directory
+
+    def test_the_repository_brings_two_notes_about_the_team_and_no_state(self, clone: Path) -> None:
+        assert git(clone, "ls-files") == [".team/.gitignore", ".team/README.md"]
+
+    def test_it_asks_nothing(self, clone: Path, home: Path) -> None:
+        found = look_around(clone, home)
+        assert found.pending == ()
+        assert not found.is_stranger
+
+    def test_the_next_run_asks_nothing_either(self, clone: Path, home: Path) -> None:
+        project = look_around(clone, home).claim()
+        write(clone, ".team/config.json", '{"members": []}')
+        again = look_around(clone, home)
+        assert again.pending == ()
+        assert project.may_use_state
+        assert again.may_use_state
+
+    def test_git_status_shows_nothing_of_what_the_run_wrote(self, clone: Path, home: Path) -> None:
+        look_around(clone, home).claim()
+        for name in ("config.json", "inbox/lead.jsonl", "transcripts/lead.jsonl", "events.jsonl", "lead.lock"):
+            write(clone, f".team/{name}", "{}")
+        shown = git(clone, "status", "--porcelain", "--untracked-files=all")
+        assert shown == ["A  .team/.gitignore", "A  .team/README.md"]
