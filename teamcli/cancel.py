@@ -137,33 +137,56 @@ def awaited_in(scope: CancelScope) -> Iterator[None]:
         _awaited.reset(token)
 
 
+class NoThreadLeft(RuntimeError):
+    """Raised when the system has no thread for a function. It may have one again later."""
+
+
 def run_abandonable(
-    function: Callable[[], T], cancel: CancelScope, name: str, timeout_seconds: float | None = None
+    function: Callable[[], T],
+    cancel: CancelScope,
+    name: str,
+    timeout_seconds: float | None = None,
+    *,
+    meanwhile: Callable[[], None] = lambda: None,
+    discard: Callable[[T], object] = lambda result: None,
 ) -> T:
-    """Call a function of the host program, which may ignore cancellation, in a thread with this name.
+    """Call a function that may ignore cancellation in a thread with this name, and wait for its result.
 
-    Python cannot end a thread. An abandoned function keeps running until it returns, and its result is dropped.
+    Python cannot end a thread. An abandoned function keeps running until it returns, and its result goes to `discard`.
+    `meanwhile` is called in this thread while the function runs.
 
-    Raises: Cancelled as soon as `cancel` is cancelled, TimeoutError, and anything the function raises
+    Raises: Cancelled as soon as `cancel` is cancelled, TimeoutError, NoThreadLeft, and anything the functions raise
     """
     cancel.check()
     done: Future[T] = Future()
-    threading.Thread(target=_call_into, args=(done, function, cancel), name=name, daemon=True).start()
+    # Daemon: a function that nobody waits for must not delay the end of the program.
+    thread = threading.Thread(target=_call_into, args=(done, function, cancel, discard), name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as e:
+        raise NoThreadLeft(str(e)) from e
     with cancel.on_cancel(done.cancel):
         try:
+            meanwhile()
             return done.result(timeout_seconds)
-        except CancelledError as e:
-            if not done.cancelled():
-                raise
-            raise Cancelled(cancel.reason) from e
+        except BaseException as e:
+            if done.cancel():  # from now on `_call_into` discards the result
+                if isinstance(e, CancelledError):
+                    raise Cancelled(cancel.reason) from e
+            elif done.exception() is None:  # it finished, but `meanwhile` failed, or a signal arrived
+                discard(done.result())
+            raise
 
 
-def _call_into(done: Future[T], function: Callable[[], T], cancel: CancelScope) -> None:
+def _call_into(done: Future[T], function: Callable[[], T], cancel: CancelScope, discard: Callable[[T], object]) -> None:
     _awaited.set(cancel)
-    with suppress(InvalidStateError):  # nobody waits for it any more
-        try:
-            result = function()
-        except BaseException as e:  # noqa: BLE001 - boundary: handed over to whoever waits, `sys.exit` as well
+    try:
+        result = function()
+    except BaseException as e:  # noqa: BLE001 - boundary: raised again in the thread that waits, even `sys.exit`
+        with suppress(InvalidStateError):  # abandoned
             done.set_exception(e)
-        else:
-            done.set_result(result)
+        return
+    try:
+        done.set_result(result)
+    except InvalidStateError:
+        discard(result)

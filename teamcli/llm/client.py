@@ -1,18 +1,15 @@
-"""A language model behind an endpoint: opens, reads, retries, and stops at once when told to.
+"""A language model behind an endpoint: opens, reads, retries, and stops at once when cancelled.
 
-Looking a name up and connecting cannot be broken off, so that runs in a thread that can be left behind. On a connection
-that stands, all happens in the calling thread, and a cancel breaks its socket off.
+A name lookup and a connect cannot be interrupted, so they run in a thread that can be abandoned. On an open connection
+everything happens in the calling thread, and a cancel shuts its socket down.
 """
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import CancelledError, Future, InvalidStateError
-from contextlib import closing, suppress
+from contextlib import closing
 
-from teamcli.cancel import CancelScope
+from teamcli.cancel import CancelScope, NoThreadLeft, run_abandonable
 from teamcli.errors import (
     Cancelled,
     ConnectionLost,
@@ -33,10 +30,10 @@ from teamcli.llm.transport import EventStream, Transport
 from teamcli.llm.types import OnEvent, Reply, Request, RequestSent, RetryScheduled, StillArriving
 
 BROKEN_ANSWERS = 5
-"""How often an answer that broke off is asked for again: unlike a call that was turned away, each has its price."""
+"""How often an answer that broke off is requested again: unlike a call that was turned away, each one costs money."""
 NATURAL_ENDS = ("end_turn", "stop_sequence", "tool_use")
 COUNTED_TOO_MUCH = 2
-"""By so many tokens endpoints may differ in what they count."""
+"""By how many tokens the counts of endpoints differ."""
 PATIENT_READ_SECONDS = 600.0
 """For endpoints without pings: a model on a laptop can take minutes to read a long prompt."""
 
@@ -50,7 +47,7 @@ class Client:
         """
         Args:
             retries: How often a call is tried again; None leaves it to the patience of `backoff`.
-            text_in_results: The endpoint may have no place for text behind tool results.
+            text_in_results: The endpoint may not support text after tool results; see `user_turn.py`.
         """
         self._transport = transport
         self._backoff = backoff
@@ -67,15 +64,15 @@ class Client:
                     with call.turn(cancel):
                         return self._read(call, accumulator, request, on_event, cancel)
                 except Cancelled as e:
-                    partial = _partial(accumulator, request) if call.is_through else None
-                    raise StreamInterrupted(cancel.reason, partial) from e
+                    partial = counted(accumulator.partial(), request, accumulator.received, is_whole=False)
+                    raise StreamInterrupted(cancel.reason, partial if call.is_through else None) from e
                 except TransientError as e:
                     broken += accumulator.has_begun
                     pause = self._pause(e, call, accumulator.has_begun, broken)
                     on_event(_scheduled(pause, call.failures))
 
     def warm_up(self) -> None:
-        """Load what the first call needs; meant for a thread of its own while the user still types.
+        """Load what the first call needs, in a background thread while the user types.
 
         Raises: ModelError, ConfigError
         """
@@ -95,17 +92,20 @@ class Client:
         try:
             with closing(self._open(request, on_event, cancel)) as stream, cancel.on_cancel(stream.interrupt):
                 call.got_through()
-                told = time.monotonic()
+                reported = time.monotonic()
                 for event in stream.events:
                     cancel.check()
                     seen = accumulator.feed(event)
-                    if seen is not None or time.monotonic() > told + 1:
+                    if seen is not None or time.monotonic() > reported + 1:
                         on_event(seen or StillArriving())
-                        told = time.monotonic()
+                        reported = time.monotonic()
                     if accumulator.is_complete:
-                        self._read_out(stream)
+                        # Read to the very end, so that the connection serves the next call; but not for long.
+                        with self._backoff.linger.guard(stream.interrupt):
+                            for _ in stream.events:
+                                pass
         except ModelError:
-            cancel.check()  # the cancel itself broke it off
+            cancel.check()  # the cancel itself interrupted the stream
             if not accumulator.is_complete:
                 raise
         cancel.check()
@@ -113,36 +113,22 @@ class Client:
             raise ConnectionLost("The endpoint broke off in the middle of its answer")
         return _as_it_ended(counted(accumulator.reply(), request, accumulator.received, is_whole=True), request)
 
-    def _read_out(self, stream: EventStream) -> None:
-        """Read to the end of a whole answer, so that its connection serves the next call; but not for long."""
-        with self._backoff.linger.guard(stream.interrupt):
-            for _ in stream.events:
-                pass
-
     def _open(self, request: Request, on_event: OnEvent, cancel: CancelScope) -> EventStream:
-        def tell_sent() -> None:
+        def report_sent() -> None:
             on_event(RequestSent())
 
-        return self._transport.reopen(request, cancel, tell_sent) or self._open_in_thread(request, tell_sent, cancel)
-
-    def _open_in_thread(self, request: Request, tell_sent: Callable[[], None], cancel: CancelScope) -> EventStream:
-        opening: Future[EventStream] = Future()
-        # Daemon: a name lookup or connect that nobody waits for any more must not hold up the program's end.
-        opener = threading.Thread(target=_open_into, args=(opening, self._transport, request, cancel), daemon=True)
+        if stream := self._transport.reopen(request, cancel, report_sent):
+            return stream
         try:
-            opener.start()
-        except RuntimeError as e:  # used up, by a command maybe: it ends, and there are some again
+            return run_abandonable(
+                lambda: self._transport.open(request, cancel),
+                cancel,
+                "model call",
+                meanwhile=report_sent,
+                discard=lambda stream: stream.close(),
+            )
+        except NoThreadLeft as e:  # a command may have used them all; when it ends there are some again
             raise TransientError("The system has no thread left for this call") from e
-        with cancel.on_cancel(opening.cancel):
-            try:
-                tell_sent()
-                return opening.result()
-            except CancelledError as e:
-                raise Cancelled(cancel.reason) from e
-            except BaseException:  # of `tell_sent`, or Ctrl-C: nobody takes the stream, which may be open already
-                if not opening.cancel() and opening.exception() is None:
-                    opening.result().close()
-                raise
 
     def _pause(self, error: TransientError, call: BackedOffCall, has_begun: bool, broken: int) -> Pause:
         """Raises: TransientError, if the call is not tried again."""
@@ -158,31 +144,14 @@ class Client:
 def connect(
     endpoint: Endpoint, backoff: Backoff, retries: int | None = None, timeouts: Timeouts | None = None
 ) -> Client:
-    """The client that `endpoint` asks for. Nothing heavy is loaded, and nothing sent, before the first request."""
+    """The client for `endpoint`. Nothing heavy is loaded, and nothing is sent, before the first request."""
     transport = DirectTransport if endpoint.client == "direct" else SdkTransport
     chosen = timeouts or (Timeouts() if endpoint.sends_pings else Timeouts(read_seconds=PATIENT_READ_SECONDS))
     return Client(transport(endpoint, chosen), backoff, retries, text_in_results=not endpoint.is_official)
 
 
-def _open_into(opening: Future[EventStream], transport: Transport, request: Request, cancel: CancelScope) -> None:
-    try:
-        stream = transport.open(request, cancel)
-    except BaseException as e:  # noqa: BLE001 - handed over to the thread that waits, which raises it
-        with suppress(InvalidStateError):  # nobody waits for it any more
-            opening.set_exception(e)
-        return
-    try:
-        opening.set_result(stream)
-    except InvalidStateError:
-        stream.close()
-
-
-def _partial(accumulator: Accumulator, request: Request) -> Reply:
-    return counted(accumulator.partial(), request, accumulator.received, is_whole=False)
-
-
 def _as_it_ended(reply: Reply, request: Request) -> Reply:
-    """An answer that has exactly as many tokens as were allowed was cut, whatever the endpoint says of its end."""
+    """An answer with exactly as many tokens as were allowed was cut off, whatever stop reason the endpoint gives."""
     over = reply.usage.output_tokens - request.preamble.max_tokens
     if not 0 <= over <= COUNTED_TOO_MUCH or reply.usage.is_estimated or reply.stop_reason not in NATURAL_ENDS:
         return reply
