@@ -1,7 +1,7 @@
 """How long to wait before a model call is tried again, for all agents of the program together.
 
-They share one account and one server. When one of them is turned away, all wait; then one of them tries, and the others
-follow once it got through. Pauses grow, and after `patience_seconds` of failures everyone gives up.
+They share one account and one server. When one of them is turned away, all wait. Then one of them probes, and the
+others follow once it gets through. Pauses grow, and after `patience_seconds` of failures every call gives up.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from teamcli.llm.watchdog import Watchdog
 LINGER_SECONDS = 0.5
 PATIENCE_SECONDS = 600.0
 LOADING_PATIENCE = 3
-"""A server that loads its model is given so many times the patience: it makes progress."""
+"""A server that loads its model gets this many times the patience, because it makes progress."""
 LONGEST_LOADING_PAUSE = 10.0
 UNREACHED_PATIENCE_SECONDS = 30.0
-"""For an endpoint that no call has reached yet: its address may be wrong, or its server not started."""
+"""For an endpoint that no call has reached yet: its address may be wrong, or its server may not be running."""
 
 
 class Pause(NamedTuple):
@@ -31,7 +31,7 @@ class Pause(NamedTuple):
 
     seconds: float
     seconds_left: float
-    """For how much longer it will be tried."""
+    """How much longer it will be tried."""
     is_news: bool
     """False if another agent has reported the same pause."""
     reason: str
@@ -41,6 +41,8 @@ OnPause = Callable[[Pause], None]
 
 
 class Backoff:
+    """What the calls of a program share. This changes only under `_changed`, here and in `BackedOffCall`."""
+
     def __init__(
         self,
         base_seconds: float = 0.5,
@@ -50,7 +52,7 @@ class Backoff:
         chance: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`max_calls` bounds how many model calls run at once; `chance` spreads the pauses, from 0 to 1."""
+        """`max_calls` bounds how many model calls run at once; `chance` (0 to 1) spreads the pauses."""
         self._base_seconds = base_seconds
         self._cap_seconds = cap_seconds
         self._patience_seconds = patience_seconds
@@ -61,11 +63,11 @@ class Backoff:
         """Guards connections that an endpoint keeps open after the end of its answer."""
         self._changed = threading.Condition()
         self._calls = 0
-        """Those under way, waiting ones included. With the last, all that is known of an outage is forgotten."""
+        """Open calls, including waiting ones. When the last one ends, the outage is forgotten."""
         self._running = 0
         self._outage: _Outage | None = None
         self._version = 0
-        """Grows with each failure that is noted, and with the end of an outage."""
+        """Grows with each recorded failure, and with the end of an outage."""
         self._was_reached = False
 
     def close(self) -> None:
@@ -74,7 +76,7 @@ class Backoff:
 
     @contextmanager
     def call(self, on_pause: OnPause = lambda pause: None) -> Iterator[BackedOffCall]:
-        """One model call, with all its tries. `on_pause` hears of waits that the failures of others cause."""
+        """One model call with all its tries. `on_pause` gets the waits that the failures of other calls cause."""
         with self._changed:
             self._calls += 1
         try:
@@ -95,7 +97,7 @@ class Backoff:
             yield
 
     def grown_seconds(self, failures: int) -> float:
-        """The pause after so many failures in a row."""
+        """The pause after this many failures in a row."""
         pause = min(self._base_seconds * 2.0 ** min(failures - 1, 32), self._cap_seconds)
         return pause * (1 - 0.25 * self._chance())
 
@@ -105,22 +107,14 @@ class Backoff:
             return min(self._patience_seconds, UNREACHED_PATIENCE_SECONDS)
         return self._patience_seconds * (LOADING_PATIENCE if isinstance(error, ModelLoading) else 1)
 
-    def _note_failure(self, now: float) -> None:
-        self._outage = self._outage or _Outage(now)
-        self._outage.failures += 1
-        self._version += 1
-
     def _end_outage(self) -> None:
         if self._outage is not None:
             self._outage = None
             self._version += 1
 
-    def _is_full(self) -> bool:
-        return self._max_calls is not None and self._running >= self._max_calls
-
 
 class _Outage:
-    """What all agents know of a server that turns calls away."""
+    """What all agents know about a server that turns calls away."""
 
     def __init__(self, since: float) -> None:
         self.since = since
@@ -129,7 +123,7 @@ class _Outage:
         self.gives_up_at = 0.0
         self.reason = ""
         self.probe: BackedOffCall | None = None
-        """The call that tries whether it is over."""
+        """The call that finds out whether the outage is over."""
 
 
 class BackedOffCall:
@@ -138,57 +132,60 @@ class BackedOffCall:
     def __init__(self, backoff: Backoff, on_pause: OnPause) -> None:
         self.failures = 0
         self.is_through = False
-        """Whether the server has taken the try that is under way, or was the last."""
+        """Whether the server has accepted the current or last try."""
         self._shared = backoff
         self._on_pause = on_pause
         self._since: float | None = None
         self._not_before = 0.0
-        self._heard = 0.0
+        self._reported_until = 0.0
         """The end of the longest pause that was reported for this call."""
         self._seen = backoff._version
-        """The version of what was known when the try began."""
+        """The shared version when the try began. If it is older now, this try says nothing about the present."""
 
     @contextmanager
     def turn(self, cancel: CancelScope) -> Iterator[None]:
-        """Wait until a try may begin, and hold its place while it runs.
+        """Wait until a try may begin, and count it as running.
 
         Raises: Cancelled
         """
-        shared, self.is_through = self._shared, False
-        with cancel.on_cancel(self._wake):
-            self._take_place(cancel)
+        self.is_through = False
+        with cancel.on_cancel(self._wake_waiting):
+            while pause := self._wait_for_place(cancel):
+                self._on_pause(pause)  # without the lock
         try:
             yield
         finally:
-            with shared._changed:
-                shared._running -= 1
+            with self._shared._changed:
+                self._shared._running -= 1
                 self._end_probe()
-                shared._changed.notify_all()
+                self._shared._changed.notify_all()
 
     def got_through(self) -> None:
-        """The server takes calls: unless another was turned away since this try began, the outage is over."""
+        """The server accepts calls. The outage is over, unless another call was turned away since this try began."""
         shared, self.is_through = self._shared, True
         shared._was_reached = True
         if shared._outage is None:
             return
         with shared._changed:
-            if self._is_up_to_date():
+            if self._seen == shared._version:
                 shared._end_outage()
                 self._seen = shared._version
             self._end_probe()
             shared._changed.notify_all()
 
     def failed(self, error: TransientError, is_shared: bool) -> Pause | None:
-        """The pause before the next try; None if there is none. `is_shared`: others must expect the same failure."""
+        """The pause before the next try; None if there is none. `is_shared`: other calls must expect this failure."""
         shared = self._shared
         with shared._changed:
             now = shared._clock()
             self.failures += 1
             self._since = now if self._since is None else self._since
-            is_news = not is_shared or self._is_up_to_date()
+            is_news = not is_shared or self._seen == shared._version
             if is_shared and is_news:
-                shared._note_failure(now)
-            # a failure from before an outage ended says nothing about now
+                shared._outage = shared._outage or _Outage(now)
+                shared._outage.failures += 1
+                shared._version += 1
+            # A failure that began before an outage ended says nothing about the present.
             outage = shared._outage if is_shared else None
             gives_up_at = min(self._since, outage.since if outage else now) + shared._patience(error)
             seconds = self._seconds(error, outage, gives_up_at - now)
@@ -196,9 +193,12 @@ class BackedOffCall:
                 return None
             self._not_before = now + seconds
             if outage:
-                outage.not_before = max(outage.not_before, now + self._seconds_for_all(error, outage, seconds))
+                for_all = seconds
+                if not isinstance(error, RateLimited | Overloaded):
+                    # A request that is too much for the server by itself must not hold the others back for long.
+                    for_all = min(seconds, shared.grown_seconds(outage.failures))
+                outage.not_before = self._reported_until = max(outage.not_before, now + for_all)
                 outage.gives_up_at, outage.reason = gives_up_at, str(error)
-                self._heard = outage.not_before
             return Pause(seconds, gives_up_at - now, is_news, str(error))
 
     def _seconds(self, error: TransientError, outage: _Outage | None, left: float) -> float | None:
@@ -210,28 +210,16 @@ class BackedOffCall:
         failures = max(self.failures, outage.failures if outage else 0)
         return min(self._shared.grown_seconds(failures), longest, left)  # the last try is at the very end
 
-    def _seconds_for_all(self, error: TransientError, outage: _Outage, seconds: float) -> float:
-        """A request that alone is too much for the server must not hold the others back for long."""
-        if isinstance(error, RateLimited | Overloaded):
-            return seconds
-        return min(seconds, self._shared.grown_seconds(outage.failures))
-
-    def _is_up_to_date(self) -> bool:
-        """Whether no failure was noted since this try began."""
-        return self._seen == self._shared._version
-
-    def _take_place(self, cancel: CancelScope) -> None:
-        while pause := self._wait_for_place(cancel):
-            self._on_pause(pause)  # not while holding the lock
-
     def _wait_for_place(self, cancel: CancelScope) -> Pause | None:
-        """None once it has a place; before that, each pause that the failures of others cause."""
+        """None once it has a place; before that, each pause that the failures of other calls cause."""
         shared = self._shared
         with shared._changed:
             while (seconds := self._wait_seconds()) != 0:
                 cancel.check()
-                if pause := self._unheard():
-                    return pause
+                outage, now = shared._outage, shared._clock()
+                if outage and outage.not_before > max(now, self._reported_until):
+                    self._reported_until = outage.not_before
+                    return Pause(outage.not_before - now, outage.gives_up_at - now, False, outage.reason)
                 shared._changed.wait(seconds)
             cancel.check()
             shared._running += 1
@@ -246,20 +234,14 @@ class BackedOffCall:
         pause = max(self._not_before, outage.not_before if outage else 0.0) - shared._clock()
         if pause > 0:
             return pause
-        return None if shared._is_full() or (outage and outage.probe) else 0.0
-
-    def _unheard(self) -> Pause | None:
-        outage, now = self._shared._outage, self._shared._clock()
-        if outage is None or outage.not_before <= max(now, self._heard):
-            return None
-        self._heard = outage.not_before
-        return Pause(outage.not_before - now, outage.gives_up_at - now, False, outage.reason)
+        is_full = shared._max_calls is not None and shared._running >= shared._max_calls
+        return None if is_full or (outage and outage.probe) else 0.0
 
     def _end_probe(self) -> None:
         outage = self._shared._outage
         if outage and outage.probe is self:
             outage.probe = None
 
-    def _wake(self) -> None:
+    def _wake_waiting(self) -> None:
         with self._shared._changed:
             self._shared._changed.notify_all()

@@ -1,4 +1,4 @@
-"""Ends what should have ended by itself long ago. One thread for all, so that guarding something costs no thread."""
+"""Ends operations that should have ended by themselves. One thread serves all of them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-RESTS_AFTER_SECONDS = 10.0
+IDLE_AFTER_SECONDS = 10.0
 
 
 class Watchdog:
-    """`with watchdog.guard(end_it): …` calls `end_it` when the block takes longer than the patience (or twice that).
+    """`with watchdog.guard(end_it): …` calls `end_it` if the block takes longer than the patience (up to twice that).
 
-    The thread looks round at intervals instead of being woken for each guard: a model call ends in microseconds, and
-    waking a thread would cost more than that. With nothing to guard it goes to rest.
+    The thread checks at intervals instead of being woken for each guard: a guarded block usually ends in microseconds,
+    and waking a thread would cost more than that. With nothing to guard, the thread sleeps.
     """
 
     def __init__(self, patience_seconds: float) -> None:
@@ -31,7 +31,11 @@ class Watchdog:
         with self._changed:
             self._guarded[key] = (time.monotonic() + self._patience_seconds, end_it)
             if not self._is_awake and not self._is_closed:
-                self._wake()
+                self._is_awake = True
+                self._changed.notify()
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+                    self._thread.start()
         try:
             yield
         finally:
@@ -39,20 +43,12 @@ class Watchdog:
                 self._guarded.pop(key, None)
 
     def close(self) -> None:
-        """End the thread; what is guarded from now on is not."""
+        """End the thread. Later guards do nothing."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
-
-    def _wake(self) -> None:
-        self._is_awake = True
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
-            self._thread.start()
-        else:
-            self._changed.notify()
 
     def _run(self) -> None:
         last_needed = time.monotonic()
@@ -64,8 +60,8 @@ class Watchdog:
                     return
                 now = time.monotonic()
                 late = [key for key, (deadline, _) in self._guarded.items() if deadline <= now]
-                bites = [self._guarded.pop(key)[1] for key in late]
-                last_needed = now if self._guarded or bites else last_needed
-                self._is_awake = now - last_needed < RESTS_AFTER_SECONDS
-            for bite in bites:
-                bite()
+                overdue = [self._guarded.pop(key)[1] for key in late]
+                last_needed = now if self._guarded or overdue else last_needed
+                self._is_awake = now - last_needed < IDLE_AFTER_SECONDS
+            for end_it in overdue:
+                end_it()
