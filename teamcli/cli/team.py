@@ -22,7 +22,7 @@ from signal import SIGHUP, SIGINT, SIGTERM
 
 from teamcli.agent.transcript import read_marks
 from teamcli.commands.reports.inbox import Mail, count_unread, look_into, mail_table
-from teamcli.commands.reports.log import NAME_WIDTH, Line, TimelineReader, concerns, describe, last_lead_turn
+from teamcli.commands.reports.log import NAME_WIDTH, TimelineLine, TimelineReader, concerns, describe, last_lead_turn
 from teamcli.commands.reports.team import LeadState, Overview
 from teamcli.config.environment import secret_values
 from teamcli.config.options import ExitStatus
@@ -145,7 +145,7 @@ class _Printer:
                 print(self._painted(describe(row)))
         sys.stdout.flush()
 
-    def _painted(self, line: Line) -> str:
+    def _painted(self, line: TimelineLine) -> str:
         if not self._has_colour:
             return str(line)
         text = f"{RED}{line.text}{PLAIN}" if line.is_bad else line.text

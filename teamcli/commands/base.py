@@ -1,8 +1,8 @@
-"""The shape of a slash command, and of what it shows: data that a terminal sets as it likes, and a pipe as text."""
+"""What a slash command is, and what it returns: data that a terminal renders in color and a pipe as plain text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
@@ -21,17 +21,17 @@ class Leave(Exception):
 class Option(NamedTuple):
     value: str
     label: str
-    """What it is, in a few words; may be empty."""
+    """A short description; may be empty."""
     is_current: bool = False
 
 
 class Choice(NamedTuple):
-    """One of several: the user names a number or a value, and `choose` does it."""
+    """A list to choose from. The user answers with a number or a value, which goes to `choose`."""
 
     title: str
     options: tuple[Option, ...]
-    choose: Callable[[str], Shown]
-    """Takes a value; returns what to show. Raises TeamcliError."""
+    choose: Callable[[str], CommandResult]
+    """Takes a value and returns what to show. Raises TeamcliError."""
 
     def to_text(self) -> str:
         width = max((len(option.value) for option in self.options), default=0)
@@ -40,17 +40,15 @@ class Choice(NamedTuple):
 
 
 class Expand(NamedTuple):
-    """Show what was folded away."""
+    """Show folded text in full."""
 
     which: int
     """Counted from the newest, which is 1."""
 
 
 class Verbosity(NamedTuple):
-    """Show everything, or fold again."""
-
     on: bool | None
-    """None: the other of the two."""
+    """None toggles it."""
 
 
 class Diff(NamedTuple):
@@ -61,50 +59,50 @@ class Diff(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """To be submitted to the lead as the user's line."""
+    """Text to submit to the lead as if the user had typed it."""
 
     text: str
 
 
 class Job(NamedTuple):
-    """What takes its time: whoever runs the command watches it, and ends it by its scope when the user wants so."""
+    """Work that takes time. The REPL runs it in the background and cancels its scope if the user interrupts."""
 
-    run: Callable[[CancelScope], Now]
+    run: Callable[[CancelScope], CommandOutput]
     """Returns what to show. Raises Cancelled."""
     announcement: str
-    """What to show before; may be empty."""
+    """Shown before it starts; may be empty."""
 
 
-Now: TypeAlias = str | Table | Choice | Expand | Verbosity | Diff | Prompt
-"""What needs no waiting."""
-Shown: TypeAlias = Now | Job
+CommandOutput: TypeAlias = str | Table | Choice | Expand | Verbosity | Diff | Prompt
+"""What can be shown right away."""
+CommandResult: TypeAlias = CommandOutput | Job
 
 
-def plain(shown: Now) -> str:
-    """The same as text without colours, for a pipe; nothing in it drives a terminal."""
-    match shown:
+def plain(output: CommandOutput) -> str:
+    """The output as plain text for a pipe, with control characters escaped."""
+    match output:
         case str():
-            return escape_controls(shown)
+            return escape_controls(output)
         case Table() | Choice():
-            return shown.to_text()
+            return output.to_text()
         case Expand():
-            return "Nothing is folded here: /expand is for the terminal."
+            return "Nothing is folded here. /expand works at a terminal."
         case Verbosity():
-            return "What is shown here stays as it is: /verbose is for the terminal."
+            return "/verbose works at a terminal."
         case Diff():
-            return escape_controls("\n".join(filter(None, (shown.title, shown.text.rstrip("\n")))))
+            return escape_controls("\n".join(filter(None, (output.title, output.text.rstrip("\n")))))
         case Prompt():
-            return escape_controls(shown.text)
+            return escape_controls(output.text)
 
 
-class Kind(StrEnum):
-    """What stands at a place among a command's arguments, for completion."""
+class ArgumentKind(StrEnum):
+    """What a command expects as an argument. Completion offers the values of `arguments.candidates`."""
 
     TEAMMATE = "teammate"
     AGENT = "agent"
     """A teammate or the lead."""
-    ANYBODY = "anybody"
-    """Those, or a sub-agent that has not ended."""
+    ANY_AGENT = "any agent"
+    """A teammate, the lead, or a running sub-agent."""
     SUBAGENT = "sub-agent"
     MODEL = "model"
     MODE = "mode"
@@ -115,50 +113,60 @@ class Kind(StrEnum):
     AMOUNT = "amount"
     """How much a budget allows."""
     PLAN = "plan"
-    """The id of a plan that waits."""
+    """The id of a plan that waits for a review."""
     TEXT = "text"
-    """Anything, to the end of the line."""
+    """Free text to the end of the line."""
 
 
 class Group(StrEnum):
-    """The parts of the help, in its order."""
+    """The sections of `/help`, in order."""
 
     TALK = "Talk"
     TEAM = "Team"
     SESSION = "Session"
-    LOOK = "Look"
+    REPORTS = "Reports"
     CUSTOM = "Your own"
     SKILLS = "Skills"
 
 
-class Command(NamedTuple):
+class SlashCommand(NamedTuple):
     name: str
     usage: str
     """Its arguments, as help shows them."""
     help: str
-    run: Callable[[Session, str], Shown]
-    """Takes what stands behind the name; returns what to show. Raises TeamcliError for what the user can mend."""
+    run: Callable[[Session, str], CommandResult]
+    """Takes the text after the name and returns what to show. Raises TeamcliError for mistakes the user can fix."""
     aliases: tuple[str, ...] = ()
-    arguments: tuple[Kind, ...] = ()
-    """What stands at each place; nothing is known of places beyond."""
+    arguments: tuple[ArgumentKind, ...] = ()
+    """The kind of each argument, in order; completion offers nothing after the last."""
     group: Group = Group.SESSION
     details: str = ""
-    """More than the one line, for `/help NAME`."""
+    """More help, for `/help NAME`."""
+
+    @property
+    def heading(self) -> str:
+        return f"/{self.name} {self.usage}".rstrip()
 
 
 def command(
     name: str,
     usage: str = "",
     aliases: tuple[str, ...] = (),
-    arguments: tuple[Kind, ...] = (),
+    arguments: tuple[ArgumentKind, ...] = (),
     group: Group = Group.SESSION,
-) -> Callable[[Callable[[Session, str], Shown]], Command]:
-    """Turn a function into a Command value; its docstring is the help, the first paragraph in the list and the rest for
-    `/help NAME`. Listing it in the catalogue registers it."""
+) -> Callable[[Callable[[Session, str], CommandResult]], SlashCommand]:
+    """Turn a function into a SlashCommand. Its docstring is the help: the first paragraph for the list, the rest for
+    `/help NAME`. Add the command to `COMMANDS` in `catalog.py` to register it."""
 
-    def wrap(function: Callable[[Session, str], Shown]) -> Command:
+    def wrap(function: Callable[[Session, str], CommandResult]) -> SlashCommand:
         first, _, rest = (function.__doc__ or "").strip().partition("\n\n")
         details = "\n".join(line.strip() for line in rest.splitlines())
-        return Command(name, usage, " ".join(first.split()), function, aliases, arguments, group, details)
+        return SlashCommand(name, usage, " ".join(first.split()), function, aliases, arguments, group, details)
 
     return wrap
+
+
+def find_name(wanted: str, known: Iterable[str]) -> str | None:
+    """The known name that equals `wanted`, ignoring case and a leading @."""
+    folded = wanted.removeprefix("@").casefold()
+    return next((name for name in known if name.casefold() == folded), None)

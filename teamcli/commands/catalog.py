@@ -1,30 +1,14 @@
-"""All slash commands, and how a line that begins with `/` finds its own."""
+"""All slash commands, and how a line that starts with `/` finds its command."""
 
 from __future__ import annotations
 
 import difflib
 
 from teamcli.agent.events import Notice, Severity
-from teamcli.commands.base import Command, Group, Kind, Prompt, Shown, command
-from teamcli.commands.budget import budget
+from teamcli.commands import budget, cost, diff, display, team
+from teamcli.commands import session as session_commands
+from teamcli.commands.base import ArgumentKind, CommandResult, Group, Prompt, SlashCommand, command
 from teamcli.commands.help import help_table, help_text
-from teamcli.commands.look import cost, diff, expand, verbose
-from teamcli.commands.session import clear, compact, leave, model, permissions, sessions
-from teamcli.commands.team import (
-    agents,
-    approve,
-    forget,
-    inbox,
-    log,
-    pause,
-    reject,
-    resume,
-    send,
-    shutdown,
-    stop,
-    team,
-    wait,
-)
 from teamcli.config.custom_commands import DESCRIPTION_LIMIT, CustomCommand
 from teamcli.config.skills import Skill
 from teamcli.errors import UsageError
@@ -32,69 +16,72 @@ from teamcli.session.session import LEAD, Session
 from teamcli.text.escaping import one_line
 
 
-@command("help", usage="[COMMAND]", aliases=("?",), arguments=(Kind.COMMAND,))
-def show_help(session: Session, arguments: str) -> Shown:
-    """Show what can be typed here, or more of one command."""
+@command("help", usage="[COMMAND]", aliases=("?",), arguments=(ArgumentKind.COMMAND,))
+def show_help(session: Session, arguments: str) -> CommandResult:
+    """Show what can be typed here, or more about one command."""
     if arguments:
         return help_text(find_command(session, arguments.removeprefix("/")))
     found = session.custom_commands.find()
-    session.custom_commands.untold_problems()  # they are told here
-    shadowed = [f"{each.source} is not used: /{each.name} is built in." for each in found.commands if _is_ours(each)]
-    taken = {*_BY_NAME, *(each.name for each in found.commands)}
-    shadowed += [
-        f"{each.shown} cannot be called: /{each.name} is another command."
-        for each in session.skills
-        if each.name in taken and each.for_user
+    session.custom_commands.untold_problems()  # marks them as reported: the table shows them
+    taken = {*_BUILT_IN, *(each.name for each in found.commands)}
+    unused = [
+        *(f"{each.source} is not used: /{each.name} is built in." for each in found.commands if each.name in _BUILT_IN),
+        *(
+            f"{each.shown} cannot be called: /{each.name} is another command."
+            for each in session.skills
+            if each.for_user and each.name in taken
+        ),
     ]
-    return help_table(all_commands(session), (*found.problems, *shadowed))
+    return help_table(all_commands(session), (*found.problems, *unused))
 
 
-COMMANDS: tuple[Command, ...] = (
+COMMANDS: tuple[SlashCommand, ...] = (
     show_help,
-    send,
-    team,
-    inbox,
-    wait,
-    stop,
-    pause,
-    resume,
-    shutdown,
-    forget,
-    approve,
-    reject,
-    compact,
-    clear,
-    sessions,
-    model,
-    permissions,
-    leave,
-    log,
-    cost,
-    budget,
-    diff,
-    agents,
-    expand,
-    verbose,
+    team.send,
+    team.team,
+    team.inbox,
+    team.wait,
+    team.stop,
+    team.pause,
+    team.resume,
+    team.shutdown,
+    team.forget,
+    team.approve,
+    team.reject,
+    session_commands.compact,
+    session_commands.clear,
+    session_commands.sessions,
+    session_commands.model,
+    session_commands.permissions,
+    session_commands.leave,
+    team.log,
+    cost.cost,
+    budget.budget,
+    diff.diff,
+    team.agents,
+    display.expand,
+    display.verbose,
 )
-"""Those that are built in, in the order in which help and README list them."""
+"""The built-in commands, in the order of `/help` and the README. Add a new one here."""
 
-_BY_NAME = {name: entry for entry in COMMANDS for name in (entry.name, *entry.aliases)}
+_BUILT_IN = {name: each for each in COMMANDS for name in (each.name, *each.aliases)}
 
 
-def all_commands(session: Session) -> tuple[Command, ...]:
-    """Those that are built in, then the user's own, then skills; of one name the first."""
-    own = [each for each in session.custom_commands.find().commands if not _is_ours(each)]
-    taken = {*_BY_NAME, *(each.name for each in own)}
+def all_commands(session: Session) -> tuple[SlashCommand, ...]:
+    """The built-in commands, then the user's own, then skills. If names clash, the first wins."""
+    own = [each for each in session.custom_commands.find().commands if each.name not in _BUILT_IN]
+    taken = {*_BUILT_IN, *(each.name for each in own)}
     skills = (each for each in session.skills if each.for_user and each.name not in taken)
-    return (*COMMANDS, *map(_as_command, own), *map(_skill_command, skills))
+    return (*COMMANDS, *map(_from_file, own), *map(_from_skill, skills))
 
 
-def find_command(session: Session, name: str) -> Command:
-    """Raises: UsageError, suggesting the nearest."""
-    if (built_in := _BY_NAME.get(name)) is not None:
+def find_command(session: Session, name: str) -> SlashCommand:
+    """Raises: UsageError, suggesting the nearest name."""
+    if (built_in := _BUILT_IN.get(name)) is not None:
         return built_in
-    by_name = _BY_NAME | {entry.name: entry for entry in all_commands(session)}
-    _tell_problems(session)
+    by_name = _BUILT_IN | {each.name: each for each in all_commands(session)}
+    for problem in session.custom_commands.untold_problems():
+        session.events(Notice(LEAD, problem, Severity.WARNING))
     if name in by_name:
         return by_name[name]
     near = difflib.get_close_matches(name, by_name, 1, 0.5)
@@ -102,7 +89,7 @@ def find_command(session: Session, name: str) -> Command:
     raise UsageError(f"unknown command /{name}: {hint}")
 
 
-def run_command(session: Session, line: str) -> Shown:
+def run_command(session: Session, line: str) -> CommandResult:
     """Run a line such as `/model claude-x`.
 
     Raises: Leave, TeamcliError
@@ -111,33 +98,23 @@ def run_command(session: Session, line: str) -> Shown:
     return find_command(session, name).run(session, arguments.strip())
 
 
-def _is_ours(custom: CustomCommand) -> bool:
-    return custom.name in _BY_NAME
-
-
-def _as_command(custom: CustomCommand) -> Command:
-    details = f"From {custom.source}; its text goes to the lead:\n\n{custom.text}"
-    return Command(
+def _from_file(custom: CustomCommand) -> SlashCommand:
+    return SlashCommand(
         custom.name,
         custom.hint,
         custom.description,
         lambda session, arguments: Prompt(custom.prompt(arguments)),
         group=Group.CUSTOM,
-        details=details,
+        details=f"From {custom.source}; its text goes to the lead:\n\n{custom.text}",
     )
 
 
-def _skill_command(skill: Skill) -> Command:
-    return Command(
+def _from_skill(skill: Skill) -> SlashCommand:
+    return SlashCommand(
         skill.name,
         skill.hint or "[TEXT]",
         one_line(skill.description, DESCRIPTION_LIMIT),
         lambda session, arguments: Prompt(skill.prompt(arguments)),
         group=Group.SKILLS,
-        details=f"A skill, from {skill.shown}; its text goes to the lead. Agents read it by themselves when it fits.",
+        details=f"A skill, from {skill.shown}; its text goes to the lead. Agents also read it when it fits their task.",
     )
-
-
-def _tell_problems(session: Session) -> None:
-    for problem in session.custom_commands.untold_problems():
-        session.events(Notice(LEAD, problem, Severity.WARNING))

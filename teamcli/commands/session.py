@@ -1,10 +1,10 @@
-"""Slash commands about the session: its conversation, model, permissions."""
+"""`/clear`, `/compact`, `/model`, `/permissions`, `/sessions` and `/quit`."""
 
 from __future__ import annotations
 
 from teamcli.agent.transcript import list_sessions
 from teamcli.cancel import CancelScope
-from teamcli.commands.base import Choice, Job, Kind, Leave, Option, Shown, command
+from teamcli.commands.base import ArgumentKind, Choice, CommandResult, Job, Leave, Option, command, find_name
 from teamcli.commands.reports.sessions import describe_session
 from teamcli.errors import UsageError
 from teamcli.llm.pricing import built_in_prices
@@ -23,36 +23,36 @@ NOTHING_FOR_EMBEDDED = "There is nothing to compact: the embedded model writes n
 
 @command("clear")
 def clear(session: Session, arguments: str) -> str:
-    """Begin a new session with an empty conversation.
+    """Start a new session with an empty conversation.
 
-    The team, its mail and what you have typed stay; /sessions brings the old conversation back.
+    The team, its mail and your history stay. /sessions brings the old conversation back.
     """
     session.clear()
     return f"A new session: {session.id}"
 
 
-@command("compact", usage="[FOCUS]", arguments=(Kind.TEXT,))
+@command("compact", usage="[FOCUS]", arguments=(ArgumentKind.TEXT,))
 def compact(session: Session, arguments: str) -> Job:
-    """Make room in the context, keeping FOCUS above all.
+    """Shorten the context, keeping FOCUS above all.
 
-    Old tool results are shortened; where that does not halve it, or with FOCUS, the model writes a summary that takes
-    the place of all but the newest turn. Nothing is lost on disk. It happens by itself when the context is nearly full.
+    Old tool results are shortened. If that does not halve the context, or with FOCUS, the model writes a summary that
+    replaces all but the newest turn. Nothing is lost on disk. It happens automatically when the context is nearly full.
     """
 
-    def compact_if_needed(cancel: CancelScope) -> str:
+    def run(cancel: CancelScope) -> str:
         if session.compact(arguments, cancel):
-            return ""  # the event has told it
+            return ""  # the Compacted event is shown instead
         return NOTHING_FOR_EMBEDDED if session.model == EMBEDDED else NOTHING_TO_COMPACT
 
-    return Job(compact_if_needed, "" if session.model == EMBEDDED else "Compacting; Ctrl-C ends it.")
+    return Job(run, "" if session.model == EMBEDDED else "Compacting; Ctrl-C ends it.")
 
 
-@command("model", usage="[ID]", arguments=(Kind.MODEL,))
-def model(session: Session, arguments: str) -> Shown:
+@command("model", usage="[ID]", arguments=(ArgumentKind.MODEL,))
+def model(session: Session, arguments: str) -> CommandResult:
     """Show the models, or use another from now on.
 
-    For the lead, from its next model call; teammates keep theirs. Any name that the endpoint knows will do; the list
-    has those whose price is known.
+    Applies to the lead from its next model call; teammates keep theirs. Any name that the endpoint knows works; the
+    list has those with a known price.
     """
 
     def choose(name: str) -> str:
@@ -66,16 +66,18 @@ def model(session: Session, arguments: str) -> Shown:
     return Choice(f"Model: {session.model}", model_options(session), choose)
 
 
-@command("permissions", usage="[MODE]", arguments=(Kind.MODE,))
-def permissions(session: Session, arguments: str) -> Shown:
-    """Show the permission mode and rules, or switch it.
+@command("permissions", usage="[MODE]", arguments=(ArgumentKind.MODE,))
+def permissions(session: Session, arguments: str) -> CommandResult:
+    """Show the permission mode and rules, or switch the mode.
 
-    For all agents, at once. A deny rule wins in every mode. To answer a question with `a` adds a rule that allows; it
-    goes into .team/settings.local.json.
+    Applies to all agents at once. A deny rule wins in every mode. Answering a question with `a` adds an allow rule to
+    .team/settings.local.json.
     """
 
-    def choose(mode: str) -> str:
-        session.live_policy.set_mode(_mode(mode))
+    def choose(wanted: str) -> str:
+        if (name := find_name(wanted, Mode)) is None:
+            raise UsageError(f"unknown mode '{wanted}': there are {', '.join(Mode)}")
+        session.live_policy.set_mode(Mode(name))
         return f"Mode: {session.live_policy.policy.mode}"
 
     if arguments:
@@ -86,12 +88,12 @@ def permissions(session: Session, arguments: str) -> Shown:
     return Choice(title, mode_options(session), choose)
 
 
-@command("sessions", usage="[ID]", arguments=(Kind.SESSION,))
-def sessions(session: Session, arguments: str) -> Shown:
-    """List the sessions here, or go on with one of them.
+@command("sessions", usage="[ID]", arguments=(ArgumentKind.SESSION,))
+def sessions(session: Session, arguments: str) -> CommandResult:
+    """List the sessions here, or resume one.
 
-    The lead takes up that conversation where it ended; the team and the mail stay as they are now. An id may be
-    shortened. From a shell: teamcli --continue, teamcli --resume ID
+    The lead resumes that conversation where it ended; the team and the mail stay as they are. The start of an ID is
+    enough. From a shell: teamcli --continue, teamcli --resume ID
     """
 
     def choose(wanted: str) -> str:
@@ -108,14 +110,21 @@ def sessions(session: Session, arguments: str) -> Shown:
 def leave(session: Session, arguments: str) -> str:
     """Leave; q, exit and Ctrl-D do the same.
 
-    Teammates that work are interrupted and can be resumed next time. Go on later with: teamcli --continue
+    Working teammates are interrupted and can be resumed next time. Resume with: teamcli --continue
     """
     raise Leave
 
 
 def model_options(session: Session) -> tuple[Option, ...]:
-    names = dict.fromkeys((session.model, *session.models))
-    return tuple(Option(name, _price(name), name == session.model) for name in names)
+    prices = built_in_prices().prices
+    return tuple(
+        Option(
+            name,
+            f"${price.input:g} in, ${price.output:g} out per million tokens" if (price := prices.get(name)) else "",
+            name == session.model,
+        )
+        for name in dict.fromkeys((session.model, *session.models))
+    )
 
 
 def mode_options(session: Session) -> tuple[Option, ...]:
@@ -126,15 +135,3 @@ def session_options(session: Session) -> tuple[Option, ...]:
     """Raises: StateError."""
     found = list_sessions(session.state.lead_transcript)
     return tuple(Option(each.id, "  ".join(describe_session(each)), each.id == session.id) for each in found)
-
-
-def _mode(name: str) -> Mode:
-    for mode in Mode:
-        if mode.casefold() == name.casefold():
-            return mode
-    raise UsageError(f"unknown mode '{name}': there are {', '.join(Mode)}")
-
-
-def _price(name: str) -> str:
-    price = built_in_prices().prices.get(name)
-    return f"${price.input:g} in, ${price.output:g} out per million tokens" if price else ""

@@ -1,14 +1,14 @@
-"""Slash commands about the team: who is in it, its mail and timeline, starting and stopping. None asks a model."""
+"""The commands about the team: its members, mail and timeline, sub-agents and plans. None of them calls a model."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import closing
 
 from teamcli.cancel import CancelScope
-from teamcli.commands.base import Group, Job, Kind, Shown, Table, command
+from teamcli.commands.base import ArgumentKind, CommandResult, Group, Job, Table, command
 from teamcli.commands.reports.inbox import count_unread, inbox_of, mail_table, whole_text
 from teamcli.commands.reports.log import TimelineReader, last_lead_turn, timeline_table
 from teamcli.commands.reports.subagents import NO_SUBAGENTS, steps_of, subagent_table
@@ -17,44 +17,55 @@ from teamcli.errors import UsageError
 from teamcli.session.session import LEAD, Session
 from teamcli.team.message import USER
 from teamcli.team.requests import Kind as RequestKind
-from teamcli.team.requests import Request
 from teamcli.team.roster import Member
 
 LOG_LINES = 20
 INBOX_LINES = 50
+PAUSED = "Everyone is paused already."
 
 
 @command("team", group=Group.TEAM)
 def team(session: Session, arguments: str) -> Table:
     """Show the lead, its teammates, and who waits for what.
 
-    SINCE is how long the status has been so; UNREAD counts messages not taken up yet; CALLS are model calls.
-    The last column says what holds somebody back: a permission question with its command, a plan that waits for a
-    review, a message that it waits for, a pause, an interruption, an error.
+    SINCE is how long the status has not changed; UNREAD counts messages the agent has not read; CALLS are model calls.
+    The last column says what holds an agent up: a permission question with its command, a plan that waits for a review,
+    a message that it waits for, a pause, an interruption, an error.
     The same from another shell: teamcli team
     """
-    roster = session.team.roster
+    lead, meter, manager = session.lead, session.lead.agent.meter, session.team
+    turn = last_lead_turn(session.state.events)
+    state = LeadState(
+        "idle" if lead.is_at_rest else "working",
+        turn.at if turn and meter.turns else None,
+        meter.turns,
+        meter.cost_usd,
+        manager.lead_waits_for,
+        manager.lead_waits_since,
+        lead.limit,
+    )
+    roster = manager.roster
     unread = {name: count_unread(inbox_of(session, name)) for name in (LEAD, *roster.names())}
     waiting = session.subagents.waiting() if session.subagents else ()
-    overview = Overview(_lead_state(session), roster.members(), roster.requests.standing(), unread, waiting)
-    return overview.to_table(time.time())
+    return Overview(state, roster.members(), roster.requests.standing(), unread, waiting).to_table(time.time())
 
 
-@command("inbox", usage="[NAME] [N]", arguments=(Kind.AGENT,), group=Group.TEAM)
-def inbox(session: Session, arguments: str) -> Shown:
-    """Show messages to the lead or NAME, or message N whole.
+@command("inbox", usage="[NAME] [N]", arguments=(ArgumentKind.AGENT,), group=Group.TEAM)
+def inbox(session: Session, arguments: str) -> CommandResult:
+    """Show messages to the lead or NAME, or one in full.
 
-    Looking takes nothing out: what is unread stays unread until the agent takes it up. The newest is at the end.
-    /inbox            what has come to the lead
-    /inbox alice      what has come to alice
-    /inbox alice 3    her third message, all of it
+    This consumes nothing: unread messages stay unread until the agent reads them. The newest is at the end.
+    /inbox            messages to the lead
+    /inbox alice      messages to alice
+    /inbox alice 3    her third message, in full
     Each inbox is a file, .team/inbox/NAME.jsonl, one message a line; any program may append to it.
     """
     words = arguments.split()
     number = words.pop() if words and words[-1].isdecimal() else ""
-    name = _addressee(session, words[0] if words else LEAD)
+    name = words[0].removeprefix("@") if words else LEAD
+    name = LEAD if name.casefold() == LEAD else session.team.roster.get(name).name
     if len(words) > 1:
-        raise UsageError(f"'{words[1]}' is no number: /inbox [NAME] [N]")
+        raise UsageError(f"'{words[1]}' is not a number: /inbox [NAME] [N]")
     mails = inbox_of(session, name)
     if not number:
         return mail_table(name, mails, time.time(), last=INBOX_LINES)
@@ -63,12 +74,12 @@ def inbox(session: Session, arguments: str) -> Shown:
     return whole_text(found)
 
 
-@command("send", usage="NAME TEXT", arguments=(Kind.ANYBODY, Kind.TEXT), group=Group.TALK)
+@command("send", usage="NAME TEXT", arguments=(ArgumentKind.ANY_AGENT, ArgumentKind.TEXT), group=Group.TALK)
 def send(session: Session, arguments: str) -> str:
     """Send a message to a teammate; it wakes and acts on it.
 
-    The same as @NAME TEXT. A teammate that works reads it between two steps, a resting or paused one wakes. What it
-    answers is shown to you, and the lead reads it with its next turn.
+    The same as @NAME TEXT. A working teammate reads it between two steps; an idle or paused one wakes. You see its
+    answer, and the lead reads it with its next turn.
     """
     name, text = _split(session, arguments)
     if not text:
@@ -78,11 +89,11 @@ def send(session: Session, arguments: str) -> str:
     return session.say(name, text)
 
 
-@command("stop", usage="NAME", arguments=(Kind.ANYBODY,), group=Group.TEAM)
+@command("stop", usage="NAME", arguments=(ArgumentKind.ANY_AGENT,), group=Group.TEAM)
 def stop(session: Session, arguments: str) -> str:
-    """End what a teammate (or the lead) is doing.
+    """Interrupt a teammate (or the lead).
 
-    It keeps its memory: /resume NAME or a message lets it go on where it was. A sub-agent, named by its id, is gone.
+    It keeps its memory: /resume NAME or a message resumes its work. A sub-agent, named by its id, ends for good.
     """
     name, _ = _split(session, arguments)
     if session.subagents and session.subagents.owns(name):
@@ -92,75 +103,76 @@ def stop(session: Session, arguments: str) -> str:
     return session.team.stop(name)
 
 
-@command("shutdown", usage="NAME [WHY]", arguments=(Kind.TEAMMATE, Kind.TEXT), group=Group.TEAM)
+@command("shutdown", usage="NAME [WHY]", arguments=(ArgumentKind.TEAMMATE, ArgumentKind.TEXT), group=Group.TEAM)
 def shutdown(session: Session, arguments: str) -> str:
     """Ask a teammate to shut down; an idle one does at once.
 
-    A working one answers when it can, and may refuse. Say it again to stop it at once; without an answer it is stopped
-    after 60 s. Mail that it has not read goes back to the senders.
-    Its name can be used again, for a new teammate with an empty memory. /forget NAME removes it.
+    A working one answers when it can, and may refuse. Repeat the command to stop it at once; without an answer it is
+    stopped after 60 s. Mail that it has not read goes back to the senders.
+    Its name can be used again for a new teammate with an empty memory. /forget NAME removes it.
     """
     name, reason = _split(session, arguments)
     return session.team.request_shutdown(USER, name, reason)
 
 
-@command("forget", usage="NAME", arguments=(Kind.TEAMMATE,), group=Group.TEAM)
+@command("forget", usage="NAME", arguments=(ArgumentKind.TEAMMATE,), group=Group.TEAM)
 def forget(session: Session, arguments: str) -> str:
-    """Take a teammate that is shut down out of the team."""
-    name, _ = _split(session, arguments)
-    name = session.team.roster.get(name).name
+    """Remove a shut-down teammate from the team."""
+    name = session.team.roster.get(_split(session, arguments)[0]).name
     forgotten = session.team.forget(name)
     session.budgets.close(name)
     return forgotten
 
 
-@command("pause", usage="[NAME]", arguments=(Kind.TEAMMATE,), group=Group.TEAM)
+@command("pause", usage="[NAME]", arguments=(ArgumentKind.TEAMMATE,), group=Group.TEAM)
 def pause(session: Session, arguments: str) -> str:
-    """Pause a teammate, or all.
+    """Pause a teammate, or all of them.
 
-    What it does ends, and mail does not wake it before /resume or a message of yours.
+    It stops working, and only /resume or a message from you wakes it.
     """
-    return _for_each(session, arguments, session.team.pause, lambda member: not member.paused)
+    return _for_each(session, arguments, session.team.pause, lambda member: not member.paused) or PAUSED
 
 
-@command("resume", usage="[NAME]", arguments=(Kind.TEAMMATE,), group=Group.TEAM)
+@command("resume", usage="[NAME]", arguments=(ArgumentKind.TEAMMATE,), group=Group.TEAM)
 def resume(session: Session, arguments: str) -> str:
-    """Let NAME, or all who are paused or interrupted, go on."""
-    return _for_each(session, arguments, session.team.resume, lambda member: member.paused or member.interrupted)
+    """Resume NAME, or all who are paused or interrupted."""
+    resumed = _for_each(session, arguments, session.team.resume, lambda member: member.paused or member.interrupted)
+    return resumed or "Nobody is paused or interrupted."
 
 
 @command("wait", group=Group.TEAM)
 def wait(session: Session, arguments: str) -> Job:
-    """Wait until nobody works; Ctrl-C ends only the waiting."""
+    """Wait until everyone is idle; Ctrl-C ends the waiting."""
 
-    def until_quiet(cancel: CancelScope) -> str:
+    def until_idle(cancel: CancelScope) -> str:
         session.team.wait_for_the_busy(cancel)
         cancel.check()
         waiters = [f"{name} waits for a message" for name in session.team.waiters()]
-        return "\n".join(["Nobody works any more.", *waiters, *session.team.waiting()])
+        return "\n".join(["Everyone is idle.", *waiters, *session.team.waiting()])
 
     busy = ", ".join(session.team.busy())
-    return Job(until_quiet, f"Waiting for {busy}; Ctrl-C ends the waiting." if busy else "")
+    return Job(until_idle, f"Waiting for {busy}; Ctrl-C ends the waiting." if busy else "")
 
 
-@command("log", usage="[N]", group=Group.LOOK)
+@command("log", usage="[N]", group=Group.REPORTS)
 def log(session: Session, arguments: str) -> Table:
     """Show the last N events of the timeline (20).
 
     Everything that happened here, in this run and before: spawns, messages, tool calls with their outcome, model calls
     with their cost, refusals, errors. The same from another shell, as it happens: teamcli log -f
     """
-    last = _number(arguments, "/log [N]") if arguments else LOG_LINES
+    if arguments and not re.fullmatch(r"[1-9][0-9]{0,8}", arguments):
+        raise UsageError(f"N must be a whole number from 1 up, not '{arguments}': /log [N]")
     with closing(TimelineReader(session.state.events)) as events:
-        return timeline_table(events.read(), last, time.time())
+        return timeline_table(events.read(), int(arguments or LOG_LINES), time.time())
 
 
-@command("agents", usage="[ID]", arguments=(Kind.SUBAGENT,), group=Group.LOOK)
-def agents(session: Session, arguments: str) -> Shown:
+@command("agents", usage="[ID]", arguments=(ArgumentKind.SUBAGENT,), group=Group.REPORTS)
+def agents(session: Session, arguments: str) -> CommandResult:
     """Show the sub-agents, or ID with its last steps.
 
-    A sub-agent does one job for the agent that started it, and is gone. /stop ID ends one, /send ID TEXT tells one that
-    runs something. All that it did stands in .team/transcripts/subagents/ID.jsonl.
+    A sub-agent does one job for the agent that started it, then ends. /stop ID ends one, /send ID TEXT sends a message
+    to a running one. Its full transcript is .team/transcripts/subagents/ID.jsonl.
     """
     manager = session.subagents
     if manager is None:
@@ -170,75 +182,52 @@ def agents(session: Session, arguments: str) -> Shown:
     return subagent_table(manager.snapshots(), time.time())
 
 
-@command("approve", usage="[ID] [WORDS]", arguments=(Kind.PLAN, Kind.TEXT), group=Group.TEAM)
+@command("approve", usage="[ID] [WORDS]", arguments=(ArgumentKind.PLAN, ArgumentKind.TEXT), group=Group.TEAM)
 def approve(session: Session, arguments: str) -> str:
     """Approve a plan; alone, show those that wait.
 
-    The id, or the teammate's name. Until then it can neither run commands nor change files.
+    ID is the plan's id, or the teammate's name. Until you approve, it can neither run commands nor change files.
     """
-    if not arguments:
-        return _plans(session.team.roster.requests.standing(kind=RequestKind.PLAN))
-    wanted, _, feedback = arguments.partition(" ")
-    return session.team.review_plan(USER, _plan_id(session, wanted), True, feedback.strip())
+    if arguments:
+        return _review(session, arguments, approve=True)
+    plans = session.team.roster.requests.standing(kind=RequestKind.PLAN)
+    shown = [f"{plan.id}: the plan of {plan.teammate}\n{plan.text}" for plan in plans]
+    return "\n\n".join(shown) or "No plan waits for an answer."
 
 
-@command("reject", usage="ID [FEEDBACK]", arguments=(Kind.PLAN, Kind.TEXT), group=Group.TEAM)
+@command("reject", usage="ID [FEEDBACK]", arguments=(ArgumentKind.PLAN, ArgumentKind.TEXT), group=Group.TEAM)
 def reject(session: Session, arguments: str) -> str:
-    """Reject a teammate's plan, and say what should differ."""
+    """Reject a teammate's plan, and say what to change."""
+    return _review(session, arguments, approve=False)
+
+
+def _review(session: Session, arguments: str, approve: bool) -> str:
     wanted, _, feedback = arguments.partition(" ")
-    return session.team.review_plan(USER, _plan_id(session, wanted), False, feedback.strip())
-
-
-def _lead_state(session: Session) -> LeadState:
-    lead, meter = session.lead, session.lead.agent.meter
-    turn = last_lead_turn(session.state.events)
-    status = "idle" if lead.is_at_rest else "working"
-    since = turn.at if turn and meter.turns else None
-    team = session.team
-    return LeadState(status, since, meter.turns, meter.cost_usd, team.lead_waits_for, team.lead_waits_since, lead.limit)
-
-
-def _addressee(session: Session, name: str) -> str:
-    """The exact name of the lead or a teammate."""
-    name = name.removeprefix("@")
-    return LEAD if name.casefold() == LEAD else session.team.roster.get(name).name
-
-
-def _number(text: str, usage: str) -> int:
-    if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
-        raise UsageError(f"N must be a whole number from 1 up, not '{text}': {usage}")
-    return int(text)
+    if not wanted:
+        raise UsageError("say which plan: /team lists them with their ids")
+    plans = session.team.roster.requests.standing(kind=RequestKind.PLAN)
+    id = next((plan.id for plan in plans if plan.concerns(wanted)), wanted)
+    return session.team.review_plan(USER, id, approve, feedback.strip())
 
 
 def _split(session: Session, arguments: str) -> tuple[str, str]:
-    """A name, and what stands behind it."""
+    """A name and the text after it."""
     name, _, rest = arguments.partition(" ")
     if not name:
-        raise UsageError(f"say whom: {_names(session)}")
+        raise UsageError(f"a name is missing: {_names(session)}")
     return name.removeprefix("@"), rest.strip()
 
 
 def _for_each(session: Session, arguments: str, act: Callable[[str], str], is_meant: Callable[[Member], bool]) -> str:
-    """Do it to the one that is named, else to all to whom it makes a difference."""
+    """Act on the named teammate, or on everyone it makes a difference to; empty if there is no one."""
     if arguments:
         return act(_split(session, arguments)[0])
-    members = [member for member in session.team.roster.members() if member.is_active and is_meant(member)]
-    return "\n".join(act(member.name) for member in members) or f"That would change nothing: {_names(session)}"
+    members = [member for member in session.team.roster.members() if member.is_active]
+    if not members:
+        return f"Nothing to do: {_names(session)}."
+    return "\n".join(act(member.name) for member in members if is_meant(member))
 
 
 def _names(session: Session) -> str:
     names = session.team.names()
-    return f"there are: {', '.join(names)}" if names else "there is nobody in the team"
-
-
-def _plan_id(session: Session, wanted: str) -> str:
-    """The id itself, or that of the plan of a teammate with this name."""
-    if not wanted:
-        raise UsageError("say which plan: /team lists them with their ids")
-    plans = session.team.roster.requests.standing(kind=RequestKind.PLAN)
-    return next((plan.id for plan in plans if plan.concerns(wanted)), wanted)
-
-
-def _plans(plans: Iterable[Request]) -> str:
-    shown = [f"{plan.id}: the plan of {plan.teammate}\n{plan.text}" for plan in plans]
-    return "\n\n".join(shown) or "No plan waits for an answer."
+    return f"there are: {', '.join(names)}" if names else "there are no teammates"

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from teamcli.agent.mentions import mentioned_paths
 from teamcli.cancel import CancelScope
-from teamcli.commands.base import Job, Leave, Prompt, Shown
+from teamcli.commands.base import CommandResult, Job, Leave, Prompt
 from teamcli.commands.catalog import run_command
 from teamcli.session.session import Session
 
@@ -30,7 +30,7 @@ class Repl(ABC):
         self._session = session
 
     @abstractmethod
-    def show(self, shown: Shown) -> None:
+    def show(self, shown: CommandResult) -> None:
         """Show what a command returns, and run what is a job."""
 
     @abstractmethod
@@ -38,7 +38,7 @@ class Repl(ABC):
         """Hand a line to the lead."""
 
     @abstractmethod
-    def run_job(self, run: Callable[[CancelScope], Shown]) -> None:
+    def run_job(self, run: Callable[[CancelScope], CommandResult]) -> None:
         """Run what takes its time, and show what it returns."""
 
     @abstractmethod
@@ -68,7 +68,7 @@ class Repl(ABC):
         else:
             self.task(text)
 
-    def _run(self, shown: Shown) -> None:
+    def _run(self, shown: CommandResult) -> None:
         if isinstance(shown, Prompt):
             self.task(shown.text)
         elif isinstance(shown, Job):
@@ -82,7 +82,7 @@ class Repl(ABC):
         """`!command`: the user's own, so nothing is asked."""
         stream = self.output_stream()
 
-        def run(scope: CancelScope) -> Shown:
+        def run(scope: CancelScope) -> CommandResult:
             try:
                 return self._session.run_shell(command, scope, stream.add)
             finally:

@@ -8,7 +8,7 @@ from itertools import chain
 from signal import SIGHUP, SIGINT, SIGTERM
 
 from teamcli.cancel import CancelScope
-from teamcli.commands.base import Job, Leave, Shown
+from teamcli.commands.base import CommandResult, Job, Leave
 from teamcli.config.options import ExitStatus
 from teamcli.errors import Cancelled, TeamcliError
 from teamcli.session.session import Session
@@ -42,7 +42,7 @@ class PipedRepl(Repl):
     def echo(self, line: str) -> None:
         """Whoever wrote the line has it."""
 
-    def show(self, shown: Shown) -> None:
+    def show(self, shown: CommandResult) -> None:
         assert not isinstance(shown, Job)
         self._view.show(shown)
 
@@ -51,7 +51,7 @@ class PipedRepl(Repl):
             ended = self._session.submit(text).result()
         self.status = worse(self.status, exit_status(self._session, ended))
 
-    def run_job(self, run: Callable[[CancelScope], Shown]) -> None:
+    def run_job(self, run: Callable[[CancelScope], CommandResult]) -> None:
         try:
             if ending := in_thread(lambda: run(self._session.cancel.child()), "job").result():
                 self.show(ending)

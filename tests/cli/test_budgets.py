@@ -30,12 +30,12 @@ AMOUNTS = {
     "10 min": "lead: 10 min in this run; 0 s used",
     "90s": "lead: 90 s in this run",
     "+1": "lead: $1.00 in this run",
-    "off": "lead: no bound on what it uses any more.",
-    "off tokens": "lead: no bound on tokens any more.",
-    "much": "'much' is no amount: say for example 2.00 (dollars), 200k tokens, 50 calls, 10 min",
-    "$3 calls": "is no amount",
-    "0": "is not above 0",
-    "-1": "is no amount",
+    "off": "lead: no limit.",
+    "off tokens": "lead: no limit on tokens.",
+    "much": "'much' is not a valid amount: say for example 2.00 (dollars), 200k tokens, 50 calls, 10 min",
+    "$3 calls": "is not a valid amount",
+    "0": "is out of range",
+    "-1": "is not a valid amount",
 }
 """What is answered to each, for a lead that has used nothing."""
 
@@ -101,7 +101,7 @@ class TestATeammate:
         out = type_lines(program, script, *lines)
         assert "'alice' stays paused: its budget of 1 model call is used up" in out
         assert "Sent message to alice, where it waits" in out
-        assert "alice: 2 model calls in all; 1 model call used, 1 model call left. alice goes on." in out
+        assert "alice: 2 model calls in total; 1 model call used, 1 model call left. alice resumes." in out
         assert "and more" in said_by_user(script.requests["alice"][1])
         assert "2 calls  used up  2 calls" in out
 
@@ -109,7 +109,7 @@ class TestATeammate:
         program.settings(prices=PRICES)
         first = TeamScript(lead=[spawn("alice"), text("hired"), text("heard")], alice=[answer(text("a"), usage=DOLLAR)])
         out = type_lines(program, first, "go", "/wait", "/budget alice $1", "/shutdown alice")
-        assert "alice: $1.00 in all; $1.00 used, that is used up already." in out
+        assert "alice: $1.00 in total; $1.00 used, that is used up already." in out
         assert member(program)["budget"] == {"usd": 1.0}
         assert member(program)["used"]["usd"] == 1.0
         second = TeamScript(lead=[spawn("alice"), text("hired"), text("told")])
@@ -207,10 +207,10 @@ class TestTheLead:
         assert out.count("lead: Its budget of 1 model call is used up.") == 1
         assert "paused: Its budget of 1 model call is used up" in out
         assert "lead: 2 model calls in this run" in out
-        assert "The lead goes on with your next line." in out
+        assert "The lead resumes with your next line." in out
         assert "second" in said_by_user(script.requests["lead"][1])
         assert "third" in said_by_user(script.requests["lead"][1])
-        assert "session: no bound on what it uses any more." in out
+        assert "session: no limit." in out
 
 
 class TestRunaways:
@@ -234,7 +234,7 @@ class TestRunaways:
         assert "'alice' can do nothing: other agents have woken it 5 times" in str(script.requests["lead"][-1])
         later = TeamScript(lead=lambda request, number: text("well"), alice=[text("nothing")])
         typed = type_lines(program, later, "/budget lead 50 calls", "/resume alice", "/wait")
-        assert "alice goes on" not in typed
+        assert "alice resumes" not in typed
         assert "'alice' goes on" in typed  # a budget is not what it waits for
 
     def test_endless_hiring_stops_at_the_limit(self, program: Program) -> None:
@@ -276,7 +276,7 @@ class TestTheCommand:
         rows = [line.split() for line in out.splitlines()]
         assert ["session", "$5.00", "$4.00", "$1.00"] in rows
         assert ["session", "1,000,000", "tokens", "900,000", "tokens", "100,000", "tokens"] in rows
-        assert "in all, restarts included" in out
+        assert "in total, across restarts" in out
         assert "The built-in prices are of 20" in out
 
     def test_cost_says_what_is_left(self, program: Program) -> None:

@@ -30,7 +30,7 @@ class TestHelp:
         out = program.run(stdin="/help\n/?\n").out
         half = out[: len(out) // 2]
         assert out == half * 2
-        places = [half.index(f"\n{group}\n") for group in ("Talk", "Team", "Session", "Look", "Keys")]
+        places = [half.index(f"\n{group}\n") for group in ("Talk", "Team", "Session", "Reports", "Keys")]
         assert places == sorted(places)
         for taught in ("@NAME TEXT", "!COMMAND", "Ctrl-R", "Shift-Tab", "Examples", ".team/inbox/NAME.jsonl"):
             assert taught in half, taught
@@ -40,7 +40,7 @@ class TestHelp:
     def test_tells_more_of_one_command(self, program: Program) -> None:
         out = program.run(stdin="/help inbox\n/help /quit\n/help tema\n").out
         assert "/inbox [NAME] [N]\nShow messages" in out
-        assert "Looking takes nothing out" in out
+        assert "This consumes nothing" in out
         assert "Also: /exit, /q" in out
         assert "did you mean /team?" in out
         assert "Talk" not in out
@@ -96,7 +96,7 @@ class TestSessions:
         with Running(program, *BYPASS) as repl:
             repl.type("read a.txt then spawn bob as reviewer: list")
             repl.type("/wait")
-            repl.wait_for("Nobody works")
+            repl.wait_for("Everyone is idle")
             (session, *_) = [row["id"] for row in program.transcript() if row["kind"] == "session"]
             repl.type("/clear")
             repl.type("write a.txt: two")
@@ -213,7 +213,7 @@ def test_a_call_is_one_row_of_the_timeline() -> None:
 
 
 def test_no_sub_agents_run(program: Program) -> None:
-    assert program.run(stdin="/agents\n").out == "No sub-agents run.\n"
+    assert program.run(stdin="/agents\n").out == "No sub-agents are running.\n"
 
 
 def test_a_message_can_be_read_whole(program: Program) -> None:
@@ -233,7 +233,7 @@ def test_a_message_can_be_read_whole(program: Program) -> None:
         repl.type("/inbox lead 2")
         repl.wait_for("no message 2 for lead: it has 1")
         repl.type("/inbox lead x")
-        repl.wait_for("'x' is no number")
+        repl.wait_for("'x' is not a number")
         repl.type("/team")
         repl.wait_for("NAME", times=2)
         assert "\x1b" not in repl.out

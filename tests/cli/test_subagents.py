@@ -526,7 +526,7 @@ class TestAtThePrompt:
             for line in lines:
                 repl.type(line)
             repl.type("/wait")
-            repl.wait_for("Nobody works any more")
+            repl.wait_for("Everyone is idle")
             assert repl.leave() == 0
             return repl.out, script
 

@@ -66,7 +66,7 @@ class TestTeam:
 
     def test_without_teammates(self, program: Program) -> None:
         ran = program.run(stdin="/team\n/wait\n/pause\n/inbox\n/log\n")
-        for shown in ("No teammates yet.", "Nobody works", "there is nobody in the team", "No messages for lead."):
+        for shown in ("No teammates yet.", "Everyone is idle", "there are no teammates", "No messages for lead."):
             assert shown in ran.out, shown
         assert "Nothing has happened yet." in ran.out
 
@@ -136,14 +136,14 @@ class TestStopping:
             repl.type("/stop lead")
             repl.wait_for("Stopped the lead")
             repl.type("/wait")
-            repl.wait_for("Nobody works any more")
+            repl.wait_for("Everyone is idle")
 
     def test_pause_and_resume_all(self, program: Program, repl: Running) -> None:
         repl.type("/pause")
         repl.wait_for("Paused 'bob'")
         repl.wait_for("Paused 'alice'")
         repl.type("/pause")
-        repl.wait_for("That would change nothing")
+        repl.wait_for("Everyone is paused already.")
         append_line(program, "bob", "write done.txt: by bob")
         repl.type("spawn carol as coder: tell bob: write more.txt: by bob")
         wait_until(lambda: member(program, "carol").get("status") == "idle")
@@ -251,7 +251,7 @@ class TestWaiting:
             screen.type("go\r")
             wait_until(lambda: len(script.requests["alice"]) == 1)
             screen.type("/wait\r")
-            screen.wait_for("Nobody works any more")
+            screen.wait_for("Everyone is idle")
             screen.wait_for("alice waits for a message")
             assert member(program, "alice")["status"] == "working"
             screen.type("@alice hello\r")
@@ -286,5 +286,5 @@ class TestWaiting:
             screen.wait_for("alice wants to use bash")
             screen.wait_for("allow?")
             screen.type("y\r")
-            screen.wait_for("Nobody works any more")
+            screen.wait_for("Everyone is idle")
         assert (program.directory / "made").exists()

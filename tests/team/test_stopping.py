@@ -78,7 +78,7 @@ class TestStop:
         with program.against(script), Running(program, *BYPASS) as repl:
             interrupt_alice(program, repl, how)
             repl.type("/wait")
-            repl.wait_for("Nobody works any more")
+            repl.wait_for("Everyone is idle")
             assert len(script.requests["lead"]) == 2
             repl.type("and?")
             repl.wait_for("I see")
@@ -93,7 +93,7 @@ class TestStop:
             repl.type("/send alice before")
             repl.type("/stop alice")
             repl.type("/wait")
-            repl.wait_for("Nobody works any more")
+            repl.wait_for("Everyone is idle")
             assert len(script.requests["alice"]) == 1
             repl.type("/send alice after")
             repl.wait_for("both")
@@ -107,7 +107,7 @@ class TestStop:
             repl.type("/resume alice")
             repl.type("/stop alice")
             repl.type("/wait")
-            repl.wait_for("Nobody works any more")
+            repl.wait_for("Everyone is idle")
             assert len(script.requests["alice"]) == 1
             repl.type("/resume alice")
             repl.wait_for("on and on")
@@ -170,7 +170,7 @@ class TestShutdown:
             repl.type("/shutdown alice")
             wait_until(lambda: members(program)["alice"]["status"] == "shutdown")
             repl.type("/wait")
-            repl.wait_for("Nobody works any more")
+            repl.wait_for("Everyone is idle")
             assert len(script.requests["lead"]) == 2
             repl.type("and?")
             repl.wait_for("I see")

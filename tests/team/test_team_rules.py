@@ -92,7 +92,7 @@ class TestLeadWakes:
             (program.directory / "go").touch()
             repl.wait_for("my result")
             repl.type("/wait")
-            repl.wait_for("Nobody works any more")
+            repl.wait_for("Everyone is idle")
             assert len(script.requests["lead"]) == 3
             repl.type("and?")
             repl.wait_for("now I see it")

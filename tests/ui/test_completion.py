@@ -10,8 +10,8 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from teamcli.commands.arguments import _LISTS
-from teamcli.commands.base import Command, Kind
+from teamcli.commands.arguments import VALUES as ARGUMENT_VALUES
+from teamcli.commands.base import ArgumentKind, SlashCommand
 from teamcli.commands.budget import AMOUNTS
 from teamcli.commands.catalog import COMMANDS
 from teamcli.ui.terminal import file_index
@@ -22,12 +22,12 @@ from tests.support.waiting import wait_until
 TEAM = [("alice", "coder, working"), ("bob", "tester, idle")]
 AGENTS = [("lead", ""), *TEAM]
 VALUES = {
-    Kind.MODE: [("plan", "only reading"), ("default", "")],
-    Kind.AGENT: AGENTS,
-    Kind.ANYBODY: AGENTS,
-    Kind.TEXT: [],
-    Kind.BUDGET: [("session", ""), ("team", ""), *TEAM],
-    Kind.AMOUNT: AMOUNTS,
+    ArgumentKind.MODE: [("plan", "only reading"), ("default", "")],
+    ArgumentKind.AGENT: AGENTS,
+    ArgumentKind.ANY_AGENT: AGENTS,
+    ArgumentKind.TEXT: [],
+    ArgumentKind.BUDGET: [("session", ""), ("team", ""), *TEAM],
+    ArgumentKind.AMOUNT: AMOUNTS,
 }
 
 
@@ -56,7 +56,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "work"
 
 
-def offered(root: Path, text: str, commands: Sequence[Command] = COMMANDS) -> list[tuple[str, str]]:
+def offered(root: Path, text: str, commands: Sequence[SlashCommand] = COMMANDS) -> list[tuple[str, str]]:
     """Each line that accepting an offer would make, and what is shown beside the offer."""
     completer = LineCompleter(lambda: commands, lambda: TEAM, lambda kind: VALUES[kind], root)
     found = completer.get_completions(Document(text), CompleteEvent(text_inserted=True))
@@ -76,7 +76,7 @@ class TestCommands:
         assert len(lines(root, "/")) == MOST_SHOWN
 
     def test_a_command_of_the_users_own_is_offered_too(self, root: Path) -> None:
-        own = Command("review", "[FILE]", "Look at \x1b[31mit.", lambda session, arguments: "")
+        own = SlashCommand("review", "[FILE]", "Look at \x1b[31mit.", lambda session, arguments: "")
         assert offered(root, "/rev", (own,)) == [("/review", "Look at ␛[31mit.")]
 
     def test_budgets_and_amounts_are_offered(self, root: Path) -> None:
@@ -88,7 +88,7 @@ class TestCommands:
         assert "/budget alice off" in lines(root, "/budget alice ")
 
     def test_every_kind_of_argument_has_its_list(self) -> None:
-        assert set(_LISTS) == set(Kind)
+        assert set(ARGUMENT_VALUES) == set(ArgumentKind)
 
     def test_arguments_are_offered_by_their_kind(self, root: Path) -> None:
         assert offered(root, "/permissions p") == [("/permissions plan", "only reading")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from teamcli.commands.changed_files import describe_changes
+from teamcli.commands.diff import describe_changes
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.changes import Changes
 from teamcli.workspace.file_access import Content
@@ -46,7 +46,7 @@ def test_every_fate_of_a_file_is_told(tmp_path: Path) -> None:
     for expected in (
         "gone: alice (deleted since)\n--- a/gone",
         "\n-old",
-        "large: alice (changed; what stood there before was too large to keep)",
+        "large: alice (changed; the original was too large to keep)",
         "binary: alice (binary",
         "made: alice (new)\n--- /dev/null",
         "dir: alice (dir is a directory",

@@ -1,4 +1,4 @@
-"""An inbox for people and programs who only look: every message, read or not. Nothing here consumes."""
+"""An inbox as a table and as JSON: every message, read or unread. Nothing here consumes messages."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Mail(NamedTuple):
 
 
 def look_into(mailbox: Mailbox) -> list[Mail]:
-    """What is in an inbox; each message once, as its reader gets it.
+    """The messages in an inbox, each once, as its reader gets them.
 
     Raises: StateError
     """
@@ -61,14 +61,14 @@ def look_into(mailbox: Mailbox) -> list[Mail]:
 
 
 def inbox_of(session: Session, name: str) -> list[Mail]:
-    """The messages in the inbox of the lead or a teammate of a running session.
+    """The messages to the lead or a teammate of a running session.
 
     Raises: UnknownTeammate, StateError
     """
     team = session.team
     name = LEAD if name.casefold() == LEAD else team.roster.get(name).name
     mailbox = team.mailbox(name)
-    if mailbox is None:  # shut down: only its transcript knows how far it had read
+    if mailbox is None:  # shut down: its transcript knows how far it had read
         mailbox = Mailbox(team.bus, name, read_marks(session.state.transcripts / f"{name}.jsonl"))
     return look_into(mailbox)
 
@@ -78,22 +78,19 @@ def count_unread(mails: list[Mail]) -> int:
 
 
 def mail_table(name: str, mails: list[Mail], now: float, last: int | None = None) -> Table:
-    """The messages to `name`, the newest at the end; `last`: not more than so many."""
+    """The messages to `name`, the newest at the end; at most the `last` ones."""
     if not mails:
         return Table(f"No messages for {name}.", (), ())
     count = "1 message" if len(mails) == 1 else f"{len(mails)} messages"
     shown = mails if last is None else mails[-last:]
     left_out = len(mails) - len(shown)
-    notes = (
-        (f"{left_out} earlier ones are not shown: `teamcli inbox {name}` in a shell shows all.",) if left_out else ()
-    )
-    return Table(
-        f"{count} for {name}, {count_unread(mails)} unread:", COLUMNS, tuple(_row(mail, now) for mail in shown), notes
-    )
+    notes = (f"{left_out} earlier ones are not shown. To see all: teamcli inbox {name}",) if left_out else ()
+    title = f"{count} for {name}, {count_unread(mails)} unread:"
+    return Table(title, COLUMNS, tuple(_row(mail, now) for mail in shown), notes)
 
 
 def whole_text(mail: Mail) -> str:
-    """One message with all that is known of it."""
+    """One message in full."""
     message = mail.message
     head = f"{_sender(message)} → {message.to} ({message.type}, {'read' if mail.is_read else 'UNREAD'})"
     lines = [head, f"{format_time(message.timestamp)}  {message.id}", "", message.content]

@@ -1,4 +1,4 @@
-"""The timeline (`events.jsonl`) for people: one readable line for each event, and a reader that can go on for ever."""
+"""The timeline (`events.jsonl`): each event as a readable line, and a reader that can follow the file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from teamcli.team.message import LEAD
 from teamcli.text.escaping import one_line
 from teamcli.text.table import Cell, Column, Style, Table
 
-TEXT_LIMIT = 160
+TEXT_LIMIT, TITLE_LIMIT = 200, 160
 NAME_WIDTH = 8
 _TAIL_BYTES = 256 * 1024
 _LONGEST_PIECE = 1_000_000
@@ -23,46 +23,54 @@ _COLUMNS = (Column("WHEN", "dim"), Column("WHO", "name"), Column("WHAT", shrinks
 _HOUSEKEEPING = ("answer", "turn_started", "turn_ended")
 
 
-class Line(NamedTuple):
-    """An event as people read it; nothing in it can drive a terminal."""
+class TimelineLine(NamedTuple):
+    """An event in words, with control characters escaped."""
 
     time: str
     agent: str
     text: str
     is_bad: bool
-    """Something went wrong or was refused."""
+    """Something failed or was refused."""
 
     def __str__(self) -> str:
         return f"{self.time}  {self.agent:<{NAME_WIDTH}}  {self.text}"
 
 
-def describe(row: Json) -> Line:
-    """Any object makes a line, also one that a later version or somebody else wrote."""
-    event = str(row.get("event", ""))
-    tell = _DESCRIPTIONS.get(event, _tell_unknown)
-    return Line(format_time(row.get("ts")), one_line(_text(row, "agent"), 32), tell(row), _is_bad(row, event))
+def describe(row: Json) -> TimelineLine:
+    """Any object becomes a line, also one that a later version or another program wrote."""
+    event = _text(row, "event")
+    text = one_line(_DESCRIPTIONS.get(event, _describe_unknown)(row), TEXT_LIMIT)
+    is_bad = bool(
+        row.get("is_error")
+        or row.get("error")
+        or event in ("permission_denied", "limit", "retry")
+        or row.get("severity") in ("warning", "error")
+        or (event == "message" and row.get("type") == "error")
+        or (event == "turn_ended" and row.get("outcome") != "done")
+    )
+    return TimelineLine(format_time(row.get("ts")), one_line(_text(row, "agent"), 32), text, is_bad)
 
 
 def concerns(row: Json, name: str) -> bool:
-    """Whether an event is of `name`, or a message to it."""
+    """Whether the event is from `name`, or a message to it."""
     return name.casefold() in (_text(row, "agent").casefold(), _text(row, "to").casefold())
 
 
 def format_time(timestamp: object) -> str:
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(str(timestamp))))
-    except (ValueError, OverflowError, OSError):  # anybody may have written it
+    except (ValueError, OverflowError, OSError):  # any program may have written it
         return "-" * 19
 
 
 def short_time(timestamp: object, now: float) -> str:
-    """Without the day where that is today, else without the seconds."""
+    """Without the date if it is today, otherwise without the seconds."""
     full = format_time(timestamp)
     return full[11:] if full[:10] == format_time(now)[:10] else full[:16]
 
 
 def timeline_table(rows: Iterable[Json], last: int, now: float) -> Table:
-    """The last events as a table; a tool call is one row, from its start to its outcome."""
+    """The last events. A tool call is one row, with its start and its outcome."""
     shown = tuple(_table_row(row, now) for row in _joined_calls(rows, last))
     return Table("" if shown else "Nothing has happened yet.", _COLUMNS, shown)
 
@@ -74,7 +82,7 @@ def _table_row(row: Json, now: float) -> tuple[str | Cell, ...]:
 
 
 def _joined_calls(rows: Iterable[Json], last: int) -> Iterable[Json]:
-    """The last rows; what ended a call is written into the row that began it, while that is among them."""
+    """The last rows. The end of a call is merged into the row of its start, if that is one of them."""
     kept: deque[Json] = deque(maxlen=last)
     under_way: dict[str, tuple[int, Json]] = {}
     count = 0
@@ -93,8 +101,8 @@ def _joined_calls(rows: Iterable[Json], last: int) -> Iterable[Json]:
 
 
 class TimelineReader:
-    """The finished lines of a log. Each `read` goes on where the last one ended, also when the file was replaced or cut
-    short in between; it never makes, changes or waits for anything."""
+    """Reads the complete lines of a timeline. Each `read` continues where the last one ended, also if the file was
+    replaced or truncated in between. It never creates, changes or waits for anything."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -102,23 +110,23 @@ class TimelineReader:
         self._unfinished = b""
 
     def read(self) -> Iterator[Json]:
-        """What has come since the last time.
+        """The events added since the last call.
 
         Raises: StateError
         """
-        yield from self._read_on()
+        yield from self._read_more()
         if self._is_replaced():
-            yield from self._read_on()  # what came in before the other file took its place
+            yield from self._read_more()  # what was added just before the file was replaced
             self.close()
             self._file = _open(self._path)
-            yield from self._read_on()
+            yield from self._read_more()
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
         self._file, self._unfinished = None, b""
 
-    def _read_on(self) -> Iterator[Json]:
+    def _read_more(self) -> Iterator[Json]:
         if self._file is None:
             return
         if os.fstat(self._file.fileno()).st_size < self._file.tell():
@@ -126,27 +134,28 @@ class TimelineReader:
             self._unfinished = b""
         while piece := self._file.readline(_LONGEST_PIECE):
             line = self._unfinished + piece
-            self._unfinished = b"" if line.endswith(b"\n") else line[-_LONGEST_PIECE:]  # more is no event of ours
+            self._unfinished = b"" if line.endswith(b"\n") else line[-_LONGEST_PIECE:]  # longer than any event of ours
             if not self._unfinished and (row := decode_line(line)) is not None:
                 yield row
 
     def _is_replaced(self) -> bool:
         try:
             found = self._path.lstat()
-        except OSError:  # not there, or not for the moment
+        except OSError:  # missing, perhaps only for a moment
             return False
         return self._file is None or found.st_ino != os.fstat(self._file.fileno()).st_ino
 
 
 class LeadTurn(NamedTuple):
-    """What the lead did last."""
+    """The lead's last turn."""
 
     is_under_way: bool
     at: float
+    """When it began or ended."""
 
 
 def last_lead_turn(path: Path) -> LeadTurn | None:
-    """When the lead's last turn began or ended, as far as the end of the timeline tells."""
+    """The lead's last turn, if the end of the timeline still has it."""
     file = _open(path)
     if file is None:
         return None
@@ -168,22 +177,22 @@ def _open(path: Path) -> BinaryIO | None:
         raise
 
 
-def _tell_status(row: Json) -> str:
+def _describe_status(row: Json) -> str:
     status = _text(row, "status")
-    told = {"spawning": f"spawned as {_text(row, 'role')}", "shutdown": "shut down"}.get(status, status)
-    marks = [mark for mark in ("interrupted", "paused") if row.get(mark)]
-    marks += [f"waiting for {_text(row, 'waiting_for')}"] if row.get("waiting_for") else []
-    marks += ["stuck"] if row.get("stuck_since") else []
-    marks += [f"error: {_text(row, 'error')}"] if row.get("error") else []
-    return one_line(", ".join([told, *marks]), TEXT_LIMIT)
+    words = [{"spawning": f"spawned as {_text(row, 'role')}", "shutdown": "shut down"}.get(status, status)]
+    words += [mark for mark in ("interrupted", "paused") if row.get(mark)]
+    words += [f"waiting for {_text(row, 'waiting_for')}"] if row.get("waiting_for") else []
+    words += ["stuck"] if row.get("stuck_since") else []
+    words += [f"error: {_text(row, 'error')}"] if row.get("error") else []
+    return ", ".join(words)
 
 
-def _tell_message(row: Json) -> str:
+def _describe_message(row: Json) -> str:
     kind = "" if row.get("type") == "message" else f" ({_text(row, 'type')})"
-    return one_line(f"→ {_text(row, 'to')}{kind}: {_text(row, 'content')}", TEXT_LIMIT)
+    return f"→ {_text(row, 'to')}{kind}: {_text(row, 'content')}"
 
 
-def _tell_answer(row: Json) -> str:
+def _describe_answer(row: Json) -> str:
     usage = row.get("usage")
     used = usage if isinstance(usage, dict) else {}
     tokens_in = sum(_number(used, name) for name in used if name.endswith("input_tokens"))
@@ -191,55 +200,33 @@ def _tell_answer(row: Json) -> str:
     return f"model call: {tokens_in:,.0f} tokens in, {_number(used, 'output_tokens'):,.0f} out, {cost}"
 
 
-def _tell_tool_finished(row: Json) -> str:
-    mark = "✗" if row.get("is_error") else "✓"
+def _describe_tool_finished(row: Json) -> str:
     what = ": ".join(filter(None, (_text(row, "tool"), _text(row, "title"))))
-    return f"{mark} {one_line(what, TEXT_LIMIT)} ({_number(row, 'seconds'):.1f} s)"
+    return f"{'✗' if row.get('is_error') else '✓'} {one_line(what, TITLE_LIMIT)} ({_number(row, 'seconds'):.1f} s)"
 
 
-def _tell_denied(row: Json) -> str:
-    return one_line(f"refused {_text(row, 'tool')}: {_text(row, 'title')} ({_text(row, 'reason')})", TEXT_LIMIT)
-
-
-def _tell_retry(row: Json) -> str:
-    return one_line(f"tries again in {_number(row, 'delay_seconds'):.1f} s: {_text(row, 'reason')}", TEXT_LIMIT)
-
-
-def _tell_compacted(row: Json) -> str:
-    return f"context compacted: {_number(row, 'tokens_before'):,.0f} → {_number(row, 'tokens_after'):,.0f} tokens"
-
-
-def _tell_unknown(row: Json) -> str:
+def _describe_unknown(row: Json) -> str:
     rest = " ".join(f"{name}={value}" for name, value in row.items() if name not in ("ts", "agent", "event"))
-    return one_line(f"{_text(row, 'event')} {rest}", TEXT_LIMIT)
+    return f"{_text(row, 'event')} {rest}"
 
 
 _DESCRIPTIONS: Mapping[str, Callable[[Json], str]] = {
     "turn_started": lambda row: "begins a turn",
-    "turn_ended": lambda row: one_line(f"ends the turn: {_text(row, 'outcome')} ({_number(row, 'seconds'):.1f} s)"),
-    "answer": _tell_answer,
-    "tool_started": lambda row: one_line(f"▸ {_text(row, 'tool')}: {_text(row, 'title')}", TEXT_LIMIT),
-    "tool_finished": _tell_tool_finished,
-    "permission_asked": lambda row: one_line(f"? asks for {_text(row, 'tool')}: {_text(row, 'title')}", TEXT_LIMIT),
-    "permission_denied": _tell_denied,
-    "retry": _tell_retry,
-    "message": _tell_message,
-    "status": _tell_status,
-    "compacted": _tell_compacted,
-    "limit": lambda row: one_line(_text(row, "text"), TEXT_LIMIT),
-    "notice": lambda row: one_line(_text(row, "text"), TEXT_LIMIT),
+    "turn_ended": lambda row: f"ends the turn: {_text(row, 'outcome')} ({_number(row, 'seconds'):.1f} s)",
+    "answer": _describe_answer,
+    "tool_started": lambda row: f"▸ {_text(row, 'tool')}: {_text(row, 'title')}",
+    "tool_finished": _describe_tool_finished,
+    "permission_asked": lambda row: f"? asks for {_text(row, 'tool')}: {_text(row, 'title')}",
+    "permission_denied": lambda row: f"refused {_text(row, 'tool')}: {_text(row, 'title')} ({_text(row, 'reason')})",
+    "retry": lambda row: f"retries in {_number(row, 'delay_seconds'):.1f} s: {_text(row, 'reason')}",
+    "message": _describe_message,
+    "status": _describe_status,
+    "compacted": lambda row: (
+        f"context compacted: {_number(row, 'tokens_before'):,.0f} → {_number(row, 'tokens_after'):,.0f} tokens"
+    ),
+    "limit": lambda row: _text(row, "text"),
+    "notice": lambda row: _text(row, "text"),
 }
-
-
-def _is_bad(row: Json, event: str) -> bool:
-    return bool(
-        row.get("is_error")
-        or row.get("error")
-        or event in ("permission_denied", "limit", "retry")
-        or row.get("severity") in ("warning", "error")
-        or (event == "message" and row.get("type") == "error")
-        or (event == "turn_ended" and row.get("outcome") != "done")
-    )
 
 
 def _text(row: Json, name: str) -> str:

@@ -22,6 +22,6 @@ def session_table(transcript: Path) -> Table:
 
 
 def describe_session(session: SessionSummary) -> tuple[str, str, str]:
-    """When it was last written to, how much it is, how it began."""
+    """When it was last used, its number of model calls, and its first prompt."""
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(session.updated))
     return when, f"{session.model_calls} calls", one_line(session.first_prompt, 60)

@@ -1,8 +1,8 @@
-"""Sub-agents as people see them: a table, and the last steps of one."""
+"""Sub-agents: a table of all, and the last steps of one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from teamcli.subagents.describe import describe_whole, doing_now
 from teamcli.subagents.snapshot import AgentEvent, EventKind, Snapshot, State
@@ -19,26 +19,26 @@ COLUMNS = (
     Column("", "dim", goes_below=True),
 )
 _STYLES: dict[State, Style] = {State.RUNNING: "good", State.PENDING: "warn", State.FAILED: "bad"}
-NO_SUBAGENTS = "No sub-agents run."
+NO_SUBAGENTS = "No sub-agents are running."
 STEPS, STEP_LENGTH = 20, 110
 
 
 def subagent_table(snapshots: Sequence[Snapshot], now: float) -> Table:
-    """Those that run at the end, where the eye is."""
+    """The running ones come last, next to the prompt."""
     ordered = sorted(snapshots, key=lambda snapshot: not snapshot.state.is_final)
     rows = tuple(_row(snapshot, now) for snapshot in ordered)
     return Table("", COLUMNS, rows, () if rows else (NO_SUBAGENTS,))
 
 
 def steps_of(snapshot: Snapshot, now: float) -> str:
-    """How it stands, and the last things that it did."""
+    """The state of a sub-agent and its last steps."""
     activity = snapshot.activity
     shown = activity.events[-STEPS:]
     left_out = activity.events_dropped + len(activity.events) - len(shown)
     counts = ", ".join(f"{count}×{tool}" for tool, count in activity.tool_counts)
     head = [f"Its last steps ({left_out} before them):" if left_out else "Its steps:"] if shown else []
-    lines = [describe_whole(snapshot, now), *([counts] if counts else []), *head, *map(_step, shown)]
-    return "\n".join(lines)
+    steps = (f"  {one_line(_describe(event), STEP_LENGTH)}" for event in shown)
+    return "\n".join([describe_whole(snapshot, now), *([counts] if counts else []), *head, *steps])
 
 
 def _row(snapshot: Snapshot, now: float) -> tuple[str | Cell, ...]:
@@ -49,19 +49,15 @@ def _row(snapshot: Snapshot, now: float) -> tuple[str | Cell, ...]:
     return (snapshot.id, snapshot.parent, snapshot.name, state, seconds, calls, doing_now(snapshot))
 
 
-def _step(event: AgentEvent) -> str:
-    return "  " + one_line(" ".join(_words(event)), STEP_LENGTH)
-
-
-def _words(event: AgentEvent) -> Iterable[str]:
+def _describe(event: AgentEvent) -> str:
     match event.kind:
         case EventKind.TOOL_CALL:
-            return ("→", event.tool, event.args)
+            return f"→ {event.tool} {event.args}"
         case EventKind.TOOL_RESULT:
-            return ("✗" if event.is_error else "✓", event.tool, event.result)
+            return f"{'✗' if event.is_error else '✓'} {event.tool} {event.result}"
         case EventKind.ERROR:
-            return ("✗", event.text)
+            return f"✗ {event.text}"
         case EventKind.REASONING:
-            return ("✻", event.text)
+            return f"✻ {event.text}"
         case EventKind.TEXT:
-            return (event.text,)
+            return event.text

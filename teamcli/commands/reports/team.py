@@ -1,8 +1,8 @@
-"""The team at one moment, as a table for people and as an object for programs."""
+"""The team right now, as a table for people and as JSON for programs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from teamcli.storage.files import Json
@@ -25,55 +25,51 @@ COLUMNS = (
     Column("COST", right=True, may_go=True),
     Column("", "warn", goes_below=True),
 )
-STATUS_STYLES: Mapping[str, Style] = {
-    Status.WORKING: "good",
-    Status.SPAWNING: "warn",
-    Status.IDLE: "",
-    Status.SHUTDOWN: "dim",
-}
+STATUS_STYLES: Mapping[str, Style] = {Status.WORKING: "good", Status.SPAWNING: "warn", Status.SHUTDOWN: "dim"}
 ROLE_LIMIT, NOTE_LIMIT, PLAN_LIMIT = 24, 300, 80
-_A_LIFE = 36_525 * 86_400.0
-HOW_TO_ANSWER = "Answer a plan at the prompt: /approve ID, or /reject ID WHY. /approve alone shows it whole."
+_CENTURY_SECONDS = 36_525 * 86_400.0
+NO_TEAMMATES = "No teammates yet. Ask the lead to hire some."
+HOW_TO_ANSWER = "Answer a plan at the prompt: /approve ID, or /reject ID WHY. /approve alone shows it in full."
 
 
 class LeadState(NamedTuple):
     status: str
     since: float | None = None
     turns: int | None = None
-    """Model calls of this run; None where nobody can know."""
+    """Model calls of this run. Like the fields below, only the running program knows this; None in another shell."""
     cost_usd: float | None = None
     waiting_for: str = ""
-    """Known only inside the program, and since when it is so."""
     waiting_since: float = 0.0
     limit: str = ""
-    """The limit at which it stopped, known only inside the program too."""
+    """The limit at which it stopped."""
 
 
 class Overview(NamedTuple):
     lead: LeadState
     members: tuple[Member, ...]
     requests: tuple[Request, ...]
-    """Those that stand open."""
+    """The open ones."""
     unread: Mapping[str, int]
     subagents: tuple[Waiting, ...] = ()
     """Those that wait for the user."""
 
     def to_json(self) -> Json:
-        unread = self.unread
-        inside = ("waiting_for", "waiting_since", "limit")
-        lead = {name: value for name, value in self.lead._asdict().items() if name not in inside}
+        lead = self.lead
+        state = {name: getattr(lead, name) for name in ("status", "since", "turns", "cost_usd")}
         return {
-            "lead": {**lead, "unread": unread.get(LEAD, 0)},
-            "members": [{**member.to_dict(), "unread": unread.get(member.name, 0)} for member in self.members],
+            "lead": {**state, "unread": self.unread.get(LEAD, 0)},
+            "members": [{**member.to_dict(), "unread": self.unread.get(member.name, 0)} for member in self.members],
             "requests": [request.to_dict() for request in self.requests],
             "subagents": [each._asdict() for each in self.subagents],
         }
 
     def to_table(self, now: float) -> Table:
-        rows = (self._lead_row(now), *(self._row(member, now) for member in self.members))
-        notes = [] if self.members else ["No teammates yet."]
+        rows = (self._lead_row(now), *(self._member_row(member, now) for member in self.members))
+        notes = [] if self.members else [NO_TEAMMATES]
         waiting = [_request_line(request, now) for request in self.requests]
-        waiting += [_subagent_line(each) for each in self.subagents]
+        for each in self.subagents:
+            what = one_line(f"sub-agent of {each.parent}: {each.waiting_for}", NOTE_LIMIT)
+            waiting.append(f"  {one_line(each.id, 20)}  {what}")
         if waiting:
             notes += ["Waiting for an answer:", *waiting]
         if any(request.kind is Kind.PLAN for request in self.requests):
@@ -85,11 +81,10 @@ class Overview(NamedTuple):
         since = "" if lead.since is None else age(now - lead.since)
         calls, cost = ("", "") if lead.turns is None else (str(lead.turns), dollars(lead.cost_usd))
         limit = f"paused: {lead.limit}" if lead.limit else ""
-        held = _waiting(lead.waiting_for, lead.waiting_since, now) or limit
-        note = Cell(one_line(held, NOTE_LIMIT), "warn") if held else ""
+        note = one_line(_waiting(lead.waiting_for, lead.waiting_since, now) or limit, NOTE_LIMIT)
         return (LEAD, "", _status(lead.status), since, self._unread(LEAD), calls, cost, note)
 
-    def _row(self, member: Member, now: float) -> tuple[str | Cell, ...]:
+    def _member_row(self, member: Member, now: float) -> tuple[str | Cell, ...]:
         style: Style = "bad" if member.error else "warn" if member.waiting_for or member.stuck_since else "dim"
         return (
             member.name,
@@ -108,8 +103,8 @@ class Overview(NamedTuple):
 
 
 def age(seconds: float) -> str:
-    """How long something has been so, in the largest unit that fits."""
-    if seconds > _A_LIFE:  # anybody may have written when it began
+    """A duration in the largest unit that fits."""
+    if seconds > _CENTURY_SECONDS:  # any program may have written the timestamp
         return "long"
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= length:
@@ -126,11 +121,11 @@ def _status(status: str) -> Cell:
 
 
 def _waiting(what: str, since: float, now: float) -> str:
-    """How long stands first, as what is waited for may be long."""
+    """The duration comes first, because `what` may be long and is cut."""
     return f"{age(now - since)} waiting for {what}" if what and since else f"waiting for {what}" if what else ""
 
 
-def _notes(member: Member, now: float) -> Iterable[str]:
+def _notes(member: Member, now: float) -> Iterator[str]:
     if member.stuck_since:
         yield f"stuck: no progress for {age(now - member.stuck_since)}"
     if member.interrupted:
@@ -143,12 +138,6 @@ def _notes(member: Member, now: float) -> Iterable[str]:
         yield "needs an approved plan"
     if member.error and member.error != member.limit:
         yield f"error: {member.error}"
-
-
-def _subagent_line(waiting: Waiting) -> str:
-    return f"  {one_line(waiting.id, 20)}  " + one_line(
-        f"sub-agent of {waiting.parent}: {waiting.waiting_for}", NOTE_LIMIT
-    )
 
 
 def _request_line(request: Request, now: float) -> str:

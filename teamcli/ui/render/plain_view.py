@@ -7,7 +7,7 @@ from typing import TextIO
 
 from teamcli.agent import events
 from teamcli.agent.events import Event, Outcome
-from teamcli.commands.base import Now, plain
+from teamcli.commands.base import CommandOutput, plain
 from teamcli.session.session import LEAD
 from teamcli.team.message import is_subagent
 from teamcli.text.escaping import escape_controls, neutralised_on, one_line
@@ -44,7 +44,7 @@ class PlainView:
             case events.Notice() | events.Compacted():
                 self.say(named(event.agent, event.text))
 
-    def show(self, shown: Now) -> None:
+    def show(self, shown: CommandOutput) -> None:
         """What a command returns."""
         self.say(plain(shown))
 

@@ -7,7 +7,7 @@ from typing import TextIO
 
 from teamcli.agent import events
 from teamcli.agent.events import Event
-from teamcli.commands.base import Now, Table
+from teamcli.commands.base import CommandOutput, Table
 from teamcli.ui.render.event_renderer import EventRenderer
 from teamcli.ui.render.plain_view import PlainView
 from teamcli.ui.render.style import BOLD, PLAIN, AgentColours, TerminalStyle
@@ -29,7 +29,7 @@ class TerminalView(PlainView):
             with self._lock:
                 self._put(self._scroll.show(event))
 
-    def show(self, shown: Now) -> None:
+    def show(self, shown: CommandOutput) -> None:
         if isinstance(shown, Table):
             self._add(lambda: self._scroll.prose(set_table(shown, self._style)))
         else:

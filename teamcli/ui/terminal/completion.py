@@ -13,7 +13,7 @@ from pathlib import Path
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from teamcli.commands.base import Command, Kind
+from teamcli.commands.base import ArgumentKind, SlashCommand
 from teamcli.text.escaping import one_line
 from teamcli.ui.terminal.file_index import FileIndex, can_be_typed
 
@@ -36,9 +36,9 @@ def may_be_completed(text: str) -> bool:
 class LineCompleter(Completer):
     def __init__(
         self,
-        commands: Callable[[], Sequence[Command]],
+        commands: Callable[[], Sequence[SlashCommand]],
         teammates: Callable[[], Sequence[Offer]],
-        values: Callable[[Kind], Sequence[Offer]],
+        values: Callable[[ArgumentKind], Sequence[Offer]],
         root: Path,
     ) -> None:
         """All are asked at each keystroke. `teammates` are labelled with what they are and do; `values` gives what can

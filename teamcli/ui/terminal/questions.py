@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from teamcli.agent.approval import Consent, Question, Reply
-from teamcli.commands.base import Choice, Shown
+from teamcli.commands.base import Choice, CommandResult
 from teamcli.session.session import LEAD
 from teamcli.team.requests import Request
 from teamcli.text.escaping import one_line
@@ -53,7 +53,7 @@ class Asked(Protocol):
         """Whether it can be meant as an answer, where it might as well go on with a line that was being typed."""
         ...
 
-    def take(self, answer: str) -> Shown | None:
+    def take(self, answer: str) -> CommandResult | None:
         """Answer with what the user typed; returns what to show. None: that was no answer.
 
         Raises: TeamcliError
@@ -175,7 +175,7 @@ class ChoiceQuestion:
     def fits(self, text: str) -> bool:
         return self._chosen(text.strip()) is not None
 
-    def take(self, answer: str) -> Shown | None:
+    def take(self, answer: str) -> CommandResult | None:
         self.is_open = False
         chosen = self._chosen(answer)
         return None if chosen is None else self.choice.choose(chosen)

@@ -20,8 +20,7 @@ from teamcli.agent import events
 from teamcli.agent.events import Event
 from teamcli.cancel import CancelScope
 from teamcli.commands.arguments import candidates, running_subagents
-from teamcli.commands.base import Choice, Diff, Expand, Job, Leave, Shown, Table, Verbosity, plain
-from teamcli.commands.base import Kind as ArgumentKind
+from teamcli.commands.base import ArgumentKind, Choice, CommandResult, Diff, Expand, Job, Leave, Table, Verbosity, plain
 from teamcli.commands.catalog import all_commands
 from teamcli.config.options import ExitStatus
 from teamcli.errors import Cancelled, TeamcliError
@@ -170,7 +169,7 @@ class Terminal(Repl):
     def echo(self, line: str) -> None:
         self._painter.paint(lambda scroll: scroll.typed(line))
 
-    def show(self, shown: Shown) -> None:
+    def show(self, shown: CommandResult) -> None:
         match shown:
             case Table():
                 self._painter.paint(lambda scroll: scroll.prose(set_table(shown, self._style)))
@@ -187,7 +186,7 @@ class Terminal(Repl):
             case _:
                 self._say(plain(shown))
 
-    def run_job(self, run: Callable[[CancelScope], Shown]) -> None:
+    def run_job(self, run: Callable[[CancelScope], CommandResult]) -> None:
         """In a thread of its own: the next line need not wait for it."""
         scope = self._session.cancel.child()
         self._jobs.append(scope)

@@ -1,4 +1,4 @@
-"""What has become of the files that agents changed, as a unified diff; and what git says was changed besides."""
+"""`/diff`: what agents changed in files, as a unified diff, and what else git sees as changed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from teamcli.cancel import CancelScope
-from teamcli.errors import ToolError
+from teamcli.commands.base import ArgumentKind, CommandOutput, Diff, Group, Job, command, find_name
+from teamcli.errors import ToolError, UsageError
 from teamcli.exec.command_host import CommandHost
+from teamcli.session.session import LEAD, Session
 from teamcli.workspace.bounds import TEAM_DIR, Workspace
 from teamcli.workspace.changes import MAX_FILE_BYTES, Change
 from teamcli.workspace.diff import unified_diff
@@ -18,9 +20,9 @@ from teamcli.workspace.text_files import decode_text
 
 GIT_SECONDS = 5.0
 MAX_NAMED = 50
-# Git runs where commands of agents run: in the sandbox. Without one this must hold: a repository can name programs, as
-# its file watcher, as filters of files, as hooks, as the other side of a fetch that completes a partial clone, and all
-# of that again in its submodules. To look at it must start none of them.
+# Git runs in the sandbox, as the commands of agents do. These options make it safe without a sandbox, too. A repository
+# can name programs: a file watcher, filters, hooks, the other side of a fetch that completes a partial clone, and all
+# of that again in its submodules. Looking at the repository must start none of them.
 GIT = ("--no-optional-locks", *("-c", "core.fsmonitor=false"), *("-c", "core.hooksPath=/dev/null"))
 GIT_VARIABLES = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
 GIT_FILTERS = (*GIT, "config", "--includes", "--null", "--name-only", "--get-regexp", r"^filter\..*\.(clean|process)$")
@@ -31,18 +33,42 @@ GIT_STATUS = (
 )
 
 
+@command("diff", usage="[NAME]", arguments=(ArgumentKind.AGENT,), group=Group.REPORTS)
+def diff(session: Session, arguments: str) -> Job:
+    """Show what agents changed in files, and who changed it.
+
+    With NAME, only files that NAME has changed. Compares each file with its content before an agent of this run first
+    changed it. Changes by commands are not tracked: in a git repository, files that git sees as changed and no agent's
+    file tool touched are listed at the end.
+    """
+    known = dict.fromkeys((LEAD, *session.team.roster.names(), *(agent.name for agent in session.agents)))
+    name = find_name(arguments, known) if arguments else ""
+    if name is None:
+        raise UsageError(f"there is no agent '{arguments.removeprefix('@')}'; there are: {', '.join(known)}")
+
+    def compare(cancel: CancelScope) -> CommandOutput:
+        every_change = session.changes.all()
+        text = describe_changes((each for each in every_change if not name or name in each.agents), session.workspace)
+        others = "" if name else changed_otherwise(every_change, session.workspace.root, session.host, cancel)
+        none = f"{name} has changed no file" if name else "No agent has changed a file"
+        title = "Changed since teamcli was started here:" if text else f"{none} since teamcli was started."
+        return Diff("\n\n".join(filter(None, (text, others))), title) if text or others else title
+
+    return Job(compare, "")
+
+
 def describe_changes(changes: Iterable[Change], workspace: Workspace) -> str:
-    """A heading that names the agents, and a diff, for each file that is not as it was."""
+    """For each file that changed: a heading that names the agents, and the diff."""
     return "\n\n".join(filter(None, (_describe(change, workspace) for change in changes)))
 
 
 def changed_otherwise(changes: Iterable[Change], root: Path, host: CommandHost, cancel: CancelScope) -> str:
-    """Names what git sees as changed below `root` and no agent's file tool has touched; empty without git."""
+    """The files below `root` that git sees as changed and no agent's file tool has touched; empty without git."""
     touched = {os.path.relpath(change.path, root) for change in changes}
     try:
         changed = list(_git_changed(root, host, cancel))
     except ToolError as e:
-        return f"Git was not asked what else has changed: {e}"
+        return f"Other changes are unknown, git was not asked: {e}"
     paths = [path for path in changed if path not in touched and not path.startswith(f"{TEAM_DIR}/")]
     if not paths:
         return ""
@@ -52,25 +78,18 @@ def changed_otherwise(changes: Iterable[Change], root: Path, host: CommandHost, 
 
 def _describe(change: Change, workspace: Workspace) -> str:
     shown = workspace.relative(change.path)
+    heading = f"{shown}: {', '.join(change.agents)} "
     try:
         now = read_content_if_there(change.path, workspace, MAX_FILE_BYTES)
+        if (now.digest if now else None) == change.digest:
+            return ""  # changed back
+        compared = unified_diff(_before(change, shown), _after(now, shown), shown)
     except ToolError as e:
-        return _heading(change, shown, str(e))
-    if (now.digest if now else None) == change.digest:
-        return ""  # as it was
-    try:
-        before, after = _before(change, shown), _after(now, shown)
-    except ToolError as e:
-        return _heading(change, shown, str(e))
-    compared = unified_diff(before, after, shown)
+        return f"{heading}({e})"
     lines = compared.splitlines()[2:]
     added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
-    what = "new" if change.digest is None else "deleted since" if now is None else ""
-    return "\n".join(filter(None, [_heading(change, shown, what or f"+{added} -{removed}"), compared]))
-
-
-def _heading(change: Change, shown: str, what: str) -> str:
-    return f"{shown}: {', '.join(change.agents)} ({what})"
+    what = "new" if change.digest is None else "deleted since" if now is None else f"+{added} -{removed}"
+    return "\n".join(filter(None, [f"{heading}({what})", compared]))
 
 
 def _before(change: Change, shown: str) -> str | None:
@@ -78,7 +97,7 @@ def _before(change: Change, shown: str) -> str | None:
     if change.digest is None:
         return None
     if change.before is None:
-        raise ToolError("changed; what stood there before was too large to keep")
+        raise ToolError("changed; the original was too large to keep")
     return decode_text(change.before, shown).content
 
 
@@ -92,34 +111,34 @@ def _after(now: Content | None, shown: str) -> str:
 
 
 def _git_changed(root: Path, host: CommandHost, cancel: CancelScope) -> Iterator[str]:
-    """Raises: ToolError"""
+    """Raises: ToolError."""
     git = host.programs.find("git")
     if git is None or not any((directory / ".git").exists() for directory in (root, *root.parents)):
         return
-    said = _git_says((git, *GIT_FILTERS), {}, root, host, cancel)
-    if "\ufffd" in said:
+    names = _run_git((git, *GIT_FILTERS), {}, root, host, cancel)
+    if "\ufffd" in names:
         raise ToolError("a filter in its config has a name that is not UTF-8")
-    drivers = dict.fromkeys(name.rpartition(".")[0] for name in said.split("\0") if name)
+    drivers = dict.fromkeys(name.rpartition(".")[0] for name in names.split("\0") if name)
     off = {f"{driver}.{key}": "" for driver in drivers for key in ("clean", "process")}
     off |= {f"{driver}.required": "false" for driver in drivers}
-    said = _git_says((git, *GIT_STATUS), off, root, host, cancel)
-    yield from (line[3:].strip('"') for line in said.splitlines())
+    status = _run_git((git, *GIT_STATUS), off, root, host, cancel)
+    yield from (line[3:].strip('"') for line in status.splitlines())
 
 
-def _git_says(
+def _run_git(
     command: Sequence[str], config: Mapping[str, str], root: Path, host: CommandHost, cancel: CancelScope
 ) -> str:
-    """Empty outside a repository, or if it is too large to look through for this.
+    """What git prints; empty outside a repository, or if the repository is too large to scan in time.
 
     Raises: ToolError
     """
     variables = {**GIT_VARIABLES, "GIT_CONFIG_COUNT": str(len(config))}
-    for number, (key, value) in enumerate(config.items()):  # not by -c: a name may contain any character
+    for number, (key, value) in enumerate(config.items()):  # not with -c: a name may contain any character
         variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
     assigned = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
-    said: list[str] = []
+    output: list[str] = []
     with Path(os.devnull).open("rb") as nothing:
         running = host.start(f"{assigned} {shlex.join(command)}", root, nothing)
         with cancel.on_cancel(running.stop):
-            ended = running.follow(said.append, lambda text: None, GIT_SECONDS)
-    return "" if ended.exit_code else "".join(said)
+            ended = running.follow(output.append, lambda text: None, GIT_SECONDS)
+    return "" if ended.exit_code else "".join(output)

@@ -1,0 +1,28 @@
+"""`/expand` and `/verbose`: how much the terminal shows."""
+
+from __future__ import annotations
+
+from teamcli.commands.base import Expand, Group, Verbosity, command
+from teamcli.errors import UsageError
+from teamcli.session.session import Session
+
+SWITCH = {"": None, "on": True, "off": False}
+
+
+@command("expand", usage="[N]", group=Group.REPORTS)
+def expand(session: Session, arguments: str) -> Expand:
+    """Show more of what was folded; 1 is the newest.
+
+    Up to 2,000 lines, or 200 lines of a diff. Ctrl-O does the same for the newest.
+    """
+    if arguments and not (arguments.isdecimal() and int(arguments)):
+        raise UsageError(f"N must be a whole number from 1 up, not '{arguments}': /expand [N]")
+    return Expand(int(arguments or 1))
+
+
+@command("verbose", usage="[on|off]", group=Group.REPORTS)
+def verbose(session: Session, arguments: str) -> Verbosity:
+    """Show more from now on, or fold again."""
+    if arguments not in SWITCH:
+        raise UsageError(f"'{arguments}' is neither on nor off: /verbose [on|off]")
+    return Verbosity(SWITCH[arguments])
