@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 
 BYPASS = ("--permission-mode", "bypassPermissions")
 UNTIL_GO = "spawn alice as coder: run until [ -e go ]; do sleep 0.05; done"
-RESTS = "spawn bob as reviewer: read a.txt"
+RESTS = "spawn bob as writer: read a.txt"
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ class TestTeam:
         table = repl.out[repl.out.index("NAME ") :].splitlines()
         assert table[0].split() == ["NAME", "ROLE", "STATUS", "SINCE", "UNREAD", "CALLS", "COST"]
         assert [line.split()[0] for line in table[1:4]] == ["lead", "bob", "alice"]
-        assert row(repl, "bob")[1:3] == ["reviewer", "idle"]
+        assert row(repl, "bob")[1:3] == ["writer", "idle"]
         assert row(repl, "alice")[1:3] == ["coder", "working"]
 
     def test_without_teammates(self, program: Program) -> None:
