@@ -25,10 +25,9 @@ from teamcli.agent.hooks import PRE_COMPACT, HookEvent
 from teamcli.agent.limits import PlannedCall
 from teamcli.cancel import CancelScope
 from teamcli.errors import ContextTooLong, MaxTokensRefused, ModelError, StreamInterrupted
-from teamcli.llm import types as llm_types
 from teamcli.llm.estimate import guess_tokens
 from teamcli.llm.pricing import context_tokens, is_window_known
-from teamcli.llm.types import Message, Preamble, Reply, Request, StreamEvent, Usage
+from teamcli.llm.types import Message, Preamble, Reply, Request, RequestSent, Retrying, StreamEvent, Usage
 
 if TYPE_CHECKING:
     from teamcli.agent.loop import Agent
@@ -309,9 +308,9 @@ def _signs_of_life(agent: Agent) -> Callable[[StreamEvent], None]:
 
     def on_event(event: StreamEvent) -> None:
         nonlocal told
-        if isinstance(event, llm_types.RetryScheduled):
+        if isinstance(event, Retrying):
             agent.emit(events.RetryScheduled(agent.name, *event))
-        elif not isinstance(event, llm_types.RequestSent) and time.monotonic() >= told + SIGN_OF_LIFE_SECONDS:
+        elif not isinstance(event, RequestSent) and time.monotonic() >= told + SIGN_OF_LIFE_SECONDS:
             told = time.monotonic()
             agent.emit(events.StillArriving(agent.name))
 

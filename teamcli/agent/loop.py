@@ -25,8 +25,24 @@ from teamcli.errors import (
     ModelError,
     StreamInterrupted,
 )
-from teamcli.llm import types as llm_types
-from teamcli.llm.types import LLM, AnswerEvent, Block, OnEvent, Preamble, Reply, Request, StreamEvent, Usage
+from teamcli.llm.types import (
+    LLM,
+    NOT_UNDERSTOOD,
+    AnswerEvent,
+    Block,
+    CallOpened,
+    Heartbeat,
+    OnEvent,
+    Preamble,
+    Reply,
+    Request,
+    RequestSent,
+    Retrying,
+    StreamEvent,
+    TextDelta,
+    ThinkingDelta,
+    Usage,
+)
 
 MAX_CONTINUATIONS = 10
 """How often in a row an answer that was cut off is asked to go on."""
@@ -249,7 +265,7 @@ def _settles_and_tells(agent: Agent) -> OnEvent:
 
     def on_event(event: StreamEvent) -> None:
         agent.conversation.settle()
-        if not isinstance(event, llm_types.RequestSent):
+        if not isinstance(event, RequestSent):
             agent.emit(_named(agent.name, event))
 
     return on_event
@@ -279,7 +295,7 @@ def _stopped(agent: Agent, reply: Reply) -> Outcome | None:
                 Outcome.REFUSED,
                 "The model refused to continue; rephrase the task, or start over with /clear.",
             )
-        case llm_types.NOT_UNDERSTOOD:  # its answer says so
+        case _ if reply.stop_reason == NOT_UNDERSTOOD:  # its answer says so
             return Outcome.REFUSED
         case _ if reply.stop_reason == CONTEXT_FULL:
             outcome = Outcome.CONTEXT_FULL
@@ -319,13 +335,13 @@ def _keep_interrupted(agent: Agent, partial: Reply | None, reason: str) -> None:
 
 def _named(agent: str, event: AnswerEvent) -> events.Event:
     match event:
-        case llm_types.TextArrived(text):
+        case TextDelta(text):
             return events.TextArrived(agent, text)
-        case llm_types.ThinkingArrived(text):
+        case ThinkingDelta(text):
             return events.ThinkingArrived(agent, text)
-        case llm_types.CallStarted(tool):
+        case CallOpened(tool):
             return events.CallStarted(agent, tool)
-        case llm_types.StillArriving():
+        case Heartbeat():
             return events.StillArriving(agent)
-        case llm_types.RetryScheduled():
+        case Retrying():
             return events.RetryScheduled(agent, *event)

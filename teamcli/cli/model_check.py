@@ -13,7 +13,7 @@ from teamcli.llm.backoff import Backoff
 from teamcli.llm.client import connect
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.estimate import guess_tokens
-from teamcli.llm.types import CallStarted, Message, Preamble, Reply, Request, StreamEvent, Usage
+from teamcli.llm.types import CallOpened, Message, Preamble, Reply, Request, StreamEvent, Usage
 from teamcli.tools.catalog import LEAD_TOOLS
 
 ASKED = "This tests the connection. Call the tool list_teammates now; write nothing else."
@@ -72,7 +72,7 @@ def _ask(endpoint: Endpoint, request: Request) -> tuple[Reply, bool]:
 
     def look(event: StreamEvent) -> None:
         seen.append(event)
-        if isinstance(event, CallStarted) or len(seen) >= ENOUGH_EVENTS:
+        if isinstance(event, CallOpened) or len(seen) >= ENOUGH_EVENTS:
             enough.cancel()
 
     client = connect(endpoint, Backoff(patience_seconds=0), retries=0)
@@ -82,4 +82,4 @@ def _ask(endpoint: Endpoint, request: Request) -> tuple[Reply, bool]:
         reply = e.partial or Reply((), "interrupted", Usage())
     finally:
         client.close()
-    return reply, any(isinstance(event, CallStarted) for event in seen)
+    return reply, any(isinstance(event, CallOpened) for event in seen)

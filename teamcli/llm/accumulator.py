@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from teamcli.errors import ModelError, ServerFault
-from teamcli.llm.types import Block, CallStarted, Reply, StreamEvent, TextArrived, ThinkingArrived, Usage
+from teamcli.llm.types import Block, CallOpened, Reply, StreamEvent, TextDelta, ThinkingDelta, Usage
 
 _THINKING = ("thinking", "redacted_thinking")
 _SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
@@ -173,9 +173,9 @@ class Accumulator:
         self._blocks.append(block)
         if kind == "tool_use":
             _string(start, "id")
-            return CallStarted(_string(start, "name"))
+            return CallOpened(_string(start, "name"))
         if kind == "text" and _string(start, "text"):
-            return TextArrived(start["text"])
+            return TextDelta(start["text"])
         return None
 
     def _delta(self, event: dict[str, Any]) -> StreamEvent | None:
@@ -189,8 +189,8 @@ class Accumulator:
         self._count(len(piece))
         block.pieces.setdefault(target, []).append(piece)
         if kind == "text_delta":
-            return TextArrived(piece)
-        return ThinkingArrived(piece) if kind == "thinking_delta" else None
+            return TextDelta(piece)
+        return ThinkingDelta(piece) if kind == "thinking_delta" else None
 
     def _count(self, size: int) -> None:
         """Raises: ModelError, for an answer that does not end."""

@@ -27,7 +27,7 @@ from teamcli.llm.direct import DirectTransport
 from teamcli.llm.estimate import counted
 from teamcli.llm.sdk import SdkTransport
 from teamcli.llm.transport import EventStream, Transport
-from teamcli.llm.types import OnEvent, Reply, Request, RequestSent, RetryScheduled, StillArriving
+from teamcli.llm.types import Heartbeat, OnEvent, Reply, Request, RequestSent, Retrying
 
 BROKEN_ANSWERS = 5
 """How often an answer that broke off is requested again: unlike a call that was turned away, each one costs money."""
@@ -97,7 +97,7 @@ class Client:
                     cancel.check()
                     seen = accumulator.feed(event)
                     if seen is not None or time.monotonic() > reported + 1:
-                        on_event(seen or StillArriving())
+                        on_event(seen or Heartbeat())
                         reported = time.monotonic()
                     if accumulator.is_complete:
                         # Read to the very end, so that the connection serves the next call; but not for long.
@@ -160,8 +160,8 @@ def _as_it_ended(reply: Reply, request: Request) -> Reply:
     return reply._replace(stop_reason="max_tokens", cut_calls=reply.cut_calls | cut)
 
 
-def _scheduled(pause: Pause, attempt: int) -> RetryScheduled:
-    return RetryScheduled(pause.seconds, attempt, pause.seconds_left, pause.reason.removesuffix("."), pause.is_news)
+def _scheduled(pause: Pause, attempt: int) -> Retrying:
+    return Retrying(pause.seconds, attempt, pause.seconds_left, pause.reason.removesuffix("."), pause.is_news)
 
 
 def _given_up(error: TransientError, tries: int, pause: Pause | None) -> TransientError:

@@ -14,13 +14,13 @@ from typing import Any
 from teamcli.errors import ServerFault
 from teamcli.llm.types import (
     Block,
-    CallStarted,
+    CallOpened,
+    Heartbeat,
     OnEvent,
     Reply,
-    StillArriving,
     StreamEvent,
-    TextArrived,
-    ThinkingArrived,
+    TextDelta,
+    ThinkingDelta,
     Usage,
 )
 
@@ -55,7 +55,7 @@ class Arriving:
             self._last_sign = time.monotonic()
         elif time.monotonic() - self._last_sign >= SIGN_SECONDS:
             self._last_sign = time.monotonic()
-            self._on_event(StillArriving())
+            self._on_event(Heartbeat())
 
     def reply(self) -> Reply:
         """Raises: ServerFault, where nothing came at all."""
@@ -97,10 +97,10 @@ def _joined(chunks: list[Chunk] | tuple[Chunk, ...]) -> Chunk:
 def _seen_in(chunk: Chunk) -> Iterator[StreamEvent]:
     for kind, text in _pieces_of(chunk):
         if text:
-            yield ThinkingArrived(text) if kind == "thinking" else TextArrived(text)
+            yield ThinkingDelta(text) if kind == "thinking" else TextDelta(text)
     for call in getattr(chunk, "tool_call_chunks", None) or chunk.tool_calls:
         if call.get("name"):
-            yield CallStarted(call["name"])
+            yield CallOpened(call["name"])
 
 
 def _pieces_of(message: Chunk) -> Iterator[tuple[str, str]]:

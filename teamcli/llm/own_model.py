@@ -13,7 +13,7 @@ from typing import cast
 from teamcli.cancel import CancelScope, run_abandonable
 from teamcli.errors import ConfigError, ModelError, StreamInterrupted
 from teamcli.llm.backoff import Backoff
-from teamcli.llm.types import LLM, Block, OnEvent, Reply, Request, RequestSent, StreamEvent, TextArrived, Usage
+from teamcli.llm.types import LLM, Block, OnEvent, Reply, Request, RequestSent, StreamEvent, TextDelta, Usage
 
 _NEEDED = {"text": ("text",), "tool_use": ("id", "name", "input")}
 
@@ -31,7 +31,7 @@ class OwnModel:
         def tell(event: StreamEvent) -> None:
             if cancel.cancelled:  # nobody waits for it any more
                 return
-            if isinstance(event, TextArrived):
+            if isinstance(event, TextDelta):
                 heard.append(event.text)
             on_event(event)
 

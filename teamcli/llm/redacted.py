@@ -7,14 +7,14 @@ from teamcli.errors import StreamInterrupted
 from teamcli.llm.types import (
     LLM,
     Block,
+    Heartbeat,
     OnEvent,
     Reply,
     Request,
-    RetryScheduled,
-    StillArriving,
+    Retrying,
     StreamEvent,
-    TextArrived,
-    ThinkingArrived,
+    TextDelta,
+    ThinkingDelta,
 )
 from teamcli.text.redaction import MaskedStream, redact_value
 
@@ -60,14 +60,14 @@ class _MaskedEvents:
     def __init__(self, tell: OnEvent) -> None:
         self._tell = tell
         self._stream = MaskedStream()
-        self._kind: type[TextArrived] | type[ThinkingArrived] = TextArrived
+        self._kind: type[TextDelta] | type[ThinkingDelta] = TextDelta
 
     def __call__(self, event: StreamEvent) -> None:
-        if isinstance(event, RetryScheduled):
+        if isinstance(event, Retrying):
             self._stream.end()  # what had streamed is void
-        elif not isinstance(event, self._kind | StillArriving):
+        elif not isinstance(event, self._kind | Heartbeat):
             self.finish()
-        if isinstance(event, TextArrived | ThinkingArrived):
+        if isinstance(event, TextDelta | ThinkingDelta):
             self._kind = type(event)
             self._say(self._stream.feed(event.text))
         else:

@@ -1,7 +1,7 @@
-"""What passes between an agent and a model: requests, replies, and what is seen while a reply streams in.
+"""What passes between an agent and a model: requests, replies, and what is reported while a reply streams in.
 
-Content blocks stay plain dictionaries, exactly as they travel on the wire: a block that came from the model (a signed
-thinking block, say) must go back unchanged, whether or not this version knows its kind.
+Content blocks stay plain dictionaries, exactly as they travel on the wire: a block from the model (such as a signed
+thinking block) must go back unchanged, whether or not this version knows its kind.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Message:
 
     @cached_property
     def encoded(self) -> bytes:
-        """Its bytes on the wire: made once, so that a long conversation costs no more to send than its new part."""
+        """Its bytes on the wire. Cached, so that sending a long conversation costs no more than its new part."""
         return encode(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
@@ -41,17 +41,17 @@ class Message:
 
     @property
     def text_in_results(self) -> Message:
-        """The same with no text behind its tool results; see `llm/user_turn.py`."""
+        """The same message with no text after its tool results; see `llm/user_turn.py`."""
         return self._text_in_results or self
 
     @cached_property
-    def _text_in_results(self) -> Message | None:  # not itself: that would be a cycle, which only a collector frees
+    def _text_in_results(self) -> Message | None:  # not itself, which would be a reference cycle
         content = inside_results(self.content) if self.role == "user" else None
         return None if content is None else Message(self.role, content)
 
 
 NOT_UNDERSTOOD = "not_understood"
-"""The stop reason of the embedded model for a task that it cannot follow."""
+"""The stop reason of the embedded model for a task that it does not understand."""
 
 
 class ToolSpec(NamedTuple):
@@ -67,18 +67,21 @@ class ToolSpec(NamedTuple):
 
 @dataclass(frozen=True)
 class Preamble:
-    """The part of a request that is the same in every call of an agent: model, limits, tools, system prompt."""
+    """The part of a request that is the same in every call of an agent: model, limits, tools, system prompt.
+
+    Its bytes must never change between calls: the model's prompt cache depends on it.
+    """
 
     model: str
     system: str
     tools: tuple[ToolSpec, ...]
     max_tokens: int
     caching: bool = True
-    """Ask for prompt caching: a mark at the end of the system prompt, and the automatic one at the request's end."""
+    """Ask for prompt caching: a mark at the end of the system prompt, and an automatic one at the request's end."""
     extra: dict[str, Any] = field(default_factory=dict)
-    """Further top-level fields, such as `thinking`, sent as they are."""
+    """More top-level fields, such as `thinking`, sent as they are."""
     addendum: str = ""
-    """A further block of the system prompt."""
+    """A second block of the system prompt."""
 
     @cached_property
     def body(self) -> dict[str, Any]:
@@ -97,7 +100,7 @@ class Preamble:
 
     @cached_property
     def explaining_user_turns(self) -> Preamble | None:
-        """The same with a word on the frames that text in tool results has; None where there are no tools."""
+        """The same preamble with an explanation of the frames around text in tool results; None without tools."""
         return replace(self, addendum=EXPLANATION) if self.tools else None
 
 
@@ -113,11 +116,12 @@ class Request(NamedTuple):
 
     @property
     def text_in_results(self) -> Request:
-        """The same for endpoints that have no place for text behind tool results."""
+        """The same request for endpoints that do not support text after tool results."""
         preamble = self.preamble.explaining_user_turns or self.preamble
         return Request(preamble, tuple([message.text_in_results for message in self.messages]))
 
     def to_dict(self) -> dict[str, Any]:
+        """The request body, for models that a program brings along."""
         return {**self.preamble.body, "messages": [message.to_dict() for message in self.messages]}
 
 
@@ -128,7 +132,7 @@ class Usage:
     cache_creation_input_tokens: int = 0
     cache_read_input_tokens: int = 0
     is_estimated: bool = False
-    """The endpoint did not count, or the call was broken off before it did: some of this is an estimate from bytes."""
+    """Some counts are estimates from bytes: the endpoint did not count, or the call was interrupted before it did."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -145,7 +149,7 @@ class Usage:
 
     @property
     def prompt_tokens(self) -> int:
-        """All that went in, cached or not."""
+        """All input tokens, cached or not."""
         return self.input_tokens + self.cache_creation_input_tokens + self.cache_read_input_tokens
 
     @property
@@ -154,12 +158,12 @@ class Usage:
         return self.prompt_tokens + self.output_tokens
 
     def to_dict(self) -> dict[str, int]:
-        """The counts; `estimated` only where that is so."""
+        """The counts, and `estimated` if some of them are."""
         counts = {name: getattr(self, name) for name in _COUNTS}
         return {**counts, "estimated": True} if self.is_estimated else counts
 
     def at_least(self, raw: dict[str, Any]) -> Usage:
-        """With the counts of `raw` that are higher. Tolerant: absent, null and unknown fields are all fine."""
+        """This usage with the counts of `raw` that are higher. Absent, null and unknown fields are ignored."""
         higher: dict[str, Any] = {
             name: new for name in _COUNTS if isinstance(new := raw.get(name), int) and new > getattr(self, name)
         }
@@ -170,14 +174,14 @@ _COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cach
 
 
 class Reply(NamedTuple):
-    """A model's answer, complete or as far as it came."""
+    """A model's answer, complete or as far as it arrived."""
 
     content: tuple[Block, ...]
     stop_reason: str
     usage: Usage
     model: str = ""
     cut_calls: frozenset[str] = frozenset()
-    """Ids of tool calls that did not arrive whole, or whose input is no JSON object and is `{}` in `content`."""
+    """Ids of tool calls that did not arrive whole, or whose input is not a JSON object (`{}` in `content`)."""
 
     @property
     def text(self) -> str:
@@ -188,56 +192,60 @@ class Reply(NamedTuple):
         return tuple(block for block in self.content if block.get("type") == "tool_use")
 
 
-class TextArrived(NamedTuple):
+class TextDelta(NamedTuple):
     text: str
 
 
-class ThinkingArrived(NamedTuple):
+class ThinkingDelta(NamedTuple):
     text: str
 
 
 class RequestSent(NamedTuple):
-    """The request is on its way. What is done now costs no time: the answer has to travel too."""
+    """The request is on its way. Work done now costs no time, because the answer has to travel too."""
 
 
-class CallStarted(NamedTuple):
-    """The model has begun to write a tool call."""
+class CallOpened(NamedTuple):
+    """The model has started to write a tool call."""
 
     tool: str
 
 
-class StillArriving(NamedTuple):
-    """More has come that is not shown, such as the input of a call; told once a second at most."""
+class Heartbeat(NamedTuple):
+    """More has arrived that is not shown, such as the input of a call. At most one per second."""
 
 
-class RetryScheduled(NamedTuple):
-    """The call failed and will be tried again from its start; what had streamed of the answer is void.
+class Retrying(NamedTuple):
+    """The call failed and will be tried again from its start. The part of the answer that has streamed is void.
 
-    `attempt` 0: nothing has failed, but the first try waits because another agent was turned away.
+    `attempt` 0: this call has not failed, but its first try waits because another agent was turned away.
     """
 
     delay_seconds: float
     attempt: int
     seconds_left: float
-    """For how much longer it will be tried."""
+    """How much longer it will be tried."""
     reason: str
     is_news: bool = True
     """False if another agent has reported the same wait."""
 
 
-AnswerEvent = TextArrived | ThinkingArrived | CallStarted | StillArriving | RetryScheduled
+AnswerEvent = TextDelta | ThinkingDelta | CallOpened | Heartbeat | Retrying
 StreamEvent = RequestSent | AnswerEvent
 OnEvent = Callable[[StreamEvent], None]
 
+# The old names, for one release. They collided with the events of agents.
+TextArrived, ThinkingArrived, CallStarted, StillArriving = TextDelta, ThinkingDelta, CallOpened, Heartbeat
+RetryScheduled = Retrying
+
 
 class LLM(Protocol):
-    """A language model, as one agent uses it: one call at a time, with connections of its own."""
+    """A language model as one agent uses it: one call at a time, over its own connections."""
 
     def stream(self, request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
-        """Answer `request`, telling `on_event` (in the calling thread) what arrives.
+        """Answer `request`, reporting what arrives to `on_event` (in the calling thread).
 
         Raises:
-            StreamInterrupted: `cancel` was cancelled; takes effect within 100 ms wherever the call stood.
+            StreamInterrupted: `cancel` was cancelled. Takes effect within 100 ms in any state of the call.
             ModelError: the call failed for good, or all retries are used up.
             ConfigError: a proxy or certificate variable cannot be used.
         """
@@ -248,5 +256,5 @@ class LLM(Protocol):
         ...
 
     def close(self) -> None:
-        """Give up the connections. A call under way fails."""
+        """Close the connections. A running call fails."""
         ...

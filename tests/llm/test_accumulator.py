@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from teamcli.errors import ServerFault
 from teamcli.llm.accumulator import Accumulator
 from teamcli.llm.sse import EventParser
-from teamcli.llm.types import Block, Reply, TextArrived, Usage
+from teamcli.llm.types import Block, Reply, TextDelta, Usage
 from tests.support.answers import Answer, Part, answer, other_block, text, thinking, to_events, tool, tool_json
 
 
@@ -117,7 +117,7 @@ def test_text_and_input_that_come_with_the_start_count() -> None:
     for event in block_events({"type": "text", "text": "a"}, {"type": "text_delta", "text": "b"}):
         seen.append(accumulator.feed(event))
     assert accumulator.reply().text == "ab"
-    assert [event for event in seen if event] == [TextArrived("a"), TextArrived("b")]
+    assert [event for event in seen if event] == [TextDelta("a"), TextDelta("b")]
 
 
 def test_a_missing_stop_reason_is_made_up() -> None:

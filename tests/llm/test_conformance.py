@@ -32,15 +32,15 @@ from teamcli.errors import (
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.connection import Timeouts
 from teamcli.llm.types import (
-    CallStarted,
+    CallOpened,
+    Heartbeat,
     Message,
     Preamble,
     RequestSent,
-    RetryScheduled,
-    StillArriving,
+    Retrying,
     StreamEvent,
-    TextArrived,
-    ThinkingArrived,
+    TextDelta,
+    ThinkingDelta,
     Usage,
 )
 from tests.llm.calls import BASH, PREAMBLE, RunningCall, ask, asking, results_for, user, wait_until
@@ -95,10 +95,10 @@ def test_text_arrives_in_pieces_and_as_a_whole(make_client: MakeClient) -> None:
         reply = ask(make_client(api.url), events=events)
     assert reply.content == ({"type": "text", "text": "Grüße, 世界 🌍"},)
     assert (reply.stop_reason, reply.model) == ("end_turn", "claude-opus-5-5")
-    pieces = [event.text for event in events if isinstance(event, TextArrived)]
+    pieces = [event.text for event in events if isinstance(event, TextDelta)]
     assert len(pieces) == 4
     assert "".join(pieces) == reply.text
-    assert len(pieces) == len([event for event in events if not isinstance(event, StillArriving)])
+    assert len(pieces) == len([event for event in events if not isinstance(event, Heartbeat)])
 
 
 def test_words_and_directories_that_are_no_valid_text_are_sent(make_client: MakeClient) -> None:
@@ -121,7 +121,7 @@ def test_several_tool_calls_come_with_their_inputs_in_order(make_client: MakeCli
     ]
     assert len({call["id"] for call in reply.tool_calls}) == 3
     assert (reply.stop_reason, reply.cut_calls) == ("tool_use", frozenset())
-    started = [event.tool for event in events if isinstance(event, CallStarted)]
+    started = [event.tool for event in events if isinstance(event, CallOpened)]
     assert started == ["bash", "read_file", "list_teammates"]
 
 
@@ -133,7 +133,7 @@ def test_thinking_goes_back_unchanged(make_client: MakeClient) -> None:
         first = ask(client, events=events)
         history = (user("Hello"), Message("assistant", first.content), results_for(first))
         assert ask(client, asking(*history)).text == "done"
-    seen = "".join(event.text for event in events if isinstance(event, ThinkingArrived))
+    seen = "".join(event.text for event in events if isinstance(event, ThinkingDelta))
     assert seen == "First, I look.Then I act."
     assert [block["type"] for block in first.content] == ["thinking", "redacted_thinking", "thinking", "tool_use"]
 
@@ -213,8 +213,10 @@ def test_the_body_on_the_wire_is_the_request(make_client: MakeClient) -> None:
         ask(make_client(api.url), request)
         sent = api.requests[0]
     shaped = request.text_in_results
-    assert sent == {**shaped.to_dict(), "stream": True} == json.loads(shaped.encoded)
-    assert (sent["messages"], sent["system"][0]["text"]) == (request.to_dict()["messages"], "System ü")
+    assert sent == {**shaped.to_dict(), "stream": True}
+    assert sent["messages"] == request.to_dict()["messages"]
+    assert sent == json.loads(shaped.encoded)
+    assert sent["system"][0]["text"] == "System ü"
     assert sent["cache_control"] == sent["system"][-1]["cache_control"] == {"type": "ephemeral"}
 
 
@@ -304,7 +306,7 @@ def test_a_kept_connection_that_the_endpoint_has_closed_is_replaced_unseen(make_
         ask(client)
     with FakeAPI(["after"], port=api.port):
         assert ask(client, events=events).text == "after"
-    assert not any(isinstance(event, RetryScheduled) for event in events)
+    assert not any(isinstance(event, Retrying) for event in events)
 
 
 def test_answers_of_a_fixed_length_keep_their_connection(make_client: MakeClient) -> None:
@@ -359,7 +361,7 @@ def test_the_caller_hears_in_its_own_thread_that_the_request_goes_out(
             ask(client)
         client.stream(asking(), lambda event: heard.append((event, threading.get_ident())), CancelScope())
     kinds = [type(event) for event, _ in heard]
-    assert kinds[:4] == [RequestSent, RetryScheduled, RequestSent, TextArrived]
+    assert kinds[:4] == [RequestSent, Retrying, RequestSent, TextDelta]
     assert {thread for _, thread in heard} == {threading.get_ident()}
 
 
@@ -511,11 +513,11 @@ def test_a_passing_fault_is_tried_again_visibly(
     events: list[StreamEvent] = []
     with FakeAPI([fault, fault, text("at last")]) as api:
         assert ask(make_client(api.url, retries=2), events=events).text == "at last"
-    retries = [event for event in events if isinstance(event, RetryScheduled)]
+    retries = [event for event in events if isinstance(event, Retrying)]
     assert [(event.attempt, event.is_news) for event in retries] == [(1, True), (2, True)]
     assert all(0 < event.delay_seconds < 1 and 500 < event.seconds_left < 601 for event in retries)
     after_last = events[events.index(retries[-1]) + 1 :]
-    assert "".join(event.text for event in after_last if isinstance(event, TextArrived)) == "at last"
+    assert "".join(event.text for event in after_last if isinstance(event, TextDelta)) == "at last"
 
 
 @pytest.mark.parametrize(("fault", "error", "words"), PASSING_FAULTS)
@@ -533,7 +535,7 @@ def test_a_stream_that_falls_silent_is_tried_again(make_client: MakeClient) -> N
     with FakeAPI([stall_after(3), text("awake")]) as api:
         client = make_client(api.url, timeouts=Timeouts(read_seconds=0.2))
         assert ask(client, events=events).text == "awake"
-    assert any(isinstance(event, RetryScheduled) and "nothing" in event.reason for event in events)
+    assert any(isinstance(event, Retrying) and "nothing" in event.reason for event in events)
 
 
 def test_an_answer_that_is_whole_counts_even_if_the_connection_breaks_then(make_client: MakeClient) -> None:
@@ -642,7 +644,7 @@ def test_the_wait_that_the_endpoint_asks_for_is_kept(make_client: MakeClient, he
     events: list[StreamEvent] = []
     with FakeAPI([status(429, headers=headers), text("hi")]) as api:
         ask(make_client(api.url), events=events)
-    assert isinstance(events[0], RetryScheduled)
+    assert isinstance(events[0], Retrying)
     assert events[0].delay_seconds == 0.05
     assert api.exchanges[1].arrived - api.exchanges[0].arrived >= 0.05
 
@@ -665,7 +667,7 @@ def test_one_agent_told_to_slow_down_holds_the_others_back_too(make_client: Make
     refused, *later = [exchange.arrived for exchange in api.exchanges]
     assert len(later) == 2
     assert all(arrived - refused >= 1 for arrived in later)
-    assert isinstance(events[0], RetryScheduled)
+    assert isinstance(events[0], Retrying)
     assert "(429)" in events[0].reason
     assert (events[0].attempt, events[0].is_news) == (0, False)
 
@@ -687,18 +689,18 @@ def test_after_a_pause_one_tries_and_the_others_follow_once_it_got_through(make_
         for call in calls:
             call.join()
     assert [call.reply and call.reply.text for call in calls] == ["hi"] * 3
-    retries = [event for call in calls for event in call.events if isinstance(event, RetryScheduled)]
+    retries = [event for call in calls for event in call.events if isinstance(event, Retrying)]
     assert sum(event.is_news for event in retries) == 1
 
 
 def test_an_outage_is_waited_out_for_ten_minutes(make_client: MakeClient) -> None:
     now = [0.0]
-    heard: list[RetryScheduled] = []
+    heard: list[Retrying] = []
 
     def pass_time(event: StreamEvent) -> None:
         if isinstance(event, RequestSent):
             return
-        assert isinstance(event, RetryScheduled)
+        assert isinstance(event, Retrying)
         heard.append(event)
         now[0] += event.delay_seconds
 
@@ -715,7 +717,7 @@ def test_a_server_that_loads_its_model_says_so(make_client: MakeClient) -> None:
     loading = {"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}
     with FakeAPI([status(503, body=loading), text("loaded")]) as api:
         assert ask(make_client(api.url), events=events).text == "loaded"
-    assert isinstance(events[0], RetryScheduled)
+    assert isinstance(events[0], Retrying)
     assert "is loading its model (503)" in events[0].reason
     assert events[0].seconds_left > 1000
 
@@ -767,7 +769,7 @@ def test_cancel_in_the_middle_keeps_what_is_whole(make_client: MakeClient) -> No
     with FakeAPI([answer(*blocks, stall_after(start_and_thinking + words + first_call + 3)), text("next")]) as api:
         client = make_client(api.url)
         call = RunningCall(client)
-        wait_until(lambda: sum(isinstance(event, CallStarted) for event in call.events) == 2, "both calls have begun")
+        wait_until(lambda: sum(isinstance(event, CallOpened) for event in call.events) == 2, "both calls have begun")
         assert call.cancel() < SOON_SECONDS
         assert isinstance(call.error, StreamInterrupted)
         assert call.error.partial is not None

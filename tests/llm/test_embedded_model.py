@@ -14,13 +14,13 @@ from teamcli.llm.types import (
     LLM,
     NOT_UNDERSTOOD,
     Block,
-    CallStarted,
+    CallOpened,
     Message,
     Preamble,
     Reply,
     Request,
     StreamEvent,
-    TextArrived,
+    TextDelta,
     ToolSpec,
 )
 
@@ -448,8 +448,8 @@ def test_a_history_that_lost_its_beginning_ends_in_an_answer() -> None:
 def test_text_arrives_in_pieces_that_make_up_the_answer() -> None:
     conversation = Conversation()
     reply = conversation.run("run ls\nhelp")
-    assert conversation.events[0] == CallStarted("bash")
-    pieces = [event.text for event in conversation.events[1:] if isinstance(event, TextArrived)]
+    assert conversation.events[0] == CallOpened("bash")
+    pieces = [event.text for event in conversation.events[1:] if isinstance(event, TextDelta)]
     assert len(pieces) > 1
     assert "".join(pieces) == reply.text
 
@@ -476,7 +476,7 @@ def test_an_answer_that_is_cancelled_on_its_way_keeps_what_had_arrived() -> None
     with pytest.raises(StreamInterrupted) as interrupted:
         stream("help", lambda event: (events.append(event), scope.cancel("Esc")), scope)
     (event,) = events
-    assert isinstance(event, TextArrived)
+    assert isinstance(event, TextDelta)
     assert interrupted.value.partial is not None
     assert interrupted.value.partial.text == event.text
 

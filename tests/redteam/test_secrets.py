@@ -28,7 +28,7 @@ from teamcli.errors import ModelError
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.faults import Faults
 from teamcli.llm.redacted import RedactedModel
-from teamcli.llm.types import OnEvent, Preamble, Reply, Request, StreamEvent, TextArrived
+from teamcli.llm.types import OnEvent, Preamble, Reply, Request, StreamEvent, TextDelta
 from teamcli.session.session import EventBus
 from teamcli.storage.logs import log_to
 from teamcli.team.signing import load_key
@@ -381,13 +381,13 @@ def test_an_answer_that_fails_halfway_is_shown_to_its_last_letter(monkeypatch: p
     monkeypatch.setattr(masking, "_known", Masks([KEY]))
 
     def break_off(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
-        on_event(TextArrived(f"the end is {KEY[:5]}"))
+        on_event(TextDelta(f"the end is {KEY[:5]}"))
         raise ModelError("the endpoint is gone")
 
     heard: list[StreamEvent] = []
     with pytest.raises(ModelError):
         RedactedModel(Model(break_off)).stream(Request(Preamble("m", "", (), 9), ()), heard.append, CancelScope())
-    assert heard == [TextArrived("the end is "), TextArrived(KEY[:5])]
+    assert heard == [TextDelta("the end is "), TextDelta(KEY[:5])]
 
 
 @pytest.mark.parametrize("word", ["ollama", "not-needed", "anything", "dummy-key", "local"])

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from teamcli import CancelScope, Reply, Request, Usage
-from teamcli.llm.types import OnEvent, TextArrived
+from teamcli.llm.types import OnEvent, TextDelta
 from tests.support.team_script import agent_of
 
 Say = Callable[[Request, OnEvent, CancelScope], Reply]
@@ -58,7 +58,7 @@ def scripted(**answers: list[Any]) -> Model:
     def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
         answer = next(left.get(who_asks(request), iter(())), "nothing more")
         reply = answer if isinstance(answer, Reply) else said(answer)
-        on_event(TextArrived(reply.text))
+        on_event(TextDelta(reply.text))
         return reply
 
     return Model(say)
@@ -73,7 +73,7 @@ class Gate:
         self._waiting: list[threading.Event] = []
 
     def wait(self, request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
-        on_event(TextArrived("half of it"))
+        on_event(TextDelta("half of it"))
         mine = threading.Event()
         self._waiting.append(mine)
         self.reached.set()

@@ -9,7 +9,7 @@ import pytest
 
 from teamcli import CancelScope, ModelError, Outcome, Reply, Request, Usage, events
 from teamcli.errors import Cancelled
-from teamcli.llm.types import OnEvent, TextArrived
+from teamcli.llm.types import OnEvent, TextDelta
 from tests.sdk.conftest import Open
 from tests.sdk.models import Model, call, said, scripted, who_asks
 
@@ -73,10 +73,10 @@ class TestWhatGoesWrong:
 
         def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
             if len(model.requests) == 1:
-                on_event(TextArrived("half of it"))
+                on_event(TextDelta("half of it"))
                 began.set()
                 end.wait(60)
-                on_event(TextArrived("too late"))
+                on_event(TextDelta("too late"))
             together.append(len(model.requests))
             return said("the whole of it")
 

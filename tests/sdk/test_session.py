@@ -21,7 +21,7 @@ import pytest
 import teamcli
 from teamcli import ConfigError, Hook, HookEvent, Outcome, Session, TeamError, UsageError, events
 from teamcli.cancel import CancelScope
-from teamcli.llm.types import OnEvent, Reply, Request, TextArrived
+from teamcli.llm.types import OnEvent, Reply, Request, TextDelta
 from teamcli.team.lead import Lead
 from teamcli.team.manager import TeammateManager
 from teamcli.team.message import Message
@@ -228,7 +228,7 @@ class TestSubmit:
     def test_a_slow_consumer_holds_up_nobody(self, opened: Open) -> None:
         def chatter(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
             for _ in range(5_000):
-                on_event(TextArrived("."))
+                on_event(TextDelta("."))
             return said("done")
 
         session = opened(llm=Model(chatter))

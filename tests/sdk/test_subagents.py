@@ -24,7 +24,7 @@ from teamcli import (
     UsageError,
     tool,
 )
-from teamcli.llm.types import OnEvent, TextArrived
+from teamcli.llm.types import OnEvent, TextDelta
 from teamcli.subagents.updates import PAUSE_SECONDS
 from tests.sdk.conftest import Open
 from tests.sdk.models import Gate, Model, Say, call, results, said, scripted, who_asks
@@ -169,7 +169,7 @@ class TestListeners:
     def test_hear_ten_times_a_second_at_most_and_always_the_end(self, opened: Open) -> None:
         def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
             for _ in range(2_000):
-                on_event(TextArrived("."))
+                on_event(TextDelta("."))
             return said("done")
 
         session = opened_with(opened, say)

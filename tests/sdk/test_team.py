@@ -24,7 +24,7 @@ from teamcli import (
     UsageError,
     events,
 )
-from teamcli.llm.types import OnEvent, TextArrived
+from teamcli.llm.types import OnEvent, TextDelta
 from tests.sdk.conftest import Open
 from tests.sdk.models import Gate, Model, call, results, said, scripted, who_asks
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
@@ -410,7 +410,7 @@ class TestListeners:
 
         def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
             for number in range(5):
-                on_event(TextArrived(str(number)))
+                on_event(TextDelta(str(number)))
             return said("01234")
 
         heard: list[str] = []

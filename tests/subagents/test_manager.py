@@ -14,7 +14,7 @@ import pytest
 from teamcli.agent.events import Notice
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, StateError, ToolError
-from teamcli.llm.types import OnEvent, Reply, Request, TextArrived
+from teamcli.llm.types import OnEvent, Reply, Request, TextDelta
 from teamcli.subagents.activity import EVENT_LIMIT, ActivityLog
 from teamcli.subagents.ledger import Ledger
 from teamcli.subagents.manager import KEPT, Limits
@@ -267,7 +267,7 @@ class TestListeners:
     def test_hear_at_most_ten_times_a_second_and_always_the_end(self, tmp_path: Path) -> None:
         def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
             for _ in range(2_000):
-                on_event(TextArrived("."))
+                on_event(TextDelta("."))
             return said("done")
 
         heard: list[tuple[float, Snapshot]] = []

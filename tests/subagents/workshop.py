@@ -15,7 +15,7 @@ from teamcli.agent.tool import Display, Harmless, PreparedCall, ToolOutput
 from teamcli.agent.tool_calls import Permissions, Toolset
 from teamcli.cancel import CancelScope
 from teamcli.errors import StreamInterrupted
-from teamcli.llm.types import OnEvent, Preamble, Reply, Request, TextArrived, ToolSpec, Usage
+from teamcli.llm.types import OnEvent, Preamble, Reply, Request, TextDelta, ToolSpec, Usage
 from teamcli.permissions.policy import Decision, Verdict
 from teamcli.storage.files import AppendLog
 from teamcli.subagents.ledger import Ledger
@@ -39,7 +39,7 @@ def call(id: str, name: str = "poke", **given: Any) -> dict[str, Any]:
 
 def hang(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
     """Begins to say something, and never comes to an end."""
-    on_event(TextArrived("half of it"))
+    on_event(TextDelta("half of it"))
     cancel.wait()
     raise StreamInterrupted(cancel.reason, None)
 

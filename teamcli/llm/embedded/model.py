@@ -14,7 +14,7 @@ from teamcli.cancel import CancelScope
 from teamcli.errors import StreamInterrupted
 from teamcli.llm.embedded.grammar import VERBS, NotUnderstood
 from teamcli.llm.embedded.todo import MAIL_TOOLS, OWN_CALL, Call, Task, Todo, from_history, shorten, show_mail
-from teamcli.llm.types import NOT_UNDERSTOOD, Block, CallStarted, OnEvent, Reply, Request, TextArrived, Usage
+from teamcli.llm.types import NOT_UNDERSTOOD, Block, CallOpened, OnEvent, Reply, Request, TextDelta, Usage
 
 MODEL = "embedded"
 
@@ -31,7 +31,7 @@ class EmbeddedModel:
         tools = frozenset(tool.name for tool in request.preamble.tools)
         todo = from_history(request.messages, tools)
         if call := todo.next_call():
-            on_event(CallStarted(call.tool))
+            on_event(CallOpened(call.tool))
             _check(cancel, "")
             return _reply(_tool_use(call), "tool_use")
         text = _final_text(todo, tools)
@@ -48,7 +48,7 @@ class EmbeddedModel:
 def _stream_text(text: str, on_event: OnEvent, cancel: CancelScope) -> None:
     for start in range(0, len(text), _CHUNK):
         _check(cancel, text[:start])
-        on_event(TextArrived(text[start : start + _CHUNK]))
+        on_event(TextDelta(text[start : start + _CHUNK]))
 
 
 def _check(cancel: CancelScope, arrived: str) -> None:
