@@ -38,7 +38,7 @@ from teamcli.config.options import Options
 from teamcli.config.project import Project, look_around
 from teamcli.config.settings import HOOK_EVENTS, Settings, add_allow_rule, load_settings
 from teamcli.errors import ConfigError, StateError, UnknownTeammate
-from teamcli.exec.command_host import CommandHost, Confiner
+from teamcli.exec.command_host import CommandHost
 from teamcli.exec.commands import Commands
 from teamcli.exec.programs import Programs
 from teamcli.exec.sandbox.paths import listed_paths, real_path
@@ -74,6 +74,7 @@ from teamcli.workspace.bounds import Workspace
 
 if TYPE_CHECKING:
     from teamcli.agent.loop import Agent
+    from teamcli.exec.sandbox.sandbox import Sandbox
     from teamcli.hooks.runner import RegisteredHook
     from teamcli.permissions.rules import Rule
 
@@ -213,7 +214,7 @@ def open_host(
             raise ConfigError("`sandbox_network` closes the network by the sandbox, which `sandbox` turns off")
         return plain_host(settings, programs, owns_process)
 
-    def make_sandbox() -> Confiner:
+    def make_sandbox() -> Sandbox:
         from teamcli.exec.sandbox.plan import Wanted
         from teamcli.exec.sandbox.sandbox import Sandbox
 

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from teamcli.errors import ToolError
-from teamcli.exec import command_supervisor as wire
 from teamcli.exec.command_output import WATCHED_CHARACTERS, PacedProgress
+from teamcli.exec.supervisor import wire
 from teamcli.text.redaction import passes_on
 
 OnText = Callable[[str], None]

@@ -6,9 +6,9 @@ from typing import Annotated, NamedTuple
 
 from teamcli.agent.tool import Display, Executes, ToolOutput
 from teamcli.exec.command_host import check_command
-from teamcli.exec.command_supervisor import MOST_PROCESSES
 from teamcli.exec.commands import Finished
 from teamcli.exec.running_command import Ended, describe_exit
+from teamcli.exec.supervisor.processes import MOST_PROCESSES
 from teamcli.tools.base import Tool
 from teamcli.tools.context import AgentContext, CallContext
 from teamcli.tools.tool_input import Between

@@ -87,4 +87,9 @@ def test_only_these_modules_start_processes() -> None:
     starting = re.compile(r"\bsubprocess\b|posix_spawn\(|\bos\.exec|\bos\.popen|\bpty\b")
     package = Path(teamcli.__file__).parent
     found = {str(path.relative_to(package)) for path in package.rglob("*.py") if starting.search(path.read_text())}
-    assert found == {"exec/command_host.py", "exec/command_supervisor.py", "workspace/search/engine.py"}
+    assert found == {
+        "exec/host_process.py",
+        "exec/supervisor/processes.py",
+        "exec/supervisor/serve.py",
+        "workspace/search/engine.py",
+    }

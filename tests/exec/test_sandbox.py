@@ -311,7 +311,7 @@ class TestWork:
     def test_nothing_is_left_in_the_temp_directory(self, confined: Callable[..., Shell], root: Path) -> None:
         shell = confined(root)
         shell.bash("touch /tmp/x")
-        private = shell.host._sandbox._private.temp  # type: ignore[union-attr, attr-defined]
+        private = shell.host._starter._sandbox._private.temp  # type: ignore[union-attr, attr-defined]
         assert private.exists()
         shell.close()
         assert not private.exists()

@@ -25,8 +25,8 @@ import pytest
 from teamcli.agent.transcript import list_sessions
 from teamcli.commands.reports.log import TimelineReader
 from teamcli.errors import ConnectionLost, ModelError, StateError
-from teamcli.exec import command_supervisor
 from teamcli.exec.commands import MAX_BACKGROUND
+from teamcli.exec.supervisor import processes
 from teamcli.llm import accumulator, direct, sse
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.client import connect
@@ -481,7 +481,7 @@ def test_processes_that_multiply_are_all_gone_afterwards(tmp_path: Path) -> None
         shell.host.close()
 
 
-MOST_PROCESSES = command_supervisor.MOST_PROCESSES if SOAK else 100
+MOST_PROCESSES = processes.MOST_PROCESSES if SOAK else 100
 """As many as the program grants would take the machine away from the tests beside this one."""
 MULTIPLIES = """
 import os, time
@@ -502,8 +502,8 @@ time.sleep(300)
 def strict(program: Program, tmp_path: Path) -> Program:
     """The whole program, but for the number of processes that it grants a command."""
     package = tmp_path / "strict" / "teamcli"
-    shutil.copytree(Path(command_supervisor.__file__).parents[1], package)
-    script = package / "exec/command_supervisor.py"
+    shutil.copytree(Path(processes.__file__).parents[2], package)
+    script = package / "exec/supervisor/processes.py"
     source = script.read_text()
     assert source.count("\nMOST_PROCESSES = 2000\n") == 1  # as docs/tools.md says
     script.write_text(source.replace("\nMOST_PROCESSES = 2000\n", f"\nMOST_PROCESSES = {MOST_PROCESSES}\n"))
@@ -610,12 +610,12 @@ def test_a_million_entries_are_not_all_held(program: Program, monkeypatch: pytes
 def test_a_limit_of_processes_that_the_user_has_chosen_is_not_raised() -> None:
     script = """
 import os, resource
-from teamcli.exec.command_supervisor import _leave_some_to_others
+from teamcli.exec.supervisor.serve import limit_processes
 if not os.getuid():
     os.setuid(65534)  # root has no such limit
 _, most = resource.getrlimit(resource.RLIMIT_NPROC)
 resource.setrlimit(resource.RLIMIT_NPROC, (900, most))
-_leave_some_to_others()
+limit_processes()
 print(resource.getrlimit(resource.RLIMIT_NPROC)[0])
 """
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 from teamcli.errors import Cancelled, ToolError
-from teamcli.exec import command_host, running_command
+from teamcli.exec import host_process, running_command
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.sandbox.places import CLOSED_IN_HOME, CLOSED_WITH_A_SECRET
-from teamcli.exec.sandbox.plan import Plan, Wanted
+from teamcli.exec.sandbox.plan import SandboxPlan, Wanted
 from teamcli.exec.sandbox.sandbox import Sandbox
 from tests.redteam.conftest import SECRET, Attacker, attack, confined_shell, furnish, need_sandbox
 from tests.support.fake_api import text, tool, tool_results
@@ -265,7 +265,7 @@ def test_what_is_swapped_while_a_sandbox_is_made_makes_it_fail(
     need_sandbox()
 
     class Swapping(Sandbox):
-        def plan(self, environment: Mapping[str, str]) -> Plan:
+        def plan(self, environment: Mapping[str, str]) -> SandboxPlan:
             plan = super().plan(environment)
             path = self.wanted.roots[0] / swapped
             path.rename(tmp_path / "aside")
@@ -310,7 +310,7 @@ class TestProcesses:
         with pytest.raises(ToolError, match="is gone"):
             confined.run(
                 f"export M={mark}; setsid sh -c 'touch ready; while :; do sleep 0.05; done' & "
-                f"until [ -e ready ]; do sleep 0.01; done; {OWN_NAMESPACE} && pkill -9 -f command_supervisor; sleep 300"
+                f"until [ -e ready ]; do sleep 0.01; done; {OWN_NAMESPACE} && pkill -9 -f supervisor.serve; sleep 300"
             )
         wait_until(lambda: not processes_with(mark))
         assert confined.run("echo next") == "next"
@@ -320,7 +320,7 @@ class TestProcesses:
     ) -> None:
         mark = new_mark()
         monkeypatch.setattr(running_command, "_STOP_PATIENCE_SECONDS", 0.5)
-        monkeypatch.setattr(command_host, "_ANSWER_PATIENCE_SECONDS", 2.0)
+        monkeypatch.setattr(host_process, "_ANSWER_PATIENCE_SECONDS", 2.0)
         stop = f"{OWN_NAMESPACE} && kill -STOP $(ps -o ppid= -p $PPID) $PPID"
         said = confined.shell.bash(f"export M={mark}; {stop}; setsid sleep 300", timeout_seconds=1)
         assert said.startswith("Error: Timeout")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-import textwrap
 import threading
 import time
 import uuid
@@ -16,9 +16,9 @@ import pytest
 
 from teamcli.agent.tool import ToolOutput
 from teamcli.cancel import CancelScope
-from teamcli.exec import command_supervisor
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.commands import Commands
+from teamcli.exec.supervisor import serve
 from teamcli.tools.base import Tool
 from teamcli.tools.bash import BASH
 from teamcli.tools.context import AgentContext
@@ -94,18 +94,10 @@ def children_of(parent: int) -> dict[int, str]:
     return children
 
 
-def alter_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
-    script = tmp_path / "altered_supervisor.py"
-    script.write_text(
-        textwrap.dedent(
-            f"""
-            import importlib.util
-            spec = importlib.util.spec_from_file_location("supervisor", {command_supervisor.__file__!r})
-            supervisor = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(supervisor)
-            {change}
-            main = supervisor.main
-            """
-        )
-    )
-    monkeypatch.setattr(command_supervisor, "__file__", str(script))
+def alter_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, change: str) -> None:
+    """Let commands run under a copy of the supervisor whose `module` ends with this change."""
+    package = tmp_path / "altered" / "supervisor"
+    shutil.copytree(Path(serve.__file__).parent, package)
+    with (package / f"{module}.py").open("a") as source:
+        source.write(f"\n{change}\n")
+    monkeypatch.setattr(serve, "__file__", str(package / "serve.py"))

@@ -61,7 +61,9 @@ def test_each_look_shows_only_what_is_new(shell: Shell, tmp_path: Path) -> None:
 def test_a_stopped_command_is_dead_and_shows_its_last_output(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alter_supervisor(tmp_path, monkeypatch, "supervisor.TERM_GRACE_SECONDS = 30")  # a busy machine is no reason to kill
+    alter_supervisor(
+        tmp_path, monkeypatch, "processes", "TERM_GRACE_SECONDS = 30"
+    )  # a busy machine is no reason to kill
     id = shell.in_background("echo working; touch ready; sleep 300")
     wait_until((tmp_path / "ready").exists)
     assert stop(shell, id).startswith(f"{id}: killed by signal 15 (SIGTERM) after ")

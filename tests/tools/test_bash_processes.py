@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 
 from teamcli.errors import Cancelled, ToolError
-from teamcli.exec import command_host, running_command
+from teamcli.exec import host_process, running_command
+from teamcli.exec.command_host import CommandHost
+from teamcli.exec.sandbox import NoSandbox
+from teamcli.exec.sandbox.sandbox import Sandbox
 from teamcli.tools.bash import BASH
 from tests.tools.shell import Shell, alter_supervisor, children_of, needs_proc, new_mark, processes_with, wait_until
 
@@ -48,9 +51,9 @@ def mark() -> str:
 @pytest.fixture
 def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A supervisor that was stopped is given up sooner."""
-    alter_supervisor(tmp_path, monkeypatch, "supervisor.KILL_PATIENCE_SECONDS = 0.3")
+    alter_supervisor(tmp_path, monkeypatch, "processes", "KILL_PATIENCE_SECONDS = 0.3")
     monkeypatch.setattr(running_command, "_STOP_PATIENCE_SECONDS", 0.5)
-    monkeypatch.setattr(command_host, "_ANSWER_PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(host_process, "_ANSWER_PATIENCE_SECONDS", 2.0)
 
 
 def open_descriptors() -> int:
@@ -100,7 +103,7 @@ def test_nothing_is_written_after_the_end(shell: Shell, tmp_path: Path) -> None:
 def test_a_program_that_is_told_to_end_can_remove_its_lock_file(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alter_supervisor(tmp_path, monkeypatch, "supervisor.TERM_GRACE_SECONDS = 30")
+    alter_supervisor(tmp_path, monkeypatch, "processes", "TERM_GRACE_SECONDS = 30")
     shell.on_progress = lambda text: shell.cancel.cancel()
     program = "trap 'rm index.lock; exit' TERM; touch index.lock; echo locked; while :; do sleep 0.01; done"
     with pytest.raises(Cancelled):
@@ -111,7 +114,7 @@ def test_a_program_that_is_told_to_end_can_remove_its_lock_file(
 def test_what_a_process_substitution_still_writes_is_not_lost(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alter_supervisor(tmp_path, monkeypatch, "supervisor.LEFTOVER_GRACE_SECONDS = 30")
+    alter_supervisor(tmp_path, monkeypatch, "serve", "LEFTOVER_GRACE_SECONDS = 30")
     assert shell.bash("echo through > >(sleep 0.1; tee copy)") == "through"
     assert (tmp_path / "copy").read_text() == "through\n"
 
@@ -324,7 +327,7 @@ def test_however_the_program_ends_all_its_commands_end(tmp_path: Path, mark: str
 def test_without_a_subreaper_the_group_and_the_descendants_are_ended(
     shell: Shell, mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alter_supervisor(tmp_path, monkeypatch, "supervisor.become_subreaper = lambda: False")
+    alter_supervisor(tmp_path, monkeypatch, "processes", "become_subreaper = lambda: False")
     assert shell.bash("echo hi; exit 3") == "hi\n[exit code 3]"
     assert "do not use &" in shell.bash(f"export M={mark}; ( {STUBBORN} & ); {UNTIL_READY}")
     assert processes_with(mark) == []
@@ -338,7 +341,7 @@ def test_without_a_subreaper_the_group_and_the_descendants_are_ended(
 def test_without_a_subreaper_the_end_of_one_command_spares_the_others(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alter_supervisor(tmp_path, monkeypatch, "supervisor.become_subreaper = lambda: False")
+    alter_supervisor(tmp_path, monkeypatch, "processes", "become_subreaper = lambda: False")
     id = shell.in_background("touch ready; until [ -e go ]; do sleep 0.01; done; touch went_on")
     wait_until((tmp_path / "ready").exists)
     with pytest.raises(ToolError, match="is gone"):
@@ -350,8 +353,8 @@ def test_without_a_subreaper_the_end_of_one_command_spares_the_others(
 
 
 def test_who_is_told_that_there_is_no_sandbox_may_wait_for_others_who_use_the_host(tmp_path: Path) -> None:
-    def none() -> command_host.Confiner:
-        raise command_host.NoSandbox("none here")
+    def none() -> Sandbox:
+        raise NoSandbox("none here")
 
     def use_from_another_thread(why: str) -> None:
         using = threading.Thread(target=lambda: shell.bash("echo other"), daemon=True)
@@ -360,7 +363,7 @@ def test_who_is_told_that_there_is_no_sandbox_may_wait_for_others_who_use_the_ho
         told.append(f"{why}, {'stuck' if using.is_alive() else 'used'}")
 
     told: list[str] = []
-    host = command_host.CommandHost(os.environ, make_sandbox=none, on_unconfined=use_from_another_thread)
+    host = CommandHost(os.environ, make_sandbox=none, on_unconfined=use_from_another_thread)
     shell = Shell(tmp_path, host)
     try:
         assert shell.bash("echo hi") == "hi"

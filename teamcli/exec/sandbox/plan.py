@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from teamcli.exec import command_supervisor
 from teamcli.exec.programs import SYSTEM_DIRECTORIES
 from teamcli.exec.sandbox.git import Guards, above, shared_repository
 from teamcli.exec.sandbox.host_proxy import PORT, HostProxy, proxy_variables
@@ -47,6 +46,7 @@ from teamcli.exec.sandbox.places import (
     STARTUP_FILES,
     WAYS_OUT,
 )
+from teamcli.exec.supervisor import serve
 from teamcli.workspace.bounds import TEAM_DIR
 
 _TEMPS = ("/tmp", "/var/tmp")
@@ -107,7 +107,7 @@ class Private(NamedTuple):
         return self.temp / "nothing"
 
 
-class Plan(NamedTuple):
+class SandboxPlan(NamedTuple):
     options: tuple[str, ...]
     environment: Mapping[str, str]
     hosts: tuple[str, ...] | None
@@ -155,7 +155,7 @@ def make_plan(
     private: Private,
     environment: Mapping[str, str],
     guards: Guards,
-) -> Plan:
+) -> SandboxPlan:
     """Only looks, changes nothing. Later options go on top of earlier ones, so what is closed comes last."""
     writable = wanted.all_writable()
     caches, variables = _caches(wanted, private, environment)
@@ -194,7 +194,7 @@ def make_plan(
     if hosts is not None:
         variables |= proxy_variables()
     identities = {path: identity_of(path) for path in watched}
-    return Plan(
+    return SandboxPlan(
         tuple(options),
         _environment(environment, variables),
         hosts,
@@ -205,10 +205,10 @@ def make_plan(
     )
 
 
-def make_trial(environment: Mapping[str, str]) -> Plan:
+def make_trial(environment: Mapping[str, str]) -> SandboxPlan:
     """The least that a sandbox needs: where this fails, none can be made."""
     mounts = ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
-    return Plan((*_namespaces(has_network=True), *mounts), environment, None, (), (), ())
+    return SandboxPlan((*_namespaces(has_network=True), *mounts), environment, None, (), (), ())
 
 
 def _mount_points(options: tuple[str, ...]) -> set[Path]:
@@ -249,7 +249,7 @@ def _private_temp(private: Private, writable: list[Path]) -> Iterator[str]:
 
 def _visible_again(home: Path, environment: Mapping[str, str]) -> list[str]:
     """What stands in a temp directory and is needed all the same: the home, programs, and our own."""
-    programs = (Path(sys.prefix), Path(sys.base_prefix), Path(command_supervisor.__file__).parent)
+    programs = (Path(sys.prefix), Path(sys.base_prefix), Path(serve.__file__).parent)
     wanted = [*programs, *_search_path(environment), real_path(home)]
     temps = [real_path(Path(name)) for name in _TEMPS]
     return _each("--ro-bind-try", sorted({path for path in wanted if is_below_any(path, temps)}), twice=True)

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from teamcli.errors import ToolError
-from teamcli.exec.command_host import NoSandbox
 from teamcli.exec.programs import Programs
+from teamcli.exec.sandbox import NoSandbox
 from teamcli.exec.sandbox.git import Repositories, put_back, set_aside
 from teamcli.exec.sandbox.paths import exists, is_directory, is_link, link_target
 from teamcli.exec.sandbox.places import CACHES, CLAUDE_DIR, SKILLS
-from teamcli.exec.sandbox.plan import Plan, Private, Wanted, make_plan, make_trial
+from teamcli.exec.sandbox.plan import Private, SandboxPlan, Wanted, make_plan, make_trial
 from teamcli.storage.files import PRIVATE_DIR
 from teamcli.workspace.bounds import TEAM_DIR, USER_DIR
 
@@ -62,14 +62,14 @@ class Sandbox:
             self._private = _make_private(made.rename(temp), wanted)
             undo.pop_all()
 
-    def plan(self, environment: Mapping[str, str]) -> Plan:
+    def plan(self, environment: Mapping[str, str]) -> SandboxPlan:
         """Raises: OSError, ToolError"""
         make_mount_points(self.wanted, self._private, environment, self._repositories.directories)
         guards = self._repositories.guards()
         self._note = guards.note
         return make_plan(self.wanted, self._private, environment, guards)
 
-    def trial(self, environment: Mapping[str, str]) -> Plan:
+    def trial(self, environment: Mapping[str, str]) -> SandboxPlan:
         """Nothing in it depends on the workspace."""
         return make_trial(environment)
 
