@@ -366,7 +366,7 @@ class AgentFactory:
 
     def running_aside(self) -> list[str]:
         """The background sub-agents that run."""
-        return self.subagents.running_aside() if self.subagents else []
+        return self.subagents.running_detached() if self.subagents else []
 
     def _teammate_setup(self, member: Member, context: AgentContext, memories: dict[str, str]) -> AgentSetup:
         """`memories` holds what was offered to each role: once it has begun, its system prompt stays the same."""

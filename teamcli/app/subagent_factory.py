@@ -19,7 +19,8 @@ from teamcli.errors import ToolError
 from teamcli.llm.types import Block, Message, Preamble
 from teamcli.storage.files import VERSION, AppendLog
 from teamcli.subagents.ledger import Ledger
-from teamcli.subagents.manager import Limits, Parent, SubAgentManager
+from teamcli.subagents.manager import SubAgentManager
+from teamcli.subagents.runner import Limits, Parent
 from teamcli.subagents.subagent import BuiltAgent, SubAgent
 from teamcli.team.message import LEAD
 from teamcli.team.message import Message as Mail
@@ -42,19 +43,13 @@ you do, goes back to it as your result: make it complete and brief.</fork>"""
 
 def open_subagents(factory: AgentFactory) -> SubAgentManager:
     settings = factory.choices.settings.subagents
-
-    def post(message: Mail, once: bool = False) -> None:
-        (factory.team.post_again if once else factory.team.post_report)(message)
-
     return SubAgentManager(
         SubAgentFactory(factory),
         Limits(settings.max_concurrent, settings.timeout_seconds, factory.choices.settings.limits.subagents),
         factory.state.subagent_transcripts,
         Ledger(factory.state.subagents),
-        post,
         factory.events,
         factory.cancel,
-        on_rest=factory.team.at_rest,
     )
 
 
@@ -83,18 +78,24 @@ class SubAgentFactory:
     def has_member(self, name: str) -> bool:
         return name == LEAD or name in self._factory.team.names()
 
+    def post(self, message: Mail, once: bool = False) -> None:
+        (self._factory.team.post_again if once else self._factory.team.post_report)(message)
+
+    def on_subagent_end(self) -> None:
+        self._factory.team.at_rest()
+
     def build(self, sub: SubAgent, parent: Agent, path: Path) -> BuiltAgent:
         factory, task = self._factory, sub.task
         self._check_tools(sub)
         role = self._role(task.role)
         model = self._model(task, role, parent)
         start = self._start(task.cwd or (role.cwd if role else ""))
-        sub.cwd = str(start or "")
-        plan = self._fresh(sub, role, model, parent) if role else self._fork(sub, model, parent)
+        cwd = str(start or "")
+        plan = self._fresh(sub, role, model, parent, cwd) if role else self._fork(sub, model, parent, cwd)
         context = factory.agent_context(sub.id, plan.history)
-        sub.remembers_as = self._remembers_as(sub, role)
-        if sub.remembers_as:
-            context = factory.with_memory(context, sub.remembers_as)
+        remembers_as = self._remembers_as(sub, role)
+        if remembers_as:
+            context = factory.with_memory(context, remembers_as)
         context = context._replace(
             workspace=replace(context.workspace, start=start),
             subagents=context.subagents if AGENT.name in plan.usable else None,
@@ -121,7 +122,7 @@ class SubAgentFactory:
                 parent.name,
                 factory.options.max_turns,
                 factory.choices.settings.subagents.turns,
-                is_waited_for=not sub.is_aside,
+                is_waited_for=not sub.is_detached,
                 on_wait=lambda what: sub.show_phase(f"waiting for {what}" if what else "thinking"),
             ),
             price=factory.choices.price,
@@ -138,7 +139,7 @@ class SubAgentFactory:
             log.close()
             conversation.take_up(History())  # what it used is still counted; what it said is on disk
 
-        return BuiltAgent(agent, Delivery(plan.opening), plan.usable, release)
+        return BuiltAgent(agent, Delivery(plan.opening), plan.usable, release, cwd, remembers_as)
 
     def _role(self, wanted: str) -> Role | None:
         """None for a fork."""
@@ -163,8 +164,8 @@ class SubAgentFactory:
             self._factory.check_price(model)
         return model
 
-    def _fresh(self, sub: SubAgent, role: Role, model: str, parent: Agent) -> Plan:
-        parts = (SUBAGENT_PROMPT.format(name=sub.id), role.prompt, WORKS_IN.format(cwd=sub.cwd) if sub.cwd else "")
+    def _fresh(self, sub: SubAgent, role: Role, model: str, parent: Agent, cwd: str) -> Plan:
+        parts = (SUBAGENT_PROMPT.format(name=sub.id), role.prompt, WORKS_IN.format(cwd=cwd) if cwd else "")
         tools = tuple(
             tool
             for tool in self._tools(sub)
@@ -173,36 +174,38 @@ class SubAgentFactory:
             and tool.name not in role.disallowed_tools
             and _is_wanted(tool, sub.task)
         )
-        skills = self._factory.skills_for(tools, is_in_root=not sub.cwd)
-        memory = self._memory(sub, role, tools)
+        skills = self._factory.skills_for(tools, is_in_root=not cwd)
+        memory = self._memory(role, tools, cwd)
         system = system_prompt("\n\n".join(filter(None, parts)), self._factory.instructions, skills, memory)
         preamble = self._factory.preamble(model, system, tools)
         usable = tuple(tool.name for tool in tools)
         return Plan(preamble, History(), tools, usable, [text_block(sub.task.prompt)])
 
-    def _fork(self, sub: SubAgent, model: str, parent: Agent) -> Plan:
+    def _fork(self, sub: SubAgent, model: str, parent: Agent, cwd: str) -> Plan:
         """The same request as its parent's next one up to the calls it is making: so the model's cache holds."""
         known = parent.conversation.history
         history = History(list(known.messages), dict(known.seen_files))
         tools = tuple(map(self._factory.offered, parent.toolset.tools))
         usable = tuple(tool.name for tool in self._tools(sub) if tool in tools and _is_wanted(tool, sub.task))
         notes = [YOU_ARE_A_FORK.format(id=sub.id, tools=", ".join(usable))]
-        notes += [f"<note>{WORKS_IN.format(cwd=sub.cwd)}</note>"] if sub.cwd else []
+        notes += [f"<note>{WORKS_IN.format(cwd=cwd)}</note>"] if cwd else []
         opening = [*_answers(history.messages, sub.id), *map(text_block, notes), text_block(sub.task.prompt)]
         preamble = parent.preamble if model == parent.preamble.model else replace(parent.preamble, model=model)
         return Plan(preamble, history, tools, usable, opening, tuple(notes))
 
-    def _memory(self, sub: SubAgent, role: Role, tools: tuple[ToolDefinition, ...]) -> str:
+    def _memory(self, role: Role, tools: tuple[ToolDefinition, ...], cwd: str) -> str:
         """What its role has learned; one without a role file begins with nothing and leaves nothing."""
         if role is GENERAL or LazyTool("read_file") not in tools:
             return ""
-        return self._factory.memory(role.name, may_write=LazyTool("write_file") in tools, is_in_root=not sub.cwd)
+        return self._factory.memory(role.name, may_write=LazyTool("write_file") in tools, is_in_root=not cwd)
 
     def _remembers_as(self, sub: SubAgent, role: Role | None) -> str:
         """Whose memory in the user's home it reaches: its role's; a copy, that of the one it is a copy of."""
         if role is not None:
             return "" if role is GENERAL else role.name
-        return self._factory.role_of(sub.parent) if sub.depth == 1 else sub.remembers_as
+        if sub.above is None:
+            return self._factory.role_of(sub.parent)
+        return sub.above.built.remembers_as if sub.above.built else ""
 
     def _tools(self, sub: SubAgent) -> tuple[ToolDefinition, ...]:
         may_go_deeper = sub.depth < self._factory.choices.settings.subagents.depth

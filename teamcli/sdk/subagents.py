@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from teamcli.cancel import CancelScope
 from teamcli.errors import UsageError
 from teamcli.sdk.refusal import checked_input, refusals_raised
-from teamcli.subagents.manager import Limits, SubAgentManager
+from teamcli.subagents.manager import SubAgentManager
+from teamcli.subagents.runner import Limits
 from teamcli.subagents.snapshot import Snapshot
 from teamcli.tools.agent import AGENT
 from teamcli.tools.context import SubAgentTask

@@ -1,5 +1,5 @@
-"""Sub-agents on file: the background ones that run, so that a start after a crash finds whose end nobody was told, and
-those that wait for the user, so that another shell can see it."""
+"""Sub-agents on disk: background ones that have not been reported, for the start after a crash, and those that wait for
+the user, for `teamcli team` in another shell."""
 
 from __future__ import annotations
 
@@ -11,19 +11,14 @@ from teamcli.errors import StateError
 from teamcli.storage.files import VERSION, Json, as_number, read_json, write_json
 
 
-class Open(NamedTuple):
-    """A sub-agent whose parent was not told of its end yet."""
+class LedgerEntry(NamedTuple):
+    """A background sub-agent whose end has not been reported to its parent."""
 
     id: str
     parent: str
     description: str
     began: float
     by_user: bool = False
-
-    @classmethod
-    def from_row(cls, row: Json) -> Open:
-        id, parent, description = (str(row.get(name, "")) for name in ("id", "parent", "description"))
-        return cls(id, parent, description, as_number(row.get("began")), row.get("by_user") is True)
 
 
 class Waiting(NamedTuple):
@@ -35,41 +30,40 @@ class Waiting(NamedTuple):
 
 
 def read_waiting(path: Path) -> tuple[Waiting, ...]:
-    """Those that wait, for a look from outside. Holds only while the program that wrote it runs."""
+    """Those that wait, read by another process. Only true while the program that wrote the file is running."""
     try:
-        rows = (read_json(path) or {}).get("waiting")
-    except StateError:  # only a look: the next start tells of the damage
+        rows = _rows(path, "waiting")
+    except StateError:  # this only reads: the next start reports the damage
         return ()
-    found = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-    return tuple(Waiting(*(str(row.get(name, "")) for name in Waiting._fields)) for row in found)
+    return tuple(Waiting(*(str(row.get(name, "")) for name in Waiting._fields)) for row in rows)
 
 
 class Ledger:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._open: dict[str, Open] = {}
+        self._entries: dict[str, LedgerEntry] = {}
         self._waiting: dict[str, Waiting] = {}
         self.problem = ""
-        """Why nothing is known of an earlier run."""
+        """Why nothing is known about an earlier run."""
         try:
-            rows = (read_json(path) or {}).get("running")
+            for row in _rows(path, "running"):
+                id, parent, description = (str(row.get(name, "")) for name in ("id", "parent", "description"))
+                began, by_user = as_number(row.get("began")), row.get("by_user") is True
+                self._entries[id] = LedgerEntry(id, parent, description, began, by_user)
         except StateError as e:
             self.problem = str(e)
-            return
-        found = [Open.from_row(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-        self._open = {entry.id: entry for entry in found}
 
-    def all(self) -> tuple[Open, ...]:
+    def all(self) -> tuple[LedgerEntry, ...]:
         with self._lock:
-            return tuple(self._open.values())
+            return tuple(self._entries.values())
 
     def waiting(self) -> tuple[Waiting, ...]:
         with self._lock:
             return tuple(self._waiting.values())
 
     def show_waiting(self, entry: Waiting) -> None:
-        """Nothing to wait for means that it waits no longer.
+        """An empty `waiting_for` means that it no longer waits.
 
         Raises: StateError
         """
@@ -77,21 +71,27 @@ class Ledger:
             self._waiting.pop(entry.id, None)
             if entry.waiting_for:
                 self._waiting[entry.id] = entry
-            self._keep(self._open)
+            self._write(self._entries)
 
-    def add(self, entry: Open) -> None:
+    def add(self, entry: LedgerEntry) -> None:
         """Raises: StateError."""
         with self._lock:
-            self._keep({**self._open, entry.id: entry})
+            self._write({**self._entries, entry.id: entry})
 
     def remove(self, id: str) -> None:
         """Raises: StateError."""
         with self._lock:
-            if id in self._open:
-                self._keep({key: entry for key, entry in self._open.items() if key != id})
+            if id in self._entries:
+                self._write({key: entry for key, entry in self._entries.items() if key != id})
 
-    def _keep(self, entries: dict[str, Open]) -> None:
+    def _write(self, entries: dict[str, LedgerEntry]) -> None:
         rows = [entry._asdict() for entry in entries.values()]
         waiting = [entry._asdict() for entry in self._waiting.values()]
         write_json(self._path, {"v": VERSION, "running": rows, "waiting": waiting})
-        self._open = entries
+        self._entries = entries  # only now: what is not on disk does not count
+
+
+def _rows(path: Path, key: str) -> list[Json]:
+    """Raises: StateError."""
+    rows = (read_json(path) or {}).get(key)
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []

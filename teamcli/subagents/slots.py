@@ -1,4 +1,4 @@
-"""So many at once, the others in the order in which they came; whoever waits can be cancelled."""
+"""A counting semaphore that serves waiters in order and whose waiters can be cancelled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Slots:
 
     @contextmanager
     def taken(self, cancel: CancelScope) -> Iterator[None]:
-        """Have one of them inside the block.
+        """Hold a slot inside the block.
 
         Raises: Cancelled, while waiting
         """
@@ -30,18 +30,18 @@ class Slots:
             self.give()
 
     def give(self) -> None:
-        """Let somebody else have it: at the end, or while its owner only waits."""
+        """Free a slot: at the end, or while its owner only waits."""
         with self._changed:
             self._free += 1
             self._changed.notify_all()
 
     def take_back(self, cancel: CancelScope) -> None:
-        """Wait for one again; who is cancelled does not wait, so that it can come to its end."""
+        """Wait for a slot again. A cancelled owner does not wait, so that it can finish."""
         try:
             self._take(cancel)
         except Cancelled:
             with self._changed:
-                self._free -= 1
+                self._free -= 1  # below zero for a moment; the next slot that is freed restores the balance
 
     def _take(self, cancel: CancelScope) -> None:
         ticket = object()

@@ -1,4 +1,4 @@
-"""What a sub-agent is at one moment, as a value that nobody can change."""
+"""The state of a sub-agent at one moment, as an immutable value."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 class State(StrEnum):
     PENDING = "pending"
-    """It waits until fewer of them run."""
+    """It waits for a free slot."""
     RUNNING = "running"
     COMPLETED = "completed"
     FAILED = "failed"
@@ -28,7 +28,7 @@ class EventKind(StrEnum):
 
 
 class AgentEvent(NamedTuple):
-    """One thing that a sub-agent did. `call_id` ties a result to its call."""
+    """One step of a sub-agent. `call_id` links a tool result to its call."""
 
     kind: EventKind
     text: str = ""
@@ -40,19 +40,19 @@ class AgentEvent(NamedTuple):
 
 
 class Activity(NamedTuple):
-    """What it has done and does now."""
+    """What it has done and is doing now."""
 
     phase: str = ""
-    """In words: `thinking`, `writing`, `running tools`, `waiting for permission: …`."""
+    """`thinking`, `writing`, `running tools`, `waiting for permission: …`."""
     current_tool: str = ""
     current_args: str = ""
     tool_calls: int = 0
     tool_counts: tuple[tuple[str, int], ...] = ()
-    """How often it has called each tool."""
+    """The number of calls of each tool."""
     progress: str = ""
-    """Its latest words."""
+    """Its latest answer, in one line."""
     events: tuple[AgentEvent, ...] = ()
-    """The newest ones."""
+    """The newest ones, oldest first."""
     events_dropped: int = 0
 
 
@@ -65,12 +65,12 @@ class Snapshot(NamedTuple):
     display_task: str
     """The task in one line."""
     tools: tuple[str, ...]
-    """Those that it may use."""
+    """The names of the tools that it may use."""
     state: State
     is_background: bool
     activity: Activity
     result: str
-    """Its final text; what there was of it where it did not come to its end."""
+    """Its final text, or what it had said when it was stopped."""
     error: str
     created_at: float
     started_at: float | None

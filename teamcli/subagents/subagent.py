@@ -1,11 +1,11 @@
-"""One sub-agent: who it is, how it stands, what waits for it. Its final state is set once and stays."""
+"""One sub-agent: who it is, its state and its mail. Its final state is set once and stays."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from teamcli.agent.conversation import text_block
 from teamcli.agent.events import Event
@@ -21,15 +21,19 @@ NAME_LIMIT, TASK_LIMIT = 60, 120
 
 
 class BuiltAgent(NamedTuple):
-    """A sub-agent's agent, ready to work."""
+    """The agent behind a sub-agent, ready to work."""
 
     agent: Agent
     opening: Delivery
-    """What it is told first."""
+    """Its first user message."""
     tools: tuple[str, ...]
     """Those that it may use."""
     release: Callable[[], None]
-    """Ends what it has running and gives up its files and connections."""
+    """Stops what it has running, and closes its files and connections."""
+    cwd: str = ""
+    """Where it works; empty for the workspace root."""
+    remembers_as: str = ""
+    """The role whose memory it uses; empty for none."""
 
 
 class Ending(NamedTuple):
@@ -39,8 +43,16 @@ class Ending(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What its parent is told."""
+        """The report to its parent."""
         return "\n\n".join(filter(None, (self.error, self.result)))
+
+
+class Observer(Protocol):
+    def changed(self, sub: SubAgent) -> None: ...
+
+    def waits(self, sub: SubAgent, what: str) -> None:
+        """It waits for the user; an empty `what` means no longer."""
+        ...
 
 
 class SubAgent:
@@ -51,123 +63,127 @@ class SubAgent:
         task: SubAgentTask,
         scope: CancelScope,
         is_background: bool,
-        on_change: Callable[[SubAgent], None],
+        observer: Observer,
         above: SubAgent | None = None,
-        on_wait: Callable[[SubAgent, str], None] = lambda sub, what: None,
     ) -> None:
-        """`above` is the parent, where that is a sub-agent itself; `on_wait` is told what it waits for."""
+        """`above` is the parent, if that is a sub-agent itself."""
         self.id = id
         self.parent = parent
         self.task = task
         self.scope = scope
         self.is_background = is_background
+        self.above = above
         self.depth: int = above.depth + 1 if above else 1
         self.root: str = above.root if above else parent
-        """The lead or the teammate that it works for in the end."""
-        self.remembers_as: str = above.remembers_as if above else ""
-        """The role whose memory it reaches; a copy's is that of the one it is a copy of."""
-        self.cwd = ""
-        """Where it works; empty for the root of the workspace."""
-        self.waited_for = 0
-        """So many of its own it waits for at this moment."""
+        """The lead or the teammate at the top of its line of parents."""
         self.activity = ActivityLog()
-        self.agent: Agent | None = None
-        self.tools: tuple[str, ...] = ()
+        self.created_at = time.time()
+        # The fields below are written by the methods of this class alone.
+        self.built: BuiltAgent | None = None
+        self.state = State.PENDING
+        self.ending: Ending | None = None
+        self.is_ending = False
+        """Its end is being reported to its parent; `state` follows in a moment."""
         self.stopped_by_user = False
-        self._on_change = on_change
-        self._on_wait = on_wait
-        self._state = State.PENDING
-        self._ending: Ending | None = None
-        self._created_at = time.time()
+        self._observer = observer
         self._started_at: float | None = None
         self._ended_at: float | None = None
-        self.is_ending = False
-        """Its parent is being told how it ended; its state says so in a moment."""
+        self._children_awaited = 0
         self._mail: list[Message] = []
         self._reads_mail = True
         self._lock = threading.Lock()
 
     @property
-    def is_aside(self) -> bool:
+    def is_detached(self) -> bool:
         """Whether it runs while no agent waits for it."""
         return self.is_background or self.task.by_user
-
-    @property
-    def number(self) -> int:
-        """Its place among all, in the order in which they were started."""
-        return int(self.id.partition("-")[2])
 
     @property
     def name(self) -> str:
         """A short label."""
         return one_line(self.task.description or self.task.prompt, NAME_LIMIT)
 
-    @property
-    def state(self) -> State:
-        return self._state
-
-    @property
-    def ending(self) -> Ending | None:
-        return self._ending
-
-    @property
-    def created_at(self) -> float:
-        return self._created_at
-
     def snapshot(self) -> Snapshot:
         activity = self.activity.look()
         with self._lock:
-            ending = self._ending or Ending(self._state, "")
+            ending = self.ending or Ending(self.state, "")
             return Snapshot(
                 id=self.id,
                 name=self.name,
                 parent=self.parent,
                 task=self.task.prompt,
                 display_task=one_line(self.task.prompt, TASK_LIMIT),
-                tools=self.tools,
-                state=self._state,
+                tools=self.built.tools if self.built else (),
+                state=self.state,
                 is_background=self.is_background,
                 activity=activity,
                 result=ending.result,
                 error=ending.error,
-                created_at=self._created_at,
+                created_at=self.created_at,
                 started_at=self._started_at,
                 ended_at=self._ended_at,
             )
 
+    def attach(self, built: BuiltAgent) -> None:
+        """Called once, when its agent has been built."""
+        self.built = built
+
     def begin(self) -> None:
         with self._lock:
-            self._state, self._started_at = State.RUNNING, time.time()
-        self._on_change(self)
+            self.state, self._started_at = State.RUNNING, time.time()
+        self._observer.changed(self)
 
-    def finish(self, ending: Ending) -> bool:
-        """Set how it ended; false, and nothing changes, where it has ended before."""
-        with self._lock:
-            if self._state.is_final:
-                return False
-            self._state, self._ending, self._ended_at = ending.state, ending, time.time()
-            self._reads_mail = False
-            self.scope = CancelScope()  # the one that it had is its parent's child, and must not stay for ever
-        self.activity.show_phase("")
-        self._on_change(self)
+    def stop(self, reason: str, by_user: bool = False) -> bool:
+        """Cancel its work; false if it has ended."""
+        if self.state.is_final:
+            return False
+        self.stopped_by_user = by_user
+        self.scope.cancel(reason)
         return True
 
+    def begin_ending(self) -> None:
+        self.is_ending = True
+
+    def finish(self, ending: Ending) -> bool:
+        """Set the final state; false, with nothing changed, if it has one."""
+        with self._lock:
+            if self.state.is_final:
+                return False
+            self.state, self.ending, self._ended_at = ending.state, ending, time.time()
+            self._reads_mail = False
+            # A child scope keeps its parent alive, and a finished sub-agent is remembered for long.
+            self.scope = CancelScope()
+        self.show_phase("")
+        return True
+
+    def begin_waiting(self) -> bool:
+        """It waits for a sub-agent of its own; true if it waited for none before."""
+        with self._lock:
+            self._children_awaited += 1
+            return self._children_awaited == 1
+
+    def end_waiting(self) -> bool:
+        """True if it waits for no other one."""
+        with self._lock:
+            self._children_awaited -= 1
+            return not self._children_awaited
+
     def take(self, event: Event) -> None:
-        """An event of its own."""
+        """Take an event of its agent."""
         self.activity.take(event)
-        self._on_change(self)
+        self._observer.changed(self)
 
     def show_phase(self, phase: str) -> None:
         self.activity.show_phase(phase)
-        self._on_change(self)
+        self._observer.changed(self)
 
     def show_waiting(self, what: str) -> None:
-        """For the user's answer."""
+        """It waits for the user's answer."""
         self.show_phase(f"waiting for {what}" if what else "running tools")
-        self._on_wait(self, what)
+        self._observer.waits(self, what)
 
     def send(self, message: Message) -> bool:
-        """A message that it reads at its next step; false where there will be none."""
+        """Deliver a message at its next step; false if there will be none."""
         with self._lock:
             if self._reads_mail:
                 self._mail.append(message)
@@ -176,15 +192,10 @@ class SubAgent:
     def incoming(self, noted: Mapping[str, Any]) -> Delivery:
         with self._lock:
             mail, self._mail = self._mail, []
-        return _as_delivery(mail)
+        return Delivery([text_block(frame(message)) for message in mail])
 
     def last_incoming(self) -> Delivery:
-        """What came while it said its last words; where nothing did, nothing can come any more."""
+        """What arrived during its last answer. If nothing did, nothing is accepted from now on."""
         with self._lock:
-            mail, self._mail = self._mail, []
-            self._reads_mail = bool(mail)
-        return _as_delivery(mail)
-
-
-def _as_delivery(mail: list[Message]) -> Delivery:
-    return Delivery([text_block(frame(message)) for message in mail])
+            self._reads_mail = bool(self._mail)
+        return self.incoming({})

@@ -1,4 +1,4 @@
-"""Tells listeners how sub-agents come along: of each at most ten times a second, and always how it ended."""
+"""Calls listeners with snapshots of sub-agents: each at most ten times a second, and always at its end."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ PAUSE_SECONDS = 0.1
 logger = logging.getLogger(__name__)
 
 Listener = Callable[[Snapshot], None]
-Look = Callable[[], Snapshot]
 
 
-class Listeners:
-    """Functions that take snapshots. One that raises is removed, and the others still hear."""
+class SnapshotListeners:
+    """Functions that take snapshots. One that raises is removed; the others are still called."""
 
     def __init__(self) -> None:
         self._all: dict[object, Listener] = {}
@@ -26,17 +25,17 @@ class Listeners:
         return bool(self._all)
 
     def add(self, listener: Listener) -> Callable[[], None]:
-        """Returns what removes it again; safe to call twice, and from inside the listener."""
+        """Return a function that removes it; safe to call twice, and from inside the listener."""
         key = object()
         with self._lock:
             self._all[key] = listener
         return lambda: self._remove(key)
 
-    def tell(self, snapshot: Snapshot) -> None:
+    def notify(self, snapshot: Snapshot) -> None:
         with self._lock:
             listeners = tuple(self._all.items())
         for key, listener in listeners:
-            if key not in self._all:  # an earlier one has removed it meanwhile
+            if key not in self._all:  # an earlier listener has removed it
                 continue
             try:
                 listener(snapshot)
@@ -50,46 +49,45 @@ class Listeners:
 
 
 class Updates:
-    """One thread for all listeners, which starts with the first. What changes while it pauses is told after the pause,
-    as it is then."""
+    """One thread for all listeners, started with the first. Changes during a pause are delivered after it, as one."""
 
     def __init__(self) -> None:
-        self._listeners = Listeners()
-        self._changed: dict[str, Look] = {}
-        self._bell = threading.Condition()
+        self._listeners = SnapshotListeners()
+        self._changed: dict[str, Callable[[], Snapshot]] = {}
+        self._wake = threading.Condition()
         self._is_closed = False
         self._thread: threading.Thread | None = None
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Returns what removes it again."""
-        with self._bell:
+        """Return a function that removes it."""
+        with self._wake:
             if self._thread is None and not self._is_closed:
                 self._thread = threading.Thread(target=self._run, name="sub-agent updates", daemon=True)
                 self._thread.start()
         return self._listeners.add(listener)
 
-    def changed(self, id: str, look: Look) -> None:
-        """Something of this sub-agent is new; `look` says what, when it is asked."""
-        with self._bell:
+    def changed(self, id: str, take_snapshot: Callable[[], Snapshot]) -> None:
+        """Schedule an update. The snapshot is taken when it is delivered."""
+        with self._wake:
             if self._listeners:
-                self._changed[id] = look
-                self._bell.notify_all()
+                self._changed[id] = take_snapshot
+                self._wake.notify_all()
 
     def close(self) -> None:
-        """Tell what is still to be told, and end."""
-        with self._bell:
+        """Deliver what is pending, and stop."""
+        with self._wake:
             self._is_closed = True
-            self._bell.notify_all()
+            self._wake.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
     def _run(self) -> None:
         while True:
-            with self._bell:
-                self._bell.wait_for(lambda: self._changed or self._is_closed)
+            with self._wake:
+                self._wake.wait_for(lambda: self._changed or self._is_closed)
                 changed, self._changed = self._changed, {}
-            for look in changed.values():
-                self._listeners.tell(look())
-            with self._bell:
-                if self._bell.wait_for(lambda: self._is_closed, PAUSE_SECONDS) and not self._changed:
+            for take_snapshot in changed.values():
+                self._listeners.notify(take_snapshot())
+            with self._wake:
+                if self._wake.wait_for(lambda: self._is_closed, PAUSE_SECONDS) and not self._changed:
                     return

@@ -173,7 +173,7 @@ class TestDepth:
         run(program, script)
         nested, background = results(script.requests["sa-1"][1])
         assert nested == "third"
-        assert background.startswith("Error: background: a sub-agent is gone")
+        assert background.startswith("Error: background: a sub-agent ends with its last text")
         assert "not for a sub-agent" in results(script.requests["sa-2"][1])[0]
 
     def test_the_plan_of_the_teammate_at_the_top_binds_all_below(self, program: Program) -> None:

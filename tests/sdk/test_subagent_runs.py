@@ -84,7 +84,7 @@ class TestRun:
         [
             ({"prompt": " "}, UsageError, "prompt: must not be empty"),
             ({"prompt": 5}, UsageError, "prompt: Input should be a valid string"),
-            ({"subagent_type": "pilot"}, TeamError, "there is no role 'pilot'; there are: general"),
+            ({"subagent_type": "pilot"}, TeamError, "there is no role 'pilot'; there are: coder, general"),
             ({"tools": ["fly"]}, TeamError, r"a sub-agent has no tool 'fly' \(there are: bash, read_file"),
             ({"cwd": "nowhere"}, TeamError, "cwd: nowhere"),
         ],

@@ -17,14 +17,15 @@ from teamcli.errors import Cancelled, StateError, ToolError
 from teamcli.llm.types import OnEvent, Reply, Request, TextDelta
 from teamcli.subagents.activity import EVENT_LIMIT, ActivityLog
 from teamcli.subagents.ledger import Ledger
-from teamcli.subagents.manager import KEPT, Limits
+from teamcli.subagents.registry import KEPT
+from teamcli.subagents.runner import Limits
 from teamcli.subagents.slots import Slots
 from teamcli.subagents.snapshot import AgentEvent, EventKind, Snapshot, State
 from teamcli.subagents.subagent import Ending, SubAgent
 from teamcli.subagents.updates import PAUSE_SECONDS
 from teamcli.team.message import Message
 from teamcli.tools.context import SubAgentTask
-from tests.subagents.workshop import Together, Workshop, call, hang, said
+from tests.subagents.workshop import Together, Unobserved, Workshop, call, hang, said
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
 
 
@@ -47,7 +48,7 @@ class TestConcurrency:
         assert [snapshot.result for snapshot in ended] == [str(number) for number in range(50)]
         assert together.most == 5
         assert sorted(message.sender for message in workshop.posted) == sorted(ids)
-        assert workshop.manager.running_aside() == []
+        assert workshop.manager.running_detached() == []
 
     def test_who_waits_can_be_cancelled_and_comes_in_order(self) -> None:
         slots, first, second, third = Slots(1), CancelScope(), CancelScope(), CancelScope()
@@ -112,7 +113,7 @@ class TestConcurrency:
 
 class TestEndings:
     def test_a_final_state_stays(self) -> None:
-        sub = SubAgent("sa-1", "lead", SubAgentTask("x"), CancelScope(), True, lambda sub: None)
+        sub = SubAgent("sa-1", "lead", SubAgentTask("x"), CancelScope(), True, Unobserved())
         assert sub.finish(Ending(State.CANCELLED, "half", "stopped"))
         assert not sub.finish(Ending(State.COMPLETED, "whole"))
         assert (sub.snapshot().state, sub.snapshot().result) == (State.CANCELLED, "half")
@@ -130,7 +131,7 @@ class TestEndings:
         told: list[str] = []
         asking = threading.Thread(target=ask)
         workshop = Workshop(tmp_path)
-        monkeypatch.setattr(workshop.manager, "_post", post)
+        monkeypatch.setattr(workshop, "post", post)
         workshop.manager.wait(workshop.start(), DEADLINE_SECONDS)
         asking.join(DEADLINE_SECONDS)
         assert "completed" in told[0]

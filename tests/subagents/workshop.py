@@ -19,7 +19,8 @@ from teamcli.llm.types import OnEvent, Preamble, Reply, Request, TextDelta, Tool
 from teamcli.permissions.policy import Decision, Verdict
 from teamcli.storage.files import AppendLog
 from teamcli.subagents.ledger import Ledger
-from teamcli.subagents.manager import Limits, Parent, SubAgentManager
+from teamcli.subagents.manager import SubAgentManager
+from teamcli.subagents.runner import Limits, Parent
 from teamcli.subagents.subagent import BuiltAgent, SubAgent
 from teamcli.team.message import Message
 from teamcli.tools.context import CallContext, SubAgentTask
@@ -73,6 +74,16 @@ class Poke:
         return PreparedCall(Display("poke"), Harmless(), run)
 
 
+class Unobserved:
+    """For a sub-agent outside a manager."""
+
+    def changed(self, sub: SubAgent) -> None:
+        pass
+
+    def waits(self, sub: SubAgent, what: str) -> None:
+        pass
+
+
 class Workshop:
     """A lead without a turn of its own, and the sub-agents it starts."""
 
@@ -98,9 +109,7 @@ class Workshop:
 
     def _open(self, limits: Limits) -> SubAgentManager:
         ledger = Ledger(self._root / "subagents.json")
-        return SubAgentManager(
-            self, limits, self._root / "transcripts", ledger, self._post, self.events.append, self.program, self._rest
-        )
+        return SubAgentManager(self, limits, self._root / "transcripts", ledger, self.events.append, self.program)
 
     def restarted(self) -> SubAgentManager:
         """The manager of a new program in the same place."""
@@ -147,13 +156,13 @@ class Workshop:
             emit,
         )
 
-    def _post(self, message: Message, once: bool = False) -> None:
+    def post(self, message: Message, once: bool = False) -> None:
         if self.failure:
             raise self.failure
         if not once or message.id not in [posted.id for posted in self.posted]:
             self.posted.append(message)
 
-    def _rest(self) -> None:
+    def on_subagent_end(self) -> None:
         self.rests += 1
 
 
