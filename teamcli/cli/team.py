@@ -33,7 +33,7 @@ from teamcli.storage.team_dir import TeamDir, lock_holder
 from teamcli.subagents.ledger import read_waiting
 from teamcli.team.bus import FileBus
 from teamcli.team.mailbox import Mailbox
-from teamcli.team.message import LEAD, USER, WAITED, Message, MessageType, is_address, new_id
+from teamcli.team.message import LEAD, USER, WAITED, Message, MessageType, find_name, is_address, new_id
 from teamcli.team.roster import Member, Status, read_team
 from teamcli.team.signing import KEY_BYTES, load_key
 from teamcli.text.escaping import escape_controls, has_colour
@@ -218,10 +218,9 @@ class _Place:
             _warn(f"{e}; waiting for it to come")
 
     def _named(self, name: str, names: Sequence[str]) -> str:
-        for each in names:
-            if each.casefold() == name.casefold():
-                return each
-        is_gone = any(member.name.casefold() == name.casefold() for member in self.team.members)
+        if found := find_name(name, names):
+            return found
+        is_gone = find_name(name, (member.name for member in self.team.members))
         problem = f"'{name}' is shut down" if is_gone else f"there is no teammate '{name}'"
         raise UsageError("; ".join(filter(None, [problem, f"there are: {', '.join(names)}", self.damage])))
 

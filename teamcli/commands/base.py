@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
@@ -164,9 +164,3 @@ def command(
         return SlashCommand(name, usage, " ".join(first.split()), function, aliases, arguments, group, details)
 
     return wrap
-
-
-def find_name(wanted: str, known: Iterable[str]) -> str | None:
-    """The known name that equals `wanted`, ignoring case and a leading @."""
-    folded = wanted.removeprefix("@").casefold()
-    return next((name for name in known if name.casefold() == folded), None)

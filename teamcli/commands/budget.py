@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 from teamcli.agent.budgets import SESSION, TEAM, used_from
 from teamcli.agent.limits import Budget, shown
-from teamcli.commands.base import ArgumentKind, Cell, Column, CommandResult, Group, Table, command, find_name
+from teamcli.commands.base import ArgumentKind, Cell, Column, CommandResult, Group, Table, command
 from teamcli.config.settings import Allowance
 from teamcli.errors import UsageError
 from teamcli.llm.types import Usage
 from teamcli.session.session import LEAD, Session
+from teamcli.team.message import find_name
 
 AMOUNTS = (
     ("2.00", "dollars in total"),
@@ -73,7 +74,7 @@ def budget(session: Session, arguments: str) -> CommandResult:
     budgets = _all(session)
     if not name:
         return _table(session, budgets)
-    if (target := find_name(name, budgets)) is None:
+    if (target := find_name(name.removeprefix("@"), budgets)) is None:
         raise UsageError(f"there is no budget for '{name.removeprefix('@')}'; there are: {', '.join(budgets)}")
     if not words.strip():
         return _table(session, {target: budgets[target]})

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from teamcli.cancel import CancelScope
-from teamcli.commands.base import ArgumentKind, CommandOutput, Diff, Group, Job, command, find_name
+from teamcli.commands.base import ArgumentKind, CommandOutput, Diff, Group, Job, command
 from teamcli.errors import ToolError, UsageError
 from teamcli.exec.command_host import CommandHost
 from teamcli.session.session import LEAD, Session
+from teamcli.team.message import find_name
 from teamcli.workspace.bounds import TEAM_DIR, Workspace
 from teamcli.workspace.changes import MAX_FILE_BYTES, Change
 from teamcli.workspace.diff import unified_diff
@@ -42,7 +43,7 @@ def diff(session: Session, arguments: str) -> Job:
     file tool touched are listed at the end.
     """
     known = dict.fromkeys((LEAD, *session.team.roster.names(), *(agent.name for agent in session.agents)))
-    name = find_name(arguments, known) if arguments else ""
+    name = find_name(arguments.removeprefix("@"), known) if arguments else ""
     if name is None:
         raise UsageError(f"there is no agent '{arguments.removeprefix('@')}'; there are: {', '.join(known)}")
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from teamcli.agent.transcript import list_sessions
 from teamcli.cancel import CancelScope
-from teamcli.commands.base import ArgumentKind, Choice, CommandResult, Job, Leave, Option, command, find_name
+from teamcli.commands.base import ArgumentKind, Choice, CommandResult, Job, Leave, Option, command
 from teamcli.commands.reports.sessions import describe_session
 from teamcli.errors import UsageError
 from teamcli.llm.pricing import built_in_prices
 from teamcli.permissions.policy import Mode
 from teamcli.session.session import EMBEDDED, Session
+from teamcli.team.message import find_name
 
 MODES = {
     Mode.DEFAULT: "asks before commands and file changes",

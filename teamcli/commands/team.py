@@ -62,8 +62,7 @@ def inbox(session: Session, arguments: str) -> CommandResult:
     """
     words = arguments.split()
     number = words.pop() if words and words[-1].isdecimal() else ""
-    name = words[0].removeprefix("@") if words else LEAD
-    name = LEAD if name.casefold() == LEAD else session.team.roster.get(name).name
+    name = session.team.roster.exact_name(words[0].removeprefix("@") if words else LEAD)
     if len(words) > 1:
         raise UsageError(f"'{words[1]}' is not a number: /inbox [NAME] [N]")
     mails = inbox_of(session, name)

@@ -20,7 +20,7 @@ from teamcli.errors import LimitReached, TeamError, ToolError, UnknownRecipient
 from teamcli.team.bus import MessageBus
 from teamcli.team.lead import Lead
 from teamcli.team.mailbox import Mailbox, Taken
-from teamcli.team.message import LEAD, USER, Message, MessageType, check_name, frame, message_id, new_id
+from teamcli.team.message import LEAD, USER, Message, MessageType, check_name, find_name, frame, message_id, new_id
 from teamcli.team.requests import Kind, Request, State
 from teamcli.team.roster import Member, Roster, Status
 from teamcli.team.shutdown import LeftMail, Shutdowns
@@ -120,7 +120,7 @@ class TeammateManager:
         recruit = SpawnRequest(name, role, prompt, model, tools, plan, by_user)
         self._let_settle()
         with self._lock:
-            known = {member.name.casefold(): member for member in self.roster.members()}.get(name.casefold())
+            known = self.roster.find(name)
             if known is None or known.status is Status.SHUTDOWN:
                 self._check_number()
             if known is None:
@@ -522,9 +522,8 @@ class TeammateManager:
         Raises: TeamError, listing the names there are.
         """
         names = [*([LEAD] if sender != LEAD else []), *(each for each in self.names() if each != sender)]
-        for each in names:
-            if each.casefold() == name.casefold():
-                return each
+        if found := find_name(name, names):
+            return found
         there_are = ", ".join(names) or "nobody"
         if name.casefold() == USER:
             raise UnknownRecipient(

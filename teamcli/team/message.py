@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from teamcli.errors import TeamError
 
@@ -71,6 +71,15 @@ def check_name(name: str) -> None:
         raise TeamError(f"{name!r} is reserved ({', '.join(RESERVED)} are); choose another name")
     if is_subagent(name):
         raise TeamError(f"{name!r} is what sub-agents are called; choose another name")
+
+
+NameT = TypeVar("NameT", bound=str)
+
+
+def find_name(wanted: str, names: Iterable[NameT]) -> NameT | None:
+    """The one of `names` that equals `wanted` regardless of case, as it is spelled there."""
+    folded = wanted.casefold()
+    return next((name for name in names if name.casefold() == folded), None)
 
 
 def is_subagent(name: str) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 
 from teamcli.errors import IllegalTransition, StateError, TeamError, UnknownTeammate
 from teamcli.storage.files import cannot, write_atomic
-from teamcli.team.message import check_name
+from teamcli.team.message import LEAD, check_name
 from teamcli.team.requests import SHUTDOWN_SECONDS, Kind, Request, Requests
 from teamcli.team.team_file import (
     TRANSITIONS,
@@ -100,24 +100,34 @@ class Roster:
     def names(self, active_only: bool = False) -> tuple[str, ...]:
         return tuple(member.name for member in self.members() if member.is_active or not active_only)
 
+    def find(self, name: str) -> Member | None:
+        return self._members.get(name.casefold())
+
     def get(self, name: str, active_only: bool = False) -> Member:
         """The teammate of that name, however it is capitalised.
 
         Raises: UnknownTeammate
         """
-        member = self._members.get(name.casefold())
+        member = self.find(name)
         if member is None:
             raise UnknownTeammate(f"there is no teammate {name!r:.80}; {self._who_there_is()}")
         if active_only and not member.is_active:
             raise UnknownTeammate(f"'{member.name}' is shut down; {self._who_there_is()}")
         return member
 
+    def exact_name(self, name: str) -> str:
+        """The name of the lead or a teammate as it is spelled.
+
+        Raises: UnknownTeammate
+        """
+        return LEAD if name.casefold() == LEAD else self.get(name).name
+
     def add(self, member: Member) -> Member:
         """Raises: TeamError for a name that is taken or that nobody may have; StateError."""
         check_name(member.name)
         with self._kept():
-            if member.name.casefold() in self._members:
-                raise TeamError(f"there is a teammate '{self.get(member.name).name}' already")
+            if known := self.find(member.name):
+                raise TeamError(f"there is a teammate '{known.name}' already")
             self.requests.drop_here(member.name)
             member = self._put(replace(member, since=member.since or self._clock()))
         self._announce()

@@ -11,6 +11,7 @@ from teamcli.cancel import CancelScope
 from teamcli.commands.base import CommandResult, Job, Leave, Prompt
 from teamcli.commands.catalog import run_command
 from teamcli.session.session import Session
+from teamcli.team.message import find_name
 
 QUIT_WORDS = ("q", "exit", "quit")
 
@@ -102,7 +103,7 @@ class Repl(ABC):
             self.echo(text)
             self.show(subagents.send(name, words.strip()))
             return True
-        if name.casefold() in (each.casefold() for each in names):
+        if find_name(name, names):
             self.echo(text)
             self.show(self._session.say(name, words.strip()) if words.strip() else f"What should {name} hear?")
             return True

@@ -9,7 +9,7 @@ from teamcli.commands.reports.log import format_time, short_time
 from teamcli.commands.reports.team import age
 from teamcli.storage.files import Json
 from teamcli.team.mailbox import Mailbox
-from teamcli.team.message import LEAD, Message, MessageType
+from teamcli.team.message import Message, MessageType
 from teamcli.text.escaping import escape_controls, one_line
 from teamcli.text.table import Cell, Column, Table
 
@@ -66,7 +66,7 @@ def inbox_of(session: Session, name: str) -> list[Mail]:
     Raises: UnknownTeammate, StateError
     """
     team = session.team
-    name = LEAD if name.casefold() == LEAD else team.roster.get(name).name
+    name = team.roster.exact_name(name)
     mailbox = team.mailbox(name)
     if mailbox is None:  # shut down: its transcript knows how far it had read
         mailbox = Mailbox(team.bus, name, read_marks(session.state.transcripts / f"{name}.jsonl"))
