@@ -34,7 +34,7 @@ LOOKS = (
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     lines = (
-        "spawn bob as reviewer: read a.txt\nspawn alice as coder: write notes.txt: hello then tell bob: read notes.txt"
+        "spawn bob as writer: read a.txt\nspawn alice as coder: write notes.txt: hello then tell bob: read notes.txt"
     )
 
     def prepare(program: Program) -> None:
@@ -255,7 +255,7 @@ class TestSend:
 
     def test_wakes_a_running_team(self, program: Program) -> None:
         with Running(program, *BYPASS) as repl:
-            repl.type("spawn bob as reviewer: read a.txt")
+            repl.type("spawn bob as writer: read a.txt")
             wait_until(lambda: '"idle"' in read(program, "config.json"))
             ran = program.run("send", "Bob", "write done.txt: by bob")
             assert ran.out == "Sent message to bob\n"
@@ -298,7 +298,7 @@ class TestLog:
     def test_tells_what_happened_in_readable_lines(self, team: Program) -> None:
         out = team.run("log").out
         for told in (
-            "bob       spawned as reviewer",
+            "bob       spawned as writer",
             "alice     ▸ write_file: write notes.txt",
             "alice     → bob: read notes.txt",
             "bob       ✓ read_file",
@@ -372,7 +372,7 @@ class TestFollowing:
     def test_only_of_one_agent_who_may_still_come(self, program: Program) -> None:
         with Follow(program, "--agent", "bob", "--json") as follow:
             wait_until(lambda: "waiting for it to come" in follow.err)
-            program.run(*BYPASS, stdin="spawn bob as reviewer: read a.txt\n")
+            program.run(*BYPASS, stdin="spawn bob as writer: read a.txt\n")
             follow.wait_for('"status": "idle"')
             assert follow.end(signal.SIGTERM) == 143
         assert {json.loads(line)["agent"] for line in follow.out.splitlines()} == {"bob"}

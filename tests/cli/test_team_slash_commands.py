@@ -81,7 +81,7 @@ class TestTeam:
 class TestMail:
     def test_looking_consumes_nothing(self, program: Program) -> None:
         script = TeamScript(
-            lead=[tool("spawn_teammate", name="bob", role="reviewer", prompt="x"), text("hired"), text("ok")],
+            lead=[tool("spawn_teammate", name="bob", role="writer", prompt="x"), text("hired"), text("ok")],
             bob=[After(2, text("first")), text("second")],
         )
         with program.against(script), Running(program) as repl:
@@ -124,7 +124,7 @@ class TestStopping:
         wait_until(lambda: not member(program, "alice")["interrupted"])
 
     def test_a_lead_that_mail_has_woken_can_be_stopped(self, program: Program) -> None:
-        hire = tool("spawn_teammate", name="bob", role="reviewer", prompt="x")
+        hire = tool("spawn_teammate", name="bob", role="writer", prompt="x")
         script = TeamScript(
             lead=[hire, text("hired"), answer(text("never ending"), stall_after(2))], bob=[After(2, text("done"))]
         )
