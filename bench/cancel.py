@@ -23,8 +23,8 @@ from teamcli.llm.backoff import Backoff
 from teamcli.llm.client import Client, connect
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.types import Message, Preamble, Request
+from teamcli.tools.base.context import AgentContext
 from teamcli.tools.bash import BASH
-from teamcli.tools.context import AgentContext
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.known_files import KnownFiles, PathLocks
 from tests.support.fake_api import FakeAPI, answer, stall_after, stall_before_headers, text

@@ -188,8 +188,8 @@ def bare_worker(turns: int) -> Callable[[str], None]:
     from teamcli.llm.client import connect
     from teamcli.llm.credentials import Endpoint
     from teamcli.llm.types import Message, Preamble, Request
+    from teamcli.tools.base.context import AgentContext
     from teamcli.tools.catalog import TEAMMATE_TOOLS, bind_tools
-    from teamcli.tools.context import AgentContext
     from teamcli.workspace.bounds import Workspace
     from teamcli.workspace.known_files import KnownFiles, PathLocks
 

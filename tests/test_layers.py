@@ -113,5 +113,5 @@ def test_the_program_is_built_without_loading_a_client_or_the_terminal() -> None
     assert not loaded & {"anthropic", "httpx2", "pydantic", "prompt_toolkit", "rich", "dotenv"}
     assert not any(name.startswith("teamcli.subagent") for name in loaded)
     assert not loaded & {
-        f"teamcli.{name}" for name in ("llm.client", "permissions.decide", "permissions.rules", "tools.base")
+        f"teamcli.{name}" for name in ("llm.client", "permissions.decide", "permissions.rules", "tools.base.tool")
     }

@@ -59,6 +59,7 @@ from teamcli.team.roster import Member, Roster
 from teamcli.team.teammate import WORK, AgentSetup, Report, Teammate, Work
 from teamcli.text.escaping import one_line
 from teamcli.text.tags import one_fact, tagged
+from teamcli.tools.base.context import AgentContext
 from teamcli.tools.catalog import (
     BASE_TOOLS,
     LEAD_TOOLS,
@@ -68,7 +69,6 @@ from teamcli.tools.catalog import (
     ToolDefinition,
     bind_tools,
 )
-from teamcli.tools.context import AgentContext
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.changes import Changes
 from teamcli.workspace.known_files import KnownFiles, PathLocks

@@ -24,8 +24,8 @@ from teamcli.subagents.runner import Limits, Parent
 from teamcli.subagents.subagent import BuiltAgent, SubAgent
 from teamcli.team.message import LEAD
 from teamcli.team.message import Message as Mail
+from teamcli.tools.base.context import SubAgentTask
 from teamcli.tools.catalog import LazyTool, ToolDefinition, bind_tools
-from teamcli.tools.context import SubAgentTask
 
 if TYPE_CHECKING:
     from teamcli.app.agent_factory import AgentFactory

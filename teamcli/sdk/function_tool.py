@@ -29,10 +29,10 @@ from teamcli.llm.types import ToolSpec
 from teamcli.sdk import langchain_tool
 from teamcli.sdk.langchain_tool import is_langchain_tool
 from teamcli.text.escaping import one_line
-from teamcli.tools.base import Tool
+from teamcli.tools.base.context import AgentContext, CallContext
+from teamcli.tools.base.tool import Tool
+from teamcli.tools.base.tool_input import without_nulls
 from teamcli.tools.catalog import ALL_TOOLS
-from teamcli.tools.context import AgentContext, CallContext
-from teamcli.tools.tool_input import without_nulls
 
 Function = Callable[..., Any]
 

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic_core import ValidationError
 
 from teamcli.errors import ToolError
-from teamcli.tools.tool_input import explain
+from teamcli.tools.base.tool_input import explain
 
 LangChainTool = Any
 """A `BaseTool`."""

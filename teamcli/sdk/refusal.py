@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from pydantic_core import ValidationError
 
 from teamcli.errors import TeamError, ToolError, UsageError
-from teamcli.tools.base import Tool
-from teamcli.tools.tool_input import explain
+from teamcli.tools.base.tool import Tool
+from teamcli.tools.base.tool_input import explain
 
 InputT = TypeVar("InputT")
 

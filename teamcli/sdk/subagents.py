@@ -14,7 +14,7 @@ from teamcli.subagents.manager import SubAgentManager
 from teamcli.subagents.runner import Limits
 from teamcli.subagents.snapshot import Snapshot
 from teamcli.tools.agent import AGENT
-from teamcli.tools.context import SubAgentTask
+from teamcli.tools.base.context import SubAgentTask
 
 
 class SubAgents:

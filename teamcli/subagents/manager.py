@@ -21,7 +21,7 @@ from teamcli.subagents.snapshot import Snapshot, State
 from teamcli.subagents.subagent import BuiltAgent, Ending, SubAgent
 from teamcli.subagents.updates import Listener
 from teamcli.team.message import LEAD, USER, Message, MessageType, new_id
-from teamcli.tools.context import CallContext, SubAgentTask
+from teamcli.tools.base.context import CallContext, SubAgentTask
 
 STOP_SECONDS = 5.0
 LEAVING_SECONDS = 1.5

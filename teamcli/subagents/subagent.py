@@ -15,7 +15,7 @@ from teamcli.subagents.activity import ActivityLog
 from teamcli.subagents.snapshot import Snapshot, State
 from teamcli.team.message import Message, frame
 from teamcli.text.escaping import one_line
-from teamcli.tools.context import SubAgentTask
+from teamcli.tools.base.context import SubAgentTask
 
 NAME_LIMIT, TASK_LIMIT = 60, 120
 

@@ -6,9 +6,9 @@ from typing import Annotated, NamedTuple
 
 from teamcli.agent.tool import Display, Harmless, ToolOutput
 from teamcli.text.escaping import one_line
-from teamcli.tools.base import Tool
-from teamcli.tools.context import AgentContext, CallContext, SubAgentTask, subagents_of
-from teamcli.tools.tool_input import Words
+from teamcli.tools.base.context import AgentContext, CallContext, SubAgentTask, subagents_of
+from teamcli.tools.base.tool import Tool
+from teamcli.tools.base.tool_input import Words
 
 _TITLE_LENGTH = 80
 

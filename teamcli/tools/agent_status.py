@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated, NamedTuple
 
 from teamcli.agent.tool import Display, Harmless, ToolOutput
-from teamcli.tools.base import Tool
-from teamcli.tools.context import AgentContext, CallContext, subagents_of
-from teamcli.tools.tool_input import Between
+from teamcli.tools.base.context import AgentContext, CallContext, subagents_of
+from teamcli.tools.base.tool import Tool
+from teamcli.tools.base.tool_input import Between
 
 MAX_WAIT_SECONDS = 600
 

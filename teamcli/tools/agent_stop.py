@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from teamcli.agent.tool import Display, Harmless, ToolOutput
-from teamcli.tools.base import Tool
-from teamcli.tools.context import AgentContext, CallContext, subagents_of
+from teamcli.tools.base.context import AgentContext, CallContext, subagents_of
+from teamcli.tools.base.tool import Tool
 
 
 class AgentStopInput(NamedTuple):

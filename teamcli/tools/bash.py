@@ -9,9 +9,9 @@ from teamcli.exec.command_host import check_command
 from teamcli.exec.commands import Finished
 from teamcli.exec.running_command import Ended, describe_exit
 from teamcli.exec.supervisor.processes import MOST_PROCESSES
-from teamcli.tools.base import Tool
-from teamcli.tools.context import AgentContext, CallContext
-from teamcli.tools.tool_input import Between
+from teamcli.tools.base.context import AgentContext, CallContext
+from teamcli.tools.base.tool import Tool
+from teamcli.tools.base.tool_input import Between
 
 DEFAULT_TIMEOUT_SECONDS = 120
 MAX_TIMEOUT_SECONDS = 600

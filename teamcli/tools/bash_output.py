@@ -7,9 +7,9 @@ from typing import NamedTuple
 from teamcli.agent.tool import Display, Harmless, ToolOutput
 from teamcli.exec.commands import Look
 from teamcli.exec.running_command import describe_exit
-from teamcli.tools.base import Tool
+from teamcli.tools.base.context import AgentContext, CallContext
+from teamcli.tools.base.tool import Tool
 from teamcli.tools.bash import notes
-from teamcli.tools.context import AgentContext, CallContext
 
 
 class BashOutputInput(NamedTuple):

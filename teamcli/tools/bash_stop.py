@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from teamcli.agent.tool import Display, Harmless, ToolOutput
-from teamcli.tools.base import Tool
+from teamcli.tools.base.context import AgentContext, CallContext
+from teamcli.tools.base.tool import Tool
 from teamcli.tools.bash_output import describe
-from teamcli.tools.context import AgentContext, CallContext
 
 
 class BashStopInput(NamedTuple):

@@ -1,7 +1,7 @@
-"""Which tools there are, and who has them. The order is part of the request's stable prefix.
+"""Which tools there are, and which agents have them. The order is part of the request's stable prefix.
 
-What the model reads of them stands in `specs.json`, and a tool's module is loaded at its first call: so the first
-request of a program waits for none of them.
+What the model reads about them is in `specs.json`, and a tool's module is loaded at its first call, so the first
+request of a program does not wait for any of them.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from teamcli.agent.tool import AnyTool, PreparedCall
 from teamcli.llm.types import ToolSpec
-from teamcli.tools.context import AgentContext
+from teamcli.tools.base.context import AgentContext
 
 if TYPE_CHECKING:
-    from teamcli.tools.base import Tool
+    from teamcli.tools.base.tool import Tool
 
 SPECS = Path(__file__).with_name("specs.json")
 """Generated from the tools: `UPDATE_SPECS=1 pytest tests/tools/test_specs.py`."""
 
 
 class ToolDefinition(Protocol):
-    """A tool that can be put into an agent's hands: ours, or one of the program that has teamcli built in."""
+    """A tool that an agent can be given: ours, or one of the program that embeds teamcli."""
 
     @property
     def name(self) -> str: ...
@@ -36,13 +36,13 @@ class ToolDefinition(Protocol):
 
 
 class LazyTool(NamedTuple):
-    """A tool by its name, which is also that of its module and, in capitals, of the value in it."""
+    """A tool by name. Its module has the same name, and so has the value in it, in capitals."""
 
     name: str
 
     @property
     def spec(self) -> ToolSpec:
-        """What the model reads of it."""
+        """What the model reads about it."""
         return _specs()[self.name]
 
     def load(self) -> Tool[Any]:
@@ -54,46 +54,46 @@ class LazyTool(NamedTuple):
 
 
 class BoundLazyTool:
-    """A tool in the hands of one agent, loaded when it is called."""
+    """A tool that belongs to one agent, loaded when it is called."""
 
-    def __init__(self, entry: LazyTool, context: AgentContext) -> None:
-        self._entry = entry
+    def __init__(self, tool: LazyTool, context: AgentContext) -> None:
+        self._tool = tool
         self._context = context
 
     @property
     def spec(self) -> ToolSpec:
-        return self._entry.spec
+        return self._tool.spec
 
     def prepare(self, raw: object) -> PreparedCall:
         return self._loaded.prepare(raw)
 
     @cached_property
     def _loaded(self) -> AnyTool:
-        return self._entry.load().bind(self._context)
+        return self._tool.load().bind(self._context)
 
 
-def _entries(names: str) -> tuple[LazyTool, ...]:
+def _tools(names: str) -> tuple[LazyTool, ...]:
     return tuple(map(LazyTool, names.split()))
 
 
-BASE_TOOLS = _entries("bash read_file write_file edit_file glob grep bash_output bash_stop")
-"""Of a sub-agent."""
+BASE_TOOLS = _tools("bash read_file write_file edit_file glob grep bash_output bash_stop")
+"""For a sub-agent."""
 
-SOLO_TOOLS = (*BASE_TOOLS, *_entries("agent agent_status agent_stop"))
-"""Of an agent without a team."""
+SOLO_TOOLS = (*BASE_TOOLS, *_tools("agent agent_status agent_stop"))
+"""For an agent without a team."""
 
-LEAD_TOOLS = _entries(
+LEAD_TOOLS = _tools(
     "bash read_file write_file edit_file spawn_teammate list_teammates send_message read_inbox broadcast"
     " glob grep wait_for_message shutdown_request plan_review agent agent_status agent_stop bash_output bash_stop"
 )
 
-TEAMMATE_TOOLS = _entries(
+TEAMMATE_TOOLS = _tools(
     "bash read_file write_file edit_file send_message read_inbox"
     " glob grep wait_for_message submit_plan shutdown_response agent agent_status agent_stop bash_output bash_stop"
 )
 
 ALL_TOOLS = tuple(dict.fromkeys((*LEAD_TOOLS, *TEAMMATE_TOOLS)))
-"""Whoever has them: what a permission rule may name."""
+"""All that a permission rule may name."""
 
 
 def bind_tools(tools: tuple[ToolDefinition, ...], context: AgentContext) -> dict[str, AnyTool]:
@@ -101,7 +101,7 @@ def bind_tools(tools: tuple[ToolDefinition, ...], context: AgentContext) -> dict
 
 
 def preload(name: str) -> None:
-    """Load a tool that is about to be called; nothing happens where the model has made up its name."""
+    """Load a tool that is about to be called. Ignores a name that the model has invented."""
     if LazyTool(name) in ALL_TOOLS:
         LazyTool(name).load()
 

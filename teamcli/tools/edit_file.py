@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from teamcli.agent.tool import Display, ToolOutput, Writes
 from teamcli.errors import ToolError
-from teamcli.tools.base import Tool
-from teamcli.tools.context import AgentContext, CallContext
+from teamcli.tools.base.context import AgentContext, CallContext
+from teamcli.tools.base.tool import Tool
 from teamcli.workspace.diff import unified_diff
 from teamcli.workspace.file_access import MAX_HELD_BYTES, MAX_SHOWN_BYTES, Content, read_content, replace_file
 from teamcli.workspace.known_files import digest

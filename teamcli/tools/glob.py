@@ -11,8 +11,8 @@ from typing import Annotated, NamedTuple
 from teamcli.agent.tool import Display, Reads, ToolOutput
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
-from teamcli.tools.base import Tool
-from teamcli.tools.context import AgentContext, CallContext
+from teamcli.tools.base.context import AgentContext, CallContext
+from teamcli.tools.base.tool import Tool
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.file_walk import Entry, look_around, walk
 from teamcli.workspace.glob_pattern import compile_glob, depth_of, has_wildcard, names_hidden, split_fixed_directory

@@ -14,9 +14,9 @@ from teamcli.agent.tool import Display, Reads, ToolOutput
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
 from teamcli.text.redaction import redact
-from teamcli.tools.base import Tool
-from teamcli.tools.context import AgentContext, CallContext
-from teamcli.tools.tool_input import Between
+from teamcli.tools.base.context import AgentContext, CallContext
+from teamcli.tools.base.tool import Tool
+from teamcli.tools.base.tool_input import Between
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.file_access import open_file
 from teamcli.workspace.glob_pattern import names_hidden

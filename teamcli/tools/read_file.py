@@ -11,9 +11,9 @@ from typing import Annotated, BinaryIO, NamedTuple
 from teamcli.agent.tool import Display, Reads, ToolOutput
 from teamcli.errors import ToolError
 from teamcli.text.redaction import redact
-from teamcli.tools.base import Tool
-from teamcli.tools.context import AgentContext, CallContext
-from teamcli.tools.tool_input import Between
+from teamcli.tools.base.context import AgentContext, CallContext
+from teamcli.tools.base.tool import Tool
+from teamcli.tools.base.tool_input import Between
 from teamcli.workspace.file_access import open_file
 from teamcli.workspace.known_files import new_digest
 from teamcli.workspace.text_files import HEAD_BYTES, UTF8, WINDOWS_1252, Encoding, marked_encoding, refuse_binary

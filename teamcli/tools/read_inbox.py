@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from teamcli.agent.tool import Display, ToolOutput
-from teamcli.tools.context import CallContext, TeamPort
-from teamcli.tools.team_tool import team_tool
+from teamcli.tools.base.context import CallContext, TeamPort
+from teamcli.tools.base.tool import team_tool
 
 
 class ReadInboxInput(NamedTuple):

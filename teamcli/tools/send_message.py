@@ -8,9 +8,9 @@ from typing import Annotated, Any, NamedTuple
 from pydantic_core import PydanticCustomError, ValidationError
 
 from teamcli.agent.tool import Display, ToolOutput
-from teamcli.tools.context import CallContext, TeamPort
-from teamcli.tools.team_tool import show_words, team_tool
-from teamcli.tools.tool_input import Check, Words
+from teamcli.tools.base.context import CallContext, TeamPort
+from teamcli.tools.base.tool import show_words, team_tool
+from teamcli.tools.base.tool_input import Check, Words
 
 
 def _check_names(raw: Any, check: Check) -> Any:

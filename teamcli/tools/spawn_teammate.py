@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated, NamedTuple
 
 from teamcli.agent.tool import Display, ToolOutput
-from teamcli.tools.context import CallContext, TeamPort
-from teamcli.tools.team_tool import team_tool
-from teamcli.tools.tool_input import Words
+from teamcli.tools.base.context import CallContext, TeamPort
+from teamcli.tools.base.tool import team_tool
+from teamcli.tools.base.tool_input import Words
 
 
 class SpawnTeammateInput(NamedTuple):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from teamcli.agent.tool import ToolOutput
-from teamcli.tools.context import CallContext, TeamPort
-from teamcli.tools.team_tool import show_words, team_tool
-from teamcli.tools.tool_input import Words
+from teamcli.tools.base.context import CallContext, TeamPort
+from teamcli.tools.base.tool import show_words, team_tool
+from teamcli.tools.base.tool_input import Words
 
 
 class SubmitPlanInput(NamedTuple):

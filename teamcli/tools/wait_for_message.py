@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Annotated, NamedTuple
 
 from teamcli.agent.tool import Display, ToolOutput
-from teamcli.tools.context import CallContext, TeamPort
-from teamcli.tools.team_tool import team_tool
-from teamcli.tools.tool_input import Between
+from teamcli.tools.base.context import CallContext, TeamPort
+from teamcli.tools.base.tool import team_tool
+from teamcli.tools.base.tool_input import Between
 
 DEFAULT_TIMEOUT_SECONDS = 60
 MAX_TIMEOUT_SECONDS = 600

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from teamcli.agent.tool import Display, ToolOutput, Writes
 from teamcli.errors import ToolError
 from teamcli.text.redaction import MASK, holds_secret
-from teamcli.tools.base import Tool
-from teamcli.tools.context import AgentContext, CallContext
+from teamcli.tools.base.context import AgentContext, CallContext
+from teamcli.tools.base.tool import Tool
 from teamcli.workspace.diff import unified_diff
 from teamcli.workspace.file_access import MAX_SHOWN_BYTES, Content, read_content_if_there, replace_file
 from teamcli.workspace.known_files import digest

@@ -24,7 +24,7 @@ from teamcli.subagents.snapshot import AgentEvent, EventKind, Snapshot, State
 from teamcli.subagents.subagent import Ending, SubAgent
 from teamcli.subagents.updates import PAUSE_SECONDS
 from teamcli.team.message import Message
-from teamcli.tools.context import SubAgentTask
+from teamcli.tools.base.context import SubAgentTask
 from tests.subagents.workshop import Together, Unobserved, Workshop, call, hang, said
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
 

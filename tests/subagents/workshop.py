@@ -23,7 +23,7 @@ from teamcli.subagents.manager import SubAgentManager
 from teamcli.subagents.runner import Limits, Parent
 from teamcli.subagents.subagent import BuiltAgent, SubAgent
 from teamcli.team.message import Message
-from teamcli.tools.context import CallContext, SubAgentTask
+from teamcli.tools.base.context import CallContext, SubAgentTask
 
 USUAL = Limits()
 Say = Callable[[Request, OnEvent, CancelScope], Reply]

@@ -17,8 +17,8 @@ from teamcli.exec.commands import Commands
 from teamcli.llm.types import Block
 from teamcli.permissions.decide import decide
 from teamcli.permissions.policy import Policy
+from teamcli.tools.base.context import AgentContext, TeamPort
 from teamcli.tools.catalog import LazyTool, bind_tools
-from teamcli.tools.context import AgentContext, TeamPort
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.known_files import KnownFiles, PathLocks
 

@@ -14,8 +14,8 @@ from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.commands import Commands
+from teamcli.tools.base.context import AgentContext
 from teamcli.tools.catalog import BASE_TOOLS, bind_tools
-from teamcli.tools.context import AgentContext
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.known_files import KnownFiles, PathLocks
 

@@ -19,9 +19,9 @@ from teamcli.cancel import CancelScope
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.commands import Commands
 from teamcli.exec.supervisor import serve
-from teamcli.tools.base import Tool
+from teamcli.tools.base.context import AgentContext
+from teamcli.tools.base.tool import Tool
 from teamcli.tools.bash import BASH
-from teamcli.tools.context import AgentContext
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.known_files import KnownFiles, PathLocks
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 import pytest
 from pydantic_core import ValidationError
 
-from teamcli.tools.base import Tool
+from teamcli.tools.base.tool import Tool
+from teamcli.tools.base.tool_input import Between, Words, checker, explain, fields_of, input_schema, read_input
 from teamcli.tools.catalog import ALL_TOOLS
-from teamcli.tools.tool_input import Between, Words, checker, explain, fields_of, input_schema, read_input
 
 
 class OrderInput(NamedTuple):

@@ -10,12 +10,16 @@ from typing import Generic, NamedTuple, TypeVar
 
 from pydantic_core import SchemaValidator, ValidationError
 
-from teamcli.agent.tool import Access, Display, PreparedCall, Progress, ToolOutput
+from teamcli.agent.tool import Access, Display, Harmless, PreparedCall, Progress, ToolOutput
 from teamcli.cancel import CancelScope
-from teamcli.errors import ToolError
+from teamcli.errors import TeamError, ToolError
 from teamcli.llm.types import ToolSpec
-from teamcli.tools.context import AgentContext, CallContext
-from teamcli.tools.tool_input import Field, checker, explain, fields_of, input_schema, read_input
+from teamcli.text.escaping import one_line
+from teamcli.tools.base.context import AgentContext, CallContext, TeamPort
+from teamcli.tools.base.tool_input import Field, checker, explain, fields_of, input_schema, read_input
+
+NO_TEAM = "There is no team here: work alone."
+_TITLE_LENGTH = 100
 
 InputT = TypeVar("InputT")
 
@@ -24,18 +28,18 @@ InputT = TypeVar("InputT")
 class Tool(Generic[InputT]):
     name: str
     input: type[InputT]
-    """A named tuple (see `tool_input`), whose docstring is the description that the model reads."""
+    """A named tuple (see `tool_input`). Its docstring is the description that the model reads."""
     access: Callable[[InputT, AgentContext], Access]
     run: Callable[[InputT, AgentContext, CallContext], ToolOutput]
     show: Callable[[InputT, AgentContext], Display]
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """What the model reads of it."""
+        """What the model reads about it."""
         return ToolSpec(self.name, inspect.cleandoc(self.input.__doc__ or ""), input_schema(self._fields))
 
     def read(self, raw: object) -> InputT:
-        """What the model wrote, checked.
+        """Check what the model wrote.
 
         Raises: ValidationError
         """
@@ -54,7 +58,7 @@ class Tool(Generic[InputT]):
 
 
 class BoundTool(NamedTuple, Generic[InputT]):
-    """A tool in the hands of one agent; what the pipeline calls."""
+    """A tool that belongs to one agent; what the pipeline calls."""
 
     tool: Tool[InputT]
     context: AgentContext
@@ -73,3 +77,36 @@ class BoundTool(NamedTuple, Generic[InputT]):
             return self.tool.run(args, self.context, CallContext(cancel, progress, call_id, key))
 
         return PreparedCall(self.tool.show(args, self.context), self.tool.access(args, self.context), run)
+
+
+RunInTeam = Callable[[InputT, TeamPort, str, CallContext], ToolOutput]
+"""Takes the input, the team, and the name of the agent that calls."""
+
+
+def team_tool(
+    name: str, input: type[InputT], run: RunInTeam[InputT], show: Callable[[InputT], Display]
+) -> Tool[InputT]:
+    """A tool that works with the team. Calls of one answer run in order; what the team refuses is an error result."""
+
+    def run_or_explain(args: InputT, context: AgentContext, call: CallContext) -> ToolOutput:
+        if context.team is None:
+            raise ToolError(NO_TEAM)
+        try:
+            return run(args, context.team, context.agent, call)
+        except TeamError as e:
+            raise ToolError(str(e)) from e
+
+    return Tool(
+        name,
+        input,
+        access=lambda args, context: Harmless(ordered=True),
+        run=run_or_explain,
+        show=lambda args, context: show(args),
+    )
+
+
+def show_words(what: str, words: str, headline: str = "") -> Display:
+    """`what: first words…`; a person who is asked sees all of them."""
+    whole = f"{what}: {words}" if words else what
+    title = one_line(f"{what}: {headline}" if headline else whole, _TITLE_LENGTH)
+    return Display(title, text="" if title == whole else whole)
