@@ -24,10 +24,10 @@ from teamcli.agent.events import Notice, Severity
 from teamcli.agent.hooks import PRE_COMPACT, HookEvent
 from teamcli.agent.limits import PlannedCall
 from teamcli.cancel import CancelScope
-from teamcli.errors import ContextTooLong, MaxTokensRefused, ModelError, StreamInterrupted
+from teamcli.errors import ContextTooLong, MaxTokensRefused, ModelError
 from teamcli.llm.estimate import guess_tokens
 from teamcli.llm.pricing import context_tokens, is_window_known
-from teamcli.llm.types import Message, Preamble, Reply, Request, RequestSent, Retrying, StreamEvent, Usage
+from teamcli.llm.types import Message, Preamble, Request, RequestSent, Retrying, StreamEvent, Usage
 
 if TYPE_CHECKING:
     from teamcli.agent.loop import Agent
@@ -43,7 +43,7 @@ MOST_BYTES_PER_TOKEN = 8.0
 WORTH_BYTES = 2_000
 """A summary of less than this would gain nothing."""
 MOST_SKIPPED = 32
-SIGN_OF_LIFE_SECONDS = 1.0
+HEARTBEAT_SECONDS = 1.0
 GIVES_A_SUMMARY = ("end_turn", "stop_sequence", "max_tokens")
 
 
@@ -113,7 +113,7 @@ def ask_for_less(agent: Agent, refused: MaxTokensRefused) -> bool:
         allowed = min(allowed, refused.window // ANSWER_SHARE)  # what is allowed shrinks as the conversation grows
     if not 0 < allowed < agent.preamble.max_tokens:
         return False
-    agent.preamble = replace(agent.preamble, max_tokens=allowed)
+    agent.use(replace(agent.preamble, max_tokens=allowed))
     text = (
         f"The endpoint grants no more: asking for answers of {allowed:,} tokens at most (`max_tokens` in the settings)."
     )
@@ -260,7 +260,7 @@ def _ask_for_summary(agent: Agent, wish: _Wish, cancel: CancelScope) -> str:
     """Raises: ModelError, Cancelled, LimitReached."""
     for request in _requests(agent, wish):
         try:
-            reply = _ask(agent, request, cancel)
+            reply = agent.ask(request, _heartbeats(agent), cancel, is_recorded=False)
         except ContextTooLong:
             continue
         if reply.stop_reason in GIVES_A_SUMMARY and reply.text.strip():
@@ -282,36 +282,16 @@ def _requests(agent: Agent, wish: _Wish) -> Iterator[Request]:
     yield Request(plain, (Message("user", (told, asked)),))
 
 
-def _ask(agent: Agent, request: Request, cancel: CancelScope) -> Reply:
-    cancel.check()
-    with agent.meter.call(next_call(agent), cancel):
-        try:
-            reply = agent.llm.stream(request, _signs_of_life(agent), cancel)
-        except StreamInterrupted as e:
-            if e.partial is not None:
-                _book(agent, e.partial)
-            raise
-        _book(agent, reply)
-    return reply
-
-
-def _book(agent: Agent, reply: Reply) -> None:
-    cost = agent.price(reply.usage, agent.preamble.model)
-    agent.meter.book(reply.usage, 0, cost)
-    model = reply.model or agent.preamble.model
-    agent.emit(events.Answered(agent.name, model, reply.stop_reason, reply.usage, cost))
-
-
-def _signs_of_life(agent: Agent) -> Callable[[StreamEvent], None]:
-    """A summary is no answer to anybody: only that it comes is told, and what hinders it."""
-    told = 0.0
+def _heartbeats(agent: Agent) -> Callable[[StreamEvent], None]:
+    """A summary is not shown: report only that it is arriving, and retries."""
+    reported = 0.0
 
     def on_event(event: StreamEvent) -> None:
-        nonlocal told
+        nonlocal reported
         if isinstance(event, Retrying):
             agent.emit(events.RetryScheduled(agent.name, *event))
-        elif not isinstance(event, RequestSent) and time.monotonic() >= told + SIGN_OF_LIFE_SECONDS:
-            told = time.monotonic()
+        elif not isinstance(event, RequestSent) and time.monotonic() >= reported + HEARTBEAT_SECONDS:
+            reported = time.monotonic()
             agent.emit(events.StillArriving(agent.name))
 
     return on_event

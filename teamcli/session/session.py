@@ -304,7 +304,7 @@ class Session:
         if is_bounded and self.lead.agent.price(Usage(), model) is None:
             raise UsageError(f"no price is known for {model}, and there is a budget; give one under `prices`")
         self.model = model
-        self.lead.agent.preamble = replace(self.lead.agent.preamble, model=model)
+        self.lead.agent.use(replace(self.lead.agent.preamble, model=model))
 
     def warm_up(self) -> None:
         """Load what the first turn needs; for a thread of its own, while the user still types."""

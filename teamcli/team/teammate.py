@@ -248,7 +248,7 @@ class Teammate:
             self.agent.conversation.add_user([text_block(prompt)], marks={WORK: work.to_mark()})
             self._has_open_work = True
             if setup.preamble != self.agent.preamble:
-                self.agent.preamble, self.agent.toolset = setup
+                self.agent.use(*setup)
             self._roster.reassign(self.name, **terms)
             self._wakes_in_a_row = 0 if by_user else self._wakes_in_a_row + 1
         self._take_up()
