@@ -5,8 +5,7 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False  # that of `typing`, which the command line need not load
 if TYPE_CHECKING:
     from teamcli import errors, events
-    from teamcli.agent.approval import Consent, Question
-    from teamcli.agent.approval import Reply as Answer
+    from teamcli.agent.approval import Answer, Consent, Question
     from teamcli.agent.events import Event, Outcome
     from teamcli.agent.hooks import HookEvent, HookResult
     from teamcli.cancel import CancelScope
@@ -65,7 +64,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "agent.approval": "Answer=Reply Consent Question",
+    "agent.approval": "Answer Consent Question",
     "agent.events": "Event Outcome",
     "agent.hooks": "HookEvent HookResult Ruling=HookResult",
     "cancel": "CancelScope",

@@ -1,17 +1,25 @@
-"""Asking a person whether a call may run: a request with a reply slot. Any number can be open; none blocks another."""
+"""Whether a call may run: the decision of the rules, and the question to a person if they do not decide.
+
+A question is a value with a slot for its answer. Any number can be open, and none blocks another.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
-from teamcli.agent.tool import Display
+from teamcli.agent.events import Emit, Notice, PermissionAsked, PermissionDenied, Severity
+from teamcli.agent.hooks import NO_RESULT, HookResult
+from teamcli.agent.tool import Access, Display, PreparedCall
 from teamcli.cancel import CancelScope
-from teamcli.errors import Cancelled
+from teamcli.errors import Cancelled, TeamcliError, ToolError
+from teamcli.permissions.policy import Decision, Verdict
+from teamcli.text.redaction import redact, redact_value
 
 
 class Consent(StrEnum):
@@ -21,10 +29,10 @@ class Consent(StrEnum):
     NOBODY = "nobody"
     """There is nobody to ask."""
     CHANGED = "changed"
-    """Mode or rules have changed meanwhile, so that it need not be asked any more."""
+    """The mode or the rules have changed, and now they decide."""
 
 
-class Reply(NamedTuple):
+class Answer(NamedTuple):
     consent: Consent
     feedback: str = ""
     """What the person wants the model to know, with a no."""
@@ -38,9 +46,9 @@ class Question:
     rule: str
     """The narrowest rule that would allow the call, for *always*; empty if there is none."""
     advice: str = ""
-    """Why no rule covers the call, and how to write it so that one does."""
+    """Why no rule covers the call, and how to rewrite it so that one does."""
     asked_at: float = field(default_factory=time.time)
-    _reply: Reply | None = None
+    _answer: Answer | None = None
     _answered: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -48,25 +56,143 @@ class Question:
     def is_open(self) -> bool:
         return not self._answered.is_set()
 
-    def answer(self, reply: Reply) -> None:
+    def answer(self, answer: Answer) -> None:
         """The first answer counts."""
         with self._lock:
-            if self._reply is None:
-                self._reply = reply
+            if self._answer is None:
+                self._answer = answer
         self._answered.set()
 
-    def wait(self, cancel: CancelScope) -> Reply:
+    def wait(self, cancel: CancelScope) -> Answer:
         """Raises: Cancelled."""
         with cancel.on_cancel(self._answered.set):
             self._answered.wait()
-        if self._reply is None:
+        if self._answer is None:
             raise Cancelled(cancel.reason)
-        return self._reply
+        return self._answer
 
 
 Ask = Callable[[Question], None]
-"""Brings a question before a person, at once or later; must not block."""
+"""Shows a question to a person, at once or later. Must not block."""
 
 
 def nobody_to_ask(question: Question) -> None:
-    question.answer(Reply(Consent.NOBODY))
+    question.answer(Answer(Consent.NOBODY))
+
+
+class Permissions:
+    """Decides about calls, and asks a person if the rules do not decide."""
+
+    def __init__(
+        self,
+        decide: Callable[[str, Access], Decision],
+        ask: Ask,
+        remember: Callable[[str], None],
+        gate: Callable[[str, str, Access], str] = lambda agent, tool, access: "",
+        show_waiting: Callable[[str, str], None] = lambda agent, what: None,
+        on_change: Callable[[Callable[[], None]], AbstractContextManager[None]] = lambda check_again: nullcontext(),
+    ) -> None:
+        """
+        Args:
+            remember: Saves a rule that allows calls from now on.
+            gate: Says why an agent's call is refused whatever the rules say; empty if it is not.
+            show_waiting: Called with what an agent waits for, and with "" when the wait is over.
+            on_change: Within its block, a function is called whenever the basis of `decide` has changed.
+        """
+        self._decide = decide
+        self._ask = ask
+        self._remember = remember
+        self._gate = gate
+        self._show_waiting = show_waiting
+        self._on_change = on_change
+
+    def check(
+        self,
+        agent: str,
+        tool: str,
+        call: PreparedCall,
+        cancel: CancelScope,
+        emit: Emit,
+        hooks_say: HookResult = NO_RESULT,
+    ) -> None:
+        """Return when the call may run.
+
+        Raises: ToolError (refused), Cancelled
+        """
+        if refusal := self._gate(agent, tool, call.access):
+            raise ToolError(refusal)
+
+        def judge() -> Decision:
+            return _after_hooks(self._decide(tool, call.access), hooks_say)
+
+        denied = PermissionDenied(agent, tool, call.display.text or call.display.title, reason="")
+        while (decision := judge()).verdict is Verdict.ASK:
+            question = Question(agent, tool, redact_value(call.display), decision.rule, redact(decision.advice))
+            answer = self._ask_person(question, judge, cancel, emit)
+            if answer.consent is Consent.CHANGED:
+                continue
+            if answer.consent is Consent.ALWAYS and decision.rule:
+                try:
+                    self._remember(decision.rule)
+                except TeamcliError as e:
+                    text = f"Allowed for this session, but the rule could not be saved: {e}"
+                    emit(Notice(agent, text, Severity.WARNING))
+            if answer.consent in (Consent.ONCE, Consent.ALWAYS):
+                return
+            _deny(_explained(denied, decision, answer), emit)
+        if decision.verdict is Verdict.DENY:
+            _deny(denied._replace(reason=decision.reason), emit)
+
+    def refuse_denied(self, tool: str, call: PreparedCall) -> None:
+        """For calls that the user asked for directly: no question is needed, but what is denied stays denied.
+
+        Raises: ToolError
+        """
+        decision = self._decide(tool, call.access)
+        if decision.verdict is Verdict.DENY:
+            raise ToolError(decision.reason)
+
+    def _ask_person(self, question: Question, judge: Callable[[], Decision], cancel: CancelScope, emit: Emit) -> Answer:
+        def check_again() -> None:
+            if judge().verdict is not Verdict.ASK:
+                question.answer(Answer(Consent.CHANGED))
+
+        with self._on_change(check_again):
+            check_again()  # the rules may have changed before `on_change` took effect
+            if question.is_open and self._ask is nobody_to_ask:
+                self._ask(question)
+            if not question.is_open:
+                return question.wait(cancel)
+            # Report that the agent waits before anybody can see, or answer, the question.
+            emit(PermissionAsked(question.agent, question.tool, question.display.text or question.display.title))
+            self._show_waiting(question.agent, f"permission: {question.tool}: {question.display.title}")
+            try:
+                if question.is_open:
+                    self._ask(question)
+                return question.wait(cancel)
+            finally:
+                self._show_waiting(question.agent, "")
+
+
+def _after_hooks(decision: Decision, hooks_say: HookResult) -> Decision:
+    """Hooks may ask about an allowed call, and may answer the question of a mode, but not override a rule or a deny."""
+    if hooks_say.wish == "ask" and decision.verdict is Verdict.ALLOW:
+        return Decision(Verdict.ASK, hooks_say.reason or "A hook asks before this call.")
+    if hooks_say.wish == "allow" and decision.verdict is Verdict.ASK and not decision.is_asked_by_rule:
+        return Decision(Verdict.ALLOW, "A hook allows it.")
+    return decision
+
+
+def _explained(denied: PermissionDenied, decision: Decision, answer: Answer) -> PermissionDenied:
+    if answer.consent is not Consent.NOBODY:
+        said = f" and says: {answer.feedback}" if answer.feedback else "."
+        return denied._replace(reason=f"The user refused this call{said}")
+    rule = decision.rule or (denied.tool if decision.advice else "")
+    remedy = f"; the rule that would allow it: {rule}" if rule else ""
+    reason = f"{decision.reason.removesuffix('.')}, and nobody can be asked{remedy}"
+    return denied._replace(reason=reason, rule=rule, unanswered=True)
+
+
+def _deny(denied: PermissionDenied, emit: Emit) -> NoReturn:
+    emit(denied)
+    raise ToolError(denied.reason)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
-from teamcli.agent.approval import Ask
+from teamcli.agent.approval import Ask, Permissions
 from teamcli.agent.budgets import Budgets, used_from
 from teamcli.agent.context_window import ContextWindow
 from teamcli.agent.conversation import SENDING_CALLS, Conversation, History, Marks, open_calls, text_block
@@ -28,7 +28,7 @@ from teamcli.agent.prompt import (
     system_prompt,
 )
 from teamcli.agent.tool import Access, AnyTool, Executes
-from teamcli.agent.tool_calls import Permissions, Toolset
+from teamcli.agent.tool_calls import Toolset
 from teamcli.app.embedding import NOTHING_EMBEDDED, Embedding
 from teamcli.cancel import CancelScope
 from teamcli.config.instructions import find_instructions

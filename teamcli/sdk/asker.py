@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from teamcli.agent.approval import Consent, Question, Reply
+from teamcli.agent.approval import Answer, Consent, Question
 
 logger = logging.getLogger(__name__)
 
-Ask = Callable[[Question], "bool | Consent | Reply"]
-"""Takes a question; returns whether the call may run, and with a `Reply` what else there is to say."""
+Ask = Callable[[Question], "bool | Consent | Answer"]
+"""Takes a question; returns whether the call may run, and with a `Answer` what else there is to say."""
 
 
 class Asker:
@@ -42,21 +42,21 @@ class Asker:
             if question.is_open:
                 question.answer(self._answer(question))
 
-    def _answer(self, question: Question) -> Reply:
+    def _answer(self, question: Question) -> Answer:
         try:
             return as_reply(self._ask(question))
         except BaseException as e:  # boundary: who cannot be asked has not said yes
             logger.exception("asking about %s failed", question.tool)
-            return Reply(Consent.NO, f"asking failed: {type(e).__name__}: {e}")
+            return Answer(Consent.NO, f"asking failed: {type(e).__name__}: {e}")
 
 
-def as_reply(answer: object) -> Reply:
+def as_reply(answer: object) -> Answer:
     """Raises: TypeError."""
     match answer:
-        case Reply():
+        case Answer():
             return answer
         case Consent():
-            return Reply(answer)
+            return Answer(answer)
         case bool():
-            return Reply(Consent.ONCE if answer else Consent.NO)
+            return Answer(Consent.ONCE if answer else Consent.NO)
     raise TypeError(f"ask must return a bool, a teamcli.Consent or a teamcli.Answer, not {type(answer).__name__}")

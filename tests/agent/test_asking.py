@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from teamcli.agent.approval import Ask, Consent, Question, Reply, nobody_to_ask
+from teamcli.agent.approval import Answer, Ask, Consent, Permissions, Question, nobody_to_ask
 from teamcli.agent.tool import Display, Executes, PreparedCall, ToolOutput
-from teamcli.agent.tool_calls import Permissions
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
 from teamcli.permissions.policy import Decision, Verdict
@@ -20,7 +19,7 @@ def clear(ask: Ask, happened: list[str]) -> None:
         show_waiting=lambda agent, what: happened.append(f"{agent} waits for {what}" if what else f"{agent} goes on"),
     )
     call = PreparedCall(Display("$ ls"), Executes("ls"), lambda cancel, progress, call_id="": ToolOutput(""))
-    permissions.clear("alice", "bash", call, CancelScope(), lambda event: happened.append(type(event).__name__))
+    permissions.check("alice", "bash", call, CancelScope(), lambda event: happened.append(type(event).__name__))
 
 
 def test_who_sees_a_question_finds_that_the_agent_waits() -> None:
@@ -28,7 +27,7 @@ def test_who_sees_a_question_finds_that_the_agent_waits() -> None:
 
     def ask(question: Question) -> None:
         happened.append("it is seen")
-        question.answer(Reply(Consent.ONCE))
+        question.answer(Answer(Consent.ONCE))
 
     clear(ask, happened)
     assert happened == ["PermissionAsked", "alice waits for permission: bash: $ ls", "it is seen", "alice goes on"]

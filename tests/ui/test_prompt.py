@@ -14,7 +14,7 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from teamcli.agent.approval import Consent, Question, Reply
+from teamcli.agent.approval import Answer, Consent, Question
 from teamcli.agent.tool import Display
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Choice, Option
@@ -141,10 +141,10 @@ def test_half_typed_text_outlives_several_questions_and_an_answer_that_came_too_
     keyboard.is_asked(first)
     keyboard.type("n because")
     keyboard.shows("n because")
-    first.answer(Reply(Consent.NO))
+    first.answer(Answer(Consent.NO))
     keyboard.prompt.redraw()
     keyboard.is_asked(second)
-    second.answer(Reply(Consent.NO))
+    second.answer(Answer(Consent.NO))
     keyboard.prompt.redraw()
     keyboard.shows("half typed")
 
@@ -157,7 +157,7 @@ def test_enter_for_a_question_that_has_just_gone_does_not_answer_the_next(
     keyboard.is_asked(first)
     keyboard.type("y")
     keyboard.shows("y")
-    first.answer(Reply(Consent.NO))
+    first.answer(Answer(Consent.NO))
     keyboard.prompt.redraw()
     keyboard.is_asked(second)
     keyboard.type("y\r")
@@ -172,7 +172,7 @@ def test_after_a_moment_enter_answers_the_next_question(keyboard: Keyboard) -> N
     keyboard.is_asked(first)
     keyboard.type("y")
     keyboard.shows("y")
-    first.answer(Reply(Consent.NO))
+    first.answer(Answer(Consent.NO))
     keyboard.prompt.redraw()
     keyboard.is_asked(second)
     keyboard.type("y")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from teamcli.agent.approval import Consent, Question, Reply
+from teamcli.agent.approval import Answer, Consent, Question
 from teamcli.agent.tool import Display
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Choice, Option
@@ -19,17 +19,17 @@ def question(agent: str = "alice", rule: str = "bash(ls)") -> Question:
 @pytest.mark.parametrize(
     ("answer", "reply"),
     [
-        ("y", Reply(Consent.ONCE)),
-        ("Yes", Reply(Consent.ONCE)),
-        ("a", Reply(Consent.ALWAYS)),
-        ("always", Reply(Consent.ALWAYS)),
-        ("n", Reply(Consent.NO)),
-        ("no", Reply(Consent.NO)),
-        ("n use tee", Reply(Consent.NO, "use tee")),
-        ("No, use tee", Reply(Consent.NO, "use tee")),
+        ("y", Answer(Consent.ONCE)),
+        ("Yes", Answer(Consent.ONCE)),
+        ("a", Answer(Consent.ALWAYS)),
+        ("always", Answer(Consent.ALWAYS)),
+        ("n", Answer(Consent.NO)),
+        ("no", Answer(Consent.NO)),
+        ("n use tee", Answer(Consent.NO, "use tee")),
+        ("No, use tee", Answer(Consent.NO, "use tee")),
     ],
 )
-def test_answers(answer: str, reply: Reply) -> None:
+def test_answers(answer: str, reply: Answer) -> None:
     asked = question()
     assert PermissionQuestion(asked).take(answer)
     assert asked.wait(CancelScope()) == reply
@@ -70,7 +70,7 @@ def test_they_wait_in_order_and_what_is_closed_elsewhere_goes() -> None:
     assert questions.current
     assert questions.current.agent == "alice"
     assert len(questions.open) == 2
-    first.answer(Reply(Consent.NO))
+    first.answer(Answer(Consent.NO))
     assert questions.current.agent == "bob"
     assert len(questions.open) == 1
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from teamcli.agent.approval import Consent, Question, Reply
+from teamcli.agent.approval import Answer, Consent, Question
 from teamcli.commands.base import Choice, CommandResult
 from teamcli.session.session import LEAD
 from teamcli.team.requests import Request
@@ -102,10 +102,10 @@ class PermissionQuestion:
 
     def take(self, answer: str) -> str | None:
         if answer.lower() in YES:
-            self.question.answer(Reply(Consent.ONCE))
+            self.question.answer(Answer(Consent.ONCE))
             return f"Allowed {self.agent} once: {self._title}"
         if answer.lower() in ALWAYS:
-            self.question.answer(Reply(Consent.ALWAYS))
+            self.question.answer(Answer(Consent.ALWAYS))
             if self.question.rule:
                 return f"From now on allowed: {self.question.rule}"
             return NO_RULE if self.question.advice else ALWAYS_ASKED
@@ -115,7 +115,7 @@ class PermissionQuestion:
         return self._refuse(answer) if self.agent == LEAD else None
 
     def _refuse(self, reason: str) -> str:
-        self.question.answer(Reply(Consent.NO, reason))
+        self.question.answer(Answer(Consent.NO, reason))
         return f"Refused {self.agent}: {self._title}"
 
     @property
