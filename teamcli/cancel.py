@@ -1,7 +1,7 @@
 """The cancel tree: program → agent → turn → tool or model call.
 
-Cancelling goes down, never up. A child of a cancelled scope is born cancelled. A parent holds its children weakly, so
-that finished ones cost nothing however many there were.
+Cancellation goes down, never up. A child of a cancelled scope starts out cancelled. A parent refers to its children
+weakly, so that any number of finished ones costs nothing.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ logger = logging.getLogger(__name__)
 
 
 class CancelScope:
-    """Something that can be told to stop, from any thread, once."""
+    """Something that can be stopped once, from any thread."""
 
     def __init__(self, parent: CancelScope | None = None) -> None:
         self.cancelled = False
-        """Set by `cancel` alone."""
+        """Set only by `cancel`."""
         self._event = threading.Event()
         self._lock = threading.Lock()
         self._children: weakref.WeakSet[CancelScope] = weakref.WeakSet()
@@ -41,16 +41,16 @@ class CancelScope:
         return CancelScope(self)
 
     def is_within(self, other: CancelScope) -> bool:
-        """Whether cancelling the other one would cancel this one."""
+        """Whether cancelling `other` would cancel this scope."""
         scope: CancelScope | None = self
         while scope is not None and scope is not other:
             scope = scope._parent
         return scope is not None
 
     def cancel(self, reason: str = "cancelled") -> None:
-        """Stop this scope and all below it. Callbacks run in the calling thread; a repeat does nothing.
+        """Stop this scope and all below it. Callbacks run in the calling thread. A second call does nothing.
 
-        A callback that raises is logged: everything else is stopped all the same.
+        A callback that raises is logged, and everything else is still stopped.
         """
         with self._lock:
             if self.cancelled:
@@ -74,11 +74,11 @@ class CancelScope:
             raise Cancelled(self.reason)
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Sleep until cancelled or the time is up; true when cancelled."""
+        """Sleep until cancelled or the time is up. True if cancelled."""
         return self._event.wait(timeout_seconds)
 
     def on_cancel(self, callback: Callable[[], object]) -> _Watch:
-        """Call `callback` (once; at once if already cancelled) should this scope be cancelled inside the block."""
+        """Call `callback` once if this scope is cancelled inside the block; immediately if it already is."""
         return _Watch(self, callback)
 
     def _add(self, key: object, callback: Callable[[], object]) -> None:
@@ -102,7 +102,7 @@ class CancelScope:
 
 
 class _Watch:
-    """What `on_cancel` enters; no generator, since each turn enters several and a generator costs three times that."""
+    """The block of `on_cancel`. Not a generator, which would cost three times as much, several times per turn."""
 
     __slots__ = ("_callback", "_scope")
 
@@ -118,18 +118,18 @@ class _Watch:
 
 
 _awaited: ContextVar[CancelScope | None] = ContextVar("awaited", default=None)
-"""What would end the waiting for the function that runs here."""
+"""The scope that the caller of the function running here waits under."""
 
 
 def is_awaited_within(scope: CancelScope) -> bool:
-    """Whether this runs in a function that somebody below `scope` waits for."""
+    """Whether this runs in a function whose caller waits under `scope`."""
     awaited = _awaited.get()
     return awaited is not None and awaited.is_within(scope)
 
 
 @contextmanager
 def awaited_in(scope: CancelScope) -> Iterator[None]:
-    """Mark what runs inside the block: somebody below `scope` waits for it."""
+    """Mark the code inside the block as awaited under `scope`."""
     token = _awaited.set(scope)
     try:
         yield
@@ -159,7 +159,7 @@ def run_abandonable(
     """
     cancel.check()
     done: Future[T] = Future()
-    # Daemon: a function that nobody waits for must not delay the end of the program.
+    # Daemon: an abandoned function must not delay the end of the program.
     thread = threading.Thread(target=_call_into, args=(done, function, cancel, discard), name=name, daemon=True)
     try:
         thread.start()

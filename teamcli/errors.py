@@ -4,30 +4,30 @@ TeamcliError
 ├── UsageError          the command line is wrong                  → one line on stderr, exit 2
 ├── ConfigError         a setting, a key, an endpoint, a directory → one line on stderr, exit 2
 │   └── StateError      a file under .team/ cannot be used
-├── ModelError          a model call failed for good
-│   ├── AuthError           the credential was refused             → exit 2
+├── ModelError          a model call failed and is not retried
+│   ├── AuthError           the API key was rejected               → exit 2
 │   ├── ModelNotFound       the endpoint does not know the model   → exit 2
 │   ├── ContextTooLong      the conversation does not fit the model
 │   ├── RequestRejected     the endpoint calls the request invalid
-│   │   └── WrongEndpoint       there is no Messages API           → exit 2
-│   └── TransientError      worth another try; final only when all tries are used up
+│   │   └── WrongEndpoint       the address has no Messages API    → exit 2
+│   └── TransientError      a retry may succeed; final once all retries are used up
 │       ├── RateLimited
 │       ├── Overloaded
 │       ├── ServerFault
 │       └── ConnectionLost
-├── TeamError           what was asked of the team cannot be done
-│   ├── UnknownRecipient    nobody there can be written to by that name
-│   ├── UnknownTeammate     nobody has that name
+├── TeamError           the team cannot do what was asked
+│   ├── UnknownRecipient    no agent that can receive messages has that name
+│   ├── UnknownTeammate     no teammate has that name
 │   ├── IllegalTransition   a teammate cannot go from its status to that one
-│   └── MessageTooLong      more than an inbox takes in one message
-├── PromptBlocked       a hook of the user's refused the user's line
+│   └── MessageTooLong      more than one message to an inbox may hold
+├── PromptBlocked       a hook refused what the user typed
 ├── ToolError           the *model* can act on it                  → an error result, never leaves the tool pipeline
 └── TurnStopped         control flow: the turn ends early, with a valid history
-    ├── Cancelled           by the user, or because the program leaves
-    ├── StreamInterrupted   the same, in the middle of an answer; carries what had arrived
+    ├── Cancelled           by the user, or because the program exits
+    ├── StreamInterrupted   in the middle of an answer; carries what had arrived
     └── LimitReached        model calls, tokens, money or time are used up
 
-Each message says what happened, to what, and what to do next, in one sentence for the person who reads it.
+Each message tells its reader in one sentence what happened, to what, and what to do next.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class TeamcliError(Exception):
-    """The root: anything that teamcli knows how to explain."""
+    """The base of all errors that teamcli can explain."""
 
 
 class UsageError(TeamcliError):
@@ -55,11 +55,11 @@ class StateError(ConfigError):
 
 
 class ModelError(TeamcliError):
-    """Raised when a model call failed and will not be tried again."""
+    """Raised when a model call failed and will not be retried."""
 
 
 class AuthError(ModelError):
-    """Raised when the endpoint refuses the credential."""
+    """Raised when the endpoint rejects the API key."""
 
 
 class ModelNotFound(ModelError):
@@ -75,21 +75,21 @@ class RequestRejected(ModelError):
 
 
 class MaxTokensRefused(RequestRejected):
-    """Raised when the endpoint does not grant an answer of `max_tokens`; 0 for what it does not say."""
+    """Raised when the endpoint rejects `max_tokens`. A field is 0 if the endpoint does not say."""
 
     def __init__(self, message: str, allowed: int = 0, window: int = 0) -> None:
         super().__init__(message)
         self.allowed = allowed
         self.window = window
-        """How many tokens the model can read and write together."""
+        """How many tokens the model can read and write in total."""
 
 
 class WrongEndpoint(RequestRejected):
-    """Raised when whatever answers is not the Messages API."""
+    """Raised when the server that answers is not a Messages API."""
 
 
 class TransientError(ModelError):
-    """Raised when another try may succeed."""
+    """Raised when a retry may succeed."""
 
     def __init__(self, message: str, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
@@ -101,15 +101,15 @@ class RateLimited(TransientError):
 
 
 class Overloaded(TransientError):
-    """Raised on 529 and on `overloaded_error`: the service has too much to do."""
+    """Raised on 529 and on `overloaded_error`: the service is overloaded."""
 
 
 class ServerFault(TransientError):
-    """Raised on other 5xx answers, and on answers that make no sense."""
+    """Raised on other 5xx responses, and on responses that make no sense."""
 
 
 class ModelLoading(ServerFault):
-    """Raised when a server has yet to load its model."""
+    """Raised when a server is still loading its model."""
 
 
 class ConnectionLost(TransientError):
@@ -117,19 +117,19 @@ class ConnectionLost(TransientError):
 
 
 class Unreachable(ConnectionLost):
-    """Raised when no connection to the endpoint can be made."""
+    """Raised when a connection to the endpoint cannot be established."""
 
 
 class TeamError(TeamcliError):
-    """Raised when what was asked of the team cannot be done."""
+    """Raised when the team cannot do what was asked."""
 
 
 class UnknownRecipient(TeamError):
-    """Raised when nobody can be written to by that name; lists those who can."""
+    """Raised when no agent that can receive messages has that name. Lists those that do."""
 
 
 class UnknownTeammate(TeamError):
-    """Raised when nobody in the team has that name."""
+    """Raised when no teammate has that name."""
 
 
 class IllegalTransition(TeamError):
@@ -137,7 +137,7 @@ class IllegalTransition(TeamError):
 
 
 class MessageTooLong(TeamError):
-    """Raised when a message is longer than an inbox takes."""
+    """Raised when a message is longer than an inbox accepts."""
 
 
 class PromptBlocked(TeamcliError):
@@ -145,15 +145,15 @@ class PromptBlocked(TeamcliError):
 
 
 class ToolError(TeamcliError):
-    """Raised by a tool for what the model can mend: it becomes an error result."""
+    """Raised by a tool for a problem that the model can fix: it becomes an error result."""
 
 
 class TurnStopped(TeamcliError):
-    """Control flow: the turn ends here, and the history stays valid."""
+    """Control flow: the turn ends here, with a valid history."""
 
 
 class Cancelled(TurnStopped):
-    """Raised where a cancelled scope is noticed; `output` is what a stopped tool had to show so far."""
+    """Raised where a cancelled scope is noticed. `output` is what a stopped tool had produced so far."""
 
     def __init__(self, reason: str = "cancelled", output: str = "") -> None:
         super().__init__(reason)
@@ -161,7 +161,7 @@ class Cancelled(TurnStopped):
 
 
 class StreamInterrupted(Cancelled):
-    """Raised when a stream is cancelled; `partial` holds what may be kept of the answer."""
+    """Raised when a stream is cancelled. `partial` holds the part of the answer that may be kept."""
 
     def __init__(self, reason: str, partial: Reply | None) -> None:
         super().__init__(reason)
@@ -169,10 +169,10 @@ class StreamInterrupted(Cancelled):
 
 
 class LimitReached(TurnStopped):
-    """Raised before a model call that would exceed a limit; `limit` is `max_turns` or `max_budget`."""
+    """Raised before a model call that would exceed a limit. `limit` is `max_turns` or `max_budget`."""
 
     def __init__(self, message: str, limit: str, is_given: bool = True, is_of_work: bool = False) -> None:
-        """`is_given`: on the command line. `is_of_work`: for one piece of work, so that the next one may begin."""
+        """`is_given`: set on the command line. `is_of_work`: for one piece of work, so that the next one may begin."""
         super().__init__(message)
         self.limit = limit
         self.is_given = is_given

@@ -36,7 +36,7 @@ from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import LEAD, USER, WAITED, Message, MessageType, find_name, is_address, new_id
 from teamcli.team.roster import Member, Status, read_team
 from teamcli.team.signing import KEY_BYTES, load_key
-from teamcli.text.escaping import escape_controls, has_colour
+from teamcli.text.escaping import escape_controls, has_color
 from teamcli.text.redaction import register_secrets
 from teamcli.ui.signals import SignalReceived, signals_raise
 
@@ -130,7 +130,7 @@ class _Printer:
     def __init__(self, agent: str, as_json: bool) -> None:
         self._agent = agent
         self._as_json = as_json
-        self._has_colour = has_colour(sys.stdout)
+        self._has_color = has_color(sys.stdout)
         self.has_printed = False
 
     def wants(self, row: Json) -> bool:
@@ -146,7 +146,7 @@ class _Printer:
         sys.stdout.flush()
 
     def _painted(self, line: TimelineLine) -> str:
-        if not self._has_colour:
+        if not self._has_color:
             return str(line)
         text = f"{RED}{line.text}{PLAIN}" if line.is_bad else line.text
         return f"{DIM}{line.time}{PLAIN}  {MAGENTA}{line.agent:<{NAME_WIDTH}}{PLAIN}  {text}"

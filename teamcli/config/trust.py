@@ -22,7 +22,7 @@ from teamcli.config.front_matter import NOT_AGREED, NotAgreed
 from teamcli.config.project_files import LARGEST_KEPT, content_digest, kept_part
 from teamcli.config.project_settings import RESTRICTING, Rules, setting_digest
 from teamcli.errors import ConfigError, StateError
-from teamcli.storage.files import cannot, have_private_directory, open_private, read_json, read_regular, write_json
+from teamcli.storage.files import cannot, make_private_dir, open_private, read_json, read_regular, write_json
 from teamcli.storage.team_dir import TeamDir
 
 AGREED = "agreed.json"
@@ -158,8 +158,8 @@ class TrustStore:
             write_json(self._path, {"v": 1, "directories": {**self._directories(), str(directory): known}})
         if agreed != before.split()[1] and (trusted.agreed or trusted.restrictions):
             folder = self._folder(directory)
-            have_private_directory(self._agreed)
-            have_private_directory(folder)
+            make_private_dir(self._agreed)
+            make_private_dir(folder)
             write_json(folder / AGREED, {"v": 1, "directory": str(directory), **agreed})
 
     def _keep(self, folder: Path, trusted: Trusted, contents: Mapping[str, bytes]) -> None:
@@ -183,7 +183,7 @@ class TrustStore:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Keeps other processes and threads out: all directories share the file."""
-        have_private_directory(self._path.parent)
+        make_private_dir(self._path.parent)
         lock = self._path.with_suffix(".lock")
         fd = open_private(lock, os.O_RDWR | os.O_CREAT)
         try:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from teamcli.errors import ToolError
 from teamcli.exec.command_output import WATCHED_CHARACTERS, PacedProgress
 from teamcli.exec.supervisor import wire
-from teamcli.text.redaction import passes_on
+from teamcli.text.redaction import redact_pieces
 
 OnText = Callable[[str], None]
 
@@ -102,8 +102,8 @@ class RunningCommand:
                     watched.add(text)
 
             # Masked here, before anything is cut: half a key is no key that could be known again later.
-            out, end_out = passes_on(take)
-            errors, end_errors = passes_on(on_error)
+            out, end_out = redact_pieces(take)
+            errors, end_errors = redact_pieces(on_error)
             takers = dict(zip(self._outputs, (_Taker(out, end_out), _Taker(errors, end_errors)), strict=False))
             ended = self._wait(takers, watched, time.monotonic() + timeout_seconds)
             reusable = not ended.survivors and not ended.were_too_many and not self._is_given_up

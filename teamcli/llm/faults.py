@@ -32,7 +32,7 @@ from teamcli.errors import (
     WrongEndpoint,
 )
 from teamcli.llm.credentials import BASE_URL, Endpoint
-from teamcli.text.redaction import Masks, redact
+from teamcli.text.redaction import Redactor, redact
 
 LONGEST_DETAIL, HEAD_OF_DETAIL = 380, 120
 """Of a longer text the beginning and the end are shown: template engines say at the end what is wrong."""
@@ -137,7 +137,7 @@ class Faults:
 
     def clean(self, text: str) -> str:
         """One short line without control characters and secrets."""
-        text = Masks((self.endpoint.secret, *(value for _, value in self.endpoint.headers))).redact(redact(text))
+        text = Redactor((self.endpoint.secret, *(value for _, value in self.endpoint.headers))).redact(redact(text))
         line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
         if len(line) <= LONGEST_DETAIL:
             return line

@@ -16,7 +16,7 @@ from teamcli.llm.types import (
     TextDelta,
     ThinkingDelta,
 )
-from teamcli.text.redaction import MaskedStream, redact_value
+from teamcli.text.redaction import RedactedStream, redact_value
 
 _SIGNED = ("thinking", "redacted_thinking")
 
@@ -59,7 +59,7 @@ class _MaskedEvents:
 
     def __init__(self, tell: OnEvent) -> None:
         self._tell = tell
-        self._stream = MaskedStream()
+        self._stream = RedactedStream()
         self._kind: type[TextDelta] | type[ThinkingDelta] = TextDelta
 
     def __call__(self, event: StreamEvent) -> None:

@@ -1,7 +1,7 @@
 """How teamcli writes files: whole lines appended under a lock, whole documents replaced atomically.
 
-A crash leaves either the old or the new state, never half a line that a later reader would take for a message: what a
-killed process left unfinished at the end of a log is cut off (and handed back) before anything is appended.
+A crash leaves either the old or the new state. Half a line that a killed process left at the end of a log is cut off
+(and returned to the caller) before anything is appended, so that no reader takes it for a message.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 T = TypeVar("T")
 
 VERSION = 1
-"""Of every document and log that we write, as its `v`."""
+"""Written as `v` into every document and log."""
 PRIVATE_FILE = 0o600
 PRIVATE_DIR = 0o700
 LARGEST_DOCUMENT = 5_000_000
@@ -45,26 +45,24 @@ def write_atomic(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
 
     Raises: StateError
     """
-    try:
+    with as_state_error("write", path):
         path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
         fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as e:
-        raise StateError(cannot("write", path, e)) from e
-    try:
         try:
-            os.fchmod(fd, mode)
-            write_whole(fd, data, durable=True)
-        finally:
-            os.close(fd)
-        Path(temporary).replace(path)
-    except OSError as e:
-        Path(temporary).unlink(missing_ok=True)
-        raise StateError(cannot("write", path, e)) from e
+            try:
+                os.fchmod(fd, mode)
+                write_whole(fd, data, durable=True)
+            finally:
+                os.close(fd)
+            Path(temporary).replace(path)
+        except OSError:
+            Path(temporary).unlink(missing_ok=True)
+            raise
     sync_directory(path.parent)
 
 
 def open_private(path: Path, flags: int) -> int:
-    """Open or create a file of our own. Never through a link: a cloned repository could point it anywhere.
+    """Open or create one of our files. Never follows a link: a cloned repository could point it anywhere.
 
     Raises: StateError
     """
@@ -79,66 +77,60 @@ def open_private(path: Path, flags: int) -> int:
     return fd
 
 
-def have_private_directory(directory: Path) -> None:
-    """Make a directory of the user's own, or close one that stands open to others.
+def make_private_dir(directory: Path) -> None:
+    """Create a directory that only the user can read, or take others' access away from an existing one.
 
     Raises: StateError
     """
-    try:
+    with as_state_error("create", directory):
         directory.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
         found = directory.stat()
         if found.st_uid == os.geteuid() and found.st_mode & 0o077:
             directory.chmod(PRIVATE_DIR)
-    except OSError as e:
-        raise StateError(cannot("make", directory, e)) from e
 
 
 def write_json(path: Path, value: Json) -> None:
     """Raises: StateError."""
     try:
         data = json.dumps(value, ensure_ascii=False, indent=2).encode()
-    except UnicodeEncodeError:  # a name that is no valid text survives only as escapes
+    except UnicodeEncodeError:  # a file name that is not valid UTF-8 can only be kept as escapes
         data = json.dumps(value, indent=2).encode()
     write_atomic(path, data + b"\n")
 
 
 def sync_directory(directory: Path) -> None:
-    """Have what was made or replaced in a directory survive a power cut.
+    """Wait until files that were created or replaced in a directory would survive a power cut.
 
     Raises: StateError
     """
-    try:
+    with as_state_error("sync", directory):
         fd = os.open(directory, os.O_RDONLY)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
-    except OSError as e:
-        raise StateError(cannot("sync", directory, e)) from e
 
 
 class AppendLog:
-    """An append-only file of JSON lines with one descriptor kept open. Safe for threads and for several processes."""
+    """An append-only file of JSON lines that keeps one descriptor open. Safe for threads and for several processes."""
 
     def __init__(self, path: Path, durable: bool = True, is_shared: bool = True) -> None:
-        """Open or create `path`; what a crash left unfinished at its end is cut off and kept in `torn`.
+        """Open or create `path`. An unfinished last line, left by a crash, is cut off and kept in `torn`.
 
-        Where no other process writes to it (`is_shared`), an append need not keep any out.
+        If no other process writes to the file (`is_shared=False`), appends take no file lock.
 
         Raises: StateError
         """
         self.path = path
         self.torn = b""
         self._durable = durable
-        self._is_shared = True  # until the tail is cut, whoever writes to it
-        self._lock = threading.Lock()  # flock does not keep threads apart that share one descriptor
+        self._is_shared = True  # the tail is always cut under the lock
+        self._lock = threading.Lock()  # flock does not separate threads that share a descriptor
         self._unsynced = b""
-        """What `write` has appended."""
-        try:
+        """What `write` has appended since the last `sync`."""
+        with as_state_error("open", path):
             path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
             is_new = not path.exists()
-        except OSError as e:
-            raise StateError(cannot("open", path, e)) from e
         self._fd = open_private(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         if is_new and durable:
             sync_directory(path.parent)
@@ -150,56 +142,47 @@ class AppendLog:
         self._is_shared = is_shared
 
     def append(self, *values: Json) -> None:
-        """Write all `values` in one step; either every line is in the file afterwards or none is.
+        """Write all `values` in one step. Afterwards the file holds either every line or none.
 
         Raises: StateError
         """
         data = b"".join(map(encode_line, values))
-        try:
+        with as_state_error("write", self.path):
             self._locked(lambda fd: write_whole(fd, data, self._durable))
-        except OSError as e:
-            raise StateError(cannot("write", self.path, e)) from e
 
     def write(self, value: Json) -> None:
-        """Append without waiting for the disk. From here on only a power cut can lose the line; `sync` prevents that.
+        """Append without waiting for the disk. Until `sync`, a power cut can lose the line; a crash cannot.
 
         Raises: StateError
         """
         self.sync()
         data = encode_line(value)
-        try:
+        with as_state_error("write", self.path):
             self._locked(lambda fd: write_whole(fd, data, durable=False))
-        except OSError as e:
-            raise StateError(cannot("write", self.path, e)) from e
         self._unsynced = data
 
     def sync(self) -> None:
-        """Wait until what was written is on the disk. If it cannot be, it is cut off again.
+        """Wait until what was written is on the disk. If that fails, it is cut off again.
 
         Raises: StateError
         """
         data, self._unsynced = self._unsynced, b""
         if not data or not self._durable:
             return
-        try:
+        with as_state_error("write", self.path):
             self._locked(lambda fd: sync_tail(fd, data))
-        except OSError as e:
-            raise StateError(cannot("write", self.path, e)) from e
 
     def put_back(self) -> None:
-        """Write the file again if it is not there.
+        """Write the file again if it was deleted.
 
         Raises: StateError
         """
-        try:
-            with self._lock:
-                if not os.path.lexists(self.path):
-                    self._write_again()
-        except OSError as e:
-            raise StateError(cannot("write", self.path, e)) from e
+        with as_state_error("write", self.path), self._lock:
+            if not os.path.lexists(self.path):
+                self._write_again()
 
     def close(self) -> None:
-        """A repeat does nothing. What was deleted is written again if that is possible."""
+        """Close the file; a file that was deleted is written again if possible. A second call does nothing."""
         with self._lock:
             if self._fd >= 0:
                 with contextlib.suppress(StateError, OSError):
@@ -208,8 +191,8 @@ class AppendLog:
                 self._fd = -1
 
     def _put_back(self) -> None:
-        """All of it can still be read here. If another file has taken its place, lines go there from now on."""
-        if self._fd >= 0 and not os.fstat(self._fd).st_nlink:  # one that was renamed is where it should be
+        """The open descriptor still reads all of a deleted file. If another file took its place, continue there."""
+        if self._fd >= 0 and not os.fstat(self._fd).st_nlink:  # a file that was only renamed still has a link
             self._write_again()
 
     def _write_again(self) -> None:
@@ -223,7 +206,7 @@ class AppendLog:
     def _locked(self, act: Callable[[int], T]) -> T:
         with self._lock:
             if self._fd < 0:
-                raise StateError(f"{self.path} is closed: teamcli is leaving")
+                raise StateError(f"{self.path} is closed: teamcli is exiting")
             self._put_back()
             if not self._is_shared:
                 return act(self._fd)
@@ -235,7 +218,7 @@ class AppendLog:
 
 
 def put_back(fd: int, path: Path) -> None:
-    """Write again what an open file holds that was deleted, unless another one has taken its place.
+    """Write the content of a deleted file, which is still open, to its path again, unless another file is there now.
 
     Raises: StateError, OSError
     """
@@ -259,7 +242,7 @@ def put_back(fd: int, path: Path) -> None:
 
 
 def write_whole(fd: int, data: bytes, durable: bool) -> None:
-    """Append `data` entirely, or (disk full) leave the file as it was and raise OSError. The caller holds the lock."""
+    """Append all of `data`, or raise OSError (disk full) and leave the file as it was. The caller holds the lock."""
     view = memoryview(data)
     try:
         while view:
@@ -272,18 +255,18 @@ def write_whole(fd: int, data: bytes, durable: bool) -> None:
 
 
 def sync_tail(fd: int, data: bytes) -> None:
-    """Have a file that ends in `data` on the disk, or cut that off and raise OSError. The caller holds the lock."""
+    """Sync a file that ends in `data`, or cut `data` off and raise OSError. The caller holds the lock."""
     try:
         os.fsync(fd)
     except OSError:
         start = os.fstat(fd).st_size - len(data)
-        if os.pread(fd, len(data), start) == data:  # else another process has appended, and loses nothing
+        if os.pread(fd, len(data), start) == data:  # else another process has appended, and its line must not be lost
             os.ftruncate(fd, start)
         raise
 
 
 def cut_torn_tail(fd: int) -> bytes:
-    """Cut what follows the last newline, and return it, or its first 64 MB. The caller holds the lock."""
+    """Cut off what follows the last newline and return it, at most 64 MB of it. The caller holds the lock."""
     size = position = os.fstat(fd).st_size
     newline = -1
     while position > 0 and newline < 0:
@@ -297,10 +280,10 @@ def cut_torn_tail(fd: int) -> bytes:
     return tail
 
 
-def read_lines(path: Path, holding: tuple[bytes, ...] = ()) -> Iterator[tuple[int, Json | None]]:
-    """Every finished line of a log as `(offset, object)`; `None` stands for a line that is no JSON object.
+def read_lines(path: Path, containing: tuple[bytes, ...] = ()) -> Iterator[tuple[int, Json | None]]:
+    """Every finished line of a log as `(offset, object)`, with `None` for a line that is not a JSON object.
 
-    With `holding`, only lines in which one of these stands, for a log of which little matters.
+    With `containing`, only lines that contain one of these: faster if few lines of a log matter.
 
     Raises: StateError
     """
@@ -323,7 +306,7 @@ def read_lines(path: Path, holding: tuple[bytes, ...] = ()) -> Iterator[tuple[in
                     offset += len(line)
                 if not line.endswith(b"\n"):
                     return
-                if not holding or any(each in line for each in holding):
+                if not containing or any(each in line for each in containing):
                     yield start, decode_line(line) if is_whole else None
     except OSError as e:
         raise StateError(cannot("read", path, e)) from e
@@ -338,7 +321,7 @@ def decode_line(line: bytes) -> Json | None:
 
 
 def as_number(value: object) -> float:
-    """A number from a file that anybody may have written; 0 for what is not one, or is too large."""
+    """A number from a file that anyone may have written; 0 if it is not a number, or too large."""
     try:
         number = float(value) if isinstance(value, int | float) else 0.0
     except OverflowError:
@@ -347,18 +330,24 @@ def as_number(value: object) -> float:
 
 
 def read_json(path: Path, may_be_link: bool = False) -> Json | None:
-    """A whole JSON document, or None where there is no such file.
+    """A JSON document, or None if the file does not exist.
 
-    `may_be_link` is for the user's own: a link in a project could point anywhere.
+    `may_be_link` is for files in the user's home. A link in a project could point anywhere.
 
     Raises: StateError
     """
     try:
-        value = json.loads(_read_document(path, 0 if may_be_link else os.O_NOFOLLOW))
+        data = read_regular(path, LARGEST_DOCUMENT, 0 if may_be_link else os.O_NOFOLLOW)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as e:
-        raise StateError(cannot("read", path, e)) from e
+        is_link = e.errno == errno.ELOOP
+        problem = f"{path} is a symbolic link; replace it with a file" if is_link else cannot("read", path, e)
+        raise StateError(problem) from e
+    except ValueError as e:
+        raise StateError(f"{path} is {e}; fix or delete it") from e
+    try:
+        value = json.loads(data)
     except (ValueError, RecursionError) as e:
         raise StateError(f"{path} is not valid JSON ({e}); fix or delete it") from e
     if not isinstance(value, dict):
@@ -367,26 +356,14 @@ def read_json(path: Path, may_be_link: bool = False) -> Json | None:
     return value
 
 
-def _read_document(path: Path, flags: int) -> bytes:
-    """Raises: StateError, OSError."""
-    try:
-        return read_regular(path, LARGEST_DOCUMENT, flags)
-    except OSError as e:
-        if e.errno == errno.ELOOP:
-            raise StateError(f"{path} is a symbolic link; put a file in its place") from e
-        raise
-    except ValueError as e:
-        raise StateError(f"{path} is {e}; fix or delete it") from e
-
-
 class TooLarge(ValueError):
-    """A file that exceeds its bound."""
+    """The file is larger than allowed."""
 
 
 def read_regular(path: Path | str, most_bytes: int, flags: int = 0) -> bytes:
-    """All of a file that other programs may have put there. What was opened is judged, not what was there before.
+    """The content of a file that other programs may have put there. The checks apply to the opened file, not the path.
 
-    Raises: OSError; ValueError, in words that continue `it is ...`
+    Raises: OSError; ValueError, with a message that continues `it is ...`
     """
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     if not stat.S_ISREG(os.fstat(fd).st_mode):  # a FIFO would never end
@@ -400,15 +377,35 @@ def read_regular(path: Path | str, most_bytes: int, flags: int = 0) -> bytes:
 
 
 def leads_out(path: Path | str, root: Path) -> bool:
-    """Whether a link, of the path or above it, leads out of `root`."""
+    """Whether the path, or a directory above it, is a link that leads out of `root`."""
     return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
 
 
 def refuse_newer(path: Path, value: Json) -> None:
-    """Raises: StateError, for what a later version wrote and this one might spoil."""
+    """Raises: StateError, for a file of a later version, which this one might damage."""
     version = value.get("v", VERSION)
     if isinstance(version, int) and version > VERSION:
         raise StateError(f"{path} was written by a newer teamcli (version {version}); update teamcli to use it")
+
+
+class as_state_error:
+    """`with as_state_error("write", path):` turns an OSError inside the block into a StateError that names the path.
+
+    A class, since a generator would cost more than the small writes that it surrounds.
+    """
+
+    __slots__ = ("_path", "_verb")
+
+    def __init__(self, verb: str, path: Path) -> None:
+        self._verb = verb
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise StateError(cannot(self._verb, self._path, error)) from error
 
 
 def cannot(verb: str, path: Path, error: OSError) -> str:

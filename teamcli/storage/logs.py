@@ -1,7 +1,4 @@
-"""teamcli's own log, for the person who wonders what went wrong. Never on the terminal; made with its first record.
-
-No key gets into it, whatever an exception says.
-"""
+"""teamcli's log file, for finding out what went wrong. Created with the first record; redacted; never on screen."""
 
 from __future__ import annotations
 
@@ -17,8 +14,8 @@ from teamcli.text.redaction import redact
 SIZE_LIMIT = 5_000_000
 
 
-class _LateFile(logging.Handler):
-    """Opens its file with the first record."""
+class _LazyFileHandler(logging.Handler):
+    """Opens its file for each record, so that none is created without one."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -26,7 +23,7 @@ class _LateFile(logging.Handler):
         self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        with contextlib.suppress(OSError, StateError):  # a log that cannot be written must not become the problem
+        with contextlib.suppress(OSError, StateError):  # a log that cannot be written must not become a problem itself
             self._path.parent.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
             fd = open_private(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             with os.fdopen(fd, "w", encoding="utf-8", errors="replace") as file:
@@ -34,12 +31,12 @@ class _LateFile(logging.Handler):
 
 
 def log_to(directory: Path, debug: bool) -> None:
-    """Send what teamcli logs to a file there. Other libraries' records are left alone: they may hold secrets."""
+    """Write what teamcli logs to a file in `directory`. Other libraries' records may hold secrets and are left out."""
     path = directory / "teamcli.log"
-    with contextlib.suppress(OSError):  # not there yet, or not ours to look at: `_LateFile` copes
+    with contextlib.suppress(OSError):  # it does not exist yet, or cannot be read
         if path.stat().st_size > SIZE_LIMIT:
             path.replace(path.with_suffix(".old.log"))
     logger = logging.getLogger("teamcli")
-    logger.handlers = [_LateFile(path)]
+    logger.handlers = [_LazyFileHandler(path)]
     logger.propagate = False
     logger.setLevel(logging.DEBUG if debug else logging.WARNING)

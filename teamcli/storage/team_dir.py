@@ -1,4 +1,4 @@
-"""`.team/`: where everything of a directory's team lies, who may use it, and the lock that keeps two leads apart."""
+"""`.team/`: the paths of everything that belongs to a directory's team, and the lock that allows only one lead."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GITIGNORE = """\
 !memory/
 !memory/**
 """
-LOOK_TRIES, LOOK_SECONDS = 10, 0.02
+LOCK_TRIES, LOCK_SECONDS = 10, 0.02
 _TOKEN_LENGTH = 100
 _STATE = ("config.json", "inbox", "transcripts", "events.jsonl")
 
@@ -40,11 +40,10 @@ class TeamDir:
     def __init__(self, root: Path, is_private: bool = False) -> None:
         self.root = root
         self.is_private = is_private
-        """A temporary one that nobody else sees and that goes with the program."""
+        """A temporary directory that no other program sees, deleted at the end."""
         self.config = root / "config.json"
         self.inbox = root / "inbox"
         self.transcripts = root / "transcripts"
-        self.subagent_transcripts = self.transcripts / "subagents"
         self.lead_transcript = self.transcripts / "lead.jsonl"
         self.subagent_transcripts = self.transcripts / "subagents"
         self.events = root / "events.jsonl"
@@ -68,7 +67,7 @@ class TeamDir:
         return any((self.root / name).exists() for name in _STATE)
 
     def prepare(self) -> None:
-        """Make the directory, readable by its owner only.
+        """Create the directory, readable only by its owner.
 
         Raises: StateError
         """
@@ -86,12 +85,12 @@ class TeamDir:
             raise StateError(f"{cannot('prepare', self.root, e)}; --no-team works without it") from e
 
     def discard(self) -> None:
-        """Remove a temporary one."""
+        """Delete a temporary directory."""
         if self.is_private:
             shutil.rmtree(self.root, ignore_errors=True)
 
     def write_owner_token(self, token: str) -> None:
-        """Mark the directory as known to this user; the counterpart is kept in the user's home.
+        """Mark the directory as known to this user. The user's home holds the counterpart.
 
         Raises: StateError
         """
@@ -107,7 +106,7 @@ class TeamDir:
 
 
 class LeadLock:
-    """Held by the one lead of a directory. The kernel lets go of it when the process dies, however it dies."""
+    """Held by the one lead of a directory. The kernel releases it when the process dies, however it dies."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -120,7 +119,7 @@ class LeadLock:
         """
         fd = open_private(path, os.O_RDWR | os.O_CREAT)
         try:
-            if not _lock(fd, path):
+            if not _try_lock(fd, path):
                 os.close(fd)
                 return None
             os.ftruncate(fd, 0)
@@ -131,7 +130,7 @@ class LeadLock:
         return cls(fd)
 
     def is_lost(self, path: Path) -> bool:
-        """Whether it is not at the path, most likely because all of `.team/` was deleted: another lead could start."""
+        """Whether the locked file is gone from the path, most likely with all of `.team/`. Another lead could start."""
         if self._fd < 0:
             return False
         try:
@@ -140,7 +139,7 @@ class LeadLock:
             return True
 
     def take_again(self, path: Path) -> bool:
-        """Lock the file that is at the path now; whether nobody else has.
+        """Lock the file that is at the path now. False if another process holds that lock.
 
         Raises: StateError
         """
@@ -151,28 +150,28 @@ class LeadLock:
         return new is not None
 
     def release(self) -> None:
-        """A repeat does nothing."""
+        """A second call does nothing."""
         if self._fd >= 0:
-            with suppress(OSError):  # a stale process id in the file does no harm: closing it ends the lock
+            with suppress(OSError):  # a stale process id in the file is harmless: closing it releases the lock
                 os.ftruncate(self._fd, 0)
             os.close(self._fd)
             self._fd = -1
 
 
-def _lock(fd: int, path: Path) -> bool:
-    for tries_left in reversed(range(LOOK_TRIES)):
+def _try_lock(fd: int, path: Path) -> bool:
+    for tries_left in reversed(range(LOCK_TRIES)):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
         except BlockingIOError:
             if lock_holder(path) is not None or not tries_left:
                 return False
-            time.sleep(LOOK_SECONDS)  # somebody is only looking whether anybody holds it
+            time.sleep(LOCK_SECONDS)  # another process is in `lock_holder`, which takes the lock for a moment
     return True
 
 
 def lock_holder(path: Path) -> int | None:
-    """The process id of the lead that runs here, or None if nobody holds the lock, or nobody can."""
+    """The process id of the lead that runs here, or None if there is none."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -182,7 +181,7 @@ def lock_holder(path: Path) -> int | None:
     except BlockingIOError:
         text = os.pread(fd, 32, 0).strip()
         return int(text) if text.isdigit() else None
-    except OSError:  # no lead starts where there are no locks
+    except OSError:  # a file system without locks, where no lead starts
         return None
     finally:
         os.close(fd)

@@ -20,7 +20,7 @@ from teamcli.storage.files import (
     PRIVATE_DIR,
     PRIVATE_FILE,
     cannot,
-    have_private_directory,
+    make_private_dir,
     open_private,
     sync_directory,
     write_whole,
@@ -98,7 +98,7 @@ def load_key(home: Path) -> bytes:
     only, and mail that is unread at the end counts as foreign the next time."""
     path = home / "key"
     try:
-        have_private_directory(home)
+        make_private_dir(home)
         return _read_key(path) or _make_key(path)
     except StateError as e:
         logger.warning("messages are signed with a key for this run only: %s", e)

@@ -1,7 +1,7 @@
-"""The user's keys, redacted in all text on its way to a model, a file, a screen or another program.
+"""Removes the user's keys from all text on its way to a model, a file, a screen or another program.
 
-A program has one user, so the keys are known to the whole process: whoever writes or shows something asks here, and
-nobody can forget to hand them on. Known again are a key as it is, in URLs, JSON, base64 and hex, and broken over lines.
+A process has one user, so the keys are global: every writer calls `redact`, and no caller can forget to pass them on. A
+key is recognized as it is, in URLs, JSON, base64 and hex, and when it is broken over several lines.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ SHORTEST_SECRET, LONGEST_WORD = 8, 19
 T = TypeVar("T")
 
 
-class Masks:
-    """A set of secrets and the forms in which they may turn up."""
+class Redactor:
+    """A set of secrets and the forms in which they can appear."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self.secrets = frozenset(secret for secret in secrets if len(secret) >= SHORTEST_SECRET)
@@ -30,35 +30,30 @@ class Masks:
         self._firsts = frozenset(form[0] for form in forms)
 
     def redact(self, text: str) -> str:
-        """The text without them."""
-        if len(text) < self._shortest:  # as names and ids are, of which events are full
+        if len(text) < self._shortest:  # most texts in events are short names and ids
             return text
         for form in self._forms:
             if form in text:
                 text = text.replace(form, MASK)
-        return self._without_broken(text) if self._forms and "\n" in text else text
-
-    def holds(self, text: str) -> bool:
-        return self.redact(text) != text
-
-    def unfinished(self, text: str) -> int:
-        """How many characters at the end of a text may be the beginning of a secret."""
-        for start in range(max(0, len(text) - self._longest + 1), len(text)):
-            if text[start] in self._firsts and any(form.startswith(text[start:]) for form in self._forms):
-                return len(text) - start
-        return 0
-
-    def _without_broken(self, text: str) -> str:
-        """`base64`, `fold` and mail programs break what is long over several lines."""
+        if not self._forms or "\n" not in text:
+            return text
+        # `base64`, `fold` and mail programs break long text over several lines.
         joined = text.replace("\n", "").replace("\r", "")
         for form in self._forms:
             if form in joined:
                 text = re.sub(r"[\r\n]*".join(map(re.escape, form)), MASK, text)
         return text
 
+    def unfinished(self, text: str) -> int:
+        """How many characters at the end of the text may be the beginning of a secret."""
+        for start in range(max(0, len(text) - self._longest + 1), len(text)):
+            if text[start] in self._firsts and any(form.startswith(text[start:]) for form in self._forms):
+                return len(text) - start
+        return 0
 
-class MaskedStream:
-    """Text that comes in pieces, wherever it is cut. What may be the beginning of a secret waits for the next piece."""
+
+class RedactedStream:
+    """Text that arrives in pieces. A piece that may end in the beginning of a secret waits for the next one."""
 
     def __init__(self) -> None:
         self._rest = ""
@@ -74,24 +69,20 @@ class MaskedStream:
         return rest
 
 
-_known = Masks()
+_known = Redactor()
 
 
 def is_secret(value: str) -> bool:
-    """Not what people write where a server on their own machine wants any key at all: `ollama`, `not-needed`. To mask
-    that would garble ordinary text."""
+    """Whether this value of a key variable is a real key, not a placeholder such as `ollama` or `not-needed`, which
+    people set for a server on their own machine. Redacting a placeholder would garble ordinary text."""
     has_digit = any(character.isdigit() for character in value)
     return len(value) >= SHORTEST_SECRET and (has_digit or len(value) > LONGEST_WORD)
 
 
 def register_secrets(secrets: Iterable[str]) -> None:
-    """From now on none of them leaves this program in a text."""
+    """From now on `redact` removes these too."""
     global _known
-    _known = Masks(_known.secrets.union(secrets))
-
-
-def knows_secrets() -> bool:
-    return bool(_known.secrets)
+    _known = Redactor(_known.secrets.union(secrets))
 
 
 def redact(text: str) -> str:
@@ -99,39 +90,35 @@ def redact(text: str) -> str:
 
 
 def holds_secret(text: str) -> bool:
-    return _known.holds(text)
+    return _known.redact(text) != text
 
 
 def redact_value(value: T) -> T:
-    """The same value, with all text in it redacted, keys of objects included."""
-    return _walk(value, _known.redact) if _known.secrets else value
+    """The same value with all text in it redacted, including the keys of objects."""
+    return _redacted(value) if _known.secrets else value
 
 
-def passes_on(take: Callable[[str], None]) -> tuple[Callable[[str], None], Callable[[], None]]:
-    """`take`, for text in pieces: what to call with each piece, and what to call at the end."""
-    stream = MaskedStream()
-
-    def feed(text: str) -> None:
-        take(stream.feed(text))
-
-    return feed, lambda: take(stream.end())
+def redact_pieces(take: Callable[[str], None]) -> tuple[Callable[[str], None], Callable[[], None]]:
+    """Wraps `take` for text that arrives in pieces: a function to call with each piece, and one to call at the end."""
+    stream = RedactedStream()
+    return lambda text: take(stream.feed(text)), lambda: take(stream.end())
 
 
-_WITHOUT_SECRETS = (str, int, float, type(None))
-"""Texts among them are enumerations."""
+_PLAIN = (str, int, float, type(None))
+"""Never redacted: a subclass of str is an enumeration."""
 
 
-def _walk(value: Any, change: Callable[[str], str]) -> Any:
+def _redacted(value: Any) -> Any:
     if type(value) is str:
-        return change(value)
-    if isinstance(value, _WITHOUT_SECRETS):
+        return _known.redact(value)
+    if isinstance(value, _PLAIN):
         return value
     if isinstance(value, dict):
-        return {_walk(name, change): _walk(item, change) for name, item in value.items()}
+        return {_redacted(name): _redacted(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_walk(item, change) for item in value]
+        return [_redacted(item) for item in value]
     if isinstance(value, tuple):
-        items = [_walk(item, change) for item in value]
+        items = [_redacted(item) for item in value]
         return type(value)._make(items) if hasattr(value, "_make") else tuple(items)
     return value
 
@@ -150,6 +137,6 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 def _base64_core(data: bytes, shift: int) -> str:
-    """What is the same of its base64 whatever stands around it, `shift` bytes after the beginning of a group."""
+    """The characters of its base64 that do not depend on the bytes around it, `shift` bytes into a group of three."""
     encoded = binascii.b2a_base64(bytes(shift) + data, newline=False).decode()
     return encoded[-(-shift * 8 // 6) : (shift + len(data)) * 8 // 6]

@@ -33,7 +33,7 @@ from teamcli.session.session import EventBus
 from teamcli.storage.logs import log_to
 from teamcli.team.signing import load_key
 from teamcli.text import redaction as masking
-from teamcli.text.redaction import MASK, MaskedStream, Masks
+from teamcli.text.redaction import MASK, RedactedStream, Redactor
 from tests.redteam.shared import made_once
 from tests.sdk.models import Model
 from tests.support.answers import Part, answer, result_text, status, thinking, tool_results
@@ -337,7 +337,7 @@ def test_a_key_typed_at_the_shell_is_not_kept_in_an_inbox(program: Program) -> N
 
 
 def test_a_traceback_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(masking, "_known", Masks([KEY]))
+    monkeypatch.setattr(masking, "_known", Redactor([KEY]))
     log = logging.getLogger("teamcli")
     before = log.handlers, log.propagate, log.level
     try:
@@ -356,7 +356,7 @@ def test_a_traceback_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_an_event_of_any_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one whose words come from a place that nobody has thought of."""
-    monkeypatch.setattr(masking, "_known", Masks([KEY]))
+    monkeypatch.setattr(masking, "_known", Redactor([KEY]))
     heard: list[Event] = []
     tell = EventBus()
     tell.subscribe(heard.append)
@@ -369,16 +369,16 @@ def test_an_event_of_any_kind(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 20, 64])
 def test_a_stream_cut_into_pieces_of_any_size(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(masking, "_known", Masks([KEY, DOTENV_KEY]))
+    monkeypatch.setattr(masking, "_known", Redactor([KEY, DOTENV_KEY]))
     whole = f"before {KEY} between {DOTENV_KEY}{KEY} sk-ant-api and after"
-    stream = MaskedStream()
+    stream = RedactedStream()
     out = [stream.feed(whole[start : start + size]) for start in range(0, len(whole), size)] + [stream.end()]
     assert "".join(out) == f"before {MASK} between {MASK}{MASK} sk-ant-api and after"
 
 
 def test_an_answer_that_fails_halfway_is_shown_to_its_last_letter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where that could have become a key."""
-    monkeypatch.setattr(masking, "_known", Masks([KEY]))
+    monkeypatch.setattr(masking, "_known", Redactor([KEY]))
 
     def break_off(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
         on_event(TextDelta(f"the end is {KEY[:5]}"))
@@ -393,7 +393,7 @@ def test_an_answer_that_fails_halfway_is_shown_to_its_last_letter(monkeypatch: p
 @pytest.mark.parametrize("word", ["ollama", "not-needed", "anything", "dummy-key", "local"])
 def test_a_word_in_place_of_a_key_garbles_nothing(word: str) -> None:
     assert visible_variables({"ANTHROPIC_API_KEY": word, "X": f"{word} here"}) == {"X": f"{word} here"}
-    assert Masks(filter(masking.is_secret, [word])).masked(f"all {word} stays") == f"all {word} stays"
+    assert Redactor(filter(masking.is_secret, [word])).redact(f"all {word} stays") == f"all {word} stays"
 
 
 UNDER = 'umask {umask}; exec "$0" "$@"'

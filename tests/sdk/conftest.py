@@ -17,7 +17,7 @@ Open = Callable[..., Session]
 @pytest.fixture(autouse=True)
 def nothing_is_masked_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """What may begin a key is held back from a stream, and the process remembers the keys of earlier tests."""
-    monkeypatch.setattr(masking, "_known", masking.Masks())
+    monkeypatch.setattr(masking, "_known", masking.Redactor())
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from teamcli.agent.events import Event, Outcome
 from teamcli.commands.base import CommandOutput, plain
 from teamcli.session.session import LEAD
 from teamcli.team.message import is_subagent
-from teamcli.text.escaping import escape_controls, neutralised_on, one_line
+from teamcli.text.escaping import escape_controls, escape_piece, one_line
 
 
 class PlainView:
@@ -65,7 +65,7 @@ class PlainView:
         if not text:
             return
         with self._lock:
-            shown, self._marks = neutralised_on(self._marks, text)
+            shown, self._marks = escape_piece(self._marks, text)
             self._stream.write(shown)
             self._stream.flush()
             self._in_text = not shown.endswith("\n")

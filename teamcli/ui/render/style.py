@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TextIO
 
-from teamcli.text.escaping import escape_controls, has_colour
+from teamcli.text.escaping import escape_controls, has_color
 
 PLAIN, BOLD, DIM = "", "1", "2"
 RED, GREEN, YELLOW, BLUE, MAGENTA, CYAN = "31", "32", "33", "34", "35", "36"
@@ -76,7 +76,7 @@ def terminal_width(stream: TextIO | None = None) -> int:
 
 
 def _colour_system(stream: TextIO) -> str | None:
-    if not has_colour(stream):
+    if not has_color(stream):
         return None
     if os.environ.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
         return "truecolor"
