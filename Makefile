@@ -11,7 +11,7 @@ SANDBOX := tests/exec/test_sandbox.py tests/tools/test_bash.py tests/cli/test_do
 NO_BWRAP := PATH="$$PWD/tests/redteam/no_sandbox:$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format docs pictures bench redteam rights soak clean
+.PHONY: help run test check format pictures bench redteam rights soak clean
 
 help: ## Show what can be made
 	@sed -nE 's/^([a-z]+):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -33,9 +33,6 @@ check: $(VENV)/dev.stamp ## Formatter, linter, strict types
 format: $(VENV)/dev.stamp ## Put the code into shape
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-
-docs: $(VENV)/dev.stamp ## Write the README's generated parts
-	$(BIN)/python -m teamcli.commands README.md
 
 pictures: $(VENV)/dev.stamp ## Take the screenshots of the documentation
 	$(BIN)/python -m pictures

@@ -1,9 +1,86 @@
+"""What README and docs print works: each console block is typed as printed, in a fresh clone or a small project."""
+
 from __future__ import annotations
 
-from teamcli.commands.__main__ import with_table
-from tests.support.program import ROOT
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.console import BLOCK, Reader, in_path, on_path, sittings, steps_of
+from tests.support.fake_api import FakeAPI, text
+from tests.support.program import ROOT, Program
+
+PAGES = [page for page in sorted(ROOT.glob("docs/*.md")) if BLOCK.search(page.read_text(encoding="utf-8"))]
 
 
-def test_the_table_of_commands_is_the_list() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert with_table(readme) == readme
+@pytest.fixture(scope="module")
+def api() -> Iterator[FakeAPI]:
+    """Answers for an API key that a page exports."""
+    with FakeAPI(default=text("Done.")) as api:
+        yield api
+
+
+@pytest.fixture
+def clone(program: Program, api: FakeAPI) -> Program:
+    """A fresh clone, set up: installing packages needs a network."""
+    listed = ["git", "-c", "safe.directory=*", "ls-files", "--cached", "--others", "--exclude-standard"]
+    files = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    for name in filter(lambda name: (ROOT / name).is_file(), files):
+        (program.directory / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, program.directory / name)
+    git(program, "init", "-q")
+    git(program, "add", "-A")
+    on_path(program.directory / ".venv/bin", api.url)
+    (program.directory / ".venv/run.stamp").touch()
+    return program
+
+
+@pytest.fixture
+def project(program: Program, api: FakeAPI, tmp_path: Path) -> Program:
+    """A small repository with a change that is not committed, and `teamcli` on PATH."""
+    (program.directory / "README.md").write_text("# A project\n")
+    (program.directory / "task.txt").write_text("read README.md\n")
+    git(program, "init", "-q")
+    git(program, "add", "-A")
+    (program.directory / "README.md").write_text("# My project\n")
+    in_path(program, on_path(tmp_path / "bin", api.url).parent)
+    return program
+
+
+def git(program: Program, *arguments: str) -> str:
+    command = ["git", *arguments]
+    done = subprocess.run(command, cwd=program.directory, env=program.env(), capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_readme_works_as_printed_in_a_fresh_clone(clone: Program, columns: int) -> None:
+    for steps in sittings((ROOT / "README.md").read_text(encoding="utf-8")):
+        with Reader(clone, columns) as reader:
+            reader.follow(steps)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_works_as_printed(project: Program, page: Path) -> None:
+    for steps in sittings(page.read_text(encoding="utf-8")):
+        with Reader(project) as reader:
+            reader.follow(steps)
+
+
+def test_the_first_run_asks_nothing_and_leaves_the_repository_clean(clone: Program) -> None:
+    before = git(clone, "status", "--porcelain", "--untracked-files=all")
+    with Reader(clone) as reader:
+        reader.follow(list(steps_of("$ make run\nteam >> read Makefile\nread Makefile →\n")))
+    assert git(clone, "status", "--porcelain", "--untracked-files=all") == before
+
+
+def test_make_run_takes_arguments(clone: Program) -> None:
+    line = ["make", "--no-print-directory", "run", "ARGS=--version"]
+    shown = subprocess.run(
+        line, cwd=clone.directory, env=clone.env() | {"PATH": os.environ["PATH"]}, capture_output=True
+    )
+    assert shown.stdout.startswith(b"teamcli ")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from signal import SIGKILL
 from types import TracebackType
 
@@ -20,14 +21,22 @@ BEGIN_FRAME, END_FRAME = "\x1b[?2026h", "\x1b[?2026l"
 class Screen:
     """`with Screen(program) as screen: screen.wait_for("team >>"); screen.type("hi\\r")`."""
 
-    def __init__(self, program: Program, *arguments: str, columns: int = 80, lines: int = 40) -> None:
-        command, *rest = program.command(arguments)
+    def __init__(
+        self,
+        program: Program,
+        *arguments: str,
+        columns: int = 80,
+        lines: int = 40,
+        command: Sequence[str] | None = None,
+    ) -> None:
+        """Start `teamcli` with `arguments`, or `command`."""
+        first, *rest = command or program.command(arguments)
         env = {"TERM": "xterm-256color", "LANG": "C.UTF-8", **program.env()}
         env["LANG"] = "C.UTF-8"
         self._screen = pyte.HistoryScreen(columns, lines, history=10_000)
         self._stream = pyte.Stream(self._screen)
         self.process = pexpect.spawn(
-            command,
+            first,
             rest,
             cwd=str(program.directory),
             env=env,
@@ -70,6 +79,10 @@ class Screen:
     def wait_for(self, text: str, times: int = 1) -> None:
         """Read on until `text` stands on the screen (so often)."""
         self._wait_until(lambda: self.text.count(text) >= times, f"{text!r} ({times} times)")
+
+    def wait_for_match(self, pattern: re.Pattern[str]) -> None:
+        """Read until a line on the screen matches."""
+        self._wait_until(lambda: any(map(pattern.search, self.text.splitlines())), pattern.pattern)
 
     def wait_for_all(self, *texts: str) -> None:
         """Read on until all of `texts` stand on the screen at the same time."""
