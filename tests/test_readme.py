@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -59,9 +60,9 @@ def git(program: Program, *arguments: str) -> str:
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_the_readme_works_as_printed_in_a_fresh_clone(clone: Program, columns: int) -> None:
-    for steps in sittings((ROOT / "README.md").read_text(encoding="utf-8")):
-        with Reader(clone, columns) as reader:
-            reader.follow(steps)
+    steps = itertools.chain.from_iterable(sittings((ROOT / "README.md").read_text(encoding="utf-8")))
+    with Reader(clone, columns) as reader:
+        reader.follow(list(steps))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -15,6 +15,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -162,9 +163,9 @@ class Reader:
     """`with Reader(program) as reader: reader.follow(steps)`."""
 
     def __init__(self, program: Program, columns: int = 80) -> None:
-        self._program = program
+        self._program = replace(program, variables=dict(program.variables))
         self._columns = columns
-        self._shell = Shell(program)
+        self._shell = Shell(self._program)
         self._screen: Screen | None = None
         self._followers: list[Follower] = []
 
