@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from teamcli.exec.command_host import CommandHost
-from teamcli.exec.sandbox.plan import Wanted
+from teamcli.exec.sandbox.plan import SandboxSettings
 from teamcli.exec.sandbox.sandbox import Sandbox
 
 TIMES = 100
@@ -22,7 +22,7 @@ STARTS = 5
 
 
 def main(directory: Path) -> None:
-    wanted = Wanted((directory,), Path.home())
+    wanted = SandboxSettings((directory,), Path.home())
     confined, plain = CommandHost(os.environ, make_sandbox=partial(Sandbox, wanted)), CommandHost(os.environ)
     if why := confined.why_unconfined():
         print(f"no sandbox: {why}", file=sys.stderr)

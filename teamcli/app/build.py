@@ -215,13 +215,13 @@ def open_host(
         return plain_host(settings, programs, owns_process)
 
     def make_sandbox() -> Sandbox:
-        from teamcli.exec.sandbox.plan import Wanted
+        from teamcli.exec.sandbox.plan import SandboxSettings
         from teamcli.exec.sandbox.sandbox import Sandbox
 
         network, places = settings.sandbox_network, (settings.sandbox_writable, settings.sandbox_closed)
         roots = (workspace.root, *workspace.extra)
         guarded = _hook_files(settings, workspace.root)
-        return Sandbox(Wanted(roots, place.home.parent, network, *places, is_trial, guarded), programs)
+        return Sandbox(SandboxSettings(roots, place.home.parent, network, *places, is_trial, guarded), programs)
 
     host = CommandHost(
         os.environ,

@@ -18,7 +18,7 @@ import pytest
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled
 from teamcli.exec.sandbox.git import Guards, Repositories, shared_repository
-from teamcli.exec.sandbox.plan import Private, Wanted, make_plan
+from teamcli.exec.sandbox.plan import PrivateDirs, SandboxSettings, make_plan
 from teamcli.exec.sandbox.sandbox import explain
 from tests.redteam.conftest import confined_shell, need_sandbox
 from tests.support.fake_api import text, tool, tool_results
@@ -64,10 +64,10 @@ class TestPlan:
     @pytest.fixture
     def options(self, tmp_path: Path) -> Callable[..., list[tuple[str, ...]]]:
         """The options of a plan, each with its arguments, for a home and a workspace in it."""
-        private = Private(tmp_path / "private", tmp_path / "caches")
+        private = PrivateDirs(tmp_path / "private", tmp_path / "caches")
 
         def make(environment: dict[str, str] | None = None, **wishes: object) -> list[tuple[str, ...]]:
-            wanted = Wanted((tmp_path / "home/work",), tmp_path / "home")._replace(**wishes)
+            wanted = SandboxSettings((tmp_path / "home/work",), tmp_path / "home")._replace(**wishes)
             repositories = Repositories(wanted.roots, wanted.roots)
             words = make_plan(wanted, private, environment or {}, repositories.guards()).options
             starts = [position for position, word in enumerate(words) if word.startswith("--")]
@@ -149,13 +149,13 @@ class TestPlan:
         (root / ".git").mkdir(parents=True)
         (root / ".git/config").touch()
         home.mkdir()
-        private = Private(tmp_path / "private", tmp_path / "caches")
+        private = PrivateDirs(tmp_path / "private", tmp_path / "caches")
         guards = Guards((root / ".git",), (root / ".git/config",))
-        plan = make_plan(Wanted((root,), home), private, {}, guards)
+        plan = make_plan(SandboxSettings((root,), home), private, {}, guards)
         assert not plan.is_outdated
         (home / ".ssh").mkdir()
         assert plan.is_outdated
-        plan = make_plan(Wanted((root,), home), private, {}, guards)
+        plan = make_plan(SandboxSettings((root,), home), private, {}, guards)
         (root / "new").touch()
         (root / "new").rename(root / ".git/config")
         assert plan.is_outdated
@@ -408,7 +408,7 @@ def wheel(directory: Path) -> None:
     ],
 )
 def test_what_the_sandbox_did_is_explained(output: str, network: str, word: str) -> None:
-    said = explain(output, Wanted((Path("/w"),), Path("/h"), network))
+    said = explain(output, SandboxSettings((Path("/w"),), Path("/h"), network))
     assert word in said
     assert bool(said) is bool(word)
 

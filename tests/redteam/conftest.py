@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from teamcli.exec.command_host import CommandHost
-from teamcli.exec.sandbox.plan import Wanted
+from teamcli.exec.sandbox.plan import SandboxSettings
 from teamcli.exec.sandbox.sandbox import Sandbox
 from tests.tools.shell import Shell
 
@@ -36,7 +36,7 @@ class Attacker:
 @cache
 def why_no_sandbox() -> str:
     with tempfile.TemporaryDirectory() as empty:
-        wanted = Wanted((Path(empty).resolve(),), Path(empty).resolve(), is_trial=True)
+        wanted = SandboxSettings((Path(empty).resolve(),), Path(empty).resolve(), is_trial=True)
         host = CommandHost(os.environ, make_sandbox=partial(Sandbox, wanted))
         try:
             assert not host.why_refused(), host.why_refused()
@@ -83,7 +83,7 @@ def furnish(root: Path, home: Path) -> None:
 
 
 def confined_shell(root: Path, home: Path, **wishes: object) -> Shell:
-    wanted = Wanted((root,), home)._replace(**wishes)
+    wanted = SandboxSettings((root,), home)._replace(**wishes)
     return Shell(root, CommandHost(os.environ, make_sandbox=partial(Sandbox, wanted), is_required=True))
 
 

@@ -16,7 +16,7 @@ import pytest
 from teamcli.errors import ToolError
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.sandbox.git import Repositories
-from teamcli.exec.sandbox.plan import Wanted
+from teamcli.exec.sandbox.plan import SandboxSettings
 from teamcli.exec.sandbox.sandbox import Sandbox
 from tests.redteam.conftest import need_sandbox
 from tests.support.fake_api import FakeAPI, text, tool, tool_results
@@ -35,7 +35,7 @@ class Workspace:
 
     def shell(self) -> Shell:
         """With the default settings, under which commands run unconfined where no sandbox can be made."""
-        make_sandbox = partial(Sandbox, Wanted((self.root,), self.home))
+        make_sandbox = partial(Sandbox, SandboxSettings((self.root,), self.home))
         self._shells.append(Shell(self.root, CommandHost(os.environ, make_sandbox=make_sandbox)))
         return self._shells[-1]
 
@@ -225,12 +225,12 @@ LIMITED = """
     from teamcli.errors import ToolError
     from teamcli.exec.command_host import CommandHost
     from teamcli.exec.sandbox.sandbox import Sandbox
-    from teamcli.exec.sandbox.plan import Wanted
+    from teamcli.exec.sandbox.plan import SandboxSettings
 
     usual = resource.getrlimit(resource.RLIMIT_NOFILE)
     outcomes = set()
     for limit in range(5, 40):
-        wanted = Wanted((Path.cwd(),), Path.home())
+        wanted = SandboxSettings((Path.cwd(),), Path.home())
         host = CommandHost(os.environ, make_sandbox=partial(Sandbox, wanted), owns_process=False)
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, usual[1]))
         try:
@@ -267,9 +267,9 @@ OUT_OF_NAMESPACES = """
     from teamcli.errors import ToolError
     from teamcli.exec.command_host import CommandHost
     from teamcli.exec.sandbox.sandbox import Sandbox
-    from teamcli.exec.sandbox.plan import Wanted
+    from teamcli.exec.sandbox.plan import SandboxSettings
 
-    wanted = Wanted((Path.cwd(),), Path.home())
+    wanted = SandboxSettings((Path.cwd(),), Path.home())
     host = CommandHost(os.environ, make_sandbox=partial(Sandbox, wanted), owns_process=False)
     try:
         host.start("echo x > ~/evil", Path.cwd()).follow(lambda _: None, lambda _: None)

@@ -20,9 +20,9 @@ import pytest
 from teamcli.errors import Cancelled, ToolError
 from teamcli.exec import host_process, running_command
 from teamcli.exec.command_host import CommandHost
-from teamcli.exec.sandbox.places import CLOSED_IN_HOME, CLOSED_WITH_A_SECRET
-from teamcli.exec.sandbox.plan import SandboxPlan, Wanted
+from teamcli.exec.sandbox.plan import SandboxPlan, SandboxSettings
 from teamcli.exec.sandbox.sandbox import Sandbox
+from teamcli.exec.sandbox.tables import CLOSED_IN_HOME, CLOSED_WITH_A_SECRET
 from tests.redteam.conftest import SECRET, Attacker, attack, confined_shell, furnish, need_sandbox
 from tests.support.fake_api import text, tool, tool_results
 from tests.support.program import ROOT, Program
@@ -267,7 +267,7 @@ def test_what_is_swapped_while_a_sandbox_is_made_makes_it_fail(
     class Swapping(Sandbox):
         def plan(self, environment: Mapping[str, str]) -> SandboxPlan:
             plan = super().plan(environment)
-            path = self.wanted.roots[0] / swapped
+            path = self.settings.roots[0] / swapped
             path.rename(tmp_path / "aside")
             path.symlink_to(target.replace("~", str(clean_environment)))
             return plan
@@ -276,7 +276,7 @@ def test_what_is_swapped_while_a_sandbox_is_made_makes_it_fail(
     furnish(root, clean_environment)
     subprocess.run(["git", "init", "-q", str(root / "sub")], check=True)
     (root / "sub/.git/hooks").mkdir(exist_ok=True)
-    host = CommandHost(os.environ, make_sandbox=lambda: Swapping(Wanted((root,), clean_environment)))
+    host = CommandHost(os.environ, make_sandbox=lambda: Swapping(SandboxSettings((root,), clean_environment)))
     with pytest.raises(ToolError, match="commands are refused"):
         host.start("true", root)
     assert host.why_refused()

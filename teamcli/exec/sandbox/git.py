@@ -1,8 +1,8 @@
-"""The git repositories in a workspace, and what in them makes git run something: kept from commands.
+"""Protects the git repositories in a workspace: commands cannot change what makes git run something.
 
 A `.git` can be a directory, a file that names one, or a link. Git obeys the config and the hooks that it finds behind
-it, in repositories inside the workspace too: `git status` enters submodules. Mounts guard all of that, because nobody
-inside the sandbox can replace them. A link cannot be mounted: it is put back after each command.
+it, also in repositories inside the workspace: `git status` enters submodules. Mounts guard all of that, because nothing
+inside the sandbox can replace them. A link cannot be mounted: it is restored after each command.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from teamcli.workspace.git_files import gitlinks, named_directory, path_in, text
 
 _GIT = ".git"
 _OBEYED = ("hooks", "config", "config.worktree", "commondir", "gitdir")
-"""In a git directory. `commondir` names another one whose config and hooks count, `gitdir` a checkout."""
+"""In a git directory. `commondir` names another one whose config and hooks apply, `gitdir` a checkout."""
 _MOST_DIRECTORIES = 4000
 """Searched for repositories, outer ones first. Submodules and worktrees are found without searching."""
 _MOST_MOUNTS = 300
-"""Each costs a third of a millisecond, more if there are more: so many still take less than a fifth of a second."""
+"""Each costs a third of a millisecond, and more as their number grows. This many take less than a fifth of a second."""
 _MOST_MOUNTS_AT_LAST = 600
 
 
@@ -47,27 +47,29 @@ class Guards(NamedTuple):
     """What is mounted to guard repositories."""
 
     open: tuple[Path, ...]
-    """Git directories: commands can write there, but not move them away."""
+    """Git directories: commands can write there, but cannot move them."""
     fixed: tuple[Path, ...]
     """What commands can only read."""
     links: tuple[Path, ...] = ()
-    """What cannot be mounted, and is put back when a command has replaced it."""
+    """What cannot be mounted, and is restored after a command has replaced it."""
     note: str = ""
     """What is kept from commands because there are so many repositories."""
 
 
 def above(guarded: Iterable[Path], tops: Iterable[Path]) -> list[Path]:
-    """The directories that commands could move away, with what is guarded in them. Outer ones first."""
+    """The directories that commands could move, together with what is guarded in them. Outer ones first."""
     return sorted({each for path in guarded for each in path.parents if is_below_any(each, tops)})
 
 
 class _Index(NamedTuple):
     state: tuple[int, ...]
+    """Differs if the file has changed."""
     entered: tuple[Path, ...]
+    """The `.git` of submodules that were not there at first."""
 
 
 class Repositories:
-    """Those that are there when the program starts. Those that commands make later are theirs."""
+    """Those that exist when the program starts. Commands may do what they like with those that they make later."""
 
     def __init__(self, roots: Iterable[Path], writable: Iterable[Path], opened: Iterable[Path] = ()) -> None:
         """`opened` are more directories to search. Only what is in `writable` needs a guard.
@@ -78,16 +80,16 @@ class Repositories:
         self._own: dict[Path, None] = {}
         """Git directories of the workspace itself."""
         self._inner: dict[Path, None] = {}
-        """Those of submodules, worktrees and other repositories inside."""
+        """Git directories of submodules, worktrees and other repositories inside."""
         self._files: dict[Path, None] = {}
-        """Each a `.git` that names a git directory."""
+        """Each is a `.git` that names a git directory."""
         self._checkouts: dict[Path, Path] = {}
-        """Of git directories: where the files are that their index lists."""
+        """By git directory: where the files are that its index lists."""
         self._indexes: dict[Path, _Index] = {}
         self.links: dict[Path, str] = {}
-        """`.git` with what they say."""
+        """Each `.git` that is a link, with its target."""
         self.states: list[Path] = []
-        """`.team/` of other projects inside, where teamcli has worked and obeys it."""
+        """`.team/` of other projects inside that teamcli has worked in, so it obeys them."""
         for root in (*self._roots, *opened):
             for entry in search(root, (_GIT, TEAM_DIR), _MOST_DIRECTORIES):
                 is_own = entry.parent in self._roots
@@ -96,19 +98,23 @@ class Repositories:
                 elif not is_own and exists(entry / OWNER_TOKEN) and not is_link(entry):
                     self.states.append(entry)
         self._unwanted = [path for path in self._obeyed_if_there() if not exists(path)]
-        """What git would obey if it were there. Nothing can be mounted where nothing is."""
+        """What git would obey if it existed. A mount needs something to cover."""
 
     def intruders(self) -> Iterator[Path]:
         """What commands have added and git would obey.
 
-        Raises: OSError, if the system has no descriptor left
+        Raises: OSError, if the system is out of descriptors
         """
         entered = (path for directory in self._checkouts for path in self._entered(directory))
         yield from (path for path in itertools.chain(self._unwanted, entered) if exists(path) or is_link(path))
 
     def _entered(self, directory: Path) -> tuple[Path, ...]:
-        """The `.git` of submodules that were not there. Reads the index only if it has changed."""
-        known, state = self._indexes.get(directory), _state_of(directory / "index")
+        """Reads the index only if it has changed."""
+        state: tuple[int, ...] = ()
+        with contextlib.suppress(OSError):
+            found = (directory / "index").stat()
+            state = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        known = self._indexes.get(directory)
         if known is None or known.state != state:
             hash_size = 32 if "sha256" in text_of(directory / "config") else 20
             entries = {self._checkouts[directory] / path / _GIT for path in gitlinks(directory, hash_size)}
@@ -130,7 +136,7 @@ class Repositories:
             (self._without_commits, len(self._files) + len(self.states), _MOST_MOUNTS),
             (self._read_only, 0, _MOST_MOUNTS_AT_LAST),
         ):
-            if least > most:  # not worth a closer look
+            if least > most:  # no need to look closer
                 continue
             guards = make()
             mounted = (*guards.open, *guards.fixed)
@@ -149,7 +155,7 @@ class Repositories:
         )
 
     def _without_commits(self) -> Guards:
-        note = "so many git repositories are in here that commands cannot commit to those below the workspace"
+        note = "there are so many git repositories in here that commands cannot commit to those below the workspace"
         return self._coarse([*self._inner, *self._git_files(), *self.states], note)
 
     def _read_only(self) -> Guards:
@@ -160,7 +166,7 @@ class Repositories:
             for path in inner
             if is_below_any(path, [root])
         }
-        note = "so many git repositories are in here that commands cannot write in directories that hold some"
+        note = "there are so many git repositories in here that commands cannot write in directories that contain some"
         return self._coarse([*tops, *self._git_files(of_roots=True)], note)
 
     def _coarse(self, fixed: Iterable[Path], note: str) -> Guards:
@@ -176,7 +182,7 @@ class Repositories:
         return [path for path in self._files if exists(path) and (not of_roots or path in roots)]
 
     def _add(self, entry: Path, kind: dict[Path, None]) -> None:
-        """Take up a `.git`, and the git directories behind it."""
+        """Add a `.git`, and the git directories behind it."""
         checkout = entry.parent
         if (target := link_target(entry)) is not None:
             self.links[entry] = target
@@ -190,7 +196,7 @@ class Repositories:
             self._add_directory(directory, kind)
 
     def _add_directory(self, path: Path | None, kind: dict[Path, None]) -> None:
-        """Only where commands can write, and never what holds the workspace."""
+        """Only if commands can write there, and never a directory that contains the workspace."""
         if path is None or not is_in_any(path, self._writable) or path in self._own or path in self._inner:
             return
         if path in self._roots or is_above_any(path, self._roots) or not is_directory(path):
@@ -199,8 +205,9 @@ class Repositories:
         self._add_directory(common_directory(path), kind)
         for module in _modules(path / "modules"):
             self._add_directory(module, self._inner)
-            if checkout := _checkout_of_module(module):
-                self._add(checkout / _GIT, self._inner)
+            checkout = re.search(r"^\s*worktree\s*=\s*(\S.*?)\s*$", text_of(module / "config"), re.MULTILINE)
+            if checkout and "\0" not in checkout[1]:
+                self._add(real_path(module / checkout[1]) / _GIT, self._inner)
         for record in directories_in(path / "worktrees")[:_MOST_DIRECTORIES]:
             if is_file(record / "gitdir"):
                 self._add_worktree(record)
@@ -223,18 +230,9 @@ class Repositories:
             yield path / "commondir"
             if has_config_of_checkouts:
                 yield path / "config.worktree"
-        for root in self._roots:  # if `.git` is spoiled, git takes the directory itself for a repository
+        for root in self._roots:  # if `.git` is invalid, git takes the directory itself for a repository
             if exists(root / _GIT):
                 yield root / "HEAD"
-
-
-def _state_of(path: Path) -> tuple[int, ...]:
-    """Differs if the file has changed."""
-    try:
-        found = path.stat()
-    except OSError:
-        return ()
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _outermost(paths: Iterable[Path]) -> tuple[Path, ...]:
@@ -269,13 +267,8 @@ def _modules(directory: Path) -> Iterator[Path]:
             pending += directories_in(entry)
 
 
-def _checkout_of_module(module: Path) -> Path | None:
-    found = re.search(r"^\s*worktree\s*=\s*(\S.*?)\s*$", text_of(module / "config"), re.MULTILINE)
-    return real_path(module / found[1]) if found and "\0" not in found[1] else None
-
-
 def shared_repository(root: Path) -> Path | None:
-    """The repository behind a git worktree, if it acknowledges `root`: else any text could open any directory."""
+    """The repository behind a git worktree, if it lists `root`. Otherwise any text could open any directory."""
     entry = root / _GIT
     kept = named_directory(entry) if is_file(entry) else None
     shared = common_directory(kept) if kept else None
@@ -285,17 +278,17 @@ def shared_repository(root: Path) -> Path | None:
 
 
 def set_aside(paths: Iterable[Path]) -> None:
-    """Rename to something that git does not know. If the user has made it, nothing is lost."""
+    """Rename to something that git does not know, so that nothing is lost if the user has made it."""
     for path in paths:
         aside = path.with_name(f"{path.name}.set-aside")
         if exists(aside) or is_link(aside):
             aside = aside.with_name(f"{aside.name}-{secrets.token_hex(4)}")
-        with contextlib.suppress(OSError), _held(path.parent) as directory:  # not ours: so no command has made it
+        with contextlib.suppress(OSError), _held(path.parent) as directory:  # another user's, so no command has made it
             os.rename(path.name, aside.name, src_dir_fd=directory, dst_dir_fd=directory)
 
 
 def put_back(links: Iterable[tuple[Path, str]]) -> None:
-    """Links that a command has replaced."""
+    """Restore links that a command has replaced."""
     for path, target in links:
         if link_target(path) != target:
             set_aside([path])
@@ -305,7 +298,7 @@ def put_back(links: Iterable[tuple[Path, str]]) -> None:
 
 @contextlib.contextmanager
 def _held(path: Path) -> Iterator[int]:
-    """A descriptor for a directory at exactly this path: a command could put a link in its place at any time.
+    """A descriptor for a directory at exactly this path: a command could replace it with a link at any time.
 
     Raises: OSError
     """

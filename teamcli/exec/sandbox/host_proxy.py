@@ -1,7 +1,7 @@
-"""The way out of a sandbox whose network is closed but for some hosts: a proxy that knows their names.
+"""The proxy for a sandbox whose network is closed except for some hosts.
 
-It accepts on a socket that was opened inside and connects from outside. HTTP clients find it by the usual variables;
-all else finds no network at all.
+It accepts connections on a socket that was opened inside and connects from outside. HTTP clients find it through the
+usual variables; everything else finds no network at all.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PORT = 3128
 """Inside, where all ports are free."""
 _HEAD_LIMIT = 64 * 1024
 _PATIENCE_SECONDS = 30.0
-_GOODBYE_SECONDS, _CHUNKS_UNREAD = 2.0, 16
+_LINGER_SECONDS, _CHUNKS_UNREAD = 2.0, 16
 _MOST_CONNECTIONS = 256
 _CHUNK = 64 * 1024
 _END_OF_HEAD = b"\r\n\r\n"
@@ -37,7 +37,7 @@ def proxy_variables() -> Mapping[str, str]:
 
 
 def is_listed(host: str, hosts: tuple[str, ...]) -> bool:
-    """`*.example.org` stands for all names below example.org."""
+    """`*.example.org` means all names below example.org."""
     name = host.lower().rstrip(".")
     return any(name == each or (each.startswith("*.") and name.endswith(each[1:])) for each in hosts)
 
@@ -46,12 +46,12 @@ class Destination(NamedTuple):
     host: str
     port: int
     first_bytes: bytes
-    """What goes there of what the client has sent already."""
+    """The part to send there of what the client has sent already."""
     is_tunnel: bool
 
 
 def read_request(head: bytes) -> Destination | None:
-    """Where a request wants to go; None unless its head is complete and every line of it well-formed."""
+    """Where a request is addressed to. None unless its head is complete and every line of it is well-formed."""
     lines, end, body = head.partition(_END_OF_HEAD)
     line, *fields = lines.split(b"\r\n")
     request = _REQUEST_LINE.fullmatch(line.decode("latin-1"))
@@ -60,10 +60,10 @@ def read_request(head: bytes) -> Destination | None:
     method, target, version = request.groups()
     try:
         if method == "CONNECT":
-            return Destination(*split_port(target, 443), body, True)
+            return Destination(*_split_port(target, 443), body, True)
         scheme, _, address = target.partition("://")
-        place, _, path = address.partition("/")
-        host, port = split_port(place, 80)
+        authority, _, path = address.partition("/")
+        host, port = _split_port(authority, 80)
     except ValueError:
         return None
     if scheme.lower() != "http" or not host:
@@ -73,14 +73,14 @@ def read_request(head: bytes) -> Destination | None:
     return Destination(host, port, b"\r\n".join([*(each.encode() for each in ours), *kept, b"", body]), False)
 
 
-def split_port(place: str, usual: int) -> tuple[str, int]:
-    """Raises: ValueError."""
-    place = place.rpartition("@")[2]
-    host, colon, port = place.rpartition(":") if not place.endswith("]") else (place, "", "")
-    number = int(port) if colon else usual
+def _split_port(authority: str, default: int) -> tuple[str, int]:
+    """Raises: ValueError"""
+    authority = authority.rpartition("@")[2]
+    host, colon, port = authority.rpartition(":") if not authority.endswith("]") else (authority, "", "")
+    number = int(port) if colon else default
     if not 0 < number < 65536:
         raise ValueError(port)
-    return (host if colon else place).strip("[]"), number
+    return (host if colon else authority).strip("[]"), number
 
 
 class HostProxy:
@@ -89,17 +89,17 @@ class HostProxy:
     def __init__(self, listener: socket.socket, hosts: tuple[str, ...]) -> None:
         self._listener = listener
         self._hosts = hosts
-        self._places = threading.Semaphore(_MOST_CONNECTIONS)
+        self._free_connections = threading.Semaphore(_MOST_CONNECTIONS)
         threading.Thread(target=self._accept, name="sandbox proxy", daemon=True).start()
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):  # it has gone with the sandbox
+        with contextlib.suppress(OSError):  # it ended with the sandbox
             self._listener.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
         with self._listener:
             while True:
-                self._places.acquire()
+                self._free_connections.acquire()
                 try:
                     client, _ = self._listener.accept()
                 except OSError:  # closed
@@ -112,27 +112,27 @@ class HostProxy:
                 client.settimeout(_PATIENCE_SECONDS)
                 self._pass_on(client)
         except OSError:
-            return  # either side has hung up
+            return  # either side has closed the connection
         finally:
-            self._places.release()
+            self._free_connections.release()
 
     def _pass_on(self, client: socket.socket) -> None:
-        wanted = read_request(_read_head(client))
-        if wanted is None:
+        destination = read_request(_read_head(client))
+        if destination is None:
             _refuse(client, "400 Bad Request", "this proxy accepts well-formed CONNECT and http:// requests only")
             return
-        if not is_listed(wanted.host, self._hosts):
-            _refuse(client, "403 Forbidden", f"the setting sandbox_network does not list {wanted.host}")
+        if not is_listed(destination.host, self._hosts):
+            _refuse(client, "403 Forbidden", f"the setting sandbox_network does not list {destination.host}")
             return
         try:
-            server = socket.create_connection((wanted.host, wanted.port), _PATIENCE_SECONDS)
+            server = socket.create_connection((destination.host, destination.port), _PATIENCE_SECONDS)
         except OSError as e:
-            _refuse(client, "502 Bad Gateway", f"{wanted.host} cannot be reached: {e}")
+            _refuse(client, "502 Bad Gateway", f"{destination.host} cannot be reached: {e}")
             return
         with server:
-            if wanted.is_tunnel:
+            if destination.is_tunnel:
                 client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            server.sendall(wanted.first_bytes)
+            server.sendall(destination.first_bytes)
             _relay(client, server)
 
 
@@ -151,14 +151,14 @@ def _refuse(client: socket.socket, status: str, why: str) -> None:
     head = f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     client.sendall(head.encode() + body)
     client.shutdown(socket.SHUT_WR)
-    client.settimeout(_GOODBYE_SECONDS)
-    for _ in range(_CHUNKS_UNREAD):  # to hang up on somebody who still sends would take the answer from them
+    client.settimeout(_LINGER_SECONDS)
+    for _ in range(_CHUNKS_UNREAD):  # closing while the client still sends would discard the answer
         if not client.recv(_CHUNK):
             return
 
 
 def _relay(one: socket.socket, other: socket.socket) -> None:
-    """Both ways, until both are done; what one side has finished saying is told to the other."""
+    """Both ways, until both are done. When one side has finished sending, so has the other's connection."""
     one.settimeout(None)
     other.settimeout(None)
     ways = {one: other, other: one}
@@ -168,6 +168,6 @@ def _relay(one: socket.socket, other: socket.socket) -> None:
             if data:
                 ways[source].sendall(data)
             else:
-                with contextlib.suppress(OSError):  # it has hung up as well
+                with contextlib.suppress(OSError):  # the other side has closed the connection too
                     ways[source].shutdown(socket.SHUT_WR)
                 del ways[source]

@@ -1,7 +1,7 @@
-"""Looks at paths without raising, for places that may be missing, closed to us, or full of tricks.
+"""Looks at paths without raising, because they may be missing, closed to us, or made to mislead us.
 
-A sandbox made half blind would leave something unguarded. So a system that is out of descriptors or memory raises, and
-so does a directory of the user's own that cannot be searched.
+A sandbox that sees only half would leave something unguarded. So these functions do raise if the system is out of
+descriptors or memory, or if one of the user's directories cannot be searched.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NOT_SEARCHED = (".git", "node_modules", TEAM_DIR)
 
 
 class HiddenDirectory(ToolError):
-    """Raised for a directory of the user's own that cannot be looked into."""
+    """Raised for one of the user's directories that cannot be searched."""
 
 
 def real_path(path: Path) -> Path:
@@ -70,7 +70,7 @@ def identity_of(path: Path) -> Identity:
 
 
 def link_target(path: Path) -> str | None:
-    """What a link says; None for anything else."""
+    """The target as written; None for anything that is not a link."""
     try:
         return os.readlink(path)  # noqa: PTH115 - the text, as it is
     except OSError as e:
@@ -79,17 +79,17 @@ def link_target(path: Path) -> str | None:
 
 
 def directories_in(path: Path) -> list[Path]:
-    """Without links, and without those where nobody looks for anything.
+    """Without links, and without those that are never searched.
 
-    Raises: OSError, if the system has no descriptor left
+    Raises: OSError, if the system is out of descriptors
     """
     return [Path(text) for text in _look_into(str(path), ())[0]]
 
 
 def search(top: Path, names: Collection[str], most: int) -> Iterator[Path]:
-    """Everything with one of these names in `top` and the directories below, outer ones first, at most so many.
+    """Everything with one of these names in `top` and at most this many directories below, outer ones first.
 
-    Raises: OSError, if the system has no descriptor left
+    Raises: OSError, if the system is out of descriptors
     """
     level = [str(top)]
     while level and most > 0:
@@ -100,12 +100,17 @@ def search(top: Path, names: Collection[str], most: int) -> Iterator[Path]:
 
 
 def _look_into(directory: str, names: Collection[str]) -> tuple[list[str], list[str]]:
-    """The directories to look into next, and what has one of these names. As texts: there may be thousands."""
+    """The directories to look into next, and what has one of these names. As text, because there may be thousands."""
     try:
         with os.scandir(directory) as listing:
             entries = list(listing)
     except PermissionError as e:
-        _raise_if_hidden(Path(directory), e)
+        # We can see everything in our own directories, unless a command has hidden something to take it out later.
+        for place in (Path(directory), *Path(directory).parents):
+            with contextlib.suppress(OSError):
+                found = place.stat()
+                if found.st_uid == os.geteuid() and found.st_mode & 0o500 != 0o500:
+                    raise HiddenDirectory(f"{place} cannot be searched; allow it with chmod u+rx") from e
         return [], []
     except OSError as e:
         raise_if_exhausted(e)
@@ -124,12 +129,3 @@ def is_below_any(path: Path, places: Iterable[Path]) -> bool:
 
 def is_above_any(path: Path, places: Iterable[Path]) -> bool:
     return any(place != path and place.is_relative_to(path) for place in places)
-
-
-def _raise_if_hidden(path: Path, error: PermissionError) -> None:
-    """Of our own directories we see all. Commands can hide something in one, and take it out again later."""
-    for place in (path, *path.parents):
-        with contextlib.suppress(OSError):
-            found = place.stat()
-            if found.st_uid == os.geteuid() and found.st_mode & 0o500 != 0o500:
-                raise HiddenDirectory(f"{place} cannot be searched; allow it with chmod u+rx") from error
