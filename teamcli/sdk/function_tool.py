@@ -1,7 +1,7 @@
-"""Tools that are plain typed functions of the program that has teamcli built in.
+"""Tools that are typed functions of the host program.
 
-The signature is the schema, the first paragraph of the docstring the description. Whatever a function raises is an
-error result; once its call is cancelled nobody waits for it any more.
+The signature is the schema, and the first paragraph of the docstring is the description. An exception is an error
+result. A cancelled call is abandoned.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Function = Callable[..., Any]
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _TITLE_LENGTH = 100
 _FIELD = "given_{}"
-"""Fields have names of their own, so that a parameter may be called `json` or `copy` as methods of a model are."""
+"""Fields are renamed, so that a parameter may be called `json` or `copy` like the methods of a pydantic model."""
 
 
 class FunctionInput(BaseModel):
@@ -47,12 +47,12 @@ class FunctionInput(BaseModel):
 
     @classmethod
     def of(cls, raw: object) -> Self:
-        """What the model wrote. Raises: ValidationError."""
+        """Parse what the model wrote. Raises: ValidationError."""
         return cls.model_validate(without_nulls(raw))
 
 
 class LangChainInput(FunctionInput):
-    """Whatever the model wrote: a tool of LangChain's checks its own input."""
+    """Accepts anything: a LangChain tool checks its own input."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     json_schema: ClassVar[dict[str, Any]]
@@ -69,7 +69,7 @@ class LangChainInput(FunctionInput):
 
 
 class FunctionTool(Tool[FunctionInput]):
-    """A tool whose input may be of any type that pydantic knows."""
+    """A tool whose input may have any type that pydantic knows."""
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -82,15 +82,15 @@ class FunctionTool(Tool[FunctionInput]):
 
 
 class ToolContext(NamedTuple):
-    """What a function is told beside its input, in a parameter of this type; the model does not see that parameter."""
+    """Passed to a function in a parameter of this type, which the model does not see."""
 
     agent: str
-    """Who calls: `lead`, a teammate's name, a sub-agent's id."""
+    """The caller: `lead`, a teammate's name, or a sub-agent's id."""
     directory: Path
     cancel: CancelScope
-    """Cancelled when nobody waits for the result any more."""
+    """Cancelled when the result is no longer wanted."""
     progress: Progress
-    """Takes text to be shown while the call runs."""
+    """Shows text while the call runs."""
     call_id: str
 
 
@@ -105,9 +105,9 @@ def tool(*, name: str = "", description: str = "", harmless: bool = False) -> Ca
 def tool(
     function: Function | None = None, *, name: str = "", description: str = "", harmless: bool = False
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
-    """A tool from a function, or from a tool of LangChain's; without one, a decorator that makes it.
+    """Make a tool from a function or a LangChain tool. Without one, return a decorator.
 
-    A `harmless` one changes nothing: nobody is asked, and `plan` lets it through.
+    A `harmless` tool changes nothing: its calls need no permission, and `plan` mode allows them.
 
     Raises: ConfigError
     """
@@ -121,11 +121,11 @@ def _tool(function: Function, name: str, description: str, harmless: bool) -> Fu
     name = name or getattr(function, "name" if is_langchain else "__name__", "")
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"tool {name!r}: use letters, digits, '_' and '-', a letter first; name= gives it another name"
+            f"tool {name!r}: use letters, digits, '_' and '-', a letter first; or set another name with name="
         )
     described = description or str(getattr(function, "description", "") if is_langchain else _first_paragraph(function))
     if not described:
-        raise ConfigError(f"tool {name}: the model must know what it is for; give it a docstring, or description=")
+        raise ConfigError(f"tool {name}: it has no description; add a docstring, or description=")
     if is_langchain:
         return _langchain_tool(function, name, described, harmless)
     parameters = dict(_parameters(function, name))
@@ -146,7 +146,7 @@ def _langchain_tool(made: Any, name: str, described: str, harmless: bool) -> Fun
         name,
         type(name, (LangChainInput,), {"json_schema": schema, "__module__": __name__}),
         access=lambda args, context: _access(name, harmless),
-        run=lambda args, context, call: _run_aside(
+        run=lambda args, context, call: _run_function(
             lambda: langchain_tool.call(made, args.model_dump(), call.call_id), name, context, call
         ),
         show=lambda args, context: _show(name, args),
@@ -154,7 +154,7 @@ def _langchain_tool(made: Any, name: str, described: str, harmless: bool) -> Fun
 
 
 def as_tools(functions: Any) -> tuple[FunctionTool, ...]:
-    """Each as a tool; none may have the name of one of ours, or of another.
+    """Each as a tool. Their names must differ from each other and from those of the built-in tools.
 
     Raises: ConfigError
     """
@@ -162,9 +162,7 @@ def as_tools(functions: Any) -> tuple[FunctionTool, ...]:
     taken = {entry.name for entry in ALL_TOOLS} | set(OUR_TOOLS)
     for each in tools:
         if each.name in taken:
-            raise ConfigError(
-                f"tool {each.name}: there is one of that name already; give it another with tool(…, name=)"
-            )
+            raise ConfigError(f"tool {each.name}: this name is taken; choose another one with tool(…, name=)")
         taken.add(each.name)
     return tools
 
@@ -187,7 +185,7 @@ def _parameters(function: Function, name: str) -> Iterator[tuple[str, inspect.Pa
         raise ConfigError(f"tool {name}: its types cannot be read ({e}); define them at the top of a module") from e
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise ConfigError(f"tool {name}: the parameter {parameter} can have no name in a call; use plain ones")
+            raise ConfigError(f"tool {name}: the parameter {parameter} cannot be passed by name; use plain parameters")
         if parameter.name not in hints:
             raise ConfigError(f"tool {name}: the parameter {parameter.name} has no type; annotate it")
         yield parameter.name, parameter.replace(annotation=hints[parameter.name])
@@ -205,7 +203,7 @@ def _input_model(name: str, description: str, parameters: dict[str, inspect.Para
 
 
 def _field(parameter: inspect.Parameter) -> tuple[Any, Any]:
-    annotation, words = _without_words(parameter.annotation)
+    annotation, words = _split_description(parameter.annotation)
     default = parameter.default
     if default is parameter.empty:
         default = None if NoneType in get_args(annotation) else ...
@@ -213,8 +211,8 @@ def _field(parameter: inspect.Parameter) -> tuple[Any, Any]:
     return Annotated[annotation, described], default
 
 
-def _without_words(annotation: Any) -> tuple[Any, str]:
-    """`Annotated[int, "how many"]` as the type and what is said about it."""
+def _split_description(annotation: Any) -> tuple[Any, str]:
+    """Split `Annotated[int, "how many"]` into the type and its description."""
     if get_origin(annotation) is not Annotated:
         return annotation, ""
     kind, *more = get_args(annotation)
@@ -226,13 +224,13 @@ def _without_words(annotation: Any) -> tuple[Any, str]:
 
 
 def _given(args: FunctionInput) -> dict[str, Any]:
-    """Arguments by the names of the parameters, as values, not as JSON."""
+    """The arguments by parameter name, as Python values."""
     fields = type(args).model_fields
     return {str(info.alias): getattr(args, field) for field, info in fields.items()}
 
 
 def _show(name: str, args: FunctionInput) -> Display:
-    """All that was given, as the model wrote it."""
+    """All arguments, as the model wrote them."""
     given = args.model_dump_json(by_alias=True, exclude_unset=True)
     whole = f"{name} {given}"
     title = one_line(whole, _TITLE_LENGTH)
@@ -246,15 +244,15 @@ def _run(
     if parameter:
         root = context.workspace.root
         given[parameter] = ToolContext(context.agent, root, call.cancel, call.progress, call.call_id)
-    return _run_aside(lambda: function(**given), name, context, call)
+    return _run_function(lambda: function(**given), name, context, call)
 
 
-def _run_aside(function: Callable[[], Any], name: str, context: AgentContext, call: CallContext) -> ToolOutput:
+def _run_function(function: Callable[[], Any], name: str, context: AgentContext, call: CallContext) -> ToolOutput:
     try:
         result = run_abandonable(lambda: _call(function, call.cancel), call.cancel, f"{context.agent}:{name}")
     except TeamcliError:  # a ToolError for the model to read, or the call was cancelled
         raise
-    except BaseException as e:  # noqa: BLE001 - boundary: what a function raises, `sys.exit` as well, is a result
+    except BaseException as e:  # noqa: BLE001 - boundary: what a function raises, even `sys.exit`, is a result
         return ToolOutput(f"Error: {type(e).__name__}: {e}".removesuffix(": "), is_error=True)
     return ToolOutput(_as_text(result, name))
 
@@ -265,11 +263,11 @@ def _call(function: Callable[[], Any], cancel: CancelScope) -> Any:
 
 
 async def _await(coroutine: Coroutine[Any, Any, Any], cancel: CancelScope) -> Any:
-    """In an event loop of its own, which ends it when the call is cancelled."""
+    """Run in its own event loop, and cancel it with the call."""
     task, loop = asyncio.ensure_future(coroutine), asyncio.get_running_loop()
 
     def stop() -> None:
-        with suppress(RuntimeError):  # the loop has ended meanwhile
+        with suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(task.cancel)
 
     with cancel.on_cancel(stop):
@@ -282,11 +280,11 @@ def _as_text(result: object, name: str) -> str:
     try:
         return to_json(result).decode()
     except (PydanticSerializationError, ValueError) as e:
-        raise ToolError(f"{name} returned what is no text and cannot be written as JSON: {e}") from e
+        raise ToolError(f"{name} returned a value that is not text and cannot be converted to JSON: {e}") from e
 
 
 def _without_titles(schema: Any) -> Any:
-    """Drop the `title` that pydantic adds to each field: tokens that tell the model nothing."""
+    """Drop the `title` that pydantic adds to each field: tokens without information."""
     if isinstance(schema, list):
         return [_without_titles(item) for item in schema]
     if not isinstance(schema, dict):

@@ -1,6 +1,6 @@
-"""Tools of LangChain's (`@tool`, `StructuredTool`, any `BaseTool`): what the model reads of one, and how it is called.
+"""LangChain tools (`@tool`, `StructuredTool`, any `BaseTool`): the schema that the model sees, and how to call them.
 
-Nothing of LangChain is loaded here before it is needed: a program with such a tool has loaded it already.
+This never loads LangChain by itself: a program with such a tool has loaded it already.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def is_langchain_tool(value: object) -> bool:
 
 
 def schema_of(tool: LangChainTool) -> dict[str, Any]:
-    """Of its input, without what LangChain injects."""
+    """The schema of its input, without what LangChain injects."""
     from langchain_core.utils.function_calling import convert_to_openai_tool
 
     schema = convert_to_openai_tool(tool)["function"].get("parameters")
@@ -33,9 +33,9 @@ def schema_of(tool: LangChainTool) -> dict[str, Any]:
 
 
 def call(tool: LangChainTool, arguments: dict[str, Any], call_id: str) -> str | Coroutine[Any, Any, str]:
-    """Call it as LangChain's own agents do, so that what it wants injected is there.
+    """Call it as LangChain's own agents do, so that injected arguments are there.
 
-    Raises: ToolError, for what the model can fix; whatever else the tool raises
+    Raises: ToolError, for what the model can fix; anything else that the tool raises
     """
     made = {"type": "tool_call", "name": tool.name, "args": arguments, "id": call_id}
     if getattr(tool, "coroutine", None) is not None and getattr(tool, "func", None) is None:
@@ -56,7 +56,7 @@ async def _call_async(tool: LangChainTool, made: dict[str, Any]) -> str:
 def _explained(error: Exception, name: str) -> Exception:
     if isinstance(error, ValidationError):
         return ToolError(f"Invalid input for {name}: {explain(error)}")
-    if any(base.__name__ == "ToolException" for base in type(error).__mro__):  # as our ToolError is
+    if any(base.__name__ == "ToolException" for base in type(error).__mro__):  # LangChain's equivalent of our ToolError
         return ToolError(str(error))
     return error
 

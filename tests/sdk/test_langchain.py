@@ -446,7 +446,7 @@ class TestTools:
             """Run something."""
             return f"ran {command}"
 
-        with pytest.raises(ConfigError, match="there is one of that name already"):
+        with pytest.raises(ConfigError, match="this name is taken"):
             opened(llm=scripted(), tools=[bash])
         assert self.run(opened, tool(bash, name="shell"), command="ls") == "ran ls"
 

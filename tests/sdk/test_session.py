@@ -94,7 +94,7 @@ class TestSubmit:
         self, opened: Open, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def hire_again() -> None:
-            answers.append(session._running.team.spawn("alice", "coder", "two", "", None, False))
+            answers.append(session._session.team.spawn("alice", "coder", "two", "", None, False))
 
         def rest_slowly(self: Roster, name: str, status: Status, **fields: Any) -> object:
             if status is Status.IDLE and hiring.ident is None:  # her report has been sent
@@ -151,7 +151,7 @@ class TestSubmit:
         asked: list[Request] = []
         were_held_up: list[bool] = []
         session = opened(llm=Model(say))
-        session._running.events.subscribe(look, events.StatusChanged)  # in the thread of the agent
+        session._session.events.subscribe(look, events.StatusChanged)  # in the thread of the agent
         session.run("go")
         assert were_held_up
         assert not any(were_held_up)
@@ -159,14 +159,14 @@ class TestSubmit:
     def test_a_lead_that_leaves_rests_whatever_mail_it_has(self, opened: Open) -> None:
         session = opened(llm=scripted(lead=["done"]))
         session.run("go")
-        running = session._running
+        running = session._session
         running.cancel.cancel("leaving")
         running.team.say("lead", "too late")
         assert running.team.wait_until_quiet(CancelScope(), 10)
 
     def test_what_needs_a_lead_at_rest_is_not_refused_in_the_moment_after_its_last_words(self, opened: Open) -> None:
         def clear() -> None:
-            session._running.clear()
+            session._session.clear()
             cleared.set()
 
         def at_the_end(_: events.TurnEnded) -> None:
@@ -175,7 +175,7 @@ class TestSubmit:
 
         session = opened(llm=scripted(lead=["done", "again"]))
         cleared, clearing = threading.Event(), threading.Thread(target=clear)
-        session._running.events.subscribe(at_the_end, events.TurnEnded)  # in the thread of the lead
+        session._session.events.subscribe(at_the_end, events.TurnEnded)  # in the thread of the lead
         list(session.submit("hello"))
         clearing.join(30)
         assert cleared.is_set()
@@ -195,7 +195,7 @@ class TestSubmit:
         )  # each has its own: one alone would serve nobody while alice's call waits
         list(session.submit("go"))
         assert gate.reached.wait(30)
-        team = session._running.team
+        team = session._session.team
         team.say("alice", "before")
         team.stop("alice")
         assert session.wait(30)
@@ -337,7 +337,7 @@ def test_a_result_that_comes_with_the_end_of_the_last_work_is_still_read(
 
     def rest_late(mate: Teammate, **fields: Any) -> None:
         has_told.set()
-        session._running.team._notify()  # so that whoever waits for all looks now
+        session._session.team._notify()  # so that whoever waits for all looks now
         assert looked.wait(30)
         rest(mate, **fields)
 
@@ -346,7 +346,7 @@ def test_a_result_that_comes_with_the_end_of_the_last_work_is_still_read(
         if rests and has_told.is_set() and not looked.is_set():
             assert lead.mailbox.has_unread
             looked.set()
-            wait_until(lambda: session.team[0].status == "idle" and not session._running.team.is_working)
+            wait_until(lambda: session.team[0].status == "idle" and not session._session.team.is_working)
         return rests
 
     monkeypatch.setattr(Teammate, "_rest", rest_late)
@@ -583,9 +583,9 @@ class TestTeam:
 class TestMistakes:
     OPTIONS: tuple[tuple[dict[str, Any], str], ...] = (
         ({"directory": Path("/nowhere/at/all")}, "/nowhere/at/all is not a directory"),
-        ({"permission_mode": "yolo"}, "permission_mode: 'yolo' is none of default"),
+        ({"permission_mode": "yolo"}, "permission_mode: 'yolo' is not one of default"),
         ({"allowed_tools": "bush"}, "did you mean bash"),
-        ({"max_turns": 0}, "max_turns: must be from 1 up"),
+        ({"max_turns": 0}, "max_turns: must be at least 1"),
         ({"max_budget_usd": -1}, "max_budget_usd: must be an amount above 0"),
         ({"settings": {"retries": "many"}}, "settings: retries: should be a whole number"),
         ({"llm": 7}, "llm: int has no stream"),
@@ -735,7 +735,7 @@ class TestClosing:
 from teamcli import Session
 session = Session({str(place)!r}, offline=True, team=False, permission_mode="bypassPermissions")
 print(session.run("run echo hi").text)
-print(session._running.state.root)
+print(session._session.state.root)
 """
         ran = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_SECONDS, cwd=ROOT

@@ -162,7 +162,7 @@ class TestSchema:
 
     def test_no_name_is_given_twice(self, opened: Open) -> None:
         for functions in ([tool(count_words, name="bash")], [tool(count_words, name="Read")], [count_words] * 2):
-            with pytest.raises(ConfigError, match="one of that name already"):
+            with pytest.raises(ConfigError, match="this name is taken"):
                 opened(offline=True, tools=functions)
 
 
@@ -224,7 +224,7 @@ class TestCalls:
 
         content, is_error = outcome_of(opened, give, {})
         assert is_error
-        assert "give returned what is no text" in content
+        assert "give returned a value that is not text" in content
 
     def test_coroutines_are_awaited(self, opened: Open) -> None:
         async def later(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What is an error result for a model is an exception for a program."""
+"""What a program asks of the team is checked like a model's tool call. What is wrong with it is raised."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ InputT = TypeVar("InputT")
 
 
 @contextmanager
-def refusals_raised() -> Iterator[None]:
-    """Raises: TeamError, for what a tool would tell the model."""
+def tool_errors_raised() -> Iterator[None]:
+    """Raises: TeamError, for what would be an error result for a model."""
     try:
         yield
     except ToolError as e:
@@ -25,10 +25,7 @@ def refusals_raised() -> Iterator[None]:
 
 
 def checked_input(tool: Tool[InputT], given: Mapping[str, Any]) -> InputT:
-    """What a program asks for, held to the same checks as a model's call of `tool`.
-
-    Raises: UsageError, naming the argument
-    """
+    """Raises: UsageError, naming the argument."""
     try:
         return tool.read(dict(given))
     except ValidationError as e:

@@ -1,4 +1,4 @@
-"""One line for the lead, and what happens until it has been dealt with."""
+"""One line for the lead, with every event until the lead has dealt with it."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from concurrent.futures import Future
 from teamcli.agent.events import Event, LineTaken, Outcome, TurnEnded, TurnStarted
 from teamcli.errors import Cancelled
 from teamcli.session.session import LEAD
-from teamcli.session.session import Session as Running
+from teamcli.session.session import Session as RunningSession
 
 LEAVING_SECONDS = 2.0
-"""How long an abandoned turn is waited for: one that is interrupted ends within milliseconds."""
+"""How long to wait for an abandoned turn. One that is interrupted ends within milliseconds."""
 
 
-class Turn:
-    """Hands over every event from the line's submission on, the end of the lead's turn last, then None."""
+class Submission:
+    """Passes on every event from the submission of the line, then the end of the lead's turn, then None."""
 
-    def __init__(self, running: Running, text: str, put: Callable[[Event | None], None]) -> None:
+    def __init__(self, session: RunningSession, text: str, put: Callable[[Event | None], None]) -> None:
         """`put` is called in the threads of agents and must not block."""
-        self._running = running
+        self._session = session
         self._put = put
         self._held: TurnEnded | None = None
-        """The end of a turn of the lead's: the last word if it is that of our line."""
-        running.events.subscribe(self._take)
-        self.ended: Future[TurnEnded] = running.submit(text)
+        """The end of a turn of the lead. It is passed on last if it is the turn of our line."""
+        session.events.subscribe(self._take)
+        self.ended: Future[TurnEnded] = session.submit(text)
         self.ended.add_done_callback(self._finish)
 
     def abandon(self) -> bool:
-        """Nobody wants it any more: take the line back, or end the turn; true where it still has to come to its end."""
-        if not self.ended.done() and not self._running.withdraw(self.ended):
-            self._running.interrupt()
+        """Take the line back, or interrupt its turn; true if the turn has not ended yet."""
+        if not self.ended.done() and not self._session.withdraw(self.ended):
+            self._session.interrupt()
         return not self.ended.done()
 
     def wait(self) -> None:
@@ -43,13 +43,13 @@ class Turn:
                 self._held = event
                 return
             if self._held is not None and isinstance(event, LineTaken | TurnStarted):
-                self._put(self._held)  # of a turn that was about to end when our line came
+                self._put(self._held)  # of a turn that was about to end when our line arrived
                 self._held = None
         self._put(event)
 
     def _finish(self, ended: Future[TurnEnded]) -> None:
-        self._running.events.unsubscribe(self._take)
-        closed = Cancelled("the session was closed, or nobody wanted the answer any more")
+        self._session.events.unsubscribe(self._take)
+        closed = Cancelled("the session was closed, or the answer was no longer wanted")
         unread = TurnEnded(LEAD, Outcome.INTERRUPTED, "", 0.0, closed)
         self._put(unread if ended.cancelled() else ended.result())
         self._put(None)
