@@ -176,7 +176,7 @@ def _work_in_time(agent: Agent, turn: _Turn, cancel: CancelScope, incoming: Inco
             raise why from None
         raise
     finally:
-        agent.conversation.settle()
+        agent.conversation.sync()
 
 
 def _work(agent: Agent, turn: _Turn, cancel: CancelScope, incoming: Incoming) -> Outcome:
@@ -230,7 +230,7 @@ def _next_reply(agent: Agent, cancel: CancelScope) -> Reply:
 def _call_model(agent: Agent, cancel: CancelScope) -> Reply:
     def on_event(event: StreamEvent) -> None:
         # The last message goes to disk while the model reads it. It is there before anything of the answer counts.
-        agent.conversation.settle()
+        agent.conversation.sync()
         if not isinstance(event, RequestSent):
             agent.emit(_named(agent.name, event))
 

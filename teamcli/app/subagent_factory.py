@@ -137,7 +137,7 @@ class SubAgentFactory:
             context.commands.close()
             agent.llm.close()
             log.close()
-            conversation.take_up(History())  # what it used is still counted; what it said is on disk
+            conversation.switch_to(History())  # what it used is still counted; what it said is on disk
 
         return BuiltAgent(agent, Delivery(plan.opening), plan.usable, release, cwd, remembers_as)
 

@@ -381,7 +381,7 @@ class Session:
         self._tell_of_end(why)
         agent = self.lead.agent
         self.id = begin_session(self.log, self.model, session_id)
-        agent.conversation.take_up(history)
+        agent.conversation.switch_to(history)
         self.known_files.restore(history.seen_files)
         self.close_calls(agent)
         self._facts = self._last_facts()

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from teamcli.agent.conversation import Conversation, History, mend, open_calls, text_block
+from teamcli.agent.conversation import Conversation, History, open_calls, repair, text_block
 from teamcli.llm.types import Block, Message, Reply, Usage
 from teamcli.storage.files import AppendLog, read_lines
 
@@ -104,8 +104,8 @@ def test_any_pile_of_rows_is_mended_into_a_valid_conversation(messages: list[Mes
         if joined and joined[-1].role == message.role:
             continue
         joined.append(Message(message.role, tuple(content)))
-    mended = mend([message for message in joined if message.content])
-    assert_valid(mended)
+    repaired = repair([message for message in joined if message.content])
+    assert_valid(repaired)
 
 
 def allowed(role: str) -> tuple[str, ...]:

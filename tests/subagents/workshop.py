@@ -128,7 +128,7 @@ class Workshop:
 
         def release() -> None:
             self.released.append(sub.id)
-            agent.conversation.take_up(History())
+            agent.conversation.switch_to(History())
 
         return BuiltAgent(agent, opening, ("poke",), release)
 
