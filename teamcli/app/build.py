@@ -108,7 +108,7 @@ def _run_at_terminal(options: Options) -> int:
 
     place = _trusted_as_told(options)
     if place.is_stranger and not options.trust:
-        from teamcli.ui.terminal.repl import ask_trust
+        from teamcli.ui.terminal.run import ask_trust
 
         shown = [line for offer in place.pending for line in offer.lines]
         place = place.trust() if ask_trust(place.directory, shown) else place.refuse()
@@ -117,7 +117,7 @@ def _run_at_terminal(options: Options) -> int:
     session.host.prestart()
     session.notes += untrusted_notes(place)
     try:
-        from teamcli.ui.terminal.repl import (
+        from teamcli.ui.terminal.run import (
             run_terminal,  # takes a while, in which the sandbox gets ready for the banner
         )
 

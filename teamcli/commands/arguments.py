@@ -56,7 +56,7 @@ VALUES: Mapping[ArgumentKind, Callable[[Session], Options]] = {
     ArgumentKind.SESSION: session_options,
     ArgumentKind.COMMAND: lambda session: tuple(Option(each.name, each.help) for each in all_commands(session)),
     ArgumentKind.BUDGET: lambda session: (*_SHARED_BUDGETS, *_agents(session)),
-    ArgumentKind.AMOUNT: lambda session: tuple(Option(amount, label) for amount, label in AMOUNTS),
+    ArgumentKind.AMOUNT: lambda session: AMOUNTS,
     ArgumentKind.PLAN: _plans,
     ArgumentKind.TEXT: lambda session: (),
 }

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from teamcli.agent.budgets import SESSION, TEAM, used_from
 from teamcli.agent.limits import Budget, shown
-from teamcli.commands.base import ArgumentKind, Cell, Column, CommandResult, Group, Table, command
+from teamcli.commands.base import ArgumentKind, Cell, Column, CommandResult, Group, Option, Table, command
 from teamcli.config.settings import Allowance
 from teamcli.errors import UsageError
 from teamcli.llm.types import Usage
@@ -16,12 +16,12 @@ from teamcli.session.session import LEAD, Session
 from teamcli.team.message import find_name
 
 AMOUNTS = (
-    ("2.00", "dollars in total"),
-    ("+1.00", "dollars from now on"),
-    ("200k tokens", "in and out, cached or not"),
-    ("50 calls", "of the model"),
-    ("10 min", "of work"),
-    ("off", "no limit"),
+    Option("2.00", "dollars in total"),
+    Option("+1.00", "dollars from now on"),
+    Option("200k tokens", "in and out, cached or not"),
+    Option("50 calls", "of the model"),
+    Option("10 min", "of work"),
+    Option("off", "no limit"),
 )
 ACCEPTED = "say for example 2.00 (dollars), 200k tokens, 50 calls, 10 min, +1.00 (more from now on) or off"
 COLUMNS = (

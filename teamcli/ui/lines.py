@@ -1,4 +1,4 @@
-"""What a line means that the user types, at a terminal or in a pipe: a task, a command, a word to a teammate."""
+"""What a typed line means, at a terminal or in a pipe: a task, a command, or a message to a teammate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUIT_WORDS = ("q", "exit", "quit")
 
 
 class OutputStream(Protocol):
-    """Of one command: several may run at once."""
+    """The output of one shell command; several may run at once."""
 
     def add(self, text: str) -> None: ...
 
@@ -25,14 +25,14 @@ class OutputStream(Protocol):
 
 
 class Repl(ABC):
-    """Serves one line after the other; how tasks and jobs run, and how things are shown, is the subclass's."""
+    """Serves one line after another. Subclasses decide how tasks and jobs run, and how results are shown."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     @abstractmethod
-    def show(self, shown: CommandResult) -> None:
-        """Show what a command returns, and run what is a job."""
+    def show(self, result: CommandResult) -> None:
+        """Show a command's output, and run it if it is a job."""
 
     @abstractmethod
     def task(self, text: str) -> None:
@@ -40,15 +40,15 @@ class Repl(ABC):
 
     @abstractmethod
     def run_job(self, run: Callable[[CancelScope], CommandResult]) -> None:
-        """Run what takes its time, and show what it returns."""
+        """Run something that takes time, and show its result."""
 
     @abstractmethod
     def output_stream(self) -> OutputStream:
-        """What shows what a command of the user's own prints, part by part."""
+        """Where the output of one shell command goes."""
 
     @abstractmethod
     def echo(self, line: str) -> None:
-        """Show a line that is no task, where what was typed does not stay on the screen by itself."""
+        """Show a line that is not a task, if the typed line does not stay on the screen."""
 
     def serve(self, line: str) -> None:
         """Raises: Leave, TeamcliError."""
@@ -63,24 +63,25 @@ class Repl(ABC):
         elif text.startswith("!"):
             self.echo(text)
             self._shell(text[1:].strip())
-        elif text.startswith("#") and "\n" not in text:  # more than a line is a text that was pasted, with a heading
+        elif text.startswith("#") and "\n" not in text:  # several lines are pasted text with a heading
             self.echo(text)
-            self._instruct(text.lstrip("#").strip())
+            instruction = text.lstrip("#").strip()
+            self.show(self._session.add_instruction(instruction) if instruction else "Usage: #TEXT")
         else:
             self.task(text)
 
-    def _run(self, shown: CommandResult) -> None:
-        if isinstance(shown, Prompt):
-            self.task(shown.text)
-        elif isinstance(shown, Job):
-            if shown.announcement:
-                self.show(shown.announcement)
-            self.run_job(shown.run)
+    def _run(self, result: CommandResult) -> None:
+        if isinstance(result, Prompt):
+            self.task(result.text)
+        elif isinstance(result, Job):
+            if result.announcement:
+                self.show(result.announcement)
+            self.run_job(result.run)
         else:
-            self.show(shown)
+            self.show(result)
 
     def _shell(self, command: str) -> None:
-        """`!command`: the user's own, so nothing is asked."""
+        """`!command` is the user's own, so no permission is asked."""
         stream = self.output_stream()
 
         def run(scope: CancelScope) -> CommandResult:
@@ -91,23 +92,20 @@ class Repl(ABC):
 
         self.run_job(run)
 
-    def _instruct(self, line: str) -> None:
-        """`#line`: for the project's instructions."""
-        self.show(self._session.add_instruction(line) if line else "What should stand in the project's instructions?")
-
     def _talk(self, text: str) -> bool:
-        """`@alice text` goes to alice; what begins with another @word is a task like any other, with a hint."""
+        """Send `@alice text` to alice. Returns False for any other @word: the line is a task, shown with a hint."""
         name, _, words = text[1:].partition(" ")
+        words = words.strip()
         names = self._session.team.names()
-        if (subagents := self._session.subagents) and subagents.owns(name) and words.strip():
+        if (subagents := self._session.subagents) and subagents.owns(name) and words:
             self.echo(text)
-            self.show(subagents.send(name, words.strip()))
+            self.show(subagents.send(name, words))
             return True
         if find_name(name, names):
             self.echo(text)
-            self.show(self._session.say(name, words.strip()) if words.strip() else f"What should {name} hear?")
+            self.show(self._session.say(name, words) if words else f"Usage: @{name} TEXT")
             return True
         if not mentioned_paths(text, self._session.workspace):
-            who = ", ".join(names) or "nobody yet"
-            self.show(f"There is no teammate or file '{name}' (teammates: {who}); taken as a task for the lead.")
+            who = ", ".join(names) or "none yet"
+            self.show(f"There is no teammate or file '{name}' (teammates: {who}). Sent to the lead as a task.")
         return False

@@ -1,4 +1,4 @@
-"""The main thread waits and takes signals; the work is done in threads of its own."""
+"""Signals: the main thread waits for them, and the work runs in other threads."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ EXIT_CODES = {
 }
 
 INSIST_SECONDS = 1.0
-THREAD_PATIENCE_SECONDS = 60.0
-LONGEST_LEAVING_SECONDS = 5.0
+START_SECONDS = 60.0
+MAX_LEAVING_SECONDS = 5.0
 
 
 class SignalReceived(SystemExit):
-    """Raised in the main thread. A SystemExit: the one exception that event loops let through from their callbacks."""
+    """Raised in the main thread. A SystemExit, because event loops let no other exception out of their callbacks."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(EXIT_CODES[signal.Signals(number)])
         self.signal_name = signal.Signals(number).name
         self.exit_code = EXIT_CODES[signal.Signals(number)]
+        super().__init__(self.exit_code)
 
 
 @contextmanager
 def signals_raise(*numbers: signal.Signals, insists: bool = False) -> Iterator[None]:
-    """Raise SignalReceived on the first of these signals inside the block; a second disturbs nobody who leaves.
+    """Raise SignalReceived on the first of these signals inside the block. Later ones do not disturb the clean-up.
 
-    With `insists` it is raised once more where the block has not ended soon: an event loop whose terminal is gone can
-    hang on its way out. And whatever hangs after that, the program ends: its files and commands stand a hard end.
-    A signal that the parent told us to ignore (nohup) stays ignored.
+    With `insists` it is raised once more if the block does not end soon: an event loop whose terminal is gone can hang
+    on its way out. If the program still hangs, it is ended hard, which its files and commands survive.
+    A signal that the parent process ignores (nohup) stays ignored.
     """
     previous = {number: signal.getsignal(number) for number in numbers}
     received: list[int] = []
@@ -54,15 +54,15 @@ def signals_raise(*numbers: signal.Signals, insists: bool = False) -> Iterator[N
         once_more.clear()
         if not received:
             received.append(number)
-            with suppress(RuntimeError):  # a machine that is full starts no thread; we leave all the same
-                threading.Thread(target=see_to_it, name="leaving", daemon=True).start()
+            with suppress(RuntimeError):  # no thread can be started; leave without it
+                threading.Thread(target=force_exit, name="leaving", daemon=True).start()
         raise SignalReceived(received[0])
 
-    def see_to_it() -> None:
+    def force_exit() -> None:
         if insists and not has_left.wait(INSIST_SECONDS):
             once_more.set()
             signal.pthread_kill(cast(int, threading.main_thread().ident), received[0])
-        time.sleep(LONGEST_LEAVING_SECONDS)
+        time.sleep(MAX_LEAVING_SECONDS)
         os._exit(EXIT_CODES[signal.Signals(received[0])])
 
     for number, before in previous.items():
@@ -77,26 +77,21 @@ def signals_raise(*numbers: signal.Signals, insists: bool = False) -> Iterator[N
 
 
 def in_thread(function: Callable[[], T], name: str) -> Future[T]:
-    """Run `function` in a thread that cannot keep the program from leaving."""
+    """Run `function` in a thread that does not keep the program from exiting."""
     future: Future[T] = Future()
 
     def run() -> None:
         try:
             future.set_result(function())
-        except BaseException as e:  # noqa: BLE001 - handed on: it surfaces in the thread that waits
+        except BaseException as e:  # noqa: BLE001 - raised again in the thread that waits
             future.set_exception(e)
 
-    _start_patiently(lambda: threading.Thread(target=run, name=name, daemon=True).start())
-    return future
-
-
-def _start_patiently(start: Callable[[], None]) -> None:
-    """A command may have used up all threads that the system has; it is being ended."""
-    deadline = time.monotonic() + THREAD_PATIENCE_SECONDS
+    deadline = time.monotonic() + START_SECONDS
     while True:
         try:
-            return start()
-        except RuntimeError:
+            threading.Thread(target=run, name=name, daemon=True).start()
+            return future
+        except RuntimeError:  # a command uses up all threads of the system; it is about to be stopped
             if time.monotonic() > deadline:
                 raise
         time.sleep(0.1)

@@ -159,7 +159,7 @@ class TestInstructions:
         with program.against([text("ok")] * 2) as api:
             ran = program.run(stdin="# use tabs </note>\n#\n#  and no semicolons\nhello\nbye\n# a\n")
         assert "Added to AGENTS.md: use tabs" in ran.out
-        assert "What should stand in the project's" in ran.out
+        assert "Usage: #TEXT" in ran.out
         assert (program.directory / "AGENTS.md").read_text() == "- use tabs </note>\n- and no semicolons\n- a\n"
         first, second = map(said_by_user, api.requests)
         assert first.startswith("hello")

@@ -312,7 +312,7 @@ def test_the_question_shows_what_is_new_and_yes_agrees_to_it(program: Program) -
         screen.wait_for("sandbox: off")
         screen.wait_for("role in .team/agents/coder.md, new")
         screen.wait_for("+ Be evil.")
-        screen.wait_for("Trust this?")
+        screen.wait_for("Trust this directory?")
         screen.type("y\r")
         screen.wait_for("team >>")
         screen.type("q\r")

@@ -270,7 +270,7 @@ def test_nor_by_the_screen_with_its_questions(program: Program) -> None:
 
 def test_the_question_of_trust_cannot_be_reworded(program: Program) -> None:
     """A directory whose name has line breaks, and hooks that hide behind sequences."""
-    odd = program.directory / "x brings something:\n  - nothing at all\nTrust this? [Y"
+    odd = program.directory / "x brings something:\n  - nothing at all\nTrust this directory? [Y"
     (odd / ".team").mkdir(parents=True)
     command = "touch pwned\n\x1b[1A\x1b[2Kecho harmless\r"
     hook = {"hooks": [{"type": "command", "command": command}]}

@@ -172,7 +172,7 @@ def test_the_repl_asks_about_a_changed_hook_and_enter_means_no(program: Program)
     write(program.directory, ".team/settings.json", hooks("touch pwned"))
     with Screen(program) as screen:
         screen.wait_for("`touch pwned`")
-        screen.wait_for("Trust this?")
+        screen.wait_for("Trust this directory?")
         screen.type("\r")
         screen.wait_for("team >>")
         screen.type("q\r")

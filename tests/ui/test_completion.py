@@ -11,7 +11,7 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from teamcli.commands.arguments import VALUES as ARGUMENT_VALUES
-from teamcli.commands.base import ArgumentKind, SlashCommand
+from teamcli.commands.base import ArgumentKind, Option, SlashCommand
 from teamcli.commands.budget import AMOUNTS
 from teamcli.commands.catalog import COMMANDS
 from teamcli.ui.terminal import file_index
@@ -19,14 +19,14 @@ from teamcli.ui.terminal.completion import MOST_SHOWN, LineCompleter
 from teamcli.ui.terminal.file_index import FileIndex, best_matches
 from tests.support.waiting import wait_until
 
-TEAM = [("alice", "coder, working"), ("bob", "tester, idle")]
-AGENTS = [("lead", ""), *TEAM]
+TEAM = [Option("alice", "coder, working"), Option("bob", "tester, idle")]
+AGENTS = [Option("lead", ""), *TEAM]
 VALUES = {
-    ArgumentKind.MODE: [("plan", "only reading"), ("default", "")],
+    ArgumentKind.MODE: [Option("plan", "only reading"), Option("default", "")],
     ArgumentKind.AGENT: AGENTS,
     ArgumentKind.ANY_AGENT: AGENTS,
     ArgumentKind.TEXT: [],
-    ArgumentKind.BUDGET: [("session", ""), ("team", ""), *TEAM],
+    ArgumentKind.BUDGET: [Option("session", ""), Option("team", ""), *TEAM],
     ArgumentKind.AMOUNT: AMOUNTS,
 }
 

@@ -23,7 +23,7 @@ from teamcli.ui.terminal import prompt
 from teamcli.ui.terminal.history import LineHistory
 from teamcli.ui.terminal.prompt import LivePrompt
 from teamcli.ui.terminal.prompt_output import AbovePrompt
-from teamcli.ui.terminal.questions import Asked, ChoiceQuestion, QuestionQueue
+from teamcli.ui.terminal.questions import ChoiceQuestion, PromptQuestion, QuestionQueue
 from tests.support.waiting import wait_until
 
 ESCAPE, CTRL_C, CTRL_D, CTRL_R = "\x1b", "\x03", "\x04", "\x12"
@@ -46,13 +46,13 @@ class Keyboard:
         self.queued: list[str] = []
         self.interrupted = threading.Event()
         self.has_left = threading.Event()
-        self.asked: list[Asked] = []
+        self.asked: list[PromptQuestion] = []
         self.stood: list[str] = []
         """What stood at the prompt when each was asked."""
         self.questions = QuestionQueue()
         self.keys = keys
         self.prompt = LivePrompt(self, self.questions, TerminalStyle(None, True, lambda: 80), history, None, use_vi)
-        self.questions.on_question = self.prompt.redraw
+        self.questions.subscribe(self.prompt.redraw)
         self._ready = threading.Event()
         # with this test's session of prompt_toolkit, where who prints looks for the prompt
         self._thread = threading.Thread(target=copy_context().run, args=[self.prompt.run, self._ready.set])
@@ -70,7 +70,7 @@ class Keyboard:
 
     @property
     def text(self) -> str:
-        return self.prompt._buffer.text
+        return self.prompt.editor.buffer.text
 
     def shows(self, text: str) -> None:
         wait_until(lambda: self.text == text)
@@ -103,12 +103,12 @@ class Keyboard:
     def leave(self) -> None:
         self.has_left.set()
 
-    def show_question(self, asked: Asked) -> list[Line]:
+    def show_question(self, asked: PromptQuestion) -> list[Line]:
         self.stood.append(self.text)
         self.asked.append(asked)
         return asked.lines()
 
-    def answer(self, asked: Asked, text: str) -> bool:
+    def answer(self, asked: PromptQuestion, text: str) -> bool:
         taken = asked.take(text) is not None
         self.prompt.redraw()
         return taken
@@ -288,9 +288,9 @@ def test_queued_lines_that_read_like_answers_outlive_the_leads_question(keyboard
 
 def test_a_search_through_the_history_ends_as_usual_and_no_question_disturbs_it(keyboard: Keyboard) -> None:
     keyboard.type("read needle.txt\r")
-    wait_until(lambda: list(keyboard.prompt._buffer._working_lines) == ["read needle.txt", ""])
+    wait_until(lambda: list(keyboard.prompt.editor.buffer._working_lines) == ["read needle.txt", ""])
     keyboard.type(f"{CTRL_R}need")
-    wait_until(lambda: keyboard.prompt._app.current_buffer.text == "need")
+    wait_until(lambda: keyboard.prompt.editor.app.current_buffer.text == "need")
     question = keyboard.ask("alice")
     keyboard.type("\r")
     keyboard.is_asked(question)
@@ -298,9 +298,9 @@ def test_a_search_through_the_history_ends_as_usual_and_no_question_disturbs_it(
     keyboard.type("n\r")
     keyboard.shows("read needle.txt")
     keyboard.type(f"{CTRL_R}x")
-    wait_until(lambda: keyboard.prompt._app.current_buffer.text == "x")
+    wait_until(lambda: keyboard.prompt.editor.app.current_buffer.text == "x")
     keyboard.type(CTRL_C)
-    wait_until(lambda: not keyboard.prompt._app.layout.is_searching)
+    wait_until(lambda: not keyboard.prompt.editor.app.layout.is_searching)
     assert not keyboard.interrupted.is_set()
     assert keyboard.lines == ["read needle.txt"]
 
@@ -308,7 +308,7 @@ def test_a_search_through_the_history_ends_as_usual_and_no_question_disturbs_it(
 @in_vi_mode
 def test_a_question_and_a_new_line_begin_in_insert_mode(keyboard: Keyboard) -> None:
     keyboard.type(f"half typed{ESCAPE}")
-    wait_until(lambda: keyboard.prompt._app.vi_state.input_mode != "vi-insert")
+    wait_until(lambda: keyboard.prompt.editor.app.vi_state.input_mode != "vi-insert")
     question = keyboard.ask("alice")
     keyboard.is_asked(question)
     keyboard.type("y\r")
@@ -345,7 +345,7 @@ def test_printing_above_loses_nothing_and_leaves_the_terminal_raw(
 
 def test_a_line_that_grew_gives_way_to_the_finished_one_in_the_same_frame(keyboard: Keyboard) -> None:
     frames: list[tuple[bool, str]] = []
-    app = keyboard.prompt._app
+    app = keyboard.prompt.editor.app
     with AbovePrompt() as page:
 
         def finish_the_line() -> None:
@@ -354,7 +354,7 @@ def test_a_line_that_grew_gives_way_to_the_finished_one_in_the_same_frame(keyboa
 
         page.put("", [("the end", "")])
         app.after_render += lambda _: frames.append(("the end\n" in keyboard.written, page.growing[0][0]))
-        keyboard.prompt._in_loop(finish_the_line)
+        keyboard.prompt.editor.call_soon(finish_the_line)
         wait_until(lambda: (True, "what follows") in frames)
         keyboard.stop()
     assert (False, "the end") in frames

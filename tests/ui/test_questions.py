@@ -59,7 +59,7 @@ def test_a_call_that_no_rule_covers_says_how_to_write_it_and_offers_no_rule() ->
     lines = ["".join(text for text, _ in line) for line in shown.lines()]
     assert lines[2:] == ["  no rule covers this line", "  name the files"]
     assert "always" not in shown.keys
-    assert "no rule but bash" in (shown.take("a") or "")
+    assert "only the rule bash" in (shown.take("a") or "")
 
 
 def test_they_wait_in_order_and_what_is_closed_elsewhere_goes() -> None:
@@ -75,11 +75,11 @@ def test_they_wait_in_order_and_what_is_closed_elsewhere_goes() -> None:
     assert len(questions.open) == 1
 
 
-def test_put_aside_they_still_wait_and_come_back() -> None:
+def test_postponed_questions_still_wait_and_come_back() -> None:
     questions = QuestionQueue()
     questions.ask(question())
     assert questions.current
-    questions.put_aside(questions.current)
+    questions.postpone(questions.current)
     assert questions.current is None
     assert len(questions.open) == 1
     assert questions.bring_back()

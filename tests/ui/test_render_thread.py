@@ -61,7 +61,7 @@ def test_ten_thousand_lines_of_eight_threads_arrive_whole_and_in_order() -> None
 def test_what_cannot_be_shown_does_not_end_the_showing() -> None:
     out = Paper()
     painting = painter(out)
-    painting.paint(lambda scroll: 1 / 0)  # type: ignore[arg-type, return-value]
+    painting.render(lambda scroll: 1 / 0)  # type: ignore[arg-type, return-value]
     painting(events.Notice("lead", "still here"))
     painting.start()
     painting.stop()

@@ -9,7 +9,7 @@ from teamcli.agent.events import Event, Outcome
 from teamcli.agent.tool import Display
 from teamcli.ui.render.cells import clipped, width_of, wrapped
 from teamcli.ui.render.style import Piece
-from teamcli.ui.terminal.status import AgentState, Meter, StatusBoard, meter_line, short_time
+from teamcli.ui.terminal.status import AgentState, SessionMeter, StatusBoard, meter_line, short_time
 
 
 def text(line: list[Piece]) -> str:
@@ -49,10 +49,10 @@ def test_follows_a_turn_to_its_end() -> None:
 
 def test_counts_a_retry_down() -> None:
     shown = board(events.TurnStarted("lead"), events.RetryScheduled("lead", 30.0, 1, 5, "overloaded"))
-    assert "lead tries again in 30 s" in text(shown.agent_line(120, now=0.0))
-    assert "lead tries again in 10 s" in text(shown.agent_line(120, now=20.0))
+    assert "lead retries in 30 s" in text(shown.agent_line(120, now=0.0))
+    assert "lead retries in 10 s" in text(shown.agent_line(120, now=20.0))
     shown.apply(events.TextArrived("lead", "x"), 31.0)
-    assert "again" not in text(shown.agent_line(120, now=31.0))
+    assert "retries" not in text(shown.agent_line(120, now=31.0))
 
 
 def test_shows_who_asks_and_how_a_teammate_rests() -> None:
@@ -85,8 +85,8 @@ def test_is_never_wider_than_the_terminal(width: int) -> None:
     crowd = [events.TurnStarted(f"worker-{number}") for number in range(12)]
     shown = board(*crowd, tool_started("worker-3", "$ 漢字 " * 40), events.TurnStarted("lead"))
     assert 0 < width_of(shown.agent_line(width, now=3.0, asking=["bob"])) <= width
-    meter = Meter("claude-something-long-5-5", "bypassPermissions", 0.93, "$12.34", 7)
-    assert 0 < width_of(meter_line(meter, "Esc interrupts", width)) <= width
+    meter = SessionMeter("claude-something-long-5-5", "bypassPermissions", 0.93, "$12.34", 7)
+    assert 0 < width_of(meter_line(meter, "Esc: interrupt", width)) <= width
 
 
 def test_short_of_room_the_busy_come_first_and_the_rest_are_counted() -> None:
@@ -97,7 +97,7 @@ def test_short_of_room_the_busy_come_first_and_the_rest_are_counted() -> None:
 
 
 def test_the_meter_drops_the_least_first() -> None:
-    meter = Meter("model", "plan", 0.05, "$0.10", 2)
+    meter = SessionMeter("model", "plan", 0.05, "$0.10", 2)
     wide = text(meter_line(meter, "/help", 80))
     assert wide.startswith("model · plan · ✉ 2 unread · $0.10 · context 5%  ")
     assert wide.endswith("  /help")
@@ -105,7 +105,9 @@ def test_the_meter_drops_the_least_first() -> None:
 
 
 def test_a_window_that_nobody_knows_has_no_share() -> None:
-    assert text(meter_line(Meter("model", "plan", None, "$0.10", 0, 12_400), "", 80)).endswith("context 12,400 tokens")
+    assert text(meter_line(SessionMeter("model", "plan", None, "$0.10", 0, 12_400), "", 80)).endswith(
+        "context 12,400 tokens"
+    )
 
 
 def test_times_are_short() -> None:

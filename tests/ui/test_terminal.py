@@ -234,7 +234,7 @@ def test_a_choice_is_made_at_the_prompt(program: Program) -> None:
         screen.wait_for(PROMPT)
         screen.type("/permissions\r")
         screen.wait_for("choose >>")
-        screen.wait_for("Esc closes it")
+        screen.wait_for("Esc: cancel")
         screen.type("2\r")
         screen.wait_for("· acceptEdits ·")
         screen.wait_for(PROMPT)
@@ -341,7 +341,7 @@ class TestInterrupting:
         with Screen(program) as screen:
             screen.wait_for(PROMPT)
             screen.type("\x03")
-            screen.wait_for("again leaves")
+            screen.wait_for("again to leave")
             screen.type("/cost\r")  # the first is over
             screen.wait_for("COST")
             screen.type("\x03\x03")  # in one go: later than two seconds, the second would be a first one
@@ -359,7 +359,7 @@ def test_what_had_streamed_stays_on_the_screen_when_the_user_leaves(program: Pro
         screen.type("q\r")
         assert screen.wait_for_end() == 0
         assert "half an" in screen.text
-        assert "\nGo on with: teamcli --continue" in screen.text
+        assert "\nResume with: teamcli --continue" in screen.text
 
 
 def test_an_api_error_brings_the_prompt_back(program: Program) -> None:
@@ -383,7 +383,7 @@ def test_the_directory_is_trusted_only_when_the_user_says_so(program: Program) -
     (program.directory / ".env").write_text("ANTHROPIC_BASE_URL=http://127.0.0.1:9\nANTHROPIC_API_KEY=k\n")
     with Screen(program) as screen:
         screen.wait_for("http://127.0.0.1:9")
-        screen.wait_for("Trust this?")
+        screen.wait_for("Trust this directory?")
         screen.type("n\r")
         screen.wait_for("not trusted")
         screen.wait_for(PROMPT)
@@ -391,17 +391,17 @@ def test_the_directory_is_trusted_only_when_the_user_says_so(program: Program) -
     with Screen(program) as screen:  # it asks once
         screen.wait_for("not trusted")
         screen.wait_for(PROMPT)
-        assert "Trust this?" not in screen.text
+        assert "Trust this directory?" not in screen.text
     (program.directory / ".env").write_text("ANTHROPIC_BASE_URL=http://127.0.0.1:10\nANTHROPIC_API_KEY=k\n")
     with Screen(program) as screen:  # but something else is another question
-        screen.wait_for("Trust this?")
+        screen.wait_for("Trust this directory?")
         screen.type("y\r")
         screen.wait_for(PROMPT)
         screen.wait_for("· default ·")  # in the bar, behind the model's name
         assert "embedded" not in screen.text
     with Screen(program) as screen:
         screen.wait_for(PROMPT)
-        assert "Trust this?" not in screen.text
+        assert "Trust this directory?" not in screen.text
         assert "not trusted" not in screen.text
 
 

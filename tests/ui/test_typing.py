@@ -191,7 +191,7 @@ def test_a_command_of_the_users_own_shows_its_output_and_can_be_ended(program: P
         wait_until(lambda: (program.directory / "started").exists())
         screen.wait_for("\nfrom the shell")
         screen.wait_for("\nunfinished")
-        screen.wait_for("Esc interrupts")
+        screen.wait_for("Esc: interrupt")
         screen.type(keys)
         screen.wait_for("Interrupted")
         assert screen.text.index("\nunfinished") < screen.text.index("Interrupted")

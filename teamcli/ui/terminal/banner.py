@@ -1,30 +1,34 @@
-"""The first and the last lines of a session at the terminal."""
+"""The first and the last lines of a session at the terminal, and the tip after the first hire."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from teamcli import __version__
-from teamcli.session.session import Session
+from teamcli.agent import events
+from teamcli.agent.events import Event
+from teamcli.session.session import LEAD, Session
 from teamcli.team.roster import Member, Status
 from teamcli.text.escaping import one_line
 from teamcli.ui.render.style import BOLD, CYAN, DIM, YELLOW, Piece, TerminalStyle
 from teamcli.ui.render.wrapping import wrap
 
 HINT = "Type a task, or /help. Esc interrupts, q leaves."
-NO_TEAM = "no teammates yet: the lead hires them, or ask it to"
+NO_TEAM = "No teammates yet. Ask the lead to hire some."
 
 
 def banner(session: Session, style: TerminalStyle) -> str:
-    """What this is and where, who is there, what to type; below, what the user should know."""
+    """Version, model and directory; the team; what to type; then notes that the user should read."""
     width = style.width() - 1
-    where = " " + one_line(
-        f"{__version__} · {session.model} · {_sandbox(session)} · {short_path(session.workspace.root)}",
-        max(20, width - 7),
-    )
+    sandbox = "no sandbox" if session.host.why_unconfined() else "sandbox"
+    if session.host.why_refused():
+        sandbox = "no commands, the sandbox fails"
+    where = f"{__version__} · {session.model} · {sandbox} · {_short_path(session.workspace.root)}"
+    members = [member for member in session.team.roster.members() if member.status is not Status.SHUTDOWN]
+    team = ", ".join(map(_describe, members)) or NO_TEAM
     lines: list[list[Piece]] = [
         [("teamcli ", f"1;{CYAN}"), (one_line(where, max(20, width - 8)), DIM)],
-        [("team ", BOLD), (one_line(_team(session), max(20, width - 5)), DIM)],
+        [("team ", BOLD), (one_line(team, max(20, width - 5)), DIM)],
         [(HINT, DIM)],
         *(line for note in session.notes for line in wrap([(note, YELLOW)], width)),
     ]
@@ -32,33 +36,37 @@ def banner(session: Session, style: TerminalStyle) -> str:
 
 
 def farewell(session: Session, style: TerminalStyle) -> str:
-    cost, how = session.cost_line(), "Go on with: teamcli --continue"
+    cost, how = session.cost_line(), "Resume with: teamcli --continue"
     fits = len(cost) + 1 + len(how) < style.width()
     return f"\n{cost}{' ' if fits else chr(10)}{how}"
 
 
-def inbox_tip(name: str) -> str:
-    return f"Tip: {name}'s mail is the file .team/inbox/{name}.jsonl; tail -f it, or see /inbox {name} and /team."
+class InboxTip:
+    """Tells the user where the mail is: once, after the lead's first hire."""
+
+    def __init__(self, is_wanted: bool) -> None:
+        self._is_wanted = is_wanted
+        self._hired = ""
+
+    def after(self, event: Event) -> str:
+        """The tip, once the lead's call that hired someone is complete; otherwise empty."""
+        if not self._is_wanted:
+            return ""
+        if isinstance(event, events.StatusChanged) and event.status == "spawning":
+            self._hired = self._hired or event.agent
+        if not self._hired or not isinstance(event, events.Recorded) or event.agent != LEAD:
+            return ""
+        self._is_wanted, name = False, self._hired
+        return f"Tip: {name}'s mail is the file .team/inbox/{name}.jsonl; tail -f it, or see /inbox {name} and /team."
 
 
-def short_path(path: Path) -> str:
+def _short_path(path: Path) -> str:
     try:
         return str(Path("~") / path.relative_to(Path.home()))
     except (ValueError, RuntimeError):
         return str(path)
 
 
-def _sandbox(session: Session) -> str:
-    if session.host.why_refused():
-        return "no commands, the sandbox fails"
-    return "no sandbox" if session.host.why_unconfined() else "sandbox"
-
-
-def _team(session: Session) -> str:
-    members = [member for member in session.team.roster.members() if member.status is not Status.SHUTDOWN]
-    return ", ".join(map(_described, members)) or NO_TEAM
-
-
-def _described(member: Member) -> str:
+def _describe(member: Member) -> str:
     state = "interrupted" if member.interrupted else "paused" if member.paused else str(member.status)
     return f"{member.name} ({one_line(member.role, 24)}, {state})"

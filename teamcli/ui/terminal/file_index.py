@@ -1,6 +1,6 @@
-"""Finds files of the workspace by a few letters of their path, while somebody types.
+"""Finds files of the workspace by a few letters of their path, while the user types.
 
-A thread of its own walks the directory; whoever asks waits for it only a moment and takes what it has found so far.
+A background thread walks the directory. A search waits for it only a moment and uses what it has found so far.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ WAIT_SECONDS = 0.15
 FRESH_SECONDS = 5.0
 MAX_WALK_SECONDS = 10.0
 
-_CLOSED = (".git", TEAM_DIR)
+_HIDDEN = (".git", TEAM_DIR)
 
 
 class FileIndex:
-    """Paths are relative to `root`, and those of directories end in a slash. What .gitignore leaves out is not found
-    by its letters, only by its place: as the content of a directory that is named."""
+    """Paths are relative to `root`; directories end in a slash. Ignored files are found only if the fragment names
+    their directory."""
 
     def __init__(self, root: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._root = _real(root)
@@ -40,7 +40,7 @@ class FileIndex:
         if fragment.startswith(("/", "~", "..")) or not fragment.isprintable():
             return []
         found = best_matches(fragment, self._paths(with_hidden="/." in f"/{fragment}"), limit)
-        return found or best_matches(fragment, self._beside(fragment), limit)
+        return found or best_matches(fragment, self._siblings(fragment), limit)
 
     def _paths(self, with_hidden: bool) -> list[str]:
         with self._lock:
@@ -50,15 +50,17 @@ class FileIndex:
         walk.done.wait(WAIT_SECONDS)
         return walk.paths
 
-    def _beside(self, fragment: str) -> Iterator[str]:
-        """What is in the directory that the fragment names, ignored or not."""
+    def _siblings(self, fragment: str) -> Iterator[str]:
+        """The entries of the directory that the fragment names, ignored or not."""
         parent = fragment.rpartition("/")[0]
         directory = _real(self._root / parent)
-        if not parent or not directory.is_relative_to(self._root) or _is_closed(directory.relative_to(self._root)):
+        if not parent or not directory.is_relative_to(self._root):
+            return
+        if any(part.casefold() in _HIDDEN for part in directory.relative_to(self._root).parts):
             return
         try:
             entries = list_directory(str(directory))
-        except OSError:  # there is no such directory
+        except OSError:  # no such directory
             return
         for entry in entries[:MAX_ENTRIES]:
             if _is_offered(entry, self._root):
@@ -66,7 +68,7 @@ class FileIndex:
 
 
 class _Walk:
-    """One look at everything. Until it is done, what the one before had found stands beside what it has itself."""
+    """One walk through the workspace. Until it is done, `paths` are those of the walk before it, if there was one."""
 
     def __init__(self, root: Path, with_hidden: bool, started: float, before: _Walk | None) -> None:
         self.started = started
@@ -95,8 +97,8 @@ class _Walk:
 
 
 def best_matches(fragment: str, paths: Iterable[str], limit: int) -> list[str]:
-    """The paths that hold the letters of `fragment` in this order: names before directories, the whole fragment before
-    its letters, its beginning before its middle, the short before the long."""
+    """The paths that contain the letters of `fragment` in this order. Matches in the file name rank above those in its
+    directory, the whole fragment above single letters, the start above the middle, short paths above long ones."""
     wanted = fragment.casefold()
     letters = re.compile("".join(f"[^{re.escape(letter)}]*{re.escape(letter)}" for letter in wanted))
     ranked = ((rank, path) for path in paths if (rank := _rank(path, wanted, letters)) is not None)
@@ -121,7 +123,7 @@ def _rank(path: str, wanted: str, letters: re.Pattern[str]) -> tuple[int, int, i
 
 
 def can_be_typed(name: str) -> bool:
-    """Control characters and bytes that are no text would garble the screen, and a quote would end the name."""
+    """Control characters and invalid UTF-8 would garble the screen, and a quote would end a quoted name."""
     return name.isprintable() and '"' not in name
 
 
@@ -132,7 +134,3 @@ def _is_offered(entry: Entry, root: Path) -> bool:
 
 def _real(path: Path) -> Path:
     return Path(os.path.realpath(path))  # unlike Path.resolve, it never raises
-
-
-def _is_closed(inside: Path) -> bool:
-    return any(part.casefold() in _CLOSED for part in inside.parts)

@@ -1,4 +1,4 @@
-"""The lines that were typed in a project, in a private file. One that cannot be used keeps nobody from typing."""
+"""The history of typed lines, in a private file of the project. Typing works even if the file cannot be used."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class LineHistory(FileHistory):
             self._make_private()
             return list(super().load_history_strings())
         except (OSError, StateError) as e:
-            logger.warning("earlier lines cannot be read: %s", e)
+            logger.warning("cannot read the history: %s", e)
             return []
 
     def store_string(self, string: str) -> None:
         try:
-            self._make_private()  # also where somebody has removed it meanwhile
+            self._make_private()  # again: the file may have been deleted meanwhile
             super().store_string(redact(string))
         except (OSError, StateError) as e:
-            logger.warning("a line is not kept for later: %s", e)
+            logger.warning("cannot add a line to the history: %s", e)
 
     def _make_private(self) -> None:
         os.close(open_private(self._path, os.O_WRONLY | os.O_CREAT))

@@ -1,4 +1,4 @@
-"""A sound or a desktop notification when a question waits, or when the team is done after more than a moment."""
+"""A bell or desktop notification when a question waits, or when the team finishes after a long time."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Literal
 Notify = Literal["off", "bell", "desktop"]
 
 LONG_SECONDS = 10.0
-"""Whoever waited less than this is still looking."""
+"""A user who waited less than this is still watching the screen."""
 BELL = "\a"
 
 
 class Notifier:
     def __init__(self, how: Notify, ring: Callable[[str], None]) -> None:
-        """`ring` sends a sequence to the terminal."""
+        """`ring` sends an escape sequence to the terminal."""
         self._how = how
         self._ring = ring
         self._busy_since: float | None = None
@@ -39,5 +39,5 @@ class Notifier:
     def _send(self, text: str) -> None:
         if self._how == "bell":
             self._ring(BELL)
-        elif self._how == "desktop":  # OSC 9; terminals that do not know it show nothing
+        elif self._how == "desktop":  # OSC 9; terminals that do not support it ignore it
             self._ring(f"\x1b]9;{text}\x07")

@@ -1,4 +1,4 @@
-"""Long pasted text stands in the prompt as one short mark, and comes back whole when the line is sent."""
+"""Folds long pasted text into a short mark at the prompt, and unfolds it when the line is sent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Pastes:
         self._texts: dict[str, str] = {}
 
     def folded(self, pasted: str) -> str:
-        """What to put into the prompt for a pasted text: short ones as they are."""
+        """The mark for a long text; a short text as it is."""
         text = pasted.replace("\r\n", "\n").replace("\r", "\n")
         lines = text.count("\n") + 1
         if lines <= FOLDED_LINES and len(text) <= FOLDED_CHARACTERS:

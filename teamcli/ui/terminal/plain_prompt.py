@@ -1,4 +1,4 @@
-"""The prompt of a terminal that can only print (`TERM=dumb`): lines are read as they are, questions come in between."""
+"""The prompt of a terminal that can only print (`TERM=dumb`): it reads plain lines and prints questions in between."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ import select
 import sys
 import time
 from collections.abc import Callable
-from typing import TextIO
+from typing import TextIO, cast
 
 from teamcli.ui.render.event_renderer import PROMPT
 from teamcli.ui.render.style import Line, TerminalStyle
-from teamcli.ui.terminal.prompt import LEAVE_WITHIN_SECONDS, Host
-from teamcli.ui.terminal.questions import Asked, QuestionQueue
+from teamcli.ui.terminal.prompt import LEAVE_WITHIN_SECONDS, PromptHost
+from teamcli.ui.terminal.questions import PromptQuestion, QuestionQueue
+
+
+def is_dumb() -> bool:
+    """Whether the terminal can only print."""
+    return os.environ.get("TERM", "dumb") in ("dumb", "unknown", "")
 
 
 class AroundThePrompt:
-    """Shows the prompt again below whatever is printed, and nothing before it is finished."""
+    """Prints finished lines and repeats the prompt below them."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -29,13 +34,13 @@ class AroundThePrompt:
 
 
 class PlainPrompt:
-    """Serves a host as `LivePrompt` does, without a live part. Main thread; `exit`, `redraw`, `ring` from any."""
+    """Like `LivePrompt`, but without live parts. `exit`, `redraw` and `ring` may be called from any thread."""
 
-    def __init__(self, host: Host, questions: QuestionQueue, style: TerminalStyle) -> None:
+    def __init__(self, host: PromptHost, questions: QuestionQueue, style: TerminalStyle) -> None:
         self._host = host
         self._questions = questions
         self._style = style
-        self._question: Asked | None = None
+        self._question: PromptQuestion | None = None
         self._ctrl_c_at = -LEAVE_WITHIN_SECONDS
         self._has_left = False
         self._woken, self._wake = os.pipe()
@@ -57,13 +62,13 @@ class PlainPrompt:
         os.write(self._wake, b".")
 
     def ring(self, sequence: str) -> None:
-        """Nothing: a terminal that can only print would print the sequence."""
+        """Does nothing: this terminal would print the sequence."""
 
     def _step(self) -> None:
         ready = select.select([0, self._woken], [], [])[0]
         if self._woken in ready:
             os.read(self._woken, 4096)
-            self._take_turns()
+            self._show_question()
         if 0 in ready:
             self._take_line(os.read(0, 65_536))
 
@@ -72,12 +77,14 @@ class PlainPrompt:
             self._host.leave()
             return
         text = data.decode("utf-8", "replace").rstrip("\n")
-        asked, self._question = self._question, None
-        if asked is None or not text.strip() or text.strip()[0] in "/!@" or not self._host.answer(asked, text.strip()):
+        words = text.strip()
+        question, self._question = self._question, None
+        is_answer = question is not None and words and words[0] not in "/!@"
+        if not is_answer or not self._host.answer(cast(PromptQuestion, question), words):
             self._host.enter(text)
-        self._take_turns()
+        self._show_question()
 
-    def _take_turns(self) -> None:
+    def _show_question(self) -> None:
         current = self._questions.current
         if current is None or current is self._question:
             return
@@ -92,7 +99,7 @@ class PlainPrompt:
             self._host.leave()
             return
         self._ctrl_c_at = time.monotonic()
-        self._print("\nCtrl-C again leaves\n")
+        self._print("\nCtrl-C again to leave\n")
 
     def _print(self, text: str) -> None:
         stream = sys.__stdout__ or sys.stdout

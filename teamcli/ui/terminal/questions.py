@@ -1,4 +1,4 @@
-"""What waits for the user's yes or no: any number of questions, in the order in which they came."""
+"""Questions that wait for the user's answer: permissions, plans and choices, in the order they came."""
 
 from __future__ import annotations
 
@@ -15,46 +15,44 @@ from teamcli.text.escaping import one_line
 from teamcli.ui.render.style import YELLOW, Line, diff_lines
 from teamcli.ui.render.tables import choice_lines
 
-ALWAYS_ASKED = "Allowed this once: a rule of yours asks every time."
-NO_RULE = "Allowed this once: no rule but bash, which allows every command, covers this line."
-
-
+ALWAYS_ASKED = "Allowed this once: one of your rules asks every time."
+NO_RULE = "Allowed this once: only the rule bash, which allows every command, would cover this line."
 SHORT_TITLE = 50
-"""What was asked has just been seen whole."""
+"""For the line that confirms an answer: the question has just been shown in full."""
 YES, ALWAYS, NO = ("y", "yes"), ("a", "always"), ("n", "no")
 
 
-class Asked(Protocol):
-    """Something that a person can answer at the prompt."""
+class PromptQuestion(Protocol):
+    """A question that the user can answer at the prompt."""
 
     @property
     def agent(self) -> str:
-        """Who asks; the user is asked by `teamcli` itself where it offers a choice."""
+        """Who asks; `teamcli` for the choices that a command offers."""
         ...
 
     @property
     def label(self) -> str:
-        """What stands in front of the answer."""
+        """Shown in front of the answer."""
+        ...
+
+    @property
+    def keys(self) -> str:
+        """The answers there are."""
         ...
 
     @property
     def is_open(self) -> bool: ...
 
     def lines(self) -> list[Line]:
-        """Who asks, and everything that would happen."""
-        ...
-
-    @property
-    def keys(self) -> str:
-        """What can be answered."""
+        """The question in full."""
         ...
 
     def fits(self, text: str) -> bool:
-        """Whether it can be meant as an answer, where it might as well go on with a line that was being typed."""
+        """Whether the text looks like an answer, and not like the rest of a half-typed line."""
         ...
 
     def take(self, answer: str) -> CommandResult | None:
-        """Answer with what the user typed; returns what to show. None: that was no answer.
+        """Answer with what the user typed. Returns what to show, or None if this is not an answer.
 
         Raises: TeamcliError
         """
@@ -62,12 +60,16 @@ class Asked(Protocol):
 
 
 def is_answer(text: str) -> bool:
-    """Whether a line can be meant as an answer to a yes or no."""
+    """Whether a line looks like an answer to a yes-or-no question."""
     return _first_word(text) in (*YES, *ALWAYS, *NO)
 
 
 def _first_word(text: str) -> str:
     return text.partition(" ")[0].lower().rstrip(":,")
+
+
+def _head(agent: str, text: str) -> Line:
+    return [("▲ ", YELLOW), (agent, f"1;{YELLOW}"), (text, YELLOW)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,42 +87,42 @@ class PermissionQuestion:
 
     def lines(self) -> list[Line]:
         asked, display = self.question, self.question.display
-        what = (display.text or display.title).rstrip("\n").split("\n")  # what else breaks lines is shown as a sign
-        head: Line = [("▲ ", YELLOW), (self.agent, f"1;{YELLOW}"), (f" wants to use {asked.tool}:", YELLOW)]
+        # Split at \n only: other line breaks are shown as symbols, so that they cannot fake a line of the program.
+        what = (display.text or display.title).rstrip("\n").split("\n")
         advice = asked.advice.split(": ", 1) if not asked.rule else []
-        why: list[Line] = [[(f"  {part}", "2")] for part in advice if part]
-        return [head, *([("  " + line, "")] for line in what), *diff_lines(display.diff, with_names=False), *why]
+        return [
+            _head(self.agent, f" wants to use {asked.tool}:"),
+            *([("  " + line, "")] for line in what),
+            *diff_lines(display.diff, with_names=False),
+            *([(f"  {part}", "2")] for part in advice if part),
+        ]
 
     @property
     def keys(self) -> str:
-        return (
-            "y once · a always · n no, or n and a reason" if self.question.rule else "y once · n no, or n and a reason"
-        )
+        always = "a always · " if self.question.rule else ""
+        return f"y once · {always}n no (add a reason)"
 
     def fits(self, text: str) -> bool:
         return is_answer(text)
 
     def take(self, answer: str) -> str | None:
+        title = one_line(self.question.display.title, SHORT_TITLE)
         if answer.lower() in YES:
             self.question.answer(Answer(Consent.ONCE))
-            return f"Allowed {self.agent} once: {self._title}"
+            return f"Allowed {self.agent} once: {title}"
         if answer.lower() in ALWAYS:
             self.question.answer(Answer(Consent.ALWAYS))
             if self.question.rule:
-                return f"From now on allowed: {self.question.rule}"
+                return f"Allowed from now on: {self.question.rule}"
             return NO_RULE if self.question.advice else ALWAYS_ASKED
         if _first_word(answer) in NO:
-            return self._refuse(answer.partition(" ")[2].strip())
-        # The lead waits for this answer, so what is said to it now can only be about the call.
-        return self._refuse(answer) if self.agent == LEAD else None
-
-    def _refuse(self, reason: str) -> str:
+            reason = answer.partition(" ")[2].strip()
+        elif self.agent == LEAD:  # it waits for this answer, so the line can only be about the call
+            reason = answer
+        else:
+            return None
         self.question.answer(Answer(Consent.NO, reason))
-        return f"Refused {self.agent}: {self._title}"
-
-    @property
-    def _title(self) -> str:
-        return one_line(self.question.display.title, SHORT_TITLE)
+        return f"Refused {self.agent}: {title}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +131,7 @@ class PlanQuestion:
     still_open: Callable[[str], bool]
     review: Callable[[str, bool, str], str]
     label: ClassVar[str] = "approve? >> "
+    keys: ClassVar[str] = "y approve · n reject (say what to change) · Esc: leave it to the lead"
 
     @property
     def agent(self) -> str:
@@ -139,31 +142,23 @@ class PlanQuestion:
         return self.still_open(self.request.id)
 
     def lines(self) -> list[Line]:
-        head: Line = [("▲ ", YELLOW), (self.agent, f"1;{YELLOW}"), (f" has a plan ({self.request.id}):", YELLOW)]
-        return [head, *([("  " + line, "")] for line in self.request.text.rstrip("\n").split("\n"))]
-
-    @property
-    def keys(self) -> str:
-        return "y approve · n and what to change · Esc leaves it to the lead"
+        plan = self.request.text.rstrip("\n").split("\n")
+        return [_head(self.agent, f" has a plan ({self.request.id}):"), *([("  " + line, "")] for line in plan)]
 
     def fits(self, text: str) -> bool:
         return is_answer(text)
 
     def take(self, answer: str) -> str | None:
-        words = answer.partition(" ")[2].strip()
-        if _first_word(answer) in YES:
-            return self.review(self.request.id, True, words)
-        if _first_word(answer) in NO:
-            return self.review(self.request.id, False, words)
-        return None
+        word, feedback = _first_word(answer), answer.partition(" ")[2].strip()
+        return self.review(self.request.id, word in YES, feedback) if word in (*YES, *NO) else None
 
 
 class ChoiceQuestion:
-    """A command lets the user choose; a number or a value does it, anything else is a line like any other."""
+    """A command's list to choose from, by number or value. Any other text is handled as a normal line."""
 
     agent = "teamcli"
     label = "choose >> "
-    keys = "a number, or Esc for none of them"
+    keys = "a number · Esc: cancel"
 
     def __init__(self, choice: Choice) -> None:
         self.choice = choice
@@ -188,51 +183,55 @@ class ChoiceQuestion:
 
 
 class QuestionQueue:
-    """Where questions are laid down, from any thread."""
+    """The open questions. Any thread may add one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: list[Asked] = []
-        self._aside: list[Asked] = []
-        """Put off by the user."""
-        self.on_question: Callable[[], None] = lambda: None
+        self._waiting: list[PromptQuestion] = []
+        self._postponed: list[PromptQuestion] = []
+        self._listeners: list[Callable[[], None]] = []
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after each `add`, in the thread that adds; it must not block."""
+        self._listeners.append(listener)
 
     def ask(self, question: Question) -> None:
-        """Bring an agent's call before the user; does not wait."""
+        """Ask the user for permission. Does not wait for the answer."""
         self.add(PermissionQuestion(question))
 
-    def add(self, asked: Asked) -> None:
+    def add(self, question: PromptQuestion) -> None:
         with self._lock:
-            self._waiting.append(asked)
-        self.on_question()
+            self._waiting.append(question)
+        for listener in self._listeners:
+            listener()
 
     @property
-    def current(self) -> Asked | None:
-        """The one to be answered now."""
+    def current(self) -> PromptQuestion | None:
+        """The one to answer now."""
         with self._lock:
             self._waiting = _open(self._waiting)
             return self._waiting[0] if self._waiting else None
 
     @property
-    def open(self) -> tuple[Asked, ...]:
-        """All that wait, also those that were put aside."""
+    def open(self) -> tuple[PromptQuestion, ...]:
+        """All that are unanswered, including postponed ones."""
         with self._lock:
-            return tuple(_open([*self._waiting, *self._aside]))
+            return tuple(_open([*self._waiting, *self._postponed]))
 
-    def put_aside(self, asked: Asked) -> None:
-        """Not now; `bring_back` shows it again."""
+    def postpone(self, question: PromptQuestion) -> None:
+        """Answer it later: `bring_back` shows it again. A choice is dropped."""
         with self._lock:
-            if asked in self._waiting:
-                self._waiting.remove(asked)
-                self._aside += [] if isinstance(asked, ChoiceQuestion) else [asked]
+            if question in self._waiting:
+                self._waiting.remove(question)
+                self._postponed += [] if isinstance(question, ChoiceQuestion) else [question]
 
     def bring_back(self) -> bool:
-        """Show again what was put aside; false where there is nothing."""
+        """Show the postponed questions again. Returns False if there are none."""
         with self._lock:
-            back, self._aside = _open(self._aside), []
+            back, self._postponed = _open(self._postponed), []
             self._waiting += back
             return bool(back)
 
 
-def _open(asked: Iterable[Asked]) -> list[Asked]:
-    return [each for each in asked if each.is_open]
+def _open(questions: Iterable[PromptQuestion]) -> list[PromptQuestion]:
+    return [each for each in questions if each.is_open]

@@ -1,4 +1,4 @@
-"""The thread that puts above the prompt what happens; agents only leave their events here and work on."""
+"""The thread that renders events above the prompt. Agents only queue their events and continue."""
 
 from __future__ import annotations
 
@@ -18,89 +18,88 @@ from teamcli.ui.terminal.status import StatusBoard
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.5
-"""How often the times in the bar move while somebody works."""
-GATHERING_SECONDS = 0.01
-"""What streams in within this time is shown at once: a person sees no difference, and who types waits for less."""
+"""How often the times in the status bar advance while an agent works."""
+BATCH_SECONDS = 0.01
+"""Streamed text is collected for this long: a person sees no difference, and each redraw delays the echo of keys."""
 LEAVING_SECONDS = 1.0
 
-Paint = Callable[[EventRenderer], str]
+Render = Callable[[EventRenderer], str]
 
 
 class Page(Protocol):
     def put(self, text: str, growing: Line) -> None:
-        """Add whole lines (or none), and show below them what still grows."""
+        """Print complete lines (or none), and show the unfinished rest below them."""
         ...
 
 
-class _Stop:
-    pass
-
-
 class RenderThread:
-    """Consumes events. What is read from the queue in one go is written in one go."""
+    """Consumes events. Everything that is queued at one moment is printed in one go."""
 
-    def __init__(self, scroll: EventRenderer, board: StatusBoard, page: Page, redraw: Callable[[], None]) -> None:
-        self._scroll = scroll
+    def __init__(
+        self,
+        renderer: EventRenderer,
+        board: StatusBoard,
+        page: Page,
+        redraw: Callable[[], None],
+        on_event: Callable[[Event], None] = lambda event: None,
+    ) -> None:
+        """`on_event` is called with every event before it is shown."""
+        self._renderer = renderer
         self._board = board
         self._page = page
         self._redraw = redraw
-        self._queue: queue.SimpleQueue[Event | Paint | _Stop] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="painter", daemon=True)
-        self._has_changed = False
-        self.before: Callable[[Event], None] = lambda event: None
-        """Told of every event before it is shown."""
+        self._on_event = on_event
+        self._queue: queue.SimpleQueue[Event | Render | None] = queue.SimpleQueue()
+        """None ends the thread."""
+        self._thread = threading.Thread(target=self._run, name="render", daemon=True)
 
     def __call__(self, event: Event) -> None:
         self._queue.put(event)
 
-    def paint(self, paint: Paint) -> None:
-        """Put something above the prompt, in its turn."""
-        self._queue.put(paint)
+    def render(self, render: Render) -> None:
+        """Print something that is not an event, after what is queued already."""
+        self._queue.put(render)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Write what has come so far."""
-        self._queue.put(_Stop())
+        """Print what is queued, and end."""
+        self._queue.put(None)
         self._thread.join(LEAVING_SECONDS)
 
     def _run(self) -> None:
         while True:
             batch = self._next_batch()
-            self._has_changed = not batch  # it is time to move the clocks
-            text = "".join(self._text(item) for item in batch if not isinstance(item, _Stop))
-            self._page.put(text, self._scroll.growing())
-            if any(isinstance(item, _Stop) for item in batch):
+            # An empty batch means that only the clocks advance.
+            rendered = [self._render(item) for item in batch if item is not None] or [("", True)]
+            text = "".join(text for text, _ in rendered)
+            self._page.put(text, self._renderer.growing())
+            if None in batch:
                 return
-            if self._has_changed and not text:  # printing draws everything again
+            if not text and any(has_changed for _, has_changed in rendered):  # printing redraws anyway
                 self._redraw()
 
-    def _next_batch(self) -> list[Event | Paint | _Stop]:
-        """All that has come; nothing when it is only time to move the clocks."""
-        batch: list[Event | Paint | _Stop] = []
+    def _next_batch(self) -> list[Event | Render | None]:
+        batch: list[Event | Render | None] = []
         try:
             batch.append(self._queue.get(timeout=TICK_SECONDS if self._board.is_busy else None))
-            if _merely_streams(batch[0]):
-                time.sleep(GATHERING_SECONDS)
+            if isinstance(batch[0], TextArrived | ThinkingArrived | StillArriving):
+                time.sleep(BATCH_SECONDS)
             while True:
                 batch.append(self._queue.get_nowait())
         except queue.Empty:
             return batch
 
-    def _text(self, item: Event | Paint) -> str:
+    def _render(self, item: Event | Render) -> tuple[str, bool]:
+        """The text to print, and whether anything on the screen changes."""
         try:
             if not isinstance(item, tuple):
-                self._has_changed = True
-                return item(self._scroll)
-            # What teammates stream is not shown, and must not cost a drawing for each word.
-            self._has_changed |= self._board.apply(item, time.monotonic()) or item.agent == LEAD
-            self.before(item)
-            return self._scroll.show(item)
-        except Exception:  # boundary: one thing that cannot be shown must not end the showing
+                return item(self._renderer), True
+            # What teammates stream is not shown, so it must not cost a redraw for each word.
+            has_changed = self._board.apply(item, time.monotonic()) or item.agent == LEAD
+            self._on_event(item)
+            return self._renderer.show(item), has_changed
+        except Exception:  # boundary: one item that cannot be shown must not end the thread
             logger.exception("cannot show %r", item)
-            return ""
-
-
-def _merely_streams(item: Event | Paint | _Stop) -> bool:
-    return isinstance(item, TextArrived | ThinkingArrived | StillArriving)
+            return "", True

@@ -1,4 +1,4 @@
-"""The status bar: what each agent does at this moment, and what the session has used. Pure: events in, pieces out."""
+"""What the status bar shows: what each agent is doing, and what the session has used. Events in, styled text out."""
 
 from __future__ import annotations
 
@@ -12,65 +12,104 @@ from teamcli.ui.render.cells import clipped, width_of
 from teamcli.ui.render.style import BOLD, CYAN, DIM, GREEN, PLAIN, RED, YELLOW, Piece
 
 SEPARATOR = " │ "
-_GONE = ("completed", "failed", "cancelled")
-"""How sub-agents end."""
-_ROOM_FOR_DOING = (48, 32, 20, 10, 0)
-"""How much is said of what an agent does, from plenty of room to none."""
+_SUBAGENT_ENDED = ("completed", "failed", "cancelled")
+_ACTIVITY_WIDTHS = (48, 32, 20, 10, 0)
+"""How long the description of each agent's activity may be; the first that fits is used."""
 
 
-class Doing(NamedTuple):
+class Activity(NamedTuple):
     what: str
     since: float
 
 
 class AgentState:
-    """What is known of one agent."""
+    """What the status bar knows about one agent."""
 
     def __init__(self, name: str, status: str = "idle", note: str = "") -> None:
         self.name = name
         self.status = status
         self.note = note
-        """Why it does nothing, where that is not simply because it has done its work."""
-        self.doing: Doing | None = None
-        self.calls: dict[str, Doing] = {}
-        self.retry_at: float | None = None
+        """Why it is not working, unless its work is simply done."""
         self.is_stuck = False
-        """It works, and has shown no progress for long."""
-
-    def rest(self) -> None:
-        self.doing, self.retry_at = None, None
-        self.calls.clear()
+        """It is working but has made no progress for a long time."""
+        self._activity: Activity | None = None
+        self._calls: dict[str, Activity] = {}
+        self._retry_at: float | None = None
 
     @property
     def is_working(self) -> bool:
-        return self.doing is not None or self.status in ("spawning", "working", "pending", "running")
+        return self._activity is not None or self.status in ("spawning", "working", "pending", "running")
+
+    def apply(self, event: Event, now: float) -> bool:
+        """Returns False if the event changes nothing that is shown."""
+        match event:
+            case events.TextArrived() | events.ThinkingArrived():
+                return self._start("writing" if isinstance(event, events.TextArrived) else "thinking", now)
+            case events.CallStarted():
+                return self._start(event.tool, now)
+            case events.ToolProgress():
+                return False
+            case events.StatusChanged():
+                self._change_status(event)
+            case events.TurnStarted():
+                self._activity = Activity("thinking", now)
+            case events.TurnEnded():
+                self._become_idle()
+            case events.ToolStarted():
+                self._calls[event.call_id] = Activity(one_line(event.display.title, 80), now)
+            case events.ToolFinished():
+                self._calls.pop(event.call_id, None)
+                self._start("thinking", now)
+            case events.RetryScheduled():
+                self._retry_at = now + event.delay_seconds
+        return True
 
     def describe(self, now: float, room: int) -> str:
-        """What it does, in at most `room` characters, and for how long."""
-        if self.retry_at is not None and self.retry_at > now:
-            return f"tries again in {self.retry_at - now:.0f} s"
-        doing = next(reversed(list(self.calls.values())), None) or self.doing
-        if doing is None:
+        """What it is doing, in at most `room` characters, and for how long."""
+        if self._retry_at is not None and self._retry_at > now:
+            return f"retries in {self._retry_at - now:.0f} s"
+        activity = next(reversed(list(self._calls.values())), None) or self._activity
+        if activity is None:
             return one_line(self.note or ("" if self.status == "idle" else self.status), room)
         stuck = "stuck: " if self.is_stuck else ""
-        return f"{stuck}{one_line(doing.what, room)} {short_time(now - doing.since)}"
+        return f"{stuck}{one_line(activity.what, room)} {short_time(now - activity.since)}"
+
+    def _start(self, what: str, now: float) -> bool:
+        if self._activity is not None and self._activity.what == what and self._retry_at is None:
+            return False
+        self._activity, self._retry_at = Activity(what, now), None
+        return True
+
+    def _change_status(self, event: events.StatusChanged) -> None:
+        self.status, details = event.status, event.details
+        self.is_stuck = bool(details.get("stuck_since"))
+        notes = [word for word in ("interrupted", "paused") if details.get(word)]
+        if details.get("waiting_for") and event.status == "idle":
+            notes.append(f"waits for {details['waiting_for']}")
+        self.note = ", ".join([*notes, *(["error"] if details.get("error") else [])])
+        if event.status in ("idle", "shutdown"):
+            self._become_idle()
+
+    def _become_idle(self) -> None:
+        self._activity = self._retry_at = None
+        self._calls.clear()
 
 
-class Meter(NamedTuple):
-    """What the right half of the bar says."""
+class SessionMeter(NamedTuple):
+    """What the second line of the status bar shows."""
 
     model: str
     mode: str
     context_share: float | None
-    """Of what the lead's model can read: how much its conversation takes. None if that is not known."""
+    """How much of its context window the lead's conversation fills; None if the window is unknown."""
     cost: str
     unread: int
     context_tokens: int = 0
-    """How much it takes in tokens."""
 
 
 class StatusBoard:
-    """Follows the events of all agents. Not locked: one thread applies, another may draw a moment that is half past."""
+    """Follows the events of all agents. One thread applies them while another draws, without a lock: a drawing that is
+    half a step behind does no harm."""
 
     def __init__(self, lead: str, members: Iterable[AgentState] = ()) -> None:
         self._agents = {state.name: state for state in (AgentState(lead), *members)}
@@ -85,81 +124,36 @@ class StatusBoard:
         return self._agents[self._lead].is_working
 
     def apply(self, event: Event, now: float) -> bool:
-        """Take note of an event; false where it changes nothing that is shown."""
-        if isinstance(event, events.StatusChanged) and event.status in _GONE:
+        """Returns False if the event changes nothing that is shown."""
+        if isinstance(event, events.StatusChanged) and event.status in _SUBAGENT_ENDED:
             return self._agents.pop(event.agent, None) is not None
         if event.agent not in self._agents and not isinstance(event, events.StatusChanged | events.TurnStarted):
-            return False  # mail of the user's, or of somebody outside
-        return self._take(self._agents.setdefault(event.agent, AgentState(event.agent)), event, now)
-
-    def _take(self, state: AgentState, event: Event, now: float) -> bool:
-        match event:
-            case events.TextArrived() | events.ThinkingArrived() | events.CallStarted():
-                return self._does(state, _what_streams(event), now)
-            case events.ToolProgress():
-                return False
-            case events.StatusChanged():
-                self._status_changed(state, event)
-            case events.TurnStarted():
-                state.doing = Doing("thinking", now)
-            case events.TurnEnded():
-                state.rest()
-            case events.ToolStarted():
-                state.calls[event.call_id] = Doing(one_line(event.display.title, 80), now)
-            case events.ToolFinished():
-                state.calls.pop(event.call_id, None)
-                self._does(state, "thinking", now)
-            case events.RetryScheduled():
-                state.retry_at = now + event.delay_seconds
-        return True
+            return False  # mail from the user or from outside
+        return self._agents.setdefault(event.agent, AgentState(event.agent)).apply(event, now)
 
     def agent_line(self, width: int, now: float, asking: Sequence[str] = ()) -> list[Piece]:
-        """Everybody on one line of at most `width` cells: all of what they do, or less, or only who works."""
+        """All agents in at most `width` cells: with what they are doing, or less of it, or only those that fit."""
         states = [state for state in list(self._agents.values()) if state.status != "shutdown"]
-        for room in _ROOM_FOR_DOING:
+        for room in _ACTIVITY_WIDTHS:
             line = _joined([_agent_pieces(state, room, now, asking) for state in states])
             if width_of(line) <= width:
                 return line
-        # Who asks and who works first: of the others it is enough to know how many they are.
+        # The agents that ask and those that work come first. The others are only counted.
         states.sort(key=lambda state: (state.name not in asking, not state.is_working))
         for shown in range(len(states) - 1, 0, -1):
-            more = _and_more(states[shown:])
+            busy = sum(state.is_working for state in states[shown:])
+            more = f" +{len(states) - shown}" + (f" ({busy} busy)" if busy else "")
             line = [*_joined([_agent_pieces(state, 0, now, asking) for state in states[:shown]]), (more, DIM)]
             if width_of(line) <= width:
                 return line
         return clipped(_agent_pieces(states[0], 0, now, asking), width)
 
-    def _status_changed(self, state: AgentState, event: events.StatusChanged) -> None:
-        state.status = event.status
-        details = event.details
-        notes = [word for word in ("interrupted", "paused") if details.get(word)]
-        state.is_stuck = bool(details.get("stuck_since"))
-        if details.get("waiting_for") and event.status == "idle":
-            notes.append(f"waits for {details['waiting_for']}")
-        if details.get("error"):
-            notes.append("error")
-        state.note = ", ".join(notes)
-        if event.status in ("idle", "shutdown"):
-            state.rest()
 
-    def _does(self, state: AgentState, what: str, now: float) -> bool:
-        if state.doing is not None and state.doing.what == what and state.retry_at is None:
-            return False
-        state.doing, state.retry_at = Doing(what, now), None
-        return True
-
-
-def _what_streams(event: events.TextArrived | events.ThinkingArrived | events.CallStarted) -> str:
-    if isinstance(event, events.CallStarted):
-        return event.tool
-    return "thinking" if isinstance(event, events.ThinkingArrived) else "writing"
-
-
-def meter_line(meter: Meter, hint: str, width: int) -> list[Piece]:
-    """Model, mode, context, cost, mail on the left; what a key does on the right, where there is room."""
-    mode_colour = {"default": DIM, "plan": CYAN, "acceptEdits": GREEN}.get(meter.mode, RED)
+def meter_line(meter: SessionMeter, hint: str, width: int) -> list[Piece]:
+    """Model, mode, mail, cost and context on the left; on the right, if there is room, what a key does."""
+    mode_color = {"default": DIM, "plan": CYAN, "acceptEdits": GREEN}.get(meter.mode, RED)
     share = meter.context_share
-    left: list[list[Piece]] = [[(meter.model, DIM)], [(meter.mode, mode_colour)]]
+    left: list[list[Piece]] = [[(meter.model, DIM)], [(meter.mode, mode_color)]]
     if meter.unread:
         left.append([(f"✉ {meter.unread} unread", YELLOW)])
     left.append([(meter.cost, DIM)])
@@ -185,18 +179,11 @@ def short_time(seconds: float) -> str:
 def _agent_pieces(state: AgentState, room: int, now: float, asking: Sequence[str]) -> list[Piece]:
     if state.name in asking:
         return [("▲ ", YELLOW), (state.name, BOLD), (" asks", YELLOW)]
-    sign = (
-        ("● ", YELLOW if state.is_stuck else GREEN)
-        if state.is_working
-        else ("○ ", RED if "error" in state.note else DIM)
-    )
-    said = state.describe(now, room) if room else ""
-    return [sign, (state.name, BOLD if state.is_working else PLAIN), (f" {said}" if said else "", DIM)]
-
-
-def _and_more(states: Sequence[AgentState]) -> str:
-    busy = sum(state.is_working for state in states)
-    return f" +{len(states)}" + (f" ({busy} busy)" if busy else "")
+    description = state.describe(now, room) if room else ""
+    text = (f" {description}" if description else "", DIM)
+    if state.is_working:
+        return [("● ", YELLOW if state.is_stuck else GREEN), (state.name, BOLD), text]
+    return [("○ ", RED if "error" in state.note else DIM), (state.name, PLAIN), text]
 
 
 def _joined(parts: Sequence[list[Piece]], separator: str = SEPARATOR) -> list[Piece]:

@@ -1,0 +1,62 @@
+"""The two lines below the prompt: the agents, and model, mode, mail, cost and context of the session."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from teamcli.agent import events
+from teamcli.agent.events import Event
+from teamcli.session.session import EMBEDDED, LEAD, Session
+from teamcli.team.roster import Member
+from teamcli.ui.render.style import Line
+from teamcli.ui.terminal.questions import ChoiceQuestion, PromptQuestion
+from teamcli.ui.terminal.status import AgentState, SessionMeter, StatusBoard, meter_line
+
+
+class StatusBar:
+    def __init__(self, session: Session) -> None:
+        self.board = StatusBoard(LEAD, map(_agent_state, session.team.roster.members()))
+        self._session = session
+        self._unread = 0
+        self._context: tuple[float | None, int] = (None, 0)
+        """The share of its window that the lead's conversation fills, and its tokens."""
+
+    def note(self, event: Event) -> None:
+        """Update what costs too much to look up for each drawing."""
+        match event:
+            case events.Answered() if event.agent == LEAD and event.model != EMBEDDED:
+                self._note_context(event.usage.context_tokens)
+            case events.Compacted() if event.agent == LEAD and self._session.model != EMBEDDED:
+                self._note_context(event.tokens_after)
+            case events.MailSent() | events.TurnStarted() | events.TurnEnded():
+                self._unread = len(self._session.lead.mailbox.look())
+
+    def lines(self, width: int, questions: Sequence[PromptQuestion], hint: str) -> list[Line]:
+        session, budget = self._session, self._session.budget
+        digits = 2 if budget.spent_usd >= 0.1 or not budget.spent_usd else 4
+        cost = f"${budget.spent_usd:.{digits}f}" if budget.is_known else f"{session.usage.context_tokens:,} tokens"
+        share, tokens = self._context
+        meter = SessionMeter(session.model, session.live_policy.policy.mode, share, cost, self._unread, tokens)
+        asking = [question.agent for question in questions]
+        return [self.board.agent_line(width, time.monotonic(), asking), meter_line(meter, hint, width)]
+
+    def hint(self, current: PromptQuestion | None, has_questions: bool, has_jobs: bool) -> str:
+        """What a key does right now."""
+        if current is None and has_questions:
+            return "Enter: answer"
+        if isinstance(current, ChoiceQuestion):
+            return "Esc: cancel"
+        if current is not None and current.agent != LEAD:
+            return "Esc: answer later"
+        key = "Ctrl-C" if self._session.preferences.vi_mode else "Esc"  # in vi mode, Esc leaves insert mode
+        return f"{key}: interrupt" if self.board.lead_is_working or has_jobs else "/help"
+
+    def _note_context(self, tokens: int) -> None:
+        agent = self._session.lead.agent
+        self._context = (agent.context.filled(tokens, agent.preamble.model), tokens)
+
+
+def _agent_state(member: Member) -> AgentState:
+    notes = [word for word in ("interrupted", "paused", "error") if getattr(member, word)]
+    return AgentState(member.name, member.status, ", ".join(notes))
