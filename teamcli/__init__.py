@@ -1,8 +1,8 @@
-"""teamcli: a coding agent in the terminal that is a team; and, as a library, in any program: docs/library.md."""
+"""teamcli: a coding agent in the terminal that is a team. It is also a library: see docs/library.md."""
 
 __version__ = "0.1.0"
 
-TYPE_CHECKING = False  # that of `typing`, which the command line need not load
+TYPE_CHECKING = False  # as in `typing`, which the command line does not need to load
 if TYPE_CHECKING:
     from teamcli import errors, events
     from teamcli.agent.approval import Answer, Consent, Question
@@ -66,7 +66,7 @@ __all__ = [
 _HOMES = {
     "agent.approval": "Answer Consent Question",
     "agent.events": "Event Outcome",
-    "agent.hooks": "HookEvent HookResult Ruling=HookResult",
+    "agent.hooks": "HookEvent HookResult",
     "cancel": "CancelScope",
     "errors": "ConfigError ModelError TeamError TeamcliError ToolError UsageError",
     "sdk.session": "Result Session",
@@ -81,12 +81,21 @@ _HOMES = {
     "sdk.function_tool": "ToolContext tool",
     "hooks.functions": "Hook",
 }
-"""Where each public name lives, and by which name there. Loaded when it is asked for: the command line needs none."""
+"""The module of each public name (`public=internal` if they differ). Loaded on first use."""
+
+_RENAMED = {"Ruling": "HookResult"}
+"""Old public names, kept for one release."""
 
 
 def __getattr__(name: str) -> object:
-    """A public name, when it is first asked for."""
+    """Load a public name on first use."""
     from importlib import import_module
+
+    if name in _RENAMED:
+        import warnings
+
+        warnings.warn(f"teamcli.{name} is now teamcli.{_RENAMED[name]}", DeprecationWarning, stacklevel=2)
+        return __getattr__(_RENAMED[name])
 
     if name in ("errors", "events"):
         return import_module(f"teamcli.{name}")

@@ -1,4 +1,4 @@
-"""What a session tells, as frozen values: the public name of `teamcli.agent.events`. Tell them apart by class."""
+"""The events of a session, as frozen values: the public name of `teamcli.agent.events`. Tell them apart by class."""
 
 from teamcli.agent.events import (
     Answered,

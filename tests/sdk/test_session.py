@@ -821,6 +821,10 @@ class TestNames:
     def test_all_are_there_and_loaded_late(self) -> None:
         assert all(getattr(teamcli, name) is not None for name in teamcli.__all__)
         assert set(dir(teamcli)) == set(teamcli.__all__)
+
+    def test_an_old_public_name_still_works_and_warns(self) -> None:
+        with pytest.warns(DeprecationWarning, match="teamcli.Ruling is now teamcli.HookResult"):
+            assert teamcli.Ruling is teamcli.HookResult
         with pytest.raises(AttributeError, match="no attribute 'sesion'"):
             teamcli.sesion  # noqa: B018
         code = "import sys, teamcli; print(*sys.modules)"
