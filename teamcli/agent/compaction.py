@@ -1,7 +1,7 @@
-"""What of a conversation can go when it gets too long, and what takes its place: pure functions on messages.
+"""What to drop from a conversation that gets too long, and what replaces it: pure functions on messages.
 
-Old tool results go first. Where that is not enough, everything goes but the words of the newest turn and the last steps
-of the work, and a summary comes to stand before them. A call and its result stay together.
+Old tool results go first. If that is not enough, a summary replaces everything except the words of the newest turn and
+the last steps of the work. A call and its result stay together.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from teamcli.llm.types import Block, Message, encode
 COMPACTION = "compaction"
 """The kind of the transcript line."""
 NEWEST_RESULTS = 8
-"""So many results stay whole when old ones are shortened."""
+"""How many results stay whole when old ones are shortened."""
 LONG_RESULT = 1_000
-"""Characters from which on to shorten a result is worth it."""
+"""Results with fewer characters are not worth shortening."""
 RESULT_BEGINNING = 200
 LONGEST_PART = 2_000
-"""Characters of one part of a conversation that is told as plain text."""
+"""Characters of one part of a conversation that is rendered as plain text."""
 LEFT_OUT = (
     "[... {:,} more characters of this old result are left out to save room; call the tool again if you need them]"
 )
@@ -29,11 +29,11 @@ LEFT_OUT = (
 COMPACTED_FRAME = "<compacted>"
 NOTE_FRAME, TEAM_FRAME, MAIL_FRAME = "<note>", "<team>", "<message "
 FORK_FRAME = "<fork>"
-"""Begins what a copy of an agent is told, behind results for the calls that the agent was making."""
-SUMMARY_SYSTEM = "You summarise conversations of a coding agent so that it can go on without them."
+"""Begins the instructions for a fork of an agent, after results for the calls that the agent was making."""
+SUMMARY_SYSTEM = "You summarize conversations of a coding agent so that it can continue without them."
 INSTRUCTION = """\
 <note>This conversation is getting too long and will be replaced by a summary, which you write now. Call no tools; \
-answer with the summary alone. Whoever goes on has nothing else, so say all that is needed, briefly and exactly:
+answer with the summary alone. The agent continues with nothing else, so say all that is needed, briefly and exactly:
 - what the user (or the lead) wants and has decided, and what is still to be done
 - what was done: files read and changed, with paths; commands and what came of them
 - what was found out: names, values, errors and their causes, in their exact words where these matter
@@ -52,14 +52,14 @@ _OUR_ENDS = re.compile(r"</(?=\s*(?:summary|compacted)\b)", re.IGNORECASE)
 
 
 class Compaction(NamedTuple):
-    """What took the place of what. To apply it gives the same messages, live and when a transcript is read."""
+    """What replaced what. Applying it gives the same messages, live and when a transcript is read."""
 
     shortened: Mapping[str, str]
-    """What results say from now on, by the id of their call."""
+    """The new text of results, by the id of their call."""
     opening: tuple[Block, ...] = ()
-    """The first message from now on; empty where results were shortened and that was all."""
+    """The first message from now on; empty if results were only shortened."""
     kept: int = 0
-    """How many of the last messages stay behind the opening."""
+    """How many of the last messages stay after the opening."""
     tokens_before: int = 0
     tokens_after: int = 0
 
@@ -74,7 +74,7 @@ class Compaction(NamedTuple):
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any], is_block: Callable[[object, str], bool]) -> Compaction:
-        """Tolerant: what makes no sense in it changes nothing."""
+        """Ignores invalid parts of the row."""
         shortened, opening = row.get("shortened"), row.get("opening")
         texts = shortened.items() if isinstance(shortened, dict) else ()
         blocks = opening if isinstance(opening, list) else ()
@@ -91,9 +91,9 @@ class Cut(NamedTuple):
     """Where a conversation is cut for a summary."""
 
     words: tuple[Block, ...]
-    """What the agent was told in its newest turn and would be gone."""
+    """What was said to the agent in its newest turn and would be lost."""
     kept: int
-    """How many messages stay behind the cut; the first of them is an answer."""
+    """How many messages stay after the cut; the first of them is an answer."""
     dropped_bytes: int
 
 
@@ -103,9 +103,9 @@ def size(messages: Sequence[Message]) -> int:
 
 
 def long_results(messages: Sequence[Message], exempt: Collection[str], newest: int = NEWEST_RESULTS) -> dict[str, str]:
-    """Results that can be shortened, by the id of their call, with what takes their place.
+    """The results to shorten, by the id of their call, with their new text.
 
-    Not the `newest`, and none of the tools in `exempt`.
+    Leaves out the `newest` ones and those of the tools in `exempt`.
     """
     tools = {block["id"]: block["name"] for block in _blocks(messages, "tool_use")}
     results = list(_blocks(messages, "tool_result"))
@@ -119,9 +119,9 @@ def long_results(messages: Sequence[Message], exempt: Collection[str], newest: i
 
 
 def cut(messages: Sequence[Message], tail_bytes: int, mail_is_work: bool = False) -> Cut:
-    """Cut before the newest turn, or later where more than `tail_bytes` would stay; the last step stays whole.
+    """Cut before the newest turn, or later if more than `tail_bytes` would stay. The last step stays whole.
 
-    `mail_is_work`: mail begins a turn as much as what a user says.
+    `mail_is_work`: mail begins a turn, just like a user's line.
     """
     turn = _newest_turn(messages, mail_is_work)
     answers = [n for n in range(turn + 1, len(messages)) if messages[n].role == "assistant"]
@@ -132,39 +132,41 @@ def cut(messages: Sequence[Message], tail_bytes: int, mail_is_work: bool = False
 
 
 def instruction(focus: str) -> str:
-    """What the model is asked for; `focus` are the user's words, and may be empty."""
+    """The request for a summary. `focus` is what the user wants to keep, and may be empty."""
     return INSTRUCTION.format(focus=f"{FOCUS}{focus}" if focus else "")
 
 
 def framed_summary(text: str) -> str:
-    """In a frame that nothing in it can close."""
+    """In a frame that the text cannot close."""
     return OPENING.format(_OUR_ENDS.sub(r"<\/", text.strip()))
 
 
 def as_text(messages: Sequence[Message], limit_bytes: int) -> str:
-    """The conversation told as plain text, its middle left out where it is longer; for a request that always fits."""
+    """The conversation as plain text, without its middle if it is too long; for a request that always fits."""
     text = "\n\n".join(f"{message.role}: {_part(block)}" for message in messages for block in message.content)
     half = int(len(text) * limit_bytes / max(1, len(encode(text)))) // 2
     return text if len(text) <= 2 * half else f"{text[:half]}\n[... the middle is left out ...]\n{text[-half:]}"
 
 
 def _newest_turn(messages: Sequence[Message], mail_is_work: bool) -> int:
-    """Where it begins: with what the user said last, or else with the last mail."""
+    """Where it begins: with what the user said last, or with the last mail if the user said nothing."""
     starts = [n for n, message in enumerate(messages) if message.role == "user" and _begins_turn(message)]
-    spoken = [n for n in starts if mail_is_work or any(not _is_mail(block) for block in _told(messages[n]))]
+    spoken = [
+        n for n in starts if mail_is_work or any(not _starts_with(block, MAIL_FRAME) for block in _said(messages[n]))
+    ]
     return (spoken or starts or [0])[-1]
 
 
 def _begins_turn(message: Message) -> bool:
-    is_fork = any(str(block.get("text", "")).startswith(FORK_FRAME) for block in message.content)
+    is_fork = any(_starts_with(block, FORK_FRAME) for block in message.content)
     has_results = any(block["type"] == "tool_result" for block in message.content)
-    return bool(_told(message)) and (is_fork or not has_results)
+    return bool(_said(message)) and (is_fork or not has_results)
 
 
 def _words(messages: Sequence[Message], limit_bytes: int) -> tuple[Block, ...]:
-    """What began the turn, and of what was said in between the newest that fits."""
-    first = _told(messages[0]) if messages else []
-    later = [block for message in messages[1:] if message.role == "user" for block in _told(message)]
+    """What began the turn, and as much as fits of what was said later, newest first."""
+    first = _said(messages[0]) if messages else []
+    later = [block for message in messages[1:] if message.role == "user" for block in _said(message)]
     room = limit_bytes
     fitting = 0
     for block in reversed(later):
@@ -175,24 +177,22 @@ def _words(messages: Sequence[Message], limit_bytes: int) -> tuple[Block, ...]:
     return (*first, *later[len(later) - fitting :])
 
 
-def _told(message: Message) -> list[Block]:
-    """What was said to the agent, without what the program says by itself and says anew."""
+def _said(message: Message) -> list[Block]:
+    """What was said to the agent, without what teamcli adds by itself and adds again after a compaction."""
     ours = (COMPACTED_FRAME, NOTE_FRAME, TEAM_FRAME, FACTS_FRAME, FORK_FRAME)
-    said = (block for block in message.content if block["type"] != "tool_result")
-    return [block for block in said if not str(block.get("text", "")).startswith(ours)]
+    return [block for block in message.content if block["type"] != "tool_result" and not _starts_with(block, *ours)]
 
 
-def _is_mail(block: Block) -> bool:
-    return str(block.get("text", "")).startswith(MAIL_FRAME)
+def _starts_with(block: Block, *frames: str) -> bool:
+    return str(block.get("text", "")).startswith(frames)
 
 
 def _with_results(message: Message, texts: Mapping[str, str]) -> Message:
-    content = tuple(_with_text(block, texts.get(block.get("tool_use_id", ""))) for block in message.content)
+    content = tuple(
+        {**block, "content": texts[call_id]} if (call_id := block.get("tool_use_id", "")) in texts else block
+        for block in message.content
+    )
     return Message(message.role, content) if content != message.content else message
-
-
-def _with_text(result: Block, text: str | None) -> Block:
-    return result if text is None else {**result, "content": text}
 
 
 def _blocks(messages: Sequence[Message], kind: str) -> Iterator[Block]:

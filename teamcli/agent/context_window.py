@@ -1,4 +1,4 @@
-"""Keeps an agent's conversation within what its model can read: decides when, asks for a summary, records it."""
+"""Keeps an agent's conversation within its model's context window: decides when, gets a summary, records it."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from teamcli.agent.loop import Agent
 
 ENOUGH = 0.75
-"""Shortening suffices when it brings the conversation down to this share of where compaction begins."""
+"""Shortening is enough if it brings the conversation down to this share of where compaction begins."""
 TAIL_SHARE, MOST_TAIL_TOKENS = 8, 20_000
-"""What stays word for word behind a summary: an eighth of the window, and never more than so many tokens, but for the
-last step, which the model may not have read yet."""
+"""What stays word for word after a summary: an eighth of the window, and at most this many tokens. The last step always
+stays, because the model may not have read it yet."""
 ANSWER_SHARE = 4
-"""The part of a small window that an answer may take: the rest is for the conversation."""
+"""The part of a small window that an answer may take. The rest is for the conversation."""
 MOST_BYTES_PER_TOKEN = 8.0
 WORTH_BYTES = 2_000
 """A summary of less than this would gain nothing."""
@@ -49,42 +49,53 @@ GIVES_A_SUMMARY = ("end_turn", "stop_sequence", "max_tokens")
 
 @dataclass
 class ContextWindow:
-    """How much an agent's model reads, and what compaction must know of the agent."""
+    """How much an agent's model can read, and what compaction must know about the agent."""
 
     window: Callable[[str], int] = context_tokens
-    """Tokens that a model reads."""
+    """The size of a model's window in tokens."""
     is_window_known: Callable[[str], bool] = is_window_known
-    """Whether that is more than a guess."""
+    """Whether that size is more than a guess."""
     share: float = 0.8
     """How full the window may get."""
     may_ask: bool = True
-    """Whether the model can write a summary; else results are shortened, and that is all."""
+    """Whether the model can write a summary. If not, results are only shortened."""
     exempt: frozenset[str] = frozenset()
-    """Tools whose results cannot be had again."""
+    """Tools whose results cannot be obtained again."""
     mail_is_work: bool = False
-    """Whether it works for others, and their mail is what a user's line is to the lead."""
+    """Whether mail is for this agent what a user's line is for the lead."""
     pinned_facts: Callable[[], Sequence[str]] = tuple
     """What the agent must know whatever a summary says: who it is, its team, open requests."""
-    learned: dict[str, int] = field(default_factory=dict)
-    """Windows that turned out to be smaller than was thought, by model."""
-    tries_from: int = 0
-    """Tokens below which it is left alone, so that what brings nothing is not tried at every step."""
-    failures: int = 0
+    learned: dict[str, int] = field(default_factory=dict, init=False)
+    """Windows that turned out to be smaller than expected, by model."""
+    tries_from: int = field(default=0, init=False)
+    """Tokens below which nothing is tried, so that a useless compaction is not repeated at every step."""
+    failures: int = field(default=0, init=False)
     """How often in a row the model gave no summary."""
-    to_skip: int = 0
-    """How many compactions do without one because of that, if shortening brings something."""
+    to_skip: int = field(default=0, init=False)
+    """How many compactions skip the summary because of that, if shortening gains something."""
 
     def filled(self, tokens: int, model: str) -> float | None:
-        """The share of the window that so many tokens take; None if its size is a guess."""
+        """The share of the window that this many tokens fill; None if its size is a guess."""
         is_known = model in self.learned or self.is_window_known(model)
         return tokens / self.limit(model) if is_known else None
 
     def limit(self, model: str) -> int:
         return min(self.window(model), self.learned.get(model, self.window(model)))
 
+    def asks_for_summary(self, goal: _Goal, shorter: Compaction | None) -> bool:
+        """Whether to ask for a summary now. A model that gave none is asked less often: each try costs calls."""
+        if not self.may_ask or goal.by_hand or shorter is None or not self.to_skip:
+            return self.may_ask
+        self.to_skip -= 1
+        return False
+
+    def summary_failed(self) -> None:
+        self.failures += 1
+        self.to_skip = min(2**self.failures, MOST_SKIPPED)
+
 
 def compact_if_needed(agent: Agent, cancel: CancelScope) -> None:
-    """Before a model call: compact a conversation that is nearly full. A failure is told and changes nothing.
+    """Before a model call: compact a conversation that is nearly full. A failure is reported and changes nothing.
 
     Raises: Cancelled, LimitReached, StateError
     """
@@ -92,21 +103,21 @@ def compact_if_needed(agent: Agent, cancel: CancelScope) -> None:
     if used < max(agent.context.share * window, agent.context.tries_from):
         return
     agent.context.tries_from = used + window // 20
-    _try(agent, _Wish(int(ENOUGH * agent.context.share * window), fits=used < window), cancel)
+    _try(agent, _Goal(int(ENOUGH * agent.context.share * window), fits=used < window), cancel)
 
 
 def force_room(agent: Agent, cancel: CancelScope) -> bool:
-    """After the endpoint has called the conversation too long; whether there is more context now.
+    """After the endpoint rejected the conversation as too long: whether it is shorter now.
 
     Raises: Cancelled, LimitReached, StateError
     """
     used = max(_used(agent), int(_bytes(agent) / MOST_BYTES_PER_TOKEN))
     window = agent.context.learned[agent.preamble.model] = min(agent.context.limit(agent.preamble.model), used)
-    return _try(agent, _Wish(min(used // 2, int(ENOUGH * agent.context.share * window)), fits=False), cancel)
+    return _try(agent, _Goal(min(used // 2, int(ENOUGH * agent.context.share * window)), fits=False), cancel)
 
 
 def ask_for_less(agent: Agent, refused: MaxTokensRefused) -> bool:
-    """After the endpoint has refused `max_tokens`; whether the agent asks for shorter answers from now on."""
+    """After the endpoint rejected `max_tokens`: whether the agent asks for shorter answers from now on."""
     allowed = refused.allowed
     if refused.window:
         agent.context.learned[agent.preamble.model] = refused.window
@@ -122,73 +133,56 @@ def ask_for_less(agent: Agent, refused: MaxTokensRefused) -> bool:
 
 
 def compact(agent: Agent, focus: str, cancel: CancelScope) -> bool:
-    """As the user wishes, with words about what matters most; false where there is nothing to compact.
+    """Compact because the user asked for it. `focus` says what matters most. False if there is nothing to compact.
 
     Raises: ModelError, ConfigError, Cancelled, LimitReached
     """
-    return _compact(agent, _Wish(0 if focus else _used(agent) // 2, focus, by_hand=True), cancel)
+    return _compact(agent, _Goal(0 if focus else _used(agent) // 2, focus, by_hand=True), cancel)
+
+
+def next_call(agent: Agent) -> PlannedCall:
+    """The agent's next model call, and the most that it can use: nothing is cached yet, and the answer is long."""
+    preamble, tokens = agent.preamble, _used(agent)
+    most = Usage(cache_creation_input_tokens=tokens, output_tokens=preamble.max_tokens)
+    return PlannedCall(preamble.model, agent.price(most, preamble.model), most.context_tokens)
 
 
 @dataclass(frozen=True)
-class _Wish:
-    goal_tokens: int
-    """Where shortening is enough."""
+class _Goal:
+    tokens: int
+    """Shortening results is enough if it gets down to this."""
     focus: str = ""
     fits: bool = True
     """Whether the model can still read the whole conversation."""
     by_hand: bool = False
 
 
-def _try(agent: Agent, wish: _Wish, cancel: CancelScope) -> bool:
+def _try(agent: Agent, goal: _Goal, cancel: CancelScope) -> bool:
     try:
-        return _compact(agent, wish, cancel)
+        return _compact(agent, goal, cancel)
     except ModelError as e:
         text = f"The conversation could not be compacted and stays as it is: {e}"
         agent.emit(Notice(agent.name, text, Severity.WARNING))
-        agent.context.tries_from = _next_try(agent, _used(agent))
+        _wait_for_growth(agent, _used(agent))
         return False
 
 
-def _compact(agent: Agent, wish: _Wish, cancel: CancelScope) -> bool:
+def _compact(agent: Agent, goal: _Goal, cancel: CancelScope) -> bool:
     done = _shortened(agent, NEWEST_RESULTS)
-    if done is None or done.tokens_after > wish.goal_tokens:
-        shorter = done if wish.fits else _shortened(agent, 0)
-        done = _summarised_or(shorter, agent, wish, cancel) if _asks(agent.context, wish, shorter) else shorter
+    if done is None or done.tokens_after > goal.tokens:
+        done = done if goal.fits else _shortened(agent, 0)
+        if agent.context.asks_for_summary(goal, done):
+            done = _summarized_or(done, agent, goal, cancel)
     if done is None:
         return False
     agent.conversation.compact(done)
-    agent.context.tries_from = _next_try(agent, done.tokens_after)
+    _wait_for_growth(agent, done.tokens_after)
     agent.emit(events.Compacted(agent.name, done.tokens_before, done.tokens_after, bool(done.opening)))
     return True
 
 
-def _asks(context: ContextWindow, wish: _Wish, shorter: Compaction | None) -> bool:
-    """Whether to ask for a summary now. A model that gave none is asked ever more rarely: a try costs calls."""
-    if not context.may_ask or wish.by_hand or shorter is None or not context.to_skip:
-        return context.may_ask
-    context.to_skip -= 1
-    return False
-
-
-def _summarised_or(shorter: Compaction | None, agent: Agent, wish: _Wish, cancel: CancelScope) -> Compaction | None:
-    """A summary. Without one, what shortening old results brings is better than nothing."""
-    context = agent.context
-    try:
-        summarised = _summarised(agent, wish, cancel)
-        context.failures = 0
-        return summarised or shorter
-    except ModelError as e:
-        context.failures += 1
-        context.to_skip = min(2**context.failures, MOST_SKIPPED)
-        if shorter is None:
-            raise
-        text = f"The conversation could not be summarized ({e}); only old results were shortened."
-        agent.emit(Notice(agent.name, text, Severity.WARNING))
-        return shorter
-
-
-def _next_try(agent: Agent, tokens: int) -> int:
-    return tokens + agent.context.limit(agent.preamble.model) // 10
+def _wait_for_growth(agent: Agent, tokens: int) -> None:
+    agent.context.tries_from = tokens + agent.context.limit(agent.preamble.model) // 10
 
 
 def _shortened(agent: Agent, newest: int) -> Compaction | None:
@@ -196,33 +190,91 @@ def _shortened(agent: Agent, newest: int) -> Compaction | None:
     return _measured(agent, Compaction(results)) if results else None
 
 
-def _summarised(agent: Agent, wish: _Wish, cancel: CancelScope) -> Compaction | None:
+def _summarized_or(shorter: Compaction | None, agent: Agent, goal: _Goal, cancel: CancelScope) -> Compaction | None:
+    """A summary; if the model gives none, at least the old results are shortened."""
+    try:
+        summarized = _summarized(agent, goal, cancel)
+        agent.context.failures = 0
+        return summarized or shorter
+    except ModelError as e:
+        agent.context.summary_failed()
+        if shorter is None:
+            raise
+        text = f"The conversation could not be summarized ({e}); only old results were shortened."
+        agent.emit(Notice(agent.name, text, Severity.WARNING))
+        return shorter
+
+
+def _summarized(agent: Agent, goal: _Goal, cancel: CancelScope) -> Compaction | None:
     messages = agent.conversation.messages
     window, ratio = agent.context.limit(agent.preamble.model), _bytes_per_token(agent)
     found = cut(messages, int(min(window // TAIL_SHARE, MOST_TAIL_TOKENS) * ratio), agent.context.mail_is_work)
-    if found.dropped_bytes < (1 if wish.by_hand else WORTH_BYTES):
+    if found.dropped_bytes < (1 if goal.by_hand else WORTH_BYTES):
         return None
-    if (heard := _as_hooks_wish(agent, wish, cancel)) is None:
+    focus = _focus_after_hooks(agent, goal, cancel)
+    if focus is None:
         return None
     tail = messages[len(messages) - found.kept :]
     is_too_much = size(tail) > window * ratio / 2
     shortened = long_results(tail, agent.context.exempt, newest=0) if is_too_much else {}
-    told = [framed_summary(_ask_for_summary(agent, heard, cancel)), *agent.context.pinned_facts()]
-    return _measured(agent, Compaction(shortened, (*map(text_block, told), *found.words), found.kept))
+    summary = framed_summary(_ask_for_summary(agent, focus, goal.fits, cancel))
+    opening = map(text_block, (summary, *agent.context.pinned_facts()))
+    return _measured(agent, Compaction(shortened, (*opening, *found.words), found.kept))
 
 
-def _as_hooks_wish(agent: Agent, wish: _Wish, cancel: CancelScope) -> _Wish | None:
-    """The wish, with what hooks want to be kept; None where one objects to a summary."""
-    trigger = "manual" if wish.by_hand else "auto"
+def _focus_after_hooks(agent: Agent, goal: _Goal, cancel: CancelScope) -> str | None:
+    """The user's focus and what hooks want to keep; None if a hook objects to a summary."""
+    trigger = "manual" if goal.by_hand else "auto"
     if not agent.hooks.wants(PRE_COMPACT, trigger):
-        return wish
-    fields = {"trigger": trigger, "custom_instructions": wish.focus}
+        return goal.focus
+    fields = {"trigger": trigger, "custom_instructions": goal.focus}
     result = agent.hooks.run(HookEvent(PRE_COMPACT, agent.name, fields, trigger), cancel)
     if result.objection is not None:
-        text = f"A hook has kept the conversation from being summarised: {result.objection}"
+        text = f"A hook prevented a summary of the conversation: {result.objection}"
         agent.emit(Notice(agent.name, text, Severity.WARNING))
         return None
-    return replace(wish, focus="\n".join(filter(None, (wish.focus, result.context))))
+    return "\n".join(filter(None, (goal.focus, result.context)))
+
+
+def _ask_for_summary(agent: Agent, focus: str, fits: bool, cancel: CancelScope) -> str:
+    """Raises: ModelError, Cancelled, LimitReached."""
+    for request in _summary_requests(agent, focus, fits):
+        try:
+            reply = agent.ask(request, _heartbeats(agent), cancel, is_recorded=False)
+        except ContextTooLong:
+            continue
+        if reply.stop_reason in GIVES_A_SUMMARY and reply.text.strip():
+            return reply.text
+    raise ModelError("the model gave no summary")
+
+
+def _summary_requests(agent: Agent, focus: str, fits: bool) -> Iterator[Request]:
+    """First the conversation as the model has it in its cache. If that fails, as plain text and without tools."""
+    preamble, messages = agent.preamble, list(agent.conversation.messages)
+    asked = text_block(instruction(focus))
+    window = agent.context.limit(preamble.model)
+    if fits:
+        whole = list(messages)
+        append_message(whole, Message("user", (asked,)))
+        yield Request(preamble, tuple(whole))
+    text = text_block(as_text(messages, int(window * _bytes_per_token(agent) / 2)))
+    plain = Preamble(preamble.model, SUMMARY_SYSTEM, (), max(1, min(preamble.max_tokens, window // 4)), caching=False)
+    yield Request(plain, (Message("user", (text, asked)),))
+
+
+def _heartbeats(agent: Agent) -> Callable[[StreamEvent], None]:
+    """A summary is not shown: report only that it is arriving, and retries."""
+    reported = 0.0
+
+    def on_event(event: StreamEvent) -> None:
+        nonlocal reported
+        if isinstance(event, Retrying):
+            agent.emit(events.RetryScheduled(agent.name, *event))
+        elif not isinstance(event, RequestSent) and time.monotonic() >= reported + HEARTBEAT_SECONDS:
+            reported = time.monotonic()
+            agent.emit(events.StillArriving(agent.name))
+
+    return on_event
 
 
 def _measured(agent: Agent, compaction: Compaction) -> Compaction:
@@ -240,58 +292,10 @@ def _used(agent: Agent) -> int:
     return history.tokens + guess_tokens(size(history.uncounted))
 
 
-def next_call(agent: Agent) -> PlannedCall:
-    """The agent's next model call, and the most that it can use: all must be cached, and the answer is a long one."""
-    preamble, tokens = agent.preamble, _used(agent)
-    most = Usage(cache_creation_input_tokens=tokens, output_tokens=preamble.max_tokens)
-    return PlannedCall(preamble.model, agent.price(most, preamble.model), most.context_tokens)
-
-
 def _bytes_per_token(agent: Agent) -> float:
-    """As the model has counted this conversation so far; some endpoints count only a part."""
+    """As the model has counted this conversation so far. Bounded, because some endpoints count only a part."""
     return min(MOST_BYTES_PER_TOKEN, _bytes(agent) / max(1, _used(agent)))
 
 
 def _bytes(agent: Agent) -> int:
     return len(agent.preamble.encoded) + size(agent.conversation.messages)
-
-
-def _ask_for_summary(agent: Agent, wish: _Wish, cancel: CancelScope) -> str:
-    """Raises: ModelError, Cancelled, LimitReached."""
-    for request in _requests(agent, wish):
-        try:
-            reply = agent.ask(request, _heartbeats(agent), cancel, is_recorded=False)
-        except ContextTooLong:
-            continue
-        if reply.stop_reason in GIVES_A_SUMMARY and reply.text.strip():
-            return reply.text
-    raise ModelError("the model gave no summary")
-
-
-def _requests(agent: Agent, wish: _Wish) -> Iterator[Request]:
-    """The conversation as the model has it in its cache, then, should that not do, told in words and without tools."""
-    preamble, messages = agent.preamble, list(agent.conversation.messages)
-    asked = text_block(instruction(wish.focus))
-    window = agent.context.limit(preamble.model)
-    if wish.fits:
-        whole = list(messages)
-        append_message(whole, Message("user", (asked,)))
-        yield Request(preamble, tuple(whole))
-    told = text_block(as_text(messages, int(window * _bytes_per_token(agent) / 2)))
-    plain = Preamble(preamble.model, SUMMARY_SYSTEM, (), max(1, min(preamble.max_tokens, window // 4)), caching=False)
-    yield Request(plain, (Message("user", (told, asked)),))
-
-
-def _heartbeats(agent: Agent) -> Callable[[StreamEvent], None]:
-    """A summary is not shown: report only that it is arriving, and retries."""
-    reported = 0.0
-
-    def on_event(event: StreamEvent) -> None:
-        nonlocal reported
-        if isinstance(event, Retrying):
-            agent.emit(events.RetryScheduled(agent.name, *event))
-        elif not isinstance(event, RequestSent) and time.monotonic() >= reported + HEARTBEAT_SECONDS:
-            reported = time.monotonic()
-            agent.emit(events.StillArriving(agent.name))
-
-    return on_event

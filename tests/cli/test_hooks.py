@@ -299,7 +299,7 @@ def test_a_hook_may_say_what_a_summary_keeps_or_that_there_is_none(program: Prog
     program.settings(hooks={"PreCompact": [hook(guard, "manual"), hook("touch never", "auto")]})
     with program.against([text("a"), text("b"), text("SO FAR"), text("c")]) as api:
         ran = program.run(stdin=f"one {'x ' * 2000}\ntwo\n/compact secret\n/compact names\nthree\n")
-    assert "kept the conversation from being summarised: not now" in ran.out
+    assert "A hook prevented a summary of the conversation: not now" in ran.out
     assert "keep above all: names\nthe ticket numbers" in said_by_user(api.requests[2])
     assert "SO FAR" in str(api.requests[3]["messages"])
     assert not (program.directory / "never").exists()
