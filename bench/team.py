@@ -136,7 +136,7 @@ class Team:
         self._session.team.say(name, text)
 
     def wait_until_quiet(self) -> None:
-        self._session.team.wait_until_quiet(self._cancel)
+        self._session.team.quiescence.wait_until_idle(self._cancel)
 
 
 def names(count: float) -> list[str]:
@@ -149,11 +149,11 @@ def time_wakes(wakes: float) -> list[float]:
     mates = names(10)
     with Team() as team:
         team.spawn(*mates)
-        team.wait_until_quiet()
+        team.quiescence.wait_until_idle()
         for number in range(int(wakes)):
             sent_at.append(time.monotonic())
             team.say(mates[number % len(mates)], "What is new?")
-            team.wait_until_quiet()
+            team.quiescence.wait_until_idle()
     return sent_at
 
 
@@ -161,7 +161,7 @@ def time_teammates(workers: float, _turns: float) -> float:
     with Team() as team:
         started = time.monotonic()
         team.spawn(*names(workers))
-        team.wait_until_quiet()
+        team.quiescence.wait_until_idle()
         return time.monotonic() - started
 
 
@@ -220,7 +220,7 @@ def measure_idlers(idlers: float, seconds: float) -> tuple[float, float]:
         gc.collect()
         before = resident_kilobytes()
         team.spawn(*names(idlers))
-        team.wait_until_quiet()
+        team.quiescence.wait_until_idle()
         gc.collect()
         each = (resident_kilobytes() - before) / idlers
         used = time.process_time()

@@ -17,9 +17,8 @@ from teamcli.agent.context_window import ContextWindow
 from teamcli.agent.conversation import SENDING_CALLS, Conversation, History, Marks, open_calls, text_block
 from teamcli.agent.events import Emit, Notice, Recorded, Severity
 from teamcli.agent.hooks import NO_HOOKS, STOP, TEAMMATE_IDLE, Hooks
-from teamcli.agent.limits import Meter, Used
+from teamcli.agent.limits import Meter
 from teamcli.agent.loop import Agent
-from teamcli.agent.mentions import attach_mentioned
 from teamcli.agent.prompt import (
     LEAD_PROMPT,
     LEAD_TEAM_PROMPT,
@@ -54,9 +53,9 @@ from teamcli.team.bus import MessageBus
 from teamcli.team.lead import Lead
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.manager import SpawnRequest, TeammateManager
-from teamcli.team.message import MessageType
 from teamcli.team.roster import Member, Roster
-from teamcli.team.teammate import WORK, AgentSetup, Report, Teammate, Work
+from teamcli.team.teammate import AgentSetup, Teammate
+from teamcli.team.work import WORK, LatestWork, Work, calls_in_latest_work, used_in
 from teamcli.text.escaping import one_line
 from teamcli.text.tags import one_fact, tagged
 from teamcli.tools.base.context import AgentContext
@@ -99,6 +98,23 @@ class BuiltLead(NamedTuple):
     known_files: KnownFiles
 
 
+class TeammateResources:
+    """What one teammate uses."""
+
+    def __init__(
+        self, agent: Agent, context: AgentContext, max_wakes: int | None, set_up: Callable[[Member], AgentSetup]
+    ) -> None:
+        self.max_wakes = max_wakes
+        self.set_up = set_up
+        self._agent = agent
+        self._context = context
+
+    def release(self) -> None:
+        self._context.commands.close()
+        self._agent.llm.close()
+        self._agent.conversation.close()
+
+
 class AgentFactory:
     """Holds what all agents of a program share."""
 
@@ -138,19 +154,19 @@ class AgentFactory:
         self.changes = Changes()
         self.budgets = Budgets(choices.settings.budgets, options.max_budget_usd)
         self.has_team = not state.is_private
-        self.team: TeammateManager
         self.subagents: SubAgentManager | None = None
         """None until the first is wanted."""
         self._making_subagents = threading.Lock()
         self.notes: list[str] = []
 
-    def lead(self, log: AppendLog, history: History, marks: Marks) -> BuiltLead:
+    def build_lead(self, team: TeammateManager, log: AppendLog, history: History, marks: Marks) -> BuiltLead:
         """`marks` are those of all sessions: how far mail is read belongs to the agent, not to a session."""
         mailbox = Mailbox(self._bus, LEAD, marks)
         mailbox.rotate()
         base = f"{LEAD_PROMPT}\n\n{LEAD_TEAM_PROMPT}" if self.has_team else LEAD_PROMPT
-        context = self.with_memory(self.agent_context(LEAD, history), LEAD)
+        context = self.with_memory(self.agent_context(team, LEAD, history), LEAD)
         setup = self._setup(
+            team,
             self.choices.model,
             system_prompt(
                 base + self._known_roles,
@@ -163,28 +179,20 @@ class AgentFactory:
             context,
         )
         meter = self.budgets.lead_meter(
-            LEAD, self.options.max_turns, on_wait=lambda what: self.team.show_waiting(LEAD, what)
+            LEAD, self.options.max_turns, on_wait=partial(team.quiescence.show_waiting, LEAD)
         )
         facts = partial(environment_facts, self.choices.workspace.root)
         window = self.context_window(
-            lambda: (self._standing("You are the lead."), facts()) if self.has_team else (facts(),)
+            lambda: (_standing(team, "You are the lead."), facts()) if self.has_team else (facts(),)
         )
         agent = self._agent(LEAD, setup, log, history, mailbox, meter, window)
-        lead = Lead(
-            agent,
-            mailbox,
-            self.cancel,
-            self.events,
-            results_wait=lambda: self.options.headless and self.team.is_working,
-            on_rest=lambda: self.team.at_rest(),
-            on_line=lambda: self.team.user_wrote(),
-            attach=lambda text, cancel: attach_mentioned(text, agent.toolset, self.workspace, cancel),
-            only_last_counts=self.options.headless,
-        )
-        self.close_calls(agent)
+        lead = Lead(agent, mailbox, self.cancel, self.workspace, team.quiescence, self.options.headless)
+        self.close_calls(team, agent)
         return BuiltLead(lead, context.known_files)
 
-    def build_teammate(self, member: Member, prompt: str | None, by_user: bool = False) -> Teammate:
+    def build_teammate(
+        self, team: TeammateManager, member: Member, prompt: str | None, by_user: bool = False
+    ) -> Teammate:
         path = self.state.transcripts / f"{member.name}.jsonl"
         if prompt is not None:
             self._archive(path)
@@ -193,53 +201,33 @@ class AgentFactory:
         mailbox = Mailbox(self._bus, member.name, {})
         mailbox.replay(rows)
         settings = self.choices.settings
-        work, open_work, report = _last_work(rows, history)
-        context = self.agent_context(member.name, history)
-        set_up = partial(self._teammate_setup, context=context, memories={})
-        calls = settings.limits.teammate_turns
-        used = used_from(member.used).at_least(_used_in(rows))  # the roster may lag behind what was recorded
+        context = self.agent_context(team, member.name, history)
         meter = self.budgets.member_meter(
             member.name,
             member.budget,
-            used,
+            used_from(member.used).at_least(used_in(rows)),  # the roster may lag behind what was recorded
             self.options.max_turns,
-            calls,
-            work_turns=_calls_since(rows),
-            on_wait=partial(self.team.show_waiting, member.name),
+            settings.limits.teammate_turns,
+            work_turns=calls_in_latest_work(rows),
+            on_wait=partial(team.quiescence.show_waiting, member.name),
         )
         window = self.context_window(
-            lambda: (self._standing(_identity(self._roster.get(member.name))),), mail_is_work=True
+            lambda: (_standing(team, _identity(self._roster.get(member.name))),), mail_is_work=True
         )
         log = AppendLog(path, settings.durable, is_shared=False)
+        memories: dict[str, str] = {}
+        set_up = partial(self._teammate_setup, team, context=context, memories=memories)
         agent = self._agent(member.name, set_up(member), log, history, mailbox, meter, window)
+        latest = LatestWork.read(rows, history)
         if prompt is not None:
-            work, open_work, report = Work.begin(1, by_user), True, None
-            marks = {WORK: work.to_mark(), **mailbox.skip_all()}
+            latest = LatestWork(Work.begin(1, by_user), is_open=True)
+            marks = {WORK: latest.work.to_mark(), **mailbox.skip_all()}
             agent.conversation.add_user([text_block(prompt)], marks=marks)
         else:
             mailbox.rotate()
-            self.close_calls(agent)
-
-        def release() -> None:
-            context.commands.close()
-            agent.llm.close()
-            agent.conversation.close()
-
-        scope = self.cancel.child()
-        attach = lambda text: attach_mentioned(text, agent.toolset, self.workspace, scope)  # noqa: E731
-        return Teammate(
-            agent,
-            mailbox,
-            self._roster,
-            scope,
-            set_up,
-            work,
-            open_work,
-            report,
-            release,
-            attach,
-            settings.limits.wakes,
-        )
+            self.close_calls(team, agent)
+        resources = TeammateResources(agent, context, settings.limits.wakes, set_up)
+        return Teammate(agent, mailbox, self.cancel.child(), self.workspace, team, resources, latest)
 
     def check(self, recruit: SpawnRequest) -> None:
         known = [tool.name for tool in (*TEAMMATE_TOOLS, *self._own_tools)]
@@ -303,20 +291,21 @@ class AgentFactory:
     def _window(self, model: str) -> int:
         return self.choices.settings.context_tokens or context_tokens(model)
 
-    def _standing(self, who: str) -> str:
-        """What an agent must know of its team whatever it has forgotten."""
-        requests = [f"  {request}" for request in self.team.waiting()]
-        lines = [who, self.team.describe(), *(["Open requests:", *requests] if requests else [])]
-        return tagged("team", "\n".join(lines))
-
-    def agent_context(self, name: str, history: History) -> AgentContext:
+    def agent_context(self, team: TeammateManager, name: str, history: History) -> AgentContext:
         workspace = self.workspace
         known_files = KnownFiles(self._locks, history.seen_files)
         changed = partial(self._file_changed, name)
         commands = Commands(self._host)
         self._commands.add(commands)
         return AgentContext(
-            workspace, commands, known_files, name, self.team, self._may_see, changed, self.have_subagents
+            workspace,
+            commands,
+            known_files,
+            name,
+            team,
+            self._may_see,
+            changed,
+            partial(self.have_subagents, team),
         )
 
     @property
@@ -343,22 +332,22 @@ class AgentFactory:
             commands.close()
         self._backoff.close()
 
-    def have_subagents(self) -> SubAgentManager:
+    def have_subagents(self, team: TeammateManager) -> SubAgentManager:
         """All sub-agents of the program; what they need is loaded when the first is wanted."""
         with self._making_subagents:
             if self.subagents is None:
                 from teamcli.app.subagent_factory import open_subagents
 
-                self.subagents = open_subagents(self)
+                self.subagents = open_subagents(self, team)
         return self.subagents
 
-    def report_lost_subagents(self) -> None:
+    def report_lost_subagents(self, team: TeammateManager) -> None:
         """Tell parents of background sub-agents that an earlier run left behind.
 
         Raises: StateError
         """
         if self.state.subagents.exists():
-            self.have_subagents().report_lost()
+            self.have_subagents(team).report_lost()
 
     def parent_of(self, agent: str) -> str:
         """Who started a sub-agent; any other agent stands for itself."""
@@ -368,7 +357,9 @@ class AgentFactory:
         """The background sub-agents that run."""
         return self.subagents.running_detached() if self.subagents else []
 
-    def _teammate_setup(self, member: Member, context: AgentContext, memories: dict[str, str]) -> AgentSetup:
+    def _teammate_setup(
+        self, team: TeammateManager, member: Member, context: AgentContext, memories: dict[str, str]
+    ) -> AgentSetup:
         """`memories` holds what was offered to each role: once it has begun, its system prompt stays the same."""
         if member.role not in memories:
             memories[member.role] = self.memory(member.role)
@@ -376,7 +367,7 @@ class AgentFactory:
         model = self._teammate_model(member.model, role)
         tools = _subset((*TEAMMATE_TOOLS, *self._own_tools), member.tools, role)
         system = self._teammate_system(member, role, self.skills_for(tools), memories[member.role])
-        return self._setup(model, system, tools, self.with_memory(context, member.role))
+        return self._setup(team, model, system, tools, self.with_memory(context, member.role))
 
     def _teammate_model(self, wanted: str, role: Role | None) -> str:
         return wanted or (role.model if role else "") or self.choices.model
@@ -408,9 +399,11 @@ class AgentFactory:
         places = memory_dirs(role, root, self._home, covers, is_in_root)
         return offer(role, places, may_write and self._project.trusted.config)
 
-    def _setup(self, model: str, system: str, tools: tuple[ToolDefinition, ...], context: AgentContext) -> AgentSetup:
+    def _setup(
+        self, team: TeammateManager, model: str, system: str, tools: tuple[ToolDefinition, ...], context: AgentContext
+    ) -> AgentSetup:
         bound = bind_tools(tools, context)
-        toolset = self.toolset(context.agent, bound, self.team.gate, self.team.show_waiting, self.events)
+        toolset = self.toolset(context.agent, bound, team.protocols.gate, team.quiescence.show_waiting, self.events)
         return AgentSetup(self.preamble(model, system, tools), toolset)
 
     def preamble(self, model: str, system: str, tools: tuple[ToolDefinition, ...]) -> Preamble:
@@ -527,19 +520,25 @@ class AgentFactory:
                 number += 1
             path.rename(archived)
 
-    def close_calls(self, agent: Agent) -> None:
+    def close_calls(self, team: TeammateManager, agent: Agent) -> None:
         """Answer what a crash left open: messages are sent if they were not, everything else counts as interrupted."""
         messages = agent.conversation.messages
         calls = open_calls(messages[-1]) if messages else []
-        self.team.is_repeating = True
-        repeated = (
-            _repeat(agent, call, agent.conversation.key_of_call(position))
-            for position, call in enumerate(calls)
-            if call["name"] in SENDING_CALLS
-        )
+        with team.outbox.repeating():
+            repeated = [
+                _repeat(agent, call, agent.conversation.key_of_call(position))
+                for position, call in enumerate(calls)
+                if call["name"] in SENDING_CALLS
+            ]
         results = [result for result in repeated if result]
-        self.team.is_repeating = False
         agent.conversation.close_open_calls(results)
+
+
+def _standing(team: TeammateManager, who: str) -> str:
+    """What an agent must know of its team whatever it has forgotten."""
+    requests = [f"  {request}" for request in team.protocols.open_requests()]
+    lines = [who, team.describe(), *(["Open requests:", *requests] if requests else [])]
+    return tagged("team", "\n".join(lines))
 
 
 def _identity(member: Member) -> str:
@@ -569,42 +568,3 @@ def _subset(
         for tool in tools
         if tool.name in always or ((allowed is None or tool.name in allowed) and tool.name not in denied)
     )
-
-
-_REPORTS = (MessageType.RESULT, MessageType.ERROR)
-
-
-def _last_work(rows: list[Json], history: History) -> tuple[Work, bool, Report | None]:
-    """The latest piece of work as the transcript tells it: whether it is still open, or how it ended."""
-    work = Work.from_mark(history.marks.get(WORK))
-    end = next((row for row in reversed(rows) if row.get("kind") == "end" and row.get("type") in _REPORTS), None)
-    if end is not None and Work.from_mark(end.get(WORK)).number == work.number:
-        return work, False, Report(MessageType(end["type"]), str(end.get("text", "")), work)
-    last = rows[-1] if rows else {}
-    if last.get("kind") == "assistant" and last.get("stop_reason") == "end_turn":
-        last_words = history.messages[-1].content if history.messages else ()
-        text = "\n".join(block["text"] for block in last_words if block["type"] == "text")
-        return work, False, Report(MessageType.RESULT, text, work)
-    return work, bool(rows), None
-
-
-def _calls_since(rows: list[Json]) -> int:
-    """Model calls since the latest piece of work began."""
-    count = 0
-    for row in rows:
-        marks = row.get("marks")
-        if isinstance(marks, dict) and WORK in marks:
-            count = 0
-        count += row.get("kind") == "assistant" or bool(row.get("opening"))  # a summary is a model call too
-    return count
-
-
-def _used_in(rows: list[Json]) -> Used:
-    """What the model calls in a transcript have used."""
-    used = Used()
-    for row in rows:
-        if row.get("kind") == "assistant" and isinstance(row.get("usage"), dict):
-            usage = Usage().at_least(row["usage"])
-            cost = row.get("cost_usd")
-            used = used.plus(Used(cost if isinstance(cost, float) else 0.0, usage.context_tokens, 1))
-    return used

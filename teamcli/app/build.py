@@ -61,9 +61,14 @@ from teamcli.storage.files import AppendLog
 from teamcli.storage.logs import log_to
 from teamcli.storage.team_dir import LeadLock, TeamDir, lock_holder
 from teamcli.team.bus import FileBus
-from teamcli.team.manager import TeammateManager
+from teamcli.team.left_mail import LeftMail
+from teamcli.team.manager import TeammateManager, TeamParts
 from teamcli.team.message import is_subagent
+from teamcli.team.outbox import Outbox
+from teamcli.team.protocols import Protocols
+from teamcli.team.quiescence import BackgroundWork, Quiescence
 from teamcli.team.roster import Member, Roster
+from teamcli.team.running_agents import RunningAgents
 from teamcli.team.signing import load_key
 from teamcli.team.stall_detector import StallDetector
 from teamcli.text.escaping import escape_controls
@@ -409,7 +414,7 @@ class _Builder:
             lost_at_last_look = state.lock is not None and state.lock.is_lost(team_dir.lock)
             if state.lock is None or not lost_at_last_look or not was_lost or cancel.cancelled:
                 return
-            said = _put_back(team_dir, state.lock, owner, team.agents(), roster, bus)
+            said = _put_back(team_dir, state.lock, owner, team.agents.agents, roster, bus)
             if said not in told:  # what cannot be written is tried again
                 told.add(said)
                 tell(said)
@@ -434,12 +439,13 @@ class _Builder:
             cancel,
             self._hooks(choices, users_host, events, facts),
         )
-        most = choices.settings.limits.teammates
-        team = factory.team = TeammateManager(
-            roster, bus, factory, events, cancel, self.options.headless, most, factory.running_aside
+        team = TeammateManager(
+            _team_parts(roster, bus, events, cancel, factory, self.options.headless),
+            factory,
+            choices.settings.limits.teammates,
         )
-        lead = factory.lead(state.log, state.history, read_marks(team_dir.lead_transcript))
-        team.lead = lead.lead
+        lead = factory.build_lead(team, state.log, state.history, read_marks(team_dir.lead_transcript))
+        team.agents.add_lead(lead.lead)
         events.subscribe(partial(_count, roster, factory.budgets), Answered, TurnEnded)
         pulse = StallDetector(roster, events, cancel, choices.settings.stuck_after_seconds, whose=factory.parent_of)
         events.subscribe(pulse)
@@ -474,11 +480,11 @@ class _Builder:
             ),
             skills=factory.skills.found,
             models=tuple(dict.fromkeys((*built_in_prices().prices, *choices.settings.prices))),
-            close_calls=factory.close_calls,
+            close_calls=partial(factory.close_calls, team),
             find_subagents=lambda: factory.subagents,
-            have_subagents=factory.have_subagents,
+            have_subagents=partial(factory.have_subagents, team),
             release=release,
-            recover=factory.report_lost_subagents,
+            recover=partial(factory.report_lost_subagents, team),
             lock=state.lock,
             preferences=Preferences(
                 choices.settings.vi_mode, choices.settings.notify, choices.settings.subagents.show_output
@@ -524,6 +530,16 @@ class _Builder:
             self.notes += [roster.problem, *found] if roster.problem else found
         roster.settle()
         return roster
+
+
+def _team_parts(
+    roster: Roster, bus: FileBus, events: EventBus, cancel: CancelScope, background: BackgroundWork, is_headless: bool
+) -> TeamParts:
+    agents, outbox = RunningAgents(), Outbox(bus, events)
+    left_mail = LeftMail(agents, outbox)
+    quiescence = Quiescence(agents, roster, background, is_headless)
+    protocols = Protocols(roster, agents, outbox, left_mail, quiescence, cancel)
+    return TeamParts(roster, agents, outbox, left_mail, quiescence, protocols)
 
 
 def read_policy(options: Options, settings: Settings, root: Path, own_tools: Sequence[ToolDefinition] = ()) -> Policy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from teamcli.tools.catalog import LazyTool, ToolDefinition, bind_tools
 
 if TYPE_CHECKING:
     from teamcli.app.agent_factory import AgentFactory
+    from teamcli.team.manager import TeammateManager
 
 GENERAL = Role("general", "any job")
 """A specialist in nothing, so that there is one without role files."""
@@ -41,10 +43,10 @@ its own. You can use {{tools}} and nothing else. Nobody answers questions. Your 
 you do, goes back to it as your result: make it complete and brief.</fork>"""
 
 
-def open_subagents(factory: AgentFactory) -> SubAgentManager:
+def open_subagents(factory: AgentFactory, team: TeammateManager) -> SubAgentManager:
     settings = factory.choices.settings.subagents
     return SubAgentManager(
-        SubAgentFactory(factory),
+        SubAgentFactory(factory, team),
         Limits(settings.max_concurrent, settings.timeout_seconds, factory.choices.settings.limits.subagents),
         factory.state.subagent_transcripts,
         Ledger(factory.state.subagents),
@@ -68,21 +70,22 @@ class Plan(NamedTuple):
 
 
 class SubAgentFactory:
-    def __init__(self, factory: AgentFactory) -> None:
+    def __init__(self, factory: AgentFactory, team: TeammateManager) -> None:
         self._factory = factory
+        self._team = team
 
     def parent(self, name: str) -> Parent | None:
-        found = self._factory.team.scope_of(name)
-        return Parent(*found) if found else None
+        thread = self._team.agents.get(name)
+        return Parent(thread.agent, thread.scope) if thread else None
 
     def has_member(self, name: str) -> bool:
-        return name == LEAD or name in self._factory.team.names()
+        return name == LEAD or name in self._team.names()
 
     def post(self, message: Mail, once: bool = False) -> None:
-        (self._factory.team.post_again if once else self._factory.team.post_report)(message)
+        self._team.outbox.post(message._replace(timestamp=time.time()), once)
 
     def on_subagent_end(self) -> None:
-        self._factory.team.at_rest()
+        self._team.quiescence.notify()
 
     def build(self, sub: SubAgent, parent: Agent, path: Path) -> BuiltAgent:
         factory, task = self._factory, sub.task
@@ -92,7 +95,7 @@ class SubAgentFactory:
         start = self._start(task.cwd or (role.cwd if role else ""))
         cwd = str(start or "")
         plan = self._fresh(sub, role, model, parent, cwd) if role else self._fork(sub, model, parent, cwd)
-        context = factory.agent_context(sub.id, plan.history)
+        context = factory.agent_context(self._team, sub.id, plan.history)
         remembers_as = self._remembers_as(sub, role)
         if remembers_as:
             context = factory.with_memory(context, remembers_as)
@@ -226,7 +229,7 @@ class SubAgentFactory:
         def gate(agent: str, tool: str, access: Access) -> str:
             if tool not in usable:
                 return f"{tool} is not for a sub-agent: it has {', '.join(usable)}"
-            return self._factory.team.gate(root, tool, access)
+            return self._team.protocols.gate(root, tool, access)
 
         return gate
 

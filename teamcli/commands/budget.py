@@ -113,8 +113,8 @@ def _describe(target: str, kinds: tuple[str, ...], now: Budget) -> str:
 
 def _resumed(session: Session) -> list[str]:
     """Resume the agents that the new limit allows to."""
-    resumed = [f"{name} resumes." for name in session.team.look_at_limits()]
-    return [*resumed, "The lead resumes with your next line."] if session.lead.look_at_limits() else resumed
+    resumed = [f"{name} resumes." for name in session.team.resume_within_limits()]
+    return [*resumed, "The lead resumes with your next line."] if session.lead.resume_within_limits() else resumed
 
 
 def _still_paused(session: Session, target: str) -> list[str]:

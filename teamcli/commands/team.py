@@ -36,12 +36,12 @@ def team(session: Session, arguments: str) -> Table:
     lead, meter, manager = session.lead, session.lead.agent.meter, session.team
     turn = last_lead_turn(session.state.events)
     state = LeadState(
-        "idle" if lead.is_at_rest else "working",
+        "idle" if lead.is_idle else "working",
         turn.at if turn and meter.turns else None,
         meter.turns,
         meter.cost_usd,
-        manager.lead_waits_for,
-        manager.lead_waits_since,
+        manager.quiescence.lead_waits_for,
+        manager.quiescence.lead_waits_since,
         lead.limit,
     )
     roster = manager.roster
@@ -111,7 +111,7 @@ def shutdown(session: Session, arguments: str) -> str:
     Its name can be used again for a new teammate with an empty memory. /forget NAME removes it.
     """
     name, reason = _split(session, arguments)
-    return session.team.request_shutdown(USER, name, reason)
+    return session.team.protocols.request_shutdown(USER, name, reason)
 
 
 @command("forget", usage="NAME", arguments=(ArgumentKind.TEAMMATE,), group=Group.TEAM)
@@ -144,12 +144,12 @@ def wait(session: Session, arguments: str) -> Job:
     """Wait until everyone is idle; Ctrl-C ends the waiting."""
 
     def until_idle(cancel: CancelScope) -> str:
-        session.team.wait_for_the_busy(cancel)
+        session.team.quiescence.wait_for_busy(cancel)
         cancel.check()
-        waiters = [f"{name} waits for a message" for name in session.team.waiters()]
-        return "\n".join(["Everyone is idle.", *waiters, *session.team.waiting()])
+        waiters = [f"{name} waits for a message" for name in session.team.quiescence.waiters()]
+        return "\n".join(["Everyone is idle.", *waiters, *session.team.protocols.open_requests()])
 
-    busy = ", ".join(session.team.busy())
+    busy = ", ".join(session.team.quiescence.busy())
     return Job(until_idle, f"Waiting for {busy}; Ctrl-C ends the waiting." if busy else "")
 
 
@@ -206,7 +206,7 @@ def _review(session: Session, arguments: str, approve: bool) -> str:
         raise UsageError("say which plan: /team lists them with their ids")
     plans = session.team.roster.requests.standing(kind=RequestKind.PLAN)
     id = next((plan.id for plan in plans if plan.concerns(wanted)), wanted)
-    return session.team.review_plan(USER, id, approve, feedback.strip())
+    return session.team.protocols.review_plan(USER, id, approve, feedback.strip())
 
 
 def _split(session: Session, arguments: str) -> tuple[str, str]:

@@ -222,7 +222,7 @@ class Session:
         Raises: UsageError, in a tool or hook of this session
         """
         self._check_nobody_waits_here()
-        is_quiet = self._session.team.wait_until_quiet(self._session.cancel, timeout_seconds)
+        is_quiet = self._session.team.quiescence.wait_until_idle(self._session.cancel, timeout_seconds)
         self._listeners.flush(LEAVING_SECONDS)
         return is_quiet
 
@@ -231,7 +231,7 @@ class Session:
         self._check_nobody_waits_here()
         scope = self._session.cancel.child()
         try:
-            is_quiet = await asyncio.to_thread(self._session.team.wait_until_quiet, scope, timeout_seconds)
+            is_quiet = await asyncio.to_thread(self._session.team.quiescence.wait_until_idle, scope, timeout_seconds)
             await asyncio.to_thread(self._listeners.flush, LEAVING_SECONDS)
             return is_quiet
         finally:
@@ -318,7 +318,7 @@ class Session:
 
         Raises: TeamError
         """
-        return self._after(name, lambda name: self._in_use().team.request_shutdown(USER, name, reason))
+        return self._after(name, lambda name: self._in_use().team.protocols.request_shutdown(USER, name, reason))
 
     @property
     def plans(self) -> tuple[PlanRequest, ...]:
@@ -330,14 +330,14 @@ class Session:
 
         Raises: TeamError, if it has been answered or is void
         """
-        self._in_use().team.review_plan(USER, request_id, True, feedback)
+        self._in_use().team.protocols.review_plan(USER, request_id, True, feedback)
 
     def reject(self, request_id: str, feedback: str = "") -> None:
         """Reject a plan; `feedback` says what should change.
 
         Raises: TeamError, if it has been answered or is void
         """
-        self._in_use().team.review_plan(USER, request_id, False, feedback)
+        self._in_use().team.protocols.review_plan(USER, request_id, False, feedback)
 
     def inbox(self, name: str = LEAD) -> tuple[Mail, ...]:
         """All messages to the lead or a teammate, oldest first, read and unread. Consumes nothing.
@@ -438,5 +438,5 @@ class Session:
             after.usage - before.usage,
             after.spent_usd - before.spent_usd if session.budget.is_known else None,
             tuple(session.denials[before.denials :]),
-            tuple(session.team.waiting()),
+            tuple(session.team.protocols.open_requests()),
         )

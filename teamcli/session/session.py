@@ -266,7 +266,7 @@ class Session:
 
     def interrupt(self) -> bool:
         """End the lead's turn, from any thread; false when it was at rest."""
-        return self.lead.interrupt()
+        return self.lead.interrupt("interrupted by the user")
 
     def clear(self) -> None:
         """Begin a new session with an empty conversation.
@@ -331,7 +331,7 @@ class Session:
     @property
     def agents(self) -> list[Agent]:
         """Everybody who has worked in this run, the lead first."""
-        return [*self.team.agents(), *(self.subagents.agents() if self.subagents else ())]
+        return [*self.team.agents.agents, *(self.subagents.agents() if self.subagents else ())]
 
     @property
     def subagents(self) -> SubAgentManager | None:

@@ -18,7 +18,7 @@ class PlanReviewInput(NamedTuple):
 
 
 def run(args: PlanReviewInput, team: TeamPort, agent: str, _running: CallContext) -> ToolOutput:
-    return ToolOutput(team.review_plan(agent, args.request_id, args.approve, args.feedback))
+    return ToolOutput(team.protocols.review_plan(agent, args.request_id, args.approve, args.feedback))
 
 
 def show(args: PlanReviewInput) -> Display:

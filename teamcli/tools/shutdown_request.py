@@ -17,7 +17,7 @@ class ShutdownRequestInput(NamedTuple):
 
 
 def run(args: ShutdownRequestInput, team: TeamPort, agent: str, _running: CallContext) -> ToolOutput:
-    return ToolOutput(team.request_shutdown(agent, args.teammate, args.reason))
+    return ToolOutput(team.protocols.request_shutdown(agent, args.teammate, args.reason))
 
 
 def show(args: ShutdownRequestInput) -> Display:

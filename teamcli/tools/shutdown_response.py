@@ -18,7 +18,7 @@ class ShutdownResponseInput(NamedTuple):
 
 
 def run(args: ShutdownResponseInput, team: TeamPort, agent: str, _running: CallContext) -> ToolOutput:
-    return ToolOutput(team.answer_shutdown(agent, args.request_id, args.approve, args.reason))
+    return ToolOutput(team.protocols.answer_shutdown(agent, args.request_id, args.approve, args.reason))
 
 
 def show(args: ShutdownResponseInput) -> Display:

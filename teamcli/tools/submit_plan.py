@@ -18,7 +18,7 @@ class SubmitPlanInput(NamedTuple):
 
 
 def run(args: SubmitPlanInput, team: TeamPort, agent: str, _running: CallContext) -> ToolOutput:
-    return ToolOutput(team.submit_plan(agent, args.plan))
+    return ToolOutput(team.protocols.submit_plan(agent, args.plan))
 
 
 SUBMIT_PLAN = team_tool("submit_plan", SubmitPlanInput, run, show=lambda args: show_words("submit plan", args.plan))

@@ -25,7 +25,7 @@ class WaitForMessageInput(NamedTuple):
 
 
 def run(args: WaitForMessageInput, team: TeamPort, agent: str, call: CallContext) -> ToolOutput:
-    return team.wait_for_message(agent, args.timeout_seconds, call.cancel)
+    return team.quiescence.wait_for_message(agent, args.timeout_seconds, call.cancel)
 
 
 def show(args: WaitForMessageInput) -> Display:

@@ -47,17 +47,17 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str, 
         turn = session.submit(prompt or stdin or GO_ON, piped)
         try:
             turn.result()
-            in_thread(lambda: session.team.wait_until_quiet(session.cancel), "quiet").result()
+            in_thread(lambda: session.team.quiescence.wait_until_idle(session.cancel), "quiet").result()
             ended = session.lead.last or turn.result()
             code = exit_status(session, ended)
         except SignalReceived as e:
             session.cancel.cancel(f"stopped by {e.signal_name}")
             ended, code = _last_words(turn), e.exit_code
             # how the others end is told before the result
-            session.team.wait_until_quiet(CancelScope(), LEAVING_SECONDS)
+            session.team.quiescence.wait_until_idle(CancelScope(), LEAVING_SECONDS)
         except CancelledError:  # nobody can read what would come of it, so it was not even begun
             ended, code = _last_words(turn), ExitStatus.FAILED
-    for each in (*session.team.waiting(), *_stopped_earlier(session)):
+    for each in (*session.team.protocols.open_requests(), *_stopped_earlier(session)):
         print(f"teamcli: {escape_controls(each)}", file=sys.stderr)
     session.events.unsubscribe(printer)  # the result comes last
     printer.finish(ended, result_object(session, ended, code, started))
@@ -121,7 +121,7 @@ def result_object(session: Session, ended: TurnEnded, code: int, started: float)
             {"agent": d.agent, "tool_name": d.tool, "call": d.title, "reason": d.reason, "rule": d.rule}
             for d in session.denials
         ],
-        "waiting": session.team.waiting(),
+        "waiting": session.team.protocols.open_requests(),
     }
 
 

@@ -47,7 +47,7 @@ class PipedRepl(Repl):
         self._view.show(shown)
 
     def task(self, text: str) -> None:
-        with self._session.team.user_waits_for_lead():
+        with self._session.team.quiescence.user_waits_for_lead():
             ended = self._session.submit(text).result()
         self.status = worse(self.status, exit_status(self._session, ended))
 
@@ -100,8 +100,8 @@ def run_piped(session: Session, first_task: str) -> int:
         try:
             repl.run(chain([first_task], piped_lines()))
             if not repl.has_left:
-                session.team.nobody_will_write()
-                in_thread(lambda: session.team.wait_until_quiet(session.cancel), "quiet").result()
+                session.team.quiescence.nobody_will_write()
+                in_thread(lambda: session.team.quiescence.wait_until_idle(session.cancel), "quiet").result()
         except SignalReceived as e:
             return e.exit_code
     return repl.status

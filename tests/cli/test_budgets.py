@@ -231,11 +231,11 @@ class TestRunaways:
         assert "alice: Other agents have woken it 5 times in a row" in ran.err
         assert len(script.requests["alice"]) == 6
         assert member(program)["paused"]
-        assert "'alice' can do nothing: other agents have woken it 5 times" in str(script.requests["lead"][-1])
+        assert "'alice' cannot work: other agents have woken it 5 times" in str(script.requests["lead"][-1])
         later = TeamScript(lead=lambda request, number: text("well"), alice=[text("nothing")])
         typed = type_lines(program, later, "/budget lead 50 calls", "/resume alice", "/wait")
         assert "alice resumes" not in typed
-        assert "'alice' goes on" in typed  # a budget is not what it waits for
+        assert "'alice' resumes" in typed  # a budget is not what it waits for
 
     def test_endless_hiring_stops_at_the_limit(self, program: Program) -> None:
         program.settings(limits={"teammates": 3})

@@ -120,7 +120,7 @@ class TestStopping:
         repl.wait_for("'bob' is not working")
         (program.directory / "go").touch()
         repl.type("/resume")
-        repl.wait_for("'alice' goes on")
+        repl.wait_for("'alice' resumes")
         wait_until(lambda: not member(program, "alice")["interrupted"])
 
     def test_a_lead_that_mail_has_woken_can_be_stopped(self, program: Program) -> None:
@@ -154,7 +154,7 @@ class TestStopping:
         repl.wait_for("2 messages for bob, 2 unread")
         assert member(program, "bob")["paused"]
         repl.type("/resume bob")
-        repl.wait_for("'bob' goes on")
+        repl.wait_for("'bob' resumes")
         repl.type("/resume carol")
         repl.wait_for("'carol' is idle, neither paused nor interrupted")
         wait_until(lambda: (program.directory / "more.txt").exists())

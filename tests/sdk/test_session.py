@@ -22,9 +22,10 @@ import teamcli
 from teamcli import ConfigError, Hook, HookEvent, Outcome, Session, TeamError, UsageError, events
 from teamcli.cancel import CancelScope
 from teamcli.llm.types import OnEvent, Reply, Request, TextDelta
+from teamcli.team.agent_thread import AgentThread
 from teamcli.team.lead import Lead
-from teamcli.team.manager import TeammateManager
 from teamcli.team.message import Message
+from teamcli.team.outbox import Outbox
 from teamcli.team.roster import Roster, Status
 from teamcli.team.teammate import Teammate
 from tests.sdk.conftest import Open
@@ -118,20 +119,20 @@ class TestSubmit:
     def test_a_run_does_not_end_before_the_lead_is_told_who_is_paused(
         self, opened: Open, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def tell_slowly(self: TeammateManager, message: Message) -> None:
+        def post_slowly(self: Outbox, message: Message, once: bool = False) -> None:
             if "is paused" in message.content:
-                were_all_at_rest.append(self.wait_until_quiet(CancelScope(), 0))
-            post(self, message)
+                were_all_idle.append(session._session.team.quiescence.wait_until_idle(CancelScope(), 0))
+            post(self, message, once)
 
-        were_all_at_rest: list[bool] = []
-        post = TeammateManager.post_report
-        monkeypatch.setattr(TeammateManager, "post_report", tell_slowly)
+        were_all_idle: list[bool] = []
+        post = Outbox.post
+        monkeypatch.setattr(Outbox, "post", post_slowly)
         hire = call("spawn_teammate", name="alice", role="coder", prompt="one")
         write = [said("", call("send_message", to="alice", content="and?")) for _ in range(2)]
         model = scripted(lead=[said("", hire), "hired", write[0], "well", write[1], "well", "I see"])
         session = opened(llm=model, settings={"limits": {"wakes": 1}})
         assert session.run("go").text == "I see"
-        assert were_all_at_rest == [False]
+        assert were_all_idle == [False]
 
     def test_a_listener_who_hears_that_a_wait_has_ended_holds_up_nobody(self, opened: Open) -> None:
         def look(event: events.StatusChanged) -> None:
@@ -162,7 +163,7 @@ class TestSubmit:
         running = session._session
         running.cancel.cancel("leaving")
         running.team.say("lead", "too late")
-        assert running.team.wait_until_quiet(CancelScope(), 10)
+        assert running.team.quiescence.wait_until_idle(CancelScope(), 10)
 
     def test_what_needs_a_lead_at_rest_is_not_refused_in_the_moment_after_its_last_words(self, opened: Open) -> None:
         def clear() -> None:
@@ -199,7 +200,7 @@ class TestSubmit:
         team.say("alice", "before")
         team.stop("alice")
         assert session.wait(30)
-        team._mail_came("alice")  # as the thread does that watches the inboxes
+        team._mail_arrived("alice")  # as the thread does that watches the inboxes
         assert session.wait(30)
         assert len(asked) == 1
         team.say("alice", "after")
@@ -332,25 +333,25 @@ def test_a_result_that_comes_with_the_end_of_the_last_work_is_still_read(
 ) -> None:
     """Results wait for those who work; who looks whether all rest may see the one before, the other after that."""
     has_told, looked = threading.Event(), threading.Event()
-    rest, is_at_rest = Teammate._rest, Lead.is_at_rest.fget
-    assert is_at_rest is not None
+    turn_idle, is_idle = Teammate._turn_idle, AgentThread.is_idle.fget
+    assert is_idle is not None
 
-    def rest_late(mate: Teammate, **fields: Any) -> None:
+    def turn_idle_late(mate: Teammate, **fields: Any) -> None:
         has_told.set()
-        session._session.team._notify()  # so that whoever waits for all looks now
+        session._session.team.quiescence.notify()  # whoever waits for all looks now
         assert looked.wait(30)
-        rest(mate, **fields)
+        turn_idle(mate, **fields)
 
     def look_early(lead: Lead) -> bool:
-        rests = is_at_rest(lead)
-        if rests and has_told.is_set() and not looked.is_set():
+        was_idle = is_idle(lead)
+        if was_idle and has_told.is_set() and not looked.is_set():
             assert lead.mailbox.has_unread
             looked.set()
-            wait_until(lambda: session.team[0].status == "idle" and not session._session.team.is_working)
-        return rests
+            wait_until(lambda: session.team[0].status == "idle" and not session._session.team.quiescence.is_working)
+        return was_idle
 
-    monkeypatch.setattr(Teammate, "_rest", rest_late)
-    monkeypatch.setattr(Lead, "is_at_rest", property(look_early))
+    monkeypatch.setattr(Teammate, "_turn_idle", turn_idle_late)
+    monkeypatch.setattr(Lead, "is_idle", property(look_early))
     spawned = call("spawn_teammate", name="alice", role="coder", prompt="say hi")
     answers = iter([said("", spawned), said("hired"), said("heard of it")])
 

@@ -13,7 +13,6 @@ import pytest
 
 from teamcli.agent.conversation import History
 from teamcli.agent.transcript import list_sessions, read_marks, session_rows
-from teamcli.app.agent_factory import _calls_since, _last_work, _used_in
 from teamcli.commands.reports.log import TimelineReader, last_lead_turn, timeline_table
 from teamcli.commands.reports.sessions import describe_session
 from teamcli.errors import StateError
@@ -21,6 +20,7 @@ from teamcli.storage.files import read_lines
 from teamcli.subagents.ledger import Ledger, read_waiting
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.team_file import read_team
+from teamcli.team.work import LatestWork, calls_in_latest_work, used_in
 from tests.support.memory_bus import MemoryBus
 from tests.support.program import Program
 
@@ -78,9 +78,9 @@ def read_transcript(path: Path) -> None:
     rows = [row for _, row in read_lines(path) if row is not None]
     Mailbox(MemoryBus(), "alice", {}).replay(rows)
     history = History.read(rows)
-    _last_work(rows, history)
-    _calls_since(rows)
-    _used_in(rows)
+    LatestWork.read(rows, history)
+    calls_in_latest_work(rows)
+    used_in(rows)
     assert all(message.encoded for message in history.messages)
 
 

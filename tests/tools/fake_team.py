@@ -32,6 +32,14 @@ class FakeTeam:
         self.calls: list[tuple[Any, ...]] = []
         self.on_wait: Callable[[CancelScope], object] = lambda cancel: None
 
+    @property
+    def quiescence(self) -> FakeTeam:
+        return self
+
+    @property
+    def protocols(self) -> FakeTeam:
+        return self
+
     def spawn(self, name: str, role: str, prompt: str, model: str, tools: tuple[str, ...] | None, plan: bool) -> str:
         return self._note("spawn", name, role, prompt, model, tools, plan)
 

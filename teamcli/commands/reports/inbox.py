@@ -67,9 +67,10 @@ def inbox_of(session: Session, name: str) -> list[Mail]:
     """
     team = session.team
     name = team.roster.exact_name(name)
-    mailbox = team.mailbox(name)
-    if mailbox is None:  # shut down: its transcript knows how far it had read
-        mailbox = Mailbox(team.bus, name, read_marks(session.state.transcripts / f"{name}.jsonl"))
+    if agent := team.agents.get(name):
+        mailbox = agent.mailbox
+    else:  # shut down: its transcript knows how far it had read
+        mailbox = Mailbox(team.outbox.bus, name, read_marks(session.state.transcripts / f"{name}.jsonl"))
     return look_into(mailbox)
 
 

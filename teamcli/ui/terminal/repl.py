@@ -247,7 +247,7 @@ class Terminal(Repl):
             return any(request.id == id for request in requests.standing(kind=Kind.PLAN))
 
         if still_open(request_id):
-            review = partial(self._session.team.review_plan, "user")
+            review = partial(self._session.team.protocols.review_plan, "user")
             self._questions.add(PlanQuestion(requests.get(request_id), still_open, review))
 
     def _on_question(self) -> None:

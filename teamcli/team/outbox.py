@@ -1,0 +1,39 @@
+"""Sends the team's messages: on the bus, and as an event that UIs and the timeline show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from teamcli.agent.events import Emit, MailSent, Notice, Severity
+from teamcli.team.bus import MessageBus
+from teamcli.team.message import Message
+
+
+class Outbox:
+    def __init__(self, bus: MessageBus, emit: Emit) -> None:
+        self.bus = bus
+        self._emit = emit
+        self._is_repeating = False
+
+    def post(self, message: Message, once: bool = False) -> None:
+        """With `once`, a message that is in the recipient's inbox already is not sent again.
+
+        Raises: TeamError, StateError
+        """
+        send = self.bus.send_once if once or self._is_repeating else self.bus.send
+        if send(message):
+            self._emit(MailSent(message.sender, message.to, message.type, message.content, dict(message.fields)))
+
+    def warn(self, agent: str, text: str) -> None:
+        """Show the user a warning."""
+        self._emit(Notice(agent, text, Severity.WARNING))
+
+    @contextmanager
+    def repeating(self) -> Iterator[None]:
+        """Calls that a crash interrupted are repeated inside the block: send only what did not arrive."""
+        self._is_repeating = True
+        try:
+            yield
+        finally:
+            self._is_repeating = False

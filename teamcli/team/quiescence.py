@@ -1,0 +1,175 @@
+"""Who is idle, who works and who waits for what; and waiting until everyone is idle."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from teamcli.agent.tool import ToolOutput
+from teamcli.cancel import CancelScope
+from teamcli.team.mailbox import Mailbox, Taken
+from teamcli.team.message import LEAD, frame
+from teamcli.team.roster import Roster
+from teamcli.team.running_agents import RunningAgents
+
+NOBODY_LEFT = "nobody is left who could write to you"
+USER_WROTE = "(the user has written to you)"
+
+
+class BackgroundWork(Protocol):
+    def running_aside(self) -> list[str]:
+        """The background sub-agents that are running."""
+
+
+class Quiescence:
+    def __init__(self, agents: RunningAgents, roster: Roster, background: BackgroundWork, is_headless: bool) -> None:
+        """`is_headless`: the user types nothing that could end a wait for a message."""
+        self._agents = agents
+        self._roster = roster
+        self._background = background
+        self._is_headless = is_headless
+        self._user_waits_for_lead = False
+        self._waiting: set[str] = set()
+        """Agents inside `wait_for_message`."""
+        self._changed = threading.Condition()
+        self.lead_waits_for = ""
+        self.lead_waits_since = 0.0
+
+    def notify(self) -> None:
+        """Something has changed: whoever waits here looks again."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def teammate_idle(self) -> None:
+        """A teammate has nothing to do: results that waited for it may be due."""
+        if self._agents.lead is not None:
+            self._agents.lead.teammate_idle()
+        self.notify()
+
+    # Looking
+
+    @property
+    def is_working(self) -> bool:
+        """Whether a teammate is not idle."""
+        return any(not mate.is_idle for mate in self._agents.teammates)
+
+    def busy(self) -> list[str]:
+        """Who works or has mail to act on, the lead last. An agent that waits for a message is not busy."""
+        waiting = self.waiters()
+        names = [mate.name for mate in self._agents.teammates if not mate.is_idle and mate.name not in waiting]
+        lead = [] if LEAD in waiting or self._is_lead_idle() else [LEAD]
+        return [*names, *self._background.running_aside(), *lead]
+
+    def waiters(self) -> list[str]:
+        """Who is inside `wait_for_message`."""
+        with self._changed:
+            return sorted(self._waiting)
+
+    def show_waiting(self, agent: str, what: str) -> None:
+        """Record what an agent waits for; empty when the wait is over."""
+        if agent == LEAD:  # it is not in the roster
+            self.lead_waits_for, self.lead_waits_since = what, time.time()
+        else:
+            self._roster.update(agent, waiting_for=what)
+
+    # Waiting
+
+    def wait_until_idle(self, cancel: CancelScope, timeout_seconds: float | None = None) -> bool:
+        """Wait until every agent is idle and no background sub-agent runs; false if cancelled or out of time."""
+        return self._wait_until(lambda: self._are_idle_except(()), cancel, timeout_seconds)
+
+    def wait_for_busy(self, cancel: CancelScope) -> None:
+        """The same for a user who types more afterwards: agents that wait for a message count as idle."""
+        self._wait_until(self._are_others_idle, cancel)
+
+    @contextmanager
+    def user_waits_for_lead(self) -> Iterator[None]:
+        """Inside the block the user's next line is not read: a lead that waits for a message must not wait for it."""
+        self._set_user_waits(True)
+        try:
+            yield
+        finally:
+            self._set_user_waits(False)
+
+    def nobody_will_write(self) -> None:
+        """The user will type nothing more."""
+        with self._changed:
+            self._is_headless = True
+            self._changed.notify_all()
+
+    def wait_for_message(self, agent: str, timeout_seconds: float, cancel: CancelScope) -> ToolOutput:
+        """Raises: Cancelled, StateError."""
+        self.show_waiting(agent, "message")
+        try:
+            return self._next_mail(agent, timeout_seconds, cancel)
+        finally:  # outside the lock: this emits an event, whose consumers may look at the team
+            self.show_waiting(agent, "")
+
+    def _next_mail(self, agent: str, timeout_seconds: float, cancel: CancelScope) -> ToolOutput:
+        deadline = time.monotonic() + timeout_seconds
+        lead = self._agents.lead
+        with cancel.on_cancel(self.notify), self._changed:
+            self._waiting.add(agent)
+            self._changed.notify_all()
+            try:
+                while True:
+                    cancel.check()
+                    if output := as_output(self._mailbox(agent).take()):
+                        return output
+                    if agent == LEAD and lead is not None and lead.queued:
+                        return ToolOutput(USER_WROTE)
+                    user_may_write = not self._is_headless and not (agent == LEAD and self._user_waits_for_lead)
+                    if not user_may_write and self._are_others_idle():
+                        return ToolOutput(NOBODY_LEFT)
+                    remaining = deadline - time.monotonic()
+                    if remaining <= 0:
+                        return ToolOutput(f"(no message came within {timeout_seconds:g} seconds)")
+                    self._changed.wait(remaining)
+            finally:
+                self._waiting.discard(agent)
+
+    def _wait_until(self, is_done: Callable[[], bool], cancel: CancelScope, seconds: float | None = None) -> bool:
+        deadline = math.inf if seconds is None else time.monotonic() + seconds
+        with cancel.on_cancel(self.notify), self._changed:
+            while not (done := is_done()) and not cancel.cancelled:
+                if (left := deadline - time.monotonic()) <= 0:
+                    break
+                self._changed.wait(min(1.0, left))
+        return done
+
+    def _set_user_waits(self, value: bool) -> None:
+        with self._changed:
+            self._user_waits_for_lead = value
+            self._changed.notify_all()
+
+    def _are_idle_except(self, waiting: Collection[str]) -> bool:
+        # Background work first: if it ends now, its parent already has the report and is not idle.
+        # The lead twice: a result that waited for the teammates is due when the last one turns idle, which may be now.
+        return (
+            not self._background.running_aside()
+            and (LEAD in waiting or self._is_lead_idle())
+            and all(mate.name in waiting or mate.is_idle for mate in self._agents.teammates)
+            and (LEAD in waiting or self._is_lead_idle())
+        )
+
+    def _is_lead_idle(self) -> bool:
+        return self._agents.lead is None or self._agents.lead.is_idle
+
+    def _are_others_idle(self) -> bool:
+        """No other agent works or has mail to act on, and no waiting agent has mail."""
+        return self._are_idle_except(self._waiting) and not any(
+            self._mailbox(name).has_unread for name in self._waiting
+        )
+
+    def _mailbox(self, name: str) -> Mailbox:
+        thread = self._agents.get(name)
+        assert thread is not None  # it is the one that asks, or waits here
+        return thread.mailbox
+
+
+def as_output(taken: Taken) -> ToolOutput | None:
+    return ToolOutput("\n".join(map(frame, taken.messages)), marks=taken.marks) if taken.messages else None

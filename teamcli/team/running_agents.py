@@ -1,0 +1,86 @@
+"""The agents of this run that have a thread: the lead, and the teammates that are not shut down."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from teamcli.agent.loop import Agent
+from teamcli.errors import TeamError
+from teamcli.team.agent_thread import AgentThread
+from teamcli.team.lead import Lead
+from teamcli.team.message import LEAD
+from teamcli.team.teammate import Teammate
+
+
+class RunningAgents:
+    """Reading needs no lock: the tables are replaced or copied, never iterated while they change."""
+
+    def __init__(self) -> None:
+        self._lead: Lead | None = None
+        self._teammates: dict[str, Teammate] = {}
+        self._left_out: frozenset[str] = frozenset()
+        """Members beyond the limit: the team file has them, but they are not started."""
+        self._departed: list[Agent] = []
+        """Those of this run that were shut down: what they used still counts."""
+        self._stopping: list[Teammate] = []
+        """Those that were shut down and whose thread may still be running."""
+
+    @property
+    def lead(self) -> Lead | None:
+        """None until it is built, which is after the team."""
+        return self._lead
+
+    @property
+    def teammates(self) -> tuple[Teammate, ...]:
+        return tuple(self._teammates.values())
+
+    @property
+    def agents(self) -> list[Agent]:
+        """All agents of this run, the lead first. One that was shut down and spawned again is in the list twice."""
+        lead = [self._lead.agent] if self._lead else []
+        return [*lead, *self._departed, *(teammate.agent for teammate in self.teammates)]
+
+    def get(self, name: str) -> AgentThread | None:
+        return self._lead if name == LEAD else self._teammates.get(name)
+
+    def teammate(self, name: str) -> Teammate | None:
+        return self._teammates.get(name)
+
+    def active(self, name: str) -> Teammate:
+        """Raises: TeamError, for one that is not started or shut down."""
+        if name in self._left_out:
+            raise TeamError(f"'{name}' is not started: there are more teammates than `limits.teammates` allows")
+        if (teammate := self._teammates.get(name)) is None:
+            raise TeamError(f"'{name}' is shut down; spawn it again to use it")
+        return teammate
+
+    def add_lead(self, lead: Lead) -> None:
+        self._lead = lead
+
+    def add(self, teammate: Teammate) -> None:
+        self._teammates[teammate.name] = teammate
+
+    def remove(self, name: str) -> Teammate | None:
+        """None if it is not there."""
+        if (teammate := self._teammates.pop(name, None)) is not None:
+            self._departed.append(teammate.agent)
+            self._stopping = [each for each in (*self._stopping, teammate) if each.is_alive]
+        return teammate
+
+    def leave_out(self, names: Iterable[str]) -> None:
+        self._left_out = frozenset(names)
+
+    def is_left_out(self, name: str) -> bool:
+        return name in self._left_out
+
+    def forget_left_out(self, name: str) -> bool:
+        """Whether it was one of those that are not started."""
+        was_left_out = name in self._left_out
+        self._left_out -= {name}
+        return was_left_out
+
+    def join(self, deadline: float) -> None:
+        """Wait for the teammates' threads, once their scopes are cancelled."""
+        for teammate in (*self.teammates, *self._stopping):
+            teammate.join(max(0.0, deadline - time.monotonic()))
