@@ -77,7 +77,7 @@ def all_commands(session: Session) -> tuple[SlashCommand, ...]:
 
 def find_command(session: Session, name: str) -> SlashCommand:
     """Raises: UsageError, suggesting the nearest name."""
-    if (built_in := _BUILT_IN.get(name)) is not None:
+    if (built_in := _BUILT_IN.get(name)) is not None:  # without reading the files of custom commands
         return built_in
     by_name = _BUILT_IN | {each.name: each for each in all_commands(session)}
     for problem in session.custom_commands.untold_problems():

@@ -42,6 +42,7 @@ def cost(session: Session, arguments: str) -> Table:
         spent = session.budget.spent_usd if session.budget.is_known else None
         used = _used(agents, session.usage, spent, session.budget)
         rows.append((Cell("total", "dim"), "", *used))
+    # Without any budget the LEFT column would be empty.
     is_bounded = any(isinstance(row[-1], Cell) and row[-1].text for row in rows)
     columns = COLUMNS if is_bounded else COLUMNS[:-1]
     return Table(session.cost_line(), columns, tuple(row[: len(columns)] for row in rows), tuple(_notes(session)))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from teamcli.commands.base import Cell, Column, Group, SlashCommand, Table
 
 INTRODUCTION = "Type a task and press Enter. The lead works on it, alone or with teammates that it hires."
-COLUMNS = (Column("", "name"), Column("", shrinks=True))
+COLUMNS = (Column("", "name"), Column("", goes_below=True))
 TALK = (
     ("TEXT", "A task for the lead, or a note to it while it works."),
     ("@NAME TEXT", "A message to a teammate."),

@@ -119,7 +119,7 @@ def forget(session: Session, arguments: str) -> str:
     """Remove a shut-down teammate from the team."""
     name = session.team.roster.get(_split(session, arguments)[0]).name
     forgotten = session.team.forget(name)
-    session.budgets.close(name)
+    session.budgets.close(name)  # a new member with this name starts from zero
     return forgotten
 
 
@@ -218,7 +218,7 @@ def _split(session: Session, arguments: str) -> tuple[str, str]:
 
 
 def _for_each(session: Session, arguments: str, act: Callable[[str], str], is_meant: Callable[[Member], bool]) -> str:
-    """Act on the named teammate, or on everyone it makes a difference to; empty if there is no one."""
+    """Act on the named teammate, or on all to whom it makes a difference; empty if it makes none."""
     if arguments:
         return act(_split(session, arguments)[0])
     members = [member for member in session.team.roster.members() if member.is_active]

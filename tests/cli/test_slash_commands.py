@@ -6,6 +6,8 @@ import json
 import subprocess
 
 from teamcli.commands.base import Choice, Diff, Expand, Option, Prompt, Verbosity, plain
+from teamcli.commands.catalog import COMMANDS
+from teamcli.commands.help import help_table
 from teamcli.commands.reports.log import timeline_table
 from teamcli.llm.pricing import built_in_prices
 from tests.support.fake_api import answer, stall_after, text, tool
@@ -36,6 +38,9 @@ class TestHelp:
             assert taught in half, taught
         *rows, _, _ = half.splitlines()[1:]
         assert [row for row in rows if len(row) > 80] == []
+
+    def test_nothing_is_cut_off_on_a_narrow_terminal(self) -> None:
+        assert "…" not in help_table(COMMANDS, ()).to_text(60)
 
     def test_tells_more_of_one_command(self, program: Program) -> None:
         out = program.run(stdin="/help inbox\n/help /quit\n/help tema\n").out

@@ -56,6 +56,7 @@ def look_into(mailbox: Mailbox) -> list[Mail]:
     """
     found: dict[str, Mail] = {}
     for message, is_read in mailbox.peek():
+        # A repeated line (same id) is delivered once, so it is listed once.
         found.setdefault(message.read_as, Mail(message, is_read, len(found) + 1))
     return list(found.values())
 

@@ -90,6 +90,7 @@ def _joined_calls(rows: Iterable[Json], last: int) -> Iterable[Json]:
         began: Json = {}
         if row.get("event") == "tool_finished":
             began_at, began = under_way.pop(_text(row, "id"), (0, {}))
+            # Only if the row of its start has not been pushed out of `kept` since.
             if began and began_at > count - last:
                 began.update({**row, "ts": began.get("ts")})
                 continue
@@ -129,12 +130,14 @@ class TimelineReader:
     def _read_more(self) -> Iterator[Json]:
         if self._file is None:
             return
-        if os.fstat(self._file.fileno()).st_size < self._file.tell():
+        if os.fstat(self._file.fileno()).st_size < self._file.tell():  # truncated: start over
             self._file.seek(0)
             self._unfinished = b""
         while piece := self._file.readline(_LONGEST_PIECE):
             line = self._unfinished + piece
-            self._unfinished = b"" if line.endswith(b"\n") else line[-_LONGEST_PIECE:]  # longer than any event of ours
+            self._unfinished = (
+                b"" if line.endswith(b"\n") else line[-_LONGEST_PIECE:]
+            )  # bounded, whatever is in the file
             if not self._unfinished and (row := decode_line(line)) is not None:
                 yield row
 
@@ -160,6 +163,7 @@ def last_lead_turn(path: Path) -> LeadTurn | None:
     if file is None:
         return None
     with file:
+        # The timeline may be huge, and the last turn is near its end.
         file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
         rows = map(decode_line, reversed(file.read().splitlines()))
         for row in rows:

@@ -31,7 +31,7 @@ class LineHistory(FileHistory):
 
     def store_string(self, string: str) -> None:
         try:
-            self._make_private()  # again: the file may have been deleted meanwhile
+            self._make_private()  # again: the file may have been deleted since
             super().store_string(redact(string))
         except (OSError, StateError) as e:
             logger.warning("cannot add a line to the history: %s", e)

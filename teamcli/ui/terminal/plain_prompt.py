@@ -7,7 +7,7 @@ import select
 import sys
 import time
 from collections.abc import Callable
-from typing import TextIO, cast
+from typing import TextIO
 
 from teamcli.ui.render.event_renderer import PROMPT
 from teamcli.ui.render.style import Line, TerminalStyle
@@ -43,6 +43,7 @@ class PlainPrompt:
         self._question: PromptQuestion | None = None
         self._ctrl_c_at = -LEAVE_WITHIN_SECONDS
         self._has_left = False
+        # Other threads wake the main thread from `select` through this pipe.
         self._woken, self._wake = os.pipe()
 
     def run(self, on_ready: Callable[[], object]) -> None:
@@ -50,7 +51,12 @@ class PlainPrompt:
         on_ready()
         while not self._has_left:
             try:
-                self._step()
+                ready = select.select([0, self._woken], [], [])[0]
+                if self._woken in ready:
+                    os.read(self._woken, 4096)
+                    self._show_question()
+                if 0 in ready:
+                    self._take_line(os.read(0, 65_536))
             except KeyboardInterrupt:
                 self._ctrl_c()
 
@@ -64,23 +70,15 @@ class PlainPrompt:
     def ring(self, sequence: str) -> None:
         """Does nothing: this terminal would print the sequence."""
 
-    def _step(self) -> None:
-        ready = select.select([0, self._woken], [], [])[0]
-        if self._woken in ready:
-            os.read(self._woken, 4096)
-            self._show_question()
-        if 0 in ready:
-            self._take_line(os.read(0, 65_536))
-
     def _take_line(self, data: bytes) -> None:
-        if not data:
+        if not data:  # Ctrl-D
             self._host.leave()
             return
         text = data.decode("utf-8", "replace").rstrip("\n")
         words = text.strip()
         question, self._question = self._question, None
-        is_answer = question is not None and words and words[0] not in "/!@"
-        if not is_answer or not self._host.answer(cast(PromptQuestion, question), words):
+        can_answer = words and words[0] not in "/!@"
+        if question is None or not can_answer or not self._host.answer(question, words):
             self._host.enter(text)
         self._show_question()
 

@@ -1,4 +1,4 @@
-"""The output of the user's own shell commands (`!command`)."""
+"""The output of shell commands that the user runs (`!command`)."""
 
 from __future__ import annotations
 
