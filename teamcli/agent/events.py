@@ -1,11 +1,11 @@
-"""What agents tell the world, as frozen values. Threads never print: screen, headless output and `events.jsonl` all
+"""What agents report, as frozen values. Threads never print: the screen, headless output and `events.jsonl` all
 consume this one stream.
 
 A turn runs from `TurnStarted` to `TurnEnded`; inside it model calls (`TextArrived` … `Recorded`) alternate with tool
 calls (`ToolStarted` … `ToolFinished`).
 
-They are named tuples because those load seven times as fast as dataclasses, and a program that is started for one
-question loads all of them. Tell them apart by class, not by `==`.
+They are named tuples because those load seven times as fast as dataclasses, and every start loads all of them.
+Distinguish them by class, not by `==`.
 """
 
 from __future__ import annotations
@@ -41,47 +41,41 @@ class ThinkingArrived(NamedTuple):
 
 
 class CallStarted(NamedTuple):
-    """The model has begun to write a tool call; its input is still on the way."""
+    """The model has started to write a tool call; its input is still arriving."""
 
     agent: str
     tool: str
 
 
 class StillArriving(NamedTuple):
-    """More of an answer has come that is not shown."""
+    """More of an answer has arrived that is not shown."""
 
     agent: str
 
 
 class RetryScheduled(NamedTuple):
-    """A model call failed and starts again after the delay; what had streamed of its answer is void.
+    """A model call failed and starts again after the delay. The part of its answer that has streamed is void.
 
-    `attempt` 0: nothing has failed, but the first try waits because another agent was turned away.
+    `attempt` 0: this call has not failed, but its first try waits because another agent was turned away.
     """
 
     agent: str
     delay_seconds: float
     attempt: int
     seconds_left: float
-    """For how much longer it will be tried."""
+    """How much longer it will be tried."""
     reason: str
     is_news: bool = True
     """False if another agent has reported the same wait."""
 
     @property
     def text(self) -> str:
-        return f"{one_line(self.reason)}. Retrying in {_duration(self.delay_seconds)}, for {_more(self.seconds_left)}."
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
-
-
-def _more(seconds: float) -> str:
-    count, unit = (seconds / 60, "minute") if seconds >= 90 else (seconds, "second")
-    return f"{count:.0f} more {unit}{'' if round(count) == 1 else 's'}"
+        delay = f"{self.delay_seconds:.1f} s" if self.delay_seconds < 10 else f"{self.delay_seconds:.0f} s"
+        if self.delay_seconds >= 120:
+            delay = f"{self.delay_seconds / 60:.0f} min"
+        count, unit = (self.seconds_left / 60, "minute") if self.seconds_left >= 90 else (self.seconds_left, "second")
+        left = f"{count:.0f} more {unit}{'' if round(count) == 1 else 's'}"
+        return f"{one_line(self.reason)}. Retrying in {delay}, for {left}."
 
 
 class Answered(NamedTuple):
@@ -95,7 +89,7 @@ class Answered(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """A message now stands in the agent's transcript."""
+    """A message is in the agent's transcript."""
 
     agent: str
     message: Message
@@ -140,7 +134,7 @@ class PermissionDenied(NamedTuple):
     title: str
     reason: str
     rule: str = ""
-    """The narrowest rule that would allow it, where there is one."""
+    """The narrowest rule that would allow it, if there is one."""
     unanswered: bool = False
     """Nobody could be asked."""
 
@@ -160,7 +154,7 @@ class Notice(NamedTuple):
 
 
 class MailSent(NamedTuple):
-    """A message of `agent` stands in somebody's inbox."""
+    """A message from `agent` is in the recipient's inbox."""
 
     agent: str
     to: str
@@ -170,7 +164,7 @@ class MailSent(NamedTuple):
 
 
 class StatusChanged(NamedTuple):
-    """Where a teammate stands now."""
+    """The new status of a teammate."""
 
     agent: str
     status: str
@@ -184,7 +178,7 @@ class Compacted(NamedTuple):
     tokens_before: int
     tokens_after: int
     is_summarised: bool
-    """Else old results were shortened, and that was all."""
+    """False if old results were only shortened."""
 
     @property
     def text(self) -> str:
@@ -192,13 +186,13 @@ class Compacted(NamedTuple):
 
 
 class LimitHit(NamedTuple):
-    """An agent stopped because it has used up what it may use."""
+    """An agent stopped because it reached a limit."""
 
     agent: str
     text: str
     limit: str
     is_given: bool
-    """By the user on the command line, for this run; else it is the usual one for a piece of work."""
+    """The limit comes from the command line. If not, it is the default for a piece of work."""
 
 
 class Outcome(StrEnum):
@@ -207,7 +201,7 @@ class Outcome(StrEnum):
     DONE = "done"
     INTERRUPTED = "interrupted"
     REFUSED = "refused"
-    """The model would not go on."""
+    """The model refused to continue."""
     CONTEXT_FULL = "context_full"
     FAILED = "failed"
     """The model could not be reached, or the transcript could not be written."""
@@ -222,7 +216,7 @@ class TurnEnded(NamedTuple):
     """The last answer."""
     seconds: float
     error: Exception | None = None
-    """Why it failed, where it did."""
+    """Why it failed, if it did."""
 
 
 Event = (

@@ -1,6 +1,6 @@
-"""Files that the user mentions with `@path`: they go to the model with the user's words, as `read_file` shows them.
+"""Files that the user mentions with `@path`: they go to the model with the user's message, as `read_file` shows them.
 
-The same bounds hold as for the tools: the workspace, what rules deny, and what counts as known for a later change.
+The rules for tools apply: the workspace, what is denied, and which files count as read for a later change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from teamcli.workspace.bounds import Workspace
 
 MAX_FILES = 10
 MAX_CHARACTERS = 200_000
-"""Of all files together; none is begun that might go beyond it."""
+"""For all files together. A file that might exceed it is not attached."""
 MOST_OF_ONE = 50_000
 
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
@@ -32,7 +32,7 @@ _PUNCTUATION = ".,;:!?)]}"
 
 
 def mentioned_paths(text: str, workspace: Workspace) -> list[Path]:
-    """What exists of that which the text mentions, resolved, each once. Whatever stands in back-ticks is code."""
+    """The existing paths that the text mentions, resolved, each once. Text in backticks is code and is ignored."""
     code = [found.span() for found in _CODE.finditer(text)]
     paths: dict[Path, None] = {}
     for found in _MENTION.finditer(text):
@@ -45,7 +45,7 @@ def mentioned_paths(text: str, workspace: Workspace) -> list[Path]:
 
 
 def attach_mentioned(text: str, toolset: Toolset, workspace: Workspace, cancel: CancelScope) -> Delivery:
-    """The files and directories that the text mentions, as blocks for the model; fewer where `cancel` cuts it short."""
+    """The files and directories that the text mentions, as blocks for the model; fewer if cancelled."""
     blocks: list[Block] = []
     seen: dict[str, str] = {}
     paths = mentioned_paths(text, workspace)
@@ -58,7 +58,7 @@ def attach_mentioned(text: str, toolset: Toolset, workspace: Workspace, cancel: 
             seen.update(output.seen_files)
             kind = "directory" if path.is_dir() else "file"
             blocks.append(text_block(_framed(kind, workspace.relative(path), output.content)))
-    except Cancelled:  # the turn ends by itself at its next step, with a valid history
+    except Cancelled:  # the turn ends at its next step, with a valid history
         pass
     if paths:
         names = ", ".join(one_fact(workspace.relative(path)) for path in paths)
@@ -68,7 +68,7 @@ def attach_mentioned(text: str, toolset: Toolset, workspace: Workspace, cancel: 
 
 
 def _spellings(found: re.Match[str]) -> Iterator[str]:
-    """As it was written, then without what may belong to the sentence or names a place in the file."""
+    """The path as written, then without a line number, then without the punctuation of the sentence."""
     quoted, bare = found.groups()
     if quoted:
         yield quoted
@@ -85,7 +85,7 @@ def _find(spellings: Iterator[str], workspace: Workspace) -> Path | None:
     for spelling in spellings:
         try:
             path = workspace.resolve(spelling)
-        except ToolError:  # outside, or our own state: to the file tools it is not there
+        except ToolError:  # outside the workspace, or in `.team`: not visible to file tools
             continue
         if os.path.exists(path):  # noqa: PTH110 - Path.exists raises for names that are too long
             return path
@@ -102,7 +102,7 @@ def _read(path: Path, toolset: Toolset, workspace: Workspace, cancel: CancelScop
 
 
 def _framed(kind: str, path: str, content: str) -> str:
-    """In a frame that nothing in the content can close: its name is made longer until it does not occur there."""
+    """In a frame that the content cannot close: the tag grows until the content does not contain it."""
     tag = kind
     while without_end(tag, content) != content:
         tag += "-x"

@@ -1,4 +1,4 @@
-"""What the pipeline needs to know of a tool: its name, what it would touch, how to run it, what to show.
+"""What the pipeline needs to know about a tool: its name, what it touches, how to run it, what to show.
 
 Concrete tools live above this layer, in `teamcli.tools`.
 """
@@ -30,36 +30,36 @@ __all__ = [
 
 
 class Display(NamedTuple):
-    """What a person sees of a call, independent of any terminal: a title, and a diff or text where it helps."""
+    """What a person sees of a call, independent of any terminal: a title, and a diff or text if that helps."""
 
     title: str
     diff: str = ""
     text: str = ""
-    """The whole of it, where the title is shortened. A person who is asked must see everything."""
+    """The full text, if the title is shortened. A person who is asked must see everything."""
 
 
 class ToolOutput(NamedTuple):
     content: str
     """What the model reads."""
     is_error: bool = False
-    """A result that says it failed (a command with a non-zero exit code is not one: the code is the result)."""
+    """The call failed. A command with a non-zero exit code did not: the code is its result."""
     display: Display | None = None
-    """What became of the call, where that says more than the call itself (a diff of what was changed)."""
+    """The outcome, if it says more than the call itself, such as a diff of the changes."""
     seen_files: Mapping[str, str] = MappingProxyType({})
-    """Digests by path of the files whose present content the agent now knows; kept in the transcript."""
+    """Digests by path of the files whose current content the agent knows now; kept in the transcript."""
     marks: Mapping[str, Any] = MappingProxyType({})
-    """What the transcript line with this result must note beside it: how far mail is read, say."""
+    """What the transcript line of this result must record with it, such as how far mail is read."""
 
 
 Progress = Callable[[str], None]
-"""Takes output of a running tool as it comes."""
+"""Receives the output of a running tool as it arrives."""
 
 
 class RunCall(Protocol):
     def __call__(self, cancel: CancelScope, progress: Progress, call_id: str = "", key: str = "") -> ToolOutput:
-        """`call_id` is the model's, `key` names the call for good.
+        """`call_id` is the model's; `key` is the durable name of the call.
 
-        Raises: ToolError for what the model can mend, Cancelled when its scope is cancelled."""
+        Raises: ToolError for what the model can fix, Cancelled when its scope is cancelled."""
         ...
 
 
@@ -80,6 +80,6 @@ class AnyTool(Protocol):
     def prepare(self, raw: object) -> PreparedCall:
         """Validate the model's input.
 
-        Raises: ToolError, naming the field at fault.
+        Raises: ToolError, naming the invalid field
         """
         ...

@@ -1,4 +1,4 @@
-"""Transcripts on disk: sessions one after the other in one append-only file, each begun by a `session` line."""
+"""Transcripts on disk: one append-only file holds all sessions in order, each begun by a `session` line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from teamcli.errors import UsageError
 from teamcli.storage.files import VERSION, AppendLog, Json, as_number, read_lines, refuse_newer
 
 _LAST_TS = 1e11
-"""Some thousand years ahead; no calendar knows times like 1e400."""
+"""A few thousand years ahead: dates cannot represent times such as 1e400."""
 
 
 class SessionSummary(NamedTuple):
@@ -26,7 +26,7 @@ class SessionSummary(NamedTuple):
 
 
 def begin_session(log: AppendLog, model: str, session_id: str | None = None) -> str:
-    """Write the line that begins a session, or that goes on with an earlier one.
+    """Write the line that begins a session, or that resumes an earlier one.
 
     Raises: StateError
     """
@@ -36,7 +36,7 @@ def begin_session(log: AppendLog, model: str, session_id: str | None = None) -> 
 
 
 def session_rows(path: Path, session_id: str) -> Iterator[Json]:
-    """The lines of one session, wherever they stand.
+    """The lines of one session. It may have been resumed several times.
 
     Raises: StateError
     """
@@ -49,19 +49,19 @@ def session_rows(path: Path, session_id: str) -> Iterator[Json]:
 
 
 def read_marks(path: Path) -> Marks:
-    """What all lines of a transcript note, joined: how far mail is read belongs to the agent, not to one session.
+    """The marks of all lines, joined: how far mail is read belongs to the agent, not to one session.
 
     Raises: StateError
     """
     marks: Marks = {}
-    for row in _rows(path, (b'"marks"', b'"v"')):  # every start does this, and most lines note nothing
+    for row in _rows(path, (b'"marks"', b'"v"')):  # every start does this, and most lines have no marks
         if isinstance(noted := row.get("marks"), dict):
             add_marks(marks, noted)
     return marks
 
 
 def list_sessions(path: Path) -> list[SessionSummary]:
-    """All sessions of a transcript, the one last written to first.
+    """All sessions of a transcript, the most recently used first.
 
     Raises: StateError
     """
@@ -69,18 +69,20 @@ def list_sessions(path: Path) -> list[SessionSummary]:
     current: SessionSummary | None = None
     for row in _rows(path):
         when = min(max(0.0, as_number(row.get("ts"))), _LAST_TS)
-        if row.get("kind") == "session":  # by their place in the file: a clock may be set back
+        if row.get("kind") == "session":  # ordered by position: the clock may have been set back
             id = str(row.get("id"))
             current = sessions.pop(id, None) or SessionSummary(id, when, when, str(row.get("model", "")))
         if current is not None:
             current = _updated(current, row, when)
             sessions[current.id] = current
-    used = [session for session in sessions.values() if session.first_prompt]  # not what was only opened and left
+    used = [
+        session for session in sessions.values() if session.first_prompt
+    ]  # not those that were only opened and closed
     return used[::-1]
 
 
 def find_session(sessions: list[SessionSummary], wanted: str) -> SessionSummary:
-    """The session with this id, or with the only id that begins so.
+    """The session with this id, or the only one whose id begins with it.
 
     Raises: UsageError
     """
