@@ -1,4 +1,4 @@
-"""Output of commands: any amount of it in little memory, and not too many pieces of it a second."""
+"""Output of commands: any amount of it in little memory, passed on in few pieces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class BoundedText:
-    """Keeps the beginning and the end of what is added, and counts what it had to leave out between them."""
+    """Keeps the beginning and the end of what is added, and counts what it leaves out between them."""
 
     def __init__(self, limit: int) -> None:
         self._half = limit // 2
@@ -35,11 +35,11 @@ class BoundedText:
 
 
 WATCHED_CHARACTERS = 8_000
-"""Of what a command prints in a moment, so much is passed on to who watches."""
+"""How much of what a command prints in one interval is passed on."""
 
 
 class PacedProgress:
-    """Passes text on in pieces, at most one an interval, each of them bounded: a person watches it, or nobody does."""
+    """Passes text on in bounded pieces, at most one per interval: at most a person watches it."""
 
     def __init__(self, progress: Callable[[str], None], limit: int, interval_seconds: float = 0.1) -> None:
         self._progress = progress
@@ -47,7 +47,7 @@ class PacedProgress:
         self._pending = BoundedText(limit)
         self._earliest = time.monotonic() + interval_seconds
         self.due_at = math.inf
-        """When the next piece is to be passed on; never, while there is none."""
+        """When to pass on the next piece; never, while there is none."""
 
     def add(self, text: str) -> None:
         self._pending.add(text)

@@ -28,18 +28,18 @@ class Finished(NamedTuple):
     ended: Ended
 
 
-class Look(NamedTuple):
+class BackgroundStatus(NamedTuple):
     """A background command at one moment."""
 
     id: str
     command: str
     seconds: float
-    """How long it has run, or had."""
+    """How long it has been running, or ran."""
     new_output: str
     ended: Ended | None
     """None while it runs."""
     lost: str = ""
-    """Why nothing is known of its end."""
+    """Why its end is unknown."""
 
     @property
     def is_running(self) -> bool:
@@ -65,7 +65,7 @@ class Commands:
     ) -> Finished:
         """Run `command` to its end. `progress` gets at most `pace` characters at once.
 
-        Raises: ToolError, or Cancelled, with the output so far, once all of it is dead.
+        Raises: ToolError, or Cancelled with the output so far, when everything it started is dead
         """
         cancel.check()
         output = BoundedText(OUTPUT_LIMIT)
@@ -93,38 +93,38 @@ class Commands:
         return background.id
 
     def program(self, name: str) -> str | None:
-        """Where a program is that teamcli itself can run."""
+        """The path of a program that teamcli itself can run."""
         return self._host.programs.find(name)
 
     def explain(self, output: str) -> str:
-        """What the model should know of the sandbox to understand `output`; often nothing."""
+        """What the model should know about the sandbox to understand `output`; often nothing."""
         return self._host.explain(output)
 
-    def look(self, id: str) -> Look:
-        """What is new since the last look.
+    def status(self, id: str) -> BackgroundStatus:
+        """The state of a command, with the output since the last call.
 
         Raises: ToolError
         """
-        return self._find(id).look()
+        return self._find(id).status()
 
-    def stop(self, id: str) -> Look:
-        """End it, wait until it is dead, and look.
+    def stop(self, id: str) -> BackgroundStatus:
+        """End it, and wait until it is dead.
 
         Raises: ToolError
         """
         background = self._find(id)
         background.stop()
         background.join()
-        return background.look()
+        return background.status()
 
     def close(self) -> None:
         """End all that run in the background, and wait until they are dead."""
         with self._lock:
-            all_of_them = list(self._background.values())
-        for background in all_of_them:
-            background.stop()
-        for background in all_of_them:
-            background.join()
+            background = list(self._background.values())
+        for each in background:
+            each.stop()
+        for each in background:
+            each.join()
 
     def _find(self, id: str) -> _BackgroundCommand:
         with self._lock:
@@ -160,12 +160,12 @@ class _BackgroundCommand:
     def join(self) -> None:
         self._thread.join(_STOP_PATIENCE_SECONDS)
 
-    def look(self) -> Look:
+    def status(self) -> BackgroundStatus:
         with self._lock:
             seconds = (self._ended_at or time.monotonic()) - self._started_at
             new_output = str(self._new_output).rstrip("\n")
             self._new_output.clear()
-            return Look(self.id, self._command, seconds, new_output, self._ended, self._lost)
+            return BackgroundStatus(self.id, self._command, seconds, new_output, self._ended, self._lost)
 
     def _follow(self) -> None:
         ended, lost = None, ""

@@ -1,4 +1,4 @@
-"""Finds the programs that teamcli itself runs, in places where agents cannot write.
+"""Finds the programs that teamcli itself runs, in directories where agents cannot write.
 
 The PATH often names a directory in the workspace, such as `.venv/bin`. A command could put an `rg` there, and the next
 search would run it outside the sandbox.
@@ -17,7 +17,7 @@ SYSTEM_DIRECTORIES = tuple(map(Path, ("/bin", "/sbin", "/lib", "/lib64", "/usr")
 
 
 class Programs:
-    """Looks up each name once: what a directory offers later does not matter."""
+    """Looks up each name once: what appears in a directory later does not matter."""
 
     def __init__(self, search_path: str | None = None, writable: Iterable[Path] = ()) -> None:
         """`writable` are the real paths of directories that agents can write to."""
@@ -34,9 +34,8 @@ class Programs:
             return False
 
     def _is_in_reach(self, step: Path) -> bool:
-        if any(step.is_relative_to(place) and not place.is_symlink() for place in SYSTEM_DIRECTORIES):
-            return any(step.is_relative_to(place) for place in self._writable if place != Path("/"))
-        return any(step.is_relative_to(place) for place in self._writable)
+        is_system = any(step.is_relative_to(place) and not place.is_symlink() for place in SYSTEM_DIRECTORIES)
+        return any(step.is_relative_to(place) for place in self._writable if not is_system or place != Path("/"))
 
     def _find(self, name: str) -> str | None:
         """The path of a program, or None."""

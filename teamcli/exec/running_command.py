@@ -1,4 +1,4 @@
-"""A command under way, as the thread that waits for it sees it."""
+"""A running command, as seen by the thread that waits for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from teamcli.errors import ToolError
@@ -25,14 +25,14 @@ OnText = Callable[[str], None]
 _CHUNK = 64 * 1024
 _LARGEST_PIPE = 1024 * 1024
 _STOP_PATIENCE_SECONDS = 2.0
-"""A supervisor needs half of this to end what does not want to; one that takes longer has been stopped itself."""
+"""A supervisor needs half of this to end a stubborn command. One that takes longer has been stopped itself."""
 
 
 class Ended(NamedTuple):
     exit_code: int
     """Negative: the signal that ended the shell."""
     left_running: bool
-    """The shell ended by itself, and something that it had started still ran and has been ended."""
+    """The shell ended by itself, and something that it had started was still running and was ended."""
     survivors: tuple[int, ...]
     """Process ids that could not be ended: another user's (sudo), or stuck in the kernel."""
     timed_out: bool
@@ -41,15 +41,15 @@ class Ended(NamedTuple):
 
 
 class RunningCommand:
-    """`follow` must be called, once; `stop` may be, from any thread."""
+    """`follow` must be called once. `stop` may be called from any thread."""
 
     def __init__(self, sock: socket.socket, outputs: Sequence[int], finish: Callable[[bool], None]) -> None:
-        """`outputs` are its output and, where they are kept apart, its errors.
+        """`outputs` are pipes: its output and, if they are kept apart, its errors.
 
-        `finish` takes back the supervisor behind `sock`, and is told whether it can run another command.
+        `finish` takes back the supervisor behind `sock`. Its argument says whether it can run another command.
         """
         self._sock = sock
-        self._outputs = [_Output(descriptor) for descriptor in outputs]
+        self._outputs = outputs
         self._finish = finish
         self._lock = threading.Lock()
         self._is_over = False
@@ -57,8 +57,8 @@ class RunningCommand:
         self._is_given_up = False
 
     def stop(self) -> None:
-        """End it, with all it has started; takes less than 100 ms. Does nothing when it is over."""
-        with self._lock:  # or the supervisor might already run somebody else's command
+        """End it, with everything it has started; takes less than 100 ms. Does nothing if it is over."""
+        with self._lock:  # or the supervisor might already run another command
             if self._is_over or self._giving_up:
                 return
             self._giving_up = threading.Timer(_STOP_PATIENCE_SECONDS, self._give_up)
@@ -67,12 +67,12 @@ class RunningCommand:
                 wire.send_frame(self._sock, wire.STOP)
             try:
                 self._giving_up.start()
-            except RuntimeError:  # the command has used up all threads that the system has: no patience with it
+            except RuntimeError:  # the command has used up all threads of the system, so do not wait for it
                 self._is_given_up = True
                 self._sock.shutdown(socket.SHUT_RDWR)
 
     def _give_up(self) -> None:
-        """The supervisor does not answer (`kill -STOP $PPID`, say): let `follow` end, and the host see to it."""
+        """The supervisor does not answer (after `kill -STOP $PPID`, say): let `follow` return. The host ends it."""
         with self._lock:
             if not self._is_over:
                 self._is_given_up = True
@@ -88,11 +88,11 @@ class RunningCommand:
     ) -> Ended:
         """Wait until it is over. `on_text` gets all output at once, `progress` what a person may want to watch.
 
-        `on_error` gets what was kept apart.
+        `on_error` gets the errors, if they are kept apart.
 
         Raises: ToolError
         """
-        reusable = False  # whatever goes wrong here: a supervisor that loses its socket ends what it runs
+        reusable = False  # if anything goes wrong here: a supervisor that loses its socket ends what it runs
         try:
             watched = PacedProgress(progress, pace)
 
@@ -101,11 +101,10 @@ class RunningCommand:
                     on_text(text)
                     watched.add(text)
 
-            # Masked here, before anything is cut: half a key is no key that could be known again later.
-            out, end_out = redact_pieces(take)
-            errors, end_errors = redact_pieces(on_error)
-            takers = dict(zip(self._outputs, (_Taker(out, end_out), _Taker(errors, end_errors)), strict=False))
-            ended = self._wait(takers, watched, time.monotonic() + timeout_seconds)
+            # Redacted here, before anything is cut, because half a key cannot be recognized.
+            takers = (redact_pieces(take), redact_pieces(on_error))
+            pipes = [_OutputPipe(each, *taker) for each, taker in zip(self._outputs, takers, strict=False)]
+            ended = self._wait(pipes, watched, time.monotonic() + timeout_seconds)
             reusable = not ended.survivors and not ended.were_too_many and not self._is_given_up
             return ended
         finally:
@@ -113,22 +112,23 @@ class RunningCommand:
                 self._is_over = True
                 if self._giving_up:
                     self._giving_up.cancel()
-            for output in self._outputs:
-                os.close(output.descriptor)
+            for descriptor in self._outputs:
+                os.close(descriptor)
             self._finish(reusable)
 
-    def _wait(self, takers: Mapping[_Output, _Taker], watched: PacedProgress, deadline: float) -> Ended:
+    def _wait(self, pipes: Sequence[_OutputPipe], watched: PacedProgress, deadline: float) -> Ended:
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
-        for output in takers:
-            poll.register(output.descriptor, select.POLLIN)
+        for pipe in pipes:
+            poll.register(pipe.descriptor, select.POLLIN)
         timed_out = False
         while True:
             wake_at = min(math.inf if timed_out else deadline, watched.due_at)
-            ready = [descriptor for descriptor, _ in poll.poll(_milliseconds_until(wake_at))]
-            for output, take in takers.items():
-                if output.descriptor in ready and not output.read(take.feed, _CHUNK):
-                    poll.unregister(output.descriptor)
+            patience = None if wake_at == math.inf else max(0.0, wake_at - time.monotonic()) * 1000
+            ready = [descriptor for descriptor, _ in poll.poll(patience)]
+            for pipe in pipes:
+                if pipe.descriptor in ready and not pipe.read(_CHUNK):
+                    poll.unregister(pipe.descriptor)
             if self._sock.fileno() in ready:
                 break
             if not timed_out and time.monotonic() >= deadline:
@@ -136,33 +136,27 @@ class RunningCommand:
                 self.stop()
             watched.flush_if_due()
         frame = wire.receive_frame(self._sock)
-        for output, take in takers.items():
-            output.read(take.feed, _LARGEST_PIPE)  # not to its end: a descriptor may have been passed to somebody else
-            output.finish(take.feed)
-            take.end()
+        for pipe in pipes:
+            pipe.read(_LARGEST_PIPE)  # not to its end: another process may hold a descriptor of it
+            pipe.finish()
         watched.flush()
         if frame is None and self._is_given_up:
             return Ended(-signal.SIGKILL, False, (), timed_out)
         return _ended(frame, timed_out)
 
 
-class _Taker(NamedTuple):
-    """Who takes what a command writes."""
-
-    feed: OnText
-    end: Callable[[], None]
-
-
-class _Output:
+class _OutputPipe:
     """What a command writes to one pipe, as text."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, feed: OnText, end: Callable[[], None]) -> None:
         self.descriptor = descriptor
+        self._feed = feed
+        self._end = end
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         os.set_blocking(descriptor, False)
 
-    def read(self, on_text: OnText, limit: int) -> bool:
-        """Take what has been written, up to about `limit`; false at its end."""
+    def read(self, limit: int) -> bool:
+        """Pass on what was written, up to about `limit` bytes. False at the end."""
         size = 0
         while size < limit:
             try:
@@ -172,15 +166,12 @@ class _Output:
             if not data:
                 return False
             size += len(data)
-            on_text(self._decoder.decode(data))
+            self._feed(self._decoder.decode(data))
         return True
 
-    def finish(self, on_text: OnText) -> None:
-        on_text(self._decoder.decode(b"", final=True))
-
-
-def _milliseconds_until(moment: float) -> float | None:
-    return None if moment == math.inf else max(0.0, moment - time.monotonic()) * 1000
+    def finish(self) -> None:
+        self._feed(self._decoder.decode(b"", final=True))
+        self._end()
 
 
 def _ended(frame: wire.Frame | None, timed_out: bool) -> Ended:
@@ -199,11 +190,8 @@ def _ended(frame: wire.Frame | None, timed_out: bool) -> Ended:
 def describe_exit(exit_code: int) -> str:
     if exit_code >= 0:
         return f"exit code {exit_code}"
-    return f"killed by signal {-exit_code} ({signal_name(-exit_code)})"
-
-
-def signal_name(number: int) -> str:
     try:
-        return signal.Signals(number).name
+        name = signal.Signals(-exit_code).name
     except ValueError:  # real-time signals have no names
-        return "real-time"
+        name = "real-time"
+    return f"killed by signal {-exit_code} ({name})"

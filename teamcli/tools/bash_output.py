@@ -1,11 +1,11 @@
-"""`bash_output`: look at a command in the background."""
+"""`bash_output`: show a command that runs in the background."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from teamcli.agent.tool import Display, Harmless, ToolOutput
-from teamcli.exec.commands import Look
+from teamcli.exec.commands import BackgroundStatus
 from teamcli.exec.running_command import describe_exit
 from teamcli.tools.base.context import AgentContext, CallContext
 from teamcli.tools.base.tool import Tool
@@ -19,22 +19,22 @@ class BashOutputInput(NamedTuple):
 
 
 def run(args: BashOutputInput, context: AgentContext, _: CallContext) -> ToolOutput:
-    return ToolOutput(describe(context.commands.look(args.id)))
+    return ToolOutput(describe(context.commands.status(args.id)))
 
 
-def describe(look: Look) -> str:
-    lines = [f"{look.id}: {_describe_state(look)}", look.new_output or "(no new output)"]
-    return "\n".join(lines + (notes(look.ended) if look.ended else []))
+def describe(status: BackgroundStatus) -> str:
+    lines = [f"{status.id}: {_describe_state(status)}", status.new_output or "(no new output)"]
+    return "\n".join(lines + (notes(status.ended) if status.ended else []))
 
 
-def _describe_state(look: Look) -> str:
-    if look.lost:
-        return f"lost after {look.seconds:.0f}s: {look.lost}"
-    if look.ended is None:
-        return f"running for {look.seconds:.0f}s"
-    exit_code = look.ended.exit_code
+def _describe_state(status: BackgroundStatus) -> str:
+    if status.lost:
+        return f"lost after {status.seconds:.0f}s: {status.lost}"
+    if status.ended is None:
+        return f"running for {status.seconds:.0f}s"
+    exit_code = status.ended.exit_code
     end = f"exited with code {exit_code}" if exit_code >= 0 else describe_exit(exit_code)
-    return f"{end} after {look.seconds:.0f}s"
+    return f"{end} after {status.seconds:.0f}s"
 
 
 BASH_OUTPUT = Tool(

@@ -178,7 +178,7 @@ def test_commands_in_the_background_are_counted(tmp_path: Path) -> None:
             shell.commands.start_background("yes", tmp_path)
         with pytest.raises(Exception, match="end one with bash_stop"):
             shell.commands.start_background("true", tmp_path)
-        assert len(shell.commands.look("bg-1").new_output) < 40_000
+        assert len(shell.commands.status("bg-1").new_output) < 40_000
     finally:
         shell.commands.close()
         shell.host.close()

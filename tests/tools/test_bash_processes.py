@@ -347,7 +347,7 @@ def test_without_a_subreaper_the_end_of_one_command_spares_the_others(
     with pytest.raises(ToolError, match="is gone"):
         shell.bash("kill -9 $PPID")
     shell.bash("true")
-    assert shell.commands.look(id).is_running
+    assert shell.commands.status(id).is_running
     (tmp_path / "go").touch()
     wait_until((tmp_path / "went_on").exists)
 
