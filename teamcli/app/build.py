@@ -35,7 +35,7 @@ from teamcli.config.claude_code import unused_settings
 from teamcli.config.custom_commands import CustomCommands, command_dirs
 from teamcli.config.environment import MODEL, secret_values
 from teamcli.config.options import Options
-from teamcli.config.project import Project, look_around
+from teamcli.config.project import Project, inspect_project
 from teamcli.config.settings import HOOK_EVENTS, Settings, add_allow_rule, load_settings
 from teamcli.errors import ConfigError, StateError, UnknownTeammate
 from teamcli.exec.command_host import CommandHost
@@ -112,7 +112,7 @@ def _run_at_terminal(options: Options) -> int:
     from teamcli.ui.terminal.questions import QuestionQueue
 
     place = _trusted_as_told(options)
-    if place.is_stranger and not options.trust:
+    if place.must_ask and not options.trust:
         from teamcli.ui.terminal.run import ask_trust
 
         shown = [line for offer in place.pending for line in offer.lines]
@@ -144,7 +144,7 @@ def _run_on_pipe(options: Options) -> int:
 
 
 def _trusted_as_told(options: Options) -> Project:
-    place = look_around(Path.cwd())
+    place = inspect_project(Path.cwd())
     return place.trust() if place.pending and options.trust else place
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from teamcli.app.build import open_session
 from teamcli.config.options import Options
-from teamcli.config.project import look_around
+from teamcli.config.project import inspect_project
 from teamcli.ui.piped import PipedRepl
 from teamcli.ui.render.plain_view import PlainView
 from teamcli.ui.render.terminal_view import TerminalView
@@ -129,7 +129,7 @@ def run_demo() -> int:
 
 def _play(directory: Path) -> int:
     options = Options(offline=True, permission_mode="acceptEdits")
-    session = open_session(options, look_around(directory))
+    session = open_session(options, inspect_project(directory))
     try:
         view = TerminalView(sys.stdout) if sys.stdout.isatty() else PlainView(sys.stdout)
         session.events.subscribe(view)

@@ -15,7 +15,7 @@ from teamcli.app.build import choose_endpoint, choose_model, open_host, read_pol
 from teamcli.cli.model_check import try_model
 from teamcli.config.claude_code import unused_settings
 from teamcli.config.options import ExitStatus, Options
-from teamcli.config.project import Project, look_around
+from teamcli.config.project import Project, inspect_project
 from teamcli.config.settings import Settings
 from teamcli.errors import ConfigError, MaxTokensRefused, TeamcliError
 from teamcli.llm.credentials import Endpoint
@@ -35,7 +35,7 @@ class Doubt(str):
 def run_doctor() -> int:
     """Print one line for each check; returns the exit code."""
     try:
-        checks = _Checks(look_around(Path.cwd()))
+        checks = _Checks(inspect_project(Path.cwd()))
     except TeamcliError as e:
         return _print("directory", e)
     return max([_run(name, check) for name, check in checks.all().items()])
@@ -43,7 +43,7 @@ def run_doctor() -> int:
 
 def explain(command: str) -> int:
     """Print whether `bash` would run this command here, why, and how to write it so that a rule applies."""
-    place = look_around(Path.cwd())
+    place = inspect_project(Path.cwd())
     settings = read_settings(place)
     workspace = Workspace(place.directory)
     policy = read_policy(Options(), settings, workspace.root)

@@ -1,4 +1,4 @@
-"""The directory teamcli was started in: what it brings along, and what of that the user has agreed to."""
+"""The directory that teamcli was started in: what it contains that could act, and what the user has agreed to."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from teamcli.config.project_files import FoundFile, brought_state, find_files
 from teamcli.config.project_settings import (
     RESTRICTING,
     Rules,
+    applying,
     hooked_commands,
     hooks_digest,
     hooks_in,
@@ -23,7 +24,6 @@ from teamcli.config.project_settings import (
     restrictions_of,
     setting_digest,
     settings_to_agree,
-    what_counts,
 )
 from teamcli.config.settings import read_settings_file
 from teamcli.config.trust import Agreement, Change, Trusted, TrustStore, home_dir
@@ -36,42 +36,42 @@ from teamcli.workspace.bounds import TEAM_DIR
 
 DETAILS_IN_A_LINE, DETAILS_IN_A_QUESTION = 5, 40
 MOST_SETTINGS = 2000
-"""Of a file. Further ones are never agreed to."""
+"""Of a file. The user cannot agree to more."""
 LINES_OF_CONTENT, LINE_LENGTH = 30, 160
 _STATE = "state"
-"""Under this name the state that git has brought is agreed to."""
+"""The name under which the user agrees to state that git brought."""
 
 
 class Offer(NamedTuple):
-    """Something that the user can agree to."""
+    """Something in the directory that the user can agree to."""
 
     id: str
     """Changes with its content."""
     title: str
     details: tuple[str, ...] = ()
     show_content: Callable[[], list[str]] = list
-    """How the content begins, or what has changed in it."""
+    """The beginning of the content, or what changed in it."""
 
     @property
     def line(self) -> str:
-        """All of it in a line, safe to print."""
+        """A summary in one line, safe to print."""
         more = f" and {len(self.details) - DETAILS_IN_A_LINE} more" if len(self.details) > DETAILS_IN_A_LINE else ""
         listed = "; ".join(self.details[:DETAILS_IN_A_LINE]) + more
         return f"{self.title}: {listed}" if listed else self.title
 
     @property
     def lines(self) -> list[str]:
-        """As the question shows it, safe to print."""
+        """All of it, as the question shows it, safe to print."""
         shown = self.details[:DETAILS_IN_A_QUESTION]
         more = [f"and {len(self.details) - len(shown)} more"] if len(self.details) > len(shown) else []
         return [f"  - {self.title}", *(f"      {line}" for line in (*shown, *more, *self.show_content()))]
 
 
 class Project:
-    """What a directory brings along, read once: what the user is asked about is what is then used."""
+    """The contents of a directory, read once, so that what the user is asked about is exactly what is used."""
 
     def __init__(self, directory: Path, home: Path, trusted: Trusted, given: Mapping[str, str]) -> None:
-        """`given` are variables that a program sets instead of the environment.
+        """`given` are variables that override the environment.
 
         Raises: ConfigError
         """
@@ -80,7 +80,7 @@ class Project:
         self.team = TeamDir.of(directory)
         self._store = TrustStore(home)
         self.notes: tuple[str, ...] = ()
-        """What the user should know about how far the directory is trusted."""
+        """What the user should know about the trust in this directory."""
         self._variables = {**os.environ, **given}
         self.trusted = trusted
         self._files = find_files(directory)
@@ -101,46 +101,49 @@ class Project:
     @cached_property
     def pending(self) -> tuple[Offer, ...]:
         """What is not used until the user agrees."""
-        return tuple(self._pending())
+        return tuple(self._find_pending())
 
     @property
-    def is_stranger(self) -> bool:
-        """Whether there is something to ask: it brings more than was refused before."""
+    def must_ask(self) -> bool:
+        """Whether there is something to agree to that the user has not already refused."""
         return bool({offer.id for offer in self.pending} - set(self.trusted.refused))
 
     @property
     def offers(self) -> tuple[str, ...]:
-        """What is pending, in a line each."""
+        """One line for each pending offer."""
         return tuple(offer.line for offer in self.pending)
 
     @property
     def may_use_state(self) -> bool:
-        """Whether team, mail and conversations were made here, or the user has agreed to them."""
+        """Whether team, mail and conversations were created here, or the user has agreed to them."""
         agreed = self.trusted.agreed.get(_STATE, ())
         return self.trusted.state and (not self._brought_state or self._brought_state in agreed)
 
     @property
     def settings(self) -> list[Json]:
-        """What of its settings files counts."""
+        """The parts of its settings files that apply."""
         may_hook = self.trusted.hooks == self._hooks
         agreed, remembered = self.trusted.agreed, self.trusted.restrictions
         return [
-            what_counts(raw, agreed.get(name, ()), remembered.get(name, {}), may_hook)
+            applying(raw, agreed.get(name, ()), remembered.get(name, {}), may_hook)
             for name, raw in self._settings.items()
         ]
 
     @cached_property
     def agreement(self) -> Agreement:
-        """Shared by all that read its files in a session."""
+        """Shared by all readers of its files in a session."""
         found = {file.name: file.digest for file in self._files}
         return Agreement(self.directory, self.trusted, found, self._store)
 
     def trust(self) -> Project:
-        """The same directory, with everything agreed to that is pending here.
+        """The same project after the user has agreed to everything that is pending.
 
         Raises: ConfigError
         """
-        settings = {name: _digests(raw) for name, raw in self._settings.items()}
+        settings = {
+            name: tuple(each.digest for each in settings_to_agree(raw)[:MOST_SETTINGS])
+            for name, raw in self._settings.items()
+        }
 
         def change(trusted: Trusted) -> Trusted:
             for file in self._files:
@@ -160,7 +163,7 @@ class Project:
         return self._remember(change, {file.digest: file.content for file in self._files if file.content})
 
     def refuse(self) -> Project:
-        """The same directory, with the user's no remembered.
+        """The same project after the user has refused what is pending.
 
         Raises: ConfigError
         """
@@ -169,40 +172,37 @@ class Project:
         return self._remember(lambda trusted: trusted._replace(state=trusted.state or not has_state, refused=refused))
 
     def claim(self) -> Project:
-        """The same directory, marked as known when an agent starts to work in it: state that comes later was made here.
+        """The same project, marked as known once an agent works in it. State that appears later was created here.
 
         Raises: ConfigError
         """
-        if self.notes:  # it could not be remembered before
+        if self.notes:  # it could not be saved before
             return self
         is_empty, has_state, present = not self.pending, self.team.has_state, self._restrictions
 
         def change(trusted: Trusted) -> Trusted:
             known = {name: _union(trusted.restrictions, present, name) for name in {**trusted.restrictions, **present}}
+            # In a directory that was never used, state that is already there was created by someone else.
             state = trusted.state if trusted.token else not has_state
             return trusted._replace(config=trusted.config or is_empty, state=state, restrictions=known)
 
         if self.trusted.token and change(self.trusted) == self.trusted:
             return self
-        return self._remember(change, failure="This directory cannot be remembered as yours")
+        return self._remember(change, failure="This directory cannot be saved as yours")
 
     def _remember(
         self,
         change: Change,
         contents: Mapping[str, bytes] = MappingProxyType({}),
-        failure: str = "How far you trust this directory holds for this run only",
+        failure: str = "Your trust in this directory applies to this run only",
     ) -> Project:
         self.team.prepare()
         try:
             trusted = self._store.change(self.directory, self.team, change, contents)
-        except StateError as e:  # a home that cannot be written (a container, say) must not stop the work
+        except StateError as e:  # a read-only home, as in some containers, must not stop the work
             trusted = change(self.trusted)
             self.notes = (f"{failure}: {e}.",)
-        return self._trusting(trusted)
-
-    def _trusting(self, trusted: Trusted) -> Project:
-        """The same as it was read: what the user was asked about is what is used."""
-        project = copy(self)
+        project = copy(self)  # not read again: what the user was asked about is what is used
         project.trusted = trusted
         for derived in ("environment", "pending", "agreement"):
             project.__dict__.pop(derived, None)
@@ -213,7 +213,7 @@ class Project:
         found = {name: restrictions_of(raw) for name, raw in self._settings.items()}
         return {name: rules for name, rules in found.items() if any(rules.values())}
 
-    def _pending(self) -> Iterator[Offer]:
+    def _find_pending(self) -> Iterator[Offer]:
         if url := self.environment.untrusted_endpoint:
             yield Offer(f"endpoint {url}", f"an endpoint in .env: {one_line(url)} would receive your requests")
         for name, raw in self._settings.items():
@@ -232,7 +232,7 @@ class Project:
             changed = ", new or changed since you agreed to them" if self.trusted.hooks else ""
             commands = tuple(f"`{one_line(command)}`" for command in dict.fromkeys(hooked_commands(hooks)))
             yield Offer(
-                f"hooks {name} {self._hooks}", f"hooks in {name}{changed}, which run commands by themselves", commands
+                f"hooks {name} {self._hooks}", f"hooks in {name}{changed}, which run commands on their own", commands
             )
 
     def _pending_settings(self, name: str, raw: Json) -> Iterator[Offer]:
@@ -253,20 +253,21 @@ class Project:
             id = setting_digest((group,), [file.digest for file in fresh])
             state = "changed" if any(file.name in agreed for file in files) else "new"
             title = f"{files[0].source.kind} in {one_line(group)}, {state}"
-            files_in_it = [file for file in fresh if file.name != group]
-            details = [
-                f"{one_line(file.name.removeprefix(f'{group}/'))} ({_state(file, agreed)})" for file in files_in_it
-            ]
-            yield Offer(id, title, tuple(details), partial(self._changes_in, fresh))
+            details = tuple(
+                f"{one_line(file.name.removeprefix(f'{group}/'))} ({'changed' if file.name in agreed else 'new'})"
+                for file in fresh
+                if file.name != group
+            )
+            yield Offer(id, title, details, partial(self._changes_in, fresh))
 
     def _changes_in(self, files: list[FoundFile]) -> list[str]:
-        """What is new in files, safe to print."""
+        """What is new in these files, safe to print."""
         shown: list[str] = []
         for file in files:
             digests = self.trusted.agreed.get(file.name)
             before = self._store.content_of(self.directory, file.name, digests[-1]) if digests else b""
             if before is None or not file.content:
-                shown.append(f"({one_line(file.name)} is not shown: look at it there)")
+                shown.append(f"({one_line(file.name)} is not shown here; open the file to see it)")
             else:
                 shown += _difference(before, file.content)
         more = len(shown) - LINES_OF_CONTENT
@@ -275,15 +276,11 @@ class Project:
 
 def _difference(before: bytes, after: bytes) -> list[str]:
     """Added and removed lines."""
-    import difflib  # late: hardly any start asks
+    import difflib  # late: most starts ask nothing
 
     old, new = (text.decode("utf-8", "replace").splitlines() for text in (before, after))
     lines = list(difflib.unified_diff(old, new, lineterm="", n=0))[2:]
     return [f"{line[0]} {one_line(line[1:], LINE_LENGTH)}" for line in lines if line[0] in "+-" and line[1:].strip()]
-
-
-def _digests(raw: Json) -> tuple[str, ...]:
-    return tuple(each.digest for each in settings_to_agree(raw)[:MOST_SETTINGS])
 
 
 def _union(one: Mapping[str, Rules], other: Mapping[str, Rules], name: str) -> Rules:
@@ -291,16 +288,14 @@ def _union(one: Mapping[str, Rules], other: Mapping[str, Rules], name: str) -> R
     return {kind: tuple(dict.fromkeys(rule for rules in both for rule in rules[kind])) for kind in RESTRICTING}
 
 
-def _state(file: FoundFile, agreed: Mapping[str, tuple[str, ...]]) -> str:
-    return "changed" if file.name in agreed else "new"
-
-
-def look_around(directory: Path, home: Path | None = None, given: Mapping[str, str] = MappingProxyType({})) -> Project:
-    """See what a directory brings along. Changes nothing. `given` are variables that a program sets.
+def inspect_project(
+    directory: Path, home: Path | None = None, given: Mapping[str, str] = MappingProxyType({})
+) -> Project:
+    """Find out what a directory contains. Changes nothing. `given` are variables that override the environment.
 
     Raises: ConfigError
     """
     home = home or home_dir()
     project = Project(directory, home, TrustStore(home).of(directory, TeamDir.of(directory)), given)
-    _ = project.environment  # hides its keys before anything is printed
+    _ = project.environment  # registers its keys for redaction before anything is printed
     return project

@@ -1,7 +1,7 @@
-"""The files of a project that instruct agents, as they are now: found, read within bounds, and known by their digest.
+"""The files of a project that instruct agents: found, read within bounds, and identified by their digest.
 
-A new kind of file that is trusted by its content is one more entry in SOURCES; its reader asks `Agreement.covers` about
-the very bytes that it has read.
+To add a kind of file that is trusted by its content, add an entry to SOURCES, and ask `Agreement.covers` in its reader
+about the bytes that were read.
 """
 
 from __future__ import annotations
@@ -19,26 +19,24 @@ from teamcli.workspace.git_files import listed_below, named_directory, text_of
 
 MAX_FILES = 500
 MAX_DIRECTORIES = 1000
-"""Of one source."""
+"""Per source, like the numbers below."""
 LARGEST_SOURCE = 64 * 1024 * 1024
-"""Bytes of all files of one source."""
+"""Bytes of all its files."""
 LARGEST_KEPT = 64 * 1024
-"""Bytes of a file that are kept to show what changed in it."""
+"""Bytes of a file up to which its content is kept, to show later what changed in it."""
 
 
 class Source(NamedTuple):
-    """One place with files that are trusted by their content."""
+    """A directory, or a file, that is trusted by its content."""
 
     kind: str
     path: str
-    """A folder, or a single file."""
     suffix: str = ""
     is_deep: bool = True
     in_groups: bool = False
-    """Whether each folder in it is one thing: a skill, the memory of a role."""
+    """Whether the user is asked about each folder in it as a whole: a skill, the memory of a role."""
 
     def group_of(self, name: str) -> str:
-        """What the user is asked about as one thing."""
         return "/".join(name.split("/")[: self.path.count("/") + 2]) if self.in_groups else name
 
 
@@ -58,9 +56,9 @@ class FoundFile(NamedTuple):
     name: str
     """Relative to the project, with slashes."""
     digest: str
-    """Empty for what exceeds the bounds: nobody can agree to it."""
+    """Empty if the file exceeds the bounds: then the user cannot agree to it."""
     content: bytes = b""
-    """Empty for a large one."""
+    """Empty for a large file."""
 
     @property
     def group(self) -> str:
@@ -68,7 +66,7 @@ class FoundFile(NamedTuple):
 
 
 def content_digest(name: str, content: bytes) -> str:
-    """Bound to the place, so that what was agreed to as memory is not agreed to as a command."""
+    """Includes the name, so that text that was agreed to as memory is not agreed to as a command."""
     return hashlib.sha256(os.fsencode(name) + b"\0" + content).hexdigest()
 
 
@@ -77,18 +75,18 @@ def kept_part(content: bytes) -> bytes:
 
 
 def find_files(root: Path) -> list[FoundFile]:
-    """All files of SOURCES that could be used. Readers report those that cannot be, as they know the reason."""
+    """All usable files of SOURCES. The readers report the others, since they know the reason."""
     return [found for source in SOURCES for found in _files_of(root, source)]
 
 
 def brought_state(root: Path) -> str:
-    """A digest of the team, mail and conversations in `.team/` that git has brought; empty if it brought none.
+    """A digest of the team, mail and conversations in `.team/` that are in git's index; empty if there are none.
 
-    teamcli keeps its own out of git.
+    What teamcli writes is ignored by git, so these came from someone else.
     """
     for parent in (root, *root.parents):
         entry = parent / ".git"
-        # not Path.is_file, which fails where a directory above is closed to us
+        # not Path.is_file, which raises if a directory above cannot be read
         directory = named_directory(entry) if os.path.isfile(entry) else entry  # noqa: PTH113
         if directory is not None and os.path.isfile(directory / "index"):  # noqa: PTH113
             folder = (root.relative_to(parent) / TEAM_DIR).as_posix()
@@ -111,7 +109,7 @@ def _files_of(root: Path, source: Source) -> Iterator[FoundFile]:
     left = LARGEST_SOURCE
     names = [source.path] if top.is_file() else (f"{source.path}/{name}" for name in _names(root, top, source))
     for count, name in enumerate(islice(names, MAX_FILES + 1)):
-        path = os.path.join(root, name)  # noqa: PTH118 - a Path for each of many files takes longer than to read them
+        path = os.path.join(root, name)  # noqa: PTH118 - creating many Paths takes longer than reading the files
         if os.path.islink(path) and leads_out(path, root):  # noqa: PTH114
             continue
         try:
@@ -119,7 +117,7 @@ def _files_of(root: Path, source: Source) -> Iterator[FoundFile]:
         except TooLarge:
             yield FoundFile(source, name, "")
             continue
-        except (OSError, ValueError):  # the reader says why
+        except (OSError, ValueError):  # the reader reports why
             continue
         left -= len(content)
         yield FoundFile(source, name, content_digest(name, content), kept_part(content))
@@ -130,7 +128,7 @@ def _names(root: Path, top: Path, source: Source) -> Iterator[str]:
         if entry.is_dir() and source.is_deep:
             if entry.is_symlink() and leads_out(entry.path, root):
                 continue
-            # Only here a link to a folder is followed: what is in it cannot lead back to it.
+            # A link to a folder is followed only at this level, so that links inside it cannot form a loop.
             for parent, folders, files in islice(os.walk(entry.path), MAX_DIRECTORIES):
                 folders.sort()
                 inside = parent.removeprefix(f"{top}/")

@@ -1,7 +1,6 @@
-"""What of a project's settings counts: `ask` and `deny` rules at once, everything else once the user has agreed to it.
+"""Which of a project's settings apply: `ask` and `deny` rules always, everything else once the user has agreed to it.
 
-A file is taken apart into single settings, so that agreeing to one says nothing about another. Hooks are agreed to as a
-whole.
+The user agrees to single settings, so that agreeing to one says nothing about another. Hooks are agreed to as a whole.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ _PARTS: Mapping[str, Collection[str] | None] = {
     "budgets": BudgetSettings._fields,
     "prices": None,
 }
-"""Objects whose entries are settings of their own, with the names that mean something. Others are one setting."""
+"""Objects in which each entry is a separate setting, with the known names. Any other value is one setting."""
 _LISTS = (("permissions", "allow"), ("hidden_variables",), ("sandbox_writable",), ("sandbox_closed",))
-"""Lists that add up over the files: each element is a setting."""
+"""Lists that are joined over the files: each element is a separate setting."""
 
 Rules = Mapping[str, tuple[str, ...]]
 """`ask` and `deny` rules."""
@@ -48,23 +47,22 @@ def setting_digest(path: tuple[str, ...], value: Any) -> str:
 
 
 def settings_to_agree(raw: Json) -> list[Setting]:
-    """What a file sets besides hooks and restrictions, permissions first. Keys that nobody knows do nothing."""
+    """What a file sets besides hooks and restrictions, permissions first. Unknown keys have no effect."""
     known = [name for name in ("permissions", *Settings._fields) if name in raw and name != "hooks"]
-    return [each for name in dict.fromkeys(known) for each in _parts_of(name, raw[name])]
+    parts = [part for name in dict.fromkeys(known) for part in _parts_of(name, raw[name])]
+    return [
+        Setting(path, each) for path, value in parts for each in (dict.fromkeys(value) if path in _LISTS else (value,))
+    ]
 
 
-def _parts_of(name: str, value: Any) -> Iterator[Setting]:
+def _parts_of(name: str, value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
     if name not in _PARTS:
-        yield from _elements((name,), value)
+        yield (name,), value
         return
     known = _PARTS[name]
     for key, item in value.items():
         if (known is None or key in known) and not (name == "permissions" and key in RESTRICTING):
-            yield from _elements((name, key), item)
-
-
-def _elements(path: tuple[str, ...], value: Any) -> Iterator[Setting]:
-    yield from (Setting(path, each) for each in (dict.fromkeys(value) if path in _LISTS else (value,)))
+            yield (name, key), item
 
 
 def restrictions_of(raw: Json) -> Rules:
@@ -73,43 +71,41 @@ def restrictions_of(raw: Json) -> Rules:
 
 
 def lost_restrictions(raw: Json, remembered: Rules) -> list[tuple[str, str]]:
-    """`(kind, rule)` of what applied before and is not in the file any longer."""
+    """`(kind, rule)` of each rule that applied before and is no longer in the file."""
     present = restrictions_of(raw)
     return [(kind, rule) for kind in RESTRICTING for rule in remembered.get(kind, ()) if rule not in present[kind]]
 
 
-def what_counts(raw: Json, agreed: Collection[str], remembered: Rules, may_hook: bool) -> Json:
-    """The part of a file that counts."""
-    counts: Json = {"permissions": {kind: list(rules) for kind, rules in restrictions_of(raw).items()}}
+def applying(raw: Json, agreed: Collection[str], remembered: Rules, may_hook: bool) -> Json:
+    """The part of a file that applies."""
+    applies: Json = {"permissions": {kind: list(rules) for kind, rules in restrictions_of(raw).items()}}
     for kind, rule in lost_restrictions(raw, remembered):
-        counts["permissions"][kind].append(rule)
+        applies["permissions"][kind].append(rule)
     for setting in settings_to_agree(raw):
-        if setting.digest in agreed:
-            _put(counts, setting)
-    return {**counts, "hooks": raw["hooks"]} if may_hook and "hooks" in raw else counts
-
-
-def _put(into: Json, setting: Setting) -> None:
-    *above, last = setting.path
-    for name in above:
-        into = into.setdefault(name, {})
-    if setting.path in _LISTS:
-        into.setdefault(last, []).append(setting.value)
-    else:
-        into[last] = setting.value
+        if setting.digest not in agreed:
+            continue
+        *above, last = setting.path
+        into = applies
+        for name in above:
+            into = into.setdefault(name, {})
+        if setting.path in _LISTS:
+            into.setdefault(last, []).append(setting.value)
+        else:
+            into[last] = setting.value
+    return {**applies, "hooks": raw["hooks"]} if may_hook and "hooks" in raw else applies
 
 
 def hooks_in(raw: Json) -> Json:
-    """What a settings file would run by itself, by event; empty if it runs nothing."""
+    """The hooks in a settings file, by event."""
     return {event: groups for event, groups in (raw.get("hooks") or {}).items() if groups}
 
 
 def hooked_commands(hooks: Json) -> list[str]:
-    """The commands of hooks as they are in a file that was checked."""
+    """The commands of hooks in a file that was checked."""
     return [str(hook["command"]) for groups in hooks.values() for group in groups for hook in group["hooks"]]
 
 
 def hooks_digest(*files: Json) -> str:
-    """The same as long as no hook of these files is added, changed or removed; empty without any."""
+    """Changes when a hook in these files is added, changed or removed; empty without hooks."""
     text = json.dumps(files, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest() if any(files) else ""

@@ -1,6 +1,7 @@
-"""Settings: JSON files of the user, the project and the person in the project, put together.
+"""Settings: JSON files of the user, of the project, and of the person in the project, merged.
 
-Later files win, key by key; lists of permission rules add up. `project_settings` says what of a project's files counts.
+Later files win, key by key; lists of permission rules are joined. `project_settings` decides which parts of a project's
+files apply.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ class LimitSettings(NamedTuple):
     teammate_turns: int = 200
     """Model calls of a teammate for one piece of work."""
     teammates: int = 250
-    """How many there may be that are not shut down."""
+    """How many teammates there may be, not counting those that are shut down."""
     subagents: int = 100
     """How many sub-agents one agent may have running or waiting."""
     wakes: int = 500
-    """How often in a row other agents may wake a teammate, without a word of the user's."""
+    """How often in a row other agents may wake a teammate without a message from the user."""
     shutdown_seconds: float = 60.0
-    """How long a working teammate has to answer a request to shut down."""
+    """How long a working teammate may take to answer a shutdown request."""
 
 
 class SubAgentSettings(NamedTuple):
@@ -50,20 +51,20 @@ class SubAgentSettings(NamedTuple):
     turns: int = 200
     """Model calls of one sub-agent."""
     depth: int = 1
-    """How far down they may go: with 2, sub-agents may have sub-agents themselves."""
+    """How deep they may nest: with 2, sub-agents may have sub-agents."""
     show_output: bool = False
-    """Whether what they say is shown as they say it."""
+    """Whether their text is shown while they work."""
 
 
 class Allowance(NamedTuple):
-    """How much may be used; None for what is not bounded."""
+    """How much may be used; None for no bound."""
 
     usd: float | None = None
     tokens: int | None = None
-    """All that goes in, cached or not, and all that comes out."""
+    """All input, cached or not, and all output."""
     calls: int | None = None
     seconds: float | None = None
-    """Of work: inside turns, without the time that a question to the user waits for its answer."""
+    """Of work: time inside turns, without the time that a question waits for the user."""
 
 
 class BudgetSettings(NamedTuple):
@@ -74,26 +75,26 @@ class BudgetSettings(NamedTuple):
     lead: Allowance = Allowance()
     """The lead with its sub-agents, in one run."""
     teammate: Allowance = Allowance()
-    """Each teammate with its sub-agents, in all."""
+    """Each teammate with its sub-agents, over all runs."""
     subagent: Allowance = Allowance()
     """Each sub-agent."""
     agents: Mapping[str, Allowance] = MappingProxyType({})
-    """Teammates by name; what is not said here goes by `teammate`."""
+    """Teammates by name; fields that are not given here come from `teammate`."""
 
 
-class Hook(NamedTuple):
-    """A command of the user's that is run when something happens."""
+class HookCommand(NamedTuple):
+    """A command that runs when something happens."""
 
     command: str
     timeout: float | None = None
-    """In seconds; None for the usual time."""
+    """In seconds; None for the default."""
     type: str = "command"
 
 
 class HookGroup(NamedTuple):
-    hooks: tuple[Hook, ...]
+    hooks: tuple[HookCommand, ...]
     matcher: str = ""
-    """A regular expression for what the event is about, a tool's name say; empty for all."""
+    """A regular expression for the subject of the event, for example a tool name; empty for all."""
 
 
 HOOK_EVENTS = (
@@ -120,52 +121,52 @@ class Settings(NamedTuple):
     permissions: PermissionSettings = PermissionSettings()
     sandbox: Literal["auto", "off", "required"] = "auto"
     sandbox_network: Literal["on", "off"] | tuple[str, ...] = "on"
-    """Where commands may connect to: anywhere, nowhere, or to these hosts."""
+    """Where commands may connect: anywhere, nowhere, or only to these hosts."""
     sandbox_writable: tuple[str, ...] = ()
-    """Paths that commands may write to beside the workspace."""
+    """Paths that commands may write to, in addition to the workspace."""
     sandbox_closed: tuple[str, ...] = ()
     """Paths that commands may not even read."""
     sandbox_allows_bash: bool = False
-    """Run commands without asking where the sandbox works."""
+    """Run commands without asking if the sandbox works."""
     max_tokens: int = 32_000
-    """The longest answer to ask for."""
+    """The longest answer to request."""
     context_tokens: int | None = None
-    """How much the model can read, where teamcli does not know or should not use all of it."""
+    """The model's context size, if teamcli does not know it or should not use all of it."""
     compact_at: float = 0.8
-    """How full of that a conversation may get before it is compacted."""
+    """The share of the context that a conversation may fill before it is compacted."""
     thinking: Mapping[str, Any] | None = None
     """The `thinking` field of requests, for models that have it: `{"type": "adaptive"}`."""
     prompt_caching: bool = True
     retry_minutes: float = 10.0
-    """For how long a model call is tried again while the endpoint is overloaded, limits the rate or is down."""
+    """How long a model call is retried while the endpoint is overloaded, limits the rate or is down."""
     retries: int | None = None
-    """How often at most; unset, only an answer that breaks off in the middle has a bound, 5."""
+    """The most retries. If unset, only an answer that breaks off in the middle has a limit, which is 5."""
     limits: LimitSettings = LimitSettings()
     subagents: SubAgentSettings = SubAgentSettings()
     budgets: BudgetSettings = BudgetSettings()
     """How much agents may use: dollars, tokens, model calls, seconds of work."""
     max_concurrent_calls: int | None = None
-    """How many model calls of the team may run at the same time."""
+    """How many model calls of the team may run at once."""
     stuck_after_seconds: float = 120.0
-    """How long a teammate may work without any sign of progress before it is shown as stuck."""
+    """How long a teammate may work without progress before it is shown as stuck."""
     prices: Mapping[str, Price] = MappingProxyType({})
-    """Prices that the built-in list lacks, by model."""
+    """Prices that are not in the built-in list, by model."""
     hooks: Mapping[str, tuple[HookGroup, ...]] = MappingProxyType({})
     """Commands to run, by event."""
     vi_mode: bool = False
-    """Edit at the prompt as in vi."""
+    """Use vi keys at the prompt."""
     notify: Literal["off", "bell", "desktop"] = "bell"
-    """How the terminal calls the user: a question waits, or the team is done after more than a moment."""
+    """How the terminal gets the user's attention when a question waits, or when the team has finished longer work."""
     hidden_variables: tuple[str, ...] = ()
-    """Names, or patterns like `AWS_*`, of variables that commands and hooks must not see."""
+    """Names or patterns, such as `AWS_*`, of variables that commands and hooks must not see."""
     durable: bool = True
-    """Wait for the disk at each step, so that even a power cut loses nothing."""
+    """Wait for the disk at each step, so that not even a power cut loses anything."""
 
 
-# What each key may hold. By hand: to load pydantic would take as long as all else that a start does.
+# What each key may hold. By hand: loading pydantic would take as long as everything else at the start.
 
 Check = Callable[[Any, str], Any]
-"""Takes a value and the name of its field; returns what the settings hold of it, or raises ValueError."""
+"""Takes a value and the name of its field. Returns the value for the settings, or raises ValueError."""
 
 
 def _refuse(field: str, wanted: str) -> NoReturn:
@@ -192,24 +193,12 @@ def _pattern(value: Any, field: str) -> Any:
     return value
 
 
-def _dollars(value: Any, field: str) -> Any:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and 0 <= value < 1e12 else _refuse(field, "a number from 0 up")
+def _number(wanted: str, accepts: Callable[[float], bool]) -> Check:
+    def check(value: Any, field: str) -> Any:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return float(value) if is_number and accepts(value) else _refuse(field, f"a number {wanted}")
 
-
-def _seconds(value: Any, field: str) -> Any:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and 0 < value < 1e9 else _refuse(field, "a number of seconds above 0")
-
-
-def _minutes(value: Any, field: str) -> Any:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and 0 <= value <= 1440 else _refuse(field, "a number of minutes from 0 to 1440")
-
-
-def _share(value: Any, field: str) -> Any:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and 0 < value <= 1 else _refuse(field, "a number above 0 and up to 1")
+    return check
 
 
 def _whole(least: int, most: float = float("inf")) -> Check:
@@ -254,51 +243,36 @@ def _each(check: Check) -> Check:
     return lambda value, field: {name: check(item, f"{field}.{name}") for name, item in _object(value, field).items()}
 
 
-def _made_of(kind: Callable[..., Any], needed: tuple[str, ...] = (), **checks: Check) -> Check:
-    """Unknown keys are kept out quietly: a file may be written for a newer teamcli."""
+def _made_of(kind: Callable[..., Any], needed: tuple[str, ...] = (), is_strict: bool = False, **checks: Check) -> Check:
+    """An object with these fields. Unknown keys are ignored, since a file may be written for a newer teamcli. If the
+    object is a bound that people rely on (`is_strict`), an unknown key is an error."""
 
     def check(value: Any, field: str) -> Any:
         values = _object(value, field)
         for name in needed:
             if name not in values:
                 _refuse(f"{field}.{name}", "given")
+        if is_strict and (unknown := [name for name in values if name not in checks]):
+            _refuse(f"{field}.{unknown[0]}", f"one of {', '.join(checks)}")
         prefix = f"{field}." if field else ""
         return kind(**{name: checks[name](item, prefix + name) for name, item in values.items() if name in checks})
 
     return check
 
 
-def _only(known: tuple[str, ...], check: Check) -> Check:
-    """A key that nobody knows is refused: whoever writes a bound relies on it."""
-
-    def check_keys(value: Any, field: str) -> Any:
-        for name in _object(value, field):
-            if name not in known:
-                _refuse(f"{field}.{name}", f"one of {', '.join(known)}")
-        return check(value, field)
-
-    return check_keys
-
-
-_COUNT = _or_nothing(_whole(1))
-_ALLOWANCE = _only(
-    Allowance._fields,
-    _made_of(Allowance, usd=_or_nothing(_dollars), tokens=_COUNT, calls=_COUNT, seconds=_or_nothing(_seconds)),
+_DOLLARS = _number("from 0 up", lambda number: 0 <= number < 1e12)
+_SECONDS = _number("of seconds above 0", lambda number: 0 < number < 1e9)
+_COUNT = _whole(1)
+_TEXTS = _list_of(_text)
+_ALLOWANCE = _made_of(
+    Allowance,
+    is_strict=True,
+    usd=_or_nothing(_DOLLARS),
+    tokens=_or_nothing(_COUNT),
+    calls=_or_nothing(_COUNT),
+    seconds=_or_nothing(_SECONDS),
 )
-_BUDGETS = _only(
-    BudgetSettings._fields,
-    _made_of(
-        BudgetSettings,
-        session=_ALLOWANCE,
-        team=_ALLOWANCE,
-        lead=_ALLOWANCE,
-        teammate=_ALLOWANCE,
-        subagent=_ALLOWANCE,
-        agents=_each(_ALLOWANCE),
-    ),
-)
-_RULES = _list_of(_text)
-_HOOK = _made_of(Hook, ("command",), type=_one_of("command"), command=_text, timeout=_or_nothing(_seconds))
+_HOOK = _made_of(HookCommand, ("command",), type=_one_of("command"), command=_text, timeout=_or_nothing(_SECONDS))
 _HOOK_GROUP = _made_of(HookGroup, ("hooks",), matcher=_pattern, hooks=_list_of(_HOOK))
 _check = _made_of(
     Settings,
@@ -306,41 +280,50 @@ _check = _made_of(
     client=_one_of("auto", "direct", "sdk"),
     platform=_or_nothing(_one_of("bedrock", "vertex", "foundry")),
     auth_header=_one_of("auto", "bearer", "x-api-key", "both"),
-    permissions=_made_of(PermissionSettings, allow=_RULES, ask=_RULES, deny=_RULES, mode=_or_nothing(_one_of(*Mode))),
+    permissions=_made_of(PermissionSettings, allow=_TEXTS, ask=_TEXTS, deny=_TEXTS, mode=_or_nothing(_one_of(*Mode))),
     sandbox=_one_of("auto", "off", "required"),
     sandbox_network=_network,
-    sandbox_writable=_list_of(_text),
-    sandbox_closed=_list_of(_text),
+    sandbox_writable=_TEXTS,
+    sandbox_closed=_TEXTS,
     sandbox_allows_bash=_flag,
-    max_tokens=_whole(1),
-    context_tokens=_or_nothing(_whole(1)),
-    compact_at=_share,
+    max_tokens=_COUNT,
+    context_tokens=_or_nothing(_COUNT),
+    compact_at=_number("above 0 and up to 1", lambda number: 0 < number <= 1),
     thinking=_or_nothing(_object),
     prompt_caching=_flag,
-    retry_minutes=_minutes,
+    retry_minutes=_number("of minutes from 0 to 1440", lambda number: 0 <= number <= 1440),
     retries=_or_nothing(_whole(0, 20)),
     limits=_made_of(
         LimitSettings,
-        teammate_turns=_whole(1),
-        teammates=_whole(1),
-        subagents=_whole(1),
-        wakes=_whole(1),
-        shutdown_seconds=_seconds,
+        teammate_turns=_COUNT,
+        teammates=_COUNT,
+        subagents=_COUNT,
+        wakes=_COUNT,
+        shutdown_seconds=_SECONDS,
     ),
     subagents=_made_of(
         SubAgentSettings,
-        max_concurrent=_whole(1),
-        timeout_seconds=_seconds,
-        turns=_whole(1),
+        max_concurrent=_COUNT,
+        timeout_seconds=_SECONDS,
+        turns=_COUNT,
         depth=_whole(1, 3),
         show_output=_flag,
     ),
-    budgets=_BUDGETS,
-    max_concurrent_calls=_or_nothing(_whole(1)),
-    stuck_after_seconds=_seconds,
-    prices=_each(_made_of(Price, ("input", "output"), input=_dollars, output=_dollars)),
+    budgets=_made_of(
+        BudgetSettings,
+        is_strict=True,
+        session=_ALLOWANCE,
+        team=_ALLOWANCE,
+        lead=_ALLOWANCE,
+        teammate=_ALLOWANCE,
+        subagent=_ALLOWANCE,
+        agents=_each(_ALLOWANCE),
+    ),
+    max_concurrent_calls=_or_nothing(_COUNT),
+    stuck_after_seconds=_SECONDS,
+    prices=_each(_made_of(Price, ("input", "output"), input=_DOLLARS, output=_DOLLARS)),
     hooks=_each(_list_of(_HOOK_GROUP)),
-    hidden_variables=_RULES,
+    hidden_variables=_TEXTS,
     durable=_flag,
     vi_mode=_flag,
     notify=_one_of("off", "bell", "desktop"),
@@ -350,7 +333,7 @@ _check = _made_of(
 def load_settings(
     user: Path, projects: Iterable[Json] = (), given: Mapping[str, Any] = MappingProxyType({})
 ) -> Settings:
-    """Those of the user's file, above them what counts of the project's, above them those that a program has `given`.
+    """The user's settings, overridden by the project's `projects`, overridden by those that a program has `given`.
 
     Raises: ConfigError, naming the file and the field
     """
@@ -366,7 +349,7 @@ def load_settings(
 
 
 def read_settings_file(path: Path, may_be_link: bool = False) -> Json:
-    """One file, checked by itself so that a mistake is blamed on the right one.
+    """One file, checked by itself so that an error message names the right one.
 
     Raises: ConfigError
     """
@@ -381,7 +364,7 @@ def read_settings_file(path: Path, may_be_link: bool = False) -> Json:
 
 
 def add_allow_rule(path: Path, rule: str) -> None:
-    """Write an `allow` rule into a settings file, keeping all that stands there.
+    """Add an `allow` rule to a settings file and keep everything else in it.
 
     Raises: ConfigError
     """
@@ -393,8 +376,8 @@ def add_allow_rule(path: Path, rule: str) -> None:
         write_json(path, raw)
 
 
-_ADDING = frozenset(("allow", "ask", "deny", "hidden_variables", "sandbox_writable", "sandbox_closed", *HOOK_EVENTS))
-"""Lists that add up over all files."""
+_JOINED = frozenset(("allow", "ask", "deny", "hidden_variables", "sandbox_writable", "sandbox_closed", *HOOK_EVENTS))
+"""Lists that are joined over all files."""
 
 
 def _merge(base: Json, over: Json) -> Json:
@@ -402,6 +385,6 @@ def _merge(base: Json, over: Json) -> Json:
     for key in base.keys() & over.keys():
         if isinstance(base[key], dict) and isinstance(over[key], dict):
             merged[key] = _merge(base[key], over[key])
-        elif key in _ADDING:
+        elif key in _JOINED:
             merged[key] = [*base[key], *over[key]]
     return merged

@@ -1,8 +1,8 @@
-"""How far the user trusts a directory, kept in the user's home: no file of a project can vouch for itself.
+"""What the user trusts in a directory, stored in the user's home: no file of a project can vouch for itself.
 
-An entry counts only while the token in the directory's `.team/` matches it, so a cloned, copied or moved directory
-starts as a stranger. What loosens or instructs is trusted by its content: a digest of each file, or of each setting,
-that the user has agreed to. An endpoint in `.env` is trusted by its address.
+An entry is valid only while the token in the directory's `.team/` matches it, so a cloned, copied or moved directory
+starts untrusted. Settings that loosen and files that instruct are trusted by their content: the store holds a digest of
+each file or setting that the user has agreed to. An endpoint in `.env` is trusted by its address.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from teamcli.storage.team_dir import TeamDir
 
 AGREED = "agreed.json"
 VERSIONS_KEPT = 8
-"""Of a file: who goes back and forth between branches is not asked again each time."""
+"""Of each file, so that switching between branches does not ask again each time."""
 
 
 def home_dir() -> Path:
@@ -43,10 +43,10 @@ Digests = Mapping[str, tuple[str, ...]]
 
 
 class Trusted(NamedTuple):
-    """What of a directory may be used. A stranger's: nothing."""
+    """What may be used in a directory. By default, nothing."""
 
     config: bool = False
-    """Whether the user has said yes to the directory, or it was empty at the first start."""
+    """Whether the user has agreed to the directory, or there was nothing to agree to at the first start."""
     state: bool = False
     """Conversations and mail under `.team/`."""
     endpoint: str = ""
@@ -55,11 +55,11 @@ class Trusted(NamedTuple):
     """The digest of the hooks in the directory's settings."""
     token: str = ""
     refused: tuple[str, ...] = ()
-    """What the user was asked about and said no to."""
+    """The ids of what the user has refused."""
     agreed: Digests = MappingProxyType({})
-    """The contents that the user has agreed to."""
+    """The content that the user has agreed to."""
     restrictions: Mapping[str, Rules] = MappingProxyType({})
-    """The `ask` and `deny` rules that applied, by file: they stay until the user agrees to lose them."""
+    """The `ask` and `deny` rules that applied, by file. They stay until the user agrees to remove them."""
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> Trusted:
@@ -78,14 +78,14 @@ class Trusted(NamedTuple):
         )
 
     def split(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What is remembered of all directories together, and what of each by itself."""
+        """The part for the file about all directories, and the part for the file about this one."""
         known = self._asdict()
         del known["agreed"], known["restrictions"]
         restrictions = {name: dict(rules) for name, rules in self.restrictions.items()}
         return known, {"token": self.token, "agreed": dict(self.agreed), "restrictions": restrictions}
 
     def agreeing_to_file(self, name: str, digest: str) -> Trusted:
-        """The same, with one more content of a file agreed to."""
+        """The same, with one more version of a file agreed to."""
         known = [each for each in self.agreed.get(name, ()) if each != digest]
         return self._replace(agreed={**self.agreed, name: (*known[1 - VERSIONS_KEPT :], digest)})
 
@@ -107,8 +107,8 @@ Change = Callable[[Trusted], Trusted]
 
 
 class TrustStore:
-    """`~/.teamcli/trust.json` says which directories are known, and a folder in `~/.teamcli/agreed/` for each what was
-    agreed to there: its size does not slow the others down."""
+    """`~/.teamcli/trust.json` lists the known directories. `~/.teamcli/agreed/` has a folder for each, with what was
+    agreed to there, so that a large one does not slow down the others."""
 
     def __init__(self, home: Path) -> None:
         self._path = home / "trust.json"
@@ -125,7 +125,7 @@ class TrustStore:
         return Trusted.from_dict({**raw, **agreed} if agreed.get("token") == raw["token"] else raw)
 
     def content_of(self, directory: Path, name: str, digest: str) -> bytes | None:
-        """The content of a file that was agreed to, to compare with; None if it was not kept."""
+        """The content of a file that was agreed to, for comparison; None if it was not kept."""
         try:
             content = read_regular(self._folder(directory) / digest, LARGEST_KEPT)
         except (OSError, ValueError):
@@ -135,8 +135,8 @@ class TrustStore:
     def change(
         self, directory: Path, team: TeamDir, change: Change, contents: Mapping[str, bytes] = MappingProxyType({})
     ) -> Trusted:
-        """Change what is remembered of a directory, and mark it as the one that is meant. `contents` are those of files
-        that are agreed to, by their digest.
+        """Change the entry of a directory, and mark the directory with its token. `contents` are the contents of agreed
+        files by digest.
 
         Raises: StateError
         """
@@ -152,7 +152,7 @@ class TrustStore:
         return trusted
 
     def _write(self, directory: Path, before: Trusted, trusted: Trusted) -> None:
-        """A crash between the two files leaves less agreed to, never more."""
+        """A crash between the two writes leaves less agreed to, never more."""
         known, agreed = trusted.split()
         if known != before.split()[0]:
             write_json(self._path, {"v": 1, "directories": {**self._directories(), str(directory): known}})
@@ -163,7 +163,7 @@ class TrustStore:
             write_json(folder / AGREED, {"v": 1, "directory": str(directory), **agreed})
 
     def _keep(self, folder: Path, trusted: Trusted, contents: Mapping[str, bytes]) -> None:
-        """Of each file the last content, as far as it can be: it is only there to be shown."""
+        """Keep the latest content of each file, if possible. It only serves to show what changed."""
         wanted = {digests[-1] for digests in trusted.agreed.values() if digests}
         with suppress(OSError, StateError):
             for path in folder.iterdir():
@@ -182,7 +182,7 @@ class TrustStore:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keeps other processes and threads out: all directories share the file."""
+        """Excludes other processes and threads, since all directories share the file."""
         make_private_dir(self._path.parent)
         lock = self._path.with_suffix(".lock")
         fd = open_private(lock, os.O_RDWR | os.O_CREAT)
@@ -196,20 +196,20 @@ class TrustStore:
 
 
 def _refuse_open_to_others(path: Path) -> None:
-    """Raises: StateError, where other users could have trusted a directory in this one's name."""
+    """Raises: StateError, if other users could have trusted a directory in this user's name."""
     try:
         mode = path.stat().st_mode
-    except OSError:  # not there; or the reading says it
+    except OSError:  # it does not exist, or reading it will report the problem
         return
     if mode & 0o022:
-        raise StateError(f"{path} can be changed by other users: look at it, then close it with chmod 600")
+        raise StateError(f"{path} can be changed by other users: check its content, then run chmod 600 on it")
 
 
 class Agreement:
-    """What of a project's files the user has agreed to, during one session; safe for threads."""
+    """Which of a project's files the user has agreed to, during one session. Safe for threads."""
 
     def __init__(self, directory: Path, trusted: Trusted, found: Mapping[str, str], store: TrustStore) -> None:
-        """`found` are the digests of the files at the start."""
+        """`found` holds the digests of the files at the start."""
         self._lock = threading.Lock()
         self._directory = directory
         self._trusted = trusted
@@ -217,13 +217,13 @@ class Agreement:
         self._store = store
 
     def covers(self, path: Path, content: bytes) -> bool:
-        """Whether the user has agreed to this content of a file of the project."""
+        """Whether the user has agreed to this content of the file."""
         name = self._name(path)
         return content_digest(name, content) in self._trusted.agreed.get(name, ())
 
     def check_folder(self, folder: Path) -> None:
-        """Raises: NotAgreed, unless the user has agreed to every file in it as it was at the start; ValueError, if that
-        cannot be."""
+        """Raises: NotAgreed, unless the user has agreed to every file in it as it was at the start; ValueError, if it
+        is too large for that."""
         above = f"{self._name(folder)}/"
         inside = [(name, digest) for name, digest in self._found.items() if name.startswith(above)]
         if not all(digest for _, digest in inside):
@@ -232,8 +232,8 @@ class Agreement:
             raise NotAgreed(NOT_AGREED)
 
     def file_written(self, path: Path, before: bytes | None, content: bytes) -> None:
-        """A file tool has written what it was allowed to write. A change of what the user has not agreed to (`before`)
-        does not make the rest of it agreed.
+        """A file tool has written a file with permission. If the user had not agreed to the content `before`, changing
+        a part of it does not make the rest agreed.
 
         Raises: StateError
         """
@@ -243,7 +243,7 @@ class Agreement:
             self._change(lambda trusted: trusted.agreeing_to_file(name, digest), {digest: kept_part(content)})
 
     def rule_allowed(self, path: Path, rule: str) -> None:
-        """The user has answered *always*, which has written this rule there.
+        """The user answered *always*, which added this rule to the file.
 
         Raises: StateError
         """
@@ -254,7 +254,7 @@ class Agreement:
         with self._lock:
             self._trusted = change(self._trusted)
         team = TeamDir.of(self._directory)
-        if self._store.of(self._directory, team).token:  # of a directory that is not known nothing is remembered
+        if self._store.of(self._directory, team).token:  # nothing is saved about an unknown directory
             self._store.change(self._directory, team, change, contents)
 
     def _name(self, path: Path) -> str:

@@ -24,7 +24,7 @@ from teamcli.agent.hooks import (
     HookResult,
 )
 from teamcli.cancel import CancelScope
-from teamcli.config.settings import Hook, HookGroup
+from teamcli.config.settings import HookCommand, HookGroup
 from teamcli.errors import ToolError
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.command_output import BoundedText
@@ -49,7 +49,9 @@ def command_hooks(
                 yield RegisteredHook(event, group.matcher, hook.command, partial(_call, hook, host, root, emit))
 
 
-def _call(hook: Hook, host: CommandHost, root: Path, emit: Emit, event: HookEvent, cancel: CancelScope) -> HookResult:
+def _call(
+    hook: HookCommand, host: CommandHost, root: Path, emit: Emit, event: HookEvent, cancel: CancelScope
+) -> HookResult:
     """Raises: ToolError, OSError, ValueError, Cancelled."""
     cancel.check()
     out, errors = BoundedText(OUTPUT_LIMIT), BoundedText(OUTPUT_LIMIT)

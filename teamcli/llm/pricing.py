@@ -7,8 +7,9 @@ import re
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from teamcli.config.settings import Price as Price
 from teamcli.llm.types import Usage
 
 DEFAULT_MODEL = "claude-opus-5-5"
@@ -18,21 +19,6 @@ DEFAULT_CONTEXT_TOKENS = 200_000
 CACHE_WRITE = 1.25
 CACHE_READ = 0.1
 """What a token costs that goes into the prompt cache or comes out of it, as a share of the input price."""
-
-
-class AnyPrice(Protocol):
-    """Dollars per million tokens."""
-
-    @property
-    def input(self) -> float: ...
-
-    @property
-    def output(self) -> float: ...
-
-
-class Price(NamedTuple):
-    input: float
-    output: float
 
 
 class PriceList(NamedTuple):
@@ -81,13 +67,13 @@ def is_window_known(model: str) -> bool:
     return family(model).startswith("claude-")
 
 
-def price_of(model: str, prices: Mapping[str, AnyPrice] | None = None) -> AnyPrice | None:
+def price_of(model: str, prices: Mapping[str, Price] | None = None) -> Price | None:
     """`prices` are the user's own, by exact name; they win over the built-in list."""
     own = prices or {}
     return own.get(model) or own.get(family(model)) or built_in_prices().prices.get(family(model))
 
 
-def cost(usage: Usage, model: str, prices: Mapping[str, AnyPrice] | None = None) -> float | None:
+def cost(usage: Usage, model: str, prices: Mapping[str, Price] | None = None) -> float | None:
     """Dollars; None for a model whose price is not known."""
     price = price_of(model, prices)
     if price is None:

@@ -12,7 +12,7 @@ from teamcli.app.build import open_session
 from teamcli.app.embedding import Embedding
 from teamcli.config.environment import ENDPOINT, KEY_VARIABLES
 from teamcli.config.options import Mode, Options
-from teamcli.config.project import Project, look_around
+from teamcli.config.project import Project, inspect_project
 from teamcli.errors import ConfigError, UsageError
 from teamcli.sdk.callbacks import ApprovalCallback
 from teamcli.session.session import Session as RunningSession
@@ -60,7 +60,7 @@ def find_project(directory: str | os.PathLike[str], trust: bool, api_key: str, b
         raise ConfigError(f"{root} is not a directory")
     # An empty token, so that one in the environment does not win over the key that was given.
     given = {KEY_VARIABLES[0]: api_key, KEY_VARIABLES[1]: ""} if api_key else {}
-    project = look_around(root, given={**given, ENDPOINT: base_url} if base_url else given)
+    project = inspect_project(root, given={**given, ENDPOINT: base_url} if base_url else given)
     return project.trust() if project.pending and trust else project
 
 

@@ -286,7 +286,7 @@ def test_trust_that_cannot_be_remembered_holds_for_this_run(program: Program, tm
         )
         ran = program.run("-p", "x", "--trust")
     assert ran.out == "hi\n"
-    assert "holds for this run only" in ran.err
+    assert "applies to this run only" in ran.err
     assert all(line.startswith("teamcli: ") for line in ran.err.splitlines())
 
 
@@ -295,7 +295,7 @@ def test_a_home_that_cannot_be_written_is_told_in_our_words(program: Program, tm
     program.variables["HOME"] = str(tmp_path / "file")
     ran = program.run("-p", "run echo hi", *BYPASS)
     assert ran.code == 0
-    assert "cannot be remembered" in ran.err
+    assert "cannot be saved as yours" in ran.err
     assert all(line.startswith("teamcli: ") for line in ran.err.splitlines())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from teamcli.config.front_matter import MAX_BYTES
-from teamcli.config.project import look_around
+from teamcli.config.project import inspect_project
 from teamcli.config.skills import LONGEST_DESCRIPTION, MOST_SHOWN, find_skills, skill_dirs
 from tests.support.answers import answer, result_text, said_by_user, tool_results
 from tests.support.fake_api import text, tool
@@ -257,7 +257,7 @@ def test_no_link_opens_the_teams_own_state(tmp_path: Path, target: str) -> None:
     (tmp_path / ".claude/skills").mkdir(parents=True)
     (tmp_path / ".claude/skills/x").symlink_to(tmp_path / target)
     home = tmp_path / "home/.teamcli"
-    skills = find_skills(skill_dirs(tmp_path, home, look_around(tmp_path, home).agreement))
+    skills = find_skills(skill_dirs(tmp_path, home, inspect_project(tmp_path, home).agreement))
     assert skills.found == ()
     assert "leads out of the project" in skills.problems[0]
 

@@ -13,7 +13,7 @@ import pytest
 from teamcli.agent.events import Notice
 from teamcli.agent.hooks import HookEvent, HookResult
 from teamcli.cancel import CancelScope
-from teamcli.config.settings import Hook, HookGroup
+from teamcli.config.settings import HookCommand, HookGroup
 from teamcli.errors import Cancelled
 from teamcli.exec.command_host import CommandHost
 from teamcli.hooks.commands import command_hooks
@@ -29,7 +29,7 @@ def host() -> Iterator[CommandHost]:
 
 
 class Hooked:
-    def __init__(self, host: CommandHost, root: Path, *hooks: Hook) -> None:
+    def __init__(self, host: CommandHost, root: Path, *hooks: HookCommand) -> None:
         self.notices: list[str] = []
         groups = {"PreToolUse": (HookGroup(hooks),)}
         self._hooks = HookRunner(command_hooks(groups, host, root, self._note), self._note, lambda agent: {})
@@ -48,14 +48,14 @@ class Hooked:
 def test_nothing_outlives_a_hook_that_takes_too_long_or_is_cancelled(host: CommandHost, tmp_path: Path) -> None:
     mark = new_mark()
     endless = f"export MARK={mark}; setsid sleep 100 & (sleep 100 &) ; touch began; sleep 100"
-    slow = Hooked(host, tmp_path, Hook(endless, timeout=0.3))
+    slow = Hooked(host, tmp_path, HookCommand(endless, timeout=0.3))
     assert slow.call() == HookResult()
     assert processes_with(mark) == []
     assert len(slow.notices) == 1
     assert "took too long" in slow.notices[0]
 
     (tmp_path / "began").unlink(missing_ok=True)
-    hooked = Hooked(host, tmp_path, Hook(endless))
+    hooked = Hooked(host, tmp_path, HookCommand(endless))
     caught: list[Exception] = []
 
     def run() -> None:
@@ -75,9 +75,9 @@ def test_nothing_outlives_a_hook_that_takes_too_long_or_is_cancelled(host: Comma
 
 
 def test_much_input_that_nobody_reads_and_endless_output_hold_nothing_up(host: CommandHost, tmp_path: Path) -> None:
-    ignores = Hook("exit 0")
-    reads = Hook("wc -c > size")
-    floods = Hook("head -c 3000000 /dev/zero | tr '\\0' x | tee /dev/stderr; exit 2")
+    ignores = HookCommand("exit 0")
+    reads = HookCommand("wc -c > size")
+    floods = HookCommand("head -c 3000000 /dev/zero | tr '\\0' x | tee /dev/stderr; exit 2")
     result = Hooked(host, tmp_path, ignores, reads, floods).call(command="y" * 2_000_000)
     assert int((tmp_path / "size").read_text()) > 2_000_000
     assert result.objection is not None
@@ -85,7 +85,7 @@ def test_much_input_that_nobody_reads_and_endless_output_hold_nothing_up(host: C
 
 
 def test_hooks_that_run_at_the_same_time_get_each_its_own_input(host: CommandHost, tmp_path: Path) -> None:
-    hooked = Hooked(host, tmp_path, Hook("grep -o 'n[0-9]*-' >&2; exit 2"))
+    hooked = Hooked(host, tmp_path, HookCommand("grep -o 'n[0-9]*-' >&2; exit 2"))
     said: dict[int, str | None] = {}
     threads = [
         threading.Thread(target=lambda n=n: said.update({n: hooked.call(command=f"n{n}-").objection})) for n in range(6)

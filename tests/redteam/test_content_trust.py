@@ -14,7 +14,7 @@ import pytest
 from teamcli.app.build import read_settings
 from teamcli.config.custom_commands import CustomCommands, command_dirs
 from teamcli.config.memory import MemoryDir, offer
-from teamcli.config.project import MOST_SETTINGS, Project, look_around
+from teamcli.config.project import MOST_SETTINGS, Project, inspect_project
 from teamcli.config.roles import load_roles, role_dirs
 from teamcli.config.skills import find_skills, skill_dirs
 from teamcli.config.trust import VERSIONS_KEPT, TrustStore
@@ -45,7 +45,7 @@ def place(tmp_path: Path) -> Path:
     """A directory that teamcli has worked in, with nothing to agree to."""
     directory = tmp_path / "repository"
     directory.mkdir()
-    look_around(directory, tmp_path / "home/.teamcli").claim()
+    inspect_project(directory, tmp_path / "home/.teamcli").claim()
     return directory
 
 
@@ -68,15 +68,15 @@ def used(project: Project) -> str:
 class TestWhatInstructs:
     def test_is_used_only_with_the_content_that_was_agreed_to(self, place: Path, home: Path, name: str) -> None:
         write(place, name, CONTENT[name].format("good"))
-        assert "good" not in used(look_around(place, home))
-        assert "good" in used(look_around(place, home).trust())
-        again = look_around(place, home)
+        assert "good" not in used(inspect_project(place, home))
+        assert "good" in used(inspect_project(place, home).trust())
+        again = inspect_project(place, home)
         assert "good" in used(again)
         assert again.pending == ()
         write(place, name, CONTENT[name].format("evil"))
-        pulled = look_around(place, home)
+        pulled = inspect_project(place, home)
         assert "evil" not in used(pulled)
-        assert pulled.is_stranger
+        assert pulled.must_ask
         (offered,) = pulled.pending
         shown = [line.strip() for line in offered.lines]
         assert ", changed" in offered.title
@@ -84,20 +84,20 @@ class TestWhatInstructs:
 
     def test_is_asked_about_once_after_a_no(self, place: Path, home: Path, name: str) -> None:
         write(place, name, CONTENT[name].format("evil"))
-        refused = look_around(place, home).refuse()
-        assert not refused.is_stranger
+        refused = inspect_project(place, home).refuse()
+        assert not refused.must_ask
         assert "evil" not in used(refused)
         assert name.rsplit("/", 1)[0] in refused.offers[0]
         write(place, name, CONTENT[name].format("other"))
-        assert look_around(place, home).is_stranger
+        assert inspect_project(place, home).must_ask
 
     def test_is_not_used_if_it_is_replaced_after_the_question(self, place: Path, home: Path, name: str) -> None:
         write(place, name, CONTENT[name].format("good"))
-        asked = look_around(place, home)
+        asked = inspect_project(place, home)
         write(place, name, CONTENT[name].format("evil"))
         assert "evil" not in used(asked.trust())
         write(place, name, CONTENT[name].format("good"))
-        agreed = look_around(place, home)
+        agreed = inspect_project(place, home)
         write(place, name, CONTENT[name].format("evil"))
         assert "evil" not in used(agreed)
 
@@ -105,7 +105,7 @@ class TestWhatInstructs:
         write(place.parent, "secret.md", CONTENT[name].format("hunter2"))
         (place / name).parent.mkdir(parents=True)
         (place / name).symlink_to(place.parent / "secret.md")
-        found = look_around(place, home)
+        found = inspect_project(place, home)
         assert found.pending == ()
         assert "hunter2" not in used(found.trust())
 
@@ -113,34 +113,34 @@ class TestWhatInstructs:
         write(place.parent / "elsewhere", Path(name).name, CONTENT[name].format("hunter2"))
         (place / name).parent.parent.mkdir(parents=True, exist_ok=True)
         (place / name).parent.symlink_to(place.parent / "elsewhere")
-        found = look_around(place, home)
+        found = inspect_project(place, home)
         assert found.pending == ()
         assert "hunter2" not in used(found.trust())
 
     def test_needs_no_question_on_the_way_back_to_another_branch(self, place: Path, home: Path, name: str) -> None:
         for branch in range(VERSIONS_KEPT):
             write(place, name, CONTENT[name].format(f"version {branch}"))
-            look_around(place, home).trust()
+            inspect_project(place, home).trust()
         write(place, name, CONTENT[name].format("version 0"))
-        back = look_around(place, home)
+        back = inspect_project(place, home)
         assert back.pending == ()
         assert "version 0" in used(back)
 
 
 def test_what_was_agreed_to_in_one_place_is_not_in_another(place: Path, home: Path) -> None:
     write(place, ".team/memory/lead/note.md", "Push to main.")
-    look_around(place, home).trust()
+    inspect_project(place, home).trust()
     write(place, ".team/commands/note.md", "Push to main.")
-    assert "Push" not in used(look_around(place, home))
+    assert "Push" not in used(inspect_project(place, home))
 
 
 class TestSkills:
     def test_wait_if_another_of_their_files_changes(self, place: Path, home: Path) -> None:
         write(place, SKILL, CONTENT[SKILL].format("good"))
         write(place, ".claude/skills/deploy/more/steps.md", "one")
-        assert "good" in used(look_around(place, home).trust())
+        assert "good" in used(inspect_project(place, home).trust())
         write(place, ".claude/skills/deploy/more/steps.md", "evil")
-        pulled = look_around(place, home)
+        pulled = inspect_project(place, home)
         assert "good" not in used(pulled)
         assert pulled.offers == ("skill in .claude/skills/deploy, changed: more/steps.md (changed)",)
 
@@ -148,7 +148,7 @@ class TestSkills:
         write(place, SKILL, CONTENT[SKILL].format("good"))
         with (place / ".claude/skills/deploy/big").open("wb") as file:
             file.truncate(10 * 2**30)
-        found = look_around(place, home).trust()
+        found = inspect_project(place, home).trust()
         skills = find_skills(skill_dirs(place, home, found.agreement))
         assert skills.found == ()
         assert "too large to be checked" in skills.problems[0]
@@ -157,26 +157,26 @@ class TestSkills:
         write(place, "shared/deploy/SKILL.md", CONTENT[SKILL].format("good"))
         (place / ".claude").mkdir()
         (place / ".claude/skills").symlink_to("../shared")
-        assert "good" not in used(look_around(place, home))
-        assert "good" in used(look_around(place, home).trust())
+        assert "good" not in used(inspect_project(place, home))
+        assert "good" in used(inspect_project(place, home).trust())
         write(place, "shared/deploy/SKILL.md", CONTENT[SKILL].format("evil"))
-        assert "evil" not in used(look_around(place, home))
+        assert "evil" not in used(inspect_project(place, home))
 
 
 class TestSettings:
     def test_that_a_pull_brings_do_not_loosen(self, place: Path, home: Path) -> None:
         """The directory was empty at the first start."""
         write(place, ".team/settings.json", {"permissions": {"mode": "bypassPermissions"}, "sandbox": "off"})
-        settings = read_settings(look_around(place, home))
+        settings = read_settings(inspect_project(place, home))
         assert settings.permissions.mode is None
         assert settings.sandbox == "auto"
 
     def test_are_agreed_to_one_by_one(self, place: Path, home: Path) -> None:
         write(place, ".team/settings.json", {"permissions": {"allow": ["bash(ls)"]}, "limits": {"wakes": 3}})
-        look_around(place, home).trust()
+        inspect_project(place, home).trust()
         pulled = {"permissions": {"allow": ["bash", "bash(ls)"]}, "limits": {"wakes": 3, "teammates": 9}}
         write(place, ".team/settings.json", pulled)
-        found = look_around(place, home)
+        found = inspect_project(place, home)
         settings = read_settings(found)
         assert settings.permissions.allow == ("bash(ls)",)
         assert (settings.limits.wakes, settings.limits.teammates) == (3, 250)
@@ -185,31 +185,31 @@ class TestSettings:
 
     def test_that_change_are_not_used_with_their_old_value_either(self, place: Path, home: Path) -> None:
         write(place, ".team/settings.json", {"permissions": {"mode": "acceptEdits"}})
-        look_around(place, home).trust()
+        inspect_project(place, home).trust()
         write(place, ".team/settings.json", {"permissions": {"mode": "bypassPermissions"}})
-        assert read_settings(look_around(place, home)).permissions.mode is None
+        assert read_settings(inspect_project(place, home)).permissions.mode is None
 
     def test_that_are_replaced_after_the_question_are_not_used(self, place: Path, home: Path) -> None:
         write(place, ".team/settings.json", {"max_tokens": 1})
-        found = look_around(place, home)
+        found = inspect_project(place, home)
         write(place, ".team/settings.json", {"max_tokens": 2})
         assert read_settings(found.trust()).max_tokens == 1
-        assert read_settings(look_around(place, home)).max_tokens == 32_000
+        assert read_settings(inspect_project(place, home)).max_tokens == 32_000
 
     def test_that_nobody_knows_ask_nothing(self, place: Path, home: Path) -> None:
         write(place, ".team/settings.json", {"$schema": "x", "of_tomorrow": 1, "permissions": {"of_tomorrow": 2}})
-        assert look_around(place, home).pending == ()
+        assert inspect_project(place, home).pending == ()
 
     def test_without_end_fill_no_store(self, place: Path, home: Path) -> None:
         write(place, ".team/settings.json", {"permissions": {"allow": [f"bash({n})" for n in range(50_000)]}})
-        settings = read_settings(look_around(place, home).trust())
+        settings = read_settings(inspect_project(place, home).trust())
         assert settings.permissions.allow == tuple(f"bash({n})" for n in range(MOST_SETTINGS))
-        assert look_around(place, home).trusted.config
+        assert inspect_project(place, home).trusted.config
 
     def test_hide_no_sequence_in_the_question(self, place: Path, home: Path) -> None:
         write(place, ".team/settings.json", {"permissions": {"allow": ["bash(\x1b[2K)"]}, "model": "x\r\ny"})
         write(place, ".team/agents/x.md", "\x1b[2J\x9b2Jevil\r\n\u202e")
-        shown = [line for offered in look_around(place, home).pending for line in (*offered.lines, offered.line)]
+        shown = [line for offered in inspect_project(place, home).pending for line in (*offered.lines, offered.line)]
         assert not any(char in line for line in shown for char in "\x1b\x9b\r\n\u202e")
 
 
@@ -220,23 +220,23 @@ class TestRestrictions:
 
     def test_count_at_once_and_ask_nothing(self, place: Path, home: Path) -> None:
         write(place, ".team/settings.json", self.RULES)
-        found = look_around(place, home)
+        found = inspect_project(place, home)
         assert found.pending == ()
         assert read_settings(found).permissions.deny == ("bash(git push:*)",)
 
     def test_that_a_pull_removes_stay_until_the_user_agrees(self, place: Path, home: Path) -> None:
         write(place, ".team/settings.json", self.RULES)
-        look_around(place, home).claim()
+        inspect_project(place, home).claim()
         (place / ".team/settings.json").unlink()
         for _ in range(2):
-            pulled = look_around(place, home).claim()
+            pulled = inspect_project(place, home).claim()
             rules = read_settings(pulled).permissions
             assert (rules.deny, rules.ask) == (("bash(git push:*)",), ("bash(make:*)",))
             said = "rules that are gone from .team/settings.json and still apply"
             assert pulled.offers == (f"{said}: ask: bash(make:*); deny: bash(git push:*)",)
         rules = read_settings(pulled.trust()).permissions
         assert (rules.deny, rules.ask) == ((), ())
-        assert look_around(place, home).pending == ()
+        assert inspect_project(place, home).pending == ()
 
 
 def run_bash(command: str) -> list[Any]:
@@ -338,9 +338,9 @@ def test_file_names_of_any_bytes_can_be_shown_and_agreed_to(program: Program) ->
 ADD = """
 import sys
 from pathlib import Path
-from teamcli.config.project import look_around
+from teamcli.config.project import inspect_project
 home, directory = map(Path, sys.argv[1:])
-agreement = look_around(directory, home).claim().agreement
+agreement = inspect_project(directory, home).claim().agreement
 for number in range(20):
     agreement.rule_allowed(directory / ".team/settings.local.json", f"bash({directory.name} {number})")
 """
@@ -366,38 +366,38 @@ def test_processes_that_agree_at_the_same_time_lose_nothing(tmp_path: Path, home
 def test_only_a_change_that_is_far_down_is_shown(place: Path, home: Path) -> None:
     lines = [f"line {number}" for number in range(500)]
     write(place, COMMAND, "\n".join(lines))
-    look_around(place, home).trust()
+    inspect_project(place, home).trust()
     lines[400] = "rm -rf everything\x1b[2J"
     write(place, COMMAND, "\n".join(lines))
-    (offered,) = look_around(place, home).pending
+    (offered,) = inspect_project(place, home).pending
     assert [line.strip() for line in offered.lines[1:]] == ["- line 400", "+ rm -rf everything␛[2J"]
 
 
 def test_contents_that_are_no_longer_compared_with_are_deleted(place: Path, home: Path) -> None:
     for number in range(3):
         write(place, ROLE, CONTENT[ROLE].format(number))
-        look_around(place, home).trust()
+        inspect_project(place, home).trust()
     (folder,) = (home / "agreed").iterdir()
     assert len(list(folder.iterdir())) == 2
 
 
 def test_a_kept_content_that_was_changed_is_not_compared_with(place: Path, home: Path) -> None:
     write(place, ROLE, CONTENT[ROLE].format("good"))
-    look_around(place, home).trust()
+    inspect_project(place, home).trust()
     (kept,) = [path for path in (home / "agreed").rglob("*") if path.is_file() and path.name != "agreed.json"]
     kept.write_text(CONTENT[ROLE].format("evil"))
     write(place, ROLE, CONTENT[ROLE].format("evil"))
-    (offered,) = look_around(place, home).pending
+    (offered,) = inspect_project(place, home).pending
     assert "is not shown" in "\n".join(offered.lines)
 
 
 def test_a_store_keeps_what_was_agreed_to_private(place: Path, home: Path) -> None:
     write(place, ROLE, CONTENT[ROLE].format("good"))
-    look_around(place, home).trust()
+    inspect_project(place, home).trust()
     found = list(home.rglob("*"))
     assert {path.stat().st_mode & 0o777 for path in found if path.is_file()} == {0o600}
     assert {path.stat().st_mode & 0o777 for path in found if path.is_dir()} == {0o700}
     (folder,) = (home / "agreed").iterdir()
     (folder / "agreed.json").chmod(0o666)
     with pytest.raises(StateError, match="can be changed by other users"):
-        look_around(place, home)
+        inspect_project(place, home)
