@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from teamcli.ui.render.markdown import BlockSplitter, render
+from teamcli.ui.render.blocks import BlockSplitter
 
 Row = tuple[str, float, float, float, str, str]
 """The arguments of a `Figure`."""
@@ -52,10 +52,13 @@ def measure_rendering() -> float:
     size = -(-CHARACTERS // DELTAS)
     splitter = BlockSplitter()
     started = time.process_time()
+    from teamcli.ui.render.markdown import MarkdownRenderer  # the time to load rich counts
+
+    renderer = MarkdownRenderer()
     blocks = [
         block for start in range(0, CHARACTERS, size) for block in splitter.feed(answer[start : start + size])
     ] + splitter.close()
-    lines = sum(render(block, WIDTH, "256").count("\n") for block in blocks)
+    lines = sum(renderer.render(block, WIDTH, True).count("\n") for block in blocks)
     took = (time.process_time() - started) * 1000
     if lines < answer.count("\n") // 2:
         raise RuntimeError(f"only {lines} lines came of an answer of {answer.count(chr(10))}")

@@ -21,12 +21,14 @@ LIBRARIES = {
     "httpx2": "llm",
     "httpcore2": "llm",
     "langchain_core": "llm sdk tools",
-    "rich": "ui",
+    "rich": "ui text",
     "prompt_toolkit": "ui",
 }
 """Where a heavy library may be imported."""
 LOADED_LATE = ("anthropic", "httpx2", "httpcore2", "langchain_core")
 """Imported inside a function, because each takes a while to load."""
+LATE_MODULES = ("teamcli.ui.render.markdown",)
+"""Parts of teamcli that may be imported inside a function, because they need a heavy library as soon as they load."""
 WIRING = ("__main__", "cli", "app", "sdk")
 """Layers that import other parts of teamcli late, when a run needs them."""
 
@@ -57,7 +59,8 @@ def _imports(path: Path) -> Iterator[tuple[str, bool, bool]]:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            names = [node.module or ""]
+            parents = path.relative_to(PACKAGE).parts[: -node.level] if node.level else ()
+            names = [".".join(("teamcli", *parents, node.module or "")) if node.level else node.module or ""]
             if node.module == "teamcli":
                 names = [f"teamcli.{alias.name}" for alias in node.names]
         for name in names:
@@ -80,6 +83,7 @@ def test_libraries_stay_in_their_layer_and_load_late() -> None:
         f"{path.relative_to(PACKAGE)} imports {name}"
         for path in modules()
         for name, is_inside, typing_only in imports(path)
+        if name not in LATE_MODULES
         if not _is_well_placed(layer_of(path), name.split(".")[0], is_inside, typing_only)
     ]
     assert misplaced == []

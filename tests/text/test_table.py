@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from teamcli.text.table import Cell, Column, Table, cell_width, shorten
+from teamcli.text.console import cell_width, shorten
+from teamcli.text.table import Cell, Column, Table
 
 
 def test_columns_line_up_also_with_wide_and_combining_characters() -> None:
@@ -15,8 +16,8 @@ def test_columns_line_up_also_with_wide_and_combining_characters() -> None:
 
 def test_only_the_columns_that_may_give_way_do() -> None:
     table = Table("", (Column("NAME"), Column("TEXT", shrinks=True)), (("alice", "a long text that does not fit"),))
-    assert table.to_text(width=20).splitlines() == ["NAME   TEXT", "alice  a long text…"]
-    assert table.to_text(width=1).splitlines() == ["NAME   TEXT", "alice  a long…"]
+    assert table.to_text(width=20).splitlines() == ["NAME   TEXT", "alice  a long text …"]
+    assert table.to_text(width=1).splitlines() == ["NAME   TEXT", "alice  a long …"]
     assert "does not fit" in table.to_text()
 
 

@@ -11,17 +11,17 @@ from teamcli.agent.conversation import INTERRUPTED_CALL, text_block
 from teamcli.agent.events import Event, Outcome
 from teamcli.agent.tool import Display
 from teamcli.llm.types import Message
-from teamcli.text.table import cell_width
-from teamcli.ui.render.event_renderer import EventRenderer, last_lines
-from teamcli.ui.render.style import AgentColours, TerminalStyle
+from teamcli.text.console import cell_width
+from teamcli.ui.render.event_renderer import TAIL_LINES, EventRenderer
+from teamcli.ui.render.style import AgentColors, TerminalStyle
 
 
-def look(width: int = 80, colour: str | None = None, is_unicode: bool = True) -> TerminalStyle:
-    return TerminalStyle(colour, is_unicode, lambda: width)
+def look(width: int = 80, has_color: bool = False, is_unicode: bool = True) -> TerminalStyle:
+    return TerminalStyle(has_color, is_unicode, lambda: width)
 
 
 def shown(*happened: Event, scroll: EventRenderer | None = None) -> str:
-    scroll = scroll or EventRenderer(look(), AgentColours())
+    scroll = scroll or EventRenderer(look(), AgentColors())
     return "".join(scroll.show(event) for event in happened)
 
 
@@ -35,33 +35,34 @@ def recorded(agent: str = "lead") -> events.Recorded:
 
 
 def test_an_answer_appears_in_finished_blocks_and_the_rest_is_the_tail() -> None:
-    scroll = EventRenderer(look(), AgentColours())
+    scroll = EventRenderer(look(), AgentColors())
     out = shown(events.TextArrived("lead", "# One\n\nfirst *part*\n\nsec"), scroll=scroll)
     assert "One" in out
     assert "first part" in out
     assert "sec" not in out
-    assert last_lines(scroll.growing(), 79, 6) == [[("sec", "")]]
+    assert scroll.growing() == [[("sec", "")]]
     assert shown(events.TextArrived("lead", "ond"), recorded(), scroll=scroll).strip() == "second"
-    assert last_lines(scroll.growing(), 79, 6) == []
+    assert scroll.growing() == []
 
 
 def test_the_tail_is_bounded_and_wrapped() -> None:
-    scroll = EventRenderer(look(width=21), AgentColours())
+    scroll = EventRenderer(look(width=21), AgentColors())
     shown(events.TextArrived("lead", "word " * 100), scroll=scroll)
-    tail = last_lines(scroll.growing(), 20, 3)
-    assert len(tail) == 3
+    tail = scroll.growing()
+    assert len(tail) == TAIL_LINES
+    assert tail[0] == [("…", "dim")]
     assert all(len(line[0][0]) <= 20 for line in tail)
 
 
 def test_what_a_failed_call_had_streamed_is_dropped() -> None:
-    scroll = EventRenderer(look(), AgentColours())
+    scroll = EventRenderer(look(), AgentColors())
     out = shown(
         events.TextArrived("lead", "void"),
         events.RetryScheduled("lead", 12.0, 1, 540, "It is overloaded"),
         scroll=scroll,
     )
     assert out.strip() == "It is overloaded. Retrying in 12 s, for 9 more minutes. Esc stops."
-    assert last_lines(scroll.growing(), 79, 3) == []
+    assert scroll.growing() == []
 
 
 def test_a_call_is_one_line_with_its_outcome() -> None:
@@ -81,7 +82,7 @@ def test_calls_whose_outcome_is_mail_are_not_told_twice() -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_a_call_fits_the_width(width: int) -> None:
-    scroll = EventRenderer(look(width), AgentColours())
+    scroll = EventRenderer(look(width), AgentColors())
     out = shown(tool("a\nb", agent="alice", title="$ " + "long " * 60), scroll=scroll)
     assert out.count("\n") == 1
     assert len(out.strip("\n")) < width
@@ -90,7 +91,7 @@ def test_a_call_fits_the_width(width: int) -> None:
 
 def test_an_edit_shows_its_diff_and_a_long_one_is_folded() -> None:
     diff = "--- a/x\n+++ b/x\n@@ -1,1 +1,40 @@\n-old\n" + "\n".join(f"+new {n}" for n in range(40))
-    scroll = EventRenderer(look(colour="standard"), AgentColours())
+    scroll = EventRenderer(look(has_color=True), AgentColors())
     out = shown(tool("Edited x", display=Display("edit x", diff=diff)), scroll=scroll)
     assert "+40 -1" in out
     assert "\x1b[31m    -old\x1b[0m" in out
@@ -107,7 +108,7 @@ def test_a_removed_line_that_looks_like_a_file_name_is_shown_and_counted() -> No
 
 
 def test_teammates_are_named_in_their_colour_and_only_the_leads_text_is_shown() -> None:
-    scroll = EventRenderer(look(colour="standard"), AgentColours())
+    scroll = EventRenderer(look(has_color=True), AgentColors())
     out = shown(events.TextArrived("alice", "murmur\n\n"), tool(agent="alice"), tool(agent="bob"), scroll=scroll)
     alice, bob = re.findall(r"\x1b\[(\d+)m(?:alice|bob) \x1b", out)
     assert alice != bob
@@ -115,8 +116,8 @@ def test_teammates_are_named_in_their_colour_and_only_the_leads_text_is_shown() 
 
 
 def test_verbose_shows_teammates_text_output_and_thoughts() -> None:
-    scroll = EventRenderer(look(), AgentColours())
-    scroll.is_verbose = True
+    scroll = EventRenderer(look(), AgentColors())
+    scroll.set_verbose(True)
     out = shown(
         events.ThinkingArrived("alice", "hm"),
         events.TextArrived("alice", "murmur\n\n"),
@@ -129,7 +130,7 @@ def test_verbose_shows_teammates_text_output_and_thoughts() -> None:
 
 
 def test_thinking_is_folded() -> None:
-    scroll = EventRenderer(look(), AgentColours())
+    scroll = EventRenderer(look(), AgentColors())
     out = shown(events.ThinkingArrived("lead", "deep thought"), events.TextArrived("lead", "so\n\n"), scroll=scroll)
     assert "deep" not in out
     assert "thought" in out
@@ -153,7 +154,7 @@ def test_a_long_line_of_the_users_is_echoed_in_part() -> None:
 
 
 def test_a_recap_shows_the_last_words_of_both() -> None:
-    scroll = EventRenderer(look(), AgentColours())
+    scroll = EventRenderer(look(), AgentColors())
     words = [("user", "first"), ("assistant", "one"), ("user", "second"), ("user", "<message>m</message>")]
     messages = [Message(role, (text_block(text),)) for role, text in [*words, ("assistant", "*two*")]]
     assert scroll.recap(messages) == "team >> second\n\ntwo\n"
@@ -163,7 +164,7 @@ def test_a_recap_shows_the_last_words_of_both() -> None:
 
 def test_a_recap_shows_the_last_of_several_lines_without_an_answer() -> None:
     content = ("first", "<note>the turn was interrupted</note>", "second", "<message>m</message>")
-    scroll = EventRenderer(look(), AgentColours())
+    scroll = EventRenderer(look(), AgentColors())
     assert scroll.recap([Message("user", tuple(map(text_block, content)))]) == "team >> second\n"
 
 
@@ -174,8 +175,8 @@ def test_an_interruption_is_said_for_the_lead_only() -> None:
 
 def test_nothing_in_any_text_drives_the_terminal() -> None:
     evil = "\x1b[2J\x1b]0;x\x07"
-    scroll = EventRenderer(look(), AgentColours())
-    scroll.is_verbose = True
+    scroll = EventRenderer(look(), AgentColors())
+    scroll.set_verbose(True)
     out = shown(
         events.LineTaken("lead", evil),
         events.TextArrived("lead", f"a{evil}\n\n"),
@@ -196,13 +197,13 @@ def test_nothing_in_any_text_drives_the_terminal() -> None:
 
 
 def test_without_unicode_there_are_letters() -> None:
-    scroll = EventRenderer(look(is_unicode=False), AgentColours())
+    scroll = EventRenderer(look(is_unicode=False), AgentColors())
     out = shown(tool(), tool("x\ny", agent="bob"), events.MailSent("a", "b", "message", "x", {}), scroll=scroll)
     assert out.isascii()
 
 
 def test_folds_are_bounded_and_counted_from_the_newest() -> None:
-    scroll = EventRenderer(look(), AgentColours())
+    scroll = EventRenderer(look(), AgentColors())
     assert "Nothing is folded" in scroll.expand(1)
     for number in range(300):
         shown(tool(f"output {number}"), scroll=scroll)
@@ -212,18 +213,18 @@ def test_folds_are_bounded_and_counted_from_the_newest() -> None:
 
 
 def test_a_call_in_wide_characters_fits_the_width() -> None:
-    line = shown(tool(title="$ echo " + "日本語" * 40), scroll=EventRenderer(look(60), AgentColours())).rstrip("\n")
+    line = shown(tool(title="$ echo " + "日本語" * 40), scroll=EventRenderer(look(60), AgentColors())).rstrip("\n")
     assert "\n" not in line
     assert 50 < cell_width(line) <= 60
 
 
 def test_output_of_the_users_own_command_keeps_its_blank_lines_and_drives_nothing() -> None:
-    scroll = EventRenderer(look(), AgentColours())
+    scroll = EventRenderer(look(), AgentColors())
     assert scroll.output("a\n") + scroll.output("\x1b[2J\nc") == "a\n\n␛[2J\nc\n"
 
 
 def test_what_is_too_long_even_when_expanded_does_not_promise_more() -> None:
-    scroll = EventRenderer(look(), AgentColours())
+    scroll = EventRenderer(look(), AgentColors())
     shown(tool(content="line\n" * 3000), scroll=scroll)
     out = scroll.expand(1)
     assert "more lines" in out

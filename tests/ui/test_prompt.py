@@ -51,7 +51,7 @@ class Keyboard:
         """What stood at the prompt when each was asked."""
         self.questions = QuestionQueue()
         self.keys = keys
-        self.prompt = LivePrompt(self, self.questions, TerminalStyle(None, True, lambda: 80), history, None, use_vi)
+        self.prompt = LivePrompt(self, self.questions, TerminalStyle(False, True, lambda: 80), history, None, use_vi)
         self.questions.subscribe(self.prompt.redraw)
         self._ready = threading.Event()
         # with this test's session of prompt_toolkit, where who prints looks for the prompt
@@ -349,11 +349,11 @@ def test_a_line_that_grew_gives_way_to_the_finished_one_in_the_same_frame(keyboa
     with AbovePrompt() as page:
 
         def finish_the_line() -> None:
-            page.put("the end\n", [("what follows", "")])
+            page.put("the end\n", [[("what follows", "")]])
             app._redraw()  # whatever the reason: a key, a clock
 
-        page.put("", [("the end", "")])
-        app.after_render += lambda _: frames.append(("the end\n" in keyboard.written, page.growing[0][0]))
+        page.put("", [[("the end", "")]])
+        app.after_render += lambda _: frames.append(("the end\n" in keyboard.written, page.growing[0][0][0]))
         keyboard.prompt.editor.call_soon(finish_the_line)
         wait_until(lambda: (True, "what follows") in frames)
         keyboard.stop()

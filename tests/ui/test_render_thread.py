@@ -10,7 +10,7 @@ import pytest
 
 from teamcli.agent import events
 from teamcli.ui.render.event_renderer import EventRenderer
-from teamcli.ui.render.style import AgentColours, Line, TerminalStyle
+from teamcli.ui.render.style import AgentColors, Line, TerminalStyle
 from teamcli.ui.terminal import render_thread as painting_thread
 from teamcli.ui.terminal.render_thread import RenderThread
 from teamcli.ui.terminal.status import StatusBoard
@@ -19,7 +19,7 @@ THREADS, LINES = 8, 1250
 
 
 class Paper(io.StringIO):
-    def put(self, text: str, growing: Line) -> None:
+    def put(self, text: str, growing: list[Line]) -> None:
         self.write(text)
 
 
@@ -30,8 +30,8 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def painter(out: Paper) -> RenderThread:
-    look = TerminalStyle(None, True, lambda: 80)
-    return RenderThread(EventRenderer(look, AgentColours()), StatusBoard("lead"), out, lambda: None)
+    look = TerminalStyle(False, True, lambda: 80)
+    return RenderThread(EventRenderer(look, AgentColors()), StatusBoard("lead"), out, lambda: None)
 
 
 def test_ten_thousand_lines_of_eight_threads_arrive_whole_and_in_order() -> None:

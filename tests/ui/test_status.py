@@ -7,9 +7,11 @@ import pytest
 from teamcli.agent import events
 from teamcli.agent.events import Event, Outcome
 from teamcli.agent.tool import Display
-from teamcli.ui.render.cells import clipped, width_of, wrapped
+from teamcli.text.console import wrap
+from teamcli.text.duration import short_time
 from teamcli.ui.render.style import Piece
-from teamcli.ui.terminal.status import AgentState, SessionMeter, StatusBoard, meter_line, short_time
+from teamcli.ui.terminal.fragments import clipped, width_of
+from teamcli.ui.terminal.status import AgentState, SessionMeter, StatusBoard, meter_line
 
 
 def text(line: list[Piece]) -> str:
@@ -114,9 +116,12 @@ def test_times_are_short() -> None:
     assert [short_time(seconds) for seconds in (0.4, 59.9, 61, 3_725)] == ["0s", "59s", "1m01s", "1h02m"]
 
 
-def test_lines_are_cut_and_wrapped_by_cells() -> None:
-    assert clipped([("ab", ""), ("漢字漢字", "31")], 5) == [("ab", ""), ("漢", "31")]
-    assert wrapped("漢字ab\n\nc", 3) == ["漢", "字a", "b", "", "c"]
+def test_lines_are_cut_by_cells() -> None:
+    assert clipped([("ab", ""), ("漢字漢字", "red")], 5) == [("ab", ""), ("漢", "red")]
+
+
+def test_lines_are_wrapped_by_cells() -> None:
+    assert wrap([("漢字ab\n\nc", "")], 3) == [[("漢", "")], [("字a", "")], [("b", "")], [("", "")], [("c", "")]]
 
 
 def test_of_the_busy_who_find_no_room_it_is_said_how_many_they_are() -> None:

@@ -1,241 +1,277 @@
-"""Markdown that streams in: cut into blocks as they are finished, each block set as lines for the terminal.
+"""Markdown as rich renders it, with our looks: the 16 theme colors, no backgrounds, code that can be copied.
 
-Setting uses the 16 colours that every terminal theme adapts and no backgrounds, and passes code on as it is, so that it
-can be copied. The parser and the highlighter (both are those that rich brings along) load with the first block.
+This module loads rich and its parser, so it is imported when the first answer is shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
-from itertools import count, groupby
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar
 
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markdown import (
+    BlockQuote,
+    CodeBlock,
+    Heading,
+    HorizontalRule,
+    ListElement,
+    Markdown,
+    Paragraph,
+    TableElement,
+)
+from rich.segment import Segment
+from rich.style import Style
+from rich.syntax import ANSISyntaxTheme, Syntax
+from rich.table import Table
+from rich.text import Text
+
+from teamcli.text.console import render_lines, urls_apart
 from teamcli.text.escaping import escape_controls
-from teamcli.ui.render.blocks import BlockSplitter as BlockSplitter
-from teamcli.ui.render.blocks import goes_on as goes_on
-from teamcli.ui.render.columns import Alignment, set_table
-from teamcli.ui.render.style import BOLD, CYAN, DIM, GREEN, MAGENTA, PLAIN, RED, Line, Piece
-from teamcli.ui.render.wrapping import wrap
+from teamcli.ui.render.blocks import CODE_INDENT, Block, Code
 
-if TYPE_CHECKING:
-    from markdown_it import MarkdownIt
-    from markdown_it.tree import SyntaxTreeNode
-
-NARROWEST = 10
-CODE_INDENT = "  "
+MIN_WIDTH = 10
 LONGEST_HIGHLIGHTED_LINE = 2000
-"""In code; a minified file costs the highlighter much and tells the reader nothing."""
+"""Highlighting a minified file is slow and does not help the reader."""
 LONGEST_RULE = 60
-ITALIC, UNDERLINE, STRUCK = "3", "4", "9"
-_MARKS = {"strong": BOLD, "em": ITALIC, "s": STRUCK, "link": UNDERLINE}
-_HEADINGS = {"h1": f"{BOLD};{UNDERLINE}"}
-_ALIGNMENTS: dict[Any, Alignment] = {"text-align:center": "center", "text-align:right": "right"}
-# By kind of token. None is bright or yellow: they must be legible on white as well as on black.
-_CODE_STYLES = {
-    ("Comment",): DIM,
-    ("Comment", "Preproc"): MAGENTA,
-    ("Keyword",): MAGENTA,
-    ("Keyword", "Constant"): CYAN,
-    ("Operator", "Word"): MAGENTA,
-    ("Literal", "String"): GREEN,
-    ("Literal", "Number"): CYAN,
-    ("Name", "Builtin"): CYAN,
-    ("Name", "Function"): BOLD,
-    ("Name", "Class"): BOLD,
-    ("Name", "Decorator"): MAGENTA,
-    ("Name", "Tag"): MAGENTA,
-    ("Generic", "Deleted"): RED,
-    ("Generic", "Inserted"): GREEN,
-    ("Generic", "Heading"): BOLD,
-    ("Generic", "Subheading"): MAGENTA,
-    ("Generic", "Prompt"): DIM,
+CONTEXT_LINES = 20
+"""How much of the code before a line is highlighted again with it, in addition to the first line."""
+MIN_COLUMN = 5
+"""Columns that are narrower on average cannot be read: each cell gets a line."""
+# Bright colors and yellow are missing: they must be legible on white as well as on black.
+_CODE_STYLES: dict[tuple[str, ...], str] = {
+    ("Comment",): "dim",
+    ("Comment", "Preproc"): "magenta",
+    ("Keyword",): "magenta",
+    ("Keyword", "Constant"): "cyan",
+    ("Operator", "Word"): "magenta",
+    ("Literal", "String"): "green",
+    ("Literal", "Number"): "cyan",
+    ("Name", "Builtin"): "cyan",
+    ("Name", "Function"): "bold",
+    ("Name", "Class"): "bold",
+    ("Name", "Decorator"): "magenta",
+    ("Name", "Tag"): "magenta",
+    ("Generic", "Deleted"): "red",
+    ("Generic", "Inserted"): "green",
+    ("Generic", "Heading"): "bold",
+    ("Generic", "Subheading"): "magenta",
+    ("Generic", "Prompt"): "dim",
 }
+_CODE_THEME = ANSISyntaxTheme({kind: Style.parse(style) for kind, style in _CODE_STYLES.items()})
+_NESTED_LANGUAGES = frozenset({"css", "html", "less", "markdown", "php", "scss", "svelte", "vue", "xml"})
+"""In these, what a line means depends on lines far above it."""
+_ASCII_BOX = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
+# HTML and link definitions would vanish from the screen, but `Vec<String>` is meant to be read.
+_PARSER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("reference")
 
 
-class _Page(NamedTuple):
-    width: int
-    has_style: bool
-    is_unicode: bool
+class MarkdownRenderer:
+    """Renders the blocks of one answer, one after the other."""
 
-    def narrower(self, by: int) -> _Page:
-        return self._replace(width=max(NARROWEST, self.width - by))
+    def __init__(self) -> None:
+        self._context: list[str] = []
+        """Code that was rendered already, without which the next lines cannot be highlighted."""
 
+    def render(self, block: Block, width: int, has_color: bool, is_unicode: bool = True) -> str:
+        """The block as lines of text, each ended by a newline.
 
-def render(block: str, width: int, colour: str | None, is_unicode: bool = True) -> str:
-    """The block as lines of text with colour codes (without any where `colour` is None), each ended by a newline.
+        No escape sequence in the text gets through. Lines of code and long URLs may be wider than `width`: the terminal
+        wraps them, and they are whole when copied.
+        """
+        if isinstance(block, Code):
+            lines = render_lines(_Lines(self._highlight(block)), width, has_color)
+        else:
+            inner = max(MIN_WIDTH, width - block.margin)
+            lines = render_lines(_Markdown(block.markdown, not has_color), inner, has_color, is_unicode)
+            lines = lines[not lines[0] :]  # rich begins some elements with a blank line
+        return "".join(f"{' ' * block.margin if line else ''}{line}\n" for line in lines)
 
-    Whatever the block holds, no escape sequence of its own gets through. Lines of code and long URLs may be longer than
-    `width`: the terminal wraps them, and they are whole when copied.
-    """
-    page = _Page(max(NARROWEST, width), colour is not None, is_unicode)
-    lines = _blocks(_parse(escape_controls(block)), page)
-    return "".join(_painted(line, page) + "\n" for line in lines)
-
-
-def _painted(line: Line, page: _Page) -> str:
-    if not page.has_style:
-        return "".join(text for text, _ in line).rstrip()
-    painted = ""
-    for style, pieces in groupby(_without_padding(line), key=itemgetter(1)):
-        text = "".join(text for text, _ in pieces)
-        painted += f"\x1b[{style}m{text}\x1b[0m" if style and text else text
-    return painted
-
-
-def _without_padding(line: Line) -> Line:
-    kept = list(line)
-    while kept:
-        text, style = kept.pop()
-        if text := text.rstrip():
-            return [*kept, (text, style)]
-    return kept
+    def _highlight(self, block: Code) -> Text:
+        before = [] if block.is_first else self._context
+        lines = escape_controls(block.text).split("\n")
+        text = _highlighted("\n".join([*before, *lines]) + "\n", block.language.lower())
+        # A string or a comment that includes the last line break continues in the lines to come.
+        is_open = any(span.end == len(text) for span in text.spans)
+        keeps_context = is_open or block.language.lower() in _NESTED_LANGUAGES
+        self._context = [*before[:1], *[*before[1:], *lines][-CONTEXT_LINES:]] if keeps_context else []
+        return Text("\n").join(text.split("\n")[len(before) : len(before) + len(lines)])
 
 
-@cache
-def _parser() -> MarkdownIt:
-    from markdown_it import MarkdownIt
+class _Lines:
+    """Lines of code as they are: rich would wrap them and replace their tabs."""
 
-    # What looks like HTML or a link definition would vanish from the screen, but `Vec<String>` is meant to be read.
-    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("reference")
+    def __init__(self, code: Text) -> None:
+        self._code = code
 
-
-def _parse(block: str) -> list[SyntaxTreeNode]:
-    from markdown_it.tree import SyntaxTreeNode
-
-    return SyntaxTreeNode(_parser().parse(block)).children
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in self._code.split("\n"):
+            yield Segment(" " * CODE_INDENT)
+            yield from line.render(console, end="\n")
 
 
-def _blocks(nodes: Iterable[SyntaxTreeNode], page: _Page) -> list[Line]:
-    """Set one below the other, with a blank line between them, but for what stands close in a list."""
-    lines: list[Line] = []
-    for node in nodes:
-        if lines and not _stands_close(node):
-            lines.append([])
-        lines += _block(node, page)
-    return lines
+def _highlighted(code: str, language: str) -> Text:
+    if max(map(len, code.split("\n"))) > LONGEST_HIGHLIGHTED_LINE:
+        return Text(code)
+    # Without a tab size pygments leaves tabs alone. An unknown language is shown plainly.
+    return Syntax(code, language, theme=_CODE_THEME, tab_size=0).highlight(code)
 
 
-def _stands_close(node: SyntaxTreeNode) -> bool:
-    before = node.previous_sibling
-    return before is not None and before.type == "paragraph" and before.hidden
+class _Paragraph(Paragraph):
+    is_tight = False
+
+    @classmethod
+    def create(cls, markdown: Markdown, token: Token) -> _Paragraph:
+        made = cls("left")
+        made.is_tight = token.hidden
+        return made
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from urls_apart(self.text, options.max_width)
 
 
-def _block(node: SyntaxTreeNode, page: _Page) -> list[Line]:
-    match node.type:
-        case "heading":
-            return _heading(node, page)
-        case "fence" | "code_block":
-            return _code(node.content, node.info.partition(" ")[0] if node.type == "fence" else "")
-        case "bullet_list" | "ordered_list":
-            return _list(node, page)
-        case "blockquote":
-            bar = "│ " if page.is_unicode else "| "
-            return [[(bar, DIM), *line] for line in _blocks(node.children, page.narrower(len(bar)))]
-        case "table":
-            return _table(node, page)
-        case "hr":
-            return [[(("─" if page.is_unicode else "-") * min(page.width, LONGEST_RULE), DIM)]]
-        case _:
-            return wrap(_inline(node), page.width)
+class _Heading(Heading):
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from urls_apart(self.text, options.max_width)
 
 
-def _heading(node: SyntaxTreeNode, page: _Page) -> list[Line]:
-    text = _inline(node, _HEADINGS.get(node.tag, BOLD))
-    # Without style, nothing but the signs that the author wrote sets a heading off.
-    signs = [] if page.has_style else [(f"{'#' * int(node.tag[1:])} ", PLAIN)]
-    return wrap([*signs, *text], page.width)
+class _Code(CodeBlock):
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        code = self.text.plain.rstrip()
+        text = _highlighted(code + "\n", self.lexer_name.lower())
+        text.right_crop(1)
+        yield _Lines(text)
 
 
-def _list(node: SyntaxTreeNode, page: _Page) -> list[Line]:
-    labels = _labels(node, page)
-    indent = max(map(len, labels))
-    is_loose = any(child.type == "paragraph" and not child.hidden for item in node.children for child in item.children)
-    lines: list[Line] = []
-    for label, item in zip(labels, node.children, strict=True):
-        if is_loose and lines:
-            lines.append([])
-        first, *others = _blocks(item.children, page.narrower(indent)) or [[]]
-        lines.append([(label.rjust(indent), CYAN), *first])
-        lines += [[(" " * indent, PLAIN), *line] for line in others]
-    return lines
+class _Rule(HorizontalRule):
+    new_line = True
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        sign = "-" if options.ascii_only else "─"
+        yield Text(sign * min(options.max_width, LONGEST_RULE), "markdown.hr")
 
 
-def _labels(node: SyntaxTreeNode, page: _Page) -> list[str]:
-    if node.type == "bullet_list":
-        return ["• " if page.is_unicode else "- "] * len(node.children)
-    numbers = count(int(node.attrs.get("start", 1)))
-    return [f"{number}{node.markup} " for _, number in zip(node.children, numbers, strict=False)]
+class _Quote(BlockQuote):
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        bar = "| " if options.ascii_only else "│ "
+        yield from _labeled(bar, bar, "dim", self.elements, console, options)
 
 
-def _table(node: SyntaxTreeNode, page: _Page) -> list[Line]:
-    head, *rows = [row.children for section in node.children for row in section.children]
-    titles = [_inline(cell, BOLD) for cell in head]
-    alignments = [_ALIGNMENTS.get(cell.attrs.get("style"), "left") for cell in head]
-    cells = [[_inline(cell) for cell in row] for row in rows]
-    return set_table(titles, cells, alignments, "─" if page.is_unicode else "-", page.width)
+class _List(ListElement):
+    @classmethod
+    def create(cls, markdown: Markdown, token: Token) -> _List:
+        made = cls(token.type, int(token.attrs.get("start", 1)))
+        made.mark = token.markup
+        return made
+
+    mark = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        items: list[Any] = self.items
+        is_loose = any(isinstance(each, _Paragraph) and not each.is_tight for item in items for each in item.elements)
+        first = self.list_start or 0
+        digits = max(2, len(str(first + len(self.items) - 1)))
+        for number, item in enumerate(items, start=first):
+            if is_loose and number > first:
+                yield Segment.line()
+            if self.list_type == "bullet_list_open":
+                label, style = " - " if options.ascii_only else " • ", "markdown.item.bullet"
+            else:
+                label, style = f"{number:>{digits}}{self.mark} ", "markdown.item.number"
+            yield from _labeled(label, " " * len(label), style, item.elements, console, options)
 
 
-def _inline(node: SyntaxTreeNode, style: str = PLAIN) -> list[Piece]:
-    """The text of a paragraph, heading or table cell."""
-    # Once more neutralised: an entity may stand for anything.
-    return [(escape_controls(text), its_style) for text, its_style in _pieces(node.children, style)]
+def _labeled(
+    label: str, other: str, style: str, elements: Any, console: Console, options: ConsoleOptions
+) -> Iterator[Segment]:
+    """The elements one below the other, with a label on the first line. Unlike rich's own, never cropped."""
+    inner = options.update(width=max(MIN_WIDTH, options.max_width - len(label)))
+    lines: list[list[Segment]] = []
+    is_close = True
+    for element in elements:
+        lines += [] if is_close else [[]]
+        lines += Segment.split_lines(console.render(element, inner))
+        is_close = isinstance(element, _Paragraph) and element.is_tight
+    for line in lines or [[]]:
+        yield Segment(label, console.get_style(style))
+        yield from line
+        yield Segment.line()
+        label = other
 
 
-def _pieces(nodes: Sequence[SyntaxTreeNode], style: str) -> Iterator[Piece]:
-    for node in nodes:
-        match node.type:
-            case "softbreak" | "hardbreak":
-                yield "\n", PLAIN
-            case "code_inline":
-                yield node.content, _both(style, CYAN)
+class _Table(TableElement):
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        assert self.header is not None
+        assert self.header.row is not None
+        heads = [cell.content for cell in self.header.row.cells]
+        rows = [[cell.content for cell in row.cells] for row in self.body.rows] if self.body else []
+        if MIN_COLUMN * len(heads) > options.max_width:  # rich would leave columns out
+            yield from (Text.assemble(head, ": ", cell) for row in rows for head, cell in zip(heads, row, strict=True))
+            return
+        table = Table(
+            box=_ASCII_BOX if options.ascii_only else box.SIMPLE_HEAD,
+            show_edge=False,
+            pad_edge=False,
+            collapse_padding=True,
+            border_style="markdown.table.border",
+            header_style="markdown.table.header",
+        )
+        for head in heads:
+            table.add_column(head, overflow="fold")
+        for row in rows:
+            table.add_row(*row)
+        yield table
+
+
+class _Markdown(Markdown):
+    elements: ClassVar = {
+        **Markdown.elements,
+        "paragraph_open": _Paragraph,
+        "heading_open": _Heading,
+        "fence": _Code,
+        "code_block": _Code,
+        "blockquote_open": _Quote,
+        "hr": _Rule,
+        "bullet_list_open": _List,
+        "ordered_list_open": _List,
+        "table_open": _Table,
+    }
+
+    def __init__(self, markup: str, shows_signs: bool) -> None:
+        super().__init__("", hyperlinks=False)
+        self.inlines = {*Markdown.inlines, "a"}
+        self.parsed = list(_prepared(_PARSER.parse(escape_controls(markup)), shows_signs))
+
+
+def _prepared(tokens: Iterable[Token], shows_signs: bool) -> Iterator[Token]:
+    """The tokens as rich should see them."""
+    heading = href = label = ""
+    for token in tokens:
+        # Escaped once more: an entity may stand for any character.
+        token.content = escape_controls(token.content)
+        token.children = token.children and list(_prepared(token.children, shows_signs))
+        match token.type:
+            case "softbreak":
+                token.type = "hardbreak"  # lines stay lines
             case "image":
-                yield f"{node.content} ({node.attrs['src']})", style
-            case "text" | "text_special":
-                yield node.content, style
-            case kind:
-                yield from _pieces(node.children, _both(style, _MARKS.get(kind, PLAIN)))
-        if node.type == "link" and _plain(node) != node.attrs["href"]:
-            yield f" ({node.attrs['href']})", style
+                yield _text(f"{token.content} ({escape_controls(str(token.attrs['src']))})")
+                continue
+            case "heading_open" if shows_signs:
+                heading = token.markup  # without any style, only the signs set a heading off
+            case "inline" if heading:
+                token.children, heading = [_text(f"{heading} "), *(token.children or [])], ""
+            case "link_open":
+                token.type = "a_open"  # a style of ours: rich's own links lose the styles inside them
+                href, label = escape_controls(str(token.attrs["href"])), ""
+            case "link_close":
+                token.type = "a_close"
+        label += token.content
+        yield token
+        if token.type == "a_close" and label != href:
+            yield _text(f" ({href})")
 
 
-def _both(style: str, other: str) -> str:
-    return f"{style};{other}" if style and other else style or other
-
-
-def _plain(node: SyntaxTreeNode) -> str:
-    return "".join(text for text, _ in _pieces(node.children, PLAIN))
-
-
-def _code(code: str, language: str) -> list[Line]:
-    plain = code.rstrip().split("\n")
-    lexer = _lexer(language.lower()) if max(map(len, plain)) <= LONGEST_HIGHLIGHTED_LINE else None
-    if lexer is None:
-        return [[(CODE_INDENT + line, PLAIN)] for line in plain]
-    lines: list[Line] = [[(CODE_INDENT, PLAIN)]]
-    for kind, value in lexer.get_tokens("\n".join(plain)):
-        style = _code_style(kind)
-        first, *others = value.split("\n")
-        lines[-1].append((first, style))
-        lines += [[(CODE_INDENT, PLAIN), (other, style)] for other in others]
-    return lines[: len(plain)]
-
-
-@cache
-def _lexer(language: str) -> Any:
-    """None for a language that nobody knows."""
-    if not language:
-        return None
-    from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]  # it comes without types
-
-    try:
-        return get_lexer_by_name(language, stripnl=False, ensurenl=False)
-    except ValueError:
-        return None
-
-
-@cache
-def _code_style(kind: tuple[str, ...]) -> str:
-    """That of the kind, or else of the one which it is a special case of."""
-    return _CODE_STYLES.get(kind) or (_code_style(kind[:-1]) if kind else PLAIN)
+def _text(content: str) -> Token:
+    return Token("text", "", 0, content=content)

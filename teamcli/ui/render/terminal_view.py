@@ -10,8 +10,7 @@ from teamcli.agent.events import Event
 from teamcli.commands.base import CommandOutput, Table
 from teamcli.ui.render.event_renderer import EventRenderer
 from teamcli.ui.render.plain_view import PlainView
-from teamcli.ui.render.style import BOLD, PLAIN, AgentColours, TerminalStyle
-from teamcli.ui.render.tables import set_table
+from teamcli.ui.render.style import BOLD, PLAIN, AgentColors, TerminalStyle
 
 
 class TerminalView(PlainView):
@@ -20,7 +19,7 @@ class TerminalView(PlainView):
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self._style = TerminalStyle.of(stream)
-        self._scroll = EventRenderer(self._style, AgentColours())
+        self._scroll = EventRenderer(self._style, AgentColors())
         self._unfinished = ""
         """What a command of the user's own has printed of a line."""
 
@@ -31,7 +30,7 @@ class TerminalView(PlainView):
 
     def show(self, shown: CommandOutput) -> None:
         if isinstance(shown, Table):
-            self._add(lambda: self._scroll.prose(set_table(shown, self._style)))
+            self._add(lambda: self._scroll.table(shown))
         else:
             super().show(shown)
 

@@ -9,9 +9,9 @@ from teamcli.agent import events
 from teamcli.agent.events import Event
 from teamcli.session.session import LEAD, Session
 from teamcli.team.roster import Member, Status
+from teamcli.text.console import wrap
 from teamcli.text.escaping import one_line
 from teamcli.ui.render.style import BOLD, CYAN, DIM, YELLOW, Piece, TerminalStyle
-from teamcli.ui.render.wrapping import wrap
 
 HINT = "Type a task, or /help. Esc interrupts, q leaves."
 NO_TEAM = "No teammates yet. Ask the lead to hire some."
@@ -27,7 +27,7 @@ def banner(session: Session, style: TerminalStyle) -> str:
     members = [member for member in session.team.roster.members() if member.status is not Status.SHUTDOWN]
     team = ", ".join(map(_describe, members)) or NO_TEAM
     lines: list[list[Piece]] = [
-        [("teamcli ", f"1;{CYAN}"), (one_line(where, max(20, width - 8)), DIM)],
+        [("teamcli ", f"{BOLD} {CYAN}"), (one_line(where, max(20, width - 8)), DIM)],
         [("team ", BOLD), (one_line(team, max(20, width - 5)), DIM)],
         [(HINT, DIM)],
         *(line for note in session.notes for line in wrap([(note, YELLOW)], width)),

@@ -25,9 +25,9 @@ class AroundThePrompt:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self.growing: Line = []
+        self.growing: list[Line] = []
 
-    def put(self, text: str, growing: Line) -> None:
+    def put(self, text: str, growing: list[Line]) -> None:
         if text:
             self._stream.write(f"\n{text.strip(chr(10))}\n{PROMPT}")
             self._stream.flush()

@@ -17,11 +17,11 @@ from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.keys import Keys
 
 from teamcli.session.session import LEAD
+from teamcli.text.console import wrap
 from teamcli.text.escaping import escape_controls
 from teamcli.ui.lines import QUIT_WORDS
-from teamcli.ui.render.cells import clipped
-from teamcli.ui.render.style import CYAN, DIM, YELLOW, Line, TerminalStyle
-from teamcli.ui.render.wrapping import wrap
+from teamcli.ui.render.style import BOLD, CYAN, DIM, YELLOW, Line, TerminalStyle
+from teamcli.ui.terminal.fragments import clipped
 from teamcli.ui.terminal.line_editor import KeyBinding, LineEditor
 from teamcli.ui.terminal.questions import PromptQuestion, QuestionQueue
 
@@ -29,8 +29,6 @@ LEAVE_WITHIN_SECONDS = 2.0
 TYPING_SECONDS = 0.3
 """A question takes over a half-typed line only after a pause this long."""
 READING_SECONDS = 0.5
-_STYLES = {"1": "bold", "2": "dim", "31": "ansired", "32": "ansigreen", "33": "ansiyellow", "34": "ansiblue"}
-_STYLES |= {"35": "ansimagenta", "36": "ansicyan"}
 
 
 class PromptHost(Protocol):
@@ -219,7 +217,7 @@ class LivePrompt:
             return [*self._format(lines, newline=True), *self._format([[("team >> ", CYAN)]])]
         lines += [[]] if len(lines) > 1 else []
         for line in self._question_lines:
-            lines += wrap(line, width, keep_urls=False)
+            lines += wrap(line, width, keeps_urls=False)
         waiting = len(self._questions.open)
         keys: Line = [("  " + self._question.keys, DIM), (f" · 1 of {waiting}" if waiting > 1 else "", DIM)]
         lines.append(clipped(keys, width))
@@ -233,8 +231,9 @@ class LivePrompt:
         """Lines as prompt_toolkit wants them."""
         formatted: StyleAndTextTuples = []
         for line in lines:
-            for text, code in line:
-                names = (_STYLES.get(each, "") for each in code.split(";")) if self._style.colour else ()
+            for text, style in line:
+                words = style.split() if self._style.has_color else ()
+                names = (word if word in (BOLD, DIM) else f"ansi{word}" for word in words)
                 formatted.append((" ".join(names), self._style.signs(escape_controls(text))))
             formatted += [("", "\n")] if newline else []
         return formatted

@@ -34,14 +34,14 @@ class AbovePrompt(io.TextIOBase):
         self._line = ""
         """The unfinished last line of `write`."""
         self._waiting: list[str] = []
-        self._growing_next: Line = []
+        self._growing_next: list[Line] = []
         """What `growing` becomes once the waiting lines are printed."""
         self._is_scheduled = False
         self._printed_at = -PAUSE_SECONDS
-        self.growing: Line = []
+        self.growing: list[Line] = []
         """Unfinished output, shown below the printed lines."""
 
-    def put(self, text: str, growing: Line) -> None:
+    def put(self, text: str, growing: list[Line]) -> None:
         """Print whole lines, and show `growing` from the moment they are printed: while the last line of an answer
         waits to be printed, it must be neither missing from the screen nor shown twice."""
         with self._lock:

@@ -12,8 +12,7 @@ from teamcli.commands.base import Choice, CommandResult
 from teamcli.session.session import LEAD
 from teamcli.team.requests import Request
 from teamcli.text.escaping import one_line
-from teamcli.ui.render.style import YELLOW, Line, diff_lines
-from teamcli.ui.render.tables import choice_lines
+from teamcli.ui.render.style import BOLD, CYAN, DIM, GREEN, PLAIN, YELLOW, Line, diff_lines
 
 ALWAYS_ASKED = "Allowed this once: one of your rules asks every time."
 NO_RULE = "Allowed this once: only the rule bash, which allows every command, would cover this line."
@@ -69,7 +68,7 @@ def _first_word(text: str) -> str:
 
 
 def _head(agent: str, text: str) -> Line:
-    return [("▲ ", YELLOW), (agent, f"1;{YELLOW}"), (text, YELLOW)]
+    return [("▲ ", YELLOW), (agent, f"{BOLD} {YELLOW}"), (text, YELLOW)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +93,7 @@ class PermissionQuestion:
             _head(self.agent, f" wants to use {asked.tool}:"),
             *([("  " + line, "")] for line in what),
             *diff_lines(display.diff, with_names=False),
-            *([(f"  {part}", "2")] for part in advice if part),
+            *([(f"  {part}", DIM)] for part in advice if part),
         ]
 
     @property
@@ -165,7 +164,13 @@ class ChoiceQuestion:
         self.is_open = True
 
     def lines(self) -> list[Line]:
-        return choice_lines(self.choice)
+        options = self.choice.options
+        width = max((len(option.value) for option in options), default=0)
+        lines: list[Line] = [[(self.choice.title, BOLD)]]
+        for number, option in enumerate(options, start=1):
+            mark = ("● ", GREEN) if option.is_current else ("  ", PLAIN)
+            lines.append([(f"{number:>4} ", CYAN), mark, (f"{option.value:<{width}}  ", PLAIN), (option.label, DIM)])
+        return lines
 
     def fits(self, text: str) -> bool:
         return self._chosen(text.strip()) is not None

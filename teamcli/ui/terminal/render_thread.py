@@ -27,7 +27,7 @@ Render = Callable[[EventRenderer], str]
 
 
 class Page(Protocol):
-    def put(self, text: str, growing: Line) -> None:
+    def put(self, text: str, growing: list[Line]) -> None:
         """Print complete lines (or none), and show the unfinished rest below them."""
         ...
 
@@ -89,7 +89,7 @@ class RenderThread:
             while True:
                 batch.append(self._queue.get_nowait())
         except queue.Empty:
-            return batch
+            return _merged(batch)
 
     def _render(self, item: Event | Render) -> tuple[str, bool]:
         """The text to print, and whether anything on the screen changes."""
@@ -103,3 +103,15 @@ class RenderThread:
         except Exception:  # boundary: one item that cannot be shown must not end the thread
             logger.exception("cannot show %r", item)
             return "", True
+
+
+def _merged(batch: list[Event | Render | None]) -> list[Event | Render | None]:
+    """Join the pieces of an answer that follow each other: to render each of them alone costs more."""
+    merged: list[Event | Render | None] = []
+    for item in batch:
+        last = merged[-1] if merged else None
+        if isinstance(item, TextArrived) and isinstance(last, TextArrived) and item.agent == last.agent:
+            merged[-1] = last._replace(text=last.text + item.text)
+        else:
+            merged.append(item)
+    return merged

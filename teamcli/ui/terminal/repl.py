@@ -21,17 +21,15 @@ from teamcli.permissions.policy import Mode
 from teamcli.session.session import Session
 from teamcli.team.message import MessageType
 from teamcli.team.requests import Kind
+from teamcli.text.console import shorten, wrap
 from teamcli.text.escaping import one_line
-from teamcli.text.table import shorten
 from teamcli.ui.lines import OutputStream, Repl
-from teamcli.ui.render.cells import visible
-from teamcli.ui.render.event_renderer import EventRenderer, last_lines
-from teamcli.ui.render.style import DIM, RED, YELLOW, AgentColours, Line, TerminalStyle
-from teamcli.ui.render.tables import set_table
-from teamcli.ui.render.wrapping import wrap
+from teamcli.ui.render.event_renderer import EventRenderer
+from teamcli.ui.render.style import DIM, RED, YELLOW, AgentColors, Line, TerminalStyle
 from teamcli.ui.signals import in_thread
 from teamcli.ui.terminal.banner import InboxTip
 from teamcli.ui.terminal.completion import session_completer
+from teamcli.ui.terminal.fragments import visible
 from teamcli.ui.terminal.notify import Notifier
 from teamcli.ui.terminal.plain_prompt import AroundThePrompt, PlainPrompt, is_dumb
 from teamcli.ui.terminal.prompt import LivePrompt
@@ -43,7 +41,6 @@ from teamcli.ui.terminal.status_bar import StatusBar
 
 logger = logging.getLogger(__name__)
 
-TAIL_LINES = 6
 QUEUED_LINES = 2
 UP_HINT = "  (Up takes it back)"
 MODES = (Mode.DEFAULT, Mode.ACCEPT_EDITS, Mode.PLAN)
@@ -67,9 +64,8 @@ class Terminal(Repl):
         self._tip = InboxTip(is_wanted=not names)
         self._prompt = PlainPrompt(self, questions, self._style) if is_dumb() else self._live_prompt()
         self._notifier = Notifier(session.preferences.notify, self._prompt.ring)
-        renderer = EventRenderer(self._style, AgentColours(names), "banner")
-        renderer.echoes = not is_dumb()
-        renderer.shows_subagents = session.preferences.shows_subagents
+        shows_subagents = session.preferences.shows_subagents
+        renderer = EventRenderer(self._style, AgentColors(names), "banner", shows_subagents, is_dumb())
         self._renderer = RenderThread(renderer, self._status.board, page, self._prompt.redraw, self._on_event)
         questions.subscribe(self._on_question)
         for request in session.team.roster.requests.standing(kind=Kind.PLAN):
@@ -130,13 +126,13 @@ class Terminal(Repl):
         render = self._renderer.render
         match result:
             case Table():
-                render(lambda renderer: renderer.prose(set_table(result, self._style)))
+                render(lambda renderer: renderer.table(result))
             case Choice():
                 self._questions.add(ChoiceQuestion(result))
             case Expand():
                 render(lambda renderer: renderer.expand(result.which))
             case Verbosity():
-                render(partial(_switch_verbosity, on=result.on))
+                render(lambda renderer: renderer.set_verbose(result.on))
             case Diff():
                 render(lambda renderer: renderer.diff(result.text, result.title))
             case Job():
@@ -200,7 +196,7 @@ class Terminal(Repl):
 
     def show_question(self, question: PromptQuestion) -> list[Line]:
         lines = [visible(line) for line in question.lines()]
-        rows = [part for line in lines for part in wrap(line, self._style.width() - 1, keep_urls=False)]
+        rows = [part for line in lines for part in wrap(line, self._style.width() - 1, keeps_urls=False)]
         if len(rows) <= max(4, _screen_rows() // 3):
             return lines
         self._renderer.render(lambda renderer: renderer.question(lines))
@@ -218,9 +214,11 @@ class Terminal(Repl):
 
     def above(self) -> list[Line]:
         width = self._style.width() - 1
-        lines = last_lines(self._page.growing, width, max(1, min(TAIL_LINES, _screen_rows() // 4)))
+        lines = self._page.growing
+        if len(lines) > (rows := max(2, _screen_rows() // 3)):
+            lines = [[("…", DIM)], *lines[1 - rows :]]
         if shell_line := next((each.line for each in reversed(self._shell_outputs) if each.line), ""):
-            lines.append([(shell_line, "")])
+            lines = [*lines, [(shell_line, "")]]
         return [visible(line) for line in [*lines, *queued_lines(self._session.lead.queued, width)]]
 
     def bar(self, width: int, hint: str) -> list[Line]:
@@ -265,11 +263,6 @@ def queued_lines(texts: Sequence[str], width: int) -> list[Line]:
     if (more := len(texts) - QUEUED_LINES) > 0:
         lines.insert(0, [(f"  {more} more queued", YELLOW)])
     return lines
-
-
-def _switch_verbosity(renderer: EventRenderer, on: bool | None) -> str:
-    renderer.is_verbose = not renderer.is_verbose if on is None else on
-    return renderer.note("Verbose on." if renderer.is_verbose else "Verbose off.", DIM)
 
 
 def _screen_rows() -> int:

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from teamcli.agent import events
 from teamcli.agent.events import Event
+from teamcli.text.duration import short_time
 from teamcli.text.escaping import one_line
-from teamcli.ui.render.cells import clipped, width_of
 from teamcli.ui.render.style import BOLD, CYAN, DIM, GREEN, PLAIN, RED, YELLOW, Piece
+from teamcli.ui.terminal.fragments import clipped, width_of
 
 SEPARATOR = " │ "
 _SUBAGENT_ENDED = ("completed", "failed", "cancelled")
@@ -167,13 +168,6 @@ def meter_line(meter: SessionMeter, hint: str, width: int) -> list[Piece]:
     if room >= 2 and hint:
         return [*line, (" " * room, PLAIN), (hint, DIM)]
     return clipped(line, width)
-
-
-def short_time(seconds: float) -> str:
-    minutes, rest = divmod(int(max(0.0, seconds)), 60)
-    if minutes >= 60:
-        return f"{minutes // 60}h{minutes % 60:02d}m"
-    return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
 
 
 def _agent_pieces(state: AgentState, room: int, now: float, asking: Sequence[str]) -> list[Piece]:
