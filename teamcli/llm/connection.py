@@ -1,7 +1,7 @@
-"""The HTTP connections of one agent: how they are kept, and how any thread can break them off.
+"""The HTTP connections of one agent: how they are kept, and how any thread can interrupt them.
 
 Closing a response does not wake the thread that waits for its bytes. Shutting down its socket does, within a
-millisecond, so every socket is noted as it is opened.
+millisecond, so every socket is recorded as it is opened.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 _CA_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
 
-
 LARGEST_HEAD, HEAD_PATIENCE = 1_000_000, 2
-"""Bytes before the body of an answer, and how many times the longest silence they may take."""
+"""How many bytes may come before the body of an answer, and how long they may take, as a multiple of `read_seconds`."""
 
 
 class Timeouts(NamedTuple):
@@ -39,17 +38,15 @@ class Timeouts(NamedTuple):
     read_seconds: float = 120.0
     """The longest silence in an answer. The API sends pings while it works, so more than this is a dead connection."""
     keep_alive_seconds: float = 45.0
-    """How long an idle connection is kept for the next turn; tools run meanwhile, so much longer than for a browser."""
+    """How long an idle connection is kept for the next call. Tools run in between, so longer than in a browser."""
 
 
 class NotConnected(Exception):
-    """Raised instead of connecting, where that is not allowed."""
+    """Raised instead of connecting, if that is not allowed."""
 
 
 class AnyConnection(Protocol):
     """What the connections of an agent have in common."""
-
-    may_connect: bool
 
     @property
     def is_down(self) -> bool: ...
@@ -63,23 +60,22 @@ ConnectionT = TypeVar("ConnectionT", bound=AnyConnection)
 
 
 class Connection:
-    """An `httpx2` client that can be shut down, for good, from any thread. Its `trace` extension tells the sockets."""
-
-    may_connect = True
-    """Set by whoever has taken it: false, and a request fails with NotConnected rather than open a socket."""
+    """An `httpx2` client that any thread can shut down for good. The `trace` extension reports its sockets."""
 
     def __init__(self, base_url: str, timeouts: Timeouts) -> None:
+        self._may_connect = True
+        """If false, a request fails with NotConnected instead of opening a socket."""
         self._lock = threading.Lock()
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self.is_down = False
         self._read_seconds = timeouts.read_seconds
         self._head_size: int | None = None
-        """Bytes of the head that is being read."""
+        """Bytes of the head that is being read; None while no head is being read."""
         self._head_until = 0.0
         self.http = self._make_client(base_url, timeouts)
 
     def shut_down(self) -> None:
-        """Break off everything under way, also what is being opened just now."""
+        """Interrupt everything in progress, including a socket that is just being opened."""
         with self._lock:
             self.is_down = True
             sockets = list(self._sockets)
@@ -111,10 +107,10 @@ class Connection:
 
         if self.is_down:
             raise httpx2.ConnectError("the connection was shut down", request=request)
-        request.extensions["trace"] = self._note_socket
+        request.extensions["trace"] = self._trace
 
-    def _note_socket(self, event: str, info: dict[str, Any]) -> None:
-        if not self.may_connect and event.endswith(".connect_tcp.started"):
+    def _trace(self, event: str, info: dict[str, Any]) -> None:
+        if not self._may_connect and event.endswith(".connect_tcp.started"):
             raise NotConnected
         if event.endswith("receive_response_headers.started"):
             self._head_size, self._head_until = 0, time.monotonic() + HEAD_PATIENCE * self._read_seconds
@@ -131,7 +127,7 @@ class Connection:
             shut_down(opened)
 
     def _bound_heads(self, stream: Any) -> None:
-        """The HTTP layer skips informational answers (1xx) for ever, each with a new time-out."""
+        """Without this, the HTTP layer skips informational answers (1xx) forever, each with a new timeout."""
         import httpcore2
 
         read = stream.read
@@ -148,7 +144,7 @@ class Connection:
 
 
 class Connections(Generic[ConnectionT]):
-    """The connections of one agent. A call has one to itself, so that breaking it off harms no other call."""
+    """The connections of one agent. Each call has its own, so that interrupting it affects no other call."""
 
     def __init__(self, make: Callable[[], ConnectionT]) -> None:
         self._make = make
@@ -163,13 +159,12 @@ class Connections(Generic[ConnectionT]):
         return self._idle is not None
 
     @contextmanager
-    def take(self, cancel: CancelScope, may_connect: bool = True) -> Iterator[ConnectionT]:
-        """A connection to open an answer on. It stays taken until `put_back`, unless the opening fails.
+    def take(self, cancel: CancelScope) -> Iterator[ConnectionT]:
+        """A connection for one request. It stays taken until `put_back`, unless the block fails.
 
         Raises: ConfigError
         """
         connection = self._idle_or_new()
-        connection.may_connect = may_connect
         try:
             with cancel.on_cancel(connection.shut_down):
                 yield connection
@@ -211,14 +206,14 @@ class Connections(Generic[ConnectionT]):
 
 
 def shut_down(opened: socket.socket) -> None:
-    # Unlike SSLSocket.shutdown this leaves the TLS state alone, which belongs to the thread that reads.
+    # Unlike SSLSocket.shutdown, this does not touch the TLS state, which belongs to the reading thread.
     with suppress(OSError):
         socket.socket.shutdown(opened, socket.SHUT_RDWR)
 
 
 def uses_proxy() -> bool:
-    """Whether requests may have to go through a proxy. `httpx2` knows which of them do, and how."""
-    if sys.platform in ("darwin", "win32"):  # the system has settings of its own
+    """Whether requests may have to go through a proxy. `httpx2` knows which ones, and how."""
+    if sys.platform in ("darwin", "win32"):  # the system has proxy settings too
         from urllib.request import getproxies
 
         return bool(getproxies())
@@ -227,12 +222,12 @@ def uses_proxy() -> bool:
 
 @lru_cache(maxsize=1)
 def _trusts_nobody() -> ssl.SSLContext:
-    """For addresses without TLS, so that no certificates are loaded."""
+    """For addresses without TLS: loading certificates takes time."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def ssl_context() -> ssl.SSLContext:
-    """Trusts the certificates that the environment names, or else those of the system.
+    """Trusts the certificates that the environment names, or those of the system.
 
     Raises: ConfigError
     """
@@ -245,27 +240,27 @@ def _ssl_context(cert_file: str | None, cert_dir: str | None, *bundles: str | No
 
     Raises: ConfigError
     """
-    bundle = next((Path(name) for name in bundles if name), None)
+    bundle = next((name for name in bundles if name), None)
+    if not cert_file and not cert_dir and bundle:
+        cert_file, cert_dir = (None, bundle) if Path(bundle).is_dir() else (bundle, None)
     try:
-        if cert_file:
-            return ssl.create_default_context(cafile=cert_file)
-        if cert_dir:
-            return ssl.create_default_context(capath=cert_dir)
-        if bundle is None:
-            return _system_context()
-        if bundle.is_dir():
-            return ssl.create_default_context(capath=bundle)
-        return ssl.create_default_context(cafile=bundle)
+        if cert_file or cert_dir:
+            return ssl.create_default_context(cafile=cert_file or None, capath=None if cert_file else cert_dir)
+        return _system_context()
     except OSError as e:
         named = next(name for name in _CA_VARIABLES if os.environ.get(name))
-        raise ConfigError(f"The certificates that {named} names cannot be loaded ({e}): correct or unset it") from e
+        raise ConfigError(f"The certificates in {named} cannot be loaded ({e}): fix or unset it") from e
 
 
 def _system_context() -> ssl.SSLContext:
-    """What `httpcore2` makes, without loading it if OpenSSL itself knows where the certificates are."""
+    """The same context as `httpcore2` makes, without importing it if OpenSSL knows where the certificates are."""
     paths = ssl.get_default_verify_paths()
     file = paths.openssl_cafile if Path(paths.openssl_cafile).is_file() else None
-    directory = paths.openssl_capath if _has_certificates(paths.openssl_capath) else None
+    try:  # OpenSSL looks certificates up by file names that are digests
+        names = [path.name for path in Path(paths.openssl_capath).iterdir()]
+    except OSError:
+        names = []
+    directory = paths.openssl_capath if any(re.fullmatch(r"[0-9a-f]{8}\.\d", name) for name in names) else None
     if sys.platform == "linux" and (file or directory):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(file, directory)
@@ -273,11 +268,3 @@ def _system_context() -> ssl.SSLContext:
     import httpcore2
 
     return httpcore2.default_ssl_context()
-
-
-def _has_certificates(directory: str) -> bool:
-    """By names that are digests, as OpenSSL looks for them."""
-    try:
-        return any(re.fullmatch(r"[0-9a-f]{8}\.\d", path.name) for path in Path(directory).iterdir())
-    except OSError:
-        return False

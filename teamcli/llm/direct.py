@@ -1,7 +1,7 @@
-"""The direct way to the Messages API: one POST, if a key and an address are all that is needed.
+"""The direct way to the Messages API: one POST, if a key and an address are enough.
 
-It sends the request's own bytes and loads in a few hundredths of a second. The SDK needs seconds. Only a proxy needs
-`httpx2`.
+It sends the bytes of the request as they are, and loads in a few hundredths of a second; the SDK takes seconds. Only a
+proxy needs `httpx2`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import httpx2
 
 LARGEST_STREAM = 256_000_000
-"""Bytes of one answer, with all that is around its text."""
+"""Bytes of one answer on the wire."""
 API_VERSION = "2026-10-21"
 
 
@@ -60,9 +60,9 @@ class DirectTransport:
         self, request: Request, cancel: CancelScope, may_connect: bool, on_sent: Callable[[], None] = lambda: None
     ) -> EventStream:
         model = request.preamble.model
-        with self._connections.take(cancel, may_connect) as connection:
+        with self._connections.take(cancel) as connection:
             try:
-                answer = connection.post(request.encoded, on_sent)
+                answer = connection.post(request.encoded, on_sent, may_connect)
                 refuse_unless_stream(answer, self._faults, model)
             except connection.errors as e:
                 raise self._faults.from_http_error(e) from e
@@ -98,7 +98,7 @@ class DirectTransport:
 
 
 class ProxiedConnection(Connection):
-    """Posts on `httpx2`, which knows proxies."""
+    """Posts with `httpx2`, which supports proxies."""
 
     def __init__(self, url: str, headers: Mapping[str, str], timeouts: Timeouts) -> None:
         """Raises: ConfigError"""
@@ -114,9 +114,10 @@ class ProxiedConnection(Connection):
 
         return (httpx2.HTTPError, httpx2.InvalidURL)
 
-    def post(self, body: bytes, on_sent: Callable[[], None]) -> httpx2.Response:
+    def post(self, body: bytes, on_sent: Callable[[], None], may_connect: bool) -> httpx2.Response:
         """Raises: NotConnected, `errors`, and what `on_sent` raises"""
         import httpx2
 
-        on_sent()  # before, since it sends and waits in one step
+        self._may_connect = may_connect
+        on_sent()  # before the request, because `send` sends and waits in one step
         return self.http.send(httpx2.Request("POST", self._url, content=body, headers=self._headers), stream=True)

@@ -1,6 +1,6 @@
 """One HTTP/1.1 connection on the standard library, for endpoints that are reached without a proxy.
 
-It costs a quarter of what `httpx2` costs per call, and loads in a fifth of the time. Any thread can break it off.
+A call costs a quarter of one with `httpx2`, and loading takes a fifth of the time. Any thread can interrupt it.
 """
 
 from __future__ import annotations
@@ -28,16 +28,13 @@ _CHUNK = 65_536
 _ANY_ZLIB_FORMAT = zlib.MAX_WBITS | 32
 _COMPRESSED = ("gzip", "x-gzip", "deflate")
 _SKIPPED = range(102, 200)
-"""Informational answers that come before the real one. `http.client` itself skips only 100; 101 changes protocols."""
+"""Informational answers before the real one. `http.client` skips only 100, and 101 changes the protocol."""
 _MOST_HEADS = 50
-"""An endpoint that sends more informational answers than this has no other."""
+"""After this many informational answers, no real one is expected."""
 
 
 class PlainConnection:
-    """Connects when it first posts, and again whenever the endpoint has hung up in the meantime."""
-
-    may_connect = True
-    """Set by the caller: if false, a request fails with NotConnected instead of opening a socket."""
+    """Connects with the first request, and again whenever the endpoint has hung up since the last one."""
 
     def __init__(self, url: str, headers: Mapping[str, str], timeouts: Timeouts) -> None:
         """Raises: ConfigError"""
@@ -61,15 +58,17 @@ class PlainConnection:
         """What posting and reading an answer may raise."""
         return (CannotConnect, OSError, zlib.error)
 
-    def post(self, body: bytes, on_sent: Callable[[], None]) -> PlainAnswer:
+    def post(self, body: bytes, on_sent: Callable[[], None], may_connect: bool) -> PlainAnswer:
         """Send a request, call `on_sent`, and read the head of the answer.
 
         Raises: NotConnected, `errors`, and what `on_sent` raises
         """
         try:
             if not self._is_usable():
+                if not may_connect:
+                    raise NotConnected
                 self._connect()
-            with _broken_off():
+            with _connection_errors():
                 self._http.request("POST", self._path, body, self._headers)
                 on_sent()
                 return PlainAnswer(_answer_to(self._http), self._finish)
@@ -78,7 +77,7 @@ class PlainConnection:
             raise
 
     def shut_down(self) -> None:
-        """Break off everything in progress, for good. Safe to call from any thread."""
+        """Interrupt everything in progress, for good. Safe to call from any thread."""
         with self._lock:
             self.is_down = True
             opened = self._socket
@@ -90,13 +89,13 @@ class PlainConnection:
         self._http.close()
 
     def _is_usable(self) -> bool:
-        """Whether the socket of an earlier request serves another one."""
+        """Whether the socket of an earlier request can serve another one."""
         opened = self._http.sock
         if opened is None or time.monotonic() > self._kept_until:
             return False
         readable = select.poll()
         readable.register(opened, select.POLLIN)
-        return not readable.poll(0)  # nothing was asked: bytes, or the end, mean that the endpoint is done with it
+        return not readable.poll(0)  # without a request, bytes or an end mean that the endpoint has given it up
 
     def _finish(self, is_reusable: bool) -> None:
         if is_reusable:
@@ -105,15 +104,13 @@ class PlainConnection:
             self._http.close()
 
     def _connect(self) -> None:
-        if not self.may_connect:
-            raise NotConnected
         self._http.close()
         opened = None
         try:
-            opened = self._note(socket.create_connection(self._address, self._timeouts.connect_seconds))
+            opened = self._watch(socket.create_connection(self._address, self._timeouts.connect_seconds))
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._context is not None:
-                opened = self._note(
+                opened = self._watch(
                     self._context.wrap_socket(opened, server_hostname=self._address[0], do_handshake_on_connect=False)
                 )
                 opened.do_handshake()
@@ -124,8 +121,8 @@ class PlainConnection:
             raise CannotConnect(str(e)) from e
         self._http.sock = opened
 
-    def _note(self, opened: SocketT) -> SocketT:
-        """Let `shut_down` find the socket, also if it was called a moment ago."""
+    def _watch(self, opened: SocketT) -> SocketT:
+        """Let `shut_down` find the socket, even if it was called a moment ago."""
         with self._lock:
             self._socket = opened
             is_late = self.is_down
@@ -138,7 +135,7 @@ class PlainAnswer:
     """An answer of which the head has arrived."""
 
     def __init__(self, response: http.client.HTTPResponse, finish: Callable[[bool], None]) -> None:
-        """`finish` is called once, with whether the connection serves another request."""
+        """`finish` is called once, with whether the connection can serve another request."""
         self._response = response
         self._finish = finish
         self.status_code = response.status
@@ -156,7 +153,7 @@ class PlainAnswer:
         self._finish(is_read and not self._response.will_close)
 
     def _pieces(self) -> Iterator[bytes]:
-        with _broken_off():
+        with _connection_errors():
             while piece := self._response.read1(_CHUNK):
                 yield piece
         if self._response.length:
@@ -165,7 +162,7 @@ class PlainAnswer:
 
 @cache
 def _counting_response() -> type[http.client.HTTPResponse]:
-    """A response that gives up on informational answers without end, also on those that `http.client` itself skips."""
+    """A response class that counts informational answers, including those that `http.client` skips itself."""
     import http.client
 
     class CountingResponse(http.client.HTTPResponse):
@@ -190,7 +187,7 @@ def _answer_to(connection: http.client.HTTPConnection) -> http.client.HTTPRespon
 
 
 @contextmanager
-def _broken_off() -> Iterator[None]:
+def _connection_errors() -> Iterator[None]:
     """Raises: ConnectionError, for an answer that ends too soon or is not HTTP"""
     import http.client
 

@@ -1,6 +1,6 @@
 """The way through the `anthropic` package: everything its credential chain and platform clients can reach.
 
-The package takes more than a second to load: that happens with the first request, in a thread that can be left behind.
+The package takes more than a second to load. That happens with the first request, in a thread that can be abandoned.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SdkTransport:
         self._faults = Faults(endpoint)
         self._connections = Connections(lambda: Connection(endpoint.base_url, timeouts))
         self._client: tuple[Any, Connection] | None = None
-        """An `Anthropic` or one of its platform relatives (they share no useful type), and what it talks through."""
+        """An `Anthropic` or a platform client (they share no useful type), and the connection that it uses."""
 
     def open(self, request: Request, cancel: CancelScope) -> EventStream:
         model = request.preamble.model
@@ -44,7 +44,7 @@ class SdkTransport:
         return EventStream(self._events(stream, model), connection.shut_down, close)
 
     def reopen(self, request: Request, cancel: CancelScope, on_sent: Callable[[], None]) -> EventStream | None:
-        return None  # it may have to fetch a token first, so it always needs the thread
+        return None  # it may have to fetch a token first, so it always needs a thread
 
     def warm_up(self) -> None:
         with _explained(self._faults, model=""):
@@ -56,7 +56,7 @@ class SdkTransport:
     def _events(self, stream: Any, model: str) -> Iterator[dict[str, Any]]:
         with _explained(self._faults, model):
             for event in stream:
-                yield event.to_dict(warnings=False)  # a block of a kind that this SDK does not know is fine
+                yield event.to_dict(warnings=False)  # the SDK need not know every kind of block
 
     def _client_on(self, connection: Connection) -> Any:
         if self._client is None:
@@ -64,7 +64,7 @@ class SdkTransport:
         else:
             client, used = self._client
             if used is not connection:
-                client = client.copy(http_client=connection.http)  # keeps the tokens that it has fetched
+                client = client.copy(http_client=connection.http)  # keeps the tokens that it fetched
         self._client = (client, connection)
         return client
 
@@ -72,7 +72,7 @@ class SdkTransport:
         import anthropic
 
         endpoint = self._endpoint
-        # The package adds the headers of the environment by itself. Only `endpoint` knows whether they may go there.
+        # The package adds the headers from the environment by itself. Only `endpoint` knows whether they may be sent.
         headers: dict[str, Any] = dict.fromkeys(header_names(os.environ), anthropic.omit)
         headers |= {"user-agent": f"teamcli/{__version__}", **endpoint.own_headers}
         options: dict[str, Any] = {
@@ -92,15 +92,15 @@ class SdkTransport:
 
 
 def _arguments(request: Request) -> dict[str, Any]:
-    """What the SDK insists on goes by name, the rest as it is: it may hold fields that this SDK does not know."""
-    body = json.loads(request.encoded)  # what is no valid text is mended in it
+    """The SDK requires some fields by name. The rest goes as it is: this SDK may not know all fields."""
+    body = json.loads(request.encoded)  # from the bytes, in which invalid Unicode is already replaced
     named = {name: body.pop(name) for name in ("model", "max_tokens", "messages", "stream")}
     return {**named, "extra_body": body}
 
 
 @contextmanager
 def _explained(faults: Faults, model: str) -> Iterator[None]:
-    """Raises: ModelError, for whatever the SDK or its HTTP layer raises inside the block."""
+    """Raises: ModelError, for anything that the SDK or its HTTP layer raises inside the block."""
     import anthropic
     import httpx2
 
@@ -118,5 +118,5 @@ def _explained(faults: Faults, model: str) -> Iterator[None]:
     except json.JSONDecodeError as e:
         raise ServerFault("The endpoint sent a malformed event.") from e
     except (anthropic.AnthropicError, ImportError, RuntimeError, TypeError, ValueError) as e:
-        # Credentials that are missing, incomplete or of a platform whose extra is not installed come in all of these.
+        # All of these can mean credentials that are missing or incomplete, or a platform whose extra is not installed.
         raise AuthError(f"The SDK cannot use {faults.endpoint.source}: {faults.clean(str(e))}") from e

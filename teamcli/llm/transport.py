@@ -1,4 +1,4 @@
-"""What a client needs of the way to an endpoint: open one answer, read its events, break it off."""
+"""What a client needs to reach an endpoint: open an answer, read its events, interrupt it."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from teamcli.llm.types import Request
 
 
 class EventStream(NamedTuple):
-    """One answer that is coming in."""
+    """One answer as it arrives."""
 
     events: Iterator[dict[str, Any]]
-    """The raw events as they arrive. Raises ModelError."""
+    """The raw events. Raises ModelError."""
     interrupt: Callable[[], None]
-    """From any thread: wake the reader, who then fails."""
+    """Wakes the reader, which then fails. Safe to call from any thread."""
     close: Callable[[], None]
 
 
 class Transport(Protocol):
-    """Opens one answer at a time. An opening or stream that was broken off does not harm the next one."""
+    """Opens one answer at a time. Interrupting one does not affect the next."""
 
     def open(self, request: Request, cancel: CancelScope) -> EventStream:
-        """Send the request and wait for the head of its answer; fails soon after `cancel`.
+        """Send the request and wait for the head of its answer. Fails soon after `cancel`.
 
         Raises: ModelError, ConfigError
         """
         ...
 
     def reopen(self, request: Request, cancel: CancelScope, on_sent: Callable[[], None]) -> EventStream | None:
-        """The same on a connection that stands already, in the calling thread; None, at once, where there is none.
+        """Do the same on an open connection, in the calling thread; return None at once if there is none.
 
-        Looking a name up and connecting cannot be broken off, so `open` needs a thread that can be left behind; on a
-        standing connection a cancel takes effect at once, and the change of threads can be saved. `on_sent` is called
-        when the request has gone out, or just before that.
+        A name lookup and a connect cannot be interrupted, so `open` needs a thread that can be abandoned. On an open
+        connection a cancel takes effect at once, which saves the change of threads. `on_sent` is called when the
+        request has been sent, or just before.
 
         Raises: ModelError, and what `on_sent` raises
         """
