@@ -1,6 +1,6 @@
-"""`teamcli demo`: a team of two at work in a scratch directory, step by step, on the embedded model.
+"""`teamcli demo`: a team of two in a scratch directory, step by step, on the embedded model.
 
-Every step is a line typed at the real prompt; what is shown can be followed in the files with `cat` and `tail -F`.
+Each step is typed at the real prompt, and can be followed in the files with `cat` and `tail -F`.
 """
 
 from __future__ import annotations
@@ -25,88 +25,87 @@ from teamcli.ui.render.terminal_view import TerminalView
 from teamcli.ui.signals import SignalReceived, signals_raise
 
 INTRODUCTION = """\
-This shows a lead and two teammates at work. No key is needed: a small
-embedded model stands in for a real one and does literally what it is told.
-Threads, inboxes, tools and files are the real ones.
+This demo shows a lead and two teammates at work. It needs no API key: a small
+embedded model follows simple commands literally. Threads, inboxes, tools and
+files are real.
 
 Everything happens in {directory}
-To follow it there, open a second terminal and try any of these:
+To watch, open a second terminal and try any of these:
 
   cd {directory}
-  tail -F .team/inbox/bob.jsonl   # bob's mail, as it comes (the file comes
-                                  # with the first message: it waits for it)
-  cat .team/config.json           # who is in the team, and how each stands
+  tail -F .team/inbox/bob.jsonl   # bob's messages, as they arrive (the file
+                                  # is created with the first one)
+  cat .team/config.json           # the teammates and their status
   {teamcli} team                    # the same as a table
-  {teamcli} log -f                  # what everybody does, as it happens
+  {teamcli} log -f                  # what everyone does, as it happens
 """
 ENDING = """\
-That was the team. All of it is in plain files, and stays there:
+That was the team. Everything is in plain files, and stays there:
 
   cd {directory}
-  cat .team/config.json              # who is in the team
-  cat .team/inbox/lead.jsonl         # the lead's mail, one message a line
-  cat .team/transcripts/bob.jsonl    # all that bob saw and did
+  cat .team/config.json              # the teammates
+  cat .team/inbox/lead.jsonl         # the lead's inbox, one message per line
+  cat .team/transcripts/bob.jsonl    # everything bob saw and did
   {teamcli} log                        # the timeline
-  {teamcli} --offline --continue       # to play on
+  {teamcli} --offline --continue       # to keep playing
 
 To remove it:  rm -r {directory}
 """
 
 
-class Step(NamedTuple):
+class DemoStep(NamedTuple):
     why: str
-    """In lines that fit any terminal."""
+    """Broken into lines that fit any terminal."""
     lines: tuple[str, ...]
 
 
 STEPS = (
-    Step(
-        "You talk to the lead; it hires teammates. Here is the first, with something\n"
-        "to read. /wait waits until nobody works any more.",
+    DemoStep(
+        "You talk to the lead, and it hires teammates. Here is the first one, with\n"
+        "something to read. /wait waits until everyone is idle.",
         ("spawn bob as reviewer: read welcome.txt", "/wait"),
     ),
-    Step(
-        "bob has done that, told the lead what came of it, and rests. He costs nothing\nnow, and remembers everything.",
+    DemoStep(
+        "bob has finished, reported to the lead, and is idle. He costs nothing now, and\nremembers everything.",
         ("/team",),
     ),
-    Step(
-        "The second teammate writes a file and tells bob about it, without the lead in\n"
-        "between. The message wakes bob; what each of them says at the end reaches the\n"
-        "lead by itself.",
+    DemoStep(
+        "The second teammate writes a file and messages bob about it directly, without\n"
+        "the lead. The message wakes bob. What each of them says at the end is\n"
+        "reported to the lead automatically.",
         (
             "spawn alice as coder: write notes.txt: hello from alice then tell bob: read notes.txt",
             "/wait",
         ),
     ),
-    Step(
-        "An inbox is a file with one message a line. This is what alice sent to bob,\n"
+    DemoStep(
+        "An inbox is a file with one message per line. This is what alice sent to bob,\n"
         "and what `tail -F` has shown in your second terminal:",
         ("!cat .team/inbox/bob.jsonl",),
     ),
-    Step(
-        "Any program may append a line, and the teammate acts on it; it is told that\nthe line came from outside.",
+    DemoStep(
+        "Any program may append a line, and the teammate acts on it, knowing that the\nline came from outside.",
         (
             """!echo '{"type":"message","from":"a shell","content":"read welcome.txt"}' >> .team/inbox/alice.jsonl""",
             "/wait",
             "/inbox alice",
         ),
     ),
-    Step(
-        "You can write to a teammate as well, here or with `teamcli send` from another\n"
-        "terminal. The answer is shown to you; the lead reads it with its next turn.",
+    DemoStep(
+        "You can also message a teammate yourself, here or with `teamcli send` from\n"
+        "another terminal. You see the answer; the lead reads it with its next turn.",
         ("/send bob read notes.txt", "/wait"),
     ),
-    Step(
-        "What has come back to the lead. UNREAD are the answers to the shell and to\n"
-        "you. Looking at an inbox takes nothing out of it.",
+    DemoStep(
+        "The lead's inbox. UNREAD are the answers to the shell and to you. Looking at\nan inbox changes nothing.",
         ("/inbox",),
     ),
-    Step(
-        "The timeline: every message, tool call and change of status, with its time.",
+    DemoStep(
+        "The timeline: every message, tool call and status change, with its time.",
         ("/log 12",),
     ),
-    Step(
-        "They are idle, so they leave at once. Their files stay.",
+    DemoStep(
+        "They are idle, so they shut down at once. Their files stay.",
         ("/shutdown alice", "/shutdown bob", "/team"),
     ),
 )
@@ -142,7 +141,7 @@ def _play(directory: Path) -> int:
 
 
 class Guide:
-    """Types the lines of all steps, each after a word about it; at a terminal at the reader's pace."""
+    """Types the lines of each step after explaining it; on a terminal, at the reader's pace."""
 
     def __init__(self, view: PlainView) -> None:
         self._view = view
@@ -151,26 +150,26 @@ class Guide:
     def __iter__(self) -> Iterator[str]:
         for number, step in enumerate(STEPS, start=1):
             self._view.begin(f"--- {number} of {len(STEPS)} ---", step.why)
-            if not self._may_go_on():
+            if not self._may_continue():
                 return
             for line in step.lines:
                 self._view.typed(line)
                 yield line
             self._view.say("")
 
-    def _may_go_on(self) -> bool:
+    def _may_continue(self) -> bool:
         if not self._has_reader:
             return True
-        if _read_line("    Enter goes on, Ctrl-D ends: "):
+        if _read_line("    Enter: continue, Ctrl-D: quit "):
             return True
         self._view.say("")
         return False
 
 
 def _read_line(prompt: str) -> str:
-    """A line of the reader's, empty at the end; what the handler of a signal raises is raised however that falls.
+    """Read a line; empty at the end of input. An exception from a signal handler is raised in any case.
 
-    `input` would sleep on where Ctrl-C comes between the prompt and the reading.
+    `input` would keep sleeping if Ctrl-C came between printing the prompt and reading.
     """
     ours, theirs = os.pipe()
     os.set_blocking(theirs, False)

@@ -1,4 +1,4 @@
-"""`teamcli doctor`: looks at everything that has to be right, and says how to fix what is not."""
+"""`teamcli doctor`: checks the installation and the project, and says how to fix what is wrong."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 
@@ -29,11 +30,11 @@ from teamcli.workspace.bounds import Workspace
 
 
 class Doubt(str):
-    """A finding that may be all right, or not: a model can have a bad day."""
+    """A finding that may or may not be a problem: a model can fail once and work the next time."""
 
 
 def run_doctor() -> int:
-    """Print one line for each check; returns the exit code."""
+    """Print a line for each check; returns the exit code."""
     try:
         checks = _Checks(inspect_project(Path.cwd()))
     except TeamcliError as e:
@@ -43,12 +44,12 @@ def run_doctor() -> int:
 
 def explain(command: str) -> int:
     """Print whether `bash` would run this command here, why, and how to write it so that a rule applies."""
-    place = inspect_project(Path.cwd())
-    settings = read_settings(place)
-    workspace = Workspace(place.directory)
+    project = inspect_project(Path.cwd())
+    settings = read_settings(project)
+    workspace = Workspace(project.directory)
     policy = read_policy(Options(), settings, workspace.root)
     if settings.sandbox_allows_bash:
-        policy = policy._replace(commands_are_confined=not _why_unconfined(settings, place))
+        policy = policy._replace(commands_are_confined=not _why_unconfined(settings, project))
     decision = decide(policy, "bash", Executes(command), workspace.root, workspace.can_change)
     print(f"{decision.verdict}: {escape_controls(decision.reason)}")
     if decision.verdict is Verdict.ASK and decision.rule:
@@ -56,12 +57,9 @@ def explain(command: str) -> int:
     return ExitStatus.DONE
 
 
-def _why_unconfined(settings: Settings, place: Project) -> str:
-    host = open_host(settings, Workspace(place.directory), place, is_trial=True)
-    try:
+def _why_unconfined(settings: Settings, project: Project) -> str:
+    with closing(open_host(settings, Workspace(project.directory), project, is_trial=True)) as host:
         return host.why_unconfined()
-    finally:
-        host.close()
 
 
 def _run(name: str, check: Callable[[], str]) -> int:
@@ -78,10 +76,10 @@ def _print(name: str, finding: str | TeamcliError) -> int:
 
 
 class _Checks:
-    """Each check returns what it found, or raises an error that says how to mend it."""
+    """Each check returns what it found, or raises an error that says how to fix it."""
 
-    def __init__(self, place: Project) -> None:
-        self._place = place
+    def __init__(self, project: Project) -> None:
+        self._project = project
 
     def all(self) -> dict[str, Callable[[], str]]:
         return {
@@ -100,36 +98,40 @@ class _Checks:
 
     @cached_property
     def _settings(self) -> Settings:
-        return read_settings(self._place)
+        return read_settings(self._project)
 
     @property
     def _workspace(self) -> Workspace:
-        return Workspace(self._place.directory)
+        return Workspace(self._project.directory)
 
     @cached_property
     def _endpoint(self) -> Endpoint | None:
-        return choose_endpoint(Options(), self._place, self._settings)
+        return choose_endpoint(Options(), self._project, self._settings)
 
     def _check_settings(self) -> str:
-        waiting = f"; not trusted, so not used: {'; '.join(self._place.offers)}" if self._place.offers else ""
+        waiting = f"; not trusted, so not used: {'; '.join(self._project.offers)}" if self._project.offers else ""
         return f"permission mode {self._settings.permissions.mode or 'default'}{waiting}"
 
     def _check_claude(self) -> str:
-        unused = unused_settings(self._place.directory, self._place.home.parent)
-        return unused or "no hooks or permission rules of Claude Code are left out"
+        unused = unused_settings(self._project.directory, self._project.home.parent)
+        return unused or "all hooks and permission rules of Claude Code are used"
 
     def _check_key(self) -> str:
         if self._endpoint is None:
-            return "none: the embedded model is on; for a real one set ANTHROPIC_API_KEY, in the environment or in .env"
-        environment = self._place.environment
+            return (
+                "none: the embedded model is used; for a real one, set ANTHROPIC_API_KEY in the environment or in .env"
+            )
+        environment = self._project.environment
         from_project = " in .env" if environment.has_projects_key and self._endpoint.secret else ""
-        aside = "; the key in .env is for the endpoint in .env, and not used" if environment.keeps_key_back else ""
-        return f"from {self._endpoint.source}{from_project}{aside}"
+        unused = (
+            "; the key in .env is only for the endpoint in .env, and is not used" if environment.keeps_key_back else ""
+        )
+        return f"from {self._endpoint.source}{from_project}{unused}"
 
     def _check_endpoint(self) -> str:
         if self._endpoint is None:
             return "none needed"
-        is_projects = self._place.environment.projects_endpoint and not self._endpoint.platform
+        is_projects = self._project.environment.projects_endpoint and not self._endpoint.platform
         named = ", named in .env: your own key is never sent there" if is_projects else ""
         return f"{self._endpoint.base_url or self._endpoint.host}{named}"
 
@@ -139,14 +141,14 @@ class _Checks:
         return f"{self._endpoint.client} (--client, or `client` in the settings, chooses another)"
 
     def _check_model(self) -> str:
-        """Make a real call: the only way to know that key, endpoint and model fit together, and that tools work."""
-        model = choose_model(Options(), self._place, self._settings, self._endpoint)
+        """Make a real call: only that shows that key, endpoint and model work together, and that tools work."""
+        model = choose_model(Options(), self._project, self._settings, self._endpoint)
         if self._endpoint is None:
             return model
         try:
             trial = try_model(self._endpoint, model, self._settings)
         except MaxTokensRefused as e:
-            if e.allowed:  # a session asks for less by itself
+            if e.allowed:  # a session reduces max_tokens by itself
                 return Doubt(str(e))
             raise
         if trial.trouble:
@@ -155,42 +157,41 @@ class _Checks:
         return f"{model} answers after {trial.seconds:.1f} s and calls tools{priced}"
 
     def _check_sandbox(self) -> str:
-        host = open_host(self._settings, self._workspace, self._place, is_trial=True)
-        try:
+        with closing(open_host(self._settings, self._workspace, self._project, is_trial=True)) as host:
             why, why_refused = host.why_unconfined(), host.why_refused()
             is_out_of_reach = all(map(host.programs.is_out_of_reach, (Path(sys.executable), Path(__file__))))
-        finally:
-            host.close()
         if why_refused:
             raise ConfigError(
-                f"bwrap works, but not for this directory: {why_refused}. Commands are refused: fix that, "
+                f"bwrap works, but not for this directory: {why_refused}. Commands are refused. Fix that, "
                 "or set `sandbox` to `off` in ~/.teamcli/settings.json to run them with your own rights"
             )
         if why:
-            return f"none, {why}: commands run with your own rights; permission rules decide which do"
+            return f"none, {why}: commands run with your own rights; permission rules decide which"
         network = self._settings.sandbox_network
         reach = f"only {', '.join(network) or 'nothing'}" if isinstance(network, tuple) else network
-        caution = "" if is_out_of_reach else "; teamcli itself is in the workspace, where agents can change it"
+        caution = "" if is_out_of_reach else "; teamcli itself is inside the workspace, where agents can change it"
         return f"bwrap: commands write in the workspace, a private /tmp and private caches; network: {reach}{caution}"
 
     def _check_search(self) -> str:
-        path = safe_programs(self._settings, self._workspace, self._place).find("rg")
+        path = safe_programs(self._settings, self._workspace, self._project).find("rg")
         return f"ripgrep at {path}" if path else "built in (with ripgrep installed, grep is faster)"
 
     def _check_terminal(self) -> str:
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
-            return "not a terminal: lines are read plainly and nothing is asked"
+            return "not a terminal: no line editing, and no permission questions"
         size = shutil.get_terminal_size()
         return f"{os.environ.get('TERM', 'unknown')}, {size.columns}×{size.lines}, {sys.stdout.encoding}"
 
     def _check_team(self) -> str:
-        team = self._place.team
+        team = self._project.team
         if not team.root.exists():
             if not os.access(team.root.parent, os.W_OK | os.X_OK):
-                raise ConfigError(f"{team.root} cannot be made: change who may write here, or use --no-team")
-            return "not there yet; it is made at the first start"
+                raise ConfigError(
+                    f"{team.root} cannot be created: change the permissions of the directory, or use --no-team"
+                )
+            return "not there yet; created at the first start"
         if not os.access(team.root, os.W_OK | os.X_OK):
-            raise ConfigError(f"{team.root} cannot be written: change its owner or mode, or use --no-team")
+            raise ConfigError(f"{team.root} is not writable: change its owner or mode, or use --no-team")
         pid = lock_holder(team.lock)
-        running = f"; teamcli runs here (process {pid})" if pid is not None else ""
+        running = f"; teamcli is running here (process {pid})" if pid is not None else ""
         return f"{len(list_sessions(team.lead_transcript))} sessions{running}"

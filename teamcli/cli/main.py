@@ -1,4 +1,4 @@
-"""The command line: parses it, loads what it asks for, turns each expected failure into one line and an exit code."""
+"""The command line: parses it, loads what it needs, and turns expected failures into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from teamcli import __version__
-from teamcli.cli.streams import have_standard_streams, leave_standard_output
+from teamcli.cli.streams import abandon_standard_output, prepare_standard_streams
 from teamcli.config.options import ExitStatus, Mode, Options
 from teamcli.errors import AuthError, ConfigError, ModelNotFound, TeamcliError, TeamError, UsageError, WrongEndpoint
 from teamcli.text.escaping import escape_controls
@@ -18,14 +19,14 @@ from teamcli.text.escaping import escape_controls
 
 def run(argv: Sequence[str]) -> int:
     """Run the program with these arguments; returns its exit code."""
-    have_standard_streams()
+    prepare_standard_streams()
     try:
         try:
             return _run(argv)
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        if problem := leave_standard_output():
+        if problem := abandon_standard_output():
             print(f"teamcli: standard output cannot be written: {problem}", file=sys.stderr)
             return ExitStatus.FAILED
         return ExitStatus.SIGPIPE
@@ -47,7 +48,7 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _subcommand(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """The first word and all others. `--cwd DIR` may stand before it: `teamcli --cwd DIR team` is no task."""
+    """The first word and the other arguments. `--cwd DIR` may precede it, as in `teamcli --cwd DIR team`."""
     before = 2 if list(argv[:1]) == ["--cwd"] else 1 if argv and argv[0].startswith("--cwd=") else 0
     return "".join(argv[before : before + 1]), [*argv[:before], *argv[before + 1 :]]
 
@@ -70,15 +71,15 @@ def _enter(directory: Path | None) -> None:
     try:
         Path.cwd()
     except OSError as e:
-        raise UsageError("the current directory is gone; change to one that is there") from e
+        raise UsageError("the current directory no longer exists; change to another one") from e
 
 
 def _doctor(argv: Sequence[str]) -> int:
-    parser = _subparser("doctor", "Check key, endpoint, model, terminal and .team/, and say how to fix each.")
+    parser = _subparser("doctor", "Check key, endpoint, model, terminal and .team/, and say how to fix what is wrong.")
     parser.add_argument(
         "--explain",
         metavar="COMMAND",
-        help="say whether bash would run COMMAND here, and how to write it so that it does",
+        help="say whether bash would run COMMAND here, and how to write it so that a rule applies",
     )
     arguments = _parse(parser, argv)
     from teamcli.cli.doctor import explain, run_doctor
@@ -92,7 +93,7 @@ def _sessions(argv: Sequence[str]) -> int:
 
 
 def _team(argv: Sequence[str]) -> int:
-    parser = _subparser("team", "Show who is in this directory's team, also while it works. Changes nothing.")
+    parser = _subparser("team", "Show this directory's team, running or not. Changes nothing.")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = _parse(parser, argv)
     from teamcli.cli.team import show_team
@@ -101,10 +102,10 @@ def _team(argv: Sequence[str]) -> int:
 
 
 def _inbox(argv: Sequence[str]) -> int:
-    parser = _subparser("inbox", "Show the messages to an agent, read and unread. Consumes none.")
+    parser = _subparser("inbox", "Show an agent's messages, read and unread. Consumes nothing.")
     parser.add_argument("name", nargs="?", default="", metavar="NAME", help="whose inbox (default: lead)")
-    parser.add_argument("--unread", action="store_true", help="only those that are unread")
-    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    parser.add_argument("--unread", action="store_true", help="only unread messages")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     arguments = _parse(parser, argv)
     from teamcli.cli.team import show_inbox
 
@@ -112,7 +113,9 @@ def _inbox(argv: Sequence[str]) -> int:
 
 
 def _send(argv: Sequence[str]) -> int:
-    parser = _subparser("send", "Send a message to an agent: a running team wakes on it, else it waits there.")
+    parser = _subparser(
+        "send", "Send a message to an agent. A running team reacts at once; otherwise the message waits."
+    )
     parser.add_argument("name", metavar="NAME", help="a teammate, or lead")
     parser.add_argument("text", nargs="+", metavar="TEXT", help="the message")
     arguments = _parse(parser, argv)
@@ -123,10 +126,10 @@ def _send(argv: Sequence[str]) -> int:
 
 def _log(argv: Sequence[str]) -> int:
     parser = _subparser("log", "Show the timeline: what each agent did, said and cost.")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on as things happen, until Ctrl-C")
-    parser.add_argument("-n", type=_at_least_one, metavar="N", help="begin with the last N events (default: all)")
-    parser.add_argument("--agent", default="", metavar="NAME", help="only what NAME does, and messages to it")
-    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    parser.add_argument("-f", "--follow", action="store_true", help="keep printing new events, until Ctrl-C")
+    parser.add_argument("-n", type=_at_least_one, metavar="N", help="start with the last N events (default: all)")
+    parser.add_argument("--agent", default="", metavar="NAME", help="only what NAME does, and its messages")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     arguments = _parse(parser, argv)
     from teamcli.cli.team import show_log
 
@@ -136,7 +139,7 @@ def _log(argv: Sequence[str]) -> int:
 def _demo(argv: Sequence[str]) -> int:
     parser = _Parser(
         prog="teamcli demo",
-        description="Show a team of two at work, on the embedded model, in a scratch directory.",
+        description="Watch a team of two at work, on the embedded model, in a scratch directory.",
         allow_abbrev=False,
     )
     parser.parse_args(argv)
@@ -147,13 +150,13 @@ def _demo(argv: Sequence[str]) -> int:
 
 def _subparser(name: str, description: str) -> _Parser:
     parser = _Parser(prog=f"teamcli {name}", description=description, allow_abbrev=False)
-    parser.add_argument("--cwd", type=Path, metavar="DIR", help="do it in this directory")
+    parser.add_argument("--cwd", type=Path, metavar="DIR", help="use this directory")
     return parser
 
 
 def _parse(parser: _Parser, argv: Sequence[str]) -> argparse.Namespace:
     """Raises: UsageError."""
-    # the intermixed way does not know that only operands follow `--`
+    # parse_intermixed_args does not know that only operands follow `--`
     parse = parser.parse_args if "--" in argv else parser.parse_intermixed_args
     arguments = parse(list(argv))
     _enter(arguments.cwd)
@@ -187,33 +190,17 @@ class _Parser(argparse.ArgumentParser):
 def parse_options(argv: Sequence[str]) -> Options:
     """Raises: UsageError."""
     end = argv.index("--") if "--" in argv else len(argv)
-    arguments = _agent_parser().parse_intermixed_args(list(argv[:end]))
-    options = Options(
-        prompt=" ".join([*arguments.prompt, *argv[end + 1 :]]).strip(),
-        headless=arguments.headless,
-        model=arguments.model,
-        permission_mode=arguments.permission_mode,
-        allowed_tools=tuple(arguments.allowed_tools),
-        disallowed_tools=tuple(arguments.disallowed_tools),
-        max_turns=arguments.max_turns,
-        max_budget_usd=arguments.max_budget_usd,
-        continue_last=arguments.continue_last,
-        resume=arguments.resume,
-        output_format=arguments.output_format or "text",
-        append_system_prompt=arguments.append_system_prompt,
-        offline=arguments.offline,
-        client=arguments.client,
-        trust=arguments.trust,
-        add_dirs=tuple(arguments.add_dirs),
-        no_team=arguments.no_team,
-        cwd=arguments.cwd,
-        debug=arguments.debug,
-    )
-    if arguments.output_format and not options.headless:
-        raise UsageError("--output-format goes with -p (try teamcli --help)")
-    if options.continue_last and options.resume is not None:
+    # Every option's name in the parser is a field of Options.
+    given: dict[str, Any] = vars(_agent_parser().parse_intermixed_args(list(argv[:end])))
+    if given["output_format"] and not given["headless"]:
+        raise UsageError("--output-format requires -p (try teamcli --help)")
+    if given["continue_last"] and given["resume"] is not None:
         raise UsageError("--continue and --resume exclude each other (try teamcli --help)")
-    return options
+    given["prompt"] = " ".join([*given["prompt"], *argv[end + 1 :]]).strip()
+    given["output_format"] = given["output_format"] or "text"
+    for several in ("allowed_tools", "disallowed_tools", "add_dirs"):
+        given[several] = tuple(given[several])
+    return Options(**given)
 
 
 def _agent_parser() -> _Parser:
@@ -227,47 +214,28 @@ def _agent_parser() -> _Parser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("prompt", nargs="*", metavar="PROMPT", help="the task; with -p, piped standard input is added to it")
-    add(
-        "-p", "--print", dest="headless", action="store_true", help="work without a prompt, print the last answer, exit"
-    )
-    add("--model", metavar="ID", help="the model (else MODEL_ID, else the default)")
-    add(
-        "--permission-mode",
-        choices=[mode.value for mode in Mode],
-        help="what is asked for before it runs (default: commands and file changes)",
-    )
-    add("--allowedTools", dest="allowed_tools", action="append", default=[], metavar="RULES",
-        help="never ask for these: 'bash(git status:*),edit_file(src/**)'")  # fmt: skip
-    add(
-        "--disallowedTools",
-        dest="disallowed_tools",
-        action="append",
-        default=[],
-        metavar="RULES",
-        help="refuse these, in every mode",
-    )
-    add("--max-turns", type=_at_least_one, metavar="N", help="stop any one agent after N model calls")
+    several = partial(add, action="append", default=[])
+    add("prompt", nargs="*", metavar="PROMPT", help="the task; with -p, piped standard input is appended")
+    add("-p", "--print", dest="headless", action="store_true", help="run without a prompt, print the last answer, exit")
+    add("--model", metavar="ID", help="the model (default: MODEL_ID, or the built-in default)")
+    modes = [mode.value for mode in Mode]
+    add("--permission-mode", choices=modes, help="what needs your permission (default: commands and file changes)")
+    allowed = "run these without asking: 'bash(git status:*),edit_file(src/**)'"
+    several("--allowedTools", dest="allowed_tools", metavar="RULES", help=allowed)
+    several("--disallowedTools", dest="disallowed_tools", metavar="RULES", help="refuse these in every mode")
+    add("--max-turns", type=_at_least_one, metavar="N", help="stop any agent after N model calls")
     add("--max-budget-usd", type=_dollars, metavar="X", help="stop when the whole team has cost X dollars")
-    add("-c", "--continue", dest="continue_last", action="store_true", help="go on with this directory's last session")
-    add("-r", "--resume", nargs="?", const="", metavar="ID", help="go on with session ID; without one, list them")
-    add("--output-format", choices=("text", "json", "stream-json"), help="with -p: what to print")
-    add("--append-system-prompt", default="", metavar="TEXT", help="add TEXT to the system prompt")
+    add("-c", "--continue", dest="continue_last", action="store_true", help="resume the last session of this directory")
+    add("-r", "--resume", nargs="?", const="", metavar="ID", help="resume session ID; without an ID, list the sessions")
+    add("--output-format", choices=("text", "json", "stream-json"), help="with -p: the format of the output")
+    add("--append-system-prompt", default="", metavar="TEXT", help="append TEXT to the system prompt")
     add("--offline", action="store_true", help="use the embedded model, whatever is configured")
     add("--client", choices=("auto", "direct", "sdk"), help="how to reach the model (default: auto)")
-    add("--trust", action="store_true", help="trust what this directory brings along (.team/, an endpoint in .env)")
-    add(
-        "--add-dir",
-        dest="add_dirs",
-        action="append",
-        default=[],
-        type=Path,
-        metavar="DIR",
-        help="let file tools use DIR too",
-    )
-    add("--no-team", action="store_true", help="one agent, no team tools, nothing kept in .team/")
+    add("--trust", action="store_true", help="trust the configuration in this directory (.team/, an endpoint in .env)")
+    several("--add-dir", dest="add_dirs", type=Path, metavar="DIR", help="let file tools use DIR as well")
+    add("--no-team", action="store_true", help="one agent, no team tools, no state in .team/")
     add("--cwd", type=Path, metavar="DIR", help="work in DIR")
-    add("--debug", action="store_true", help="log more, to .team/logs/")
+    add("--debug", action="store_true", help="write a detailed log to .team/logs/")
     add("-V", "--version", action="version", version=f"teamcli {__version__}")
     return parser
 

@@ -1,4 +1,4 @@
-"""Whether a model and the server before it do what an agent needs: asked as an agent asks, with all its tools."""
+"""Checks whether a model and its server do what an agent needs, with a request like an agent's, tools included."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from teamcli.tools.catalog import LEAD_TOOLS
 
 ASKED = "This tests the connection. Call the tool list_teammates now; write nothing else."
 ENOUGH_EVENTS = 500
-"""After so many pieces of an answer without a call, none will come."""
+"""After this many pieces of an answer without a tool call, there will be none."""
 READ_TOO_LITTLE = 3
-"""A server that counts less than this part of what was sent has cut it."""
+"""A server that counts fewer than one in this many tokens has cut the request."""
 
 
 class Trial(NamedTuple):
     seconds: float
     calls_tools: bool
     read_tokens: int
-    """What the server says that it has read; 0 if it does not count."""
+    """What the server says it has read; 0 if it does not count."""
     sent_tokens: int
-    """The same, estimated from what was sent."""
+    """An estimate of what was sent."""
 
     @property
     def trouble(self) -> str:
-        """What keeps agents from working with it; empty if nothing does."""
+        """Why agents cannot work with it; empty if they can."""
         if self.calls_tools:
             return ""
         if 0 < self.read_tokens < self.sent_tokens / READ_TOO_LITTLE:
@@ -44,7 +44,7 @@ class Trial(NamedTuple):
 
 
 def try_model(endpoint: Endpoint, model: str, settings: Settings) -> Trial:
-    """Make one call as the lead would, and end it when it is clear how it goes.
+    """Make one call like the lead's, and stop it once the outcome is clear.
 
     Raises: ModelError, ConfigError
     """

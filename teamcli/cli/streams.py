@@ -1,4 +1,4 @@
-"""The standard streams, made so that whatever is wrong with them ends in one sentence at most."""
+"""The standard streams, set up so that a problem with them causes at most one line of output."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 
-class _Output(io.FileIO):
-    """Standard output that cannot be written (a full disk, say) ends the work like a reader that has gone."""
+class _StandardOutput(io.FileIO):
+    """If it cannot be written (for example on a full disk), the program ends as it does for a closed pipe."""
 
     problem = ""
 
@@ -29,8 +29,8 @@ class _Output(io.FileIO):
             raise BrokenPipeError(errno.EPIPE, self.problem) from e
 
 
-class _Errors(io.FileIO):
-    """Standard error that cannot be written changes nothing: the answer is what counts."""
+class _StandardError(io.FileIO):
+    """Ignores that it cannot be written: the answer on standard output is what counts."""
 
     def write(self, data: ReadableBuffer) -> int:
         try:
@@ -39,32 +39,32 @@ class _Errors(io.FileIO):
             return memoryview(data).nbytes
 
 
-def have_standard_streams() -> None:
-    """Descriptors 0 to 2 lead somewhere, so that no file of ours gets their numbers.
+def prepare_standard_streams() -> None:
+    """Make sure that descriptors 0 to 2 are open, so that none of our files gets their numbers.
 
-    Pipes and files get UTF-8 whatever the locale; a terminal gets what it can show, and a `?` for the rest.
+    Pipes and files are UTF-8 whatever the locale. A terminal gets what it can show, and a `?` for the rest.
     """
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(fd, True)
     os.close(fd)
-    sys.stdin = sys.stdin or open(0, encoding="utf-8")  # noqa: SIM115 - they stay open to the end
+    sys.stdin = sys.stdin or open(0, encoding="utf-8")  # noqa: SIM115 - it stays open until the end
     if sys.stdout is sys.__stdout__ and not os.isatty(1):
-        sys.stdout = _text(_Output(1, "w", closefd=False), line_buffering=False)
+        sys.stdout = _text(_StandardOutput(1, "w", closefd=False), line_buffering=False)
     if sys.stderr is sys.__stderr__ and not os.isatty(2):
-        sys.stderr = _text(_Errors(2, "w", closefd=False), line_buffering=True)
+        sys.stderr = _text(_StandardError(2, "w", closefd=False), line_buffering=True)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="replace")
 
 
-def leave_standard_output() -> str:
-    """Write no more to it, or the interpreter would complain when it closes it; returns what is wrong with it.
+def abandon_standard_output() -> str:
+    """Stop writing to it, so that the interpreter does not complain when it closes it.
 
-    Nothing is wrong where only its reader has gone.
+    Returns what is wrong with it; empty if its reader has just closed the pipe.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    return raw.problem if isinstance(raw, _Output) else ""
+    return raw.problem if isinstance(raw, _StandardOutput) else ""
 
 
 def _text(raw: io.FileIO, line_buffering: bool) -> io.TextIOWrapper:

@@ -1,6 +1,6 @@
-"""`teamcli team`, `inbox`, `send` and `log`: the team seen from another shell, whether it runs or not.
+"""`teamcli team`, `inbox`, `send` and `log`: the team from another shell, whether it is running or not.
 
-All but `send` only look: they take no lock that anybody waits for, consume nothing and create nothing.
+All but `send` only read: they block no one, consume nothing and create nothing.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ DIM, MAGENTA, RED, PLAIN = "\x1b[2m", "\x1b[35m", "\x1b[31m", "\x1b[0m"
 
 def show_team(as_json: bool) -> int:
     """Print the roster; returns the exit code."""
-    place = _Place.here()
-    overview = place.overview()
+    snapshot = _TeamSnapshot.here()
+    overview = snapshot.overview()
     if as_json:
-        team = {"team_name": place.team.name, "running": place.pid is not None, "pid": place.pid}
+        team = {"team_name": snapshot.team.name, "running": snapshot.pid is not None, "pid": snapshot.pid}
         _print_json({**team, **overview.to_json()})
     else:
-        print(escape_controls(place.describe()), overview.to_table(time.time()).to_text(), sep="\n")
-    if place.damage:
-        _warn(place.damage)
-    return ExitStatus.USAGE if place.damage else ExitStatus.DONE
+        print(escape_controls(snapshot.describe()), overview.to_table(time.time()).to_text(), sep="\n")
+    if snapshot.damage:
+        _warn(snapshot.damage)
+    return ExitStatus.USAGE if snapshot.damage else ExitStatus.DONE
 
 
 def show_inbox(name: str, only_unread: bool, as_json: bool) -> int:
     """Print an inbox; returns the exit code."""
-    place = _Place.here()
-    exact = place.owner_of_inbox(name or LEAD)
-    mails = [mail for mail in place.mail(exact) if not (only_unread and mail.is_read)]
+    snapshot = _TeamSnapshot.here()
+    exact = snapshot.owner_of_inbox(name or LEAD)
+    mails = [mail for mail in snapshot.mail(exact) if not (only_unread and mail.is_read)]
     if as_json:
         for mail in mails:
             _print_json(mail.to_json())
@@ -75,34 +75,34 @@ def show_inbox(name: str, only_unread: bool, as_json: bool) -> int:
 
 def send(name: str, text: str) -> int:
     """Append a message from the user to an inbox; returns the exit code."""
-    place = _Place.here()
-    if not place.directory.root.is_dir():
+    snapshot = _TeamSnapshot.here()
+    if not snapshot.directory.root.is_dir():
         raise UsageError(f"there is no team in {Path.cwd()}: start teamcli here first, or name a directory with --cwd")
     if not text.strip():
         raise UsageError("the message is empty (try teamcli send --help)")
-    exact = place.recipient(name)
-    bus = FileBus(place.directory.inbox, load_key(home_dir()))
+    exact = snapshot.recipient(name)
+    bus = FileBus(snapshot.directory.inbox, load_key(home_dir()))
     try:
-        fields = {} if place.pid is not None else {WAITED: True}
+        fields = {} if snapshot.pid is not None else {WAITED: True}
         bus.send(Message(MessageType.MESSAGE, USER, exact, text, time.time(), new_id(), fields))
     finally:
         bus.close()
-    waits = "" if place.pid is not None else "; nothing runs here, so it waits there until teamcli is started"
+    waits = "" if snapshot.pid is not None else "; teamcli is not running here, so the message waits until it starts"
     print(f"Sent message to {exact}{waits}")
     return ExitStatus.DONE
 
 
 def show_log(follow: bool, agent: str, last: int | None, as_json: bool) -> int:
-    """Print the timeline, and go on with it if asked to; returns the exit code."""
-    place = _Place.here()
+    """Print the timeline, and follow it if asked to; returns the exit code."""
+    snapshot = _TeamSnapshot.here()
     printer = _Printer(agent, as_json)
-    events = TimelineReader(place.directory.events)
+    events = TimelineReader(snapshot.directory.events)
     with signals_raise(SIGINT, SIGTERM, SIGHUP), closing(events):
         try:
             rows = filter(printer.wants, events.read())
             printer.print(rows if last is None else deque(rows, maxlen=last))
             if agent and not printer.has_printed:
-                place.check_agent(agent, may_come=follow)
+                snapshot.check_agent(agent, may_come=follow)
             while follow:
                 _pause()
                 printer.print(filter(printer.wants, events.read()))
@@ -114,18 +114,18 @@ def show_log(follow: bool, agent: str, last: int | None, as_json: bool) -> int:
 
 
 def _pause() -> None:
-    """Raises: BrokenPipeError, as soon as nobody reads any more."""
+    """Raises: BrokenPipeError, as soon as the reader has closed the pipe."""
     if not stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
         time.sleep(FOLLOW_SECONDS)
         return
     reader = select.poll()
-    reader.register(sys.stdout, 0)  # no event but that the other end has gone
+    reader.register(sys.stdout, 0)  # no events: poll always reports a closed pipe
     if reader.poll(FOLLOW_SECONDS * 1000):
         raise BrokenPipeError
 
 
 class _Printer:
-    """Events as lines: plain, in colour on a terminal, or as JSON."""
+    """Prints events as lines: plain, in color on a terminal, or as JSON."""
 
     def __init__(self, agent: str, as_json: bool) -> None:
         self._agent = agent
@@ -142,18 +142,18 @@ class _Printer:
             if self._as_json:
                 _print_json(row)
             else:
-                print(self._painted(describe(row)))
+                print(self._colored(describe(row)))
         sys.stdout.flush()
 
-    def _painted(self, line: TimelineLine) -> str:
+    def _colored(self, line: TimelineLine) -> str:
         if not self._has_color:
             return str(line)
         text = f"{RED}{line.text}{PLAIN}" if line.is_bad else line.text
         return f"{DIM}{line.time}{PLAIN}  {MAGENTA}{line.agent:<{NAME_WIDTH}}{PLAIN}  {text}"
 
 
-class _Place:
-    """The team of a directory as its files tell it at this moment."""
+class _TeamSnapshot:
+    """The team of a directory, as its files describe it at this moment."""
 
     def __init__(self, directory: TeamDir) -> None:
         self.directory = directory
@@ -161,17 +161,17 @@ class _Place:
         self.pid = lock_holder(directory.lock)
 
     @classmethod
-    def here(cls) -> _Place:
+    def here(cls) -> _TeamSnapshot:
         """Raises: StateError."""
         register_secrets(secret_values(os.environ))
         directory = TeamDir.of(Path.cwd())
         for path in (directory.root, directory.inbox, directory.transcripts):
-            if path.is_symlink():  # it could lead anywhere, and `send` would write there
+            if path.is_symlink():  # it could point anywhere, and `send` would write there
                 raise StateError(f"{path} is a symbolic link; remove it")
         return cls(directory)
 
     def overview(self) -> Overview:
-        members = tuple(map(self._as_it_stands, self.team.members))
+        members = tuple(map(self._current, self.team.members))
         standing = tuple(request for request in self.team.requests if request.is_open)
         unread = {name: count_unread(self.mail(name)) for name in (LEAD, *(member.name for member in members))}
         waiting = read_waiting(self.directory.subagents) if self.pid is not None else ()
@@ -180,27 +180,27 @@ class _Place:
     def describe(self) -> str:
         where = Path.cwd()
         if self.pid is not None:
-            return f"teamcli runs in {where} (process {self.pid})."
-        return f"Nothing runs here: there is no teamcli at work in {where}."
+            return f"teamcli is running in {where} (process {self.pid})."
+        return f"teamcli is not running in {where}."
 
     @property
     def damage(self) -> str:
-        """What of the roster's file cannot be read, in words."""
+        """What is wrong with the roster's file, in words; empty if nothing is."""
         if not self.team.problems:
             return ""
         problems = "; ".join(self.team.problems)
-        what_now = "the next start of teamcli here keeps it aside and rebuilds what is missing"
+        what_now = "the next start of teamcli here keeps a copy and rebuilds what is missing"
         return f"{self.directory.config} is damaged ({problems}); {what_now}"
 
     def recipient(self, name: str) -> str:
-        """The exact name of somebody who can be written to.
+        """The exact name of a possible recipient.
 
         Raises: UsageError, listing the names there are
         """
         return self._named(name, [LEAD, *(member.name for member in self.team.members if member.is_active)])
 
     def owner_of_inbox(self, name: str) -> str:
-        """The exact name of the lead or anybody who is or was in the team.
+        """The exact name of the lead, or of a present or past member.
 
         Raises: UsageError, listing the names there are
         """
@@ -209,13 +209,13 @@ class _Place:
         return self._named(name, [LEAD, *(member.name for member in self.team.members)])
 
     def check_agent(self, name: str, may_come: bool) -> None:
-        """Nothing was found of `name`: where it is nobody's, raise a UsageError, or only say so if it may become."""
+        """Report an unknown name: with `may_come`, as a warning, since a member of that name may still be hired."""
         try:
             self._named(name, [LEAD, USER, *(member.name for member in self.team.members)])
         except UsageError as e:
             if not may_come:
                 raise
-            _warn(f"{e}; waiting for it to come")
+            _warn(f"{e}; waiting for it")
 
     def _named(self, name: str, names: Sequence[str]) -> str:
         if found := find_name(name, names):
@@ -231,12 +231,12 @@ class _Place:
     @cached_property
     def _bus(self) -> FileBus:
         home = home_dir()
-        # Whoever has no key has signed nothing: what stands here then comes from outside, and no key need be made.
+        # Without a key, no line here was signed by us: with any key, all lines are foreign, so none is created.
         key = load_key(home) if (home / "key").exists() else secrets.token_bytes(KEY_BYTES)
         return FileBus(self.directory.inbox, key)
 
-    def _as_it_stands(self, member: Member) -> Member:
-        """Where nothing runs nobody works: the program was killed, and the next start will find them interrupted."""
+    def _current(self, member: Member) -> Member:
+        """If teamcli is not running, it was killed: the next start will mark working members as interrupted."""
         if self.pid is None and member.status in (Status.WORKING, Status.SPAWNING):
             return replace(member, status=Status.IDLE, interrupted=True, waiting_for="", stuck_since=0.0)
         return member

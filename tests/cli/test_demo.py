@@ -91,7 +91,7 @@ def test_what_is_left_behind_can_be_looked_at_and_continued(here: Program) -> No
 def test_at_a_terminal_the_reader_sets_the_pace(here: Program) -> None:
     with Screen(here, "demo", columns=120, lines=60) as screen:
         screen.wait_for("1 of 9")
-        screen.wait_for("Enter goes on")
+        screen.wait_for("Enter: continue")
         assert "Spawned" not in screen.text
         screen.type("\r")
         screen.wait_for("✓ spawn bob")
@@ -105,7 +105,7 @@ def test_at_a_terminal_the_reader_sets_the_pace(here: Program) -> None:
 
 def test_ctrl_c_ends_it(here: Program) -> None:
     with Screen(here, "demo", columns=120, lines=60) as screen:
-        screen.wait_for("Enter goes on")
+        screen.wait_for("Enter: continue")
         screen.type("\x03")
         screen.wait_for("To remove it:")
         assert screen.wait_for_end() == 130

@@ -151,7 +151,7 @@ def test_a_directory_that_is_gone_is_one_clear_line(program: Program) -> None:
         ["bash", "-c", command], cwd=program.directory, env=program.env(), capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 2
-    assert "gone" in done.stderr
+    assert "the current directory no longer exists" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

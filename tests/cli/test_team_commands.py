@@ -125,12 +125,12 @@ class TestTeam:
     def test_says_that_nothing_runs_and_shows_the_roster(self, team: Program) -> None:
         ran = team.run("team")
         assert ran.code == 0
-        assert "Nothing runs here" in ran.out
+        assert "teamcli is not running in" in ran.out
         row = next(line for line in ran.out.splitlines() if line.startswith("alice"))
         assert row.split()[1:3] == ["coder", "idle"]
 
     def test_without_a_team(self, program: Program) -> None:
-        assert "Nothing runs here" in program.run("team").out
+        assert "teamcli is not running in" in program.run("team").out
         assert program.run("team", "--json").json["members"] == []
 
     def test_as_an_object(self, team: Program) -> None:
@@ -243,7 +243,7 @@ class TestSend:
         ran = team.run("send", "bob", "write", "done.txt: by bob")
         assert ran.code == 0
         assert "Sent message to bob" in ran.out
-        assert "nothing runs" in ran.out
+        assert "teamcli is not running here" in ran.out
         message = team.lines(".team/inbox/bob.jsonl")[-1]
         assert (message["type"], message["from"], message["to"]) == ("message", "user", "bob")
         assert message["content"] == "write done.txt: by bob"
@@ -371,7 +371,7 @@ class TestFollowing:
 
     def test_only_of_one_agent_who_may_still_come(self, program: Program) -> None:
         with Follow(program, "--agent", "bob", "--json") as follow:
-            wait_until(lambda: "waiting for it to come" in follow.err)
+            wait_until(lambda: "waiting for it" in follow.err)
             program.run(*BYPASS, stdin="spawn bob as writer: read a.txt\n")
             follow.wait_for('"status": "idle"')
             assert follow.end(signal.SIGTERM) == 143
