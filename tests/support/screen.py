@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from signal import SIGKILL
 from types import TracebackType
 
@@ -75,6 +75,17 @@ class Screen:
         if self._text is None:  # to put it together takes longer than most programs take to draw it
             self._text = "\n".join(line.rstrip() for line in self._screen.display).rstrip()
         return self._text
+
+    @property
+    def text_with_scrollback(self) -> str:
+        rows = [*self._screen.history.top, *(self._screen.buffer[row] for row in range(self._screen.lines))]
+        return "\n".join("".join(row[x].data for x in range(self._screen.columns)).rstrip() for row in rows)
+
+    def moments_until(self, text: str) -> Iterator[str]:
+        """What can be seen, with the scrollback, after each change until `text` is on the screen."""
+        while text not in self.text:
+            assert self._read(), f"the program ended without {text!r}:\n{self.text}"
+            yield self.text_with_scrollback
 
     def wait_for(self, text: str, times: int = 1) -> None:
         """Read on until `text` stands on the screen (so often)."""

@@ -54,6 +54,28 @@ def test_the_tail_is_bounded_and_wrapped() -> None:
     assert all(len(line[0][0]) <= 20 for line in tail)
 
 
+def test_code_appears_line_by_line_and_only_the_unfinished_line_is_the_tail() -> None:
+    scroll = EventRenderer(look(), AgentColors())
+    assert shown(events.TextArrived("lead", "```py\na = 1\nb ="), scroll=scroll) == "  a = 1\n"
+    assert scroll.growing() == [[("  b =", "")]]
+    assert shown(events.TextArrived("lead", " 2\n"), scroll=scroll) == "  b = 2\n"
+    assert scroll.growing() == []
+
+
+def test_what_others_do_is_not_printed_between_two_lines_of_code() -> None:
+    scroll = EventRenderer(look(), AgentColors())
+    shown(events.TextArrived("lead", "```\na\n"), scroll=scroll)
+    assert shown(tool(agent="alice"), scroll=scroll) == ""
+    out = shown(events.TextArrived("lead", "b\n```\n"), scroll=scroll)
+    assert out.startswith("  b\n\n  alice ✓ $ make")
+
+
+def test_a_dumb_terminal_gets_a_code_block_at_once() -> None:
+    scroll = EventRenderer(look(), AgentColors(), is_dumb=True)
+    assert shown(events.TextArrived("lead", "```\na\nb\n"), scroll=scroll) == ""
+    assert shown(events.TextArrived("lead", "```\n"), scroll=scroll) == "  a\n  b\n"
+
+
 def test_what_a_failed_call_had_streamed_is_dropped() -> None:
     scroll = EventRenderer(look(), AgentColors())
     out = shown(
