@@ -1,4 +1,4 @@
-"""What a call would touch. Each tool declares it, and `decide` judges it."""
+"""What a call would access. Each tool declares it, and `decide` judges it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Reads(NamedTuple):
-    """Looks at a file, or at everything below a directory."""
+    """Reads a file, or everything below a directory."""
 
     path: Path
 
@@ -19,7 +19,7 @@ class Writes(NamedTuple):
 
 
 class Executes(NamedTuple):
-    """Runs a shell command, which may touch anything."""
+    """Runs a shell command, which may do anything."""
 
     command: str
     directory: Path | None = None
@@ -27,13 +27,13 @@ class Executes(NamedTuple):
 
 
 class Calls(NamedTuple):
-    """Calls a function of the program that has teamcli built in, which may touch anything."""
+    """Calls a function of the host program, which may do anything."""
 
     function: str
 
 
 class Harmless(NamedTuple):
-    """Touches nothing outside teamcli itself. `ordered` calls of one answer run one after the other, in call order."""
+    """Affects nothing outside teamcli itself. `ordered` calls of one answer run one after the other, in call order."""
 
     ordered: bool = False
 

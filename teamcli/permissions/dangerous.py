@@ -8,8 +8,8 @@ from collections.abc import Callable
 from itertools import takewhile
 
 from teamcli.permissions.shell.commands import read_commands
-from teamcli.permissions.shell.loose import Found, Word
-from teamcli.permissions.shell.strict import names
+from teamcli.permissions.shell.loose import FoundCommand, Word
+from teamcli.permissions.shell.scanner import names
 
 _OTHER_USER = names("sudo sudoedit doas su pkexec")
 _POWER = names("shutdown reboot halt poweroff")
@@ -39,7 +39,7 @@ def danger_of(line: str) -> str:
     return next(filter(None, map(_danger_of_command, read_commands(line).commands)), "")
 
 
-def _danger_of_command(command: Found) -> str:
+def _danger_of_command(command: FoundCommand) -> str:
     device = next((target.value for target in command.writes if _is_device(target.value)), "")
     if device:
         return f"it writes to the device {device}"

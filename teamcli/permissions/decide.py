@@ -2,7 +2,7 @@
 
 Rules that deny and the built-in denials win in every mode; `plan` refuses commands and changes; rules that ask ask;
 then `bypassPermissions`, rules that allow, and the mode decide. Rules see what a line says, not what a program does:
-the sandbox is the border.
+the sandbox is the real boundary.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from teamcli.workspace.bounds import Workspace
 
 CanChange = Callable[[Path], bool]
 _WRITE = "write_file"
-"""The tool that a redirection to a file counts as."""
+"""A redirection to a file is judged as a call of this tool."""
 
 
 def decide(
@@ -43,11 +43,11 @@ def decide(
 ) -> Decision:
     """Whether the call may run, must be asked about, or is refused. Never raises.
 
-    `can_change` says whether file tools may change a file at all: redirections keep to that, too.
+    `can_change` says whether file tools may change a file at all. The same applies to redirections.
     """
     if isinstance(access, Executes):
         can_change = can_change or Workspace(workspace_root).can_change
-        return _Line(policy, tool, access, workspace_root, can_change).decide()
+        return _CommandLine(policy, tool, access, workspace_root, can_change).decide()
     return (
         _refused(policy, tool, access, workspace_root)
         or _settled(policy, tool, access, workspace_root)
@@ -56,7 +56,7 @@ def decide(
 
 
 def may_see(policy: Policy, path: Path, workspace_root: Path) -> bool:
-    """Whether tools that may look through a directory, or change a file, may show what is in this one."""
+    """Whether tools that search a directory or change a file may show the content of this one."""
     patterns = [rule for rule in policy.deny if rule.form is not Form.ANY]
     return not any(_concerns(rule, "read_file", Reads(path), workspace_root) for rule in patterns)
 
@@ -97,7 +97,7 @@ def _by_mode(mode: Mode, tool: str, access: Access, root: Path) -> Decision:
 
 
 def _concerns(rule: Rule, tool: str, access: Access, root: Path) -> bool:
-    """Whether a rule that denies or asks is about the call. It is about every tool that accesses a path alike."""
+    """Whether a rule that denies or asks applies. A path rule applies to every tool with the same kind of access."""
     if rule.form is Form.ANY or not isinstance(access, Reads | Writes):
         return rule.tool == tool and rule.form is Form.ANY
     return rule.tool in (READING_TOOLS if isinstance(access, Reads) else WRITING_TOOLS) and hides_path(
@@ -105,8 +105,8 @@ def _concerns(rule: Rule, tool: str, access: Access, root: Path) -> bool:
     )
 
 
-class _Line(NamedTuple):
-    """A command line that is judged."""
+class _CommandLine(NamedTuple):
+    """A command line, and everything that its decision depends on."""
 
     policy: Policy
     tool: str
@@ -142,10 +142,10 @@ class _Line(NamedTuple):
         return "" if rule.form is Form.ANY or is_line(rule, line) else read_commands(line).doubt
 
     def _changes(self) -> list[Writes]:
-        """The files that its redirections surely write."""
+        """The files that its redirections certainly write."""
         try:
             return [Writes(path) for step in self._steps() for path in step.written]
-        except NotUnderstood:
+        except NotUnderstood:  # its targets are unknown: only rules about commands apply
             return []
 
     def _steps(self) -> list[Step]:
@@ -179,7 +179,7 @@ class _Line(NamedTuple):
     def _covering(self, step: Step) -> Rule | None:
         name = step.command.words[0]
         if "/" in name and not name.startswith("/") and not step.is_at_start:
-            return None  # `cd elsewhere && ./build` is another program than `./build`
+            return None  # after a `cd`, `./build` may be a different program
         covering = [rule for rule in self._rules() if covers(rule, step.command)]
         # so is `cd elsewhere && sh build`, though a rule for exactly `sh build` exists
         is_other = not step.is_at_start and (bool(step.command.writes) or bool(never_covered(step.command.words)))

@@ -1,6 +1,6 @@
 """What may run, as values: the mode, the rules, and what was decided about a call.
 
-Apart from deciding, which reads command lines: most starts do without all of that.
+Separate from deciding, which has to read command lines: most starts do not need to load that.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Policy(NamedTuple):
     ask: tuple[Rule, ...] = ()
     deny: tuple[Rule, ...] = ()
     commands_are_confined: bool = False
-    """They run in a sandbox, and the user wants no questions about commands that do."""
+    """Commands run in a sandbox, and the user wants no questions about them."""
     hook_files: tuple[Path, ...] = ()
-    """Hooks run these, outside the sandbox: changing one asks in every mode."""
+    """Files that hooks run, outside the sandbox: changing one asks in every mode."""
 
 
 class Decision(NamedTuple):

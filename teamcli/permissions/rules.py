@@ -18,10 +18,11 @@ from itertools import zip_longest
 from pathlib import Path
 
 from teamcli.errors import ConfigError
-from teamcli.permissions.shell.commands import Reading
+from teamcli.permissions.shell.commands import LineReading
 from teamcli.permissions.shell.forms import never_covered
-from teamcli.permissions.shell.loose import Found, Word
-from teamcli.permissions.shell.strict import Command, NotUnderstood, names, read_line
+from teamcli.permissions.shell.loose import FoundCommand, Word
+from teamcli.permissions.shell.scanner import names
+from teamcli.permissions.shell.strict import Command, NotUnderstood, read_line
 from teamcli.workspace.globs import Part, matches_names, parse_names
 
 COMMAND_TOOLS = names("bash")
@@ -98,7 +99,7 @@ def _scan(text: str, known_tools: Collection[str]) -> Iterator[Rule]:
 
 
 def _end_of_pattern(text: str, start: int) -> int:
-    """The position behind the parenthesis that closes the one at `start`; quotes and escapes hide parentheses."""
+    """The position after the parenthesis that closes the one at `start`. Quoted and escaped ones do not count."""
     depth, position = 0, start
     while position < len(text):
         character = text[position]
@@ -192,7 +193,7 @@ def _unquoted(literal: str) -> str:
     except (ValueError, RecursionError):
         text = None
     if not isinstance(text, str):
-        raise ValueError('expected a JSON string behind the equals sign, as in bash(="git log")')
+        raise ValueError('expected a JSON string after the equals sign, as in bash(="git log")')
     return text
 
 
@@ -214,12 +215,12 @@ def rule_for_path(tool: str, path: Path, workspace_root: Path) -> Rule:
 
 
 def is_line(rule: Rule, line: str) -> bool:
-    """The rule is about exactly this line."""
+    """Whether the rule is for exactly this line."""
     return rule.pattern == (line.strip() if rule.form is Form.PATTERN else line) and rule.form is not Form.PREFIX
 
 
 def covers(rule: Rule, command: Command) -> bool:
-    """A rule that allows is about this command of a line."""
+    """Whether a rule that allows applies to this command of a line."""
     if rule.form is Form.PREFIX:
         prefix = _prefix(rule.pattern)
         if prefix is None or command.words[: len(prefix.words)] != prefix.words:
@@ -228,8 +229,9 @@ def covers(rule: Rule, command: Command) -> bool:
     return rule.form is Form.PATTERN and _commands(rule.pattern) == (command,)
 
 
-def hits(rule: Rule, line: str, reading: Reading) -> bool:
-    """A rule that asks or denies is about this line: about one command in it, or about what cannot be known of it."""
+def hits(rule: Rule, line: str, reading: LineReading) -> bool:
+    """Whether a rule that asks or denies applies to this line: to a command in it, or to a part that is unknown."""
+    # A line that is not fully understood may run anything, so every rule that denies commands applies.
     if is_line(rule, line) or reading.doubt:
         return True
     found = [*reading.commands, *reading.guesses]
@@ -240,7 +242,7 @@ def hits(rule: Rule, line: str, reading: Reading) -> bool:
     return is_wanted and all(any(_is_same(command, words) for command in found) for words in wanted)
 
 
-def _begins_with(command: Found, prefix: Sequence[str]) -> bool:
+def _begins_with(command: FoundCommand, prefix: Sequence[str]) -> bool:
     """Options do not hide the word that a rule is about: `kubectl -n x delete` is a `kubectl delete`."""
     words = _comparable(command, prefix)
     is_value, at = False, 0
@@ -248,7 +250,7 @@ def _begins_with(command: Found, prefix: Sequence[str]) -> bool:
         if at == len(prefix):
             break
         if word.source and not (is_value and _ONE_WORD.fullmatch(word.source)):
-            return True  # it may be any word, or several
+            return True  # an expansion may become any word, or several
         if word.value == prefix[at]:
             at, is_value = at + 1, False
         elif at == 0 or prefix[at].startswith("-") or not (is_value or word.value.startswith("-")):
@@ -258,14 +260,14 @@ def _begins_with(command: Found, prefix: Sequence[str]) -> bool:
     return at == len(prefix) or (at > 0 and command.is_open)
 
 
-def _is_same(command: Found, wanted: Sequence[str]) -> bool:
+def _is_same(command: FoundCommand, wanted: Sequence[str]) -> bool:
     for word, expected in zip_longest(_comparable(command, wanted), wanted):
         if word is None or word.value != expected:
             return word is not None and bool(word.source)
     return True
 
 
-def _comparable(command: Found, pattern: Sequence[str]) -> tuple[Word, ...]:
+def _comparable(command: FoundCommand, pattern: Sequence[str]) -> tuple[Word, ...]:
     """The words as the pattern writes them: with assignments, or with the directory of the program, only if it does.
 
     Some file systems ignore case, so the name of a program is compared without it.
@@ -300,26 +302,26 @@ def _prefix_words(pattern: str) -> tuple[str, ...]:
 
 
 def matches_path(rule: Rule, path: Path, workspace_root: Path) -> bool:
-    """A rule that allows is about this path."""
+    """Whether a rule that allows applies to this path."""
     if rule.form is Form.TEXT:
         return workspace_root / rule.pattern == path
     return _matches_glob(_with_home(rule.pattern), path, workspace_root)
 
 
 def hides_path(rule: Rule, path: Path, workspace_root: Path) -> bool:
-    """A rule that asks or denies is about this path: `secrets/**` includes `secrets`, `*.pem` is meant everywhere."""
+    """Whether a rule that asks or denies applies: `secrets/**` includes `secrets`, and `*.pem` applies everywhere."""
     if rule.form is Form.TEXT:
         return matches_path(rule, path, workspace_root)
     glob = _with_home(rule.pattern)
     directory = glob.removesuffix("/**")
     if directory not in ("", ".", glob):
         glob = directory if "/" in directory else f"./{directory}"
-    # outside the workspace there is no root but `/`
+    # outside the workspace, relative globs start at `/`
     return _matches_glob(glob, path, workspace_root if path.is_relative_to(workspace_root) else Path("/"))
 
 
 def _with_home(glob: str) -> str:
-    # not Path.expanduser, which drops a `./` that means something here
+    # not Path.expanduser, which drops a leading `./`, and that has a meaning here
     try:
         return posixpath.expanduser(glob)
     except ValueError:  # `~` and a name that cannot be looked up

@@ -1,6 +1,6 @@
-"""All that a line may run: its commands at every depth, and those that they run in turn (`env X`, `bash -c 'X'`).
+"""Everything that a line may run: its commands at every depth, and those that they run (`env X`, `bash -c 'X'`).
 
-For rules that ask or deny, and for what is always blocked. A rule that allows never looks here.
+Used for rules that ask or deny, and for what is always blocked. Rules that allow never use it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from teamcli.permissions.shell.forms import BUILTINS, CONDITIONAL, RUNNERS, SHELLS, never_covered
-from teamcli.permissions.shell.loose import Found, Tree, Unread, Word, read_tree
-from teamcli.permissions.shell.strict import MAX_LENGTH, NotUnderstood, names, read_line
+from teamcli.permissions.shell.loose import FoundCommand, Tree, Unread, Word, read_tree
+from teamcli.permissions.shell.scanner import names
+from teamcli.permissions.shell.strict import MAX_LENGTH, NotUnderstood, read_line
 
 _MOST_WORDS, _MOST_LINES, _MOST_DEPTH = 1000, 300, 4
 _HOLDS_COMMAND = re.compile(
@@ -44,16 +45,16 @@ _ASSIGNED = re.compile(r"(?<![\w$])([A-Za-z_]\w*)=(['\"]?)([\w./-]+)\2(?=[\s;&|]
 _BRACES = re.compile(r"(?<![^\s{}])([^\s{}]*)\{([^\s{}]*,[^\s{}]*)\}([^\s{}]*)")
 
 
-class Reading:
+class LineReading:
     """What a line may run."""
 
     def __init__(self) -> None:
-        self.commands: list[Found] = []
-        """What it surely or probably runs."""
-        self.guesses: list[Found] = []
-        """What it may run besides."""
+        self.commands: list[FoundCommand] = []
+        """What it certainly or probably runs."""
+        self.guesses: list[FoundCommand] = []
+        """What else it might run."""
         self.doubt = ""
-        """Why that is not known for sure; empty if it is."""
+        """Why that is uncertain; empty if it is not."""
         self._lines = 0
 
     def add_line(self, text: str, depth: int = 0, is_guess: bool = False) -> None:
@@ -69,13 +70,14 @@ class Reading:
         for command in tree.commands:
             (self.guesses if is_guess else self.commands).append(command)
             self._look_into(command, tree, depth, is_guess)
+        # Names that are put together from variables or braces would hide from rules otherwise.
         if (plain := _substituted(text)) != text:
             self.add_line(plain, depth + 1, is_guess)
 
     def _doubt(self, why: str, is_guess: bool = False) -> None:
         self.doubt = self.doubt or ("" if is_guess else why)
 
-    def _look_into(self, command: Found, tree: Tree, depth: int, is_guess: bool) -> None:
+    def _look_into(self, command: FoundCommand, tree: Tree, depth: int, is_guess: bool) -> None:
         words = command.words
         declared = words[1:] if words and _name(words[0]) in BUILTINS else ()
         for assignment in (*command.assignments, *declared):
@@ -84,7 +86,7 @@ class Reading:
                 if assignment.value.startswith(("BASH_ENV", "ENV")):
                     self._doubt("it names a file that a shell reads first", is_guess)
         if words and (subcommand := re.fullmatch("git-(.+)", _name(words[0]))):
-            self.guesses.append(Found((Word("git"), Word(subcommand[1]), *words[1:])))
+            self.guesses.append(FoundCommand((Word("git"), Word(subcommand[1]), *words[1:])))
         if words and words[0].source:
             self._doubt(f"`{words[0].source}` is known only when it runs", is_guess)
         if words and never_covered([word.value for word in words]):
@@ -103,14 +105,14 @@ class Reading:
                 continue
             if word.source:
                 self._doubt(f"`{word.source}` is known only when it runs", is_guess)
-            (self.guesses if is_guess else self.commands).append(Found(words[i:], is_open=is_open))
+            (self.guesses if is_guess else self.commands).append(FoundCommand(words[i:], is_open=is_open))
             if _name(words[0]) == "alias":
-                self.commands.append(Found((Word(word.value.partition("=")[2]),)))
+                self.commands.append(FoundCommand((Word(word.value.partition("=")[2]),)))
             if _name(words[0]) == "git":
-                self.guesses.append(Found((words[0], *words[i:])))
+                self.guesses.append(FoundCommand((words[0], *words[i:])))
             if _name(words[0]) in _SCRIPTED:
                 inside = tuple(map(Word, re.findall(r"[\w./=-]+", word.value)[:_MOST_WORDS]))
-                self.guesses += (Found(inside[at:]) for at in range(min(len(inside), _MOST_LINES)))
+                self.guesses += (FoundCommand(inside[at:]) for at in range(min(len(inside), _MOST_LINES)))
             self._judge_runner(words[i:], tree, depth, is_guess)
             self._add_texts(word.value, depth, is_guess)
             is_guess = is_guess or not _is_passed_over(words[i - 1], word)
@@ -141,14 +143,14 @@ class Reading:
                 self.add_line(text, depth + 1, is_guess)
             elif text:
                 word = Word(text)
-                self.guesses += [Found((word,)), Found((Word("git"), word))]
+                self.guesses += [FoundCommand((word,)), FoundCommand((Word("git"), word))]
                 self._judge_runner((word,), Tree((), ()), depth, is_guess)
 
 
 @lru_cache(maxsize=64)
-def read_commands(text: str) -> Reading:
+def read_commands(text: str) -> LineReading:
     """What the line may run. Never raises."""
-    reading = Reading()
+    reading = LineReading()
     reading.add_line(text)
     return reading
 
@@ -158,7 +160,9 @@ def _read(text: str) -> Tree:
         commands = read_line(text)
     except NotUnderstood:
         return read_tree(text)
-    return Tree(tuple(Found(_as_words(c.words), _as_words(c.assignments), _as_words(c.writes)) for c in commands), ())
+    return Tree(
+        tuple(FoundCommand(_as_words(c.words), _as_words(c.assignments), _as_words(c.writes)) for c in commands), ()
+    )
 
 
 def _as_words(values: tuple[str, ...]) -> tuple[Word, ...]:
@@ -192,13 +196,13 @@ def _substituted(text: str) -> str:
     return _BRACES.sub(lambda found: " ".join(f"{found[1]}{each}{found[3]}" for each in found[2].split(",")), text)
 
 
-def _pieces(text: str) -> Iterator[Found]:
-    """For a line that does not parse: what is wherever a command may begin."""
+def _pieces(text: str) -> Iterator[FoundCommand]:
+    """For a line that does not parse: every place where a command could begin."""
     bare = re.sub(r"\\\n|\$?['\"]|\\", "", text)
-    yield Found((), (), tuple(Word(target) for target in re.findall(r">[|&]?\s*([^\s;|&()<>]+)", bare)))
+    yield FoundCommand((), (), tuple(Word(target) for target in re.findall(r">[|&]?\s*([^\s;|&()<>]+)", bare)))
     for segment in re.split(r"[;|&()`\n{}]+", re.sub(r"\d?(?:&>>?|[<>]{1,3}[|&]?)\s*[^\s;|&()<>]+", " ", bare)):
         words = segment.split()
         while words and re.fullmatch(r"(?s)if|then|else|elif|do|while|until|time|!|[A-Za-z_]\w*\+?=.*", words[0]):
             words.pop(0)
         if words:
-            yield Found(tuple(Word(word, word if "$" in word else "") for word in words))
+            yield FoundCommand(tuple(Word(word, word if "$" in word else "") for word in words))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from teamcli.permissions.shell.strict import names
+from teamcli.permissions.shell.scanner import names
 
 SHELLS = names("sh bash dash ksh mksh ash rbash zsh fish csh tcsh nu xonsh pwsh elvish")
 RUNNERS = SHELLS | names(

@@ -1,8 +1,8 @@
 """Every simple command of a line, at any depth: for rules that ask or deny, and for what is always blocked.
 
-This knows more of bash than `strict` does, because all it looks for is where a command may begin. Anything else
+This covers more of bash than `strict`, because it only has to find where commands may begin. Anything else
 (back-quotes, functions, `case`, unusual here-documents) makes the line one that does not parse, and then rules that
-deny count as matching. So what is not known here never lifts a rule.
+deny count as matching. So what this does not know never weakens a rule.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from teamcli.permissions.shell.strict import names
+from teamcli.permissions.shell.scanner import Scanner, names
 
 _MOST_DEPTH = 20
 _KEYWORDS = names("if then else elif fi do done while until { } !")
@@ -51,7 +51,7 @@ class Word(NamedTuple):
     """As written, if the value is known only when the shell runs it; empty for a literal word."""
 
 
-class Found(NamedTuple):
+class FoundCommand(NamedTuple):
     """A simple command."""
 
     words: tuple[Word, ...]
@@ -62,25 +62,25 @@ class Found(NamedTuple):
 
 
 class Tree(NamedTuple):
-    commands: tuple[Found, ...]
+    commands: tuple[FoundCommand, ...]
     inputs: tuple[str, ...] = ()
     """Here-documents and here-strings."""
 
 
 class Unread(Exception):
-    """The line does not parse, or has something that is not known here."""
+    """The line does not parse, or contains something that is not supported here."""
 
 
 def read_tree(text: str) -> Tree:
     """Raises: Unread"""
-    return _Reader(text).read()
+    return _LooseReader(text).read()
 
 
-class _Reader:
+class _LooseReader(Scanner):
     def __init__(self, text: str) -> None:
-        self.text = text
-        self.at = self.depth = 0
-        self.commands: list[Found] = []
+        super().__init__(text)
+        self.depth = 0
+        self.commands: list[FoundCommand] = []
         self.inputs: list[str] = []
         self.documents: list[tuple[int, str, str]] = []
         """Here-documents that begin after this line: where they are named, operator and delimiter."""
@@ -141,7 +141,7 @@ class _Reader:
                 is_test = (is_test or (is_first and source == "[[")) and source != "]]"
                 words.append(Word(source) if source in ("[", "[[") else word)
             is_first = False
-        self.commands.append(Found(tuple(words), tuple(assignments), tuple(writes)))
+        self.commands.append(FoundCommand(tuple(words), tuple(assignments), tuple(writes)))
 
     def _is_subshell(self) -> bool:
         return self._next() == "(" and not self.text.startswith("((", self.at)
@@ -268,16 +268,3 @@ class _Reader:
         elif not self._take(_VARIABLE) and not self._take(_ARITHMETIC):
             raise Unread("it has back-quotes, an open quote, or an expansion that is not understood")
         return False
-
-    def _next(self) -> str:
-        return self.text[self.at : self.at + 1]
-
-    def _skip(self, blanks: re.Pattern[str]) -> bool:
-        """Whether anything follows the blanks."""
-        self._take(blanks)
-        return self.at < len(self.text)
-
-    def _take(self, token: re.Pattern[str]) -> str:
-        found = token.match(self.text, self.at)
-        self.at = found.end() if found else self.at
-        return found[0] if found else ""

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from teamcli.permissions.shell.strict import Command, NotUnderstood, names
+from teamcli.permissions.shell.scanner import names
+from teamcli.permissions.shell.strict import Command, NotUnderstood
 
 _MOST_DIRECTORIES = 8
 _FREE = names("echo true")
@@ -31,7 +32,7 @@ class Step(NamedTuple):
         relative = [file for file in self.command.writes if not file.startswith("/")]
         if relative and not self.directories:
             raise NotUnderstood(f"the directory in which it writes {relative[0]} is not known: write the whole path")
-        # a whole path is the same from everywhere, so that any directory will do
+        # absolute paths do not depend on the directory, so any will do
         bases = self.directories or ("/",)
         return [Path(base, file).resolve() for file in self.command.writes for base in bases]
 

@@ -11,11 +11,9 @@ import re
 from functools import lru_cache
 from typing import NamedTuple, NoReturn
 
+from teamcli.permissions.shell.scanner import Scanner, names
+
 MAX_LENGTH = 32 * 1024
-
-
-def names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
 
 
 HARMLESS_VARIABLES = names(
@@ -97,16 +95,12 @@ def _read(text: str) -> tuple[Command, ...] | str:
     if _UNPRINTABLE.search(text):
         return "it has control characters: leave them out"
     try:
-        return _Reader(text).line()
+        return _StrictReader(text).line()
     except NotUnderstood as e:
         return str(e)
 
 
-class _Reader:
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.at = 0
-
+class _StrictReader(Scanner):
     def line(self) -> tuple[Command, ...]:
         commands: list[Command] = []
         joint = ";"
@@ -130,7 +124,7 @@ class _Reader:
                 continue
             word = self._word()
             source = self.text[start : self.at]
-            if self.text[self.at : self.at + 1] in ("<", ">") and source.isdecimal():
+            if self._next() in ("<", ">") and source.isdecimal():
                 writes += self._target(self._take(_REDIRECTION), descriptor=source)
             elif not words and (assignment := _ASSIGNMENT.match(source)):
                 _check_assignment(assignment, word)
@@ -189,19 +183,8 @@ class _Reader:
             self._reject()
         return "".join(parts)
 
-    def _skip(self, blanks: re.Pattern[str]) -> bool:
-        """Whether anything follows the blanks."""
-        found = blanks.match(self.text, self.at)
-        self.at = found.end() if found else self.at
-        return self.at < len(self.text)
-
-    def _take(self, token: re.Pattern[str]) -> str:
-        found = token.match(self.text, self.at)
-        self.at = found.end() if found else self.at
-        return found[0] if found else ""
-
     def _reject(self) -> NoReturn:
-        character = self.text[self.at : self.at + 1]
+        character = self._next()
         raise NotUnderstood(_WHY_NOT.get(character, f"it has {character!r} outside quotes: quote it"))
 
 
