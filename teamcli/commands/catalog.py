@@ -22,7 +22,7 @@ def show_help(session: Session, arguments: str) -> CommandResult:
     if arguments:
         return help_text(find_command(session, arguments.removeprefix("/")))
     found = session.custom_commands.find()
-    session.custom_commands.untold_problems()  # marks them as reported: the table shows them
+    session.custom_commands.new_problems()  # marks them as reported: the table shows them
     taken = {*_BUILT_IN, *(each.name for each in found.commands)}
     unused = [
         *(f"{each.source} is not used: /{each.name} is built in." for each in found.commands if each.name in _BUILT_IN),
@@ -80,7 +80,7 @@ def find_command(session: Session, name: str) -> SlashCommand:
     if (built_in := _BUILT_IN.get(name)) is not None:  # without reading the files of custom commands
         return built_in
     by_name = _BUILT_IN | {each.name: each for each in all_commands(session)}
-    for problem in session.custom_commands.untold_problems():
+    for problem in session.custom_commands.new_problems():
         session.events(Notice(LEAD, problem, Severity.WARNING))
     if name in by_name:
         return by_name[name]

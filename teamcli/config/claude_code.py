@@ -1,4 +1,4 @@
-"""What teamcli knows of Claude Code: the names of its tools, and settings of its that teamcli does not use yet."""
+"""What teamcli knows about Claude Code: its names for tools, and its settings that teamcli does not use yet."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from teamcli.storage.files import LARGEST_DOCUMENT, read_regular
 
-_DO_SOMETHING = {"hooks": "hooks", "permissions": "permission rules"}
-"""What somebody may rely on."""
+_EFFECTIVE = {"hooks": "hooks", "permissions": "permission rules"}
+"""Settings that a user may rely on."""
 
 OUR_TOOLS = {
     "Bash": "bash",
@@ -26,11 +26,11 @@ OUR_TOOLS = {
     "Task": "agent",
     "Agent": "agent",
 }
-"""What Claude Code's users call our tools, in roles and in hooks."""
+"""Claude Code's names for our tools, in roles and in hooks."""
 
 
 def unused_settings(directory: Path, users_home: Path) -> str:
-    """What of such files is not used, as one sentence; empty if nothing is missed."""
+    """One sentence about the settings in such files that are not used; empty if there are none."""
     project = directory / ".claude"
     files = {
         "~/.claude/settings.json": users_home / ".claude" / "settings.json",
@@ -38,17 +38,17 @@ def unused_settings(directory: Path, users_home: Path) -> str:
         ".claude/settings.local.json": project / "settings.local.json",
     }
     by_path = {os.path.realpath(path): shown for shown, path in files.items()}  # the project may be the user's home
-    found = [f"{what} in {shown}" for path, shown in by_path.items() if (what := _what_it_does(path))]
+    found = [f"{what} in {shown}" for path, shown in by_path.items() if (what := _effect_of(path))]
     if not found:
         return ""
     return f"Not used: {', '.join(found)}. teamcli reads .team/settings.json and ~/.teamcli/settings.json instead."
 
 
-def _what_it_does(path: str) -> str:
+def _effect_of(path: str) -> str:
     try:
         settings: Any = json.loads(read_regular(path, LARGEST_DOCUMENT))
-    except (OSError, ValueError, RecursionError):  # nothing in there ever stops the start
+    except (OSError, ValueError, RecursionError):  # nothing in these files ever stops the start
         return ""
     if not isinstance(settings, dict):
         return ""
-    return " and ".join(what for key, what in _DO_SOMETHING.items() if settings.get(key))
+    return " and ".join(what for key, what in _EFFECTIVE.items() if settings.get(key))

@@ -1,6 +1,6 @@
-"""The variables that name key, endpoint and model: from the user's environment, and from the project's `.env`.
+"""The variables that name the key, the endpoint and the model, from the user's environment and the project's `.env`.
 
-`choose` holds the one rule on which credential goes where. Everything that connects gets its variables from there.
+`choose` is the only place that decides which credential goes where. Every connection gets its variables from there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PLATFORM_SWITCHES: Mapping[str, Platform] = {
     "CLAUDE_CODE_USE_VERTEX": "vertex",
     "CLAUDE_CODE_USE_FOUNDRY": "foundry",
 }
-"""With one of these the user chooses a cloud platform instead of an address."""
+"""With one of these the user selects a cloud platform instead of an address."""
 CUSTOM_HEADERS = "ANTHROPIC_CUSTOM_HEADERS"
 SECRET_VARIABLES = frozenset(
     {
@@ -43,35 +43,35 @@ SECRET_VARIABLES = frozenset(
         "AWS_BEARER_TOKEN_BEDROCK",
     }
 )
-"""What no command may see."""
+"""Variables that no command may see."""
 _PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "all_proxy")
 LARGEST_DOTENV = 1_000_000
-_hearing = threading.Lock()  # one logger for all
+_capturing = threading.Lock()  # the parser has one logger for the whole process
 _FROM_DOTENV = (*KEY_VARIABLES, ENDPOINT, MODEL)
 
 
 class Environment(NamedTuple):
     variables: Mapping[str, str]
-    """All that may decide where requests go and with which credential."""
+    """All variables that may decide where requests go and with which credential."""
     untrusted_endpoint: str = ""
     """An endpoint in `.env` that is not used because the user has not trusted it."""
     projects_endpoint: str = ""
     """An endpoint in `.env` that is used."""
     has_projects_key: bool = False
-    """Whether the key or token in `variables` is the one in `.env`."""
+    """Whether the key or token in `variables` comes from `.env`."""
     keeps_key_back: bool = False
-    """Whether `.env` holds a key that belongs to an endpoint there that is not used."""
+    """Whether `.env` has a key that is not used, because it belongs to an endpoint there that is not used."""
     notes: tuple[str, ...] = ()
     """What the user should know about `.env`."""
     secrets: frozenset[str] = frozenset()
-    """What must not leave in any text: keys that are used, and those that are only found."""
+    """Values to redact from all text: keys that are used, and keys that were only found."""
 
     def get(self, name: str) -> str:
         return self.variables.get(name, "")
 
     @property
     def no_credential(self) -> str:
-        """What to say if the endpoint has no credential."""
+        """The error message if the endpoint has no credential."""
         key, token = KEY_VARIABLES
         if self.projects_endpoint:
             return (
@@ -90,10 +90,10 @@ def read_environment(real: Mapping[str, str], dotenv: Path, trusted_endpoint: st
 
 
 def choose(users: Mapping[str, str], projects: Mapping[str, str], trusted_endpoint: str) -> Environment:
-    """Which endpoint and which credential count, of the user's variables and of those in the project's `.env`.
+    """Decide which endpoint and which credential to use, from the user's variables and the project's `.env`.
 
     - The user's endpoint wins. The project's is used only if the user has trusted that address.
-    - At the project's endpoint nothing of the user's counts: no key, no token, no profile, no header.
+    - The project's endpoint gets nothing from the user: no key, no token, no profile, no header.
     - The project's credential goes to the project's endpoint, or if it names none to the one in use, unless the user
       has a key or token.
     """
@@ -105,7 +105,7 @@ def choose(users: Mapping[str, str], projects: Mapping[str, str], trusted_endpoi
     keys = {name: projects[name] for name in KEY_VARIABLES if projects.get(name)}
     is_users_choice = ENDPOINT in users or any(is_switched_on(users, name) for name in PLATFORM_SWITCHES)
     if endpoint and not is_users_choice and endpoint == trusted_endpoint:
-        # By name, not by exclusion: whatever else a client may read from the environment is the user's.
+        # An explicit list: anything else that a client may read from the environment is the user's.
         variables = {ENDPOINT: endpoint, **keys, **model}
         return Environment(variables, projects_endpoint=endpoint, has_projects_key=bool(keys))
     is_used = bool(keys) and not endpoint and not any(name in users for name in KEY_VARIABLES)
@@ -126,7 +126,7 @@ def _same_address(one: str, other: str) -> bool:
 
 
 def secret_values(variables: Mapping[str, str], hidden: Iterable[str] = ()) -> frozenset[str]:
-    """The secrets themselves: of headers, the values alone. `hidden` are patterns of further names."""
+    """The secrets among the variables; of headers, only the values. `hidden` are patterns of further names."""
     values = [value for name, value in variables.items() if is_hidden(name, hidden) and name != CUSTOM_HEADERS]
     headers = (line.partition(":")[2].strip() for line in variables.get(CUSTOM_HEADERS, "").splitlines())
     return frozenset(filter(is_secret, (*values, *headers)))
@@ -138,7 +138,7 @@ def is_hidden(name: str, hidden: Iterable[str] = ()) -> bool:
 
 
 def visible_variables(variables: Mapping[str, str], hidden: Iterable[str] = ()) -> dict[str, str]:
-    """What commands may see: nothing that is hidden, under no other name either."""
+    """The variables that commands may see: none that is hidden, and none that contains the value of a hidden one."""
     hidden = tuple(hidden)
     secrets = secret_values(variables, hidden)
     return {
@@ -149,24 +149,24 @@ def visible_variables(variables: Mapping[str, str], hidden: Iterable[str] = ()) 
 
 
 def _proxy_passwords(variables: Mapping[str, str]) -> list[str]:
-    """`user:password`, as it stands in an address: commands need it for the network, but nobody needs to read it."""
+    """`user:password` in the addresses of proxies. Commands need it for the network, but it must not be printed."""
     users = (variables.get(name, "").rpartition("@")[0].rpartition("//")[2] for name in _PROXIES)
     return [user for user in users if ":" in user]
 
 
 def read_dotenv(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The variables of a `.env` that concern us, and what could not be understood.
+    """The variables in a `.env` that teamcli uses, and notes about lines that could not be parsed.
 
     Raises: ConfigError
     """
-    if not path.is_file():  # a FIFO would never end
+    if not path.is_file():  # reading a FIFO would never end
         return {}, ()
     from dotenv import dotenv_values
 
     complaints = _Complaints()
     try:
-        with _heard(complaints):
-            # No interpolation: a project must not be able to weave the user's secrets into values that travel.
+        with _captured(complaints):
+            # No interpolation: a project must not be able to put the user's secrets into values that are sent.
             values = dotenv_values(stream=StringIO(_text(path)), interpolate=False)
     except OSError as e:
         raise ConfigError(cannot("read", path, e)) from e
@@ -178,10 +178,10 @@ def read_dotenv(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 @contextmanager
-def _heard(complaints: _Complaints) -> Iterator[None]:
-    """The parser's complaints go there and nowhere else; its logger is then as it was, whosever process this is."""
+def _captured(complaints: _Complaints) -> Iterator[None]:
+    """Collect the parser's warnings, then restore its logger: the process may belong to a host program."""
     parser_log = logging.getLogger("dotenv.main")
-    with _hearing:
+    with _capturing:
         propagates = parser_log.propagate
         parser_log.addHandler(complaints)
         parser_log.propagate = False

@@ -1,7 +1,7 @@
-"""Markdown files that users write: read within bounds, and their front matter, the small part of YAML in use there.
+"""Reads Markdown files that users write, and their front matter: the small part of YAML that people use there.
 
 `key: value` with plain, "quoted" or 'quoted' text, `[a, b]`, block lists of `- a` lines, `|` and `>` texts, comments.
-A field that the reader does not ask for is skipped with all that is indented under it.
+A field that the reader does not ask for is skipped, together with everything indented under it.
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ _BLOCK_TEXTS: dict[str, Callable[[list[str]], str]] = {
     ">": lambda lines: re.sub(r"(?<!\n)\n(?!\n)", " ", "\n".join(lines)),
 }
 _RESERVED = "{}]&*!|>%@`,?"
-"""What no plain text begins with: it means something else in YAML."""
+"""A plain text must not begin with one of these, which have a meaning in YAML."""
 
 
 class NotAgreed(ValueError):
-    """The user has not agreed to what the file holds now."""
+    """The user has not agreed to the present content of the file."""
 
 
 class Folder(NamedTuple):
-    """A directory with documents. Those of a project must not lead out of it, and need the user's consent."""
+    """A directory with documents. Files of a project must not be links out of it, and need the user's consent."""
 
     path: Path
     root: Path | None = None
     """The project; None for the user's own directories."""
     covers: Covers | None = None
-    """Asked about the very bytes that were read."""
+    """Asked about the bytes that were read."""
 
 
-class Line(NamedTuple):
+class NumberedLine(NamedTuple):
     number: int
     text: str
 
 
-class Entry(NamedTuple):
-    """One field as it stands in the file."""
+class RawField(NamedTuple):
+    """One field as written in the file."""
 
     line: int
     key: str
     rest: str
-    below: list[Line]
-    """The lines that belong to it: indented ones, list items, blank ones between them."""
+    below: list[NumberedLine]
+    """The lines that belong to it: indented lines, list items, and blank lines between them."""
 
 
 class FrontMatter(NamedTuple):
@@ -72,9 +72,9 @@ class FrontMatter(NamedTuple):
 
 
 def read_document(path: Path, folder: Folder | None = None) -> str:
-    """A file's text, without byte order mark and with plain line ends.
+    """A file's text, without a byte order mark and with `\\n` line ends.
 
-    Raises: ValueError, in words that say why it cannot be used
+    Raises: ValueError, with the reason why the file cannot be used
     """
     try:
         if folder is not None and folder.root is not None and leads_out(path, folder.root):
@@ -94,9 +94,9 @@ def read_document(path: Path, folder: Folder | None = None) -> str:
 
 
 def parse_if_there(text: str, keys: Collection[str]) -> FrontMatter:
-    """The same as `parse`; a text without front matter is all body.
+    """The same as `parse`, but a text without front matter is all body.
 
-    Raises: ValueError, in words that name the line
+    Raises: ValueError, with a message that names the line
     """
     return parse(text, keys) if text.startswith(FENCE) else FrontMatter({}, text, {})
 
@@ -104,7 +104,7 @@ def parse_if_there(text: str, keys: Collection[str]) -> FrontMatter:
 def parse(text: str, keys: Collection[str]) -> FrontMatter:
     """Read the fields `keys` and the text below the front matter.
 
-    Raises: ValueError, in words that name the line
+    Raises: ValueError, with a message that names the line
     """
     lines = text.split("\n")
     if lines[0].rstrip() != FENCE:
@@ -114,21 +114,21 @@ def parse(text: str, keys: Collection[str]) -> FrontMatter:
         raise ValueError(f"line {len(lines)}: the front matter has no closing {FENCE}")
     fields: dict[str, Value] = {}
     line_of: dict[str, int] = {}
-    for entry in _entries([Line(number, line) for number, line in enumerate(lines[1:end], start=2)]):
+    for entry in _entries([NumberedLine(number, line) for number, line in enumerate(lines[1:end], start=2)]):
         if entry.key in line_of:
-            raise ValueError(f"line {entry.line}: {entry.key} is there twice")
+            raise ValueError(f"line {entry.line}: {entry.key} occurs twice")
         line_of[entry.key] = entry.line
         if entry.key in keys:
             fields[entry.key] = _value(entry)
     return FrontMatter(fields, "\n".join(lines[end + 1 :]).strip("\n"), line_of)
 
 
-def _entries(lines: list[Line]) -> Iterator[Entry]:
-    entry: Entry | None = None
+def _entries(lines: list[NumberedLine]) -> Iterator[RawField]:
+    entry: RawField | None = None
     for number, text in lines:
         if not text.strip() or text[0] in " \t-":
             if entry is not None:
-                entry.below.append(Line(number, text))
+                entry.below.append(NumberedLine(number, text))
             elif not _is_void(text):
                 raise ValueError(f"line {number}: {text.strip()!r:.80} belongs to no field")
             continue
@@ -138,13 +138,13 @@ def _entries(lines: list[Line]) -> Iterator[Entry]:
             yield entry
         match = _KEY.fullmatch(text)
         if match is None:
-            raise ValueError(f"line {number}: {text.strip()!r:.80} is no `key: value`")
-        entry = Entry(number, match[1], (match[2] or "").strip(), [])
+            raise ValueError(f"line {number}: {text.strip()!r:.80} is not `key: value`")
+        entry = RawField(number, match[1], (match[2] or "").strip(), [])
     if entry is not None:
         yield entry
 
 
-def _value(entry: Entry) -> Value:
+def _value(entry: RawField) -> Value:
     if entry.rest[:1] in _BLOCK_TEXTS and entry.rest[1:] in ("", "-", "+"):
         return _block_text(entry)
     below = [line for line in entry.below if not _is_void(line.text)]
@@ -158,7 +158,7 @@ def _value(entry: Entry) -> Value:
     return _scalar(entry.rest, entry.line)
 
 
-def _block_text(entry: Entry) -> str:
+def _block_text(entry: RawField) -> str:
     texts = [line.text for line in entry.below]
     width = min((len(text) - len(text.lstrip()) for text in texts if text.strip()), default=0)
     if texts and not width and any(text.strip() for text in texts):
@@ -166,10 +166,10 @@ def _block_text(entry: Entry) -> str:
     return _BLOCK_TEXTS[entry.rest[0]]([text[width:].rstrip() for text in texts]).strip("\n")
 
 
-def _list_item(line: Line) -> str:
+def _list_item(line: NumberedLine) -> str:
     text = line.text.strip()
     if not text.startswith("- "):
-        raise ValueError(f"line {line.number}: {text!r:.80} is no `- item`; nested fields are not understood")
+        raise ValueError(f"line {line.number}: {text!r:.80} is not `- item`; nested fields are not supported")
     return _scalar(text[2:].strip(), line.number)
 
 
@@ -182,7 +182,7 @@ def _inline_list(text: str, line: int) -> tuple[str, ...]:
     while position < len(inside):
         item = _ITEM.match(inside, position)
         if item is None:
-            raise ValueError(f"line {line}: {inside[position:].strip()!r:.80} is no list item; mind the quotes")
+            raise ValueError(f"line {line}: {inside[position:].strip()!r:.80} is not a list item; check the quotes")
         items.append(_scalar(item[1], line))
         position = item.end()
     return tuple(items)
@@ -192,7 +192,7 @@ def _scalar(text: str, line: int) -> str:
     if text[:1] in ("'", '"'):
         return _quoted(text, line)
     if text[:1] in _RESERVED and text:
-        raise ValueError(f"line {line}: a text that begins with {text[0]} must stand in quotes")
+        raise ValueError(f"line {line}: a text that begins with {text[0]} must be in quotes")
     return _COMMENT.sub("", text).strip()
 
 
@@ -205,7 +205,7 @@ def _quoted(text: str, line: int) -> str:
     try:
         return str(json.loads(match[1], strict=False))
     except ValueError as e:
-        raise ValueError(f"line {line}: {match[1]:.80} has an escape that is not understood") from e
+        raise ValueError(f"line {line}: {match[1]:.80} has an unknown escape") from e
 
 
 def _is_void(text: str) -> bool:

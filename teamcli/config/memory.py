@@ -1,6 +1,6 @@
-"""What a role has learned: files that its agents write, and that are offered to them at their next start.
+"""What a role has learned: files that its agents write, and that their system prompts show at the next start.
 
-Of each place the index, `MEMORY.md`, is shown as far as a bound goes; of other files only the names.
+The prompt shows the index, `MEMORY.md`, up to a limit, and only the names of the other files.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ class MemoryDir(NamedTuple):
 
     path: Path
     shown: str
-    """As the model may write it."""
+    """As the model should write it."""
     top: Path
-    """What no link may lead out of."""
+    """No link may lead out of this directory."""
     covers: Covers = lambda path, content: True
-    """Whether the user has agreed to a file; all of the user's own are."""
+    """Whether the user has agreed to a file. Files in the user's home need no consent."""
 
     def read(self, path: Path) -> str | None:
-        """A file's text; None for what is not to be used.
+        """A file's text, or None if it must not be used.
 
-        Raises: OSError; ValueError, in words that continue `it is ...`
+        Raises: OSError; ValueError, with a message that continues `it is ...`
         """
         if not path.is_file() or leads_out(path, self.top):
             return None
@@ -75,13 +75,13 @@ def is_memory(path: Path, root: Path) -> bool:
 
 
 def directory_name(role: str) -> str:
-    """What a role's directory is called, whatever somebody has called the role."""
+    """The name of a role's directory, harmless whatever the name of the role."""
     words = re.sub(r"[\W_]+", "-", role.casefold())
     return words[:_LONGEST_NAME].strip("-") or "unnamed"
 
 
 def offer(role: str, places: Iterable[MemoryDir], may_write: bool = True) -> str:
-    """What the role's system prompt says of its memory; empty where there is nothing to say."""
+    """The section of the role's system prompt about its memory; empty if there is nothing to say."""
     places = tuple(places)
     where = " and ".join(f"`{place.shown}`" for place in places)
     known = [part for place in places for part in _contents(place)]
@@ -110,7 +110,7 @@ def _bounded(text: str) -> str:
 
 
 def _other_files(place: MemoryDir) -> str:
-    """Their names, in one line."""
+    """The names of the other files, in one line."""
     if not place.path.is_dir():
         return ""
     found = (path for path in islice(place.path.iterdir(), _MAX_LOOKED_AT) if path.name.isprintable())

@@ -27,22 +27,22 @@ class Role(NamedTuple):
     description: str = ""
     prompt: str = ""
     tools: tuple[str, ...] | None = None
-    """None for the usual ones."""
+    """None for the default tools."""
     disallowed_tools: tuple[str, ...] = ()
     model: str = ""
     """Empty for the team's model."""
     cwd: str = ""
-    """Where in the workspace its sub-agents work; empty for the root."""
+    """The directory in the workspace where its sub-agents work; empty for the root."""
 
 
 class Roles(NamedTuple):
     found: dict[str, Role]
     """By name, in lower case."""
     problems: list[str]
-    """What is wrong with a file that cannot be used, in one sentence each."""
+    """One sentence for each file that cannot be used."""
 
     def match(self, role: str) -> Role | None:
-        """The preset that a spawn's `role` names, however it is capitalised."""
+        """The role with that name, regardless of case."""
         return self.found.get(role.strip().casefold())
 
 
@@ -53,7 +53,7 @@ def role_dirs(directory: Path, home: Path, covers: Covers) -> tuple[Folder, ...]
 
 
 def load_roles(folders: Iterable[Folder]) -> Roles:
-    """Every role there is; of two with one name the first folder's. A bad file does not stop the others."""
+    """All roles. If two have the same name, the first folder wins. A bad file does not stop the others."""
     roles = Roles({}, [])
     for folder in folders:
         in_directory: dict[str, Role] = {}
@@ -62,7 +62,7 @@ def load_roles(folders: Iterable[Folder]) -> Roles:
                 role = read_role(path, folder)
                 if in_directory.setdefault(role.name.casefold(), role) is not role:
                     raise ValueError(f"there is a role '{role.name}' already in this folder")
-            except NotAgreed:  # the start has said so
+            except NotAgreed:  # the start has reported it
                 pass
             except ValueError as e:
                 roles.problems.append(f"the role in {path} is not used: {e}")
@@ -72,11 +72,11 @@ def load_roles(folders: Iterable[Folder]) -> Roles:
 
 
 def read_role(path: Path, folder: Folder | None = None) -> Role:
-    """Raises: ValueError, in words that name the line."""
+    """Raises: ValueError, with a message that names the line."""
     matter = parse(read_document(path, folder), _FIELDS)
     name = _text(matter, "name") or path.stem
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{_at(matter, 'name')}{name!r:.80} is no name: use letters, digits, '_' and '-'")
+        raise ValueError(f"{_at(matter, 'name')}{name!r:.80} is not a valid name: use letters, digits, '_' and '-'")
     model = _text(matter, "model")
     return Role(
         name,
@@ -107,7 +107,7 @@ def _text(matter: FrontMatter, field: str) -> str:
 
 
 def _tools(matter: FrontMatter, field: str) -> tuple[str, ...] | None:
-    """A comma-separated text or a list. Nothing after the colon is an error: it could mean all or none."""
+    """A comma-separated text or a list. An empty value is an error, since it could mean all tools or none."""
     if field not in matter.fields:
         return None
     value = matter.fields[field]
@@ -116,7 +116,7 @@ def _tools(matter: FrontMatter, field: str) -> tuple[str, ...] | None:
     names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
     for name in names:
         if not _TOOL.fullmatch(name):
-            raise ValueError(f"{_at(matter, field)}{name!r:.80} is no tool's name")
+            raise ValueError(f"{_at(matter, field)}{name!r:.80} is not a valid tool name")
     return tuple(dict.fromkeys(OUR_TOOLS.get(name, name) for name in names))
 
 

@@ -1,7 +1,7 @@
-"""Skills: folders with a `SKILL.md` that says how a kind of work is done, and whatever that needs beside it.
+"""Skills: folders with a `SKILL.md` that explains how to do a kind of work, and the files that it needs.
 
-Agents are told a line of each at their start, and read the file when they need it; the user calls one as `/NAME`. They
-are looked for once, at the start: what agents are told never changes in a session.
+System prompts list one line for each, and agents read the file when they need it; the user calls one as `/NAME`. Skills
+are looked for once, at the start, so that system prompts stay the same during a session.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from teamcli.workspace.bounds import TEAM_DIR, USER_DIR
 
 SKILL_FILE = "SKILL.md"
 MOST_SHOWN, LONGEST_DESCRIPTION = 50, 300
-"""Of what agents are told of them."""
+"""The limits of the list in system prompts."""
 MOST_FOUND = 200
 _FIELDS = ("name", "description", "disable-model-invocation", "user-invocable")
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
@@ -35,23 +35,23 @@ class Skill(NamedTuple):
     folder: Path
     """Resolved."""
     shown: str
-    """Its file, as the model may write it."""
+    """Its file, as the model should write it."""
     hint: str = ""
-    """Its arguments, as help shows them."""
+    """Its arguments, as the help shows them."""
     for_agents: bool = True
     for_user: bool = True
     source: Folder = Folder(Path())
     """Where it was found."""
 
     def prompt(self, arguments: str) -> str:
-        """What the lead is told when the user calls it; the file is read now.
+        """The task for the lead when the user calls the skill. Reads the file now.
 
         Raises: UsageError
         """
         try:
             body = parse_if_there(read_document(self.source.path / SKILL_FILE, self.source), ()).body.strip()
         except ValueError as e:
-            raise UsageError(f"the skill in {self.shown} cannot be used any more: {e}") from e
+            raise UsageError(f"the skill in {self.shown} can no longer be used: {e}") from e
         where = self.shown.removesuffix(SKILL_FILE)
         note = f"<note>This is the skill {self.name}, called by the user; paths in it are relative to {where}</note>"
         return f"{with_arguments(body, arguments)}\n\n{note}"
@@ -61,14 +61,14 @@ class Skills(NamedTuple):
     found: tuple[Skill, ...] = ()
     """Each name once."""
     problems: tuple[str, ...] = ()
-    """What is wrong with those that cannot be used, in one sentence each."""
+    """One sentence for each skill that cannot be used."""
 
     @property
     def folders(self) -> tuple[Path, ...]:
         return tuple(skill.folder for skill in self.found)
 
     def offer(self, is_in_root: bool = True) -> str:
-        """What a system prompt says of them; nothing where there are none. Who works elsewhere needs whole paths."""
+        """The list for a system prompt; empty without skills. An agent that works outside the root needs full paths."""
         listed = [skill for skill in self.found if skill.for_agents]
         paths = [skill.shown if is_in_root else str(skill.folder / SKILL_FILE) for skill in listed]
         lines = [f"- {skill.name}: {skill.description} ({path})" for skill, path in zip(listed, paths, strict=True)]
@@ -80,9 +80,9 @@ class SkillsDir(NamedTuple):
     path: Path
     shown: str
     root: Path | None = None
-    """The project that they belong to, out of which no link may lead; None for the user's own."""
+    """The project, out of which no link may lead; None for the user's skills."""
     agreement: Agreement | None = None
-    """Asked about those of a project."""
+    """For a project's skills: what the user has agreed to."""
 
     def folder_of(self, name: str) -> Folder:
         return Folder(self.path / name, self.root, self.agreement.covers if self.agreement else None)
@@ -97,7 +97,7 @@ def skill_dirs(directory: Path, home: Path, agreement: Agreement) -> tuple[Skill
 
 
 def find_skills(places: Iterable[SkillsDir]) -> Skills:
-    """Every skill there is; of two with one name the first place's. A bad one does not stop the others."""
+    """All skills. If two have the same name, the first directory wins. A bad one does not stop the others."""
     found: dict[str, Skill] = {}
     problems: list[str] = []
     for place in places:
@@ -114,9 +114,9 @@ def find_skills(places: Iterable[SkillsDir]) -> Skills:
                 problems.append(f"The skill in {one_line(shown)} is not used: {e}.")
         for key, skill in in_place.items():
             found.setdefault(key, skill)
-    told = sum(skill.for_agents for skill in found.values())
-    if told > MOST_SHOWN:
-        problems.append(f"Agents are told of {MOST_SHOWN} skills; the other {told - MOST_SHOWN} can only be called.")
+    listed = sum(skill.for_agents for skill in found.values())
+    if listed > MOST_SHOWN:
+        problems.append(f"Agents see only {MOST_SHOWN} skills; the other {listed - MOST_SHOWN} can only be called.")
     return Skills(tuple(found.values()), tuple(problems))
 
 
@@ -134,7 +134,7 @@ def _folders(place: SkillsDir, problems: list[str]) -> list[Path]:
 
 
 def _read_skill(place: SkillsDir, folder: Path, shown: str, problems: list[str]) -> Skill:
-    """Raises: ValueError, in words that name the line."""
+    """Raises: ValueError, with a message that names the line."""
     if not folder.name.isprintable():
         raise ValueError("its folder's name cannot be typed")
     real = _real_folder(folder, place.root)
@@ -157,8 +157,8 @@ def _read_skill(place: SkillsDir, folder: Path, shown: str, problems: list[str])
 
 
 def _real_folder(folder: Path, root: Path | None) -> Path:
-    """Where it really is. A link of a project's must lead neither out of it nor to the team's own state, as all that is
-    in the folder becomes readable.
+    """The folder's real path. A link in a project must lead neither out of the project nor to the team's state, since
+    everything in the folder becomes readable.
 
     Raises: ValueError
     """
@@ -166,7 +166,7 @@ def _real_folder(folder: Path, root: Path | None) -> Path:
         real = folder.resolve(strict=True)
         file = (real / SKILL_FILE).resolve(strict=True)
     except (OSError, RuntimeError) as e:
-        raise ValueError("it is a link that leads nowhere") from e
+        raise ValueError("it is a broken link") from e
     if not file.is_relative_to(real) or (root is not None and not _is_in_project(real, root)):
         raise ValueError(f"it is a link that leads out of {'its folder' if root is None else 'the project'}")
     return real
@@ -179,13 +179,13 @@ def _is_in_project(folder: Path, root: Path) -> bool:
 
 
 def _name(matter: FrontMatter, folder: Path, shown: str, problems: list[str]) -> str:
-    """As it is written, or made one that can be typed."""
+    """The name as written, or changed into one that can be typed."""
     written = matter.fields.get("name") or folder.name
     if isinstance(written, str) and re.fullmatch(_NAME, written):
         return written
     words = " ".join(written) if isinstance(written, tuple) else written
     name = re.sub(r"[^A-Za-z0-9_]+", "-", words)[:64].strip("-_").lower()
     if not name:
-        raise ValueError(f"{words!r:.80} is no name: use letters, digits, '_' and '-'")
-    problems.append(f"The skill in {shown} is called {name} here: {words!r:.80} is no name.")
+        raise ValueError(f"{words!r:.80} is not a valid name: use letters, digits, '_' and '-'")
+    problems.append(f"The skill in {shown} is called {name} here: {words!r:.80} is not a valid name.")
     return name

@@ -189,7 +189,7 @@ class TestCalledByTheUser:
     def test_one_that_has_gone_meanwhile_is_told(self, program: Program) -> None:
         skill(place(program, PLACES[2]), "pdf")
         out = program.run(stdin='!rm "$HOME/.teamcli/skills/pdf/SKILL.md"\n/pdf\n').out
-        assert "the skill in ~/.teamcli/skills/pdf/SKILL.md cannot be used any more: cannot read" in out
+        assert "the skill in ~/.teamcli/skills/pdf/SKILL.md can no longer be used: cannot read" in out
 
     def test_tab_offers_it(self, program: Program) -> None:
         skill(place(program, PLACES[2]), "polish")
@@ -239,15 +239,15 @@ def test_what_cannot_be_used_is_told_with_its_file_and_stops_nothing(program: Pr
         "bytes": "line 1: it is not UTF-8",
         "huge": "it is larger than 262,144 bytes",
         "empty": "it has no text",
-        "odd": "'...' is no name",
+        "odd": "'...' is not a valid name",
         "twice": "there is a skill 'good' already in this folder",
         "fifo": "it is not a regular file",
-        "gone": "it is a link that leads nowhere",
+        "gone": "it is a broken link",
         "out": "it is a link that leads out of the project",
         "leak": "it is a link that leads out of the project",
     }.items():
         assert err.count(f"The skill in .team/skills/{name}/SKILL.md is not used: {why}") == 1, name
-    assert "spaced/SKILL.md is called pdf-processing here: 'PDF Processing' is no name" in err
+    assert "spaced/SKILL.md is called pdf-processing here: 'PDF Processing' is not a valid name" in err
 
 
 @pytest.mark.parametrize("target", [".", ".team", ".team/inbox"])
@@ -273,5 +273,5 @@ def test_lines_are_bounded_in_number_and_length(program: Program) -> None:
     assert last == "(7 more are left out)"
     assert max(map(len, lines)) < LONGEST_DESCRIPTION + 60
     assert "\x1b" not in system(script.requests["lead"][0])
-    assert f"Agents are told of {MOST_SHOWN} skills; the other 7" in err
+    assert f"Agents see only {MOST_SHOWN} skills; the other 7" in err
     assert "Do it well." in result_text(tool_results(script.requests["lead"][1])[0])
