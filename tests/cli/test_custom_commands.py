@@ -20,7 +20,7 @@ def write(directory: Path, name: str, content: str | bytes) -> Path:
     return path
 
 
-def test_the_text_goes_to_the_lead_with_the_arguments_in_their_places(program: Program) -> None:
+def test_the_text_goes_to_the_lead_with_the_arguments_filled_in(program: Program) -> None:
     project = program.directory / ".team/commands"
     write(project, "all", "Look at: $ARGUMENTS!")
     write(project, "each", "$2 before $1, not $3 nor $10; $HOME stays")
@@ -40,7 +40,7 @@ def test_the_text_goes_to_the_lead_with_the_arguments_in_their_places(program: P
     ]
 
 
-def test_those_of_a_project_wait_for_trust_and_the_users_own_do_not(program: Program) -> None:
+def test_commands_of_a_project_need_trust_and_the_users_own_do_not(program: Program) -> None:
     write(program.directory / ".team/commands", "fix", "write by-team.txt: x")
     write(program.directory / ".claude/commands/deep", "er", "write by-claude.txt: x")
     write(program.home / ".teamcli/commands", "fix", "write by-user.txt: x")
@@ -54,7 +54,7 @@ def test_those_of_a_project_wait_for_trust_and_the_users_own_do_not(program: Pro
     assert "not trusted" not in ran.err
 
 
-def test_help_shows_them_and_what_is_wrong_with_others(program: Program) -> None:
+def test_help_lists_custom_commands_and_the_problems_of_others(program: Program) -> None:
     own = program.home / ".teamcli/commands"
     write(own, "fix", "---\ndescription: Mend an issue\x1b[2J\nargument-hint: [issue] [why]\n---\nMend $1")
     write(own, "plain", "# Say hello\n\nHello.")
@@ -78,14 +78,14 @@ def test_help_shows_them_and_what_is_wrong_with_others(program: Program) -> None
     assert "fix.md; its text goes to the lead:\n\nMend $1" in out
 
 
-def test_a_broken_one_is_told_when_it_is_called(program: Program) -> None:
+def test_calling_a_broken_command_reports_its_problem(program: Program) -> None:
     write(program.home / ".teamcli/commands", "fix", b"\xff")
     out = program.run(stdin="/fix\n/fix\n").out
     assert out.count("fix.md is not used: line 1: it is not UTF-8") == 1
     assert out.count("unknown command /fix") == 2
 
 
-def test_changes_are_seen_while_it_runs(tmp_path: Path) -> None:
+def test_changed_files_are_noticed_while_the_program_runs(tmp_path: Path) -> None:
     commands = CustomCommands((Folder(tmp_path),), tmp_path)
     assert commands.find().commands == ()
     path = write(tmp_path, "a", "one")

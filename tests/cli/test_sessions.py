@@ -18,7 +18,7 @@ BYPASS = ("--permission-mode", "bypassPermissions")
 KILLS = 50 if os.environ.get("TEAMCLI_SOAK") else 5
 
 
-def test_continue_goes_on_with_the_last_session(program: Program) -> None:
+def test_continue_resumes_the_last_session(program: Program) -> None:
     with program.against([text("noted"), text("it is blue")]) as api:
         program.run("-p", "my colour is blue")
         assert program.run("-p", "--continue", "what is my colour?").out == "it is blue\n"
@@ -26,7 +26,7 @@ def test_continue_goes_on_with_the_last_session(program: Program) -> None:
     api.assert_prefix_stable()
 
 
-def test_continue_takes_the_last_session_although_the_clock_was_set_back(program: Program) -> None:
+def test_continue_resumes_the_last_session_although_the_clock_was_set_back(program: Program) -> None:
     clock = program.use_test_clock()
     with program.against([text("noted"), text("noted too"), text("it is red")]) as api:
         program.run("-p", "my colour is blue")
@@ -38,21 +38,21 @@ def test_continue_takes_the_last_session_although_the_clock_was_set_back(program
     assert ["red" in line for line in listed] == [True, False]
 
 
-def test_a_plain_start_is_a_fresh_session(program: Program) -> None:
+def test_a_plain_start_begins_a_new_session(program: Program) -> None:
     with program.against([text("a"), text("b")]) as api:
         program.run("-p", "one")
         program.run("-p", "two")
     assert len(api.requests[1]["messages"]) == 1
 
 
-def test_continue_with_nothing_there_says_so_and_starts_anew(program: Program) -> None:
+def test_continue_without_a_session_says_so_and_begins_a_new_one(program: Program) -> None:
     with program.against([text("hello")]):
         ran = program.run("-p", "-c", "hi")
     assert (ran.code, ran.out) == (0, "hello\n")
     assert "no session to continue" in ran.err
 
 
-def test_resume_takes_the_session_that_is_named(program: Program) -> None:
+def test_resume_takes_the_named_session(program: Program) -> None:
     with program.against([text("a"), text("b"), text("c"), text("d")]) as api:
         ids = [
             program.run("-p", prompt, "--output-format", "json").json["session_id"] for prompt in ("first", "second")
@@ -69,7 +69,7 @@ def test_resume_takes_the_session_that_is_named(program: Program) -> None:
     assert "second" in listed[1]
 
 
-def test_sessions_lie_in_one_private_file_each_begun_by_its_line(program: Program) -> None:
+def test_sessions_are_in_one_private_file_and_each_begins_with_its_line(program: Program) -> None:
     with program.against([text("a"), text("b")]):
         program.run("-p", "one")
         program.run("-p", "two")
@@ -93,7 +93,7 @@ def test_a_torn_last_line_is_repaired(program: Program) -> None:
     assert len(api.requests[1]["messages"]) == 3
 
 
-def test_garbage_in_the_middle_does_not_stop_it(program: Program) -> None:
+def test_a_session_with_garbage_in_the_middle_is_resumed(program: Program) -> None:
     with program.against([tool("bash", command="true"), text("a"), text("b")]) as api:
         program.run("-p", "one", *BYPASS)
         path = program.directory / ".team/transcripts/lead.jsonl"
@@ -103,7 +103,7 @@ def test_garbage_in_the_middle_does_not_stop_it(program: Program) -> None:
     assert "lost" in str(api.requests[2]["messages"][2]["content"])
 
 
-def test_a_time_that_is_none_does_not_stop_it(program: Program) -> None:
+def test_a_session_with_an_invalid_time_is_resumed(program: Program) -> None:
     with program.against([text("a"), text("b")]):
         program.run("-p", "one")
         path = program.directory / ".team/transcripts/lead.jsonl"
@@ -130,7 +130,7 @@ def test_a_transcript_of_a_newer_version_is_refused(program: Program) -> None:
     assert "newer teamcli" in ran.err
 
 
-def test_a_second_lead_works_alone_beside_the_first(program: Program) -> None:
+def test_a_second_lead_works_alone_next_to_the_first(program: Program) -> None:
     with program.against(
         [tool("bash", command="touch on; until [ -e off ]; do sleep 0.05; done"), text("second"), text("first")]
     ):
@@ -155,7 +155,7 @@ def test_no_team_leaves_nothing_behind(program: Program, tmp_path: Path) -> None
 
 @pytest.mark.soak
 @pytest.mark.parametrize("moment", range(KILLS))
-def test_after_sigkill_at_any_moment_it_continues(program: Program, moment: int) -> None:
+def test_a_session_continues_after_sigkill_at_any_moment(program: Program, moment: int) -> None:
     """Killed at a random moment of a run of tool calls; `--continue` finishes it and the strict API refuses nothing."""
     chance = random.Random(moment)
     with program.against(turns(20, "echo step {n} >> steps.txt")) as api:

@@ -49,7 +49,7 @@ def offered(request: dict[str, Any]) -> list[str]:
     return [line for line in lines[start + 1 :] if line.startswith(("- ", "("))]
 
 
-def test_each_is_a_line_in_the_prompt_and_its_body_is_read_on_use(program: Program) -> None:
+def test_each_skill_is_a_line_in_the_prompt_and_its_body_is_read_on_use(program: Program) -> None:
     for number, where in enumerate(PLACES):
         skill(place(program, where), f"s{number}", body=f"Body {number}.")
     (place(program, PLACES[0]) / "s0/more.txt").write_text("beside it")
@@ -71,7 +71,7 @@ def test_each_is_a_line_in_the_prompt_and_its_body_is_read_on_use(program: Progr
     assert "beside it" in result_text(found)
 
 
-def test_nothing_of_them_can_be_changed_and_nothing_else_is_opened(program: Program) -> None:
+def test_skills_are_read_only_and_open_nothing_else(program: Program) -> None:
     paths = [str(skill(place(program, where), f"s{number}")) for number, where in enumerate(PLACES)]
     calls = [tool("write_file", path=path, content="x") for path in paths]
     calls += [tool("edit_file", path=path, old_text="Do it well.", new_text="x") for path in paths]
@@ -85,7 +85,7 @@ def test_nothing_of_them_can_be_changed_and_nothing_else_is_opened(program: Prog
     assert all("Do it well." in Path(path).read_text() for path in paths)
 
 
-def test_teammates_and_sub_agents_that_can_read_are_told_of_them_and_others_are_not(program: Program) -> None:
+def test_only_teammates_and_sub_agents_that_can_read_learn_of_skills(program: Program) -> None:
     skill(place(program, PLACES[2]), "mine")
     spawns = [
         tool("spawn_teammate", name="alice", role="coder", prompt="go"),
@@ -108,7 +108,7 @@ def test_teammates_and_sub_agents_that_can_read_are_told_of_them_and_others_are_
         assert "Do it well." in result_text(tool_results(script.requests[name][1])[0]), name
 
 
-def test_without_skills_the_prompt_says_nothing_of_them(program: Program) -> None:
+def test_without_skills_the_prompt_does_not_mention_them(program: Program) -> None:
     script = TeamScript(lead=[text("end")])
     run(program, script)
     assert "kill" not in system(script.requests["lead"][0])
@@ -128,7 +128,7 @@ def test_the_prompt_stays_the_same_while_skills_come_and_go(program: Program) ->
     assert offered(again.requests["lead"][0])[1:] == ["- two: Second (.team/skills/two/SKILL.md)"]
 
 
-def test_those_of_a_project_wait_for_trust_and_the_users_own_do_not(program: Program) -> None:
+def test_skills_of_a_project_need_trust_and_the_users_own_do_not(program: Program) -> None:
     for where in PLACES:
         skill(place(program, where), "same", f"description: from {where}")
     read = tool("read_file", path=".team/skills/same/SKILL.md")
@@ -156,7 +156,7 @@ class TestCalledByTheUser:
         assert second.startswith("Do it well.\n\nnow\n\n<note>")
         assert third.startswith("Do it well.\n\n<note>")
 
-    def test_built_in_commands_and_those_of_ones_own_come_first(self, program: Program) -> None:
+    def test_built_in_and_custom_commands_come_before_skills(self, program: Program) -> None:
         own = place(program, PLACES[2])
         for name in ("team", "fix", "free"):
             skill(own, name, body=f"The skill {name}.")
@@ -176,7 +176,7 @@ class TestCalledByTheUser:
         for name in ("team", "fix"):
             assert f"skills/{name}/SKILL.md cannot be called: /{name} is another command" in ran.out
 
-    def test_front_matter_can_keep_one_from_agents_or_from_the_user(self, program: Program) -> None:
+    def test_front_matter_can_hide_a_skill_from_agents_or_from_the_user(self, program: Program) -> None:
         own = place(program, PLACES[2])
         skill(own, "deploy", "description: x\ndisable-model-invocation: true\nargument-hint: [where]")
         skill(own, "style", "description: y\nuser-invocable: false\nallowed-tools: Bash(rm:*)")
@@ -186,12 +186,12 @@ class TestCalledByTheUser:
         assert "/deploy [where]" in out
         assert [line[:8] for line in offered(api.requests[0])] == ["- style:"]
 
-    def test_one_that_has_gone_meanwhile_is_told(self, program: Program) -> None:
+    def test_calling_a_deleted_skill_reports_it(self, program: Program) -> None:
         skill(place(program, PLACES[2]), "pdf")
         out = program.run(stdin='!rm "$HOME/.teamcli/skills/pdf/SKILL.md"\n/pdf\n').out
         assert "the skill in ~/.teamcli/skills/pdf/SKILL.md can no longer be used: cannot read" in out
 
-    def test_tab_offers_it(self, program: Program) -> None:
+    def test_tab_offers_a_skill(self, program: Program) -> None:
         skill(place(program, PLACES[2]), "polish")
         with Screen(program) as screen:
             screen.wait_for("team >>")
@@ -203,7 +203,7 @@ class TestCalledByTheUser:
             assert screen.wait_for_end() == 0
 
 
-def test_what_cannot_be_used_is_told_with_its_file_and_stops_nothing(program: Program) -> None:
+def test_an_unusable_skill_is_reported_with_its_file_and_stops_nothing(program: Program) -> None:
     project, own = place(program, PLACES[0]), place(program, PLACES[2])
     skill(project, "good").write_bytes(b"\xef\xbb\xbf---\r\nname: good\r\ndescription: is good\r\n---\r\nText.\r\n")
     skill(project, "open").write_text("---\nname: x\n")
@@ -251,7 +251,7 @@ def test_what_cannot_be_used_is_told_with_its_file_and_stops_nothing(program: Pr
 
 
 @pytest.mark.parametrize("target", [".", ".team", ".team/inbox"])
-def test_no_link_opens_the_teams_own_state(tmp_path: Path, target: str) -> None:
+def test_no_link_opens_the_state_of_the_team(tmp_path: Path, target: str) -> None:
     (tmp_path / ".team/inbox").mkdir(parents=True)
     (tmp_path / target / "SKILL.md").write_text("# x")
     (tmp_path / ".claude/skills").mkdir(parents=True)
@@ -262,7 +262,7 @@ def test_no_link_opens_the_teams_own_state(tmp_path: Path, target: str) -> None:
     assert "leads out of the project" in skills.problems[0]
 
 
-def test_lines_are_bounded_in_number_and_length(program: Program) -> None:
+def test_the_lines_in_the_prompt_are_bounded_in_number_and_length(program: Program) -> None:
     own = place(program, PLACES[2])
     for number in range(MOST_SHOWN + 7):
         skill(own, f"s{number:03}", f"description: {'long ' * 500}\x1b[2J")

@@ -18,7 +18,7 @@ from tests.support.team_script import After, TeamScript
 BYPASS = ("--permission-mode", "bypassPermissions")
 
 
-def test_what_is_for_the_terminal_has_a_plain_form() -> None:
+def test_every_output_has_a_plain_form() -> None:
     choice = Choice("Which?", (Option("a", "the first", is_current=True), Option("long", "")), lambda value: value)
     assert plain(choice) == "Which?\n* a     the first\n  long"
     assert plain(Diff("+a\n", "Changed:")) == "Changed:\n+a"
@@ -28,7 +28,7 @@ def test_what_is_for_the_terminal_has_a_plain_form() -> None:
 
 
 class TestHelp:
-    def test_teaches_in_groups_with_keys_and_examples(self, program: Program) -> None:
+    def test_it_lists_commands_in_groups_with_keys_and_examples(self, program: Program) -> None:
         out = program.run(stdin="/help\n/?\n").out
         half = out[: len(out) // 2]
         assert out == half * 2
@@ -42,7 +42,7 @@ class TestHelp:
     def test_nothing_is_cut_off_on_a_narrow_terminal(self) -> None:
         assert "…" not in help_table(COMMANDS, ()).to_text(60)
 
-    def test_tells_more_of_one_command(self, program: Program) -> None:
+    def test_it_shows_the_details_of_one_command(self, program: Program) -> None:
         out = program.run(stdin="/help inbox\n/help /quit\n/help tema\n").out
         assert "/inbox [NAME] [N]\nShow messages" in out
         assert "This consumes nothing" in out
@@ -52,7 +52,7 @@ class TestHelp:
 
 
 class TestChoices:
-    def test_are_plain_lists_that_mark_what_is_on(self, program: Program) -> None:
+    def test_a_choice_is_a_plain_list_that_marks_the_current_value(self, program: Program) -> None:
         with program.against([]):
             program.settings(prices={"test-model": {"input": 1, "output": 2}, "own": {"input": 1, "output": 2}})
             ran = program.run(stdin="/model\n/permissions\n/permissions ACCEPTEDITS\n/permissions\n/sessions\n")
@@ -67,12 +67,12 @@ class TestChoices:
         ):
             assert shown in ran.out, shown
 
-    def test_the_embedded_model_has_no_other(self, program: Program) -> None:
+    def test_the_embedded_model_is_the_only_one_without_a_key(self, program: Program) -> None:
         out = program.run(stdin="/model\n/model other\n").out
         assert "Model: embedded." in out
         assert "no other without a key" in out.splitlines()[1]
 
-    def test_wrong_words_are_told(self, program: Program) -> None:
+    def test_wrong_arguments_are_named_in_the_error(self, program: Program) -> None:
         lines = ("/expand 0", "/expand x", "/verbose maybe", "/diff carol", "/inbox 1", "/sessions x", "/permissions p")
         told = program.run(stdin="\n".join(lines)).out.splitlines()
         assert len(told) == len(lines)
@@ -82,7 +82,7 @@ class TestChoices:
 
 
 class TestSessions:
-    def test_another_session_is_taken_up_in_the_same_repl(self, program: Program) -> None:
+    def test_another_session_is_resumed_in_the_same_repl(self, program: Program) -> None:
         with program.against([text("a"), text("b"), text("c")]) as api:
             program.run(stdin="first\n")
             (row, *_) = program.transcript()
@@ -96,7 +96,7 @@ class TestSessions:
         assert len(marked) == 2
         assert marked[0] != row["id"] == marked[1]
 
-    def test_it_knows_the_files_again_and_mail_is_not_delivered_twice(self, program: Program) -> None:
+    def test_a_resumed_session_knows_its_files_and_mail_is_not_delivered_twice(self, program: Program) -> None:
         (program.directory / "a.txt").write_text("one")
         with Running(program, *BYPASS) as repl:
             repl.type("read a.txt then spawn bob as reviewer: list")
@@ -113,7 +113,7 @@ class TestSessions:
             repl.wait_for("1 message for lead, 0 unread")
         assert sum("<message" in str(row) for row in program.transcript()) == 1
 
-    def test_not_while_the_lead_works(self, program: Program) -> None:
+    def test_no_session_is_resumed_while_the_lead_works(self, program: Program) -> None:
         hire = tool("spawn_teammate", name="bob", role="reviewer", prompt="x")
         script = TeamScript(
             lead=[hire, text("hired"), answer(text("never"), stall_after(2))], bob=[After(2, text("done"))]
@@ -128,7 +128,7 @@ class TestSessions:
 
 
 class TestCost:
-    def test_is_told_agent_by_agent(self, program: Program) -> None:
+    def test_the_cost_is_listed_agent_by_agent(self, program: Program) -> None:
         hire = tool("spawn_teammate", name="bob", role="reviewer", prompt="x", model="claude-haiku-4-5")
         script = TeamScript(lead=[hire, text("hired"), text("seen")], bob=[After(2, text("done"))])
         with program.against(script):
@@ -147,7 +147,7 @@ class TestCost:
 
 
 class TestDiff:
-    def test_shows_who_changed_what_and_what_changed_otherwise(self, program: Program) -> None:
+    def test_it_shows_who_changed_what_and_what_changed_otherwise(self, program: Program) -> None:
         subprocess.run(["git", "init", "--quiet", program.directory], check=True)
         (program.directory / "a.txt").write_text("one\n")
         lines = (
@@ -167,7 +167,7 @@ class TestDiff:
         assert "n.txt: bob" in out[out.rindex("Changed since") :]
         assert not out.endswith("by command\n")
 
-    def test_starts_no_program_that_the_repository_names(self, program: Program) -> None:
+    def test_it_starts_no_program_that_the_repository_names(self, program: Program) -> None:
         def git(*arguments: str) -> None:
             subprocess.run(["git", "-C", program.directory, *arguments], check=True)
 
@@ -217,11 +217,11 @@ def test_a_call_is_one_row_of_the_timeline() -> None:
     assert told(2) == ["between", "✓ bash: $ first (4.0 s)"]
 
 
-def test_no_sub_agents_run(program: Program) -> None:
+def test_agents_says_that_no_sub_agents_are_running(program: Program) -> None:
     assert program.run(stdin="/agents\n").out == "No sub-agents are running.\n"
 
 
-def test_a_message_can_be_read_whole(program: Program) -> None:
+def test_a_message_can_be_shown_in_full(program: Program) -> None:
     inbox = program.directory / ".team/inbox"
     with Running(program) as repl:
         repl.type("/team")

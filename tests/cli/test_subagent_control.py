@@ -57,7 +57,7 @@ def role(program: Program, **fields: str) -> None:
         ("show_output", "yes"),
     ],
 )
-def test_a_setting_that_makes_no_sense_is_named(program: Program, name: str, value: Any) -> None:
+def test_an_invalid_setting_is_named(program: Program, name: str, value: Any) -> None:
     program.settings(subagents={name: value})
     ran = program.run("-p", "x", "--offline")
     assert ran.code == 2
@@ -70,7 +70,7 @@ class TestWhatTheySay:
         parts = [answer(text("I look\naround."), tool("bash", command="true")), text("found: 42")]
         return TeamScript(lead=[fresh(), text("end")], **{id: parts})
 
-    def test_is_not_shown_unless_the_settings_ask_for_it(self, program: Program) -> None:
+    def test_their_text_is_hidden_by_default(self, program: Program) -> None:
         ran = run(program, self.script())
         assert "look" not in ran.err
         assert "42" not in ran.err
@@ -80,13 +80,13 @@ class TestWhatTheySay:
         assert "  [sa-2] found: 42\n" in ran.err
         assert ran.out == "end\n"
 
-    def test_is_shown_in_a_pipe(self, program: Program) -> None:
+    def test_a_setting_shows_their_text_in_a_pipe(self, program: Program) -> None:
         program.settings(subagents={"show_output": True})
         with program.against(self.script()):
             assert "  [sa-1] I look\n  [sa-1] around.\n" in program.run(*BYPASS, stdin="go\n").out
 
     @pytest.mark.parametrize("is_on", [True, False])
-    def test_is_shown_at_the_terminal(self, program: Program, is_on: bool) -> None:
+    def test_a_setting_shows_their_text_at_the_terminal(self, program: Program, is_on: bool) -> None:
         program.settings(subagents={"show_output": is_on})
         with program.against(self.script()), Screen(program, *BYPASS) as screen:
             screen.wait_for("team >>")
@@ -98,7 +98,7 @@ class TestWhatTheySay:
 
 
 class TestWhereTheyWork:
-    def test_a_role_says_where_and_its_bounds_stay_those_of_the_workspace(self, program: Program) -> None:
+    def test_a_role_names_their_directory_and_the_workspace_stays_the_bound(self, program: Program) -> None:
         (program.directory / "docs/deep").mkdir(parents=True)
         (program.directory / "docs/a.md").write_text("inside")
         (program.directory / "b.md").write_text("above")
@@ -136,7 +136,7 @@ class TestWhereTheyWork:
         assert (program.directory / "docs/new.md").exists()
 
     @pytest.mark.parametrize(("cwd", "why"), [("nowhere", "is no directory"), ("../..", "Path escapes workspace")])
-    def test_a_place_that_is_none_is_an_error_result(self, program: Program, cwd: str, why: str) -> None:
+    def test_an_invalid_directory_is_an_error_result(self, program: Program, cwd: str, why: str) -> None:
         role(program, cwd=cwd)
         script = TeamScript(lead=[tool("agent", prompt="go", subagent_type="writer"), text("end")])
         run(program, script)
@@ -144,7 +144,7 @@ class TestWhereTheyWork:
 
 
 class TestDepth:
-    def test_deeper_ones_are_a_setting_and_the_last_can_have_none(self, program: Program) -> None:
+    def test_a_setting_allows_deeper_ones_and_the_deepest_can_start_none(self, program: Program) -> None:
         program.settings(subagents={"depth": 2, "max_concurrent": 1})
         deeper = [answer(fresh("one"), fresh("two")), text("both")]
         script = TeamScript(
@@ -176,7 +176,7 @@ class TestDepth:
         assert background.startswith("Error: background: a sub-agent ends with its last text")
         assert "not for a sub-agent" in results(script.requests["sa-2"][1])[0]
 
-    def test_the_plan_of_the_teammate_at_the_top_binds_all_below(self, program: Program) -> None:
+    def test_the_plan_of_the_teammate_at_the_top_applies_to_all_below(self, program: Program) -> None:
         program.settings(subagents={"depth": 2})
         spawn = tool("spawn_teammate", name="bob", role="coder", prompt="do it", plan=True)
         write = tool("write_file", path="made", content="x")
@@ -190,7 +190,7 @@ class TestDepth:
         assert not (program.directory / "made").exists()
 
 
-def test_a_hook_sends_one_back_to_work_and_its_parent_hears_only_its_last_words(program: Program) -> None:
+def test_a_hook_sends_one_back_to_work_and_its_parent_gets_only_its_last_text(program: Program) -> None:
     wants_more = "test -e asked || { touch asked; cat > told.json; echo and the tests? >&2; exit 2; }"
     hooks = {"SubagentStop": [{"hooks": [{"type": "command", "command": wants_more}]}]}
     program.settings(hooks=hooks)
@@ -205,7 +205,7 @@ def test_a_hook_sends_one_back_to_work_and_its_parent_hears_only_its_last_words(
 
 
 class TestAtTheTerminal:
-    def test_tab_offers_those_that_run(self, program: Program) -> None:
+    def test_tab_offers_running_sub_agents(self, program: Program) -> None:
         works = [tool("bash", command=UNTIL_GO), text("seen")]
         aside = fresh(background=True, description="dig deep")
         script = TeamScript(lead=[aside, text("waiting"), text("all told")], **{"sa-1": works})
@@ -228,9 +228,7 @@ class TestAtTheTerminal:
             screen.type("-1\r")
             screen.wait_for("sa-1 has ended already")
 
-    def test_one_that_waits_for_a_permission_is_seen_from_everywhere_until_it_is_answered(
-        self, program: Program
-    ) -> None:
+    def test_one_that_waits_for_permission_is_visible_everywhere_until_it_is_answered(self, program: Program) -> None:
         aside = fresh(background=True)
         script = TeamScript(
             lead=[aside, text("waiting"), text("all told")],

@@ -54,7 +54,7 @@ def row(repl: Running, name: str) -> list[str]:
 
 
 class TestTeam:
-    def test_shows_everybody_the_lead_on_top(self, repl: Running) -> None:
+    def test_it_lists_everyone_with_the_lead_on_top(self, repl: Running) -> None:
         repl.type("/team")
         repl.type("!echo that was it")
         repl.wait_for("\nthat was it\n")
@@ -64,13 +64,13 @@ class TestTeam:
         assert row(repl, "bob")[1:3] == ["writer", "idle"]
         assert row(repl, "alice")[1:3] == ["coder", "working"]
 
-    def test_without_teammates(self, program: Program) -> None:
+    def test_it_says_so_if_there_are_no_teammates(self, program: Program) -> None:
         ran = program.run(stdin="/team\n/wait\n/pause\n/inbox\n/log\n")
         for shown in ("No teammates yet.", "Everyone is idle", "there are no teammates", "No messages for lead."):
             assert shown in ran.out, shown
         assert "Nothing has happened yet." in ran.out
 
-    def test_marks_those_who_are_held_back(self, program: Program, repl: Running) -> None:
+    def test_it_says_what_holds_a_teammate_up(self, program: Program, repl: Running) -> None:
         repl.type("/pause alice")
         repl.wait_for("Paused 'alice'")
         wait_until(lambda: member(program, "alice")["status"] == "idle")
@@ -79,7 +79,7 @@ class TestTeam:
 
 
 class TestMail:
-    def test_looking_consumes_nothing(self, program: Program) -> None:
+    def test_showing_an_inbox_consumes_nothing(self, program: Program) -> None:
         script = TeamScript(
             lead=[tool("spawn_teammate", name="bob", role="writer", prompt="x"), text("hired"), text("ok")],
             bob=[After(2, text("first")), text("second")],
@@ -102,7 +102,7 @@ class TestMail:
         repl.wait_for("Sent message to bob")
         wait_until(lambda: (program.directory / "done.txt").exists())
 
-    def test_the_timeline(self, repl: Running) -> None:
+    def test_log_shows_the_timeline(self, repl: Running) -> None:
         repl.type("/log")
         repl.wait_for("alice     spawned as coder")
         repl.type("/log 1")
@@ -112,7 +112,7 @@ class TestMail:
 
 
 class TestStopping:
-    def test_stop_interrupts_and_resume_goes_on(self, program: Program, repl: Running) -> None:
+    def test_stop_interrupts_and_resume_continues(self, program: Program, repl: Running) -> None:
         repl.type("/stop alice")
         repl.wait_for("Stopped 'alice'")
         wait_until(lambda: member(program, "alice")["interrupted"])
@@ -123,7 +123,7 @@ class TestStopping:
         repl.wait_for("'alice' resumes")
         wait_until(lambda: not member(program, "alice")["interrupted"])
 
-    def test_a_lead_that_mail_has_woken_can_be_stopped(self, program: Program) -> None:
+    def test_a_lead_woken_by_mail_can_be_stopped(self, program: Program) -> None:
         hire = tool("spawn_teammate", name="bob", role="writer", prompt="x")
         script = TeamScript(
             lead=[hire, text("hired"), answer(text("never ending"), stall_after(2))], bob=[After(2, text("done"))]
@@ -138,7 +138,7 @@ class TestStopping:
             repl.type("/wait")
             repl.wait_for("Everyone is idle")
 
-    def test_pause_and_resume_all(self, program: Program, repl: Running) -> None:
+    def test_all_teammates_can_be_paused_and_resumed(self, program: Program, repl: Running) -> None:
         repl.type("/pause")
         repl.wait_for("Paused 'bob'")
         repl.wait_for("Paused 'alice'")
@@ -161,12 +161,12 @@ class TestStopping:
         wait_until(lambda: (program.directory / "done.txt").exists())
         assert member(program, "alice")["paused"]
 
-    def test_a_message_of_the_users_ends_a_pause(self, program: Program, repl: Running) -> None:
+    def test_a_message_from_the_user_ends_a_pause(self, program: Program, repl: Running) -> None:
         repl.type("/pause bob")
         repl.type("/send bob write done.txt: by bob")
         wait_until(lambda: (program.directory / "done.txt").exists())
 
-    def test_shutdown_and_forget(self, program: Program, repl: Running) -> None:
+    def test_a_teammate_can_be_shut_down_and_forgotten(self, program: Program, repl: Running) -> None:
         repl.type("/forget bob")
         repl.wait_for("shut it down first")
         repl.type("/shutdown bob")
@@ -181,7 +181,7 @@ class TestStopping:
         assert member(program, "alice")
 
 
-def test_unknown_and_missing_names_list_those_there_are(program: Program) -> None:
+def test_an_unknown_or_missing_name_lists_the_teammates(program: Program) -> None:
     lines = ["/send", "/stop", "/shutdown", "/forget", "/pause", "/resume", "/inbox"]
     tries = "".join(f"!echo try {line}\n{line} carol hi\n{line}\n" for line in lines)
     ran = program.run(*BYPASS, stdin=f"{RESTS}\n/wait\n{tries}")
@@ -207,7 +207,7 @@ class TestPlans:
         assert ran.code == 0, ran.err
         return ran.out
 
-    def test_are_shown_and_approved(self, program: Program) -> None:
+    def test_a_plan_is_shown_and_approved(self, program: Program) -> None:
         script = self.script(text("thanks"))
         out = self.talk(program, script, "/team", "/approve", "/approve alice", "/wait", "/approve")
         assert "Waiting for an answer:" in out
@@ -217,7 +217,7 @@ class TestPlans:
         assert "No plan waits" in out
         assert 'approve="true"' in said_by_user(script.requests["alice"][2])
 
-    def test_are_rejected_with_words(self, program: Program) -> None:
+    def test_a_plan_is_rejected_with_feedback(self, program: Program) -> None:
         script = self.script(text("I see"))
         out = self.talk(program, script, "/reject", "/reject req-0", "/reject alice look twice", "/wait")
         assert "say which plan" in out
@@ -225,7 +225,7 @@ class TestPlans:
         assert "Rejected the plan of 'alice'" in out
         assert "look twice" in said_by_user(script.requests["alice"][2])
 
-    def test_from_another_shell_they_can_be_seen(self, program: Program) -> None:
+    def test_open_plans_are_visible_from_another_shell(self, program: Program) -> None:
         self.talk(program, self.script())
         (request,) = program.run("team", "--json").json["requests"]
         assert (request["kind"], request["teammate"], request["state"]) == ("plan", "alice", "open")
@@ -235,14 +235,14 @@ class TestPlans:
 
 
 class TestWaiting:
-    def test_ends_when_nobody_works_any_more(self, program: Program, repl: Running) -> None:
+    def test_it_ends_when_everyone_is_idle(self, program: Program, repl: Running) -> None:
         repl.type("/wait")
         repl.type("!echo after the waiting")
         (program.directory / "go").touch()
         repl.wait_for("after the waiting")
         assert repl.out.rindex("alice → lead (result)") < repl.out.rindex("after the waiting")
 
-    def test_ends_beside_those_who_wait_for_a_message_and_names_them(self, program: Program) -> None:
+    def test_it_ends_and_names_those_who_wait_for_a_message(self, program: Program) -> None:
         hire = tool("spawn_teammate", name="alice", role="coder", prompt="wait")
         wait = tool("wait_for_message", timeout_seconds=600)
         script = TeamScript(lead=[hire, text("hired"), text("end")], alice=[wait, text("heard you")])
@@ -257,7 +257,7 @@ class TestWaiting:
             screen.type("@alice hello\r")
             screen.wait_for("heard you")
 
-    def test_ctrl_c_ends_the_waiting_and_nothing_else(self, program: Program) -> None:
+    def test_ctrl_c_ends_only_the_waiting(self, program: Program) -> None:
         with Screen(program, *BYPASS) as screen:
             screen.wait_for("team >>")
             screen.type(UNTIL_GO + "\r")
@@ -271,7 +271,7 @@ class TestWaiting:
             screen.type("q\r")
             assert screen.wait_for_end() == 0
 
-    def test_a_teammates_question_is_asked_meanwhile(self, program: Program) -> None:
+    def test_a_teammates_question_comes_up_during_the_waiting(self, program: Program) -> None:
         gate = program.directory / "gate"
         gate.write_text("#!/bin/sh\nuntil [ -e go ]; do sleep 0.05; done\n")
         gate.chmod(0o755)

@@ -75,7 +75,7 @@ class TestCommands:
         assert lines(root, "/exi") == ["/quit"]
         assert len(lines(root, "/")) == MOST_SHOWN
 
-    def test_a_command_of_the_users_own_is_offered_too(self, root: Path) -> None:
+    def test_a_custom_command_is_offered_too(self, root: Path) -> None:
         own = SlashCommand("review", "[FILE]", "Look at \x1b[31mit.", lambda session, arguments: "")
         assert offered(root, "/rev", (own,)) == [("/review", "Look at ␛[31mit.")]
 
@@ -87,7 +87,7 @@ class TestCommands:
         ]
         assert "/budget alice off" in lines(root, "/budget alice ")
 
-    def test_every_kind_of_argument_has_its_list(self) -> None:
+    def test_every_kind_of_argument_has_values(self) -> None:
         assert set(ARGUMENT_VALUES) == set(ArgumentKind)
 
     def test_arguments_are_offered_by_their_kind(self, root: Path) -> None:
@@ -97,27 +97,27 @@ class TestCommands:
         assert lines(root, "/send bob a") == []
         assert lines(root, "/inbox ") == ["/inbox lead", "/inbox alice", "/inbox bob"]
 
-    def test_nothing_is_offered_in_what_is_no_command(self, root: Path) -> None:
+    def test_nothing_is_offered_outside_a_command(self, root: Path) -> None:
         for text in ("", "read", "what is /inb", "/no-such ", "!ls @rea", "text\n/inb", "/log 5 "):
             assert lines(root, text) == []
 
 
 class TestMentions:
-    def test_teammates_come_first_with_what_they_are_and_do(self, root: Path) -> None:
+    def test_teammates_come_first_with_role_and_status(self, root: Path) -> None:
         assert offered(root, "@al") == [("@alice", "coder, working"), ("@alpha.txt", "")]
 
-    def test_it_may_stand_anywhere_but_inside_a_word(self, root: Path) -> None:
+    def test_a_mention_may_be_anywhere_but_inside_a_word(self, root: Path) -> None:
         assert lines(root, "look at (@read") == ["look at (@readme.md"]
         assert lines(root, "/send bob look at @readm") == ["/send bob look at @readme.md"]
         assert lines(root, "first\nthen @readm") == ["first\nthen @readme.md"]
         assert lines(root, "me@readm") == []
 
-    def test_files_are_found_by_some_of_their_letters_and_names_count_most(self, root: Path) -> None:
+    def test_files_are_found_by_some_letters_and_names_rank_first(self, root: Path) -> None:
         assert lines(root, "@ma") == ["@src/main.py", "@src/team/manager.py"]
         assert lines(root, "@STMGR") == ["@src/team/manager.py"]
         assert lines(root, "@pha") == ["@alpha.txt"]
 
-    def test_directories_end_in_a_slash_and_can_be_gone_into(self, root: Path) -> None:
+    def test_directories_end_in_a_slash_and_their_files_follow(self, root: Path) -> None:
         assert lines(root, "@tea") == ["@src/team/", "@src/team/manager.py"]
         assert lines(root, "@src/team/") == ["@src/team/", "@src/team/manager.py"]
 
@@ -125,7 +125,7 @@ class TestMentions:
         assert lines(root, "see @myf") == ['see @"src/my file.txt"']
         assert lines(root, 'see @"src/my f') == ['see @"src/my file.txt"']
 
-    def test_ignored_files_are_found_only_by_their_place_and_hidden_ones_by_a_dot(self, root: Path) -> None:
+    def test_ignored_files_are_found_only_by_their_directory_and_hidden_ones_by_a_dot(self, root: Path) -> None:
         assert lines(root, "@out") == []
         assert lines(root, "@build/o") == ["@build/out.py"]
         assert lines(root, "@ci.yml") == []
@@ -146,7 +146,7 @@ class TestMentions:
         (root / "evil-but-fine").touch()
         assert lines(root, "@evil") == ["@evil-but-fine"]
 
-    def test_only_a_few_are_offered(self, root: Path) -> None:
+    def test_only_a_few_completions_are_offered(self, root: Path) -> None:
         for number in range(100):
             (root / f"x{number}").touch()
         assert len(lines(root, "@x")) == MOST_SHOWN
@@ -164,15 +164,13 @@ class TestFileIndex:
         now = file_index.FRESH_SECONDS + 1
         wait_until(lambda: index.find("brandnew", 5) == ["brandnew"])
 
-    def test_what_is_found_so_far_is_offered_while_the_walk_goes_on(
-        self, root: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_files_found_so_far_are_offered_during_the_walk(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(file_index, "MAX_ENTRIES", 3)
         index = FileIndex(root)
         wait_until(lambda: index.find("a", 100) != [])
         assert len(index.find("", 100)) == 3
         assert index.find("src/team/m", 100) == ["src/team/manager.py"]
 
-    def test_the_order_of_matches(self) -> None:
+    def test_better_matches_come_first(self) -> None:
         paths = ["zz/a/b/c", "abc/x", "x/abc.py", "x/long/abc.py", "x/zabc", "abc"]
         assert best_matches("abc", paths, 10) == ["abc", "x/abc.py", "x/long/abc.py", "abc/x", "x/zabc", "zz/a/b/c"]

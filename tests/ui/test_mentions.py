@@ -9,7 +9,7 @@ from tests.support.screen import Screen
 from tests.support.waiting import wait_until
 
 
-def test_a_line_that_is_typed_while_the_lead_works_brings_its_files_as_they_are_when_it_is_read(
+def test_a_line_typed_while_the_lead_works_attaches_files_as_they_are_when_it_is_read(
     program: Program,
 ) -> None:
     path = program.directory / "a.txt"

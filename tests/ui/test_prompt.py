@@ -134,7 +134,7 @@ def keyboard(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Keyboar
 in_vi_mode = pytest.mark.parametrize("keyboard", [True], indirect=True)
 
 
-def test_half_typed_text_outlives_several_questions_and_an_answer_that_came_too_late(keyboard: Keyboard) -> None:
+def test_half_typed_text_survives_several_questions_and_a_late_answer(keyboard: Keyboard) -> None:
     keyboard.type("half typed")
     keyboard.shows("half typed")
     first, second = keyboard.ask("alice"), keyboard.ask("bob")
@@ -149,7 +149,7 @@ def test_half_typed_text_outlives_several_questions_and_an_answer_that_came_too_
     keyboard.shows("half typed")
 
 
-def test_enter_for_a_question_that_has_just_gone_does_not_answer_the_next(
+def test_enter_for_a_question_that_just_disappeared_does_not_answer_the_next(
     keyboard: Keyboard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prompt, "READING_SECONDS", 3600.0)
@@ -192,7 +192,7 @@ def test_a_command_typed_at_a_question_leaves_the_half_typed_line_alone(keyboard
     assert question.wait(CancelScope()).consent is Consent.ONCE
 
 
-def test_words_typed_on_in_the_middle_of_a_line_are_no_answer(keyboard: Keyboard) -> None:
+def test_the_rest_of_a_half_typed_line_is_not_an_answer(keyboard: Keyboard) -> None:
     keyboard.type("fix the par")
     keyboard.shows("fix the par")
     question = keyboard.ask("lead")
@@ -219,7 +219,7 @@ def test_a_choice_can_be_made_in_the_middle_of_a_line(keyboard: Keyboard) -> Non
     assert not keyboard.lines
 
 
-def test_the_word_that_leaves_is_no_reason_to_refuse(keyboard: Keyboard) -> None:
+def test_the_word_that_leaves_does_not_refuse_a_question(keyboard: Keyboard) -> None:
     question = keyboard.ask("lead")
     keyboard.is_asked(question)
     keyboard.type("q\r")
@@ -227,7 +227,7 @@ def test_the_word_that_leaves_is_no_reason_to_refuse(keyboard: Keyboard) -> None
     assert question.is_open
 
 
-def test_a_history_that_cannot_be_used_keeps_nobody_from_typing(keyboard: Keyboard, tmp_path: Path) -> None:
+def test_typing_works_with_a_history_that_cannot_be_used(keyboard: Keyboard, tmp_path: Path) -> None:
     history = tmp_path / "history"
     keyboard.type("first\r")
     wait_until(lambda: history.exists() and "first" in history.read_text())
@@ -270,7 +270,7 @@ def test_a_pasted_reason_reaches_the_model_whole(keyboard: Keyboard) -> None:
     assert question.wait(CancelScope()).feedback == pasted
 
 
-def test_an_interruption_puts_queued_lines_before_the_half_typed_one(keyboard: Keyboard) -> None:
+def test_an_interruption_puts_queued_lines_before_the_half_typed_line(keyboard: Keyboard) -> None:
     keyboard.queued = ["no, use tabs", "then test"]
     keyboard.type("half typed")
     keyboard.shows("half typed")
@@ -278,7 +278,7 @@ def test_an_interruption_puts_queued_lines_before_the_half_typed_one(keyboard: K
     keyboard.shows("no, use tabs\nthen test\nhalf typed")
 
 
-def test_queued_lines_that_read_like_answers_outlive_the_leads_question(keyboard: Keyboard) -> None:
+def test_queued_lines_that_look_like_answers_survive_the_leads_question(keyboard: Keyboard) -> None:
     keyboard.queued = ["no, use tabs"]
     keyboard.is_asked(keyboard.ask("lead"))
     keyboard.type(ESCAPE)
@@ -286,7 +286,7 @@ def test_queued_lines_that_read_like_answers_outlive_the_leads_question(keyboard
     assert keyboard.interrupted.is_set()
 
 
-def test_a_search_through_the_history_ends_as_usual_and_no_question_disturbs_it(keyboard: Keyboard) -> None:
+def test_no_question_disturbs_a_search_through_the_history(keyboard: Keyboard) -> None:
     keyboard.type("read needle.txt\r")
     wait_until(lambda: list(keyboard.prompt.editor.buffer._working_lines) == ["read needle.txt", ""])
     keyboard.type(f"{CTRL_R}need")
@@ -306,7 +306,7 @@ def test_a_search_through_the_history_ends_as_usual_and_no_question_disturbs_it(
 
 
 @in_vi_mode
-def test_a_question_and_a_new_line_begin_in_insert_mode(keyboard: Keyboard) -> None:
+def test_a_question_and_a_new_line_start_in_insert_mode(keyboard: Keyboard) -> None:
     keyboard.type(f"half typed{ESCAPE}")
     wait_until(lambda: keyboard.prompt.editor.app.vi_state.input_mode != "vi-insert")
     question = keyboard.ask("alice")
@@ -343,7 +343,7 @@ def test_printing_above_loses_nothing_and_leaves_the_terminal_raw(
         assert [line for line in lines if line[0] == name] == [f"{name}{number}" for number in range(1000)]
 
 
-def test_a_line_that_grew_gives_way_to_the_finished_one_in_the_same_frame(keyboard: Keyboard) -> None:
+def test_an_unfinished_line_is_replaced_by_the_finished_one_in_the_same_frame(keyboard: Keyboard) -> None:
     frames: list[tuple[bool, str]] = []
     app = keyboard.prompt.editor.app
     with AbovePrompt() as page:

@@ -29,26 +29,26 @@ def question(agent: str = "alice", rule: str = "bash(ls)") -> Question:
         ("No, use tee", Answer(Consent.NO, "use tee")),
     ],
 )
-def test_answers(answer: str, reply: Answer) -> None:
+def test_an_answer_becomes_a_reply(answer: str, reply: Answer) -> None:
     asked = question()
     assert PermissionQuestion(asked).take(answer)
     assert asked.wait(CancelScope()) == reply
 
 
 @pytest.mark.parametrize("text", ["fix the tests", "yes please do", "add a test", "yet another", "nothing"])
-def test_what_is_no_answer_leaves_a_teammates_question_open(text: str) -> None:
+def test_other_text_leaves_a_teammates_question_open(text: str) -> None:
     asked = question()
     assert PermissionQuestion(asked).take(text) is None
     assert asked.is_open
 
 
-def test_the_lead_takes_any_other_word_as_a_refusal_with_its_reason() -> None:
+def test_other_text_refuses_the_leads_question_and_is_the_reason() -> None:
     asked = question(agent="lead")
     assert PermissionQuestion(asked).take("use tee instead")
     assert asked.wait(CancelScope()).feedback == "use tee instead"
 
 
-def test_everything_that_would_happen_is_shown() -> None:
+def test_the_whole_command_is_shown() -> None:
     lines = ["".join(text for text, _ in line) for line in PermissionQuestion(question()).lines()]
     assert lines == ["▲ alice wants to use bash:", "  $ ls", "  -la"]
 
@@ -62,7 +62,7 @@ def test_a_call_that_no_rule_covers_says_how_to_write_it_and_offers_no_rule() ->
     assert "only the rule bash" in (shown.take("a") or "")
 
 
-def test_they_wait_in_order_and_what_is_closed_elsewhere_goes() -> None:
+def test_questions_wait_in_order_and_disappear_when_closed_elsewhere() -> None:
     questions = QuestionQueue()
     first, second = question("alice"), question("bob")
     questions.ask(first)
@@ -87,7 +87,7 @@ def test_postponed_questions_still_wait_and_come_back() -> None:
     assert not questions.bring_back()
 
 
-def test_a_choice_takes_a_number_or_a_value_and_lets_other_lines_pass() -> None:
+def test_a_choice_takes_a_number_or_a_value_and_ignores_other_lines() -> None:
     def ask(answer: str) -> object:
         choice = Choice("Which?", (Option("one", ""), Option("two", "")), lambda value: f"took {value}")
         return ChoiceQuestion(choice).take(answer)
@@ -95,12 +95,12 @@ def test_a_choice_takes_a_number_or_a_value_and_lets_other_lines_pass() -> None:
     assert [ask("2"), ask("one"), ask("3"), ask("do something else")] == ["took two", "took one", None, None]
 
 
-def test_words_that_can_be_an_answer() -> None:
+def test_some_first_words_look_like_an_answer() -> None:
     assert all(map(is_answer, ["y", "N", "always", "no: because", "n, because"]))
     assert not any(map(is_answer, ["yesterday", "", "add", "note"]))
 
 
-def test_long_pastes_stand_as_a_mark_and_come_back_whole() -> None:
+def test_a_long_paste_is_folded_and_unfolds_in_full() -> None:
     pastes = Pastes()
     long = "\r".join(f"line {number}" for number in range(200))
     mark = pastes.folded(long)

@@ -29,14 +29,14 @@ def tool_started(agent: str = "lead", title: str = "$ pytest -q") -> events.Tool
     return events.ToolStarted(agent, "c1", "bash", Display(title))
 
 
-def test_says_what_everybody_does_and_for_how_long() -> None:
+def test_the_bar_says_what_each_agent_does_and_for_how_long() -> None:
     shown = board(events.TurnStarted("lead"), tool_started(), events.TurnStarted("alice"))
     assert (
         text(shown.agent_line(120, now=75.0)) == "● lead $ pytest -q 1m15s │ ● alice thinking 1m15s │ ○ bob interrupted"
     )
 
 
-def test_follows_a_turn_to_its_end() -> None:
+def test_the_bar_follows_a_turn_to_its_end() -> None:
     shown = board(events.TurnStarted("lead"))
     shown.apply(events.TextArrived("lead", "x"), 1.0)
     assert "lead writing 2s" in text(shown.agent_line(120, now=3.0))
@@ -49,7 +49,7 @@ def test_follows_a_turn_to_its_end() -> None:
     assert not shown.is_busy
 
 
-def test_counts_a_retry_down() -> None:
+def test_the_bar_counts_down_to_a_retry() -> None:
     shown = board(events.TurnStarted("lead"), events.RetryScheduled("lead", 30.0, 1, 5, "overloaded"))
     assert "lead retries in 30 s" in text(shown.agent_line(120, now=0.0))
     assert "lead retries in 10 s" in text(shown.agent_line(120, now=20.0))
@@ -57,14 +57,14 @@ def test_counts_a_retry_down() -> None:
     assert "retries" not in text(shown.agent_line(120, now=31.0))
 
 
-def test_shows_who_asks_and_how_a_teammate_rests() -> None:
+def test_the_bar_shows_who_asks_and_why_a_teammate_is_idle() -> None:
     shown = board(events.StatusChanged("alice", "idle", {"waiting_for": "plan review"}))
     line = text(shown.agent_line(120, now=0.0, asking=["bob"]))
     assert "▲ bob asks" in line
     assert "alice waits for plan review" in line
 
 
-def test_a_teammate_without_progress_is_shown_as_stuck_until_it_goes_on() -> None:
+def test_a_teammate_without_progress_is_shown_as_stuck_until_it_continues() -> None:
     shown = board(events.StatusChanged("alice", "working", {}), tool_started("alice", "$ sleep 999"))
     shown.apply(events.StatusChanged("alice", "working", {"stuck_since": 1.0}), 120.0)
     assert "alice stuck: $ sleep 999 2m00s" in text(shown.agent_line(120, now=120.0))
@@ -72,18 +72,18 @@ def test_a_teammate_without_progress_is_shown_as_stuck_until_it_goes_on() -> Non
     assert "stuck" not in text(shown.agent_line(120, now=121.0))
 
 
-def test_who_only_writes_is_no_agent() -> None:
+def test_a_sender_of_mail_is_not_shown_as_an_agent() -> None:
     shown = board(events.MailSent("user", "alice", "message", "hi", {}), events.Notice("sa-1", "too late"))
     assert text(shown.agent_line(120, now=0.0)) == "○ lead │ ○ alice │ ○ bob interrupted"
     assert "● sa-1" in text(board(events.TurnStarted("sa-1")).agent_line(120, now=0.0))
 
 
-def test_who_is_shut_down_is_gone() -> None:
+def test_a_shut_down_teammate_is_not_shown() -> None:
     assert "alice" not in text(board(events.StatusChanged("alice", "shutdown", {})).agent_line(120, now=0.0))
 
 
 @pytest.mark.parametrize("width", [1, 7, 20, 40, 60, 80, 120, 400])
-def test_is_never_wider_than_the_terminal(width: int) -> None:
+def test_the_bar_is_never_wider_than_the_terminal(width: int) -> None:
     crowd = [events.TurnStarted(f"worker-{number}") for number in range(12)]
     shown = board(*crowd, tool_started("worker-3", "$ 漢字 " * 40), events.TurnStarted("lead"))
     assert 0 < width_of(shown.agent_line(width, now=3.0, asking=["bob"])) <= width
@@ -91,14 +91,14 @@ def test_is_never_wider_than_the_terminal(width: int) -> None:
     assert 0 < width_of(meter_line(meter, "Esc: interrupt", width)) <= width
 
 
-def test_short_of_room_the_busy_come_first_and_the_rest_are_counted() -> None:
+def test_on_a_narrow_terminal_busy_agents_come_first_and_the_rest_are_counted() -> None:
     crowd = [events.TurnStarted("worker-9"), *(events.StatusChanged(f"idle-{n}", "idle", {}) for n in range(9))]
     line = text(board(*crowd).agent_line(40, now=0.0, asking=["bob"]))
     assert line.startswith("▲ bob asks │ ● worker-9")
     assert line.split()[-1].startswith("+")
 
 
-def test_the_meter_drops_the_least_first() -> None:
+def test_the_meter_drops_the_least_important_part_first() -> None:
     meter = SessionMeter("model", "plan", 0.05, "$0.10", 2)
     wide = text(meter_line(meter, "/help", 80))
     assert wide.startswith("model · plan · ✉ 2 unread · $0.10 · context 5%  ")
@@ -106,13 +106,13 @@ def test_the_meter_drops_the_least_first() -> None:
     assert text(meter_line(meter, "/help", 30)) == "model · plan · ✉ 2 unread"
 
 
-def test_a_window_that_nobody_knows_has_no_share() -> None:
+def test_an_unknown_context_window_is_shown_in_tokens() -> None:
     assert text(meter_line(SessionMeter("model", "plan", None, "$0.10", 0, 12_400), "", 80)).endswith(
         "context 12,400 tokens"
     )
 
 
-def test_times_are_short() -> None:
+def test_times_are_shown_in_a_short_form() -> None:
     assert [short_time(seconds) for seconds in (0.4, 59.9, 61, 3_725)] == ["0s", "59s", "1m01s", "1h02m"]
 
 
@@ -124,6 +124,6 @@ def test_lines_are_wrapped_by_cells() -> None:
     assert wrap([("漢字ab\n\nc", "")], 3) == [[("漢", "")], [("字a", "")], [("b", "")], [("", "")], [("c", "")]]
 
 
-def test_of_the_busy_who_find_no_room_it_is_said_how_many_they_are() -> None:
+def test_busy_agents_that_do_not_fit_are_counted() -> None:
     made = StatusBoard("lead", [AgentState(f"mate{number}", "working") for number in range(9)])
     assert text(made.agent_line(40, now=0.0)) == "● mate0 │ ● mate1 │ ● mate2 +7 (6 busy)"

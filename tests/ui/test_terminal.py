@@ -34,7 +34,7 @@ def test_a_newcomer_gets_a_prompt_that_works(program: Program) -> None:
 
 
 @pytest.mark.parametrize("keys", ["\x04", "exit\r", "/quit\r"])
-def test_ways_to_leave(program: Program, keys: str) -> None:
+def test_there_are_several_ways_to_leave(program: Program, keys: str) -> None:
     with Screen(program) as screen:
         screen.wait_for(PROMPT)
         screen.type(keys)
@@ -71,7 +71,7 @@ class TestPermission:
         assert (program.directory / "log.txt").read_text() == "ran\n" * 2
 
     @pytest.mark.parametrize(("keys", "told"), [("n\r", "refused"), ("use tee instead\r", "use tee instead")])
-    def test_no_is_told_to_the_model_with_the_users_words(self, program: Program, keys: str, told: str) -> None:
+    def test_a_refusal_reaches_the_model_with_the_users_reason(self, program: Program, keys: str, told: str) -> None:
         api, log = self.ask(program, keys)
         assert log == ""
         assert told in str(tool_results(api.requests[1])[0]["content"])
@@ -110,7 +110,7 @@ class TestPermission:
             screen.wait_for("allow? >>")
             screen.wait_for("rm it")
 
-    def test_what_was_typed_before_the_question_is_no_answer(self, program: Program) -> None:
+    def test_text_typed_before_the_question_is_not_an_answer(self, program: Program) -> None:
         with (
             program.against([answer(tool("bash", command="touch made"), stall_after(2)), text("x")]) as api,
             Screen(program) as screen,
@@ -193,7 +193,7 @@ class TestTeam:
             screen.wait_for("all done")
         assert len(script.requests["lead"]) == 3
 
-    def test_a_plan_is_approved_at_the_prompt_before_the_lead_has_looked(self, program: Program) -> None:
+    def test_the_user_approves_a_plan_at_the_prompt_before_the_lead_reads_it(self, program: Program) -> None:
         script = TeamScript(
             lead=[
                 answer(
@@ -215,7 +215,7 @@ class TestTeam:
             wait_until(lambda: len(script.requests["alice"]) >= 3)
         assert "touch nothing" in str(script.requests["alice"][2]["messages"][-1])
 
-    def test_the_first_hire_brings_a_tip_and_the_next_start_shows_who_is_there(self, program: Program) -> None:
+    def test_the_first_hire_shows_a_tip_and_the_next_start_lists_the_team(self, program: Program) -> None:
         with Screen(program) as screen:
             screen.wait_for(PROMPT)
             screen.type("spawn alice as coder: list\r")
@@ -240,7 +240,7 @@ def test_a_choice_is_made_at_the_prompt(program: Program) -> None:
         screen.wait_for(PROMPT)
 
 
-def test_tab_right_behind_a_text_takes_the_first_offer_and_what_follows_comes_after_it(program: Program) -> None:
+def test_tab_right_after_a_text_takes_the_first_completion_before_what_follows(program: Program) -> None:
     with Screen(program) as screen:
         screen.wait_for(PROMPT)
         screen.type("/permis\t")
@@ -249,7 +249,7 @@ def test_tab_right_behind_a_text_takes_the_first_offer_and_what_follows_comes_af
         screen.wait_for("· acceptEdits ·")
 
 
-def test_a_line_for_the_instructions(program: Program) -> None:
+def test_a_line_can_be_added_to_the_instructions(program: Program) -> None:
     with Screen(program) as screen:
         screen.wait_for(PROMPT)
         screen.type("# use tabs\r")
@@ -274,7 +274,7 @@ def _once(condition: Callable[[], bool], answer: Any) -> Any:
 
 
 class TestInterrupting:
-    def test_in_a_hook(self, program: Program) -> None:
+    def test_ctrl_c_ends_a_hook(self, program: Program) -> None:
         slow = "test -e began && exit 0; touch began; sleep 60"
         program.settings(hooks={"UserPromptSubmit": [{"hooks": [{"type": "command", "command": slow}]}]})
         with program.against([text("going on")]) as api, Screen(program) as screen:
@@ -289,7 +289,7 @@ class TestInterrupting:
         assert "do it" not in said
         assert "<environment>" in said
 
-    def test_in_a_command(self, program: Program) -> None:
+    def test_ctrl_c_ends_a_command(self, program: Program) -> None:
         with (
             program.against([tool("bash", command="touch started; sleep 60"), text("going on")]),
             Screen(program, "--permission-mode", "bypassPermissions") as screen,
@@ -303,7 +303,7 @@ class TestInterrupting:
             screen.type("go on\r")
             screen.wait_for("going on")
 
-    def test_in_a_stream(self, program: Program) -> None:
+    def test_ctrl_c_ends_a_stream(self, program: Program) -> None:
         with (
             program.against([answer(text("half an answer", pieces=2), stall_after(4)), text("going on")]) as api,
             Screen(program) as screen,
@@ -317,7 +317,7 @@ class TestInterrupting:
             screen.wait_for("going on")
         assert "interrupted you" in str(api.requests[1]["messages"][-1])
 
-    def test_in_a_retry_wait(self, program: Program) -> None:
+    def test_ctrl_c_ends_the_wait_for_a_retry(self, program: Program) -> None:
         with program.against([status(529, retry_after=50), text("going on")]), Screen(program, columns=200) as screen:
             screen.wait_for(PROMPT)
             screen.type("work\r")
@@ -328,7 +328,7 @@ class TestInterrupting:
             screen.wait_for("going on")
             assert screen.text.count("Retrying") == 1
 
-    def test_at_the_prompt_it_only_clears_the_line(self, program: Program) -> None:
+    def test_ctrl_c_clears_a_typed_line(self, program: Program) -> None:
         with Screen(program) as screen:
             screen.wait_for(PROMPT)
             screen.type("half a line")
@@ -337,7 +337,7 @@ class TestInterrupting:
             screen.wait_for("COST")
             assert "half a line" not in screen.text
 
-    def test_at_an_empty_prompt_the_second_leaves(self, program: Program) -> None:
+    def test_a_second_ctrl_c_at_an_empty_prompt_leaves(self, program: Program) -> None:
         with Screen(program) as screen:
             screen.wait_for(PROMPT)
             screen.type("\x03")
@@ -348,7 +348,7 @@ class TestInterrupting:
             assert screen.wait_for_end() == 0
 
 
-def test_what_had_streamed_stays_on_the_screen_when_the_user_leaves(program: Program) -> None:
+def test_streamed_text_stays_on_the_screen_when_the_user_leaves(program: Program) -> None:
     with (
         program.against([answer(text("half an answer", pieces=2), stall_after(4))]),
         Screen(program, columns=60) as screen,
@@ -379,7 +379,7 @@ def test_an_api_error_brings_the_prompt_back(program: Program) -> None:
         screen.wait_for("ok")
 
 
-def test_the_directory_is_trusted_only_when_the_user_says_so(program: Program) -> None:
+def test_the_directory_is_trusted_only_if_the_user_agrees(program: Program) -> None:
     (program.directory / ".env").write_text("ANTHROPIC_BASE_URL=http://127.0.0.1:9\nANTHROPIC_API_KEY=k\n")
     with Screen(program) as screen:
         screen.wait_for("http://127.0.0.1:9")
@@ -417,7 +417,7 @@ def test_a_second_repl_is_refused_and_names_the_first(program: Program) -> None:
         third.wait_for(PROMPT)
 
 
-def test_a_signal_in_a_turn_keeps_what_had_arrived(program: Program) -> None:
+def test_a_signal_in_a_turn_keeps_what_has_arrived(program: Program) -> None:
     with program.against([answer(text("half an answer", pieces=2), stall_after(4)), text("x")]) as api:
         with Screen(program) as screen:
             screen.wait_for(PROMPT)
@@ -443,7 +443,7 @@ def test_a_terminal_that_goes_away_ends_the_program(program: Program) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_signals_leave_in_order(program: Program, number: int, code: int) -> None:
+def test_a_signal_ends_the_program_cleanly(program: Program, number: int, code: int) -> None:
     with Screen(program) as screen:
         screen.wait_for(PROMPT)
         os.kill(screen.process.pid, number)
@@ -461,7 +461,7 @@ def test_escape_sequences_in_answers_and_results_are_shown_not_obeyed(program: P
         assert PROMPT + " go" in screen.text
 
 
-def test_a_full_disk_is_said_in_a_line_and_the_prompt_works_again_when_there_is_room(program: Program) -> None:
+def test_a_full_disk_is_reported_and_the_prompt_works_again_when_there_is_space(program: Program) -> None:
     with program.against([text("Here I am.")]), Screen(program) as screen:
         screen.wait_for(PROMPT)
         _, hard = resource.prlimit(screen.process.pid, resource.RLIMIT_FSIZE)

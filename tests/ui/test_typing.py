@@ -65,7 +65,7 @@ def test_an_interruption_brings_queued_lines_back_to_the_prompt(program: Program
     assert len(api.requests) == 1
 
 
-def test_a_line_ends_a_wait_of_the_leads(program: Program) -> None:
+def test_a_typed_line_ends_the_leads_wait_for_messages(program: Program) -> None:
     with (
         program.against([tool("wait_for_message", timeout_seconds=600), text("at once")]) as api,
         Screen(program) as screen,
@@ -79,7 +79,7 @@ def test_a_line_ends_a_wait_of_the_leads(program: Program) -> None:
     assert tool_results(api.requests[1])[-1]["content"] == "(the user has written to you)"
 
 
-def test_the_growing_end_of_an_answer_stands_above_the_prompt_and_half_typed_text_stays(program: Program) -> None:
+def test_the_end_of_a_streamed_answer_is_above_the_prompt_and_half_typed_text_stays(program: Program) -> None:
     with (
         program.against([answer(text("first block\n\nthe growing end", pieces=2), stall_after(4)), text("x")]) as api,
         Screen(program) as screen,
@@ -142,7 +142,7 @@ def test_an_editor_can_be_used_for_a_line(program: Program) -> None:
         screen.wait_for(f"{PROMPT} written elsewhere")
 
 
-def test_vi_mode_by_setting(program: Program) -> None:
+def test_a_setting_turns_vi_mode_on(program: Program) -> None:
     settings = program.home / ".teamcli/settings.json"
     settings.parent.mkdir()
     settings.write_text(json.dumps({"vi_mode": True}))
@@ -155,7 +155,7 @@ def test_vi_mode_by_setting(program: Program) -> None:
         screen.wait_for(f"{PROMPT} word")
 
 
-def test_shift_tab_goes_through_the_modes_and_they_hold_at_once(program: Program) -> None:
+def test_shift_tab_cycles_through_the_modes_and_they_apply_at_once(program: Program) -> None:
     with program.against([tool("write_file", path="a.txt", content="x"), text("written")]), Screen(program) as screen:
         screen.wait_for("default")
         screen.type(SHIFT_TAB)
@@ -169,7 +169,7 @@ def test_shift_tab_goes_through_the_modes_and_they_hold_at_once(program: Program
     assert (program.directory / "a.txt").exists()
 
 
-def test_folded_output_can_be_seen(program: Program) -> None:
+def test_folded_output_can_be_expanded(program: Program) -> None:
     with (
         program.against([tool("bash", command="seq 3 1000 3000"), text("counted")]),
         Screen(program, "--permission-mode", "bypassPermissions") as screen,
@@ -184,7 +184,7 @@ def test_folded_output_can_be_seen(program: Program) -> None:
 
 
 @pytest.mark.parametrize("keys", ["\x03", ESCAPE])
-def test_a_command_of_the_users_own_shows_its_output_and_can_be_ended(program: Program, keys: str) -> None:
+def test_a_shell_command_shows_its_output_and_can_be_ended(program: Program, keys: str) -> None:
     with Screen(program) as screen:
         screen.wait_for(PROMPT)
         screen.type("!echo from the shell; printf unfinished; touch started; sleep 60\r")
@@ -199,7 +199,7 @@ def test_a_command_of_the_users_own_shows_its_output_and_can_be_ended(program: P
         screen.wait_for("COST")
 
 
-def test_all_that_a_command_of_the_users_own_prints_is_shown(program: Program) -> None:
+def test_all_output_of_a_shell_command_is_shown(program: Program) -> None:
     with Screen(program) as screen:
         screen.wait_for(PROMPT)
         screen.type("!seq 1 9000\r")
@@ -211,7 +211,7 @@ def test_all_that_a_command_of_the_users_own_prints_is_shown(program: Program) -
     assert "left out" not in screen.raw
 
 
-def test_a_line_that_is_typed_before_the_prompt_stands_is_served(program: Program) -> None:
+def test_a_line_typed_before_the_prompt_appears_is_served(program: Program) -> None:
     with Screen(program) as screen:
         screen.type("/cost\r")
         screen.wait_for("COST")
@@ -228,7 +228,7 @@ def test_a_line_that_a_program_writes_with_a_newline_is_served(program: Program)
         screen.wait_for("NAME")
 
 
-def test_ctrl_j_alone_begins_a_new_line(program: Program) -> None:
+def test_ctrl_j_alone_starts_a_new_line(program: Program) -> None:
     with Screen(program) as screen:
         screen.wait_for(PROMPT)
         screen.type("!echo one")
@@ -240,7 +240,7 @@ def test_ctrl_j_alone_begins_a_new_line(program: Program) -> None:
         screen.wait_for("\none\ntwo\n")
 
 
-def test_lines_of_two_commands_of_the_users_own_are_not_mixed(program: Program) -> None:
+def test_lines_of_two_shell_commands_are_not_mixed(program: Program) -> None:
     with Screen(program) as screen:
         screen.wait_for(PROMPT)
         screen.type("!printf one-; until [ -e go ]; do sleep 0.02; done; echo half\r")
@@ -250,7 +250,7 @@ def test_lines_of_two_commands_of_the_users_own_are_not_mixed(program: Program) 
         screen.wait_for("\ntwo\n")
 
 
-def test_of_many_queued_lines_the_newest_are_shown() -> None:
+def test_only_the_newest_queued_lines_are_shown() -> None:
     texts = [f"line {number}" for number in range(9)]
     lines = ["".join(text for text, _ in line) for line in queued_lines([*texts, "long " * 30], 60)]
     assert lines[:2] == ["  8 more queued", "  queued: line 8"]
