@@ -6,6 +6,7 @@ This module loads rich and its parser, so it is imported when the first answer i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any, ClassVar
 
 from markdown_it import MarkdownIt
@@ -115,8 +116,14 @@ class _Lines:
 def _highlighted(code: str, language: str) -> Text:
     if max(map(len, code.split("\n"))) > LONGEST_HIGHLIGHTED_LINE:
         return Text(code)
-    # Without a tab size pygments leaves tabs alone. An unknown language is shown plainly.
-    return Syntax(code, language, theme=_CODE_THEME, tab_size=0).highlight(code)
+    return _highlighter(language).highlight(code)
+
+
+@cache
+def _highlighter(language: str) -> Syntax:
+    """With a tab size, pygments would replace tabs. An unknown language is shown plainly."""
+    lexer = Syntax("", language, tab_size=0).lexer  # which rich would look up again for each line
+    return Syntax("", lexer or "text", theme=_CODE_THEME, tab_size=0)
 
 
 class _Paragraph(Paragraph):
@@ -240,7 +247,10 @@ class _Markdown(Markdown):
     }
 
     def __init__(self, markup: str, shows_signs: bool) -> None:
-        super().__init__("", hyperlinks=False)
+        # Not `super().__init__`, which makes a parser for each block: that takes as long as rendering it.
+        self.justify, self.style, self.hyperlinks = None, "none", False
+        self.inline_code_lexer, self.inline_code_theme = None, ""
+        self.code_theme = ""
         self.inlines = {*Markdown.inlines, "a"}
         self.parsed = list(_prepared(_PARSER.parse(escape_controls(markup)), shows_signs))
 
