@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from teamcli.tools.catalog import ALL_TOOLS
 from tests.support.program import ROOT
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+HOW_TO = [page for page in PAGES if page.stem not in ("promises", "contributing", "CHANGELOG")]
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 TEST = re.compile(r"\b(tests/[\w/]+\.py)::(\w+(?:::\w+)*)")
@@ -101,10 +103,36 @@ def test_every_tool_is_documented_with_its_fields() -> None:
         assert [name for name in tool.load().input._fields if f"`{name}`" not in section[1]] == []
 
 
-def test_every_module_has_its_line_in_the_tree() -> None:
-    page = read("docs/architecture.md")
-    modules = [path.relative_to(ROOT / "teamcli").as_posix() for path in (ROOT / "teamcli").rglob("*.py")]
-    assert [name for name in modules if not name.endswith("__init__.py") and f"`{name}`" not in page] == []
+def test_every_package_has_its_row_and_is_introduced_by_files_that_exist() -> None:
+    rows = re.findall(r"^\| `(\w+(?:/|\.py))` \|.*\|([^|]*)\|$", read("docs/architecture.md"), re.MULTILINE)
+    found = [path for path in (ROOT / "teamcli").iterdir() if not path.name.startswith(("__init__", "__pycache__"))]
+    assert {name for name, _ in rows} == {
+        path.name + "/" * path.is_dir() for path in found if path.is_dir() or path.suffix == ".py"
+    }
+    files = [name + file for name, start in rows for file in re.findall(r"`([\w/]+\.py)`", start)]
+    assert [file for file in files if not (ROOT / "teamcli" / file).is_file()] == []
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "docs/contributing.md", "AGENTS.md"])
+def test_every_file_that_a_page_for_developers_names_exists(page: str) -> None:
+    named = re.findall(r"(?:^|[`\[\"(])((?:[\w.]+/)+\w+\.py)", read(page), re.MULTILINE)
+    tops = {path.name for path in (ROOT / "teamcli").iterdir()} | {"teamcli", "tests", "bench"}
+    files = [name for name in named if name.partition("/")[0] in tops and "NAME" not in name]
+    missing = [name for name in files if not any((parent / name).is_file() for parent in (ROOT, ROOT / "teamcli"))]
+    assert files
+    assert missing == []
+
+
+def test_the_layers_are_those_of_the_layer_test() -> None:
+    block = re.search(r"## Layers\n.*?```text\n(.*?)```", read("docs/architecture.md"), re.DOTALL)
+    assert block
+    project = tomllib.loads(read("pyproject.toml"))["tool"]["teamcli"]
+    assert [re.split(r" {2,}", line)[0] for line in block[1].splitlines()] == project["layers"]
+
+
+@pytest.mark.parametrize("page", HOW_TO, ids=lambda page: page.name)
+def test_only_developers_pages_name_tests(page: Path) -> None:
+    assert TEST.findall(page.read_text(encoding="utf-8")) == []
 
 
 def test_every_soak_test_is_in_the_table() -> None:
