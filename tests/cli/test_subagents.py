@@ -168,7 +168,7 @@ class TestForeground:
         assert "so far" in result["content"]
         assert "sa-1" in ran.err
 
-    def test_the_time_out_ends_it(self, program: Program) -> None:
+    def test_the_timeout_ends_it(self, program: Program) -> None:
         program.settings(subagents={"timeout_seconds": 0.2})
         script = TeamScript(lead=[fresh(), text("end")], **{"sa-1": [answer(text("partly"), stall_after(3))]})
         run(program, script)

@@ -74,7 +74,7 @@ def test_nothing_outlives_a_hook_that_takes_too_long_or_is_cancelled(host: Comma
     assert hooked.notices == []
 
 
-def test_much_input_that_nobody_reads_and_endless_output_hold_nothing_up(host: CommandHost, tmp_path: Path) -> None:
+def test_unread_input_and_endless_output_block_nothing(host: CommandHost, tmp_path: Path) -> None:
     ignores = HookCommand("exit 0")
     reads = HookCommand("wc -c > size")
     floods = HookCommand("head -c 3000000 /dev/zero | tr '\\0' x | tee /dev/stderr; exit 2")
@@ -84,7 +84,7 @@ def test_much_input_that_nobody_reads_and_endless_output_hold_nothing_up(host: C
     assert 1000 < len(result.objection) < 40_000
 
 
-def test_hooks_that_run_at_the_same_time_get_each_its_own_input(host: CommandHost, tmp_path: Path) -> None:
+def test_concurrent_hooks_each_get_their_own_input(host: CommandHost, tmp_path: Path) -> None:
     hooked = Hooked(host, tmp_path, HookCommand("grep -o 'n[0-9]*-' >&2; exit 2"))
     said: dict[int, str | None] = {}
     threads = [
@@ -97,7 +97,7 @@ def test_hooks_that_run_at_the_same_time_get_each_its_own_input(host: CommandHos
     assert said == {n: f"n{n}-" for n in range(6)}
 
 
-def test_objections_add_up_and_to_ask_counts_more_than_to_allow() -> None:
+def test_objections_add_up_and_ask_wins_over_allow() -> None:
     assert combine(HookResult("a"), HookResult("b")).objection == "a\nb"
     assert combine(HookResult(), HookResult("")).objection == ""
     assert combine(HookResult(wish="ask", reason="why"), HookResult(wish="allow")) == HookResult(

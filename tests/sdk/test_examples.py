@@ -40,7 +40,7 @@ def examples() -> Iterator[Example]:
 
 
 @pytest.mark.parametrize("example", list(examples()), ids=lambda example: example.name)
-def test_an_example_prints_what_stands_below_it(program: Program, tmp_path: Path, example: Example) -> None:
+def test_an_example_prints_the_output_shown_below_it(program: Program, tmp_path: Path, example: Example) -> None:
     script = tmp_path / "example.py"
     script.write_text(example.code, encoding="utf-8")
     with ExitStack() as stack:
@@ -57,6 +57,6 @@ def test_an_example_prints_what_stands_below_it(program: Program, tmp_path: Path
     assert (ran.stdout, ran.stderr, ran.returncode) == (example.output, "", 0)
 
 
-def test_there_is_one_for_each_part() -> None:
+def test_there_is_an_example_for_each_part() -> None:
     page = (ROOT / "docs/library.md").read_text(encoding="utf-8")
     assert page.count("```python\n") == len([each for each in examples() if "library.md" in each.name]) >= 9

@@ -20,7 +20,7 @@ def bash_once(command: str = "echo ran") -> Any:
     return scripted(lead=[said("", call("bash", command=command)), "over"])
 
 
-def test_before_a_call_it_may_object_change_ask_and_allow(opened: Open, place: Path) -> None:
+def test_a_hook_may_object_to_change_ask_about_and_allow_a_call(opened: Open, place: Path) -> None:
     def run_with(said_by_hook: HookResult | None, command: str = "echo ran", **options: Any) -> str:
         model = bash_once(command)
         session = opened(llm=model, hooks=[Hook("PreToolUse", lambda event: said_by_hook, "bash")], **options)
@@ -38,7 +38,7 @@ def test_before_a_call_it_may_object_change_ask_and_allow(opened: Open, place: P
     assert "nobody can be asked" in run_with(HookResult(wish="ask", reason="hm"), allowed_tools="bash")
 
 
-def test_it_is_told_what_happens_and_to_whom(opened: Open, place: Path) -> None:
+def test_a_hook_receives_the_event_and_its_agent(opened: Open, place: Path) -> None:
     told: list[HookEvent] = []
 
     def note(event: HookEvent) -> None:
@@ -59,7 +59,7 @@ def test_it_is_told_what_happens_and_to_whom(opened: Open, place: Path) -> None:
     assert before.fields["session_id"] == session.id
 
 
-def test_it_may_add_to_a_result_and_to_a_line_or_block_the_line(opened: Open) -> None:
+def test_a_hook_may_add_to_a_result_and_to_a_line_or_block_the_line(opened: Open) -> None:
     model = bash_once()
     hooks = [
         Hook("PostToolUse", lambda event: HookResult(context="that was slow")),
@@ -76,14 +76,14 @@ def test_it_may_add_to_a_result_and_to_a_line_or_block_the_line(opened: Open) ->
     assert "the secret" not in str(model.requests[-1].messages)
 
 
-def test_it_sends_an_agent_back_to_work_three_times_at_most(opened: Open) -> None:
+def test_a_hook_sends_an_agent_back_to_work_at_most_three_times(opened: Open) -> None:
     model = scripted(lead=["done"] * 9)
     session = opened(llm=model, hooks=[Hook("Stop", lambda event: HookResult("more"))])
     assert session.run("go").is_done
     assert len(model.requests) == 4
 
 
-def test_sub_agents_and_teammates_are_sent_back_as_well(opened: Open) -> None:
+def test_sub_agents_and_teammates_are_also_sent_back(opened: Open) -> None:
     ended: list[tuple[str, str]] = []
 
     def note(event: HookEvent) -> None:
@@ -99,7 +99,7 @@ def test_sub_agents_and_teammates_are_sent_back_as_well(opened: Open) -> None:
     assert set(ended) == {("SubagentStop", "sa-1"), ("TeammateIdle", "alice")}
 
 
-def test_what_fails_is_told_and_blocks_nothing(opened: Open) -> None:
+def test_a_hook_that_fails_is_reported_and_blocks_nothing(opened: Open) -> None:
     def broken(event: HookEvent) -> None:
         raise SystemExit(3)
 
@@ -117,7 +117,7 @@ def test_what_fails_is_told_and_blocks_nothing(opened: Open) -> None:
         assert any(words in notice for notice in notices), words
 
 
-def test_one_that_hangs_is_left_behind(opened: Open) -> None:
+def test_a_hook_that_hangs_is_abandoned(opened: Open) -> None:
     began, end = threading.Event(), threading.Event()
 
     def hang(event: HookEvent) -> None:
@@ -139,7 +139,7 @@ def test_one_that_hangs_is_left_behind(opened: Open) -> None:
     end.set()
 
 
-def test_it_runs_behind_the_commands_of_the_settings_and_sees_what_they_changed(opened: Open, place: Path) -> None:
+def test_a_function_runs_after_the_commands_of_the_settings_and_sees_their_changes(opened: Open, place: Path) -> None:
     changed = json.dumps({"hookSpecificOutput": {"updatedInput": {"command": "echo changed"}}})
     command = {"matcher": "bash", "hooks": [{"type": "command", "command": f"echo '{changed}'"}]}
     seen: list[Any] = []
@@ -155,7 +155,7 @@ def test_it_runs_behind_the_commands_of_the_settings_and_sees_what_they_changed(
     assert results(model.requests[1]) == ["changed twice twice"]
 
 
-def test_matchers_are_those_of_the_settings(opened: Open) -> None:
+def test_matchers_work_as_in_the_settings(opened: Open) -> None:
     seen: list[str] = []
     hooks = [
         Hook("PreToolUse", lambda event: seen.append(event.subject), matcher)
@@ -174,6 +174,6 @@ def test_matchers_are_those_of_the_settings(opened: Open) -> None:
         (("Stop", print), "is not a teamcli.Hook"),
     ],
 )
-def test_mistakes_are_explained(opened: Open, hook: Any, words: str) -> None:
+def test_mistakes_in_hooks_are_explained(opened: Open, hook: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         opened(offline=True, hooks=[hook])

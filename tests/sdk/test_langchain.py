@@ -103,7 +103,7 @@ POKE = tool(poke, harmless=True)
 
 
 class TestAnswers:
-    def test_stream_in_as_text_and_are_counted(self, opened: Open) -> None:
+    def test_answers_are_streamed_and_their_tokens_counted(self, opened: Open) -> None:
         details = {"cache_read": 50, "cache_creation": 20}
         used = {"input_tokens": 100, "output_tokens": 9, "total_tokens": 109, "input_token_details": details}
         chat = Chat(saying([AIMessageChunk("hello "), AIMessageChunk("you"), ended(usage_metadata=used)]))
@@ -114,14 +114,14 @@ class TestAnswers:
         assert session.usage == Usage(30, 9, 20, 50)
         assert session.notes == ()
 
-    def test_that_nobody_has_counted_are_estimated(self, opened: Open) -> None:
+    def test_tokens_that_the_model_does_not_count_are_estimated(self, opened: Open) -> None:
         session = opened(llm=langchain_model(Chat(saying([AIMessageChunk("hello " * 100), ended()]))))
         used = session.run("hi").usage
         assert used.is_estimated
         assert used.input_tokens > 1_000
         assert used.output_tokens > 100
 
-    def test_know_the_conversation_so_far(self, opened: Open) -> None:
+    def test_requests_contain_the_conversation_so_far(self, opened: Open) -> None:
         chat = Chat(saying([AIMessageChunk("one"), ended()], [AIMessageChunk("two"), ended()]))
         session = opened(llm=langchain_model(chat))
         session.run("first")
@@ -134,7 +134,7 @@ class TestAnswers:
         assert rest[1].content == "one"
         assert "second" in str(rest[2].content)
 
-    def test_call_tools_whose_input_comes_in_pieces(self, opened: Open) -> None:
+    def test_answers_call_tools_whose_input_arrives_in_pieces(self, opened: Open) -> None:
         calls = [
             AIMessageChunk("I poke."),
             *(part("", 0, "poke", "a"), part('{"whe', 0), part("", 1, "poke", "b"), part('re":"left"}', 0)),
@@ -159,7 +159,7 @@ class TestAnswers:
         assert (left.tool_call_id, left.content, left.status) == ("a", "poked left", "success")
         assert (hard.tool_call_id, hard.content, hard.status) == ("b", "Error: ValueError: ouch", "error")
 
-    def test_may_lack_ids_and_indices(self, opened: Open) -> None:
+    def test_tool_calls_may_lack_ids_and_indices(self, opened: Open) -> None:
         calls = [part('{"where":', None, "poke"), part('"a"}', None), part('{"where":"b"}', None, "poke"), ended()]
         chat = Chat(saying(calls, [AIMessageChunk("done"), ended()]))
         opened(llm=langchain_model(chat), tools=[POKE]).run("go")
@@ -167,7 +167,7 @@ class TestAnswers:
         assert [message.content for message in answered] == ["poked a", "poked b"]
         assert len({message.tool_call_id for message in answered}) == 2
 
-    def test_that_are_cut_off_run_nothing(self, opened: Open) -> None:
+    def test_a_call_that_is_cut_off_does_not_run(self, opened: Open) -> None:
         """LangChain completes such JSON by itself."""
         calls = [part('{"where":"a', 0, "poke", "a"), ended("length")]
         chat = Chat(saying(calls, [part("[1]", 0, "poke", "b"), ended()], [AIMessageChunk("done"), ended()]))
@@ -176,7 +176,7 @@ class TestAnswers:
         assert [message.status for message in answered] == ["error", "error"]
         assert "poked" not in str(answered)
 
-    def test_think_visibly_and_signed_thoughts_go_back(self, opened: Open) -> None:
+    def test_thinking_is_shown_and_signed_thinking_is_sent_back(self, opened: Open) -> None:
         thought = [
             AIMessageChunk([{"type": "thinking", "thinking": "Let me ", "index": 0}]),
             AIMessageChunk([{"type": "thinking", "thinking": "see.", "index": 0}]),
@@ -206,15 +206,17 @@ class TestAnswers:
             ("stopReason", "end_turn", Outcome.DONE),
         ],
     )
-    def test_end_for_many_reasons(self, opened: Open, key: str, reason: str, outcome: Outcome) -> None:
+    def test_stop_reasons_of_many_providers_are_known(
+        self, opened: Open, key: str, reason: str, outcome: Outcome
+    ) -> None:
         chat = Chat(saying(*([AIMessageChunk("so"), ended(reason, key), ended(reason, key)] for _ in range(3))))
         assert opened(llm=langchain_model(chat)).run("go").outcome is outcome
 
-    def test_that_are_cut_are_continued(self, opened: Open) -> None:
+    def test_an_answer_that_is_cut_is_continued(self, opened: Open) -> None:
         answers = [[AIMessageChunk("one "), ended("MAX_TOKENS")], [AIMessageChunk("two"), ended("STOP")]]
         assert opened(llm=langchain_model(Chat(saying(*answers)))).run("go").text == "one two"
 
-    def test_come_whole_from_a_model_that_does_not_stream(self, opened: Open) -> None:
+    def test_a_model_that_does_not_stream_answers_at_once(self, opened: Open) -> None:
         class Whole(GenericFakeChatModel):
             def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Runnable[Any, Any]:
                 return self.bind(tools=tools)
@@ -232,14 +234,14 @@ class TestAnswers:
         assert happened[-1].text == "done"
         assert [event.content for event in happened if isinstance(event, events.ToolFinished)] == ["poked left"]
 
-    def test_of_a_model_without_tools_are_only_text_and_a_note_says_so(self, opened: Open) -> None:
+    def test_a_model_without_tools_only_answers_text_and_a_note_says_so(self, opened: Open) -> None:
         session = opened(llm=langchain_model(FakeListChatModel(responses=["hello there"])))
         assert session.run("hi").text == "hello there"
         assert session.notes == ("FakeListChatModel cannot call tools: its agents can only talk",)
 
 
 class TestTeam:
-    def test_agents_call_the_same_chat_model_side_by_side(self, opened: Open) -> None:
+    def test_agents_call_the_same_chat_model_concurrently(self, opened: Open) -> None:
         met = threading.Barrier(2)
 
         def speak(messages: list[BaseMessage], kwargs: dict[str, Any]) -> Iterable[AIMessageChunk]:
@@ -260,7 +262,7 @@ class TestTeam:
         session.agents.run("go", subagent_type="general", model="small-1")
         assert [bound.get("model") for bound in chat.bound] == [None, "small-1"]
 
-    def test_mail_that_comes_during_a_call_is_part_of_its_result(self, opened: Open) -> None:
+    def test_mail_that_arrives_during_a_call_is_part_of_its_result(self, opened: Open) -> None:
         def wait() -> str:
             """Wait."""
             session.submit("hurry up")
@@ -289,7 +291,7 @@ class TestWhatGoesWrong:
             (TimeoutError("it took too long"), errors.ModelError, "it took too long"),
         ],
     )
-    def test_is_a_failed_turn_and_the_session_goes_on(
+    def test_a_model_error_is_a_failed_turn_and_the_session_continues(
         self, opened: Open, error: Exception, kind: type[Exception], words: str
     ) -> None:
         def speak(messages: list[BaseMessage], kwargs: dict[str, Any]) -> Iterable[AIMessageChunk]:
@@ -306,7 +308,7 @@ class TestWhatGoesWrong:
         assert words in str(result.error)
         assert session.run("again").text == "well again"
 
-    def test_an_answer_without_anything_is_a_failure(self, opened: Open) -> None:
+    def test_an_empty_answer_is_a_failure(self, opened: Open) -> None:
         result = opened(llm=langchain_model(Chat(saying([])))).run("go")
         assert result.outcome is Outcome.FAILED
         assert "Chat" in str(result.error)
@@ -394,7 +396,7 @@ class TestTools:
         assert (whole, null) == ("3", "3")
         assert wrong.startswith("Error: Invalid input for add: a: Input should be")
 
-    def test_an_async_one_runs_in_a_loop_of_its_own(self, opened: Open) -> None:
+    def test_an_async_tool_runs_in_its_own_loop(self, opened: Open) -> None:
         @langchain_tool
         async def fetch(where: str) -> str:
             """Fetch something."""
@@ -402,7 +404,7 @@ class TestTools:
 
         assert self.run(opened, fetch, where="it") == "fetched it"
 
-    def test_a_class_with_injected_arguments_and_artifacts(self, opened: Open) -> None:
+    def test_a_class_with_injected_arguments_and_artifacts_is_a_tool(self, opened: Open) -> None:
         class Look(BaseTool):
             name: str = "look"
             description: str = "Look at something."
@@ -426,7 +428,7 @@ class TestTools:
         fail.handle_tool_error = "so be it"
         assert self.run(opened, fail, how="kindly") == "Error: so be it"
 
-    def test_it_is_asked_for_like_a_function_unless_it_is_harmless(self, opened: Open) -> None:
+    def test_a_langchain_tool_needs_permission_unless_it_is_harmless(self, opened: Open) -> None:
         @langchain_tool
         def look(what: str) -> str:
             """Look at something."""
@@ -440,7 +442,7 @@ class TestTools:
             assert bool(result.denials) is not seen
             session.close()
 
-    def test_it_can_have_another_name_and_not_one_of_ours(self, opened: Open) -> None:
+    def test_a_langchain_tool_can_be_renamed_but_not_to_a_built_in_name(self, opened: Open) -> None:
         @langchain_tool
         def bash(command: str) -> str:
             """Run something."""
@@ -458,7 +460,7 @@ class TestOpenAI:
         given = {"model": "gpt-test", "base_url": url, "api_key": SecretStr("sk-test-0123456789"), "max_retries": 0}
         return ChatOpenAI(**{**given, "stream_usage": True, **more})
 
-    def test_works_on_a_task_with_tools_mail_and_a_history(self, opened: Open, place: Path) -> None:
+    def test_a_real_chat_model_works_on_a_task_with_tools_mail_and_a_history(self, opened: Open, place: Path) -> None:
         def hurry() -> str:
             """Be hurried."""
             session.submit("hurry up")
@@ -485,7 +487,7 @@ class TestOpenAI:
         assert "hurry up" in second["messages"][-1]["content"]
         assert third["messages"][: len(second["messages"])] == second["messages"]  # a prefix that stays the same
 
-    def test_hires_a_team(self, opened: Open) -> None:
+    def test_a_real_chat_model_hires_a_team(self, opened: Open) -> None:
         spawn = ("call_1", "spawn_teammate", '{"name": "alice", "role": "coder", "prompt": "go"}')
         answers = [Answer(deltas("", spawn)), *(Answer(deltas("done")) for _ in range(3))]
         with fake_completions(answers) as (url, requests):

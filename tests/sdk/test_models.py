@@ -46,7 +46,9 @@ class TestWhatGoesWrong:
             (returning(Reply((), "end_turn", None)), "teamcli.Usage"),  # type: ignore[arg-type]
         ],
     )
-    def test_is_a_failed_turn_and_the_session_goes_on(self, opened: Open, model: Model, words: str) -> None:
+    def test_a_model_error_is_a_failed_turn_and_the_session_continues(
+        self, opened: Open, model: Model, words: str
+    ) -> None:
         session = opened(llm=model)
         happened = list(session.submit("go"))
         assert happened[-1].outcome is Outcome.FAILED
@@ -68,7 +70,7 @@ class TestWhatGoesWrong:
         assert "ValueError: no words" in session.team[0].error
         assert "ValueError: no words" in str(model.requests[-1].messages)
 
-    def test_one_that_does_not_listen_is_left_behind_and_waited_for_by_the_next_call(self, opened: Open) -> None:
+    def test_a_model_that_ignores_cancellation_is_abandoned_and_the_next_call_waits_for_it(self, opened: Open) -> None:
         began, end, together = threading.Event(), threading.Event(), []
 
         def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
@@ -100,7 +102,7 @@ class TestWhatGoesWrong:
 
 
 class TestWhose:
-    def test_an_instance_serves_all_one_call_at_a_time_and_stays_the_programs(self, opened: Open) -> None:
+    def test_an_instance_serves_all_agents_one_call_at_a_time_and_is_not_closed(self, opened: Open) -> None:
         inside: list[str] = []
         most: list[int] = []
         model = scripted(
@@ -144,7 +146,7 @@ class TestWhose:
         assert len(made) == 3
         assert all(model.is_closed for model in made)
 
-    def test_its_name_is_what_requests_say(self, opened: Open) -> None:
+    def test_the_models_name_is_in_the_requests(self, opened: Open) -> None:
         for given, name in (({}, "own"), ({"model": "mine"}, "mine")):
             model = scripted(lead=["hi"])
             session = opened(llm=model, **given)

@@ -43,7 +43,7 @@ def kinds(happened: list[Any], agent: str = "lead") -> list[str]:
 
 
 class TestSubmit:
-    def test_yields_events_as_they_happen_and_the_end_last(self, opened: Open) -> None:
+    def test_submit_yields_events_as_they_happen_and_the_end_last(self, opened: Open) -> None:
         gate = Gate()
         session = opened(llm=Model(gate.wait))
         happened = []
@@ -60,7 +60,7 @@ class TestSubmit:
         with pytest.raises(AttributeError):
             happened[-1].text = "another"
 
-    def test_over_a_socket_with_a_strict_api_and_a_history(self, opened: Open) -> None:
+    def test_submit_works_over_a_socket_with_a_strict_api_and_a_history(self, opened: Open) -> None:
         script = [answer(text("first"), tool("bash", command="echo out")), "second", "third"]
         with FakeAPI(script) as api:
             session = opened(api, **BYPASS)
@@ -74,7 +74,7 @@ class TestSubmit:
             assert "two" in str(api.requests[2]["messages"][-1])
             api.assert_prefix_stable()
 
-    def test_is_on_its_way_before_anybody_listens(self, opened: Open) -> None:
+    def test_a_line_is_sent_before_anyone_iterates(self, opened: Open) -> None:
         model = scripted(lead=["done"])
         session = opened(llm=model)
         listening = session.submit("hello")
@@ -82,7 +82,7 @@ class TestSubmit:
         assert len(model.requests) == 1
         assert [event.text for event in listening if isinstance(event, events.TextArrived)] == ["done"]
 
-    def test_tells_of_teammates_and_sub_agents_by_name(self, opened: Open) -> None:
+    def test_events_name_teammates_and_sub_agents(self, opened: Open) -> None:
         spawned = call("spawn_teammate", name="alice", role="coder", prompt="say hi")
         helper = call("agent", prompt="look", subagent_type="general")
         session = opened(llm=scripted(lead=[said("", spawned, helper), "over"], alice=["hi"], **{"sa-1": ["seen"]}))
@@ -91,7 +91,7 @@ class TestSubmit:
         assert {"lead", "sa-1"} <= names
         assert [member.name for member in session.team] == ["alice"]
 
-    def test_who_has_reported_takes_new_work_however_soon_it_comes(
+    def test_a_teammate_that_has_just_reported_takes_new_work(
         self, opened: Open, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def hire_again() -> None:
@@ -116,7 +116,7 @@ class TestSubmit:
         assert session.wait(30)
         assert sum(who_asks(request) == "alice" for request in model.requests) == 2
 
-    def test_a_run_does_not_end_before_the_lead_is_told_who_is_paused(
+    def test_a_run_does_not_end_before_the_lead_knows_who_is_paused(
         self, opened: Open, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def post_slowly(self: Outbox, message: Message, once: bool = False) -> None:
@@ -134,7 +134,7 @@ class TestSubmit:
         assert session.run("go").text == "I see"
         assert were_all_idle == [False]
 
-    def test_a_listener_who_hears_that_a_wait_has_ended_holds_up_nobody(self, opened: Open) -> None:
+    def test_a_listener_that_hears_the_end_of_a_wait_blocks_no_one(self, opened: Open) -> None:
         def look(event: events.StatusChanged) -> None:
             if asked and event.status == "working" and not event.details.get("waiting_for"):
                 looking = threading.Thread(target=session.wait, args=(0,))
@@ -157,7 +157,7 @@ class TestSubmit:
         assert were_held_up
         assert not any(were_held_up)
 
-    def test_a_lead_that_leaves_rests_whatever_mail_it_has(self, opened: Open) -> None:
+    def test_a_lead_that_is_leaving_is_idle_whatever_mail_it_has(self, opened: Open) -> None:
         session = opened(llm=scripted(lead=["done"]))
         session.run("go")
         running = session._session
@@ -165,7 +165,7 @@ class TestSubmit:
         running.team.say("lead", "too late")
         assert running.team.quiescence.wait_until_idle(CancelScope(), 10)
 
-    def test_what_needs_a_lead_at_rest_is_not_refused_in_the_moment_after_its_last_words(self, opened: Open) -> None:
+    def test_what_needs_an_idle_lead_is_not_refused_just_after_its_last_text(self, opened: Open) -> None:
         def clear() -> None:
             session._session.clear()
             cleared.set()
@@ -181,7 +181,7 @@ class TestSubmit:
         clearing.join(30)
         assert cleared.is_set()
 
-    def test_late_word_of_mail_that_came_before_a_stop_wakes_nobody(self, opened: Open) -> None:
+    def test_a_late_signal_of_mail_from_before_a_stop_wakes_no_one(self, opened: Open) -> None:
         def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
             if who_asks(request) == "alice":
                 asked.append(request)
@@ -207,7 +207,7 @@ class TestSubmit:
         wait_until(lambda: len(asked) == 2)
         assert all(word in str(asked[1].messages[-1]) for word in ("before", "after"))
 
-    def test_leaving_the_loop_interrupts_the_turn_and_the_session_goes_on(self, opened: Open) -> None:
+    def test_leaving_the_loop_interrupts_the_turn_and_the_session_continues(self, opened: Open) -> None:
         gate = Gate()
         session = opened(llm=Model(gate.wait))
         for event in session.submit("hello"):
@@ -226,7 +226,7 @@ class TestSubmit:
         assert session.wait(30)
         assert session.run("again").is_done
 
-    def test_a_slow_consumer_holds_up_nobody(self, opened: Open) -> None:
+    def test_a_slow_consumer_blocks_no_one(self, opened: Open) -> None:
         def chatter(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
             for _ in range(5_000):
                 on_event(TextDelta("."))
@@ -256,7 +256,7 @@ class TestSubmit:
         assert [list(each)[-1].text for each in (first, second)] == ["both", "both"]
         assert "two" in str(model.requests[1].messages[-1])
 
-    def test_abandoning_a_line_that_nobody_has_read_takes_it_back(self, opened: Open) -> None:
+    def test_abandoning_an_unread_line_takes_it_back(self, opened: Open) -> None:
         gate = Gate()
         model = Model(gate.wait)
         session = opened(llm=model)
@@ -270,7 +270,7 @@ class TestSubmit:
         assert list(first)[-1].text == "the whole of it"
         assert "two" not in str([request.messages for request in model.requests])
 
-    def test_once_closed_it_says_so(self, opened: Open) -> None:
+    def test_a_closed_session_says_that_it_is_closed(self, opened: Open) -> None:
         session = opened(offline=True)
         session.close()
         for use in (session.submit, session.run, lambda text: session.send("alice", text)):
@@ -283,7 +283,7 @@ class TestSubmit:
             with pytest.raises(UsageError, match="empty"):
                 use(" \n")
 
-    def test_closing_ends_a_stream_that_somebody_reads(self, opened: Open) -> None:
+    def test_closing_ends_a_stream_that_is_being_read(self, opened: Open) -> None:
         gate = Gate()
         session = opened(llm=Model(gate.wait))
         listening = session.submit("hello")
@@ -293,7 +293,7 @@ class TestSubmit:
 
 
 class TestRun:
-    def test_waits_until_nobody_has_anything_left_to_do(self, opened: Open) -> None:
+    def test_run_waits_until_everyone_is_idle(self, opened: Open) -> None:
         script = TeamScript(
             lead=[tool("spawn_teammate", name="alice", role="coder", prompt="work"), "hired", "alice is done"],
             alice=[tool("bash", command="echo made"), After(2, "made it")],
@@ -305,7 +305,7 @@ class TestRun:
         assert (result.text, result.outcome, result.is_done) == ("alice is done", Outcome.DONE, True)
         assert [member.status for member in session.team] == ["idle"]
 
-    def test_counts_what_this_task_has_used_and_was_refused(self, opened: Open) -> None:
+    def test_a_result_counts_the_usage_and_refusals_of_its_task(self, opened: Open) -> None:
         model = scripted(lead=[said("", call("bash", command="ls")), "refused", "next"])
         session = opened(llm=model, model="mine", settings={"prices": {"mine": {"input": 1.0, "output": 2.0}}})
         first, second = session.run("one"), session.run("two")
@@ -370,7 +370,9 @@ class TestFromInside:
     """What a tool or a hook does with the session that calls it."""
 
     @pytest.mark.parametrize("way", ["run", "wait", "run_async", "wait_async"])
-    def test_nobody_can_wait_for_those_who_wait_for_it(self, opened: Open, tmp_path: Path, way: str) -> None:
+    def test_a_function_cannot_wait_for_the_agents_that_wait_for_it(
+        self, opened: Open, tmp_path: Path, way: str
+    ) -> None:
         def delegate() -> str:
             """Have the others do it."""
             (tmp_path / "other").mkdir()
@@ -403,7 +405,7 @@ class TestFromInside:
 
 
 class TestAsync:
-    def test_yields_the_same_and_never_blocks_the_loop(self, opened: Open) -> None:
+    def test_submit_async_yields_the_same_and_never_blocks_the_loop(self, opened: Open) -> None:
         gate = Gate()
         session = opened(llm=Model(gate.wait))
 
@@ -463,7 +465,7 @@ class TestAsync:
 
         assert "hi" in asyncio.run(main())
 
-    def test_several_sessions_in_one_loop(self, tmp_path: Path, opened: Open) -> None:
+    def test_several_sessions_run_in_one_loop(self, tmp_path: Path, opened: Open) -> None:
         async def main() -> list[str]:
             directories = [tmp_path / name for name in ("a", "b", "c")]
             for directory in directories:
@@ -476,7 +478,7 @@ class TestAsync:
 
 
 class TestQuestions:
-    def test_nobody_is_asked_unless_the_program_can_answer(self, opened: Open) -> None:
+    def test_no_question_is_asked_unless_the_program_can_answer(self, opened: Open) -> None:
         result = opened(llm=scripted(lead=[said("", call("bash", command="ls")), "over"])).run("go")
         assert result.denials[0].unanswered
 
@@ -490,7 +492,7 @@ class TestQuestions:
             ("yes", False),
         ],
     )
-    def test_a_function_answers(self, opened: Open, place: Path, given: Any, ran: bool) -> None:
+    def test_a_function_answers_questions(self, opened: Open, place: Path, given: Any, ran: bool) -> None:
         asked: list[teamcli.Question] = []
 
         def ask(question: teamcli.Question) -> Any:
@@ -504,7 +506,7 @@ class TestQuestions:
         if isinstance(given, teamcli.Answer):
             assert "use the other one" in results(model.requests[1])[0]
 
-    def test_always_allows_from_then_on(self, opened: Open) -> None:
+    def test_always_allows_all_later_calls(self, opened: Open) -> None:
         asked: list[str] = []
         twice = [said("", call("bash", command="date")), said("", call("bash", command="date")), "over"]
         opened(
@@ -534,7 +536,7 @@ class TestQuestions:
 
 
 class TestTeam:
-    def test_a_word_to_a_teammate_wakes_it(self, opened: Open) -> None:
+    def test_a_message_to_a_teammate_wakes_it(self, opened: Open) -> None:
         spawned = call("spawn_teammate", name="alice", role="coder", prompt="say hi")
         model = scripted(lead=[said("", spawned), "hired", "heard"], alice=["hi", "hello to you"])
         session = opened(llm=model)
@@ -547,7 +549,7 @@ class TestTeam:
         with pytest.raises(TeamError, match="alice"):
             session.send("ghost", "boo")
 
-    def test_listeners_hear_of_what_happens_outside_of_turns(self, opened: Open) -> None:
+    def test_listeners_receive_events_outside_of_turns(self, opened: Open) -> None:
         spawned = call("spawn_teammate", name="alice", role="coder", prompt="say hi")
         session = opened(llm=scripted(lead=[said("", spawned), "hired"], alice=["hi", "again"]))
         session.run("go")
@@ -560,7 +562,7 @@ class TestTeam:
         assert session.wait(30)
         assert [(event.agent, type(event)) for event in heard] == [("alice", events.TurnEnded)]
 
-    def test_without_a_team_nothing_is_kept(self, opened: Open, place: Path) -> None:
+    def test_without_a_team_no_state_is_kept(self, opened: Open, place: Path) -> None:
         model = scripted(lead=["hi"])
         session = opened(llm=model, team=False)
         assert session.run("go").text == "hi"
@@ -568,7 +570,7 @@ class TestTeam:
         assert not (place / ".team").exists()
         assert "spawn_teammate" not in [tool.name for tool in model.requests[0].preamble.tools]
 
-    def test_a_session_is_taken_up_again(self, opened: Open) -> None:
+    def test_a_session_can_be_resumed(self, opened: Open) -> None:
         first = opened(llm=scripted(lead=["one"]))
         first.run("the first")
         first.close()
@@ -596,7 +598,7 @@ class TestMistakes:
         ({"resume": "x", "continue_": True}, "exclude each other"),
     )
 
-    def test_are_explained_and_leave_nothing_behind(self, opened: Open) -> None:
+    def test_wrong_arguments_are_explained_and_leave_nothing_behind(self, opened: Open) -> None:
         threads, files = set(threading.enumerate()), open_files()
         for options, words in self.OPTIONS:
             with pytest.raises((ConfigError, UsageError), match=words):
@@ -635,7 +637,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="look
 
 @needs_proc
 class TestClosing:
-    def test_ends_every_thread_file_and_process_and_frees_the_directory(self, opened: Open) -> None:
+    def test_closing_ends_every_thread_file_and_process_and_frees_the_directory(self, opened: Open) -> None:
         def once_alice_works(request: Any) -> Any:
             wait_until(lambda: script.requests["alice"])
             return tool("shutdown_request", teammate="alice")
@@ -679,14 +681,14 @@ class TestClosing:
             opened(offline=True)
         del listening
 
-    def test_an_exception_in_the_block_closes(self, place: Path) -> None:
+    def test_an_exception_in_the_block_closes_the_session(self, place: Path) -> None:
         threads = set(threading.enumerate())
         with pytest.raises(ZeroDivisionError), Session(place, offline=True) as session:
             session.run("help")
             1 / 0  # noqa: B018
         wait_until(lambda: set(threading.enumerate()) <= threads)
 
-    def test_what_nobody_holds_any_more_is_closed(self, place: Path) -> None:
+    def test_a_session_without_references_is_closed(self, place: Path) -> None:
         threads = set(threading.enumerate())
         session = Session(place, offline=True)
         gone = weakref.ref(session)
@@ -697,7 +699,7 @@ class TestClosing:
         wait_until(lambda: set(threading.enumerate()) <= threads)
         Session(place, offline=True).close()
 
-    def test_nothing_is_closed_while_somebody_listens(self, place: Path) -> None:
+    def test_a_session_is_not_closed_while_someone_iterates(self, place: Path) -> None:
         happened = list(Session(place, offline=True, **BYPASS).submit("run echo hi"))
         assert "hi" in happened[-1].text
 
@@ -721,7 +723,7 @@ class TestClosing:
             assert closed.wait(30)
             wait_until(lambda threads=threads: set(threading.enumerate()) <= threads)
 
-    def test_from_many_threads_it_happens_once(self, opened: Open) -> None:
+    def test_closing_from_many_threads_happens_once(self, opened: Open) -> None:
         ends: list[Any] = []
         session = opened(offline=True, hooks=[teamcli.Hook("SessionEnd", lambda event: ends.append(event))])
         closers = [threading.Thread(target=session.close) for _ in range(5)]
@@ -747,7 +749,7 @@ print(session._session.state.root)
 
 
 class TestTheHostProgram:
-    def test_keeps_its_directory_environment_signals_log_and_collector(
+    def test_the_host_program_keeps_its_directory_environment_signals_log_and_collector(
         self, opened: Open, place: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("ANTHROPIC_API_KEY", "the-host-programs-own-key")
@@ -772,7 +774,7 @@ class TestTheHostProgram:
             (sys.stdout, sys.stderr, sys.excepthook, threading.excepthook),
         )
 
-    def test_keeps_its_ctrl_c(self, place: Path, clean_environment: Path) -> None:
+    def test_the_host_program_keeps_its_ctrl_c(self, place: Path, clean_environment: Path) -> None:
         code = f"""
 from teamcli import Session, events
 with Session({str(place)!r}, offline=True, permission_mode="bypassPermissions") as session:
@@ -793,13 +795,13 @@ with Session({str(place)!r}, offline=True, permission_mode="bypassPermissions") 
             out, errors = process.communicate(timeout=PATIENCE_SECONDS)
         assert (out, errors, process.returncode) == ("interrupted\n", "", 0)
 
-    def test_decides_where_the_log_goes(self, opened: Open, caplog: pytest.LogCaptureFixture) -> None:
+    def test_the_host_program_decides_where_the_log_goes(self, opened: Open, caplog: pytest.LogCaptureFixture) -> None:
         session = opened(llm=scripted(lead=["hi"]))
         session.subscribe(lambda event: 1 // 0, events.TurnStarted)
         session.run("go")
         assert "failed and was removed" in caplog.text
 
-    def test_has_many_sessions_at_once_in_any_thread(self, tmp_path: Path) -> None:
+    def test_the_host_program_can_have_many_sessions_in_any_thread(self, tmp_path: Path) -> None:
         said_there: dict[str, str] = {}
 
         def work(name: str) -> None:
@@ -819,7 +821,7 @@ with Session({str(place)!r}, offline=True, permission_mode="bypassPermissions") 
 
 
 class TestNames:
-    def test_all_are_there_and_loaded_late(self) -> None:
+    def test_all_public_names_exist_and_are_loaded_late(self) -> None:
         assert all(getattr(teamcli, name) is not None for name in teamcli.__all__)
         assert set(dir(teamcli)) == set(teamcli.__all__)
 

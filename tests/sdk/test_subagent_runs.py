@@ -33,7 +33,7 @@ def done(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
 
 
 class TestRun:
-    def test_waits_and_returns_how_it_ended(self, opened: Open) -> None:
+    def test_run_waits_and_returns_the_final_state(self, opened: Open) -> None:
         model = scripted(**{"sa-1": [said("", call("poke", where="left")), "It is soft."]})
         session = opened(llm=model, tools=[tool(poke, harmless=True)])
         ends: list[Snapshot] = []
@@ -46,7 +46,7 @@ class TestRun:
         assert session.inbox() == ()
         assert session.agents.snapshots() == (ended,)
 
-    def test_has_the_tools_and_the_model_that_it_is_given(self, opened: Open) -> None:
+    def test_a_sub_agent_has_the_tools_and_the_model_it_is_given(self, opened: Open) -> None:
         model = scripted()
         session = opened(llm=model, tools=[tool(poke, harmless=True)])
         ended = session.agents.run("look", subagent_type="general", tools=["grep", "poke"], model="small-1")
@@ -65,13 +65,13 @@ class TestRun:
         assert model.requests[1].preamble == model.requests[0].preamble  # so that the model's cache holds
         assert "bash is not for a sub-agent: it has read_file" in results(model.requests[2])[0]
 
-    def test_works_where_it_is_told(self, opened: Open, place: Path) -> None:
+    def test_a_sub_agent_works_in_the_given_directory(self, opened: Open, place: Path) -> None:
         (place / "src").mkdir()
         model = scripted(**{"sa-1": [said("", call("bash", command="pwd")), "done"]})
         opened(llm=model, **BYPASS).agents.run("look", subagent_type="general", cwd="src")
         assert results(model.requests[1]) == [f"{place}/src"]
 
-    def test_a_failure_is_in_what_it_returns(self, opened: Open) -> None:
+    def test_a_failure_is_in_the_snapshot(self, opened: Open) -> None:
         def broken(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
             raise KeyError("oops")
 
@@ -97,14 +97,14 @@ class TestRun:
             session.agents.run(**{"prompt": "x", "subagent_type": "general", **given})
         assert session.agents.snapshots() == ()
 
-    def test_once_the_session_is_closed_it_says_so(self, opened: Open) -> None:
+    def test_starting_one_in_a_closed_session_is_an_error(self, opened: Open) -> None:
         session = opened(llm=Model(done))
         agents = session.agents
         session.close()
         with pytest.raises(UsageError, match="the session is closed"):
             agents.run("x")
 
-    def test_closing_the_session_releases_who_waits(self, opened: Open) -> None:
+    def test_closing_the_session_releases_waiting_threads(self, opened: Open) -> None:
         gate, ended = Gate(), list[Snapshot]()
         session = opened(llm=Model(gate.wait))
         waiting = threading.Thread(target=lambda: ended.append(session.agents.run("x", subagent_type="general")))
@@ -116,7 +116,7 @@ class TestRun:
 
 
 class TestBackground:
-    def test_returns_at_once_and_is_waited_for_by_the_session(self, opened: Open) -> None:
+    def test_a_background_run_returns_at_once_and_the_session_waits_for_it(self, opened: Open) -> None:
         gate = Gate()
         session = opened(llm=lambda: Model(gate.wait))
         started = session.agents.run("x", subagent_type="general", background=True)
@@ -128,7 +128,7 @@ class TestBackground:
         assert session.wait(DEADLINE_SECONDS)
         assert session.agents.snapshot(started.id).result == "the whole of it"
 
-    def test_the_lead_reads_of_its_end_with_its_next_turn_and_is_not_woken(self, opened: Open) -> None:
+    def test_the_lead_reads_the_report_with_its_next_turn_and_is_not_woken(self, opened: Open) -> None:
         model = scripted(lead=["hello", "I see"], **{"sa-1": ["found"]})
         session = opened(llm=model)
         session.run("hello")
@@ -141,7 +141,7 @@ class TestBackground:
 
 
 class TestWaiting:
-    def test_those_that_others_wait_for_leave_their_slot_to_them(self, opened: Open) -> None:
+    def test_a_sub_agent_that_waits_for_others_lends_them_its_slot(self, opened: Open) -> None:
         """Else one that waits in a tool for another would keep the only slot that the other needs."""
 
         def delegate() -> str:
@@ -159,7 +159,7 @@ class TestWaiting:
         session = opened(llm=lambda: Model(say), tools=[delegate], settings=settings, **BYPASS)
         assert session.agents.run("outer", subagent_type="general").result == "inner done inner done"
 
-    def test_nobody_can_wait_for_the_one_that_waits_for_it(self, opened: Open) -> None:
+    def test_a_function_cannot_wait_for_the_sub_agent_that_waits_for_it(self, opened: Open) -> None:
         def wait() -> str:
             """Wait for yourself."""
             with pytest.raises(UsageError, match="sa-1 waits for this function"):
@@ -171,7 +171,7 @@ class TestWaiting:
         session.agents.run("x", subagent_type="general")
         assert results(model.requests[1]) == ["refused"]
 
-    def test_ctrl_c_cancels_it_and_the_session_goes_on(self, place: Path, clean_environment: Path) -> None:
+    def test_ctrl_c_cancels_it_and_the_session_continues(self, place: Path, clean_environment: Path) -> None:
         code = f"""
 from teamcli import Session
 with Session({str(place)!r}, offline=True, permission_mode="bypassPermissions") as session:
@@ -193,7 +193,7 @@ with Session({str(place)!r}, offline=True, permission_mode="bypassPermissions") 
 
 
 class TestAsync:
-    def test_several_run_side_by_side_in_one_loop(self, opened: Open) -> None:
+    def test_several_run_concurrently_in_one_loop(self, opened: Open) -> None:
         met = threading.Barrier(3)
 
         def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:

@@ -65,7 +65,7 @@ def done(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
 
 
 class TestSnapshots:
-    def test_tell_all_of_one_at_this_moment_and_never_change(self, opened: Open) -> None:
+    def test_snapshots_are_complete_and_never_change(self, opened: Open) -> None:
         began, go_on = threading.Event(), threading.Event()
 
         def hold(where: str) -> str:
@@ -100,7 +100,7 @@ class TestSnapshots:
         assert after.ended_at is not None
         assert (now.state, len(now.activity.events)) == (State.RUNNING, 2)
 
-    def test_keep_the_newest_two_hundred_events_and_count_the_rest(self, opened: Open) -> None:
+    def test_snapshots_keep_the_newest_two_hundred_events_and_count_the_rest(self, opened: Open) -> None:
         def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
             number = len(request.messages) // 2
             calls = tuple(call("poke", where=f"{number}-{each}") for each in range(5))
@@ -156,7 +156,7 @@ class TestSnapshots:
         with pytest.raises(TeamError, match=r"no sub-agent 'ghost'; there are: sa-1"):
             session.agents.wait("ghost")
 
-    def test_there_are_none_before_the_first(self, opened: Open) -> None:
+    def test_there_are_no_snapshots_before_the_first_sub_agent(self, opened: Open) -> None:
         session = opened(offline=True)
         assert session.agents.snapshots() == ()
         assert session.agents.cancel_all() == 0
@@ -166,7 +166,7 @@ class TestSnapshots:
 
 
 class TestListeners:
-    def test_hear_ten_times_a_second_at_most_and_always_the_end(self, opened: Open) -> None:
+    def test_listeners_are_called_at_most_ten_times_a_second_and_always_at_the_end(self, opened: Open) -> None:
         def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
             for _ in range(2_000):
                 on_event(TextDelta("."))
@@ -185,7 +185,7 @@ class TestListeners:
         assert (heard[-1][1].state, heard[-1][1].result) == (State.COMPLETED, "done")
         assert [(end.id, end.state) for end in ends] == [(id, State.COMPLETED)]
 
-    def test_hear_of_cancelled_ones_and_one_that_raises_hinders_nobody(self, opened: Open) -> None:
+    def test_listeners_hear_of_cancelled_ones_and_one_that_raises_blocks_no_one(self, opened: Open) -> None:
         gate, heard = Gate(), []
         session = opened_with(opened, gate.wait)
         for listen in (session.agents.on_update, session.agents.on_end):
@@ -198,7 +198,7 @@ class TestListeners:
         session.close()
         assert [snapshot.state for snapshot in heard if snapshot.state.is_final] == [State.CANCELLED] * 2
 
-    def test_are_removed_by_what_they_were_added_with(self, opened: Open) -> None:
+    def test_listeners_are_removed_by_the_returned_function(self, opened: Open) -> None:
         def once(snapshot: Snapshot) -> None:
             heard.append(("once", snapshot.id))
             leave()
@@ -219,7 +219,7 @@ class TestListeners:
         assert {id for name, id in heard if name == "update"} == set(ids)
         assert [name for name, _ in heard].count("once") == 1
 
-    def test_cannot_wait_for_the_agent_that_waits_for_them(self, opened: Open) -> None:
+    def test_listeners_cannot_wait_for_the_agent_that_waits_for_them(self, opened: Open) -> None:
         def wait(snapshot: Snapshot) -> None:
             with pytest.raises(UsageError, match="waits for this function"):
                 session.wait()
@@ -233,7 +233,7 @@ class TestListeners:
 
 class TestMessages:
     @pytest.mark.parametrize("to_all", [False, True])
-    def test_are_read_at_the_next_step(self, opened: Open, to_all: bool) -> None:
+    def test_messages_are_read_at_the_next_step(self, opened: Open, to_all: bool) -> None:
         told: list[str] = []
         gate = Gate()
 
@@ -256,7 +256,7 @@ class TestMessages:
         assert 'from="user"' in told[1]
         assert "look &lt;there&gt;" in told[1]
 
-    def test_to_nobody_are_an_error(self, opened: Open) -> None:
+    def test_a_message_to_an_unknown_id_is_an_error(self, opened: Open) -> None:
         session = opened_with(opened, done)
         (id,) = start(session)
         session.agents.wait(id, DEADLINE_SECONDS)
@@ -319,7 +319,7 @@ class TestEndings:
         errors = [event.text for event in ended.activity.events if event.kind is EventKind.ERROR]
         assert (ended.state, errors) == (State.FAILED, [ended.error])
 
-    def test_a_bug_makes_it_fail_and_releases_who_waits(self, opened: Open) -> None:
+    def test_a_bug_makes_it_fail_and_releases_those_who_wait(self, opened: Open) -> None:
         def broken(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
             raise KeyError("oops")
 
@@ -329,14 +329,14 @@ class TestEndings:
         assert ended.state is State.FAILED
         assert "KeyError: 'oops'" in ended.error
 
-    def test_the_time_out_ends_it(self, opened: Open) -> None:
+    def test_the_timeout_ends_it(self, opened: Open) -> None:
         gate = Gate()
         session = opened_with(opened, gate.wait, settings={"subagents": {"timeout_seconds": 0.05}})
         (id,) = start(session)
         ended = session.agents.wait(id, DEADLINE_SECONDS)
         assert (ended.state, ended.error) == (State.FAILED, "timed out after 0.05 s")
 
-    def test_cancelling_goes_down_and_not_up(self, opened: Open) -> None:
+    def test_cancelling_goes_down_the_tree_and_not_up(self, opened: Open) -> None:
         gate = Gate()
         session = opened_with(opened, gate.wait, background=False)
         listening = session.submit("go")
@@ -344,7 +344,9 @@ class TestEndings:
         assert session.agents.cancel("sa-1")
         assert list(listening)[-1].outcome is Outcome.DONE  # the lead goes on without it
 
-    def test_an_interruption_of_the_lead_ends_what_it_waits_for_and_not_what_runs_aside(self, opened: Open) -> None:
+    def test_interrupting_the_lead_ends_what_it_waits_for_and_not_what_runs_in_the_background(
+        self, opened: Open
+    ) -> None:
         gates = {"sa-1": Gate(), "sa-2": Gate()}
 
         def speak(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:

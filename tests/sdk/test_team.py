@@ -46,7 +46,7 @@ def gated(gate: Gate, *names: str) -> Callable[[], Model]:
 
 
 class TestSpawn:
-    def test_starts_a_teammate_on_these_terms(self, opened: Open, place: Path) -> None:
+    def test_spawn_starts_a_teammate_on_the_given_terms(self, opened: Open, place: Path) -> None:
         model = scripted(alice=["I am done."])
         session = opened(llm=model)
         member = session.spawn("alice", "coder", "say so", model="other", tools=["read_file", "grep"])
@@ -66,7 +66,7 @@ class TestSpawn:
         assert not offered & {"bash", "write_file", "glob"}
         assert session.team[0].status == "idle"
 
-    def test_its_result_stands_in_the_inbox_of_the_lead_and_does_not_wake_it(self, opened: Open) -> None:
+    def test_the_result_is_in_the_leads_inbox_and_does_not_wake_it(self, opened: Open) -> None:
         model = scripted(lead=["hello", "I see"], alice=["first", "second"])
         session = opened(llm=model)
         session.run("hello")
@@ -81,7 +81,7 @@ class TestSpawn:
         session.run("and?")
         assert "second" in str(requests_of(model, "lead")[-1].messages)
 
-    def test_gives_an_idle_one_its_next_task_with_its_memory(self, opened: Open) -> None:
+    def test_spawn_gives_an_idle_teammate_its_next_task_with_its_memory(self, opened: Open) -> None:
         model = scripted(alice=["first", "second"])
         session = opened(llm=model)
         session.spawn("alice", "coder", "one")
@@ -102,7 +102,7 @@ class TestSpawn:
             (("Bob", "coder", "x"), TeamError, "differs from 'bob' only in case"),
         ],
     )
-    def test_is_refused_as_the_tool_and_the_command_are(
+    def test_spawn_is_refused_like_the_tool_and_the_command(
         self, opened: Open, place: Path, arguments: tuple[Any, ...], error: type[TeamcliError], words: str
     ) -> None:
         gate = Gate()
@@ -115,11 +115,11 @@ class TestSpawn:
         assert sorted(path.name for path in (place / ".team" / "inbox").glob("*.jsonl")) in ([], ["bob.jsonl"])
         gate.open()
 
-    def test_names_the_tools_there_are(self, opened: Open) -> None:
+    def test_an_unknown_tool_lists_the_tools_there_are(self, opened: Open) -> None:
         with pytest.raises(TeamError, match=r"no tool 'fly' \(there are: bash, read_file"):
             opened(offline=True).spawn("alice", "coder", "x", tools=["fly"])
 
-    def test_needs_a_team_and_an_open_session(self, opened: Open) -> None:
+    def test_spawn_needs_a_team_and_an_open_session(self, opened: Open) -> None:
         alone = opened(offline=True, team=False)
         with pytest.raises(UsageError, match="open it without team=False"):
             alone.spawn("alice", "coder", "x")
@@ -156,7 +156,7 @@ class TestSteering:
         assert session.stop(started.id)
         assert session.agents.wait(started.id, DEADLINE_SECONDS).state == "cancelled"
 
-    def test_what_others_write_does_not_wake_a_paused_one(self, opened: Open) -> None:
+    def test_messages_from_others_do_not_wake_a_paused_teammate(self, opened: Open) -> None:
         write = said("", call("send_message", to="alice", content="and?"))
         model = scripted(lead=[write, "written"], alice=["first", "second"])
         session = opened(llm=model)
@@ -204,7 +204,7 @@ class TestSteering:
 
 
 class TestInbox:
-    def test_shows_all_messages_as_values_and_consumes_none(self, opened: Open, place: Path) -> None:
+    def test_inbox_returns_all_messages_and_consumes_none(self, opened: Open, place: Path) -> None:
         model = scripted(lead=["hello", "I see"], alice=["done"])
         session = opened(llm=model)
         session.run("hello")
@@ -222,7 +222,7 @@ class TestInbox:
         assert "red" in str(model.requests[-1].messages)
         assert [mail.is_read for mail in session.inbox()] == [True, True]
 
-    def test_of_one_that_is_shut_down_is_still_there(self, opened: Open) -> None:
+    def test_the_inbox_of_a_shut_down_teammate_is_still_there(self, opened: Open) -> None:
         session = opened(llm=scripted(alice=["done", "done again"]))
         session.spawn("alice", "coder", "one")
         session.wait(DEADLINE_SECONDS)
@@ -264,7 +264,7 @@ class TestPlans:
         assert (place / "there.txt").read_text() == "as it was"
         assert sorted(path.name for path in place.iterdir()) == [".team", "there.txt"]
 
-    def test_are_listed_and_answered(self, opened: Open, place: Path) -> None:
+    def test_plans_are_listed_and_answered(self, opened: Open, place: Path) -> None:
         write = said("", call("write_file", path="a.txt", content="x"))
         plans = [said("", call("submit_plan", plan=f"plan {number}")) for number in (1, 2)]
         model = scripted(alice=[write, plans[0], "waiting", plans[1], "waiting", write, "written"])
@@ -291,7 +291,7 @@ class TestPlans:
 
 
 class TestFromAnyThread:
-    def test_a_listener_may_hire_while_somebody_else_does(self, opened: Open) -> None:
+    def test_a_listener_may_spawn_while_another_thread_does(self, opened: Open) -> None:
         """An agent that tells of its own hiring holds a lock that hiring needs."""
         hearing, hiring = threading.Event(), threading.Event()
         made: list[Model] = []
@@ -342,7 +342,7 @@ class TestFromAnyThread:
         assert acted.wait(DEADLINE_SECONDS)
         assert done == [True, "done", "done", "shutdown"]
 
-    def test_a_tool_may_hire_and_stop(self, opened: Open) -> None:
+    def test_a_tool_may_spawn_and_stop(self, opened: Open) -> None:
         def hire() -> str:
             """Hire somebody."""
             session.spawn("bob", "coder", "two")
@@ -384,7 +384,7 @@ class TestFromAnyThread:
 
 
 class TestListeners:
-    def test_have_heard_everything_when_a_run_ends_and_hold_up_nobody(self, opened: Open) -> None:
+    def test_listeners_have_received_everything_when_a_run_ends_and_block_no_one(self, opened: Open) -> None:
         let_go, stuck = threading.Event(), threading.Event()
 
         def get_stuck(event: events.TurnStarted) -> None:
@@ -403,7 +403,7 @@ class TestListeners:
         let_go.set()
         assert heard == ["one"]
 
-    def test_one_that_is_removed_hears_nothing_further(self, opened: Open) -> None:
+    def test_a_removed_listener_receives_nothing_more(self, opened: Open) -> None:
         def once(event: events.TextArrived) -> None:
             heard.append(event.text)
             stop()
@@ -420,7 +420,7 @@ class TestListeners:
         assert heard == ["0"]
 
 
-def test_a_session_is_left_alone_by_what_a_listener_raises(opened: Open) -> None:
+def test_an_exception_in_a_listener_does_not_affect_the_session(opened: Open) -> None:
     def leave(event: events.TurnStarted) -> None:
         raise SystemExit(3)
 

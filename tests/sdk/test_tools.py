@@ -80,7 +80,7 @@ class TestSchema:
             },
         }
 
-    def test_knows_words_bounds_choices_and_models(self) -> None:
+    def test_the_schema_has_descriptions_bounds_choices_and_models(self) -> None:
         schema = spec_of(everything)["input_schema"]
         fields = schema["properties"]
         assert fields["many"] == {"type": "integer", "minimum": 1, "maximum": 5, "description": "how many"}
@@ -93,7 +93,7 @@ class TestSchema:
         spec = spec_of(lambda: "x", name="the_x", description="Says x.")
         assert (spec["name"], spec["description"]) == ("the_x", "Says x.")
 
-    def test_it_decorates(self, opened: Open) -> None:
+    def test_tool_works_as_a_decorator(self, opened: Open) -> None:
         @tool
         def plain() -> str:
             """Be plain."""
@@ -127,7 +127,7 @@ class TestSchema:
         assert outcome_of(opened, counter.add, {"by": 2}) == ("2", False)
         assert outcome_of(opened, tool(counter, name="counter"), {"by": 3}) == ("5", False)
 
-    def test_what_makes_no_tool_is_explained(self) -> None:
+    def test_a_function_that_cannot_be_a_tool_is_explained(self) -> None:
         def untyped(path) -> str:  # type: ignore[no-untyped-def]
             """Doc."""
             return ""
@@ -160,7 +160,7 @@ class TestSchema:
         with pytest.raises(ConfigError, match="tool '<lambda>'"):
             tool(lambda: "x")
 
-    def test_no_name_is_given_twice(self, opened: Open) -> None:
+    def test_a_tool_name_cannot_be_used_twice(self, opened: Open) -> None:
         for functions in ([tool(count_words, name="bash")], [tool(count_words, name="Read")], [count_words] * 2):
             with pytest.raises(ConfigError, match="this name is taken"):
                 opened(offline=True, tools=functions)
@@ -210,14 +210,14 @@ class TestCalls:
             (asyncio.CancelledError(), "Error: CancelledError"),
         ],
     )
-    def test_whatever_it_raises_is_an_error_result(self, opened: Open, error: BaseException, text: str) -> None:
+    def test_an_exception_is_an_error_result(self, opened: Open, error: BaseException, text: str) -> None:
         def fail() -> str:
             """Fail."""
             raise error
 
         assert outcome_of(opened, fail, {}) == (text, True)
 
-    def test_what_cannot_be_written_as_json_is_an_error_result(self, opened: Open) -> None:
+    def test_a_result_that_is_not_json_is_an_error_result(self, opened: Open) -> None:
         def give() -> object:
             """Give it."""
             return sys
@@ -234,7 +234,7 @@ class TestCalls:
 
         assert outcome_of(opened, later, {"text": "now"}) == ("now", False)
 
-    def test_the_context_tells_who_calls_and_takes_progress(self, opened: Open, place: Path) -> None:
+    def test_the_context_names_the_caller_and_takes_progress(self, opened: Open, place: Path) -> None:
         seen: list[ToolContext] = []
 
         def look(word: str, about: ToolContext) -> str:
@@ -251,7 +251,7 @@ class TestCalls:
         assert shown == ["hm…"]
         assert (seen[0].agent, seen[0].directory) == ("lead", place)
 
-    def test_an_interruption_leaves_a_function_behind_that_does_not_listen(self, opened: Open) -> None:
+    def test_an_interruption_abandons_a_function_that_ignores_it(self, opened: Open) -> None:
         began, end = threading.Event(), threading.Event()
 
         def hang() -> str:
@@ -270,7 +270,7 @@ class TestCalls:
         assert "too late" not in str(model.requests[-1].messages)
         end.set()
 
-    def test_an_interruption_ends_a_coroutine_and_who_looks_at_cancel(self, opened: Open) -> None:
+    def test_an_interruption_ends_a_coroutine_and_a_function_that_checks_cancel(self, opened: Open) -> None:
         began, ended = threading.Barrier(3), threading.Barrier(3)
 
         async def sleep() -> None:
@@ -315,7 +315,7 @@ class TestPermissions:
         session.close()
         return results(model.requests[1])[0]
 
-    def test_it_is_asked_for_like_a_command(self, opened: Open) -> None:
+    def test_a_function_needs_permission_like_a_command(self, opened: Open) -> None:
         assert "the rule that would allow it: count_words" in self.run_with(opened)
         asked: list[Any] = []
         ran = self.run_with(opened, ask=lambda question: asked.append(question) or True)
@@ -323,25 +323,25 @@ class TestPermissions:
         assert asked[0].display.title == 'count_words {"path":"a"}'
         assert asked[0].rule == "count_words"
 
-    def test_rules_name_it(self, opened: Open) -> None:
+    def test_rules_can_name_a_function(self, opened: Open) -> None:
         assert self.run_with(opened, allowed_tools="count_words") == "1 of 10"
         assert self.run_with(opened, settings={"permissions": {"allow": ["count_words"]}}) == "1 of 10"
         denied = self.run_with(opened, permission_mode="bypassPermissions", disallowed_tools="count_words")
         assert "The rule count_words denies" in denied
 
-    def test_a_harmless_one_is_not_asked_for_and_plan_lets_only_it_through(self, opened: Open) -> None:
+    def test_a_harmless_function_needs_no_permission_and_plan_allows_only_it(self, opened: Open) -> None:
         harmless = [tool(count_words, harmless=True)]
         assert self.run_with(opened, tools=harmless, permission_mode="plan") == "1 of 10"
         assert "The mode plan refuses" in self.run_with(opened, permission_mode="plan", allowed_tools="count_words")
 
-    def test_always_is_not_written_where_teamcli_would_find_a_mistake(self, opened: Open, place: Path) -> None:
+    def test_always_is_not_written_to_settings_that_teamcli_would_reject(self, opened: Open, place: Path) -> None:
         from teamcli import Consent
 
         assert self.run_with(opened, ask=lambda question: Consent.ALWAYS) == "1 of 10"
         assert not (place / ".team/settings.local.json").exists()
         opened(offline=True)  # no rule about a tool that is not there
 
-    def test_who_waits_for_a_plans_approval_is_refused(self, opened: Open) -> None:
+    def test_a_teammate_without_an_approved_plan_is_refused(self, opened: Open) -> None:
         spawned = call("spawn_teammate", name="alice", role="coder", prompt="go", plan=True)
         model = scripted(lead=[said("", spawned), "hired"], alice=[said("", call("count_words", path="a")), "over"])
         opened(llm=model, tools=[count_words], permission_mode="bypassPermissions").run("go")
@@ -349,7 +349,7 @@ class TestPermissions:
 
 
 class TestOffer:
-    def test_everybody_has_it_behind_ours_in_the_order_given(self, opened: Open) -> None:
+    def test_every_agent_has_it_after_the_built_in_tools_in_the_given_order(self, opened: Open) -> None:
         def other() -> str:
             """Do something else."""
             return "other"
@@ -378,7 +378,7 @@ class TestOffer:
             assert tool_results(script.requests["sa-2"][1])[-1]["content"] == "1 of 10"
             api.assert_prefix_stable(lambda body: "You are alice" in str(body["system"]))
 
-    def test_roles_and_spawns_let_it_in_or_not(self, opened: Open, clean_environment: Path) -> None:
+    def test_roles_and_spawns_can_include_or_exclude_it(self, opened: Open, clean_environment: Path) -> None:
         roles = clean_environment / ".teamcli" / "agents"
         roles.mkdir(parents=True)
         (roles / "counter.md").write_text("---\nname: counter\ntools: count_words\n---\nCount.")

@@ -50,7 +50,7 @@ class TestConcurrency:
         assert sorted(message.sender for message in workshop.posted) == sorted(ids)
         assert workshop.manager.running_detached() == []
 
-    def test_who_waits_can_be_cancelled_and_comes_in_order(self) -> None:
+    def test_waiters_for_a_slot_can_be_cancelled_and_are_served_in_order(self) -> None:
         slots, first, second, third = Slots(1), CancelScope(), CancelScope(), CancelScope()
         order: list[str] = []
 
@@ -72,7 +72,7 @@ class TestConcurrency:
         threads[1].join()
         assert order == ["second cancelled", "third"]
 
-    def test_a_place_that_was_given_up_comes_back_and_none_is_made_or_lost(self) -> None:
+    def test_a_lent_slot_comes_back_and_none_is_made_or_lost(self) -> None:
         slots, mine, order = Slots(1), CancelScope(), []
         held = threading.Event()
 
@@ -118,7 +118,7 @@ class TestEndings:
         assert not sub.finish(Ending(State.COMPLETED, "whole"))
         assert (sub.snapshot().state, sub.snapshot().result) == (State.CANCELLED, "half")
 
-    def test_a_parent_that_has_read_of_it_is_told_no_other_state(
+    def test_a_parent_that_has_read_the_report_sees_the_final_state(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def ask() -> None:
@@ -136,7 +136,7 @@ class TestEndings:
         asking.join(DEADLINE_SECONDS)
         assert "completed" in told[0]
 
-    def test_a_bug_makes_it_fail_and_releases_who_waits(self, tmp_path: Path, caplog: Any) -> None:
+    def test_a_bug_makes_it_fail_and_releases_those_who_wait(self, tmp_path: Path, caplog: Any) -> None:
         def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
             raise KeyError("oops")
 
@@ -149,7 +149,7 @@ class TestEndings:
         with pytest.raises(ToolError, match="oops"):
             workshop.run()
 
-    def test_the_time_out_counts_from_its_beginning(self, tmp_path: Path) -> None:
+    def test_the_timeout_counts_from_its_beginning(self, tmp_path: Path) -> None:
         workshop = Workshop(tmp_path, hang, Limits(timeout_seconds=1.5))
         snapshot = workshop.manager.wait(workshop.start(), DEADLINE_SECONDS)
         assert (snapshot.state, snapshot.error, snapshot.result) == (
@@ -193,7 +193,7 @@ class TestEndings:
             workshop.run(cancel=scope)
         assert workshop.manager.snapshots()[0].started_at is None
 
-    def test_when_its_parent_leaves_it_ends_and_nobody_is_told(self, tmp_path: Path) -> None:
+    def test_when_its_parent_leaves_it_ends_and_nothing_is_reported(self, tmp_path: Path) -> None:
         workshop = Workshop(tmp_path, hang)
         id = workshop.start()
         wait_until(lambda: running(workshop, id))
@@ -205,7 +205,7 @@ class TestEndings:
 
 
 class TestSnapshots:
-    def test_tell_what_it_does_at_this_moment(self, tmp_path: Path) -> None:
+    def test_a_snapshot_says_what_it_is_doing(self, tmp_path: Path) -> None:
         go_on, answers = threading.Event(), iter([said("I poke.", call("c1", where="left")), said("done")])
         workshop = Workshop(tmp_path, lambda *_: next(answers), poke=lambda: go_on.wait(DEADLINE_SECONDS) and "poked")
         id = workshop.start("poke it\nand tell")
@@ -235,7 +235,7 @@ class TestSnapshots:
             (EventKind.TEXT, ""),
         ]
 
-    def test_keep_the_newest_two_hundred_events_and_count_the_rest(self) -> None:
+    def test_snapshots_keep_the_newest_two_hundred_events_and_count_the_rest(self) -> None:
         log = ActivityLog()
         for number in range(EVENT_LIMIT + 50):
             log.add(AgentEvent(EventKind.TEXT, str(number)))
@@ -265,7 +265,7 @@ class TestSnapshots:
 
 
 class TestListeners:
-    def test_hear_at_most_ten_times_a_second_and_always_the_end(self, tmp_path: Path) -> None:
+    def test_update_listeners_are_called_at_most_ten_times_a_second_and_always_at_the_end(self, tmp_path: Path) -> None:
         def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
             for _ in range(2_000):
                 on_event(TextDelta("."))
@@ -281,7 +281,7 @@ class TestListeners:
         assert all(later - earlier >= PAUSE_SECONDS * 0.9 for earlier, later in pairwise(times))
         assert heard[-1][1].result == "done"
 
-    def test_closing_tells_the_last_and_a_listener_that_fails_hinders_nobody(self, tmp_path: Path) -> None:
+    def test_closing_delivers_the_last_update_and_a_failing_listener_blocks_no_one(self, tmp_path: Path) -> None:
         heard: list[Snapshot] = []
         workshop = Workshop(tmp_path)
         workshop.manager.on_update(lambda snapshot: 1 // 0)
@@ -294,7 +294,7 @@ class TestListeners:
             "sa-2": State.COMPLETED,
         }
 
-    def test_hear_of_each_end_once_also_of_a_cancelled_one(self, tmp_path: Path) -> None:
+    def test_end_listeners_hear_of_each_end_once_even_if_cancelled(self, tmp_path: Path) -> None:
         ends: list[Snapshot] = []
         workshop = Workshop(tmp_path, hang)
         workshop.manager.on_end(lambda snapshot: 1 // 0)
@@ -308,7 +308,7 @@ class TestListeners:
 
 
 class TestMessages:
-    def test_are_read_at_the_next_step_also_those_that_come_with_the_last_words(self, tmp_path: Path) -> None:
+    def test_messages_are_read_at_the_next_step_even_during_the_last_answer(self, tmp_path: Path) -> None:
         seen: list[str] = []
 
         def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
@@ -328,7 +328,7 @@ class TestMessages:
         with pytest.raises(ToolError, match="has ended"):
             workshop.manager.send("sa-1", "too late")
 
-    def test_for_all_reach_those_that_have_not_ended(self, tmp_path: Path) -> None:
+    def test_a_broadcast_reaches_those_that_have_not_ended(self, tmp_path: Path) -> None:
         workshop = Workshop(tmp_path, hang)
         ended, running_one = workshop.start(), workshop.start()
         workshop.manager.cancel_one(ended)
@@ -338,7 +338,7 @@ class TestMessages:
 
 
 class TestBooks:
-    def test_of_many_that_have_ended_only_what_they_used_is_kept(self, tmp_path: Path) -> None:
+    def test_only_the_usage_of_old_ended_sub_agents_is_kept(self, tmp_path: Path) -> None:
         workshop = Workshop(tmp_path)
         count = KEPT + 20
         scope = CancelScope()
@@ -351,7 +351,7 @@ class TestBooks:
         gc.collect()
         assert len(scope._children) == 0
 
-    def test_what_an_earlier_program_left_is_told_once(self, tmp_path: Path) -> None:
+    def test_what_an_earlier_program_left_is_reported_once(self, tmp_path: Path) -> None:
         workshop = Workshop(tmp_path, hang)
         id = workshop.start()
         wait_until(lambda: running(workshop, id))
@@ -363,7 +363,7 @@ class TestBooks:
         (message,) = workshop.posted
         assert (message.sender, message.to, message.fields["state"]) == (id, "lead", "cancelled")
 
-    def test_nobody_is_told_where_the_parent_is_gone_for_good(self, tmp_path: Path) -> None:
+    def test_nothing_is_reported_if_the_parent_is_gone_for_good(self, tmp_path: Path) -> None:
         workshop = Workshop(tmp_path, hang)
         id = workshop.start()
         wait_until(lambda: running(workshop, id))
@@ -373,7 +373,7 @@ class TestBooks:
             workshop.restarted().report_lost()
         assert workshop.posted == []
 
-    def test_an_end_that_could_not_be_told_is_told_by_the_next_program(self, tmp_path: Path) -> None:
+    def test_an_end_that_could_not_be_reported_is_reported_by_the_next_program(self, tmp_path: Path) -> None:
         workshop = Workshop(tmp_path)
         workshop.failure = StateError("the disk is full")
         id = workshop.start()
@@ -384,7 +384,7 @@ class TestBooks:
         (message,) = workshop.posted
         assert (message.type, message.content) == ("result", "done")
 
-    def test_one_that_cannot_be_written_down_is_not_started_and_leaves_nothing_open(
+    def test_a_sub_agent_that_cannot_be_recorded_is_not_started_and_leaves_nothing_open(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         workshop = Workshop(tmp_path)
@@ -398,7 +398,7 @@ class TestBooks:
         assert workshop.released == ["sa-1"]
         assert workshop.manager.snapshots() == ()
 
-    def test_a_damaged_ledger_is_told_and_hinders_nothing(self, tmp_path: Path) -> None:
+    def test_a_damaged_ledger_is_reported_and_stops_nothing(self, tmp_path: Path) -> None:
         (tmp_path / "subagents.json").write_text("{")
         workshop = Workshop(tmp_path)
         workshop.manager.report_lost()
