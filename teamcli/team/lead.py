@@ -256,6 +256,9 @@ class Lead(AgentThread):
             if self.limit or sleeps:
                 self._mail_wakes = False
             read, self._read = self._read, []
+            # A turn takes only so much mail, and none that it could not record: the rest gets a turn of its own.
+            if self._mail_at is None and self.mailbox.has_unread:
+                self._mail_at = time.monotonic()
             self._end_turn(ThreadState.IDLE)
         if sleeps:  # outside the lock: a consumer of the event may write to the lead
             self.agent.emit(Notice(self.name, SLEEPS, Severity.WARNING))
