@@ -16,7 +16,7 @@ from teamcli.agent.budgets import Budgets, used_from
 from teamcli.agent.context_window import ContextWindow
 from teamcli.agent.conversation import SENDING_CALLS, Conversation, History, Marks, open_calls, text_block
 from teamcli.agent.events import Emit, Notice, Recorded, Severity
-from teamcli.agent.hooks import NO_HOOKS, STOP, TEAMMATE_IDLE, Hooks
+from teamcli.agent.hooks import STOP, TEAMMATE_IDLE, Hooks
 from teamcli.agent.limits import Meter
 from teamcli.agent.loop import Agent
 from teamcli.agent.prompt import (
@@ -46,13 +46,15 @@ from teamcli.llm.pricing import context_tokens, is_window_known
 from teamcli.llm.redacted import RedactedModel
 from teamcli.llm.types import LLM, Preamble, Usage
 from teamcli.permissions.policy import Decision, Policy
-from teamcli.session.session import LEAD, EventBus, LivePolicy
+from teamcli.session.event_bus import EventBus
+from teamcli.session.live_policy import LivePolicy
 from teamcli.storage.files import PRIVATE_DIR, AppendLog, Json, read_lines
 from teamcli.storage.team_dir import TeamDir
 from teamcli.team.bus import MessageBus
 from teamcli.team.lead import Lead
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.manager import SpawnRequest, TeammateManager
+from teamcli.team.message import LEAD
 from teamcli.team.roster import Member, Roster
 from teamcli.team.teammate import AgentSetup, Teammate
 from teamcli.team.work import WORK, LatestWork, Work, calls_in_latest_work, used_in
@@ -98,6 +100,38 @@ class BuiltLead(NamedTuple):
     known_files: KnownFiles
 
 
+class LazySubAgents:
+    """All sub-agents of the program. What they need is loaded when the first is wanted."""
+
+    def __init__(self, factory: AgentFactory) -> None:
+        self._factory = factory
+        self._manager: SubAgentManager | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def existing(self) -> SubAgentManager | None:
+        return self._manager
+
+    def open(self, team: TeammateManager) -> SubAgentManager:
+        with self._lock:
+            if self._manager is None:
+                from teamcli.app.subagent_factory import open_subagents
+
+                self._manager = open_subagents(self._factory, team)
+        return self._manager
+
+    def report_lost(self, team: TeammateManager) -> None:
+        if self._factory.state.subagents.exists():
+            self.open(team).report_lost()
+
+    def parent_of(self, agent: str) -> str:
+        """Who started a sub-agent; the name itself for any other agent."""
+        return self._manager.parent_of(agent) if self._manager else agent
+
+    def running_detached(self) -> list[str]:
+        return self._manager.running_detached() if self._manager else []
+
+
 class TeammateResources:
     """What one teammate uses."""
 
@@ -131,7 +165,8 @@ class AgentFactory:
         live_policy: LivePolicy,
         ask: Ask,
         cancel: CancelScope,
-        hooks: Hooks = NO_HOOKS,
+        hooks: Hooks,
+        changes: Changes,
     ) -> None:
         self.hooks = hooks
         self.choices = choices
@@ -151,12 +186,10 @@ class AgentFactory:
         )
         self._locks = PathLocks()
         self._commands: WeakSet[Commands] = WeakSet()
-        self.changes = Changes()
+        self.changes = changes
         self.budgets = Budgets(choices.settings.budgets, options.max_budget_usd)
         self.has_team = not state.is_private
-        self.subagents: SubAgentManager | None = None
-        """None until the first is wanted."""
-        self._making_subagents = threading.Lock()
+        self.subagents = LazySubAgents(self)
         self.notes: list[str] = []
 
     def build_lead(self, team: TeammateManager, log: AppendLog, history: History, marks: Marks) -> BuiltLead:
@@ -305,7 +338,7 @@ class AgentFactory:
             team,
             self._may_see,
             changed,
-            partial(self.have_subagents, team),
+            partial(self.subagents.open, team),
         )
 
     @property
@@ -331,31 +364,6 @@ class AgentFactory:
         for commands in tuple(self._commands):
             commands.close()
         self._backoff.close()
-
-    def have_subagents(self, team: TeammateManager) -> SubAgentManager:
-        """All sub-agents of the program; what they need is loaded when the first is wanted."""
-        with self._making_subagents:
-            if self.subagents is None:
-                from teamcli.app.subagent_factory import open_subagents
-
-                self.subagents = open_subagents(self, team)
-        return self.subagents
-
-    def report_lost_subagents(self, team: TeammateManager) -> None:
-        """Tell parents of background sub-agents that an earlier run left behind.
-
-        Raises: StateError
-        """
-        if self.state.subagents.exists():
-            self.have_subagents(team).report_lost()
-
-    def parent_of(self, agent: str) -> str:
-        """Who started a sub-agent; any other agent stands for itself."""
-        return self.subagents.parent_of(agent) if self.subagents else agent
-
-    def running_aside(self) -> list[str]:
-        """The background sub-agents that run."""
-        return self.subagents.running_detached() if self.subagents else []
 
     def _teammate_setup(
         self, team: TeammateManager, member: Member, context: AgentContext, memories: dict[str, str]

@@ -46,14 +46,17 @@ from teamcli.llm.credentials import ClientChoice, Endpoint, find_endpoint
 from teamcli.llm.pricing import DEFAULT_MODEL, built_in_prices, cost
 from teamcli.llm.types import Usage
 from teamcli.permissions.policy import Mode, Policy
+from teamcli.session.event_bus import EventBus
+from teamcli.session.lead_conversation import LeadConversation
+from teamcli.session.live_policy import LivePolicy
 from teamcli.session.session import (
     EMBEDDED,
-    LEAD,
     LEAVING_SECONDS,
     OWN_MODEL,
-    EventBus,
-    LivePolicy,
+    Catalog,
+    Hosts,
     Preferences,
+    RunRecord,
     Session,
 )
 from teamcli.session.timeline import Timeline
@@ -63,7 +66,7 @@ from teamcli.storage.team_dir import LeadLock, TeamDir, lock_holder
 from teamcli.team.bus import FileBus
 from teamcli.team.left_mail import LeftMail
 from teamcli.team.manager import TeammateManager, TeamParts
-from teamcli.team.message import is_subagent
+from teamcli.team.message import LEAD, is_subagent
 from teamcli.team.outbox import Outbox
 from teamcli.team.protocols import Protocols
 from teamcli.team.quiescence import BackgroundWork, Quiescence
@@ -76,6 +79,7 @@ from teamcli.text.redaction import register_secrets
 from teamcli.tools.catalog import ALL_TOOLS, ToolDefinition, preload
 from teamcli.ui import headless
 from teamcli.workspace.bounds import Workspace
+from teamcli.workspace.changes import Changes
 
 if TYPE_CHECKING:
     from teamcli.agent.loop import Agent
@@ -96,7 +100,7 @@ def run_headless(options: Options) -> int:
     place = _trusted_as_told(options)
     session = open_session(options, place)
     try:
-        _print_notes([*untrusted_notes(place), *session.notes])
+        _print_notes([*untrusted_notes(place), *session.record.notes])
         resumes = options.continue_last or bool(options.resume)
         return headless.run_headless(session, options.prompt, stdin, options.output_format, resumes)
     finally:
@@ -119,8 +123,8 @@ def _run_at_terminal(options: Options) -> int:
         place = place.trust() if ask_trust(place.directory, shown) else place.refuse()
     questions = QuestionQueue()
     session = open_session(options, place, questions.ask)
-    session.host.prestart()
-    session.notes += untrusted_notes(place)
+    session.hosts.agents.prestart()
+    session.record.notes += untrusted_notes(place)
     try:
         from teamcli.ui.terminal.run import (
             run_terminal,  # takes a while, in which the sandbox gets ready for the banner
@@ -137,7 +141,7 @@ def _run_on_pipe(options: Options) -> int:
     place = _trusted_as_told(options)
     session = open_session(options, place)
     try:
-        _print_notes([*session.notes, *untrusted_notes(place)])
+        _print_notes([*session.record.notes, *untrusted_notes(place)])
         return run_piped(session, options.prompt)
     finally:
         session.close()
@@ -283,9 +287,7 @@ class _Builder:
         choices = self._choose()
         with ExitStack() as undo:
             state = self._open_state(choices, undo)
-            session = self._assemble(choices, state, undo)
-            undo.pop_all()
-        return session
+            return self._assemble(choices, state, undo)
 
     def _choose(self) -> Choices:
         options, place = self.options, self.place
@@ -386,19 +388,19 @@ class _Builder:
         def facts(agent: str) -> dict[str, Any]:
             transcripts = team_dir.subagent_transcripts if is_subagent(agent) else team_dir.transcripts
             place = {"cwd": str(choices.workspace.root), "permission_mode": str(live_policy.policy.mode)}
-            return {"session_id": session.id, "transcript_path": str(transcripts / f"{agent}.jsonl"), **place}
+            return {"session_id": conversation.id, "transcript_path": str(transcripts / f"{agent}.jsonl"), **place}
 
         owns_process = self.embedding is None
         register_secrets(secret_values(os.environ, choices.settings.hidden_variables))
         host = open_host(choices.settings, choices.workspace, self.place, owns_process=owns_process, warn=tell)
         undo.callback(host.close)
+        changes = Changes()
         timeline = Timeline(AppendLog(team_dir.events, durable=False, is_shared=False), tell)
         undo.callback(timeline.close)
-        denials: list[PermissionDenied] = []
-        limits: list[LimitHit] = []
+        record = RunRecord(changes, self.notes)
         events.subscribe(timeline)
-        events.subscribe(denials.append, PermissionDenied)
-        events.subscribe(limits.append, LimitHit)
+        events.subscribe(record.denials.append, PermissionDenied)
+        events.subscribe(record.limits.append, LimitHit)
         events.subscribe(partial(_get_ready, host), CallStarted)
         users_host = plain_host(choices.settings, host.programs, owns_process)
         undo.callback(users_host.close)
@@ -438,62 +440,54 @@ class _Builder:
             self.ask,
             cancel,
             self._hooks(choices, users_host, events, facts),
+            changes,
         )
         team = TeammateManager(
-            _team_parts(roster, bus, events, cancel, factory, self.options.headless),
+            _team_parts(roster, bus, events, cancel, factory.subagents, self.options.headless),
             factory,
             choices.settings.limits.teammates,
         )
         lead = factory.build_lead(team, state.log, state.history, read_marks(team_dir.lead_transcript))
         team.agents.add_lead(lead.lead)
         events.subscribe(partial(_count, roster, factory.budgets), Answered, TurnEnded)
-        pulse = StallDetector(roster, events, cancel, choices.settings.stuck_after_seconds, whose=factory.parent_of)
+        pulse = StallDetector(
+            roster, events, cancel, choices.settings.stuck_after_seconds, whose=factory.subagents.parent_of
+        )
         events.subscribe(pulse)
 
-        def release() -> None:
-            factory.close()
-            pulse.join(LEAVING_SECONDS)
-
+        undo.callback(pulse.join, LEAVING_SECONDS)
+        undo.callback(factory.close)
         self.notes += factory.notes
-        session = Session(
-            id=state.session_id,
-            model=choices.model,
+        conversation = LeadConversation(
+            lead.lead,
+            state.session_id,
+            state.log,
+            lead.known_files,
+            choices.workspace.root,
+            partial(factory.close_calls, team),
+        )
+        custom_commands = CustomCommands(
+            command_dirs(self.place.directory, self.place.home, self.place.agreement.covers), choices.workspace.root
+        )
+        models = tuple(dict.fromkeys((*built_in_prices().prices, *choices.settings.prices)))
+        settings = choices.settings
+        return Session(
             workspace=choices.workspace,
             state=team_dir,
             lead=lead.lead,
             team=team,
-            has_team_tools=factory.has_team,
+            conversation=conversation,
+            subagent_source=factory.subagents,
             live_policy=live_policy,
             budgets=factory.budgets,
             events=events,
-            log=state.log,
-            timeline=timeline,
-            host=host,
-            users_host=users_host,
-            commands=Commands(users_host),
-            known_files=lead.known_files,
+            hosts=Hosts(host, Commands(users_host)),
+            catalog=Catalog(custom_commands, factory.skills.found, models),
+            record=record,
+            preferences=Preferences(settings.vi_mode, settings.notify, settings.subagents.show_output),
             cancel=cancel,
-            changes=factory.changes,
-            custom_commands=CustomCommands(
-                command_dirs(self.place.directory, self.place.home, self.place.agreement.covers),
-                choices.workspace.root,
-            ),
-            skills=factory.skills.found,
-            models=tuple(dict.fromkeys((*built_in_prices().prices, *choices.settings.prices))),
-            close_calls=partial(factory.close_calls, team),
-            find_subagents=lambda: factory.subagents,
-            have_subagents=partial(factory.have_subagents, team),
-            release=release,
-            recover=partial(factory.report_lost_subagents, team),
-            lock=state.lock,
-            preferences=Preferences(
-                choices.settings.vi_mode, choices.settings.notify, choices.settings.subagents.show_output
-            ),
-            notes=self.notes,
-            denials=denials,
-            limits=limits,
+            resources=undo.pop_all(),
         )
-        return session
 
     def _hooks(
         self, choices: Choices, host: CommandHost, events: EventBus, facts: Callable[[str], dict[str, Any]]

@@ -9,7 +9,8 @@ from teamcli.commands.base import ArgumentKind, Option
 from teamcli.commands.budget import AMOUNTS
 from teamcli.commands.catalog import all_commands
 from teamcli.commands.session import mode_options, model_options, session_options
-from teamcli.session.session import LEAD, Session
+from teamcli.session.session import Session
+from teamcli.team.message import LEAD
 from teamcli.team.requests import Kind as RequestKind
 from teamcli.text.escaping import one_line
 

@@ -12,8 +12,8 @@ from teamcli.commands.base import ArgumentKind, Cell, Column, CommandResult, Gro
 from teamcli.config.settings import Allowance
 from teamcli.errors import UsageError
 from teamcli.llm.types import Usage
-from teamcli.session.session import LEAD, Session
-from teamcli.team.message import find_name
+from teamcli.session.session import Session
+from teamcli.team.message import LEAD, find_name
 
 AMOUNTS = (
     Option("2.00", "dollars in total"),

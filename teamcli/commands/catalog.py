@@ -12,7 +12,8 @@ from teamcli.commands.help import help_table, help_text
 from teamcli.config.custom_commands import DESCRIPTION_LIMIT, CustomCommand
 from teamcli.config.skills import Skill
 from teamcli.errors import UsageError
-from teamcli.session.session import LEAD, Session
+from teamcli.session.session import Session
+from teamcli.team.message import LEAD
 from teamcli.text.escaping import one_line
 
 
@@ -21,14 +22,14 @@ def show_help(session: Session, arguments: str) -> CommandResult:
     """Show what can be typed here, or more about one command."""
     if arguments:
         return help_text(find_command(session, arguments.removeprefix("/")))
-    found = session.custom_commands.find()
-    session.custom_commands.new_problems()  # marks them as reported: the table shows them
+    found = session.catalog.custom_commands.find()
+    session.catalog.custom_commands.new_problems()  # marks them as reported: the table shows them
     taken = {*_BUILT_IN, *(each.name for each in found.commands)}
     unused = [
         *(f"{each.source} is not used: /{each.name} is built in." for each in found.commands if each.name in _BUILT_IN),
         *(
             f"{each.shown} cannot be called: /{each.name} is another command."
-            for each in session.skills
+            for each in session.catalog.skills
             if each.for_user and each.name in taken
         ),
     ]
@@ -69,9 +70,9 @@ _BUILT_IN = {name: each for each in COMMANDS for name in (each.name, *each.alias
 
 def all_commands(session: Session) -> tuple[SlashCommand, ...]:
     """The built-in commands, then the user's own, then skills. If names clash, the first wins."""
-    own = [each for each in session.custom_commands.find().commands if each.name not in _BUILT_IN]
+    own = [each for each in session.catalog.custom_commands.find().commands if each.name not in _BUILT_IN]
     taken = {*_BUILT_IN, *(each.name for each in own)}
-    skills = (each for each in session.skills if each.for_user and each.name not in taken)
+    skills = (each for each in session.catalog.skills if each.for_user and each.name not in taken)
     return (*COMMANDS, *map(_from_file, own), *map(_from_skill, skills))
 
 
@@ -80,7 +81,7 @@ def find_command(session: Session, name: str) -> SlashCommand:
     if (built_in := _BUILT_IN.get(name)) is not None:  # without reading the files of custom commands
         return built_in
     by_name = _BUILT_IN | {each.name: each for each in all_commands(session)}
-    for problem in session.custom_commands.new_problems():
+    for problem in session.catalog.custom_commands.new_problems():
         session.events(Notice(LEAD, problem, Severity.WARNING))
     if name in by_name:
         return by_name[name]

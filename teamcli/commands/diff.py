@@ -11,8 +11,8 @@ from teamcli.cancel import CancelScope
 from teamcli.commands.base import ArgumentKind, CommandOutput, Diff, Group, Job, command
 from teamcli.errors import ToolError, UsageError
 from teamcli.exec.command_host import CommandHost
-from teamcli.session.session import LEAD, Session
-from teamcli.team.message import find_name
+from teamcli.session.session import Session
+from teamcli.team.message import LEAD, find_name
 from teamcli.workspace.bounds import TEAM_DIR, Workspace
 from teamcli.workspace.changes import MAX_FILE_BYTES, Change
 from teamcli.workspace.diff import unified_diff
@@ -48,9 +48,9 @@ def diff(session: Session, arguments: str) -> Job:
         raise UsageError(f"there is no agent '{arguments.removeprefix('@')}'; there are: {', '.join(known)}")
 
     def compare(cancel: CancelScope) -> CommandOutput:
-        every_change = session.changes.all()
+        every_change = session.record.changes.all()
         text = describe_changes((each for each in every_change if not name or name in each.agents), session.workspace)
-        others = "" if name else changed_otherwise(every_change, session.workspace.root, session.host, cancel)
+        others = "" if name else changed_otherwise(every_change, session.workspace.root, session.hosts.agents, cancel)
         none = f"{name} has changed no file" if name else "No agent has changed a file"
         title = "Changed since teamcli was started here:" if text else f"{none} since teamcli was started."
         return Diff("\n\n".join(filter(None, (text, others))), title) if text or others else title

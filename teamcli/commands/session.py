@@ -28,7 +28,7 @@ def clear(session: Session, arguments: str) -> str:
 
     The team, its mail and your history stay. /sessions brings the old conversation back.
     """
-    session.clear()
+    session.conversation.clear()
     return f"A new session: {session.id}"
 
 
@@ -41,7 +41,7 @@ def compact(session: Session, arguments: str) -> Job:
     """
 
     def run(cancel: CancelScope) -> str:
-        if session.compact(arguments, cancel):
+        if session.conversation.compact(arguments, cancel):
             return ""  # the Compacted event is shown instead
         return NOTHING_FOR_EMBEDDED if session.model == EMBEDDED else NOTHING_TO_COMPACT
 
@@ -98,7 +98,7 @@ def sessions(session: Session, arguments: str) -> CommandResult:
     """
 
     def choose(wanted: str) -> str:
-        session.resume(wanted)
+        session.conversation.resume(wanted, session.state.lead_transcript)
         return f"This is session {session.id} now, with {len(session.lead.agent.conversation.messages)} messages."
 
     if arguments:
@@ -124,7 +124,7 @@ def model_options(session: Session) -> tuple[Option, ...]:
             f"${price.input:g} in, ${price.output:g} out per million tokens" if (price := prices.get(name)) else "",
             name == session.model,
         )
-        for name in dict.fromkeys((session.model, *session.models))
+        for name in dict.fromkeys((session.model, *session.catalog.models))
     )
 
 

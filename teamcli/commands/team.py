@@ -14,8 +14,8 @@ from teamcli.commands.reports.log import TimelineReader, last_lead_turn, timelin
 from teamcli.commands.reports.subagents import NO_SUBAGENTS, steps_of, subagent_table
 from teamcli.commands.reports.team import LeadState, Overview
 from teamcli.errors import UsageError
-from teamcli.session.session import LEAD, Session
-from teamcli.team.message import USER
+from teamcli.session.session import Session
+from teamcli.team.message import LEAD, USER
 from teamcli.team.requests import Kind as RequestKind
 from teamcli.team.roster import Member
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from teamcli.agent.approval import Answer, Consent, Question
 from teamcli.agent.events import Event
-from teamcli.session.session import EventBus
+from teamcli.session.event_bus import EventBus
 
 logger = logging.getLogger(__name__)
 

@@ -32,9 +32,8 @@ from teamcli.sdk.arguments import as_hooks, as_rules, as_tools, check_options, f
 from teamcli.sdk.callbacks import ApprovalCallback, Ask, EventListeners
 from teamcli.sdk.closer import SessionCloser
 from teamcli.sdk.submission import LEAVING_SECONDS, Submission
-from teamcli.session.session import LEAD
 from teamcli.session.session import Session as RunningSession
-from teamcli.team.message import USER
+from teamcli.team.message import LEAD, USER
 from teamcli.team.requests import Kind
 from teamcli.team.requests import Request as PlanRequest
 from teamcli.team.roster import Member
@@ -134,7 +133,7 @@ class Session:
         self._listeners = EventListeners(self._session.events)
         self._closer = SessionCloser(self._session, self._listeners, *([approval] if approval else []))
         self._finalizer = weakref.finalize(self, self._closer.abandon)
-        self.notes: tuple[str, ...] = (*self._session.notes, *untrusted_notes(project), *model_notes)
+        self.notes: tuple[str, ...] = (*self._session.record.notes, *untrusted_notes(project), *model_notes)
         """Remarks on how this session was set up, for the user."""
 
     def __enter__(self) -> Session:
@@ -353,8 +352,7 @@ class Session:
         """The sub-agents."""
         from teamcli.sdk.subagents import SubAgents
 
-        assert self._session.have_subagents is not None
-        return SubAgents(self._session.have_subagents(), self._in_use)
+        return SubAgents(self._session.subagent_source.open(self._session.team), self._in_use)
 
     def subscribe(self, listener: Callable[[Any], object], *kinds: type[Event]) -> Callable[[], None]:
         """Call `listener` with every event, or with those of these kinds. Returns a function that removes it.
@@ -427,7 +425,7 @@ class Session:
 
     def _totals(self) -> _Totals:
         session = self._session
-        return _Totals(session.usage, session.budget.spent_usd, len(session.denials))
+        return _Totals(session.usage, session.budget.spent_usd, len(session.record.denials))
 
     def _result(self, before: _Totals, ended: TurnEnded) -> Result:
         after, session = self._totals(), self._session
@@ -437,6 +435,6 @@ class Session:
             ended.error,
             after.usage - before.usage,
             after.spent_usd - before.spent_usd if session.budget.is_known else None,
-            tuple(session.denials[before.denials :]),
+            tuple(session.record.denials[before.denials :]),
             tuple(session.team.protocols.open_requests()),
         )

@@ -8,8 +8,8 @@ from concurrent.futures import Future
 
 from teamcli.agent.events import Event, LineTaken, Outcome, TurnEnded, TurnStarted
 from teamcli.errors import Cancelled
-from teamcli.session.session import LEAD
 from teamcli.session.session import Session as RunningSession
+from teamcli.team.message import LEAD
 
 LEAVING_SECONDS = 2.0
 """How long to wait for an abandoned turn. One that is interrupted ends within milliseconds."""

@@ -21,7 +21,7 @@ USER_WROTE = "(the user has written to you)"
 
 
 class BackgroundWork(Protocol):
-    def running_aside(self) -> list[str]:
+    def running_detached(self) -> list[str]:
         """The background sub-agents that are running."""
 
 
@@ -62,7 +62,7 @@ class Quiescence:
         waiting = self.waiters()
         names = [mate.name for mate in self._agents.teammates if not mate.is_idle and mate.name not in waiting]
         lead = [] if LEAD in waiting or self._is_lead_idle() else [LEAD]
-        return [*names, *self._background.running_aside(), *lead]
+        return [*names, *self._background.running_detached(), *lead]
 
     def waiters(self) -> list[str]:
         """Who is inside `wait_for_message`."""
@@ -150,7 +150,7 @@ class Quiescence:
         # Background work first: if it ends now, its parent already has the report and is not idle.
         # The lead twice: a result that waited for the teammates is due when the last one turns idle, which may be now.
         return (
-            not self._background.running_aside()
+            not self._background.running_detached()
             and (LEAD in waiting or self._is_lead_idle())
             and all(mate.name in waiting or mate.is_idle for mate in self._agents.teammates)
             and (LEAD in waiting or self._is_lead_idle())

@@ -20,8 +20,9 @@ from teamcli.cancel import CancelScope
 from teamcli.config.options import ExitStatus
 from teamcli.errors import AuthError, ConfigError, ModelNotFound, StateError, UsageError, WrongEndpoint
 from teamcli.llm.types import Usage
-from teamcli.session.session import GO_ON, LEAD, LEAVING_SECONDS, Session
+from teamcli.session.session import GO_ON, LEAVING_SECONDS, Session
 from teamcli.storage.files import Json
+from teamcli.team.message import LEAD
 from teamcli.text.escaping import escape_controls
 from teamcli.text.tags import tagged
 from teamcli.ui.render.progress import Progress
@@ -66,7 +67,7 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str, 
 
 def _stopped_earlier(session: Session) -> list[str]:
     """Who is paused at a limit that it had reached before this run, so that nothing has told of it."""
-    told = {hit.agent for hit in session.limits}
+    told = {hit.agent for hit in session.record.limits}
     members = [member for member in session.team.roster.members() if member.limit and member.name not in told]
     return [f"{member.name} is paused: {member.limit}" for member in members]
 
@@ -95,10 +96,14 @@ def exit_status(session: Session, ended: TurnEnded) -> ExitStatus:
             return ExitStatus.FAILED
         case Outcome.MAX_TURNS | Outcome.MAX_BUDGET:
             return ExitStatus.LIMIT
-        case Outcome.DONE if any(limit.is_given for limit in session.limits):
+        case Outcome.DONE if any(limit.is_given for limit in session.record.limits):
             return ExitStatus.LIMIT
         case Outcome.DONE:
-            return ExitStatus.PERMISSION if any(denial.unanswered for denial in session.denials) else ExitStatus.DONE
+            return (
+                ExitStatus.PERMISSION
+                if any(denial.unanswered for denial in session.record.denials)
+                else ExitStatus.DONE
+            )
 
 
 def result_object(session: Session, ended: TurnEnded, code: int, started: float) -> Json:
@@ -119,7 +124,7 @@ def result_object(session: Session, ended: TurnEnded, code: int, started: float)
         "agents": _used_by_each(session.agents),
         "permission_denials": [
             {"agent": d.agent, "tool_name": d.tool, "call": d.title, "reason": d.reason, "rule": d.rule}
-            for d in session.denials
+            for d in session.record.denials
         ],
         "waiting": session.team.protocols.open_requests(),
     }
@@ -129,7 +134,7 @@ def _limit(session: Session, ended: TurnEnded) -> str:
     """The one that the lead has reached, else the first of the command line's that anybody has."""
     if ended.outcome in (Outcome.MAX_TURNS, Outcome.MAX_BUDGET):
         return ended.outcome
-    return next(hit.limit for hit in session.limits if hit.is_given)
+    return next(hit.limit for hit in session.record.limits if hit.is_given)
 
 
 def _used_by_each(agents: Sequence[Agent]) -> Json:

@@ -208,7 +208,7 @@ def test_parallel_always_answers_keep_every_rule(tmp_path: Path) -> None:
     from teamcli.config.settings import add_allow_rule, read_settings_file
     from teamcli.permissions.policy import Policy
     from teamcli.permissions.rules import parse_rules
-    from teamcli.session.session import LivePolicy
+    from teamcli.session.live_policy import LivePolicy
 
     path = tmp_path / "settings.local.json"
     live_policy = LivePolicy(Policy(), partial(add_allow_rule, path), parse_rules)

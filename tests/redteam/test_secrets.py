@@ -29,7 +29,7 @@ from teamcli.llm.credentials import Endpoint
 from teamcli.llm.faults import Faults
 from teamcli.llm.redacted import RedactedModel
 from teamcli.llm.types import OnEvent, Preamble, Reply, Request, StreamEvent, TextDelta
-from teamcli.session.session import EventBus
+from teamcli.session.event_bus import EventBus
 from teamcli.storage.logs import log_to
 from teamcli.team.signing import load_key
 from teamcli.text import redaction as masking

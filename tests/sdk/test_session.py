@@ -167,7 +167,7 @@ class TestSubmit:
 
     def test_what_needs_an_idle_lead_is_not_refused_just_after_its_last_text(self, opened: Open) -> None:
         def clear() -> None:
-            session._session.clear()
+            session._session.conversation.clear()
             cleared.set()
 
         def at_the_end(_: events.TurnEnded) -> None:

@@ -15,8 +15,7 @@ from teamcli.agent import events
 from teamcli.agent.conversation import INTERRUPTED_CALL, NOT_RUN_CALL
 from teamcli.agent.events import Event, Outcome, Severity
 from teamcli.llm.types import Message
-from teamcli.session.session import LEAD
-from teamcli.team.message import MessageType, is_subagent
+from teamcli.team.message import LEAD, MessageType, is_subagent
 from teamcli.text.console import cell_width, shorten, wrap
 from teamcli.text.duration import short_time
 from teamcli.text.escaping import escape_controls, one_line

@@ -8,8 +8,7 @@ from typing import TextIO
 from teamcli.agent import events
 from teamcli.agent.events import Event, Outcome
 from teamcli.commands.base import CommandOutput, plain
-from teamcli.session.session import LEAD
-from teamcli.team.message import is_subagent
+from teamcli.team.message import LEAD, is_subagent
 from teamcli.text.escaping import escape_controls, escape_piece, one_line
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from teamcli import __version__
 from teamcli.agent import events
 from teamcli.agent.events import Event
-from teamcli.session.session import LEAD, Session
+from teamcli.session.session import Session
+from teamcli.team.message import LEAD
 from teamcli.team.roster import Member, Status
 from teamcli.text.console import wrap
 from teamcli.text.escaping import one_line
@@ -20,8 +21,8 @@ NO_TEAM = "No teammates yet. Ask the lead to hire some."
 def banner(session: Session, style: TerminalStyle) -> str:
     """Version, model and directory; the team; what to type; then notes that the user should read."""
     width = style.width() - 1
-    sandbox = "no sandbox" if session.host.why_unconfined() else "sandbox"
-    if session.host.why_refused():
+    sandbox = "no sandbox" if session.hosts.agents.why_unconfined() else "sandbox"
+    if session.hosts.agents.why_refused():
         sandbox = "no commands, the sandbox fails"
     where = f"{__version__} · {session.model} · {sandbox} · {_short_path(session.workspace.root)}"
     members = [member for member in session.team.roster.members() if member.status is not Status.SHUTDOWN]
@@ -30,7 +31,7 @@ def banner(session: Session, style: TerminalStyle) -> str:
         [("teamcli ", f"{BOLD} {CYAN}"), (one_line(where, max(20, width - 8)), DIM)],
         [("team ", BOLD), (one_line(team, max(20, width - 5)), DIM)],
         [(HINT, DIM)],
-        *(line for note in session.notes for line in wrap([(note, YELLOW)], width)),
+        *(line for note in session.record.notes for line in wrap([(note, YELLOW)], width)),
     ]
     return "".join(style.paint(line) + "\n" for line in lines)
 

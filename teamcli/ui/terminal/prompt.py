@@ -16,7 +16,7 @@ from prompt_toolkit.filters import Condition, has_completions, is_searching, vi_
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.keys import Keys
 
-from teamcli.session.session import LEAD
+from teamcli.team.message import LEAD
 from teamcli.text.console import wrap
 from teamcli.text.escaping import escape_controls
 from teamcli.ui.lines import QUIT_WORDS

@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 
 from teamcli.agent.approval import Answer, Consent, Question
 from teamcli.commands.base import Choice, CommandResult
-from teamcli.session.session import LEAD
+from teamcli.team.message import LEAD
 from teamcli.team.requests import Request
 from teamcli.text.escaping import one_line
 from teamcli.ui.render.style import BOLD, CYAN, DIM, GREEN, PLAIN, YELLOW, Line, diff_lines

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from teamcli.agent.events import Event, StillArriving, TextArrived, ThinkingArrived
-from teamcli.session.session import LEAD
+from teamcli.team.message import LEAD
 from teamcli.ui.render.event_renderer import EventRenderer
 from teamcli.ui.render.style import Line
 from teamcli.ui.terminal.status import StatusBoard

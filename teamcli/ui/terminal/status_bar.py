@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from teamcli.agent import events
 from teamcli.agent.events import Event
-from teamcli.session.session import EMBEDDED, LEAD, Session
+from teamcli.session.session import EMBEDDED, Session
+from teamcli.team.message import LEAD
 from teamcli.team.roster import Member
 from teamcli.ui.render.style import Line
 from teamcli.ui.terminal.questions import ChoiceQuestion, PromptQuestion

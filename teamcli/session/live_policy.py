@@ -1,0 +1,57 @@
+"""The policy of a running session: the mode can change while agents work, and *always* adds rules."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from teamcli.permissions.policy import Mode, Policy
+
+if TYPE_CHECKING:
+    from teamcli.permissions.rules import Rule
+
+
+class LivePolicy:
+    def __init__(
+        self,
+        policy: Policy,
+        save_rule: Callable[[str], None],
+        read_rules: Callable[[Sequence[str]], tuple[Rule, ...]],
+    ) -> None:
+        self.policy = policy
+        self._read_rules = read_rules
+        self._save_rule = save_rule
+        self._lock = threading.Lock()
+        self._listeners: list[Callable[[], None]] = []
+
+    def set_mode(self, mode: Mode) -> None:
+        with self._lock:
+            self.policy = self.policy._replace(mode=mode)
+        self._notify()
+
+    def always_allow(self, rule: str) -> None:
+        """Raises: StateError, ConfigError."""
+        with self._lock:
+            self.policy = self.policy._replace(allow=(*self.policy.allow, *self._read_rules([rule])))
+        self._notify()  # before the file is written: a disk that fails must not keep agents waiting
+        with self._lock:
+            self._save_rule(rule)
+
+    @contextmanager
+    def on_change(self, listener: Callable[[], None]) -> Iterator[None]:
+        """Call `listener` after each change, inside the block."""
+        with self._lock:
+            self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._listeners.remove(listener)
+
+    def _notify(self) -> None:
+        with self._lock:
+            listeners = tuple(self._listeners)
+        for listener in listeners:  # without the lock: a listener reads the policy
+            listener()
