@@ -14,7 +14,7 @@ from teamcli.exec.command_host import CommandHost
 from teamcli.session.session import Session
 from teamcli.team.message import LEAD, find_name
 from teamcli.workspace.bounds import TEAM_DIR, Workspace
-from teamcli.workspace.changes import MAX_FILE_BYTES, Change
+from teamcli.workspace.changes import MAX_FILE_BYTES, FileChange
 from teamcli.workspace.diff import unified_diff
 from teamcli.workspace.file_access import Content, read_content_if_there
 from teamcli.workspace.text_files import decode_text
@@ -58,12 +58,12 @@ def diff(session: Session, arguments: str) -> Job:
     return Job(compare, "")
 
 
-def describe_changes(changes: Iterable[Change], workspace: Workspace) -> str:
+def describe_changes(changes: Iterable[FileChange], workspace: Workspace) -> str:
     """For each file that changed: a heading that names the agents, and the diff."""
     return "\n\n".join(filter(None, (_describe(change, workspace) for change in changes)))
 
 
-def changed_otherwise(changes: Iterable[Change], root: Path, host: CommandHost, cancel: CancelScope) -> str:
+def changed_otherwise(changes: Iterable[FileChange], root: Path, host: CommandHost, cancel: CancelScope) -> str:
     """The files below `root` that git sees as changed and no agent's file tool has touched; empty without git."""
     touched = {os.path.relpath(change.path, root) for change in changes}
     try:
@@ -77,7 +77,7 @@ def changed_otherwise(changes: Iterable[Change], root: Path, host: CommandHost, 
     return "\n".join(["Changed otherwise, by a command or by hand, now or earlier:", *paths[:MAX_NAMED], *more])
 
 
-def _describe(change: Change, workspace: Workspace) -> str:
+def _describe(change: FileChange, workspace: Workspace) -> str:
     shown = workspace.relative(change.path)
     heading = f"{shown}: {', '.join(change.agents)} "
     try:
@@ -93,7 +93,7 @@ def _describe(change: Change, workspace: Workspace) -> str:
     return "\n".join(filter(None, [f"{heading}({what})", compared]))
 
 
-def _before(change: Change, shown: str) -> str | None:
+def _before(change: FileChange, shown: str) -> str | None:
     """Raises: ToolError."""
     if change.digest is None:
         return None

@@ -14,8 +14,8 @@ from teamcli.errors import ToolError
 from teamcli.tools.base.context import AgentContext, CallContext
 from teamcli.tools.base.tool import Tool
 from teamcli.workspace.bounds import Workspace
-from teamcli.workspace.file_walk import Entry, look_around, walk
-from teamcli.workspace.glob_pattern import compile_glob, depth_of, has_wildcard, names_hidden, split_fixed_directory
+from teamcli.workspace.file_walk import DirEntry, look_around, walk
+from teamcli.workspace.globs import compile_glob, depth_of, has_wildcard, names_hidden, split_fixed_directory
 
 MAX_RESULTS = 200
 MAX_FOUND = 100_000
@@ -63,7 +63,7 @@ def run(args: GlobInput, context: AgentContext, call: CallContext) -> ToolOutput
     return ToolOutput("\n".join(lines) or _nothing(query, workspace))
 
 
-def _matches(query: _Query, workspace: Workspace, cancel: CancelScope) -> Iterator[Entry]:
+def _matches(query: _Query, workspace: Workspace, cancel: CancelScope) -> Iterator[DirEntry]:
     matches, depth = compile_glob(query.pattern), depth_of(query.pattern)
     surroundings = look_around(query.directory, workspace.top_of(query.directory))
     prefix = len(str(query.directory).rstrip("/")) + 1
@@ -76,7 +76,7 @@ def _matches(query: _Query, workspace: Workspace, cancel: CancelScope) -> Iterat
             yield entry
 
 
-def _stays_inside(link: Entry, workspace: Workspace) -> bool:
+def _stays_inside(link: DirEntry, workspace: Workspace) -> bool:
     try:
         target = Path(link.path).resolve(strict=True)
     except (OSError, RuntimeError):  # it leads nowhere, or round in a circle
@@ -84,14 +84,14 @@ def _stays_inside(link: Entry, workspace: Workspace) -> bool:
     return workspace.contains(target) and not workspace.is_team_state(target)
 
 
-def _modified(entry: Entry) -> float:
+def _modified(entry: DirEntry) -> float:
     try:
         return os.lstat(entry.path).st_mtime
     except OSError:  # gone meanwhile
         return 0.0
 
 
-def _shown(entry: Entry, workspace: Workspace) -> str:
+def _shown(entry: DirEntry, workspace: Workspace) -> str:
     return workspace.relative(Path(entry.path)) + ("/" if Path(entry.path).is_dir() else "")
 
 

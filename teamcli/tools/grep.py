@@ -19,13 +19,13 @@ from teamcli.tools.base.tool import Tool
 from teamcli.tools.base.tool_input import Between
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.file_access import open_file
-from teamcli.workspace.glob_pattern import names_hidden
+from teamcli.workspace.globs import names_hidden
 from teamcli.workspace.search.confirm import Confirmer
 from teamcli.workspace.search.engine import (
     TIME_LIMIT_SECONDS,
     EngineFailed,
-    Found,
     InvalidPattern,
+    SearchHit,
     SearchProcess,
     python_command,
     ripgrep_command,
@@ -98,7 +98,7 @@ def _refuse_unsearchable(pattern: str, start: Path, workspace: Workspace) -> Non
 
 @dataclass
 class _Results:
-    """What is shown of what was found."""
+    """What is shown of what was hit."""
 
     args: GrepInput
     workspace: Workspace
@@ -108,11 +108,11 @@ class _Results:
     _characters: int = 0
     _last: tuple[str, int] = ("", 0)
 
-    def add(self, found: Found) -> bool:
+    def add(self, hit: SearchHit) -> bool:
         """False when there is no room for it."""
-        is_match = self.args.output != "content" or found.column is not None
+        is_match = self.args.output != "content" or hit.column is not None
         self._matches += is_match
-        lines = self._shown(found)
+        lines = self._shown(hit)
         self._characters += sum(len(line) + 1 for line in lines)
         if self._matches > self.args.limit:
             self.mark = f"... (more than {self.args.limit}) narrow the search, or raise limit"
@@ -125,25 +125,25 @@ class _Results:
     def render(self) -> str:
         return "\n".join([*self.lines, self.mark] if self.mark else self.lines)
 
-    def _shown(self, found: Found) -> list[str]:
-        path = self.workspace.relative(Path(found.path))
+    def _shown(self, hit: SearchHit) -> list[str]:
+        path = self.workspace.relative(Path(hit.path))
         if self.args.output == "files":
             return [path]
         if self.args.output == "count":
-            return [f"{path}:{found.number}"]
-        sign = "-" if found.column is None else ":"
-        line = f"{path}{sign}{found.number}{sign}{_cut(found)}"
-        is_apart = self.args.context and self.lines and self._last != (found.path, found.number - 1)
-        self._last = (found.path, found.number)
+            return [f"{path}:{hit.number}"]
+        sign = "-" if hit.column is None else ":"
+        line = f"{path}{sign}{hit.number}{sign}{_cut(hit)}"
+        is_apart = self.args.context and self.lines and self._last != (hit.path, hit.number - 1)
+        self._last = (hit.path, hit.number)
         return ["--", line] if is_apart else [line]
 
 
-def _cut(found: Found) -> str:
+def _cut(hit: SearchHit) -> str:
     """The line, or what is around the match of a very long one."""
-    text = redact(found.text.decode("utf-8", "replace"))  # before it is cut
+    text = redact(hit.text.decode("utf-8", "replace"))  # before it is cut
     if len(text) <= MAX_LINE_LENGTH:
         return text
-    match_at = len(redact(found.text[: (found.column or 1) - 1].decode("utf-8", "replace")))
+    match_at = len(redact(hit.text[: (hit.column or 1) - 1].decode("utf-8", "replace")))
     start = min(max(match_at - _BEFORE_MATCH, 0), len(text) - MAX_LINE_LENGTH)
     end = start + MAX_LINE_LENGTH
     return f"{'...' * (start > 0)}{text[start:end]}{'...' * (end < len(text))} (line cut)"
@@ -172,11 +172,11 @@ def _collect(
     is_meant: Callable[[str], bool],
     results: _Results,
     cancel: CancelScope,
-    is_there: Callable[[Found], bool] = lambda found: True,
+    is_there: Callable[[SearchHit], bool] = lambda hit: True,
 ) -> _Results:
     with SearchProcess(command, cancel) as process:
-        for found in process.found():
-            if is_meant(found.path) and is_there(found) and not results.add(found):
+        for hit in process.hits():
+            if is_meant(hit.path) and is_there(hit) and not results.add(hit):
                 return results
     if process.is_out_of_time:
         results.mark = f"... (stopped after {TIME_LIMIT_SECONDS:.0f} seconds) narrow the search or simplify the pattern"

@@ -1,7 +1,8 @@
-"""Where file tools may look and write: the workspace, directories the user added, the memory of the agent's role.
+"""Where file tools may read and write: the workspace, directories the user added, the memory of the agent's role.
 
-Of `.team/` all memory is open, of the user's own `~/.teamcli/` only that of the role. Skills can be read wherever they
-are, and changed nowhere; nor is anything in a `.git`, where a line in `config` makes the user's next git run a command.
+In `.team/` all memory is open, in the user's `~/.teamcli/` only that of the role. Skills can be read anywhere and
+changed nowhere. Nothing in a `.git` can be changed either: a line in `config` could make the user's next git command
+run a program.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ class Workspace:
     extra: tuple[Path, ...] = ()
     """Directories from `--add-dir`, resolved."""
     memory: Path | None = None
-    """Where the agent's role keeps what it has learned everywhere, in the user's home."""
+    """What the agent's role has learned in all projects, in the user's home directory."""
     skills: tuple[Path, ...] = ()
-    """The folders of the skills that agents are told of, resolved."""
+    """The folders of the skills that agents know about, resolved."""
     start: Path | None = None
-    """Where an agent works that does not work in the root: a directory of the workspace, resolved."""
+    """The directory of the workspace that an agent works in, if not the root; resolved."""
 
     @property
     def cwd(self) -> Path:
@@ -59,7 +60,7 @@ class Workspace:
         return resolved
 
     def resolve_to_change(self, path: str) -> Path:
-        """The same, for a file that is to be written.
+        """Like `resolve`, for a file to be written.
 
         Raises: ToolError
         """
@@ -79,23 +80,28 @@ class Workspace:
         return True
 
     def contains(self, resolved: Path) -> bool:
-        return any(resolved.is_relative_to(place) for place in self._places())
+        return any(resolved.is_relative_to(top) for top in self._tops())
 
     def top_of(self, resolved: Path) -> Path:
         """The directory of this workspace that `resolved` is in."""
-        return next((top for top in self._places() if resolved.is_relative_to(top)), self.root)
+        return next((top for top in self._tops() if resolved.is_relative_to(top)), self.root)
 
     def is_team_state(self, resolved: Path) -> bool:
         """Whether file tools must leave it alone: `.team/` of any directory here, and the user's own `~/.teamcli/`."""
-        if self._is_memory(resolved) or self._is_skill(resolved):
+        is_memory = self.memory is not None and resolved.is_relative_to(self.memory.resolve())
+        if is_memory or self._is_skill(resolved):
             return False
-        places = [directory / TEAM_DIR for directory in (self.root, *self.extra)]
-        places += _states_above(resolved)
-        return any(_is_in(each, resolved, _MEMORY) for place in places for each in (place, place.resolve())) or any(
-            _is_in(each, resolved) for place in _user_dirs() for each in (place, place.resolve())
-        )
+        states = [directory / TEAM_DIR for directory in (self.root, *self.extra)]
+        states += _states_above(resolved)
+        if any(_is_in(each, resolved, _MEMORY) for state in states for each in (state, state.resolve())):
+            return True
+        try:
+            user_dir = Path.home() / USER_DIR
+        except RuntimeError:  # this user has no home directory, so there is nothing to guard
+            return False
+        return any(_is_in(each, resolved) for each in (user_dir, user_dir.resolve()))
 
-    def _places(self) -> tuple[Path, ...]:
+    def _tops(self) -> tuple[Path, ...]:
         return (self.root, *self.extra, *([self.memory.resolve()] if self.memory else []), *self.skills)
 
     def _is_skill(self, resolved: Path) -> bool:
@@ -108,30 +114,27 @@ class Workspace:
             return True
         return any(_is_git_directory(above) for above in resolved.parents if above != top and above.is_relative_to(top))
 
-    def _is_memory(self, resolved: Path) -> bool:
-        return self.memory is not None and resolved.is_relative_to(self.memory.resolve())
-
     def relative(self, path: Path) -> str:
-        """How the agent would write it: relative where it works, absolute elsewhere."""
+        """As the agent would write it: relative to where it works, absolute elsewhere."""
         shown = path.relative_to(self.cwd) if path.is_relative_to(self.cwd) else path
         return os.fsencode(shown).decode("utf-8", "backslashreplace")
 
 
 def _is_git_directory(path: Path) -> bool:
-    """Whether git takes it for a repository, whatever its name: `--separate-git-dir`, or a bare one."""
+    """Whether git takes it for a repository, whatever its name: made with `--separate-git-dir`, or bare."""
     return (path / "HEAD").exists() and ((path / "objects").is_dir() or (path / "commondir").exists())
 
 
 def _states_above(resolved: Path) -> list[Path]:
-    """Those of other projects inside this one: an agent here must not loosen the rules there."""
-    if TEAM_DIR not in str(resolved).casefold():  # hardly any path has one, and searches ask about thousands
+    """`.team/` of other projects inside this one: an agent here must not loosen the rules there."""
+    if TEAM_DIR not in str(resolved).casefold():  # hardly any path has one, and searches check thousands
         return []
     found = [path for path in (resolved, *resolved.parents) if path.name.casefold() == TEAM_DIR]
     return [path for path in found if os.path.lexists(path / OWNER_TOKEN)]
 
 
 def native_spelling(name: str) -> str:
-    """`name` as Python spells it for the file system, where names are in UTF-8 whatever the locale says.
+    """`name` as Python spells it for the file system, whose names are in UTF-8 whatever the locale.
 
     Raises: UnicodeEncodeError
     """
@@ -143,15 +146,8 @@ def _expanded(path: str) -> Path:
     return Path(path).expanduser() if is_in_home else Path(path)
 
 
-def _user_dirs() -> list[Path]:
-    try:
-        return [Path.home() / USER_DIR]
-    except RuntimeError:  # this user has no home, so there is nothing to guard
-        return []
-
-
 def _is_in(directory: Path, resolved: Path, but: str = "") -> bool:
-    """Whether `resolved` is in `directory`, outside the part `but`; on some file systems `.TEAM` is the same, too."""
+    """Whether `resolved` is in `directory`, outside the part `but`. `.TEAM` may be the same directory."""
     above = [part.casefold() for part in directory.parts]
     parts = [part.casefold() for part in resolved.parts]
     return parts[: len(above)] == above and parts[len(above) : len(above) + 1] != [but]

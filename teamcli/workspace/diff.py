@@ -1,4 +1,4 @@
-"""Unified diffs for people to judge a change by: at most a few screens, and cheap however large the files are."""
+"""Unified diffs for people: at most a few screens, and cheap however large the files are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Opcode = tuple[str, int, int, int, int]
 
 
 def unified_diff(before: str | None, after: str, name: str) -> str:
-    """What changes from `before` (None: the file is new) to `after`; empty where no line differs."""
+    """What changes from `before` (None: the file is new) to `after`; empty if no line differs."""
     old, new = _lines(redact(before or "")), _lines(redact(after))
     changes = [line for group in _groups(old, new) for line in _hunk(old, new, group)]
     if not changes:
@@ -34,7 +34,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _groups(old: list[str], new: list[str]) -> Iterator[list[Opcode]]:
-    """Opcodes by hunk. Only what lies between the first and the last difference is compared line by line."""
+    """Opcodes by hunk. Only the part between the first and the last difference is compared line by line."""
     head = _common(old, new)
     tail = _common(old[head:][::-1], new[head:][::-1])
     start = max(head - _CONTEXT, 0)

@@ -1,6 +1,6 @@
 """Opening and replacing the files of the workspace: regular files only, never a hang, never half a file.
 
-Whatever the operating system says becomes a ToolError of one sentence that names the file as the model knows it.
+Errors of the operating system become a ToolError of one sentence that names the file as the model knows it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MAX_NAMES_COMPARED = 2000
 _CHUNK_BYTES = 1024 * 1024
 MAX_HELD_BYTES = 50 * _CHUNK_BYTES
 LARGEST_FILE_BYTES = 1024 * _CHUNK_BYTES
-"""Beyond it, reading alone would take longer than anybody waits."""
+"""Reading a larger one would take longer than anyone waits."""
 MAX_SHOWN_BYTES = _CHUNK_BYTES
 """Changes to larger files are shown without a diff."""
 
@@ -54,35 +54,31 @@ def open_file(path: Path, workspace: Workspace) -> Iterator[BinaryIO]:
 def _open_regular(path: Path, workspace: Workspace) -> int:
     shown = workspace.relative(path)
     try:
-        # Without O_NONBLOCK a FIFO would wait for a writer here. What was opened is judged, not what had stood there.
+        # Without O_NONBLOCK a FIFO would wait for a writer here. The checks look at what was opened, not at the path.
         fd = open_beneath(path, workspace.top_of(path), os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError as e:
         raise ToolError(_no_such_file(path, workspace)) from e
     except OSError as e:
         raise ToolError(_cannot_open(path, shown, e)) from e
     try:
-        _refuse_special(os.fstat(fd).st_mode, shown)
-        _refuse_huge(os.fstat(fd).st_size, shown)
+        opened = os.fstat(fd)
+        if stat.S_ISDIR(opened.st_mode):
+            raise ToolError(f"{shown} is a directory, not a file; list what is in it with glob")
+        if not stat.S_ISREG(opened.st_mode):
+            raise ToolError(_special(opened.st_mode, shown))
+        if (size := opened.st_size) > LARGEST_FILE_BYTES:
+            raise ToolError(
+                f"{shown} has {size:,} bytes, more than file tools take; look at a part of it with a command"
+            )
     except ToolError:
         os.close(fd)
         raise
     return fd
 
 
-def _refuse_special(mode: int, shown: str) -> None:
-    if stat.S_ISDIR(mode):
-        raise ToolError(f"{shown} is a directory, not a file; list what is in it with glob")
-    if not stat.S_ISREG(mode):
-        raise ToolError(_special(mode, shown))
-
-
-def _refuse_huge(size: int, shown: str) -> None:
-    if size > LARGEST_FILE_BYTES:
-        raise ToolError(f"{shown} has {size:,} bytes, more than file tools take; look at a part of it with a command")
-
-
 def _special(mode: int, shown: str) -> str:
-    return f"{shown} is {_KINDS.get(stat.S_IFMT(mode), 'no regular file')}; only regular files are read and written"
+    kind = _KINDS.get(stat.S_IFMT(mode), "not a regular file")
+    return f"{shown} is {kind}; only regular files are read and written"
 
 
 def _cannot_open(path: Path, shown: str, error: OSError) -> str:
@@ -98,27 +94,24 @@ def _no_such_file(path: Path, workspace: Workspace) -> str:
     shown, parent = workspace.relative(path), path.parent
     if not parent.is_dir():
         return f"No such file: {shown} (there is no directory {workspace.relative(parent)} either)"
-    near = _near(path.name, _names_in(parent, workspace))
+    names = {name.casefold(): name for name in _names_in(parent, workspace)}
+    near = difflib.get_close_matches(path.name.casefold(), names, n=3, cutoff=0.7)
     if near:
-        return f"No such file: {shown}; did you mean {' or '.join(workspace.relative(parent / n) for n in near)}?"
+        offered = " or ".join(workspace.relative(parent / names[name]) for name in near)
+        return f"No such file: {shown}; did you mean {offered}?"
     return f"No such file: {shown}"
 
 
 def _names_in(directory: Path, workspace: Workspace) -> list[str]:
     try:
         fd = open_directory(directory, workspace.top_of(directory))
-    except OSError:  # not readable for this user, or gone meanwhile: there is nothing to compare with
+    except OSError:  # not readable for this user, or gone: there is nothing to compare with
         return []
     try:
         with os.scandir(fd) as entries:
             return [entry.name for entry in islice(entries, _MAX_NAMES_COMPARED)]
     finally:
         os.close(fd)
-
-
-def _near(name: str, names: list[str]) -> list[str]:
-    by_folded = {candidate.casefold(): candidate for candidate in names}
-    return [by_folded[match] for match in difflib.get_close_matches(name.casefold(), by_folded, n=3, cutoff=0.7)]
 
 
 class Content(NamedTuple):
@@ -143,7 +136,7 @@ def read_content(path: Path, workspace: Workspace, max_bytes: int = MAX_HELD_BYT
 
 
 def read_content_if_there(path: Path, workspace: Workspace, max_bytes: int = MAX_HELD_BYTES) -> Content | None:
-    """The same, or None where nothing is.
+    """Like `read_content`, but None if there is no file.
 
     Raises: ToolError
     """
@@ -165,7 +158,7 @@ def replace_file(path: Path, data: bytes, workspace: Workspace) -> None:
 def _replace(parent: int, name: str, data: bytes) -> None:
     old = _stat_writable(parent, name)
     temporary = f".teamcli-{os.urandom(6).hex()}.tmp"
-    # The mode of a new file is for the umask to decide, so mkstemp (always 0600) will not do.
+    # The umask decides the mode of a new file, so mkstemp (always 0600) will not do.
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=parent)
     try:
         with os.fdopen(fd, "wb") as file:
@@ -182,13 +175,13 @@ def _replace(parent: int, name: str, data: bytes) -> None:
 
 
 def _stat_writable(parent: int, name: str) -> os.stat_result | None:
-    """What is at `name`. Replacing needs no right to the file itself, so that is asked for here."""
+    """What is at `name`. The system would replace a read-only file too, so check its permissions here."""
     try:
         found = os.lstat(name, dir_fd=parent)
     except FileNotFoundError:
         return None
     if stat.S_ISLNK(found.st_mode):
-        raise OSError(errno.ELOOP, "a symbolic link has taken its place just now")
+        raise OSError(errno.ELOOP, "it was replaced by a symbolic link just now")
     if not os.access(name, os.W_OK, dir_fd=parent, effective_ids=os.access in os.supports_effective_ids):
         raise PermissionError("Permission denied (the file is read-only)")
     return found
@@ -197,6 +190,6 @@ def _stat_writable(parent: int, name: str) -> os.stat_result | None:
 def _keep_owner_and_mode(fd: int, old: os.stat_result) -> None:
     mine = os.fstat(fd)
     if (mine.st_uid, mine.st_gid) != (old.st_uid, old.st_gid):
-        with contextlib.suppress(PermissionError):  # only root may give files away; the content matters more
+        with contextlib.suppress(PermissionError):  # only root can change the owner; the content matters more
             os.fchown(fd, old.st_uid, old.st_gid)
     os.fchmod(fd, stat.S_IMODE(old.st_mode))

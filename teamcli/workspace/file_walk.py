@@ -1,6 +1,6 @@
-"""Walking a directory the way a developer looks at it: in path order, without what .gitignore leaves out.
+"""Walking a directory the way a developer sees it: in path order, without ignored files.
 
-Symlinks are never followed; `.git` and `.team` are passed over unless the walk starts inside them.
+Symlinks are never followed; `.git` and `.team` are skipped unless the walk starts inside them.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from teamcli.workspace.open_at import open_directory
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
-_PASSED_OVER = (".git", TEAM_DIR)
+_SKIPPED = (".git", TEAM_DIR)
 _GITIGNORE = ".gitignore"
 MOST_STARS, MOST_STARS_IN_NAME = 3, 2
 _MAX_GITIGNORE_BYTES = 1024 * 1024
 
 
 class Ignores(NamedTuple):
-    """The .gitignore files that apply somewhere, the outermost first, each with the directory it stands in."""
+    """The .gitignore files that apply to a directory, the outermost first, each with the directory it is in."""
 
     rules: tuple[tuple[str, GitIgnoreSpec], ...] = ()
 
     def within(self, directory: str, names: set[str]) -> Ignores:
         """What applies to the entries (`names`) of `directory`."""
-        outer = () if ".git" in names else self.rules  # a repository of its own: what is around it does not count
+        outer = () if ".git" in names else self.rules  # another repository: rules from outside do not apply
         spec = _read_gitignore(directory) if _GITIGNORE in names else None
         return Ignores((*outer, (directory, spec)) if spec else outer)
 
     def verdict(self, path: str, is_directory: bool) -> bool | None:
-        """True: ignored. False: a rule takes it in explicitly. None: no rule speaks of it."""
+        """True: ignored. False: a rule includes it explicitly. None: no rule mentions it."""
         for directory, spec in reversed(self.rules):
             relative = path[len(directory.rstrip("/")) + 1 :]
             included = spec.check_file(f"{relative}/" if is_directory else relative).include
@@ -48,11 +48,11 @@ class Ignores(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """What lies above the directory where a walk starts."""
+    """What is above the directory where a walk starts."""
 
     ignores: Ignores
     is_ignored: bool
-    """The start itself is ignored. Who names it wants to see it, so that the rules above it do not count."""
+    """The start itself is ignored. Someone who names it wants to see it, so the rules above it do not apply."""
     repository: Path | None
 
 
@@ -71,13 +71,13 @@ def look_around(start: Path, top: Path) -> Surroundings:
     return Surroundings(ignores, False, repository)
 
 
-class Entry(NamedTuple):
-    """What a directory holds, as it was when that was listed."""
+class DirEntry(NamedTuple):
+    """An entry of a directory, as it was when that was listed."""
 
     path: str
     name: str
     kind: int
-    """The file type, as `stat` has it; of a link, that of the link itself."""
+    """The file type from `stat`; links are not followed."""
 
     def is_directory(self) -> bool:
         return stat.S_ISDIR(self.kind)
@@ -89,7 +89,7 @@ class Entry(NamedTuple):
         return stat.S_ISLNK(self.kind)
 
 
-def walk(start: Path, ignores: Ignores, hidden: bool, depth: int | None = None) -> Iterator[Entry]:
+def walk(start: Path, ignores: Ignores, hidden: bool, depth: int | None = None) -> Iterator[DirEntry]:
     """Every entry below `start`, directories before what is in them, at most `depth` levels down."""
     pending = [iter(_entries(str(start), ignores, hidden))]
     while pending:
@@ -103,28 +103,28 @@ def walk(start: Path, ignores: Ignores, hidden: bool, depth: int | None = None) 
             pending.append(iter(_entries(entry.path, inner, hidden)))
 
 
-def _entries(directory: str, outer: Ignores, hidden: bool) -> list[tuple[Entry, Ignores]]:
+def _entries(directory: str, outer: Ignores, hidden: bool) -> list[tuple[DirEntry, Ignores]]:
     try:
         entries = sorted(list_directory(directory), key=lambda entry: entry.name)
-    except OSError:  # gone meanwhile, swapped for a link, or not readable for this user: nothing in it can be shown
+    except OSError:  # gone, replaced by a link, or not readable for this user: nothing in it can be shown
         return []
     ignores = outer.within(directory, {entry.name for entry in entries})
     return [(entry, ignores) for entry in entries if _is_wanted(entry, ignores, hidden)]
 
 
-def list_directory(directory: str) -> list[Entry]:
+def list_directory(directory: str) -> list[DirEntry]:
     """Raises: OSError"""
     fd = open_directory(directory, Path(directory))
     try:
         with os.scandir(fd) as listing:
             parent = directory.rstrip("/")
-            return [Entry(f"{parent}/{entry.name}", entry.name, _kind(entry)) for entry in listing]
+            return [DirEntry(f"{parent}/{entry.name}", entry.name, _kind(entry)) for entry in listing]
     finally:
         os.close(fd)
 
 
 def _kind(entry: os.DirEntry[str]) -> int:
-    """Mostly known from the listing itself, without another look at the file."""
+    """Usually known from the listing, without another system call."""
     if entry.is_symlink():
         return stat.S_IFLNK
     if entry.is_dir(follow_symlinks=False):
@@ -132,8 +132,8 @@ def _kind(entry: os.DirEntry[str]) -> int:
     return stat.S_IFREG if entry.is_file(follow_symlinks=False) else 0
 
 
-def _is_wanted(entry: Entry, ignores: Ignores, hidden: bool) -> bool:
-    if entry.name.casefold() in _PASSED_OVER:
+def _is_wanted(entry: DirEntry, ignores: Ignores, hidden: bool) -> bool:
+    if entry.name.casefold() in _SKIPPED:
         return False
     verdict = ignores.verdict(entry.path, entry.is_directory())
     if verdict is None:
@@ -156,15 +156,17 @@ def _read_gitignore(directory: str) -> GitIgnoreSpec | None:
 
 
 def _is_costly(rule: str) -> bool:
-    """Whether a few long names could keep a rule busy for hours, with the whole program: each star may have to be tried
-    at every place. To leave such a rule out only shows what git would hide."""
+    """Whether a few long names could keep a rule, and the whole program, busy for hours.
+
+    Each star may be tried at every position. Leaving out such a rule only shows what git would hide.
+    """
     names = [len(re.findall(r"\*+", name)) for name in rule.split("/")]
     return sum(names) > MOST_STARS or max(names) > MOST_STARS_IN_NAME or rule.count("**") > MOST_STARS_IN_NAME
 
 
 def _compile_rules(lines: list[str]) -> GitIgnoreSpec | None:
-    """The rules of a file; like git, without those that make no sense."""
-    from pathspec import GitIgnoreSpec  # costs more than starting Python, so only where there are rules
+    """The rules of a file, without invalid ones, as in git."""
+    from pathspec import GitIgnoreSpec  # costs more than starting Python, so only if there are rules
 
     try:
         return GitIgnoreSpec.from_lines(lines)

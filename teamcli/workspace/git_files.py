@@ -9,7 +9,7 @@ from pathlib import Path
 
 _GITLINK = (0o160000).to_bytes(4, "big")
 _BEFORE_MODE, _BEFORE_NAME = 24, 40
-"""Bytes of an entry: what `stat` says, with the mode in it, then the name of the object, flags and the path."""
+"""Bytes of an entry: the fields of `stat`, including the mode, then the name of the object, flags and the path."""
 _IS_EXTENDED = 0x4000
 _LARGEST_INDEX = 256 * 1024 * 1024
 _LARGEST_TEXT = 1024 * 1024
@@ -17,7 +17,7 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def gitlinks(directory: Path, hash_size: int = 20) -> Iterator[str]:
-    """The paths of submodules in the index of a git directory, and in one that it shares."""
+    """The paths of submodules in the index of a git directory, and in the index that it shares."""
     for path in (directory / "index", *directory.glob("sharedindex.*")):
         data = _read(path)
         if _GITLINK in data:  # most have none, and an index can list a hundred thousand files
@@ -25,11 +25,11 @@ def gitlinks(directory: Path, hash_size: int = 20) -> Iterator[str]:
 
 
 def listed_below(directory: Path, folder: str, hash_size: int = 20) -> Iterator[tuple[str, bytes]]:
-    """Path, from the folder and in lower case, and object of what the index of a git directory has at or in it."""
+    """Path (relative to the folder, in lower case) and object of what the index of a git directory has at or in it."""
     wanted = os.fsencode(folder).lower()
     for path in (directory / "index", *directory.glob("sharedindex.*")):
         data = _read(path)
-        if data[7:8] == b"\4" or wanted in data.lower():  # version 4 writes no path in full
+        if data[7:8] == b"\4" or wanted in data.lower():  # version 4 does not write paths in full
             for _, object_name, name in _entries(data, hash_size):
                 before, found, inside = name.lower().partition(wanted)
                 if found and not before and (not inside or inside.startswith(b"/")):
@@ -37,7 +37,7 @@ def listed_below(directory: Path, folder: str, hash_size: int = 20) -> Iterator[
 
 
 def _entries(data: bytes, hash_size: int) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """Mode, object and path of each; ends where the data cannot be understood."""
+    """Mode, object and path of each. Stops at data that cannot be understood."""
     version, count = int.from_bytes(data[4:8], "big"), int.from_bytes(data[8:12], "big")
     at, name = 12, b""
     for _ in range(count):
@@ -45,7 +45,7 @@ def _entries(data: bytes, hash_size: int) -> Iterator[tuple[bytes, bytes, bytes]
         name_at = flags_at + 2
         if version >= 3 and int.from_bytes(data[flags_at:name_at], "big") & _IS_EXTENDED:
             name_at += 2
-        if version == 4:  # only how the path differs from the one before
+        if version == 4:  # it stores only how the path differs from the previous one
             kept, name_at = _variable_number(data, name_at)
             name = name[: len(name) - kept]
         else:
@@ -69,12 +69,19 @@ def _variable_number(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _read(path: Path) -> bytes:
-    """Does not wait for the writer of a FIFO."""
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            return file.read(_LARGEST_INDEX) or b""
+        return _read_at_most(path, _LARGEST_INDEX)
     except OSError:
         return b""
+
+
+def _read_at_most(path: Path, size: int) -> bytes:
+    """Does not wait for the writer of a FIFO.
+
+    Raises: OSError
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        return file.read(size) or b""
 
 
 def named_directory(file: Path) -> Path | None:
@@ -83,7 +90,7 @@ def named_directory(file: Path) -> Path | None:
 
 
 def path_in(file: Path, label: str = "") -> Path | None:
-    """The path that a file of git's consists of, resolved; None if it is nothing of the kind."""
+    """The path that is the content of one of git's files, resolved; None if it is not a path."""
     text = text_of(file)
     path = text.removeprefix(label).strip()
     if not text.startswith(label) or not path or "\0" in path:
@@ -92,13 +99,12 @@ def path_in(file: Path, label: str = "") -> Path | None:
 
 
 def text_of(path: Path) -> str:
-    """The beginning of a file, empty if it cannot be read. Does not wait for the writer of a FIFO.
+    """The beginning of a file, empty if it cannot be read.
 
-    Raises: OSError, if the system has no descriptor left
+    Raises: OSError, if the system is out of descriptors
     """
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            return (file.read(_LARGEST_TEXT) or b"").decode("utf-8", "surrogateescape")
+        return _read_at_most(path, _LARGEST_TEXT).decode("utf-8", "surrogateescape")
     except OSError as e:
         raise_if_exhausted(e)
         return ""

@@ -1,7 +1,7 @@
-"""What an agent knows of the files it works on, so that agents do not overwrite each other.
+"""What an agent knows about the files it works on, so that agents do not overwrite each other.
 
 For every path an agent remembers the digest of the content that it last read or wrote. All agents of the program share
-one `PathLocks`: whoever checks a file and then replaces it holds its lock, so that check and write are one step.
+one `PathLocks`: an agent that checks a file and then replaces it holds its lock, so check and write are one step.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 UNKNOWN = ""
-"""Stands in `seen_files` for a file whose present content the agent does not know any more."""
+"""Marks a file in `seen_files` whose present content the agent no longer knows."""
 
 
 def new_digest() -> hashlib.blake2b:
@@ -34,7 +34,7 @@ class _PathLock:
 
 
 class PathLocks:
-    """One lock for each path, kept only while somebody holds it or waits for it."""
+    """One lock for each path, kept only while someone holds it or waits for it."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -47,7 +47,7 @@ class PathLocks:
     @contextmanager
     def hold(self, path: Path) -> Iterator[None]:
         """Keep every other holder of `path` (resolved) out of the block."""
-        key = str(path).casefold()  # two spellings are one file where the file system ignores case
+        key = str(path).casefold()  # two spellings are one file if the file system ignores case
         with self._guard:
             entry = self._locks.setdefault(key, _PathLock())
             entry.users += 1
@@ -69,11 +69,11 @@ class KnownFiles:
         self._digests = dict(seen or {})
 
     def hold(self, path: Path) -> AbstractContextManager[None]:
-        """Check and write inside this block: no other agent changes `path` meanwhile."""
+        """Check and write inside this block: no other agent changes `path` during it."""
         return self._locks.hold(path)
 
     def digest_of(self, path: Path) -> str | None:
-        """The digest of what this agent last read or wrote, or None where it does not know the content."""
+        """The digest of what this agent last read or wrote, or None if it does not know the content."""
         return self._digests.get(_key(path)) or None
 
     def remember(self, path: Path, content_digest: str) -> dict[str, str]:
@@ -81,7 +81,7 @@ class KnownFiles:
         return {_key(path): content_digest}
 
     def restore(self, seen: Mapping[str, str]) -> None:
-        """Know this and nothing else, as an agent that goes on with another conversation."""
+        """Know this and nothing else, for an agent that resumes another conversation."""
         self._digests = dict(seen)
 
     def forget(self, path: Path) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Opening by a resolved path without following any link: each directory on the way is opened from the one above it.
 
-A path is resolved and judged first and used later. Whoever swaps a directory on it for a link in between gets an error
-here instead of a file elsewhere.
+A path is resolved and checked first and used later. If a directory on it is replaced by a link in between, opening
+fails here instead of leading elsewhere.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# O_PATH needs no right to list a directory, only to pass through it. Without it (macOS) the walk begins further down.
+# O_PATH needs no permission to list a directory, only to pass through it. Without it (macOS) the walk begins at `top`.
 _PASSING = _DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)
 _CAN_PASS = hasattr(os, "O_PATH")
 
-LINKED = "a symbolic link has taken the place of a directory just now"
+LINKED = "a directory was replaced by a symbolic link just now"
 
 
 @contextmanager
 def open_parent(path: Path, top: Path, make: bool = False) -> Iterator[int]:
-    """A descriptor of the directory that `path` (resolved, in or at `top`) stands in, for as long as the block runs.
+    """A descriptor of the directory that contains `path` (resolved, in or at `top`), for as long as the block runs.
 
     Raises: OSError
     """
@@ -36,7 +36,7 @@ def open_parent(path: Path, top: Path, make: bool = False) -> Iterator[int]:
 
 
 def open_directory(path: str | Path, top: Path) -> int:
-    """A descriptor with which the directory can be listed.
+    """A descriptor for listing the directory.
 
     Raises: OSError
     """
@@ -48,7 +48,7 @@ def open_directory(path: str | Path, top: Path) -> int:
 
 
 def open_beneath(path: Path, top: Path, flags: int) -> int:
-    """A descriptor of the file itself, which must not be a link either.
+    """A descriptor of the file, which must not be a link either.
 
     Raises: OSError
     """
@@ -80,6 +80,6 @@ def _step(fd: int, name: str, make: bool) -> int:
         if stat.S_ISLNK(os.lstat(name, dir_fd=fd).st_mode):
             raise OSError(errno.ELOOP, LINKED) from e
         raise
-    with contextlib.suppress(FileExistsError):  # somebody else was quicker
+    with contextlib.suppress(FileExistsError):  # someone else was quicker
         os.mkdir(name, dir_fd=fd)
     return os.open(name, _PASSING, dir_fd=fd)

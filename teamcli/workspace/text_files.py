@@ -1,4 +1,4 @@
-"""Text as it stands in files: which encoding, which line ends, and what is no text at all.
+"""Text in files: encodings, line ends, and how to tell text from binary data.
 
 Decoding and encoding are exact opposites for every file that is taken for text, so that an edit changes nothing else.
 """
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from teamcli.errors import ToolError
 
 HEAD_BYTES = 8192
-"""How much of a file is looked at to tell text from binary."""
+"""How much of a file is examined to tell text from binary."""
 
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\r\f\b\x1b"))
 _MOST_CONTROLS = 0.3
@@ -39,14 +39,14 @@ _MAGIC = (
     (b"ID3", "an MP3 file"),
 )
 
-# As browsers read it: the five bytes that Windows-1252 leaves open stand for themselves, so that no byte is lost.
+# As browsers read it: the five bytes that Windows-1252 leaves undefined stay as they are, so that no byte is lost.
 _WINDOWS_1252 = "".join(bytes([code]).decode("cp1252", "ignore") or chr(code) for code in range(256))
 
 
 class Encoding(NamedTuple):
     name: str
     codec: str
-    """Of Python; empty for Windows-1252, whose codec there refuses some bytes."""
+    """Python's name; empty for Windows-1252, because Python's codec rejects some bytes."""
     bom: bytes = b""
 
     def decode(self, data: bytes) -> str:
@@ -83,7 +83,7 @@ def marked_encoding(head: bytes) -> Encoding | None:
 
 
 def refuse_binary(head: bytes, size: int, shown: str) -> None:
-    """Raises: ToolError, where `head` is not the beginning of a text file."""
+    """Raises: ToolError, if `head` is not the beginning of a text file."""
     if is_binary(head):
         kind = next((kind for magic, kind in _MAGIC if head.startswith(magic)), "a binary file")
         raise ToolError(f"{shown} is {kind} ({size:,} bytes), not text")
@@ -100,14 +100,14 @@ def is_binary(head: bytes) -> bool:
 
 def _may_be_utf8(head: bytes) -> bool:
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(head)  # a character cut off at the end is no fault
+        codecs.getincrementaldecoder("utf-8")().decode(head)  # a character may be cut off at the end
     except UnicodeDecodeError:
         return False
     return True
 
 
 def decode_text(data: bytes, shown: str) -> Text:
-    """Raises: ToolError, where `data` is not text."""
+    """Raises: ToolError, if `data` is not text."""
     refuse_binary(data[:HEAD_BYTES], len(data), shown)
     encoding = marked_encoding(data) or UTF8
     try:
@@ -132,7 +132,7 @@ def encode_text(text: str, encoding: Encoding, shown: str) -> bytes:
 
 
 def line_end(text: str) -> str:
-    """The line end that most lines of `text` have, or an empty text where there is none."""
+    """The line end that most lines of `text` have, or an empty string if there is none."""
     ends = text.count("\n")
     if not ends:
         return ""

@@ -7,7 +7,7 @@ import pytest
 
 from teamcli.agent.tool import Reads
 from teamcli.errors import Cancelled
-from teamcli.workspace.glob_pattern import compile_glob
+from teamcli.workspace.globs import compile_glob
 from tests.tools.file_agent import FileAgent
 
 

@@ -299,13 +299,13 @@ def test_a_regular_expression_that_goes_astray_can_be_cancelled(tmp_path: Path) 
     with SearchProcess(python_command(catastrophe(tmp_path)), cancel) as process:
         threading.Timer(0.3, cancel.cancel).start()
         with pytest.raises(Cancelled):
-            list(process.found())
+            list(process.hits())
 
 
 def test_a_regular_expression_that_goes_astray_runs_out_of_time(tmp_path: Path) -> None:
     process = SearchProcess(python_command(catastrophe(tmp_path)), CancelScope(), time_limit_seconds=0.3)
     with process:
-        assert list(process.found()) == []
+        assert list(process.hits()) == []
     assert process.is_out_of_time
 
 

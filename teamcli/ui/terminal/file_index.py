@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 
 from teamcli.workspace.bounds import TEAM_DIR
-from teamcli.workspace.file_walk import Entry, list_directory, look_around, walk
+from teamcli.workspace.file_walk import DirEntry, list_directory, look_around, walk
 
 MAX_ENTRIES = 20_000
 WAIT_SECONDS = 0.15
@@ -127,7 +127,7 @@ def can_be_typed(name: str) -> bool:
     return name.isprintable() and '"' not in name
 
 
-def _is_offered(entry: Entry, root: Path) -> bool:
+def _is_offered(entry: DirEntry, root: Path) -> bool:
     leads_out = entry.is_link() and not _real(Path(entry.path)).is_relative_to(root)
     return can_be_typed(entry.name) and not leads_out
 

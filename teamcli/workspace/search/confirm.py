@@ -1,7 +1,7 @@
-"""Confirms what ripgrep found: a line is shown only if it stands in the file, opened without following any link.
+"""Confirms what ripgrep found: a line is shown only if it is in the file, opened without following any link.
 
-ripgrep opens files by their paths. A command that runs beside it could swap a directory for a link at the right moment,
-and have it read what the file tools must not.
+ripgrep opens files by their paths. A command that runs at the same time could replace a directory with a link at the
+right moment, and make it read what the file tools must not.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import BinaryIO
 from teamcli.errors import ToolError
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.file_access import MAX_HELD_BYTES, open_file, read_content
-from teamcli.workspace.search.engine import MAX_LINE_BYTES, Found
+from teamcli.workspace.search.engine import MAX_LINE_BYTES, SearchHit
 from teamcli.workspace.text_files import HEAD_BYTES, marked_encoding
 
 
 class Confirmer:
-    """Reads along: results come file by file, line by line. `with` closes what is open."""
+    """Reads the files along with the hits, which come file by file, line by line. `with` closes what is open."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -35,24 +35,24 @@ class Confirmer:
     def __exit__(self, *error: object) -> None:
         self._close()
 
-    def holds(self, found: Found) -> bool:
+    def holds(self, hit: SearchHit) -> bool:
         """Whether the line (of a count: the file) is there."""
-        if found.path != self._path:
-            self._open(found.path)
+        if hit.path != self._path:
+            self._open(hit.path)
         if self._file is None:
             return False
-        if found.column is None and not found.text:
+        if hit.column is None and not hit.text:
             return True
-        while self._number < found.number and self._next_line():
+        while self._number < hit.number and self._next_line():
             pass
-        return self._number == found.number and self._line.startswith(found.text)
+        return self._number == hit.number and self._line.startswith(hit.text)
 
     def _open(self, path: str) -> None:
         self._close()
         self._path = path
         try:
             self._file = _text_of(Path(path), self._workspace)
-        except ToolError:  # gone, or not what it was: then it is not shown
+        except ToolError:  # gone or replaced: do not show it
             self._file = None
 
     def _close(self) -> None:
@@ -61,7 +61,7 @@ class Confirmer:
         self._file, self._number, self._line = None, 0, b""
 
     def _next_line(self) -> bool:
-        """False at the end. Of a line, as much is kept as the engine tells of it."""
+        """False at the end. Keeps as much of a line as the engine reports."""
         assert self._file is not None
         self._line = piece = self._file.readline(MAX_LINE_BYTES)
         while piece and not piece.endswith(b"\n"):

@@ -1,6 +1,7 @@
-"""Running a search in a process of its own, with ripgrep or without.
+"""Running a search in a separate process, with ripgrep or without.
 
-It ends on cancel, when its time is up, or when the reader has seen enough."""
+It ends on cancel, when its time is up, or when the reader has seen enough.
+"""
 
 from __future__ import annotations
 
@@ -29,20 +30,9 @@ _CHILD = (
 _LINE = re.compile(rb"(\d+)(?::(\d+):|-)(.*)", re.DOTALL)
 
 _RIPGREP_OPTIONS = (
-    "--no-config",
-    f"--max-filesize={LARGEST_FILE_BYTES}",
-    "--no-messages",
-    "--color=never",
-    "--sort=path",
-    "--crlf",
-    "--null",
-    "--with-filename",
-    "--no-heading",
-    "--no-ignore-dot",
-    "--no-ignore-global",
-    "--no-ignore-exclude",
-    "--glob=!.git",
-    f"--iglob=!{TEAM_DIR}",
+    *("--no-config", "--no-messages", "--no-heading", "--color=never", "--sort=path", "--crlf", "--null"),
+    *("--with-filename", "--no-ignore-dot", "--no-ignore-global", "--no-ignore-exclude"),
+    *("--glob=!.git", f"--iglob=!{TEAM_DIR}", f"--max-filesize={LARGEST_FILE_BYTES}"),
 )
 
 
@@ -54,22 +44,22 @@ class InvalidPattern(EngineFailed):
     """Raised when that is because of the pattern."""
 
 
-class Found(NamedTuple):
+class SearchHit(NamedTuple):
     """A line, or (with `counts`) a file."""
 
     path: str
     number: int
-    """Of the line; with `counts`, of matching lines in the file."""
+    """The number of the line; with `counts`, how many lines of the file match."""
     column: int | None = None
-    """Where the match begins, in bytes from 1; None for a line of context and for a file."""
+    """Where the match begins, in bytes, counted from 1; None for a line of context and for a file."""
     text: bytes = b""
 
 
 def ripgrep_command(program: str | None, search: Search) -> list[str | bytes] | None:
-    """The search as a command line for ripgrep, or None if that is not installed or would see other files."""
+    """The search as a command line for ripgrep, or None if it is not installed or would see other files."""
     start, top = Path(search.start), Path(search.top)
     around = look_around(start, top)
-    # Outside a repository ripgrep obeys .gitignore files all the way up, also those that are not this project's.
+    # Outside a repository ripgrep obeys .gitignore files all the way up, including those outside this project.
     is_misled = around.repository is None and any((above / ".gitignore").is_file() for above in top.parents)
     if program is None or is_misled:
         return None
@@ -95,7 +85,7 @@ def _output_options(search: Search) -> Iterator[str]:
 
 
 def _name_options(search: Search) -> list[str | bytes]:
-    """A rough choice by file name. Not `--glob`, which would bring in ignored files; the reader filters exactly."""
+    """A rough choice by file name; the reader filters exactly. Not `--glob`, which would include ignored files."""
     name = search.glob.rsplit("/", 1)[-1]
     is_usable = not search.glob.startswith("!") and name.strip("*") and not set(name) & set(":{}\\")
     return [b"--type-add=wanted:" + name.encode("utf-8"), "--type=wanted"] if is_usable else []
@@ -104,12 +94,12 @@ def _name_options(search: Search) -> list[str | bytes]:
 def python_command(search: Search) -> list[str | bytes]:
     """The same search for the fallback. It imports nothing from the directory it runs in (-P)."""
     pathspec = importlib.util.find_spec("pathspec")
-    places = [str(_PACKAGE_ROOT)] + ([str(Path(pathspec.origin).parents[1])] if pathspec and pathspec.origin else [])
-    return [sys.executable, "-P", "-X", "utf8", "-c", _CHILD, json.dumps(search._asdict()), *places]
+    roots = [str(_PACKAGE_ROOT)] + ([str(Path(pathspec.origin).parents[1])] if pathspec and pathspec.origin else [])
+    return [sys.executable, "-P", "-X", "utf8", "-c", _CHILD, json.dumps(search._asdict()), *roots]
 
 
 class SearchProcess:
-    """A search under way; `with` ends it, wherever it stands."""
+    """A running search. `with` ends it, finished or not."""
 
     def __init__(
         self, command: list[str | bytes], cancel: CancelScope, time_limit_seconds: float = TIME_LIMIT_SECONDS
@@ -123,7 +113,7 @@ class SearchProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env={"PATH": os.environ.get("PATH", "")},  # above all, without the key
+                env={"PATH": os.environ.get("PATH", "")},  # in particular, without the API key
                 start_new_session=True,  # a Ctrl-C in the terminal is for teamcli to handle
             )
         except (OSError, ValueError) as e:
@@ -140,16 +130,16 @@ class SearchProcess:
         self._process.kill()
         self._process.__exit__(None, None, None)
 
-    def found(self) -> Iterator[Found]:
-        """What the engine finds, as it finds it.
+    def hits(self) -> Iterator[SearchHit]:
+        """Hits, as the engine finds them.
 
         Raises: EngineFailed, Cancelled
         """
         assert self._process.stdout and self._process.stderr
         with self._cancel.on_cancel(self._process.kill):
             for line in _lines(self._process.stdout):
-                if found := _parse(line):
-                    yield found
+                if hit := _parse(line):
+                    yield hit
             said = self._process.stderr.read().decode("utf-8", "replace").strip()
         self._cancel.check()
         code = self._process.wait()
@@ -162,19 +152,19 @@ class SearchProcess:
 
 
 def _lines(stream: IO[bytes]) -> Iterator[bytes]:
-    """Whole lines, the end of very long ones cut off."""
+    """Whole lines. Very long ones are cut off."""
     while line := stream.readline(MAX_LINE_BYTES):
         yield line
         while line and not line.endswith(b"\n"):
             line = stream.readline(MAX_LINE_BYTES)
 
 
-def _parse(line: bytes) -> Found | None:
-    """None for what ripgrep says about binary files."""
+def _parse(line: bytes) -> SearchHit | None:
+    """None for ripgrep's messages about binary files."""
     path, _, rest = line.rstrip(b"\r\n").partition(b"\0")
     if rest.isdigit():
-        return Found(os.fsdecode(path), int(rest))
+        return SearchHit(os.fsdecode(path), int(rest))
     parts = _LINE.fullmatch(rest)
     if parts is None:
         return None
-    return Found(os.fsdecode(path), int(parts[1]), int(parts[2]) if parts[2] else None, parts[3])
+    return SearchHit(os.fsdecode(path), int(parts[1]), int(parts[2]) if parts[2] else None, parts[3])

@@ -1,8 +1,8 @@
-"""A small grep for machines without ripgrep, run as a process of its own: a regular expression that goes astray can be
-killed there, while in a thread it would hold up the whole program.
+"""A small grep for machines without ripgrep. It runs as a separate process, because a regular expression that takes
+forever can be killed there, while in a thread it would block the whole program.
 
 It writes what ripgrep writes: `PATH NUL LINE:COLUMN:TEXT` for a match, `PATH NUL LINE-TEXT` for context around it,
-`PATH NUL COUNT` where only the number of matching lines is asked for.
+`PATH NUL COUNT` if only the number of matching lines is wanted.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from teamcli.workspace.file_walk import look_around, walk
-from teamcli.workspace.glob_pattern import compile_glob
+from teamcli.workspace.globs import compile_glob
 from teamcli.workspace.open_at import open_beneath
 from teamcli.workspace.text_files import UTF8, marked_encoding
 
 INVALID_PATTERN = 2
-"""The exit code for it, as ripgrep's."""
+"""The exit code, the same as ripgrep's."""
 _LIFETIME_SECONDS = 90
-"""The end, should nobody be left who would kill it earlier."""
+"""It ends after this long, even if no one is left to kill it earlier."""
 LARGEST_FILE_BYTES = 256 * 1024 * 1024
-"""Larger ones are left out: a single line of them could fill the memory."""
+"""Larger files are left out: a single line could fill the memory."""
 _BINARY_CHECK_BYTES = 64 * 1024
 _HEAD_BYTES = 16 * 1024 * 1024
-"""As much of a file as is looked through at once for a text that every match must have."""
+"""How much of a file is searched at once for a text that every match must contain."""
 _ESCAPE = re.compile(r"\\.", re.DOTALL)
 _NOT_LITERAL = re.compile(
     r"""\\.                # an escape
     | \[\^?\]?[^]]*\]     # a set
-    | .(?=[*?{])         # what may stand there no time at all
+    | .(?=[*?{])         # what may occur zero times
     | \{[^}]*\}? | [.^$*+?\]}]""",
     re.VERBOSE | re.DOTALL,
 )
@@ -64,7 +64,7 @@ class Search(NamedTuple):
 
 
 def path_filter(search: Search) -> Callable[[str], bool]:
-    """Whether a file is one that `search.glob` means.
+    """Whether `search.glob` includes a file.
 
     Raises: ToolError
     """
@@ -84,7 +84,7 @@ def main(job: str) -> None:
     signal.alarm(_LIFETIME_SECONDS)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about patterns that a later Python may read in another way
+            warnings.simplefilter("ignore")  # about patterns that a later Python may read differently
             pattern = re.compile(search.pattern, re.IGNORECASE if search.ignore_case else 0)
     except (re.error, OverflowError, RecursionError) as e:
         sys.stderr.write(str(e))
@@ -109,7 +109,7 @@ def _files(search: Search) -> Iterator[str]:
 
 
 def required_literal(pattern: str) -> bytes:
-    """The longest text that is in every match, as far as that is easily seen; it rules out most files at once."""
+    """The longest text that every match contains, as far as that is easy to tell. It rules out most files quickly."""
     if set("(|") & set(_ESCAPE.sub("", pattern)):
         return b""
     return max(_NOT_LITERAL.split(pattern), key=len).encode("utf-8")
@@ -117,8 +117,10 @@ def required_literal(pattern: str) -> bytes:
 
 def _search_file(path: str, search: Search, pattern: re.Pattern[str], literal: bytes) -> Iterator[str]:
     try:
-        file = io.BufferedReader(io.FileIO(path, opener=_open_at_once))
-    except OSError:  # gone meanwhile, or not readable for this user; ripgrep passes over it, too
+        parent = Path(path).parent
+        raw = io.FileIO(path, opener=lambda _, flags: open_beneath(Path(path), parent, flags | os.O_NONBLOCK))
+        file = io.BufferedReader(raw)
+    except OSError:  # gone, or not readable for this user; ripgrep skips it too
         return
     with file:
         lines = _text_lines(file, literal)
@@ -130,12 +132,8 @@ def _search_file(path: str, search: Search, pattern: re.Pattern[str], literal: b
             yield from _with_context(lines, pattern, search.context)
 
 
-def _open_at_once(path: str, flags: int) -> int:
-    return open_beneath(Path(path), Path(path).parent, flags | os.O_NONBLOCK)
-
-
 def _text_lines(file: BinaryIO, literal: bytes) -> Iterator[str]:
-    """The lines of a text file without their ends; a binary file has none, or none from the first NUL on."""
+    """The lines of a text file without their ends. A binary file has none, or none after the first NUL."""
     status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_FILE_BYTES:
         return
