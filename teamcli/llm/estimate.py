@@ -1,6 +1,6 @@
-"""How many tokens a call has used where its endpoint does not say: a guess from the bytes that were sent and received.
+"""How many tokens a call used if its endpoint does not say: an estimate from the bytes sent and received.
 
-Some gateways report zeros, and the counts of an answer come at its end, which a call that is broken off never sees.
+Some gateways report zeros, and an interrupted call never sees the counts, which come at the end of an answer.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 from teamcli.llm.types import Reply, Request
 
 BYTES_PER_TOKEN = 3.5
-"""A cautious guess for text that no model has counted yet."""
+"""A cautious estimate for text that no model has counted yet."""
 
 
 def guess_tokens(size_bytes: int) -> int:
@@ -19,10 +19,10 @@ def guess_tokens(size_bytes: int) -> int:
 
 
 def counted(reply: Reply, request: Request, received: Callable[[], int], is_whole: bool) -> Reply:
-    """The reply with estimates in place of counts that are missing; `received` measures what has come of it."""
+    """The reply with estimates for missing counts. `received` returns how many bytes of it arrived."""
     usage = reply.usage
     missing: dict[str, int] = {}
-    has_output = is_whole and usage.output_tokens > 1  # the beginning of a stream says 1
+    has_output = is_whole and usage.output_tokens > 1  # 1 is what the beginning of a stream says
     if not usage.prompt_tokens and not has_output:
         missing["input_tokens"] = guess_tokens(len(request.encoded))
     if not has_output:

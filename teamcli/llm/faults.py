@@ -1,6 +1,6 @@
-"""What went wrong with a model call → one error of `teamcli.errors`, with one sentence for the person who reads it.
+"""What went wrong with a model call → one error of `teamcli.errors`, with one sentence for the user.
 
-Whatever text the endpoint sent is shortened, kept to one line and cleared of secrets before it is repeated.
+Text from the endpoint is shortened, kept to one line and cleared of secrets before it is repeated.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from teamcli.llm.credentials import BASE_URL, Endpoint
 from teamcli.text.redaction import Redactor, redact
 
 LONGEST_DETAIL, HEAD_OF_DETAIL = 380, 120
-"""Of a longer text the beginning and the end are shown: template engines say at the end what is wrong."""
+"""A longer text keeps its beginning and its end: template engines say at the end what is wrong."""
 LONGEST_BODY = 65_536
 
 _STATUS_OF_TYPE = {
@@ -55,7 +55,7 @@ _TOO_LONG = re.compile(
 )
 _LOADING = re.compile(r"loading\b.*\bmodel|model\b.*\bloading", re.I)
 _NO_KEYS = re.compile(r"no connected db", re.I)
-"""LiteLLM without a database, for any key but its master key."""
+"""What LiteLLM without a database says to any key except its master key."""
 _PROVIDER_UNKNOWN = re.compile(
     r"provider\b.*\b(not provided|not found|not exist|not supported|not configured|unknown)|(invalid|unknown) provider",
     re.I,
@@ -85,7 +85,7 @@ class CannotConnect(Exception):
 
 
 class HttpAnswer(Protocol):
-    """An answer of which the head has arrived, whichever library reads it."""
+    """An answer whose head has arrived, for any HTTP library."""
 
     @property
     def status_code(self) -> int: ...
@@ -105,7 +105,7 @@ class Faults:
     endpoint: Endpoint
 
     def from_answer(self, status: int, headers: Mapping[str, str], body: str, model: str) -> ModelError:
-        """An answer that is no stream of events, whatever its status."""
+        """An answer that is not a stream of events, whatever its status."""
         kind, detail = _kind_and_detail(body)
         if kind and 200 <= status < 300:
             status = _STATUS_OF_TYPE.get(kind, 500)
@@ -121,22 +121,25 @@ class Faults:
     def from_http_error(self, error: BaseException) -> ModelError:
         """An exception of the HTTP layer: the endpoint was not reached, or the connection was lost."""
         host, words = self.endpoint.host, self._words(error)
+        and_base_url = self._unless_official(f" and {BASE_URL}")
         match _trouble(error):
             case "proxy":
-                return ConnectionLost(f"The proxy refuses the connection to {host} ({words}): check HTTPS_PROXY")
+                return ConnectionLost(f"The proxy refused the connection to {host} ({words}): check HTTPS_PROXY")
             case "no answer":
-                return Unreachable(f"{host} does not answer: check the network{self._or_base_url}")
+                return Unreachable(
+                    f"{host} does not answer: check the network{self._unless_official(f' and {BASE_URL}')}"
+                )
             case "silence":
-                return ConnectionLost(f"{host} has sent nothing for too long")
+                return ConnectionLost(f"{host} sent nothing for too long")
             case "unreachable":
                 return self._from_connect_error(error)
             case "broken off":
                 return ConnectionLost(f"The connection to {host} broke off ({words})")
             case "nonsense":
-                return ServerFault(f"The answer of {host} makes no sense ({words})")
+                return ServerFault(f"The answer from {host} makes no sense ({words})")
 
     def clean(self, text: str) -> str:
-        """One short line without control characters and secrets."""
+        """The text as one short line without control characters and secrets."""
         text = Redactor((self.endpoint.secret, *(value for _, value in self.endpoint.headers))).redact(redact(text))
         line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
         if len(line) <= LONGEST_DETAIL:
@@ -146,46 +149,42 @@ class Faults:
     def _from_status(self, status: int, headers: Mapping[str, str], detail: str, kind: str, model: str) -> ModelError:
         endpoint, host = self.endpoint, self.endpoint.host
         if status == 401 or (status == 400 and _NO_KEYS.search(detail)):
-            return AuthError(f"{host} refuses the credential: check {endpoint.source}{_in_brackets(detail)}")
+            return AuthError(f"{host} rejected the credential: check {endpoint.source}{_in_brackets(detail)}")
         if status == 403:
             return AuthError(f"{host} does not allow this: check what {endpoint.source} may do{_in_brackets(detail)}")
         if status in (400, 404, 422) and _names_unknown_model(status, kind, detail, model):
             return ModelNotFound(
-                f"{host} does not know the model {self.clean(model)}: name another by --model or MODEL_ID"
+                f"{host} does not know the model {self.clean(model)}: choose another with --model or MODEL_ID"
                 f"{_in_brackets(detail if _PROVIDER_UNKNOWN.search(detail) else '')}"
             )
         if status in (400, 422) and (limit := output_limit(detail)):
             return MaxTokensRefused(
-                f"{host} refuses so long an answer: set a lower max_tokens in the settings{_in_brackets(detail)}",
+                f"{host} rejected max_tokens: set a lower value in the settings{_in_brackets(detail)}",
                 *limit,
             )
         if status == 413 or (status < 500 and _TOO_LONG.search(detail)):
             return ContextTooLong(
-                f"The conversation is too long for {self.clean(model)}: begin a new one (/clear){_in_brackets(detail)}"
+                f"The conversation is too long for {self.clean(model)}: start a new one (/clear){_in_brackets(detail)}"
             )
         if status == 404:
             return WrongEndpoint(
                 f"There is no Messages API at {host} (404){self._check_base_url}{_in_brackets(detail)}"
             )
-        if status < 400:
-            return self._no_stream(status, headers)
-        return _by_status_class(status, host, detail, retry_after_seconds(headers))
-
-    def _no_stream(self, status: int, headers: Mapping[str, str]) -> ModelError:
-        host = self.endpoint.host
+        if status >= 400:
+            return _by_status_class(status, host, detail, retry_after_seconds(headers))
         if status >= 300:
             target = self.clean(headers.get("location", "elsewhere"))
-            return WrongEndpoint(f"{host} redirects to {target}: set {BASE_URL} to where the API really is")
-        kind = self.clean(headers.get("content-type", "")) or "something else"
-        return WrongEndpoint(f"{host} answers with {kind}, not with an event stream{self._check_base_url}")
+            return WrongEndpoint(f"{host} redirects to {target}: set {BASE_URL} to the real address of the API")
+        received = self.clean(headers.get("content-type", "")) or "something else"
+        return WrongEndpoint(f"{host} answers with {received}, not with an event stream{self._check_base_url}")
 
     @property
     def _check_base_url(self) -> str:
-        return "" if self.endpoint.is_official else f": {BASE_URL} looks wrong (it ends before /v1/messages)"
+        return self._unless_official(f": {BASE_URL} looks wrong (it ends before /v1/messages)")
 
-    @property
-    def _or_base_url(self) -> str:
-        return "" if self.endpoint.is_official else f" and {BASE_URL}"
+    def _unless_official(self, text: str) -> str:
+        """Advice about the address, if it is not the API's own."""
+        return "" if self.endpoint.is_official else text
 
     def _from_connect_error(self, error: BaseException) -> ModelError:
         host = self.endpoint.host
@@ -196,21 +195,20 @@ class Faults:
                     " name the CA bundle to use in SSL_CERT_FILE"
                 )
             if isinstance(cause, socket.gaierror):
-                return Unreachable(f"The name {host} cannot be resolved: check the network{self._or_base_url}")
+                return Unreachable(
+                    f"The name {host} cannot be resolved: check the network{self._unless_official(f' and {BASE_URL}')}"
+                )
             if isinstance(cause, ConnectionRefusedError):
-                return Unreachable(f"Nothing listens at {host} (connection refused){self._or_check}")
+                check = self._unless_official(f": start it, or check {BASE_URL}")
+                return Unreachable(f"Nothing listens at {host} (connection refused){check}")
         return Unreachable(f"{host} cannot be reached ({self._words(error)})")
-
-    @property
-    def _or_check(self) -> str:
-        return "" if self.endpoint.is_official else f": start it, or check {BASE_URL}"
 
     def _words(self, error: BaseException) -> str:
         return self.clean(str(error)) or type(error).__name__
 
 
 def _trouble(error: BaseException) -> Trouble:
-    """What an exception means, of the standard library or of `httpx2`."""
+    """What an exception of the standard library or of `httpx2` means."""
     if isinstance(error, CannotConnect):
         return "no answer" if isinstance(error.__cause__, TimeoutError) else "unreachable"
     if isinstance(error, zlib.error):
@@ -230,41 +228,34 @@ def _trouble(error: BaseException) -> Trouble:
 
 
 def refuse_unless_stream(response: HttpAnswer, faults: Faults, model: str) -> None:
-    """Raises: ModelError, for an answer whose body is no stream of events. Reads and closes it then."""
+    """Raises: ModelError, for an answer whose body is not a stream of events. Then it is read and closed."""
     kind = response.headers.get("content-type", "")
     if response.status_code == 200 and ("event" in kind or not kind):
         return
-    raise faults.from_answer(response.status_code, response.headers, _beginning(response), model)
-
-
-def _beginning(response: HttpAnswer) -> str:
-    pieces: list[bytes] = []
+    body = b""
     try:
         for piece in response.iter_bytes():
-            pieces.append(piece)
-            if sum(map(len, pieces)) > LONGEST_BODY:
+            body += piece
+            if len(body) > LONGEST_BODY:
                 break
     finally:
         response.close()
-    return b"".join(pieces).decode("utf-8", "replace")
+    raise faults.from_answer(response.status_code, response.headers, body.decode("utf-8", "replace"), model)
 
 
 def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
-    """How long the endpoint asks to wait; None where it does not say, or nothing sensible."""
+    """How long the endpoint asks to wait; None if it does not say, or nothing sensible."""
+    value = headers.get("retry-after", "")
     try:
         if milliseconds := headers.get("retry-after-ms"):
             seconds = float(milliseconds) / 1000
+        elif re.fullmatch(r"[\d.]+", value):
+            seconds = float(value)
         else:
-            seconds = _seconds(headers.get("retry-after", ""))
+            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
     except ValueError:
         return None
     return seconds if 0 < seconds < float("inf") else None
-
-
-def _seconds(value: str) -> float:
-    if re.fullmatch(r"[\d.]+", value):
-        return float(value)
-    return email.utils.parsedate_to_datetime(value).timestamp() - time.time()
 
 
 def _by_status_class(status: int, host: str, detail: str, retry_after: float | None) -> ModelError:
@@ -276,16 +267,17 @@ def _by_status_class(status: int, host: str, detail: str, retry_after: float | N
     if status == 503 and _LOADING.search(detail):
         return ModelLoading(f"{host} is loading its model (503)", retry_after)
     if status >= 500 or status in (408, 409):
-        return ServerFault(f"Server error of {host} ({status}){said}", retry_after)
-    return RequestRejected(f"{host} rejects the request ({status}){said}")
+        return ServerFault(f"Server error at {host} ({status}){said}", retry_after)
+    return RequestRejected(f"{host} rejected the request ({status}){said}")
 
 
 def _kind_and_detail(body: str) -> tuple[str, str]:
-    """The error's type and message; of anything but an API error, a readable remainder as message."""
+    """The error's type and message. If it is not an API error, the readable part of the body is the message."""
     try:
         raw = json.loads(body)
     except ValueError:
-        return "", _without_markup(body)
+        title = re.search(r"<title[^>]*>(.*?)</title>", body, re.I | re.S)
+        return "", title.group(1) if title else re.sub(r"<[^>]*>", " ", body)
     error = raw.get("error", raw) if isinstance(raw, dict) else raw
     if not isinstance(error, dict):
         return "", str(error or "")
@@ -294,15 +286,10 @@ def _kind_and_detail(body: str) -> tuple[str, str]:
     return str(kind or ""), str(detail)
 
 
-def _without_markup(body: str) -> str:
-    title = re.search(r"<title[^>]*>(.*?)</title>", body, re.I | re.S)
-    return title.group(1) if title else re.sub(r"<[^>]*>", " ", body)
-
-
 def output_limit(detail: str) -> tuple[int, int] | None:
-    """What a refusal of `max_tokens` says: the tokens that an answer may have, and the window it shares with the input.
+    """What a rejection of `max_tokens` says: the tokens an answer may have, and the window it shares with the input.
 
-    0 for what it does not say; None if it is about something else, or the input alone is too long.
+    0 for what it does not say; None if it is about something else, or if the input alone is too long.
     """
     if not _ABOUT_OUTPUT.search(detail):
         return None
@@ -328,7 +315,7 @@ def _in_brackets(detail: str) -> str:
 
 
 def _causes(error: BaseException | None) -> list[BaseException]:
-    # The connection pool cuts `__cause__`, so the original is found through `__context__`.
+    # The connection pool cuts `__cause__`, so the original error is found through `__context__`.
     chain: list[BaseException] = []
     while error is not None and error not in chain:
         chain.append(error)

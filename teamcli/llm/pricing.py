@@ -1,4 +1,4 @@
-"""What models cost and how much they can read, as far as is publicly known. An unknown model has no price."""
+"""What models cost and how much they can read, as far as it is public. An unknown model has no price."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from teamcli.llm.types import Usage
 DEFAULT_MODEL = "claude-opus-5-5"
 DEFAULT_CONTEXT_TOKENS = 200_000
 
-
 CACHE_WRITE = 1.25
 CACHE_READ = 0.1
-"""What a token costs that goes into the prompt cache or comes out of it, as a share of the input price."""
+"""The price of a token that is written to or read from the prompt cache, as a share of the input price."""
 
 
 class PriceList(NamedTuple):
@@ -29,7 +28,7 @@ class PriceList(NamedTuple):
 
 @cache
 def built_in_prices() -> PriceList:
-    """Those of `prices.json`, beside this module."""
+    """The prices in `prices.json`, next to this module."""
     raw = json.loads(Path(__file__).with_name("prices.json").read_bytes())
     return PriceList(raw["date"], {model: Price(**price) for model, price in raw["prices"].items()})
 
@@ -58,7 +57,7 @@ def family(model: str) -> str:
 
 
 def context_tokens(model: str) -> int:
-    """How many tokens the model can read; a cautious guess for models that are not known."""
+    """How many tokens the model can read; a cautious guess for unknown models."""
     return 1_000_000 if family(model) in _MILLION_TOKEN_MODELS else DEFAULT_CONTEXT_TOKENS
 
 
@@ -68,13 +67,13 @@ def is_window_known(model: str) -> bool:
 
 
 def price_of(model: str, prices: Mapping[str, Price] | None = None) -> Price | None:
-    """`prices` are the user's own, by exact name; they win over the built-in list."""
+    """`prices` are the user's, by exact name; they win over the built-in list."""
     own = prices or {}
     return own.get(model) or own.get(family(model)) or built_in_prices().prices.get(family(model))
 
 
 def cost(usage: Usage, model: str, prices: Mapping[str, Price] | None = None) -> float | None:
-    """Dollars; None for a model whose price is not known."""
+    """The cost in dollars; None if the model's price is unknown."""
     price = price_of(model, prices)
     if price is None:
         return None

@@ -1,4 +1,4 @@
-"""A model whose answers hold none of the user's keys, however its endpoint cuts them into pieces."""
+"""A model whose answers contain none of the user's keys, even if a key arrives in pieces."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SIGNED = ("thinking", "redacted_thinking")
 
 
 class RedactedModel:
-    """An `LLM` around another one."""
+    """Wraps another `LLM`."""
 
     def __init__(self, model: LLM) -> None:
         self._model = model
@@ -33,7 +33,7 @@ class RedactedModel:
             reply = self._model.stream(request, seen, cancel)
         except StreamInterrupted as e:
             raise StreamInterrupted(str(e), e.partial and masked_reply(e.partial)) from e
-        finally:  # whatever ends it, what was held back is told
+        finally:  # however it ends, report what was held back
             seen.finish()
         return masked_reply(reply)
 
@@ -49,33 +49,33 @@ def masked_reply(reply: Reply) -> Reply:
 
 
 def _masked(block: Block) -> Block | None:
-    """None for thinking that holds a key: it is signed, so it goes back unchanged or not at all."""
+    """None for thinking that contains a key: it is signed, so it must go back unchanged or not at all."""
     masked = redact_value(block)
     return None if block.get("type") in _SIGNED and masked != block else masked
 
 
 class _MaskedEvents:
-    """Text and thinking may be cut anywhere, also inside a key."""
+    """Text and thinking may be split anywhere, even inside a key."""
 
-    def __init__(self, tell: OnEvent) -> None:
-        self._tell = tell
+    def __init__(self, on_event: OnEvent) -> None:
+        self._on_event = on_event
         self._stream = RedactedStream()
         self._kind: type[TextDelta] | type[ThinkingDelta] = TextDelta
 
     def __call__(self, event: StreamEvent) -> None:
         if isinstance(event, Retrying):
-            self._stream.end()  # what had streamed is void
+            self._stream.end()  # what has streamed is void
         elif not isinstance(event, self._kind | Heartbeat):
             self.finish()
         if isinstance(event, TextDelta | ThinkingDelta):
             self._kind = type(event)
-            self._say(self._stream.feed(event.text))
+            self._report(self._stream.feed(event.text))
         else:
-            self._tell(event)
+            self._on_event(event)
 
     def finish(self) -> None:
-        self._say(self._stream.end())
+        self._report(self._stream.end())
 
-    def _say(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         if text:
-            self._tell(self._kind(text))
+            self._on_event(self._kind(text))

@@ -1,6 +1,6 @@
-"""Server-sent events: bytes as they come off a socket → the JSON objects they carry.
+"""Server-sent events: bytes from a socket → the JSON objects they carry.
 
-Where the bytes are cut makes no difference. Comments, empty events and fields that nobody uses are skipped.
+Chunks may end anywhere. Comments, empty events and unused fields are skipped.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from teamcli.errors import ModelError, ServerFault
 
 LARGEST_EVENT = 16_000_000
 END_OF_EVENT = b"\n\n"
-"""Fed after the last chunk, it ends an event whose closing empty line was forgotten."""
+"""Fed after the last chunk, it ends an event that lacks its closing empty line."""
 
 
 class EventParser:
-    """Feed it chunks; each call yields the events that are complete."""
+    """Takes chunks; each call of `feed` yields the events that are complete."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -34,7 +34,7 @@ class EventParser:
                 yield event
 
     def _lines(self, data: bytes) -> list[bytes]:
-        # A carriage return at the very end may be one half of CRLF: it waits for what follows.
+        # A carriage return at the very end may be half of a CRLF, so it waits for the next chunk.
         whole = max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1
         self._rest = data[whole:]
         if len(self._rest) + sum(map(len, self._data)) > LARGEST_EVENT:
@@ -48,17 +48,13 @@ class EventParser:
         self._name, self._data = "", []
         if not data or name == "ping":
             return None
-        event = _parsed(data)
+        try:
+            event = json.loads(data.decode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            event = None
         if isinstance(event, dict):
             event.setdefault("type", name)
             return event
         if name:
             raise ServerFault(f"The endpoint sent a malformed event ({name}).")
-        return None  # without a name it is some gateway's end mark, such as `[DONE]`
-
-
-def _parsed(data: bytes) -> object:
-    try:
-        return json.loads(data.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
+        return None  # without a name it is the end mark of a gateway, such as `[DONE]`
