@@ -1,13 +1,13 @@
-"""The events of one stream → one `Reply`, and what is to be seen of it on the way.
+"""The events of one stream → one `Reply`, and what to report on the way.
 
-Pieces are kept in lists and joined once, and a tool input is parsed once, when its block ends: a large file written
-through a tool costs no more per byte than a small one.
+Pieces are kept in lists and joined once, and a tool's input is parsed once: a large file written through a tool costs
+no more per byte than a small one.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,7 @@ _STRING_DELTAS = {
     "signature_delta": ("signature", _SIGNATURE),
     "input_json_delta": ("partial_json", _INPUT),
 }
-"""Kind of delta → its field, and the field of the block that it adds to."""
+"""Kind of delta → its field, and the field of the block that it extends."""
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class _OpenBlock:
     has_bad_input: bool = False
 
     def finished(self) -> Block:
-        """The block as it would have come without streaming."""
+        """The block as it would have arrived without streaming."""
         block = dict(self.start)
         for name, pieces in self.pieces.items():
             text = "".join(pieces)
@@ -61,38 +61,36 @@ def _parsed_input(text: str) -> object:
 
 
 def is_deep(value: object) -> bool:
-    """Whether lists and objects are nested so deeply that who walks through them might not come back."""
+    """Whether lists and objects are nested so deeply that a recursive function could fail on them."""
     level = [value]
     for _ in range(DEEPEST):
-        level = [item for each in level if isinstance(each, dict | list) for item in _items(each)]
+        containers = [each for each in level if isinstance(each, dict | list)]
+        level = [item for each in containers for item in (each.values() if isinstance(each, dict) else each)]
         if not level:
             return False
     return True
 
 
-def _items(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value
-
-
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON and could not be sent back")
+    raise ValueError(f"{name} is not JSON and could not be sent back")
 
 
 _decode_input = json.JSONDecoder(parse_constant=_refuse_constant).decode
-"""`json.loads` would make a decoder for every call."""
+"""Made once: `json.loads` with this option would make a decoder for every call."""
 
 
 class Accumulator:
-    """Takes the raw events of one answer. Unknown events are ignored, unknown blocks are kept as they came."""
+    """Takes the raw events of one answer. Unknown events are ignored, unknown blocks are kept as they are."""
 
     def __init__(self) -> None:
         self._blocks: list[_OpenBlock] = []
         self._at: dict[int, _OpenBlock] = {}
-        """The newest block of each index. Some gateways give all calls of an answer the same one."""
+        """The newest block of each index. Some gateways give all calls of an answer the same index."""
         self._usage = Usage()
         self._model = ""
         self._stop_reason = ""
-        self._has_begun = False
+        self.has_begun = False
+        """Whether the model has started to answer. Only read from outside."""
         self._has_ended = False
         self._size = 0
         self._handlers: dict[str, Callable[[dict[str, Any]], StreamEvent | None]] = {
@@ -106,18 +104,13 @@ class Accumulator:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the answer came whole. Some gateways forget `message_stop`: a stop reason is enough."""
+        """Whether the whole answer has arrived. Some gateways omit `message_stop`: a stop reason is enough."""
         return self._has_ended or bool(self._stop_reason)
 
-    @property
-    def has_begun(self) -> bool:
-        """Whether the model has begun to answer."""
-        return self._has_begun
-
     def feed(self, event: dict[str, Any]) -> StreamEvent | None:
-        """Take one event; returns what there is to see of it.
+        """Take one event; return what to report of it, if anything.
 
-        Raises: ServerFault, when the event makes no sense.
+        Raises: ServerFault, if the event is malformed
         """
         try:
             handler = self._handlers.get(event.get("type", ""))
@@ -135,19 +128,23 @@ class Accumulator:
         finished = [(block, block.finished()) for block in self._blocks]
         cut = {content["id"] for block, content in finished if block.has_bad_input and content["type"] == "tool_use"}
         content = _sendable([content for _, content in finished])
-        stop_reason = self._stop_reason or _implied_stop(content)
+        implied = "tool_use" if any(block["type"] == "tool_use" for block in content) else "end_turn"
+        stop_reason = self._stop_reason or implied
         if stop_reason == "max_tokens" and finished and (last := finished[-1][1])["type"] == "tool_use":
-            cut.add(last["id"])  # also where it reads well: gateways close what was cut, half a file say
+            # Even if its JSON is valid: gateways close what was cut, and the call may write half a file.
+            cut.add(last["id"])
         return Reply(content, stop_reason, self._usage, self._model, frozenset(cut))
 
     def partial(self) -> Reply:
-        """What may be kept of an answer that was broken off: whole blocks, and text as far as it came."""
+        """What can be kept of an interrupted answer: whole blocks, and text as far as it arrived."""
         kept = [whole for block in self._blocks if (whole := _kept_when_cut(block)) is not None]
-        content = _sendable(_without_unanswered_server_calls(kept))
+        # A call that the endpoint runs itself must come with its result, or the next request is refused.
+        answered = {block.get("tool_use_id") for block in kept}
+        content = _sendable([b for b in kept if b["type"] not in _SERVER_CALLS or b.get("id") in answered])
         return Reply(content, "interrupted", self._usage, self._model)
 
     def _message_start(self, event: dict[str, Any]) -> None:
-        self._has_begun = True
+        self.has_begun = True
         message = event["message"]
         self._model = message.get("model") or ""
         self._add_usage(message.get("usage"))
@@ -160,7 +157,7 @@ class Accumulator:
         self._has_ended = True
 
     def _add_usage(self, raw: dict[str, Any] | None) -> None:
-        # The counts of a stream are totals so far, and some endpoints repeat only a few of them at the end.
+        # The counts in a stream are running totals, and some endpoints repeat only a few of them at the end.
         self._usage = self._usage.at_least(raw or {})
 
     def _block_start(self, event: dict[str, Any]) -> StreamEvent | None:
@@ -193,7 +190,7 @@ class Accumulator:
         return ThinkingDelta(piece) if kind == "thinking_delta" else None
 
     def _count(self, size: int) -> None:
-        """Raises: ModelError, for an answer that does not end."""
+        """Raises: ModelError, for an answer that never ends"""
         self._size += size
         if self._size > LARGEST_ANSWER:
             raise ModelError(f"The endpoint's answer does not end: it has more than {LARGEST_ANSWER:,} characters.")
@@ -210,7 +207,7 @@ def _string(raw: dict[str, Any], name: str) -> str:
 
 
 def _merge_unknown(block: Block, delta: dict[str, Any]) -> None:
-    """Citations, and deltas that this version does not know: lists and texts grow, anything else is set."""
+    """Citations, and deltas that this version does not know: lists and strings grow, anything else is set."""
     if delta["type"] == "citations_delta":
         block["citations"] = [*(block.get("citations") or []), delta["citation"]]
         return
@@ -230,19 +227,9 @@ def _kept_when_cut(block: _OpenBlock) -> Block | None:
     return content
 
 
-def _without_unanswered_server_calls(content: list[Block]) -> list[Block]:
-    """A tool that the endpoint itself runs must stand beside its result, or the request is refused."""
-    answered = {block.get("tool_use_id") for block in content}
-    return [b for b in content if b["type"] not in _SERVER_CALLS or b.get("id") in answered]
-
-
 def _sendable(content: list[Block]) -> tuple[Block, ...]:
-    """What the API takes back: no blank text, and no thinking at the very end, where the answer was cut in it."""
+    """What the API accepts back: no blank text, and no thinking at the very end, which means that it was cut."""
     kept = [block for block in content if block["type"] != "text" or block.get("text", "").strip()]
     while kept and kept[-1]["type"] in _THINKING:
         kept.pop()
     return tuple(kept)
-
-
-def _implied_stop(content: tuple[Block, ...]) -> str:
-    return "tool_use" if any(block["type"] == "tool_use" for block in content) else "end_turn"

@@ -1,4 +1,4 @@
-"""Which endpoint, credential and client the environment asks for. Looks, decides, and loads no client to do it."""
+"""Which endpoint, credential and client the environment asks for. Loads no client to find out."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ _IDENTITY_TOKENS = ("ANTHROPIC_IDENTITY_TOKEN", "ANTHROPIC_IDENTITY_TOKEN_FILE")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where to ask, who asks, and through which client."""
+    """Where requests go, with which credential, and through which client."""
 
     client: Literal["direct", "sdk"]
     source: str
     """Where the credential comes from, in words that a person can act on: `ANTHROPIC_API_KEY`, `the profile work`."""
     base_url: str = ""
-    """Without a closing slash or `/v1`. Empty: the SDK knows (profiles and platforms)."""
+    """Without a trailing slash or `/v1`. Empty if the SDK knows it (profiles and platforms)."""
     secret: str = field(default="", repr=False)
-    """The key or token; empty where the SDK finds one."""
+    """The key or token; empty if the SDK finds one."""
     auth_header: Literal["bearer", "x-api-key", "both"] = "bearer"
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """Further headers to send, from ANTHROPIC_CUSTOM_HEADERS."""
+    """More headers to send, from ANTHROPIC_CUSTOM_HEADERS."""
     platform: Platform | None = None
     profile: str = ""
 
@@ -65,15 +65,15 @@ class Endpoint:
 
     @property
     def sends_pings(self) -> bool:
-        """Whether its answers are never silent for long; a model on the user's own machine may well be."""
+        """Whether its answers are never silent for long. A model on the user's machine may be."""
         return self.is_official and self.platform is None
 
     @property
     def own_headers(self) -> dict[str, str]:
-        """The headers that carry `secret`, and the further ones, which win. Names are in lower case.
+        """The headers that carry `secret`, and the custom ones, which win. Names are in lower case.
 
-        The API, and SDK 2.x, use `Authorization: Bearer` for keys and tokens alike. Of the gateways, some read only
-        that and some only `x-api-key`, so a *key* goes to an address of the user's own in both; a token only as bearer.
+        The API, and SDK 2.x, use `Authorization: Bearer` for keys and tokens alike. Some gateways read only that, and
+        some only `x-api-key`. So a *key* goes to a custom address in both; a token goes only as bearer.
         """
         headers: dict[str, str] = {}
         if self.secret and self.auth_header != "x-api-key":
@@ -90,12 +90,12 @@ def find_endpoint(
     auth_header: AuthHeader = "auto",
     no_credential: str = f"{BASE_URL} is set but there is no credential for it: set {API_KEY} or {AUTH_TOKEN}",
 ) -> Endpoint | None:
-    """What `env` configures; None if that is nothing, and the embedded model answers.
+    """What `env` configures; None if nothing does, and the embedded model answers.
 
-    `env` must have gone through `environment.choose`: all that is in it may go to the endpoint in it.
+    `env` must have gone through `environment.choose`: everything in it may be sent to its endpoint.
 
     The order is the SDK's: key, token, named profile, identity federation, platform, the profile on disk. Only a
-    platform that was asked for by name comes before the key.
+    platform that was requested by name comes before the key.
 
     Raises: ConfigError, naming the variable and never its value.
     """
@@ -125,7 +125,7 @@ def _keyed_endpoint(env: Mapping[str, str], base_url: str, auth_header: AuthHead
     if not secret:
         return None
     if not re.fullmatch(r"[\x21-\x7e]+", secret):
-        raise ConfigError(f"{source} holds a space, a line break or a character outside ASCII: copy it again")
+        raise ConfigError(f"{source} contains a space, a line break or a non-ASCII character: copy it again")
     if auth_header == "auto":
         auth_header = "both" if source == API_KEY and base_url not in ("", OFFICIAL_URL) else "bearer"
     return Endpoint("direct", source, base_url or OFFICIAL_URL, secret, auth_header)
@@ -152,7 +152,7 @@ def _first(env: Mapping[str, str], table: Mapping[str, Platform]) -> Platform | 
 
 
 def _profile_on_disk(env: Mapping[str, str]) -> Path | None:
-    """The active profile, where the SDK looks for it."""
+    """The active profile, at the place where the SDK looks for it."""
     home = env.get("HOME")
     directory = Path(env["ANTHROPIC_CONFIG_DIR"]) if env.get("ANTHROPIC_CONFIG_DIR") else None
     if directory is None and home:
@@ -184,7 +184,7 @@ def _base_url(env: Mapping[str, str]) -> str:
 
 
 def header_names(env: Mapping[str, str]) -> list[str]:
-    """Of the custom headers, in lower case."""
+    """The names of the custom headers, in lower case."""
     return [name.lower() for name, _ in _header_lines(env)]
 
 

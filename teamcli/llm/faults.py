@@ -121,7 +121,6 @@ class Faults:
     def from_http_error(self, error: BaseException) -> ModelError:
         """An exception of the HTTP layer: the endpoint was not reached, or the connection was lost."""
         host, words = self.endpoint.host, self._words(error)
-        and_base_url = self._unless_official(f" and {BASE_URL}")
         match _trouble(error):
             case "proxy":
                 return ConnectionLost(f"The proxy refused the connection to {host} ({words}): check HTTPS_PROXY")

@@ -1,7 +1,7 @@
-"""An `LLM` of the program that has teamcli built in. Whatever it does wrong is a failed model call, and no more.
+"""An `LLM` that the program using teamcli as a library brings along. Any fault of it is just a failed model call.
 
-Each call runs in a thread of its own, so that an interruption takes effect at once even where the model does not look
-at `cancel`; the next call then waits until that one has returned.
+Each call runs in its own thread, so that an interruption takes effect at once even if the model ignores `cancel`. The
+next call then waits until that one has returned.
 """
 
 from __future__ import annotations
@@ -20,31 +20,33 @@ _NEEDED = {"text": ("text",), "tool_use": ("id", "name", "input")}
 
 class OwnModel:
     def __init__(self, model: LLM, turns: Backoff, is_ours: bool) -> None:
-        """`turns` lets one call in at a time; who `is_ours` is closed by us."""
+        """`turns` lets one call run at a time. `is_ours`: the model was made for us, so we close it."""
         self._model = model
         self._turns = turns
         self._is_ours = is_ours
 
     def stream(self, request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
-        heard: list[str] = []
+        arrived: list[str] = []
 
-        def tell(event: StreamEvent) -> None:
-            if cancel.cancelled:  # nobody waits for it any more
+        def report(event: StreamEvent) -> None:
+            if cancel.cancelled:  # the call was abandoned
                 return
             if isinstance(event, TextDelta):
-                heard.append(event.text)
+                arrived.append(event.text)
             on_event(event)
 
         def call() -> Reply:
             with self._turns.turn(cancel):
-                return self._model.stream(request, tell, cancel)
+                return self._model.stream(request, report, cancel)
 
-        on_event(RequestSent())  # its own thread is none in which the agent's state may change
+        on_event(RequestSent())  # here, because the agent's state must not change in the model's thread
         try:
             return _checked(run_abandonable(call, cancel, f"model {type(self._model).__name__}"))
         except BaseException as e:  # boundary: a bug in a model is a failed call, not the end of the agent
             if cancel.cancelled and not isinstance(e, StreamInterrupted):
-                raise StreamInterrupted(cancel.reason, _partial("".join(heard))) from e
+                text: Block = {"type": "text", "text": "".join(arrived)}
+                partial = Reply((text,), "interrupted", Usage()) if text["text"] else None
+                raise StreamInterrupted(cancel.reason, partial) from e
             if cancel.cancelled or isinstance(e, ModelError | ConfigError):
                 raise
             raise ModelError(f"{type(self._model).__name__} failed: {type(e).__name__}: {e}") from e
@@ -57,19 +59,15 @@ class OwnModel:
             self._model.close()
 
 
-def _partial(text: str) -> Reply | None:
-    return Reply(({"type": "text", "text": text},), "interrupted", Usage()) if text else None
-
-
 def _checked(reply: object) -> Reply:
-    """The reply, if it is one that the conversation can hold.
+    """The reply, if the conversation can hold it.
 
     Raises: TypeError
     """
     if not isinstance(reply, Reply):
         raise TypeError(f"stream must return a teamcli.Reply, not {type(reply).__name__}")
     if not isinstance(reply.usage, Usage) or not isinstance(reply.stop_reason, str):
-        raise TypeError("a Reply needs a stop_reason that is a text, and a teamcli.Usage")
+        raise TypeError("a Reply needs a stop_reason that is a string, and a teamcli.Usage")
     content = tuple(map(_checked_block, reply.content))
     ids = [block["id"] for block in content if block["type"] == "tool_use"]
     if len(set(ids)) != len(ids):
@@ -87,7 +85,7 @@ def _checked_block(block: object) -> Block:
 
 
 def model_factory(llm: object) -> Callable[[], LLM] | None:
-    """Makes the model of each agent: from a factory one for each, which is ours to close; one instance serves all.
+    """Makes the model of each agent. A factory makes one for each, which we close; a single instance serves all.
 
     Raises: ConfigError
     """
@@ -106,13 +104,13 @@ def _make(factory: Callable[[], object]) -> LLM:
     model = factory()
     _refuse_langchain(model)
     if not hasattr(model, "stream"):
-        raise ConfigError(f"llm: what makes models has returned {type(model).__name__}, which has no stream")
+        raise ConfigError(f"llm: the factory returned {type(model).__name__}, which has no stream")
     return OwnModel(cast(LLM, model), Backoff(max_calls=1), is_ours=True)
 
 
 def _refuse_langchain(llm: object) -> None:
-    """Raises: ConfigError. It has a `stream` of its own, which takes and returns something else."""
-    runnables = sys.modules.get("langchain_core.runnables.base")  # who has such a model has loaded this
+    """Raises: ConfigError, because the `stream` of a LangChain model takes and returns something else"""
+    runnables = sys.modules.get("langchain_core.runnables.base")  # loaded by any program that has such a model
     kind = llm if isinstance(llm, type) else type(llm)
     if runnables is not None and issubclass(kind, runnables.Runnable):
         name = kind.__name__

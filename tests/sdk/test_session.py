@@ -592,7 +592,7 @@ class TestMistakes:
         ({"max_budget_usd": -1}, "max_budget_usd: must be an amount above 0"),
         ({"settings": {"retries": "many"}}, "settings: retries: should be a whole number"),
         ({"llm": 7}, "llm: int has no stream"),
-        ({"llm": lambda: 7}, "llm: what makes models has returned int"),
+        ({"llm": lambda: 7}, "llm: the factory returned int"),
         ({"api_key": "two words"}, "ANTHROPIC_API_KEY holds a space"),
         ({"resume": "ghost", "offline": True}, "ghost"),
         ({"resume": "x", "continue_": True}, "exclude each other"),
