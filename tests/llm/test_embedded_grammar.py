@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from teamcli.llm.embedded.grammar import HelpAsked, Imperative, NotUnderstood, parse
+from teamcli.llm.embedded.grammar import HelpAsked, Imperative, Unparsed, parse
 
 
 def calls(text: str) -> list[tuple[str, dict[str, str]]]:
@@ -174,12 +174,12 @@ def test_help_can_be_asked_for(text) -> None:
     ],
 )
 def test_what_is_no_imperative_comes_back_with_a_hint_where_there_is_one(text, usage) -> None:
-    assert parse(text) == (NotUnderstood(text, usage),)
+    assert parse(text) == (Unparsed(text, usage),)
 
 
 def test_understood_and_not_understood_keep_their_order() -> None:
     kinds = [type(item) for item in parse("Hello. run ls\nsing\nread x")]
-    assert kinds == [NotUnderstood, Imperative, NotUnderstood, Imperative]
+    assert kinds == [Unparsed, Imperative, Unparsed, Imperative]
 
 
 @pytest.mark.parametrize("text", ["", "  \n\t\r\n ", "\n\n"])

@@ -593,7 +593,7 @@ class TestMistakes:
         ({"settings": {"retries": "many"}}, "settings: retries: should be a whole number"),
         ({"llm": 7}, "llm: int has no stream"),
         ({"llm": lambda: 7}, "llm: the factory returned int"),
-        ({"api_key": "two words"}, "ANTHROPIC_API_KEY holds a space"),
+        ({"api_key": "two words"}, "ANTHROPIC_API_KEY contains a space"),
         ({"resume": "ghost", "offline": True}, "ghost"),
         ({"resume": "x", "continue_": True}, "exclude each other"),
     )

@@ -1,13 +1,13 @@
-"""The plain imperatives that the embedded model follows: which there are, and how a text is taken apart into them.
+"""The simple commands that the embedded model understands, and how a text is split into them.
 
-A text splits at line ends, and inside a line at ` then ` and `. ` where another imperative follows; never inside double
-quotes or back-ticks. Quotes around the whole of an argument hold it together and are no part of it.
+A text splits at line ends, and inside a line at ` then ` and `. ` if another command follows; never inside double
+quotes or backticks. Quotes around a whole argument keep it together and are not part of it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 
@@ -15,22 +15,22 @@ class Imperative(NamedTuple):
     """Something to do with one tool call."""
 
     text: str
-    """As it was asked for."""
+    """The words of the request."""
     tool: str
-    input: dict[str, str]
+    input: Mapping[str, object]
 
 
 class HelpAsked(NamedTuple):
     text: str
 
 
-class NotUnderstood(NamedTuple):
+class Unparsed(NamedTuple):
     text: str
     usage: str = ""
-    """How to say it, where it begins like something known."""
+    """How to write it, if it begins like a known command."""
 
 
-Item = Imperative | HelpAsked | NotUnderstood
+Item = Imperative | HelpAsked | Unparsed
 
 
 class Verb(NamedTuple):
@@ -51,7 +51,7 @@ def _verb(usage: str, hint: str, tool: str, pattern: str) -> Verb:
 
 
 _NAME = r"[^\s:]+"
-_NEW_FILE = r"\"[^\"]+\"|`[^`]+`|[^\s:]+"  # unquoted without spaces: "write a poem about rain: …" must not make a file
+_NEW_FILE = r"\"[^\"]+\"|`[^`]+`|[^\s:]+"  # no spaces unless quoted: "write a poem about rain: …" must not make a file
 
 VERBS = (
     _verb("run CMD", "such as: run git status", "bash", r"run(?::\s*|\s+)(?P<command>\S.*)"),
@@ -80,17 +80,17 @@ VERBS = (
 )
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
-_BULLET = re.compile(r"\s*(?:[-*•]|\d+[.)])\s+")
+_BULLET = re.compile(r"\A\s*(?:[-*•]|\d+[.)])\s+")
 _LEAD_IN = re.compile(r"\s*(?:(?:and\s+)?then[\s,]+)?(?:please[\s,]+)?", re.IGNORECASE)
 _SPAWN = re.compile(rf"{_LEAD_IN.pattern}spawn\s+{_NAME}\s+as\s+[^:]+:", re.IGNORECASE)
-_SENTENCE_END = r"(?<=[^\s./])"  # the dots of `cp a . then …` and `ls .. then …` are arguments, no full stops
+_SENTENCE_END = r"(?<=[^\s./])"  # the dots in `cp a . then …` and `ls .. then …` are arguments, not full stops
 _SEPARATOR = re.compile(
     rf"(?:{_SENTENCE_END}[.,]+)?(?<!\s)\s+(?:and\s+)?then\s+|{_SENTENCE_END}\.+\s+",
     re.IGNORECASE,
 )
 _HELP = re.compile(r"(?:help|\?+)\s*[.!]?", re.IGNORECASE)
 
-# A quote reaches over a line end only where both its ends look like ends, so that a stray one (5" wide) joins nothing.
+# A quote spans lines only if both of its ends look like ends, so that a stray one (5" wide) joins nothing.
 _QUOTED = re.compile(
     r"""
       (?<!`)(?P<fence>`{3,}+) .*? (?<!`)(?P=fence)(?!`)
@@ -107,23 +107,13 @@ _SENTENCE_STOP = re.compile(r"(?<=[\w\"`])\.$")
 
 
 def parse(text: str) -> tuple[Item, ...]:
-    """Everything that `text` asks for, in order. Never fails: what is no imperative comes back as `NotUnderstood`."""
-    return tuple(item for line in _lines(text) for item in _parse_line(line))
-
-
-def _lines(text: str) -> Iterator[str]:
-    for line in _cut(text, _LINE_END):
-        line = line[match.end() :] if (match := _BULLET.match(line)) else line
-        if line.strip():
-            yield line.strip()
-
-
-def _cut(text: str, separator: re.Pattern[str]) -> Iterator[str]:
-    start = 0
-    for match in _outside_quotes(text, separator):
-        yield text[start : match.start()]
-        start = match.end()
-    yield text[start:]
+    """Everything that `text` asks for, in order. Never fails: other text comes back as `Unparsed`."""
+    ends = [match.span() for match in _outside_quotes(text, _LINE_END)]
+    starts = [0, *(end for _, end in ends)]
+    items: list[Item] = []
+    for start, (end, _) in zip(starts, [*ends, (len(text), 0)], strict=True):
+        items += _parse_line(_BULLET.sub("", text[start:end], count=1).strip())
+    return tuple(items)
 
 
 def _outside_quotes(text: str, separator: re.Pattern[str]) -> Iterator[re.Match[str]]:
@@ -158,7 +148,9 @@ def _parse_piece(piece: str) -> Iterator[Item]:
     if _HELP.fullmatch(piece):
         yield HelpAsked(piece)
     else:
-        yield _imperative(piece) or NotUnderstood(piece, _usage_of(piece))
+        word = re.split(r"\W", piece, maxsplit=1)[0].lower()
+        usage = next((verb.usage for verb in VERBS if verb.word == word), "")
+        yield _imperative(piece) or Unparsed(piece, usage)
 
 
 def _without_lead_in(piece: str) -> str:
@@ -175,11 +167,6 @@ def _imperative(piece: str) -> Imperative | None:
     return None
 
 
-def _usage_of(piece: str) -> str:
-    word = re.split(r"\W", piece, maxsplit=1)[0].lower()
-    return next((verb.usage for verb in VERBS if verb.word == word), "")
-
-
 def _argument(field: str, raw: str) -> str:
     raw = raw.strip()
     if field == "path" or (field == "command" and (not re.search(r"\s", raw) or _unquoted(raw[:-1]) is not None)):
@@ -189,7 +176,7 @@ def _argument(field: str, raw: str) -> str:
 
 
 def _unquoted(raw: str) -> str | None:
-    """What stands between the quotes, where they enclose the whole of `raw`."""
+    """The text between the quotes, if they enclose all of `raw`."""
     for pattern in (_FENCED, _TICKED, _IN_QUOTES):
         if match := pattern.fullmatch(raw):
             body = match["body"]

@@ -1,19 +1,18 @@
-"""The embedded model: a stand-in for where no language model is configured.
+"""The embedded model, used if no language model is configured.
 
-It follows plain imperatives (`offline_grammar`), one tool call per answer, and ends with what the tools returned. It
-remembers nothing: what is still to do follows from the conversation alone, as with any other model.
+It understands simple commands (see `grammar.py`), makes one tool call per answer, and ends with the tools' results.
+It has no memory: like any other model, it derives what to do from the conversation.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import StreamInterrupted
-from teamcli.llm.embedded.grammar import VERBS, NotUnderstood
-from teamcli.llm.embedded.todo import MAIL_TOOLS, OWN_CALL, Call, Task, Todo, from_history, shorten, show_mail
+from teamcli.llm.embedded.grammar import VERBS, Unparsed
+from teamcli.llm.embedded.todo import MAIL_TOOLS, OWN_CALL, Task, Todo, from_history, shorten, show_mail
 from teamcli.llm.types import NOT_UNDERSTOOD, Block, CallOpened, OnEvent, Reply, Request, TextDelta, Usage
 
 MODEL = "embedded"
@@ -33,22 +32,20 @@ class EmbeddedModel:
         if call := todo.next_call():
             on_event(CallOpened(call.tool))
             _check(cancel, "")
-            return _reply(_tool_use(call), "tool_use")
+            # Ids of messages are derived from ids of calls: no two may be the same, in any agent or session.
+            id = OWN_CALL + os.urandom(12).hex()
+            return _reply({"type": "tool_use", "id": id, "name": call.tool, "input": dict(call.input)}, "tool_use")
         text = _final_text(todo, tools)
-        _stream_text(text, on_event, cancel)
+        for start in range(0, len(text), _CHUNK):
+            _check(cancel, text[:start])
+            on_event(TextDelta(text[start : start + _CHUNK]))
         return _reply(_text(text), NOT_UNDERSTOOD if todo.understood_nothing else "end_turn")
 
     def warm_up(self) -> None:
         """There is nothing to load."""
 
     def close(self) -> None:
-        """There is nothing to give up."""
-
-
-def _stream_text(text: str, on_event: OnEvent, cancel: CancelScope) -> None:
-    for start in range(0, len(text), _CHUNK):
-        _check(cancel, text[:start])
-        on_event(TextDelta(text[start : start + _CHUNK]))
+        """There is nothing to close."""
 
 
 def _check(cancel: CancelScope, arrived: str) -> None:
@@ -62,11 +59,6 @@ def _reply(block: Block, stop_reason: str) -> Reply:
 
 def _text(text: str) -> Block:
     return {"type": "text", "text": text}
-
-
-def _tool_use(call: Call) -> Block:
-    # Ids of messages are derived from ids of calls: no two may ever be the same, in any agent or session.
-    return {"type": "tool_use", "id": OWN_CALL + os.urandom(12).hex(), "name": call.tool, "input": dict(call.input)}
 
 
 def _final_text(todo: Todo, tools: frozenset[str]) -> str:
@@ -83,8 +75,8 @@ def _final_text(todo: Todo, tools: frozenset[str]) -> str:
 
 
 def _outcome(task: Task) -> str:
-    """What was asked and what came of it: on one line where that is enough."""
-    asked = shorten(task.text, 120)
+    """What was asked and its outcome: on one line if that is enough."""
+    asked = shorten(task.call.text, 120)
     if not task.is_possible:
         return f"{asked} – not done: this agent has no tool {task.call.tool}."
     last = task.made[-1]
@@ -108,16 +100,14 @@ def _cut_middle(output: str) -> str:
     return f"{output[:half]}\n[… {left_out} characters left out …]\n{output[-half:]}"
 
 
-def _misunderstood(items: list[NotUnderstood]) -> str:
-    named = [_named(item) for item in items[:_MAX_LINES_NAMED]]
+def _misunderstood(items: list[Unparsed]) -> str:
+    named = []
+    for item in items[:_MAX_LINES_NAMED]:
+        quoted = f"“{shorten(item.text, 80)}”"
+        named.append(f"{quoted} (say it as: {item.usage})" if item.usage else quoted)
     if len(items) > _MAX_LINES_NAMED:
         named.append(f"and {len(items) - _MAX_LINES_NAMED} more lines")
     return f"I did not understand: {'; '.join(named)}."
-
-
-def _named(item: NotUnderstood) -> str:
-    quoted = f"“{shorten(item.text, 80)}”"
-    return f"{quoted} (say it as: {item.usage})" if item.usage else quoted
 
 
 def help_text(tools: frozenset[str]) -> str:
@@ -126,15 +116,10 @@ def help_text(tools: frozenset[str]) -> str:
         (
             "I am the embedded model: no language model, but I work with real tools when you say, one a line:",
             "",
-            *_help_rows(tools),
+            *(f"    {v.usage:26}{v.hint if v.tool in tools else '(not in this agent)'}" for v in VERBS),
             "",
             "Join them with “then”: write hi.txt: hello then read hi.txt",
             "Text in double quotes or back-ticks stays together.",
             "For a real model, put ANTHROPIC_API_KEY into the environment or into .env, and start teamcli again.",
         )
     )
-
-
-def _help_rows(tools: frozenset[str]) -> Iterator[str]:
-    for verb in VERBS:
-        yield f"    {verb.usage:26}{verb.hint if verb.tool in tools else '(not in this agent)'}"

@@ -1,7 +1,7 @@
-"""What the embedded model still has to do, worked out from the conversation.
+"""What the embedded model still has to do, derived from the conversation.
 
-The history is played through from the last finished answer on: texts and mail add tasks, calls are matched with the
-task they were made for, results settle them. A call that was made is never made again, whatever became of it.
+The history is replayed from the last finished answer on: texts and mail add tasks, calls are matched with their task,
+and results complete them. A call that was made is never made again, whatever its outcome.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from teamcli.llm.embedded.grammar import HelpAsked, Imperative, Item, NotUnderstood, parse
+from teamcli.llm.embedded.grammar import HelpAsked, Imperative, Item, Unparsed, parse
 from teamcli.llm.types import Block, Message
 
 OWN_CALL = "toolu_embedded_"
-"""How the ids of the embedded model's calls begin."""
+"""The prefix of the ids of the embedded model's calls."""
 
 MAIL_TOOLS = ("read_inbox", "wait_for_message")
 _OBEYED_TYPES = ("message", "broadcast")
@@ -29,14 +29,9 @@ _INTERRUPTED = re.compile(r"\b(?:interrupted|cancelled)\b", re.IGNORECASE)
 _MUST_READ_FIRST = re.compile(r"\bread\b(?!-only)", re.IGNORECASE)
 
 
-class Call(NamedTuple):
-    tool: str
-    input: dict[str, object]
-
-
 @dataclass
 class MadeCall:
-    """A call in the history, and its result once that has come."""
+    """A call in the history, and its result once it has arrived."""
 
     id: str
     output: str = ""
@@ -45,25 +40,24 @@ class MadeCall:
 
 @dataclass
 class Task:
-    text: str
-    call: Call
+    call: Imperative
     is_possible: bool
     can_read: bool
     made: list[MadeCall] = field(default_factory=list)
 
-    def next_call(self) -> Call | None:
+    def next_call(self) -> Imperative | None:
         if not self.is_possible:
             return None
         if not self.made:
             return self.call
         if len(self.made) == 1 and self._must_read_first():
-            return Call("read_file", {"path": self.call.input["path"]})
+            return self.call._replace(tool="read_file", input={"path": self.call.input["path"]})
         if len(self.made) == 2 and not self.made[1].is_error:
             return self.call
         return None
 
     def _must_read_first(self) -> bool:
-        """Nobody may overwrite what they have not read; who says `write` does want to."""
+        """An existing file must be read before it is overwritten, and `write` means that the user wants that."""
         refused = self.made[0]
         return (
             self.can_read
@@ -74,7 +68,7 @@ class Task:
         )
 
 
-class Mail(NamedTuple):
+class IncomingMail(NamedTuple):
     sender: str
     type: str
     request_id: str
@@ -85,9 +79,9 @@ class Mail(NamedTuple):
 class Todo:
     tools: frozenset[str]
     tasks: list[Task] = field(default_factory=list)
-    misunderstood: list[NotUnderstood] = field(default_factory=list)
+    misunderstood: list[Unparsed] = field(default_factory=list)
     noted: list[str] = field(default_factory=list)
-    """Mail that asks for nothing the model could do."""
+    """Mail that asks for nothing that the model could do."""
     help_asked: bool = False
     _is_interrupted: bool = False
     _inbox_calls: set[str] = field(default_factory=set)
@@ -96,7 +90,7 @@ class Todo:
     def understood_nothing(self) -> bool:
         return bool(self.misunderstood) and not self.tasks and not self.help_asked
 
-    def next_call(self) -> Call | None:
+    def next_call(self) -> Imperative | None:
         task = self._current()
         return task.next_call() if task else None
 
@@ -143,20 +137,20 @@ class Todo:
         elif _HARNESS_TAG.match(text) or _HARNESS_FRAME.fullmatch(text):
             self._is_interrupted |= text.startswith("<note") and bool(_INTERRUPTED.search(text))
         else:
-            self._hear_user(parse(text))
+            self._take_from_user(parse(text))
 
-    def _hear_user(self, items: Sequence[Item]) -> None:
-        """New words after an interruption replace what was under way; without one they add to it."""
+    def _take_from_user(self, items: Sequence[Item]) -> None:
+        """After an interruption, a new text replaces the open tasks; otherwise it adds to them."""
         if self._is_interrupted:
             self.tasks, self.misunderstood, self.help_asked = [], [], False
             self._is_interrupted = False
         self._add(items)
 
-    def _see_mail(self, mail: Mail, is_quoted: bool = False) -> None:
+    def _see_mail(self, mail: IncomingMail, is_quoted: bool = False) -> None:
         items = parse(mail.text) if mail.type in _OBEYED_TYPES else ()
         if mail.sender == "user" and items:
-            self._hear_user(items)
-        elif any(not isinstance(item, NotUnderstood) for item in items):
+            self._take_from_user(items)
+        elif any(not isinstance(item, Unparsed) for item in items):
             self._add(items)
         elif mail.type == "shutdown_request" and mail.request_id and "shutdown_response" in self.tools:
             self._approve_shutdown(mail)
@@ -167,25 +161,31 @@ class Todo:
         for item in items:
             match item:
                 case Imperative():
-                    self.tasks.append(self._task(item.text, Call(item.tool, dict(item.input))))
+                    self.tasks.append(self._task(item))
                 case HelpAsked():
                     self.help_asked = True
-                case NotUnderstood():
+                case Unparsed():
                     self.misunderstood.append(item)
 
-    def _approve_shutdown(self, mail: Mail) -> None:
-        call = Call("shutdown_response", {"request_id": mail.request_id, "approve": True})
-        place = next((i for i, task in enumerate(self.tasks) if task.next_call()), len(self.tasks))
-        self.tasks.insert(place, self._task(f"shutdown request from {mail.sender}", call))
+    def _approve_shutdown(self, mail: IncomingMail) -> None:
+        answer: dict[str, object] = {"request_id": mail.request_id, "approve": True}
+        call = Imperative(f"shutdown request from {mail.sender}", "shutdown_response", answer)
+        position = next((i for i, task in enumerate(self.tasks) if task.next_call()), len(self.tasks))
+        self.tasks.insert(position, self._task(call))
 
-    def _task(self, text: str, call: Call) -> Task:
-        return Task(text, call, is_possible=call.tool in self.tools, can_read="read_file" in self.tools)
+    def _task(self, call: Imperative) -> Task:
+        return Task(call, is_possible=call.tool in self.tools, can_read="read_file" in self.tools)
 
 
 def from_history(messages: Sequence[Message], tools: frozenset[str]) -> Todo:
-    """What the present turn asked for, what of it was done, and what is left."""
+    """What the current turn asked for, what was done, and what is left."""
     todo = Todo(tools)
-    for message in messages[_start_of_turn(messages) :]:
+    start = 0
+    for index, message in enumerate(messages):
+        # An answer without a call ended a turn: everything before it is complete.
+        if message.role == "assistant" and not any(block.get("type") == "tool_use" for block in message.content):
+            start = index + 1
+    for message in messages[start:]:
         if message.role == "assistant":
             todo.see_answer(message.content)
         else:
@@ -193,20 +193,11 @@ def from_history(messages: Sequence[Message], tools: frozenset[str]) -> Todo:
     return todo
 
 
-def _start_of_turn(messages: Sequence[Message]) -> int:
-    """An answer without a call was a last word: what came before it is settled."""
-    for index in range(len(messages) - 1, -1, -1):
-        message = messages[index]
-        if message.role == "assistant" and not any(block.get("type") == "tool_use" for block in message.content):
-            return index + 1
-    return 0
-
-
-def mails_in(text: str) -> Iterator[Mail]:
+def mails_in(text: str) -> Iterator[IncomingMail]:
     for match in _MAIL.finditer(text):
         attributes = {name: _unescape(value) for name, value in _ATTRIBUTE.findall(match["attributes"])}
-        yield Mail(
-            attributes.get("from", "somebody"),
+        yield IncomingMail(
+            attributes.get("from", "someone"),
             attributes.get("type", "message"),
             attributes.get("request_id", ""),
             _unescape(match["text"]).strip(),
@@ -214,7 +205,7 @@ def mails_in(text: str) -> Iterator[Mail]:
 
 
 def show_mail(text: str) -> str:
-    """The same text with each tagged message as a person would write it."""
+    """The text with each tagged message in a readable form."""
 
     def show(match: re.Match[str]) -> str:
         (mail,) = mails_in(match[0])
@@ -224,12 +215,13 @@ def show_mail(text: str) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """On one line, and no longer than `limit`."""
+    """The text on one line, with at most `limit` characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def _unescape(text: str) -> str:
+    # `&amp;` last, so that an escaped entity is not unescaped twice.
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", '"').replace("&amp;", "&")
 
 
