@@ -1,4 +1,4 @@
-"""Writes docs/pictures/*.svg, or only those that are named.
+"""Writes docs/pictures/*.svg, or only the named ones.
 
 Usage: python -m pictures [NAME ...]
 """

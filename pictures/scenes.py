@@ -31,7 +31,7 @@ USAGE = {
     "cache_read_input_tokens": 38000,
     "cache_creation_input_tokens": 2600,
 }
-"""What such answers cost."""
+"""Typical for answers of this kind."""
 EDIT = tool("edit_file", path="cart.py", old_text=OLD, new_text=NEW)
 READ = tool("read_file", path="cart.py")
 TEST = tool("bash", command="pytest -q")
@@ -45,7 +45,7 @@ def mail(to: str, words: str) -> Any:
     return say(tool("send_message", to=to, content=words))
 
 
-THINKS_ON = say("This is never said.", stall_before_headers())
+THINKS_ON = say("This text never arrives.", stall_before_headers())
 
 
 def team() -> Shot:
@@ -53,8 +53,8 @@ def team() -> Shot:
     sent, edited, reviewed = Gate(), Gate(), Gate()
     script = TeamScript(
         lead=[
-            mail("alice", "Our totals are off by a cent. Find out why and mend cart.py."),
-            mail("bob", "alice mends the totals in cart.py; review it when she tells you."),
+            mail("alice", "Our totals are off by a cent. Find out why and fix cart.py."),
+            mail("bob", "alice fixes the totals in cart.py. Review it when she is done."),
             say("**alice** looks for the cent in `cart.py`, **bob** reviews what she changes."),
         ],
         alice=[
@@ -74,7 +74,7 @@ def team() -> Shot:
         hire(program, alice="coder", bob="reviewer")
         program.settings(permissions={"mode": "acceptEdits", "allow": ["bash(pytest:*)"]})
         with played(program, script) as camera:
-            camera.type("our totals are off by a cent: let alice mend it, and bob review\r")
+            camera.type("our totals are off by a cent: let alice fix it, and bob review\r")
             camera.wait_for("what she changes.")
             sent.open()
             camera.wait_for("alice → bob")
@@ -92,14 +92,14 @@ def question() -> Shot:
     """A teammate asks, while the lead writes and another works."""
     written = Gate()
     words = (
-        "Meanwhile I have read `checkout.py`:\n\n"
+        "In the meantime I read `checkout.py`:\n\n"
         "- it rounds **again**, after shipping\n"
         "- `total` is called twice for each order\n\n"
         "Neither costs a cent by itself. Together with a discount th"
     )
     script = TeamScript(
         lead=[
-            mail("alice", "Our totals are off by a cent. Find out why and mend cart.py."),
+            mail("alice", "Our totals are off by a cent. Find out why and fix cart.py."),
             mail("bob", "Run the tests, and tell alice what fails."),
             say(text(words, pieces=len(words)), stall_after(len(words) + 2)),
         ],
@@ -119,13 +119,13 @@ def question() -> Shot:
 
 
 def tables() -> Shot:
-    """Who does what, and what has been written to whom."""
+    """The team and an inbox as tables."""
     sent, tested = Gate(), Gate()
     script = TeamScript(
         lead=[
-            mail("alice", "Our totals are off by a cent. Find out why and mend cart.py."),
-            mail("bob", "alice mends the totals in cart.py; review it when she tells you."),
-            say("Both are at it."),
+            mail("alice", "Our totals are off by a cent. Find out why and fix cart.py."),
+            mail("bob", "alice fixes the totals in cart.py. Review it when she is done."),
+            say("Both are on it."),
         ],
         alice=[
             sent.holds(say(EDIT)),
@@ -142,8 +142,8 @@ def tables() -> Shot:
         hire(program, alice="coder", bob="reviewer", carol="tester")
         program.settings(permissions={"mode": "acceptEdits", "allow": ["bash(pytest:*)"]})
         with played(program, script) as camera:
-            camera.type("our totals are off by a cent: let alice mend it, and bob review\r")
-            camera.wait_for("Both are at it.")
+            camera.type("our totals are off by a cent: let alice fix it, and bob review\r")
+            camera.wait_for("Both are on it.")
             sent.open()
             camera.wait_for("● alice $ pytest")
             tested.open()

@@ -1,4 +1,4 @@
-"""What stands on a terminal's screen, cell by cell, from all that was written to it."""
+"""The screen of a terminal, cell by cell, from everything that was written to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyte.screens import Char
 _DIM, _NOT_BOLD_NOR_DIM, _BLINK, _NO_BLINK = 2, 22, 5, 25
 
 Fixed = tuple[str, Sequence[str]]
-"""A pattern with one group, and what stands in the picture in place of that group: there, further down, and so on."""
+"""A pattern with one group, and the texts that replace the group: the first match, the second, and so on."""
 
 
 class Shot(NamedTuple):
@@ -23,8 +23,8 @@ class Shot(NamedTuple):
     """Column and row."""
 
     def with_fixed(self, fixed: Iterable[Fixed]) -> Shot:
-        """The same with what differs from run to run set to fixed words, once in a row and in the colours it has; the
-        rest of the row moves along."""
+        """Replace what differs from run to run with fixed texts, once in a row. Colors stay, and the rest of the row
+        moves."""
         rows = self.rows
         for pattern, words in fixed:
             next_words = chain(words, repeat(words[-1]))
@@ -32,8 +32,8 @@ class Shot(NamedTuple):
         return self._replace(rows=rows)
 
     def cropped(self, top: str) -> Shot:
-        """From the row that begins with `top`, and with the bar right below what stands above it: how many rows are
-        free between the two is a matter of milliseconds."""
+        """From the row that starts with `top`, without the empty rows above the status bar: their number depends on
+        timing."""
         texts = ["".join(cell.data for cell in row).rstrip() for row in self.rows]
         first = next(y for y, text in enumerate(texts) if text.startswith(top))
         filled = [y for y, text in enumerate(texts) if text]
@@ -45,7 +45,7 @@ class Shot(NamedTuple):
 
 
 def take_shot(written: str, columns: int, lines: int) -> Shot:
-    """What a terminal of this size shows once `written` has come."""
+    """What a terminal of this size shows after `written`."""
     screen = _Emulator(columns, lines)
     pyte.Stream(screen).feed(written)
     rows = tuple(tuple(screen.buffer[y][x] for x in range(columns)) for y in range(lines))
@@ -57,7 +57,7 @@ def is_dim(char: Char) -> bool:
 
 
 class _Emulator(pyte.Screen):
-    """pyte knows no dim text; as nothing here blinks, that attribute stands for it."""
+    """pyte does not support dim text. Nothing here blinks, so the blink attribute marks it."""
 
     def select_graphic_rendition(self, *attrs: int, **_: Any) -> None:
         super().select_graphic_rendition(*_dim_as_blink(attrs))
@@ -66,7 +66,7 @@ class _Emulator(pyte.Screen):
 def _dim_as_blink(attrs: Iterable[int]) -> Iterator[int]:
     rest = iter(attrs)
     for attr in rest:
-        if attr in (38, 48):  # a colour follows: `5;N` or `2;R;G;B`
+        if attr in (38, 48):  # a color follows: `5;N` or `2;R;G;B`
             yield attr
             for kind in islice(rest, 1):
                 yield kind

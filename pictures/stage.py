@@ -1,4 +1,4 @@
-"""A place where the real program plays a scene: a home, a little project, a model that says what the scene needs."""
+"""Where the real program plays a scene: a home, a small project, and a model that answers as the scene needs."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from tests.support.program import Program
 from tests.support.screen import Screen
 from tests.support.team_script import TeamScript, agent_of
 
-PATIENCE_SECONDS = 30
+DEADLINE_SECONDS = 30
 COLUMNS, LINES = 92, 45
 MODEL = "claude-opus-5-5"
 MACHINE: Fixed = (r"· ((?:no )?sandbox) ·", ["sandbox"])
-"""Whether there is a sandbox differs from machine to machine."""
+"""Whether a sandbox works differs from machine to machine."""
 TIMES: tuple[Fixed, ...] = (
     (r"✓ (?!\$).*  (\d+\.\ds)(?: ·|\s*$)", ["0.1s"]),
     (r"[✓✗] \$ .*  (\d+\.\ds)(?: ·|\s*$)", ["2.4s"]),
 )
-"""How long a call took differs from run to run, so every picture says the same."""
+"""The duration of a call differs from run to run, so the pictures show a fixed one."""
 
 
 def bar_time(agent: str, shown: str) -> Fixed:
-    """How long an agent has been doing what the status bar says."""
+    """How long the status bar says that an agent has been busy."""
     return rf"● {agent}\b[^│]* (\d+s)(?: │|\s*$)", [shown]
 
 
 class Gate:
-    """Holds an answer of the model back until the scene has come so far."""
+    """Holds back an answer of the model until the scene opens the gate."""
 
     def __init__(self) -> None:
         self._opened = threading.Event()
@@ -43,7 +43,7 @@ class Gate:
 
     def holds(self, answer: Any) -> Callable[[Any], Any]:
         def when_open(_: Any) -> Any:
-            assert self._opened.wait(PATIENCE_SECONDS), "a gate of the scene was never opened"
+            assert self._opened.wait(DEADLINE_SECONDS), "the scene never opened a gate"
             return answer
 
         return when_open
@@ -55,7 +55,7 @@ class Camera(Screen):
         self._size = columns, lines
 
     def shot(self, *fixed: Fixed, top: str = "teamcli") -> Shot:
-        """What stands there, from the row that begins with `top`, when nothing more comes."""
+        """The screen from the row that starts with `top`, once the program writes nothing more."""
         seen = -1
         while seen < len(self.raw):
             seen = len(self.raw)
@@ -65,7 +65,7 @@ class Camera(Screen):
 
 @contextmanager
 def stage(*, files: dict[str, str], commands: dict[str, str] | None = None) -> Iterator[Program]:
-    """`~/shop` with these files; `commands` are scripts on the PATH that stand in for real ones."""
+    """`~/shop` with these files. `commands` are scripts on the PATH that replace real programs."""
     with TemporaryDirectory() as home:
         program = Program(Path(home, "shop"), Path(home), variables={"MODEL_ID": MODEL})
         for name, content in files.items():
@@ -78,7 +78,7 @@ def stage(*, files: dict[str, str], commands: dict[str, str] | None = None) -> I
 
 
 def hire(program: Program, **roles: str) -> None:
-    """They have been there since yesterday."""
+    """Hire teammates in an earlier run."""
 
     def script(request: dict[str, Any], _: int) -> Any:
         if agent_of(request) != "lead":

@@ -1,4 +1,4 @@
-"""A screen as an SVG that needs nothing from outside: every run of text is pinned to its cells, whatever the font."""
+"""A screen as a self-contained SVG. Each run of text is fixed to its cells, whatever the font."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ CELL_WIDTH, CELL_HEIGHT, FONT_SIZE = 8.4, 18, 14
 MARGIN, TITLE_HEIGHT = 14, 32
 FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', 'Liberation Mono', monospace"
 INK, PAPER, FRAME = "#d8dee6", "#171b22", "#3d4551"
-"""A dark window with a frame stands out from light pages and from dark ones."""
+"""A dark window with a frame is visible on light and dark pages."""
 DIMMED = 0.62
-COLOURS = {
+COLORS = {
     "black": "#4a525e",
     "red": "#ff7b72",
     "green": "#56d364",
@@ -39,7 +39,7 @@ COLOURS = {
 _PLAIN_RUN = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
 
-class Style(NamedTuple):
+class CellStyle(NamedTuple):
     ink: str
     paper: str
     classes: str
@@ -79,8 +79,8 @@ def _screen(shot: Shot) -> Iterator[str]:
             yield from _run(cells[0][0], y, [cell for _, cell, _ in cells], style)
 
 
-def _run(x: int, y: int, cells: list[Char], style: Style) -> Iterator[str]:
-    """Cells of one style, side by side."""
+def _run(x: int, y: int, cells: list[Char], style: CellStyle) -> Iterator[str]:
+    """Adjacent cells of one style."""
     if style.paper != PAPER:
         yield (
             f'<rect x="{x * CELL_WIDTH:g}" y="{y * CELL_HEIGHT}" width="{len(cells) * CELL_WIDTH:g}" '
@@ -90,23 +90,23 @@ def _run(x: int, y: int, cells: list[Char], style: Style) -> Iterator[str]:
     for found in _PLAIN_RUN.finditer(text):
         yield _text(x + found.start(), y, found[0], style)
     for at, cell in enumerate(cells):
-        if cell.data and not cell.data.isascii():  # may come from another font, so each has its own place
+        if cell.data and not cell.data.isascii():  # may come from another font, so each gets its own position
             is_wide = text[at + 1 : at + 2] == "\0"
             yield _sign(x + at + (1 if is_wide else 0.5), y, cell.data, style)
 
 
-def _text(x: int, y: int, text: str, style: Style) -> str:
-    """Kept to its cells: no font is exactly as wide as another. Spaces would be folded."""
+def _text(x: int, y: int, text: str, style: CellStyle) -> str:
+    """Text stretched to its cells, because fonts differ in width. No-break spaces keep SVG from folding spaces."""
     shown = escape(text).replace(" ", "\N{NO-BREAK SPACE}")
     length = f'textLength="{len(text) * CELL_WIDTH:g}" lengthAdjust="spacingAndGlyphs"' if len(text) > 1 else ""
     return _element(x * CELL_WIDTH, y, shown, style, style.classes, length)
 
 
-def _sign(x: float, y: int, sign: str, style: Style) -> str:
+def _sign(x: float, y: int, sign: str, style: CellStyle) -> str:
     return _element(x * CELL_WIDTH, y, escape(sign), style, f"{style.classes} c".strip(), "")
 
 
-def _element(x: float, y: int, shown: str, style: Style, classes: str, more: str) -> str:
+def _element(x: float, y: int, shown: str, style: CellStyle, classes: str, more: str) -> str:
     attributes = [f'x="{x:g}"', f'y="{y * CELL_HEIGHT + FONT_SIZE:g}"']
     attributes += [f'class="{classes}"'] if classes else []
     attributes += [f'fill="{style.ink}"'] if style.ink != INK else []
@@ -114,18 +114,18 @@ def _element(x: float, y: int, shown: str, style: Style, classes: str, more: str
     return f"<text {' '.join(attributes)}>{shown}</text>"
 
 
-def _style(cell: Char, is_cursor: bool) -> Style:
-    ink, paper = _colour(cell.fg, INK), _colour(cell.bg, PAPER)
+def _style(cell: Char, is_cursor: bool) -> CellStyle:
+    ink, paper = _color(cell.fg, INK), _color(cell.bg, PAPER)
     if is_dim(cell):
         ink = _mixed(ink, paper, DIMMED)
     if cell.reverse != is_cursor:
         ink, paper = paper, ink
     marks = (("b", cell.bold), ("i", cell.italics), ("u", cell.underscore), ("s", cell.strikethrough))
-    return Style(ink, paper, " ".join(name for name, holds in marks if holds))
+    return CellStyle(ink, paper, " ".join(name for name, holds in marks if holds))
 
 
-def _colour(name: str, default: str) -> str:
-    return default if name == "default" else COLOURS.get(name) or f"#{name}"
+def _color(name: str, default: str) -> str:
+    return default if name == "default" else COLORS.get(name) or f"#{name}"
 
 
 def _mixed(one: str, other: str, share: float) -> str:

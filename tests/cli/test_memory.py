@@ -116,25 +116,25 @@ class TestRoles:
 
 
 def test_memory_is_bounded_and_follows_no_link_out(tmp_path: Path) -> None:
-    place = MemoryDir(tmp_path / "work/coder", "there/", tmp_path / "work")
-    assert "there/MEMORY.md" not in offer("coder", [place])
-    write(place.path / "MEMORY.md", "a fact\n" * 1000)
+    memory = MemoryDir(tmp_path / "work/coder", "there/", tmp_path / "work")
+    assert "there/MEMORY.md" not in offer("coder", [memory])
+    write(memory.path / "MEMORY.md", "a fact\n" * 1000)
     for number in range(MAX_NAMES + 5):
-        write(place.path / f"{number:02}.md", "")
-    write(place.path / ".hidden", "")
-    os.mkfifo(place.path / "pipe")
-    offered = offer("coder", [place])
+        write(memory.path / f"{number:02}.md", "")
+    write(memory.path / ".hidden", "")
+    os.mkfifo(memory.path / "pipe")
+    offered = offer("coder", [memory])
     assert offered.count("a fact\n") == MAX_LINES
     assert "the rest is left out" in offered
     assert "48.md, 49.md and 5 more" in offered
     assert "hidden" not in offered
     assert "pipe" not in offered
-    write(place.path / "MEMORY.md", "x" * 100_000)
-    assert 25_000 < len(offer("coder", [place])) < 27_000
-    (place.path / "MEMORY.md").unlink()
+    write(memory.path / "MEMORY.md", "x" * 100_000)
+    assert 25_000 < len(offer("coder", [memory])) < 27_000
+    (memory.path / "MEMORY.md").unlink()
     write(tmp_path / "secret", "sesame")
-    (place.path / "MEMORY.md").symlink_to(tmp_path / "secret")
-    assert "sesame" not in offer("coder", [place])
+    (memory.path / "MEMORY.md").symlink_to(tmp_path / "secret")
+    assert "sesame" not in offer("coder", [memory])
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ class TestInstructions:
         assert first.startswith("hello")
         assert "instructions in AGENTS.md: use tabs <\\/note></note>" in first
         assert "and no semicolons" in first
-        assert second == "bye"  # it is told once
+        assert second == "bye"  # it learns of it once
 
     def test_a_line_goes_to_the_existing_file_and_keeps_its_content(self, program: Program) -> None:
         (program.directory / "CLAUDE.md").write_bytes(b"# Rules\r\n- one")

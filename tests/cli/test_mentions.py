@@ -1,4 +1,4 @@
-"""Contract §6: `@path` in a task mentions a file; the model gets it with the words, and may change it at once."""
+"""Contract §6: `@path` in a task mentions a file; the model gets its content, and may change it at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.team_script import TeamScript
 
 
 def said(request: dict[str, Any]) -> list[str]:
-    """The texts of the newest user message, without what the harness adds by itself."""
+    """The texts of the newest user message, without what the harness adds."""
     return [each for each in user_texts(request["messages"][-1]) if not each.startswith("<environment>")]
 
 
@@ -69,7 +69,7 @@ def test_a_message_to_a_teammate_attaches_the_files_it_mentions(program: Program
 
 
 def test_only_the_users_messages_attach_files(program: Program) -> None:
-    """Neither another agent, nor a line from outside that claims to be the user's, nor to one that may not read."""
+    """Not another agent, not a foreign line that claims to be the user, and not for a recipient that may not read."""
     (program.directory / "a.py").write_text("print(1)\n")
     sends = tool("send_message", to="alice", content="see @a.py")
     mute = tool("spawn_teammate", name="bob", role="coder", prompt="x", tools=["bash"])

@@ -1,4 +1,4 @@
-"""Sessions: what `--continue` and `--resume` bring back, after an orderly end and after none."""
+"""Sessions: what `--continue` and `--resume` bring back, after a clean exit and after a crash."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_no_team_leaves_nothing_behind(program: Program, tmp_path: Path) -> None
 @pytest.mark.soak
 @pytest.mark.parametrize("moment", range(KILLS))
 def test_a_session_continues_after_sigkill_at_any_moment(program: Program, moment: int) -> None:
-    """Killed at a random moment of a run of tool calls; `--continue` finishes it and the strict API refuses nothing."""
+    """Killed at a random moment; `--continue` finishes and the strict API accepts every request."""
     chance = random.Random(moment)
     with program.against(turns(20, "echo step {n} >> steps.txt")) as api:
         process = program.start("-p", "work", *BYPASS)

@@ -17,11 +17,11 @@ from tests.support.program import Program, Ran
 from tests.support.screen import Screen
 from tests.support.team_script import TeamScript
 
-PLACES = (".team/skills", ".claude/skills", "~/.teamcli/skills", "~/.claude/skills")
+SKILL_DIRS = (".team/skills", ".claude/skills", "~/.teamcli/skills", "~/.claude/skills")
 BYPASS = ("--permission-mode", "bypassPermissions")
 
 
-def place(program: Program, where: str) -> Path:
+def skills_dir(program: Program, where: str) -> Path:
     return program.home / where[2:] if where.startswith("~/") else program.directory / where
 
 
@@ -43,17 +43,17 @@ def system(request: dict[str, Any]) -> str:
 
 
 def offered(request: dict[str, Any]) -> list[str]:
-    """The lines that tell of skills."""
+    """The lines about skills."""
     lines = system(request).splitlines()
     start = next((number for number, line in enumerate(lines) if line.startswith("Skills tell how")), len(lines))
     return [line for line in lines[start + 1 :] if line.startswith(("- ", "("))]
 
 
 def test_each_skill_is_a_line_in_the_prompt_and_its_body_is_read_on_use(program: Program) -> None:
-    for number, where in enumerate(PLACES):
-        skill(place(program, where), f"s{number}", body=f"Body {number}.")
-    (place(program, PLACES[0]) / "s0/more.txt").write_text("beside it")
-    reads = [tool("read_file", path=f"{where}/s{number}/SKILL.md") for number, where in enumerate(PLACES)]
+    for number, where in enumerate(SKILL_DIRS):
+        skill(skills_dir(program, where), f"s{number}", body=f"Body {number}.")
+    (skills_dir(program, SKILL_DIRS[0]) / "s0/more.txt").write_text("beside it")
+    reads = [tool("read_file", path=f"{where}/s{number}/SKILL.md") for number, where in enumerate(SKILL_DIRS)]
     more = [
         tool("read_file", path=".team/skills/s0/more.txt"),
         tool("glob", pattern="*", path=".team/skills/s0"),
@@ -62,7 +62,7 @@ def test_each_skill_is_a_line_in_the_prompt_and_its_body_is_read_on_use(program:
     script = TeamScript(lead=[answer(*reads, *more), text("end")])
     assert run(program, script, "--trust").code == 0
     first, second = script.requests["lead"]
-    assert offered(first) == [f"- s{n}: how to s{n} ({where}/s{n}/SKILL.md)" for n, where in enumerate(PLACES)]
+    assert offered(first) == [f"- s{n}: how to s{n} ({where}/s{n}/SKILL.md)" for n, where in enumerate(SKILL_DIRS)]
     assert "Body" not in system(first)
     *bodies, beside, listed, found = tool_results(second)
     assert [f"Body {number}." in result_text(body) for number, body in enumerate(bodies)] == [True] * 4
@@ -72,7 +72,7 @@ def test_each_skill_is_a_line_in_the_prompt_and_its_body_is_read_on_use(program:
 
 
 def test_skills_are_read_only_and_open_nothing_else(program: Program) -> None:
-    paths = [str(skill(place(program, where), f"s{number}")) for number, where in enumerate(PLACES)]
+    paths = [str(skill(skills_dir(program, where), f"s{number}")) for number, where in enumerate(SKILL_DIRS)]
     calls = [tool("write_file", path=path, content="x") for path in paths]
     calls += [tool("edit_file", path=path, old_text="Do it well.", new_text="x") for path in paths]
     calls += [tool("write_file", path=str(Path(paths[0]).parent / "new.md"), content="x")]
@@ -86,7 +86,7 @@ def test_skills_are_read_only_and_open_nothing_else(program: Program) -> None:
 
 
 def test_only_teammates_and_sub_agents_that_can_read_learn_of_skills(program: Program) -> None:
-    skill(place(program, PLACES[2]), "mine")
+    skill(skills_dir(program, SKILL_DIRS[2]), "mine")
     spawns = [
         tool("spawn_teammate", name="alice", role="coder", prompt="go"),
         tool("spawn_teammate", name="bob", role="coder", prompt="go", tools=["bash"]),
@@ -115,7 +115,7 @@ def test_without_skills_the_prompt_does_not_mention_them(program: Program) -> No
 
 
 def test_the_prompt_stays_the_same_while_skills_come_and_go(program: Program) -> None:
-    skill(place(program, PLACES[0]), "one")
+    skill(skills_dir(program, SKILL_DIRS[0]), "one")
     script = TeamScript(lead=[text("a"), text("b"), text("c")])
     with program.against(script):
         program.run("--trust", stdin="hello\n!cp -r .team/skills/one .team/skills/two\nagain\n/clear\nand now\n")
@@ -129,8 +129,8 @@ def test_the_prompt_stays_the_same_while_skills_come_and_go(program: Program) ->
 
 
 def test_skills_of_a_project_need_trust_and_the_users_own_do_not(program: Program) -> None:
-    for where in PLACES:
-        skill(place(program, where), "same", f"description: from {where}")
+    for where in SKILL_DIRS:
+        skill(skills_dir(program, where), "same", f"description: from {where}")
     read = tool("read_file", path=".team/skills/same/SKILL.md")
     strange, trusted = TeamScript(lead=[read, text("end")]), TeamScript(lead=[read, text("end")])
     ran = run(program, strange)
@@ -145,7 +145,7 @@ def test_skills_of_a_project_need_trust_and_the_users_own_do_not(program: Progra
 
 class TestCalledByTheUser:
     def test_its_text_goes_to_the_lead_with_the_arguments(self, program: Program) -> None:
-        own = place(program, PLACES[2])
+        own = skills_dir(program, SKILL_DIRS[2])
         skill(own, "pdf", body="Fill in $1, then $ARGUMENTS.")
         skill(own, "plain", "description: x")
         with program.against([text("ok"), text("ok"), text("ok")]) as api:
@@ -157,7 +157,7 @@ class TestCalledByTheUser:
         assert third.startswith("Do it well.\n\n<note>")
 
     def test_built_in_and_custom_commands_come_before_skills(self, program: Program) -> None:
-        own = place(program, PLACES[2])
+        own = skills_dir(program, SKILL_DIRS[2])
         for name in ("team", "fix", "free"):
             skill(own, name, body=f"The skill {name}.")
         commands = program.home / ".teamcli/commands"
@@ -177,7 +177,7 @@ class TestCalledByTheUser:
             assert f"skills/{name}/SKILL.md cannot be called: /{name} is another command" in ran.out
 
     def test_front_matter_can_hide_a_skill_from_agents_or_from_the_user(self, program: Program) -> None:
-        own = place(program, PLACES[2])
+        own = skills_dir(program, SKILL_DIRS[2])
         skill(own, "deploy", "description: x\ndisable-model-invocation: true\nargument-hint: [where]")
         skill(own, "style", "description: y\nuser-invocable: false\nallowed-tools: Bash(rm:*)")
         with program.against([text("ok")]) as api:
@@ -187,12 +187,12 @@ class TestCalledByTheUser:
         assert [line[:8] for line in offered(api.requests[0])] == ["- style:"]
 
     def test_calling_a_deleted_skill_reports_it(self, program: Program) -> None:
-        skill(place(program, PLACES[2]), "pdf")
+        skill(skills_dir(program, SKILL_DIRS[2]), "pdf")
         out = program.run(stdin='!rm "$HOME/.teamcli/skills/pdf/SKILL.md"\n/pdf\n').out
         assert "the skill in ~/.teamcli/skills/pdf/SKILL.md can no longer be used: cannot read" in out
 
     def test_tab_offers_a_skill(self, program: Program) -> None:
-        skill(place(program, PLACES[2]), "polish")
+        skill(skills_dir(program, SKILL_DIRS[2]), "polish")
         with Screen(program) as screen:
             screen.wait_for("team >>")
             screen.type("/pol")
@@ -204,7 +204,7 @@ class TestCalledByTheUser:
 
 
 def test_an_unusable_skill_is_reported_with_its_file_and_stops_nothing(program: Program) -> None:
-    project, own = place(program, PLACES[0]), place(program, PLACES[2])
+    project, own = skills_dir(program, SKILL_DIRS[0]), skills_dir(program, SKILL_DIRS[2])
     skill(project, "good").write_bytes(b"\xef\xbb\xbf---\r\nname: good\r\ndescription: is good\r\n---\r\nText.\r\n")
     skill(project, "open").write_text("---\nname: x\n")
     skill(project, "bytes").write_bytes(b"\xff")
@@ -225,7 +225,7 @@ def test_an_unusable_skill_is_reported_with_its_file_and_stops_nothing(program: 
     (project / "notes.txt").write_text("no skill")
     (project / "no-skill").mkdir()
     own.mkdir(parents=True)
-    (own / "linked").symlink_to(program.home / "elsewhere/secret")  # the user may keep them where they like
+    (own / "linked").symlink_to(program.home / "elsewhere/secret")  # the user may keep skills anywhere
     script = TeamScript(lead=[tool("read_file", path="~/.teamcli/skills/linked/SKILL.md"), text("end")])
     err = run(program, script, "--trust").err
     assert [line.split(":")[0] for line in offered(script.requests["lead"][0])] == [
@@ -263,7 +263,7 @@ def test_no_link_opens_the_state_of_the_team(tmp_path: Path, target: str) -> Non
 
 
 def test_the_lines_in_the_prompt_are_bounded_in_number_and_length(program: Program) -> None:
-    own = place(program, PLACES[2])
+    own = skills_dir(program, SKILL_DIRS[2])
     for number in range(MOST_SHOWN + 7):
         skill(own, f"s{number:03}", f"description: {'long ' * 500}\x1b[2J")
     script = TeamScript(lead=[tool("read_file", path="~/.teamcli/skills/s056/SKILL.md"), text("end")])

@@ -1,4 +1,4 @@
-"""Slash commands about the session and what was done in it, over a pipe."""
+"""Slash commands about the session and its reports, over a pipe."""
 
 from __future__ import annotations
 

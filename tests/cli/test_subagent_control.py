@@ -1,4 +1,4 @@
-"""Sub-agents as the user sets them up and sees them: settings, where they work, how deep they go, what is shown."""
+"""Sub-agents as the user configures and sees them: settings, directories, depth, what is shown."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class TestDepth:
             lead=[fresh("top"), text("end")],
             **{"sa-1": deeper, "sa-2": lambda request, n: text("low"), "sa-3": lambda request, n: text("low")},
         )
-        run(program, script)  # with one slot: who waits for its own gives it up
+        run(program, script)  # with one slot: an agent that waits for its sub-agent gives up its slot
         assert results(script.requests["lead"][1]) == ["both"]
         assert results(script.requests["sa-1"][1]) == ["low", "low"]
         assert "agent" in tools(script.requests["sa-1"][0])
@@ -216,7 +216,7 @@ class TestAtTheTerminal:
             wait_until((program.directory / "on").exists)
             for typed in ("/stop sa", "/send sa", "/agents sa", "hear, @sa"):
                 screen.type(typed)
-                screen.wait_for("dig deep", 2)  # once where it was started
+                screen.wait_for("dig deep", 2)  # once is the call that started it
                 screen.type("\t")
                 screen.wait_for(f"{typed}-1")
                 screen.type("\x15")

@@ -17,14 +17,14 @@ from tests.support.waiting import wait_until
 
 BYPASS = ("--permission-mode", "bypassPermissions")
 UNTIL_GO = "spawn alice as coder: run until [ -e go ]; do sleep 0.05; done"
-RESTS = "spawn bob as writer: read a.txt"
+HIRE_BOB = "spawn bob as writer: read a.txt"
 
 
 @pytest.fixture
 def repl(program: Program) -> Iterator[Running]:
-    """A REPL with bob, who rests, and alice, who works until there is a file `go`."""
+    """A REPL with bob, who is idle, and alice, who works until the file `go` exists."""
     with Running(program, *BYPASS) as repl:
-        repl.type(RESTS)
+        repl.type(HIRE_BOB)
         repl.type("/wait")
         repl.type(UNTIL_GO)
         wait_until(lambda: member(program, "alice").get("status") == "working" and has_command(program))
@@ -49,7 +49,7 @@ def append_line(program: Program, name: str, content: str) -> None:
 
 
 def row(repl: Running, name: str) -> list[str]:
-    """The words of the last row of a table that is about `name`."""
+    """The words of the last table row for `name`."""
     return [line.split() for line in repl.out.splitlines() if line.startswith(f"{name} ")][-1]
 
 
@@ -147,7 +147,7 @@ class TestStopping:
         append_line(program, "bob", "write done.txt: by bob")
         repl.type("spawn carol as coder: tell bob: write more.txt: by bob")
         wait_until(lambda: member(program, "carol").get("status") == "idle")
-        append_line(program, "carol", "write seen.txt: the watcher has looked")  # so it has seen bob's line as well
+        append_line(program, "carol", "write seen.txt: the watcher has looked")  # so it has seen bob's line, too
         wait_until(lambda: (program.directory / "seen.txt").exists())
         repl.type("/wait")
         repl.type("/inbox bob")
@@ -184,7 +184,7 @@ class TestStopping:
 def test_an_unknown_or_missing_name_lists_the_teammates(program: Program) -> None:
     lines = ["/send", "/stop", "/shutdown", "/forget", "/pause", "/resume", "/inbox"]
     tries = "".join(f"!echo try {line}\n{line} carol hi\n{line}\n" for line in lines)
-    ran = program.run(*BYPASS, stdin=f"{RESTS}\n/wait\n{tries}")
+    ran = program.run(*BYPASS, stdin=f"{HIRE_BOB}\n/wait\n{tries}")
     for line, shown in zip(lines, ran.out.split("try /")[1:], strict=True):
         errors = [error for error in shown.splitlines() if error.startswith("teamcli:")]
         assert len(errors) == (1 if line in ("/pause", "/resume", "/inbox") else 2), line

@@ -32,8 +32,8 @@ VALUES = {
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is found here does not depend on how fast the machine walks."""
+def wait_for_the_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The results must not depend on the speed of the machine."""
     monkeypatch.setattr(file_index, "WAIT_SECONDS", 30.0)
 
 
@@ -57,7 +57,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def offered(root: Path, text: str, commands: Sequence[SlashCommand] = COMMANDS) -> list[tuple[str, str]]:
-    """Each line that accepting an offer would make, and what is shown beside the offer."""
+    """Each line that accepting a completion would give, and what is shown next to the completion."""
     completer = LineCompleter(lambda: commands, lambda: TEAM, lambda kind: VALUES[kind], root)
     found = completer.get_completions(Document(text), CompleteEvent(text_inserted=True))
     return [(text[: len(text) + each.start_position] + each.text, each.display_meta_text) for each in found]

@@ -29,7 +29,7 @@ from tests.support.waiting import wait_until
 ESCAPE, CTRL_C, CTRL_D, CTRL_R = "\x1b", "\x03", "\x04", "\x12"
 
 
-class Paper(DummyOutput):
+class RecordingOutput(DummyOutput):
     def __init__(self) -> None:
         self.written: list[str] = []
 
@@ -38,7 +38,7 @@ class Paper(DummyOutput):
 
 
 class Keyboard:
-    """A prompt and its host in one: keeps what came of the keys."""
+    """A prompt and its host in one. Records what the keys did."""
 
     def __init__(self, keys: PipeInput, history: Path, use_vi: bool = False) -> None:
         self.lines: list[str] = []
@@ -47,14 +47,14 @@ class Keyboard:
         self.interrupted = threading.Event()
         self.has_left = threading.Event()
         self.asked: list[PromptQuestion] = []
-        self.stood: list[str] = []
-        """What stood at the prompt when each was asked."""
+        self.text_before: list[str] = []
+        """The text at the prompt when each question appeared."""
         self.questions = QuestionQueue()
         self.keys = keys
         self.prompt = LivePrompt(self, self.questions, TerminalStyle(False, True, lambda: 80), history, None, use_vi)
         self.questions.subscribe(self.prompt.redraw)
         self._ready = threading.Event()
-        # with this test's session of prompt_toolkit, where who prints looks for the prompt
+        # Copies the context: AbovePrompt finds the prompt through prompt_toolkit's app session.
         self._thread = threading.Thread(target=copy_context().run, args=[self.prompt.run, self._ready.set])
 
     def start(self) -> None:
@@ -104,7 +104,7 @@ class Keyboard:
         self.has_left.set()
 
     def show_question(self, asked: PromptQuestion) -> list[Line]:
-        self.stood.append(self.text)
+        self.text_before.append(self.text)
         self.asked.append(asked)
         return asked.lines()
 
@@ -122,7 +122,7 @@ class Keyboard:
 
 @pytest.fixture(params=[False])
 def keyboard(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Keyboard]:
-    output = Paper()
+    output = RecordingOutput()
     with create_pipe_input() as keys, create_app_session(input=keys, output=output):
         keyboard = Keyboard(keys, tmp_path / "history", use_vi=request.param)
         keyboard.written = output.written
@@ -162,7 +162,7 @@ def test_enter_for_a_question_that_just_disappeared_does_not_answer_the_next(
     keyboard.is_asked(second)
     keyboard.type("y\r")
     keyboard.shows("y")
-    keyboard.type("es\r")  # the first Enter has been taken once this is seen
+    keyboard.type("es\r")  # once this is shown, the first Enter has been handled
     keyboard.shows("yes")
     assert second.is_open
 
@@ -294,7 +294,7 @@ def test_no_question_disturbs_a_search_through_the_history(keyboard: Keyboard) -
     question = keyboard.ask("alice")
     keyboard.type("\r")
     keyboard.is_asked(question)
-    assert keyboard.stood == ["read needle.txt"]
+    assert keyboard.text_before == ["read needle.txt"]
     keyboard.type("n\r")
     keyboard.shows("read needle.txt")
     keyboard.type(f"{CTRL_R}x")
@@ -350,7 +350,7 @@ def test_an_unfinished_line_is_replaced_by_the_finished_one_in_the_same_frame(ke
 
         def finish_the_line() -> None:
             page.put("the end\n", [[("what follows", "")]])
-            app._redraw()  # whatever the reason: a key, a clock
+            app._redraw()  # as a key or the clock would
 
         page.put("", [[("the end", "")]])
         app.after_render += lambda _: frames.append(("the end\n" in keyboard.written, page.growing[0][0][0]))

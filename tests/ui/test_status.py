@@ -1,4 +1,4 @@
-"""The status bar: what it says of each agent, at every width."""
+"""The status bar: what it says about each agent, at every width."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The REPL at a terminal: what stands on the screen, and what keys do."""
+"""The REPL at a terminal: what the screen shows, and what keys do."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class TestPermission:
 
     @pytest.mark.parametrize("lines", [16, 40])
     def test_nothing_of_a_command_can_be_pushed_off_the_screen(self, program: Program, lines: int) -> None:
-        command = "echo\t" + "\x7f" * 30 + "\u00ad" * 39 + "\t; rm it"  # all are wider than they look
+        command = "echo\t" + "\x7f" * 30 + "\u00ad" * 39 + "\t; rm it"  # each is wider than it looks
         with (
             program.against([tool("bash", command=command), text("x")]),
             Screen(program, columns=50, lines=lines) as screen,
@@ -245,7 +245,7 @@ def test_tab_right_after_a_text_takes_the_first_completion_before_what_follows(p
         screen.wait_for(PROMPT)
         screen.type("/permis\t")
         screen.wait_for(f"{PROMPT} /permissions")
-        screen.type("acc\t\r")  # there is no other to choose, so Enter sends the line
+        screen.type("acc\t\r")  # the only completion, so Enter sends the line
         screen.wait_for("· acceptEdits ·")
 
 
@@ -264,7 +264,7 @@ def test_the_bell_rings_when_a_question_waits(program: Program) -> None:
         screen.type("run date\r")
         screen.wait_for("allow? >>")
         screen.type("n\r")
-        screen.wait_for("Refused")  # the bell has had its turn by now
+        screen.wait_for("Refused")  # the bell rang before this
         assert "\a" in screen.raw
 
 
@@ -342,9 +342,9 @@ class TestInterrupting:
             screen.wait_for(PROMPT)
             screen.type("\x03")
             screen.wait_for("again to leave")
-            screen.type("/cost\r")  # the first is over
+            screen.type("/cost\r")  # the first Ctrl-C no longer counts
             screen.wait_for("COST")
-            screen.type("\x03\x03")  # in one go: later than two seconds, the second would be a first one
+            screen.type("\x03\x03")  # at once: after two seconds, the second would count as the first
             assert screen.wait_for_end() == 0
 
 
@@ -388,16 +388,16 @@ def test_the_directory_is_trusted_only_if_the_user_agrees(program: Program) -> N
         screen.wait_for("not trusted")
         screen.wait_for(PROMPT)
         screen.wait_for("embedded")
-    with Screen(program) as screen:  # it asks once
+    with Screen(program) as screen:  # the same content is not asked about again
         screen.wait_for("not trusted")
         screen.wait_for(PROMPT)
         assert "Trust this directory?" not in screen.text
     (program.directory / ".env").write_text("ANTHROPIC_BASE_URL=http://127.0.0.1:10\nANTHROPIC_API_KEY=k\n")
-    with Screen(program) as screen:  # but something else is another question
+    with Screen(program) as screen:  # but new content is
         screen.wait_for("Trust this directory?")
         screen.type("y\r")
         screen.wait_for(PROMPT)
-        screen.wait_for("· default ·")  # in the bar, behind the model's name
+        screen.wait_for("· default ·")  # in the status bar, after the model
         assert "embedded" not in screen.text
     with Screen(program) as screen:
         screen.wait_for(PROMPT)

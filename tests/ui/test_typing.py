@@ -93,7 +93,7 @@ def test_the_end_of_a_streamed_answer_is_above_the_prompt_and_half_typed_text_st
         assert screen.text.index("first block") < screen.text.index("half typed")
         api.release()
         screen.wait_for_all("growing end", "○ lead", f"{PROMPT} half typed")
-        screen.type(" on")  # and once more, for whatever else would be drawn
+        screen.type(" on")  # forces one more drawing
         screen.wait_for(f"{PROMPT} half typed on")
         assert screen.text.count("growing end") == 1
 
@@ -218,7 +218,7 @@ def test_a_line_typed_before_the_prompt_appears_is_served(program: Program) -> N
 
 
 def test_a_line_that_a_program_writes_with_a_newline_is_served(program: Program) -> None:
-    """As `sendline` of pexpect does."""
+    """As pexpect's `sendline` does."""
     with Screen(program) as screen:
         screen.wait_for(PROMPT)
         screen.type("/cost\n")

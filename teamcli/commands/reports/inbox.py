@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from teamcli.agent.transcript import read_marks
-from teamcli.commands.reports.log import format_time, short_time
+from teamcli.commands.reports.log import format_timestamp, short_timestamp
 from teamcli.commands.reports.team import age
 from teamcli.storage.files import Json
 from teamcli.team.mailbox import Mailbox
@@ -95,7 +95,7 @@ def whole_text(mail: Mail) -> str:
     """One message in full."""
     message = mail.message
     head = f"{_sender(message)} → {message.to} ({message.type}, {'read' if mail.is_read else 'UNREAD'})"
-    lines = [head, f"{format_time(message.timestamp)}  {message.id}", "", message.content]
+    lines = [head, f"{format_timestamp(message.timestamp)}  {message.id}", "", message.content]
     return escape_controls("\n".join(lines))
 
 
@@ -104,7 +104,7 @@ def _row(mail: Mail, now: float) -> tuple[str | Cell, ...]:
     return (
         str(mail.number),
         Cell("read", "dim") if mail.is_read else Cell("UNREAD", "warn"),
-        short_time(message.timestamp, now),
+        short_timestamp(message.timestamp, now),
         age(now - message.timestamp),
         one_line(_sender(message), 56),
         Cell(message.type, "bad" if message.type == MessageType.ERROR else ""),

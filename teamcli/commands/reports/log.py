@@ -48,7 +48,7 @@ def describe(row: Json) -> TimelineLine:
         or (event == "message" and row.get("type") == "error")
         or (event == "turn_ended" and row.get("outcome") != "done")
     )
-    return TimelineLine(format_time(row.get("ts")), one_line(_text(row, "agent"), 32), text, is_bad)
+    return TimelineLine(format_timestamp(row.get("ts")), one_line(_text(row, "agent"), 32), text, is_bad)
 
 
 def concerns(row: Json, name: str) -> bool:
@@ -56,17 +56,17 @@ def concerns(row: Json, name: str) -> bool:
     return name.casefold() in (_text(row, "agent").casefold(), _text(row, "to").casefold())
 
 
-def format_time(timestamp: object) -> str:
+def format_timestamp(timestamp: object) -> str:
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(str(timestamp))))
     except (ValueError, OverflowError, OSError):  # any program may have written it
         return "-" * 19
 
 
-def short_time(timestamp: object, now: float) -> str:
+def short_timestamp(timestamp: object, now: float) -> str:
     """Without the date if it is today, otherwise without the seconds."""
-    full = format_time(timestamp)
-    return full[11:] if full[:10] == format_time(now)[:10] else full[:16]
+    full = format_timestamp(timestamp)
+    return full[11:] if full[:10] == format_timestamp(now)[:10] else full[:16]
 
 
 def timeline_table(rows: Iterable[Json], last: int, now: float) -> Table:
@@ -78,7 +78,7 @@ def timeline_table(rows: Iterable[Json], last: int, now: float) -> Table:
 def _table_row(row: Json, now: float) -> tuple[str | Cell, ...]:
     line = describe(row)
     style: Style = "bad" if line.is_bad else "dim" if row.get("event") in _HOUSEKEEPING else ""
-    return short_time(row.get("ts"), now), f"{line.agent:<{NAME_WIDTH}}", Cell(line.text, style)
+    return short_timestamp(row.get("ts"), now), f"{line.agent:<{NAME_WIDTH}}", Cell(line.text, style)
 
 
 def _joined_calls(rows: Iterable[Json], last: int) -> Iterable[Json]:
