@@ -28,20 +28,20 @@ from teamcli.text.tags import tagged
 from teamcli.ui.render.progress import Progress
 from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
 
-PATIENCE_SECONDS = 3.0
+STDIN_WAIT_SECONDS = 3.0
+"""How long to wait for a pipe on stdin that stays silent."""
 LARGEST_STDIN = 10_000_000
-"""How long a silent pipe on stdin is waited for."""
 
 
 def run_headless(session: Session, prompt: str, stdin: str, output_format: str, resumes: bool) -> int:
-    """Work on one task to the end and print what came of it; returns the exit code.
+    """Work on one task to the end, print the result, and return the exit code.
 
-    `resumes`: teammates that were interrupted resume their work.
+    With `resumes`, teammates that were interrupted resume their work.
     """
     printer = PRINTERS[output_format](session)
     session.events.subscribe(Progress(sys.stderr, shows_subagents=session.preferences.shows_subagents))
     session.events.subscribe(printer)
-    session.start(resumes)  # only now, so that nothing happens unseen
+    session.start(resumes)  # after subscribing, so that no event is missed
     piped = framed_stdin(stdin) if prompt and stdin else ""
     started = time.monotonic()
     with signals_raise(SIGINT, SIGTERM, SIGHUP):
@@ -54,9 +54,9 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str, 
         except SignalReceived as e:
             session.cancel.cancel(f"stopped by {e.signal_name}")
             ended, code = _last_words(turn), e.exit_code
-            # how the others end is told before the result
+            # The teammates end before the result is printed, because it reports on them.
             session.team.quiescence.wait_until_idle(CancelScope(), LEAVING_SECONDS)
-        except CancelledError:  # nobody can read what would come of it, so it was not even begun
+        except CancelledError:  # the turn was not begun, because no one would read the answer
             ended, code = _last_words(turn), ExitStatus.FAILED
     for each in (*session.team.protocols.open_requests(), *_stopped_earlier(session)):
         print(f"teamcli: {escape_controls(each)}", file=sys.stderr)
@@ -66,19 +66,19 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str, 
 
 
 def _stopped_earlier(session: Session) -> list[str]:
-    """Who is paused at a limit that it had reached before this run, so that nothing has told of it."""
-    told = {hit.agent for hit in session.record.limits}
-    members = [member for member in session.team.roster.members() if member.limit and member.name not in told]
+    """Teammates that reached a limit before this run, so that no event has reported it."""
+    reported = {hit.agent for hit in session.record.limits}
+    members = [member for member in session.team.roster.members() if member.limit and member.name not in reported]
     return [f"{member.name} is paused: {member.limit}" for member in members]
 
 
 def framed_stdin(text: str) -> str:
-    """Piped text beside a prompt, in a frame that nothing in it can close."""
+    """Piped text that comes with a prompt, in a tag that nothing in the text can close."""
     return tagged("stdin", text)
 
 
 def _last_words(turn: Future[TurnEnded]) -> TurnEnded:
-    """A cancelled turn ends by itself, in milliseconds; a program that was told to leave waits no longer than this."""
+    """How a cancelled turn ended. That takes milliseconds, and a program that was told to stop must not wait long."""
     try:
         return turn.result(LEAVING_SECONDS)
     except (TimeoutError, CancelledError):
@@ -86,9 +86,9 @@ def _last_words(turn: Future[TurnEnded]) -> TurnEnded:
 
 
 def exit_status(session: Session, ended: TurnEnded) -> ExitStatus:
-    """The exit code of contract §1; where several apply, the first of 2, 1, 3, 4."""
+    """The exit code of contract §1. If several apply, it is the first of 2, 1, 3, 4."""
     match ended.outcome:
-        case Outcome.FAILED if isinstance(ended.error, StateError):  # the disk filled up, say: nothing to do with usage
+        case Outcome.FAILED if isinstance(ended.error, StateError):  # for example a full disk
             return ExitStatus.FAILED
         case Outcome.FAILED if isinstance(ended.error, AuthError | ModelNotFound | WrongEndpoint | ConfigError):
             return ExitStatus.USAGE
@@ -131,7 +131,7 @@ def result_object(session: Session, ended: TurnEnded, code: int, started: float)
 
 
 def _limit(session: Session, ended: TurnEnded) -> str:
-    """The one that the lead has reached, else the first of the command line's that anybody has."""
+    """The limit that the lead has reached, or the first limit of the command line that any agent has."""
     if ended.outcome in (Outcome.MAX_TURNS, Outcome.MAX_BUDGET):
         return ended.outcome
     return next(hit.limit for hit in session.record.limits if hit.is_given)
@@ -171,7 +171,7 @@ class JsonPrinter(TextPrinter):
 
 
 class StreamPrinter(TextPrinter):
-    """One object a line, as things happen."""
+    """One object per line, as events happen."""
 
     def __init__(self, session: Session) -> None:
         self._cancel = session.cancel
@@ -188,20 +188,18 @@ class StreamPrinter(TextPrinter):
         )
 
     def __call__(self, event: Event) -> None:
-        if (line := stream_line(event)) is not None:
-            self._print(line)
+        if (line := stream_line(event)) is None:
+            return
+        try:
+            _print_json(line)
+        except BrokenPipeError:  # no one reads the output, so there is no reason to spend more
+            self._reader_has_gone = True
+            self._cancel.cancel("the reader of the output has gone")
 
     def finish(self, ended: TurnEnded, result: Json) -> None:
         if self._reader_has_gone:
             raise BrokenPipeError
         _print_json(result)
-
-    def _print(self, line: Json) -> None:
-        try:
-            _print_json(line)
-        except BrokenPipeError:  # nobody listens any more: no reason to go on spending
-            self._reader_has_gone = True
-            self._cancel.cancel("the reader of the output has gone")
 
 
 PRINTERS: dict[str, Callable[[Session], TextPrinter]] = {
@@ -236,22 +234,22 @@ def stream_line(event: Event) -> Json | None:
 
 
 def _print_json(value: Json) -> None:
-    # ASCII only: no control character, and no locale, can get between us and the program that reads this.
+    # `json.dumps` escapes everything but ASCII, so neither control characters nor the locale can spoil the output.
     print(json.dumps(value), flush=True)
 
 
 def read_stdin(prompt: str, may_be_empty: bool) -> str:
-    """What was piped in; empty where stdin is a terminal, or a pipe on which nothing comes.
+    """The text that was piped in. Empty if stdin is a terminal, or a pipe that stays silent.
 
-    Raises: UsageError, where there is no task at all.
+    Raises: UsageError, if there is no task at all.
     """
     text = ""
     try:
         mode = os.fstat(0).st_mode
     except OSError:  # started with stdin closed
         mode = 0
-    if stat.S_ISREG(mode) or ((stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)) and _something_comes()):
-        with contextlib.suppress(OSError):  # open for writing only, say: nothing can come
+    if stat.S_ISREG(mode) or ((stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)) and _has_stdin()):
+        with contextlib.suppress(OSError):  # for example opened for writing only
             data = sys.stdin.buffer.read(LARGEST_STDIN + 1)
             if len(data) > LARGEST_STDIN:
                 raise UsageError(
@@ -263,10 +261,8 @@ def read_stdin(prompt: str, may_be_empty: bool) -> str:
     return text
 
 
-def _something_comes() -> bool:
-    if select.select([0], [], [], PATIENCE_SECONDS)[0]:
+def _has_stdin() -> bool:
+    if select.select([0], [], [], STDIN_WAIT_SECONDS)[0]:
         return True
-    print(
-        f"teamcli: nothing came on standard input within {PATIENCE_SECONDS:.0f} s; going on without it", file=sys.stderr
-    )
+    print(f"teamcli: no input on stdin within {STDIN_WAIT_SECONDS:.0f} s; continuing without it", file=sys.stderr)
     return False

@@ -1,9 +1,10 @@
-"""The REPL on a pipe: each line is run to its end before the next is read. Plain output, nobody to ask."""
+"""The REPL on a pipe: each line is finished before the next is read. Plain output, and no one to ask."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import chain
 from signal import SIGHUP, SIGINT, SIGTERM
 
@@ -19,15 +20,15 @@ from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
 
 
 class PipedRepl(Repl):
-    """What lines start runs in another thread, so that a signal can end it."""
+    """Runs tasks and jobs in other threads, so that a signal can end them."""
 
     def __init__(self, session: Session, view: PlainView) -> None:
         super().__init__(session)
         self._view = view
         self.status = ExitStatus.DONE
-        """What a script should know of how the tasks went; the worst of them."""
+        """The worst result of all tasks, for the exit code."""
         self.has_left = False
-        """A line said so; else they have ended."""
+        """A line asked to leave. Otherwise the input has ended."""
 
     def run(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -40,7 +41,7 @@ class PipedRepl(Repl):
                 self._view.say(f"teamcli: {e}")
 
     def echo(self, line: str) -> None:
-        """Whoever wrote the line has it."""
+        """Nothing: the writer of the line knows it."""
 
     def show(self, shown: CommandResult) -> None:
         assert not isinstance(shown, Job)
@@ -63,38 +64,32 @@ class PipedRepl(Repl):
 
 
 class _ToView:
-    """One command after the other: nothing of them can be mixed up."""
+    """Passes output on at once: only one command runs at a time, so nothing gets mixed up."""
 
     def __init__(self, view: PlainView) -> None:
         self.add = view.stream_text
 
     def finish(self) -> None:
-        """All of it is shown."""
+        """Nothing is held back."""
 
 
 def worse(one: ExitStatus, other: ExitStatus) -> ExitStatus:
-    """Where several apply, the first of 2, 1, 3, 4."""
+    """The first of 2, 1, 3, 4, 0."""
     order = (ExitStatus.USAGE, ExitStatus.FAILED, ExitStatus.LIMIT, ExitStatus.PERMISSION, ExitStatus.DONE)
     return min(one, other, key=order.index)
 
 
 def piped_lines() -> Iterator[str]:
-    while line := _next_line():
-        yield line.decode("utf-8", "replace")
-
-
-def _next_line() -> bytes:
-    try:
-        return sys.stdin.buffer.readline()
-    except OSError:  # open for writing only, say: nothing can come
-        return b""
+    with suppress(OSError):  # for example opened for writing only
+        while line := sys.stdin.buffer.readline():
+            yield line.decode("utf-8", "replace")
 
 
 def run_piped(session: Session, first_task: str) -> int:
-    """The REPL with stdin not a terminal; the exit code says how the tasks went."""
+    """Serve lines from a stdin that is not a terminal. Returns the exit code."""
     view = PlainView(sys.stdout, session.preferences.shows_subagents)
     session.events.subscribe(view)
-    session.start()  # only now, so that nothing happens unseen
+    session.start()  # after subscribing, so that no event is missed
     repl = PipedRepl(session, view)
     with signals_raise(SIGINT, SIGTERM, SIGHUP):
         try:

@@ -154,7 +154,7 @@ class TestStandardInput:
             assert process.stdout is not None
             assert process.stderr is not None
             assert process.stdout.read() == b"ok\n"
-            assert b"nothing came on standard input within 3 s" in process.stderr.read()
+            assert b"no input on stdin within 3 s" in process.stderr.read()
             process.communicate(timeout=60)
 
     def test_need_not_be_text(self, program: Program) -> None:

@@ -7,8 +7,9 @@ command) is shown at the prompt until it is complete.
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from teamcli.agent import events
@@ -68,7 +69,12 @@ class _Answer:
     def __init__(self, streams_code: bool) -> None:
         self.splitter = BlockSplitter(streams_code)
         self.thought = ""
-        self.renderer: MarkdownRenderer | None = None
+
+    @cached_property
+    def renderer(self) -> MarkdownRenderer:
+        from teamcli.ui.render.markdown import MarkdownRenderer
+
+        return MarkdownRenderer()
 
 
 class EventRenderer:
@@ -90,7 +96,7 @@ class EventRenderer:
         self._shows_subagents = shows_subagents
         self._is_dumb = is_dumb
         self._is_verbose = False
-        self._answers: dict[str, _Answer] = {}
+        self._answers: dict[str, _Answer] = defaultdict(lambda: _Answer(streams_code=not is_dumb))
         self._folds: deque[Fold] = deque(maxlen=FOLDS)
         self._output: dict[str, str] = {}
         """The last output of each running command of the lead."""
@@ -110,8 +116,7 @@ class EventRenderer:
 
     def growing(self) -> list[Line]:
         """The end of what is incomplete, in lines that fit the terminal."""
-        answer = self._answers.get(LEAD)
-        text, style = answer.splitter.tail if answer else "", PLAIN
+        text, style = self._answers[LEAD].splitter.tail, PLAIN
         if not text.strip():
             text, style = next(reversed(self._output.values()), ""), DIM
         text = escape_controls(text[-TAIL_CHARACTERS:].strip("\n")).expandtabs(4)
@@ -123,8 +128,9 @@ class EventRenderer:
         return [[("…", DIM)], *lines[1 - TAIL_LINES :]] if len(lines) > TAIL_LINES else lines
 
     def unfinished(self) -> str:
-        """What is incomplete, at the end of the session."""
-        return "".join(self._finish(agent) for agent in tuple(self._answers))
+        """What is incomplete or deferred, at the end of the session."""
+        rest = "".join(self._finish(agent) for agent in tuple(self._answers))
+        return rest + "".join(map(self._stream, self._deferred))
 
     def set_verbose(self, on: bool | None) -> str:
         """None switches to the other state."""
@@ -198,7 +204,7 @@ class EventRenderer:
             case events.TextArrived():
                 return self._text(event)
             case events.ThinkingArrived() if event.agent == LEAD or self._is_verbose:
-                self._answer(event.agent).thought += event.text
+                self._answers[event.agent].thought += event.text
             case events.RetryScheduled():
                 self._answers.pop(event.agent, None)  # the part of the answer that has arrived is void
                 return self.note(f"{event.text} Esc stops.", YELLOW) if event.is_news else ""
@@ -235,7 +241,7 @@ class EventRenderer:
         agent = event.agent
         if agent != LEAD and not self._is_verbose and not (self._shows_subagents and is_subagent(agent)):
             return ""
-        return self._thought(agent) + self._blocks(agent, self._answer(agent).splitter.feed(event.text))
+        return self._thought(agent) + self._markdown(agent, self._answers[agent].splitter.feed(event.text))
 
     def _tool(self, event: events.ToolFinished) -> str:
         self._output.pop(event.call_id, None)
@@ -281,21 +287,14 @@ class EventRenderer:
 
     @property
     def _is_lead_in_code(self) -> bool:
-        return LEAD in self._answers and self._answers[LEAD].splitter.is_in_code
-
-    def _answer(self, agent: str) -> _Answer:
-        if agent not in self._answers:
-            self._answers[agent] = _Answer(streams_code=not self._is_dumb)
-        return self._answers[agent]
+        return self._answers[LEAD].splitter.is_in_code
 
     def _finish(self, agent: str) -> str:
         """The rest of an answer that is over."""
-        if agent not in self._answers:
-            return ""
-        return self._thought(agent) + self._blocks(agent, self._answers[agent].splitter.close())
+        return self._thought(agent) + self._markdown(agent, self._answers[agent].splitter.close())
 
     def _thought(self, agent: str) -> str:
-        answer = self._answer(agent)
+        answer = self._answers[agent]
         thought, answer.thought = answer.thought.strip(), ""
         if not thought:
             return ""
@@ -303,25 +302,17 @@ class EventRenderer:
         shown = [[("  " + line, DIM)] for line in thought.splitlines()] if self._is_verbose else []
         return self._block("tool", [[("  ", PLAIN), *self._who(agent), ("✻ thought", DIM)], *shown])
 
-    def _blocks(self, agent: str, blocks: Iterable[Block]) -> str:
-        return "".join(self._markdown(agent, block) for block in blocks)
-
-    def _markdown(self, agent: str, block: Block) -> str:
-        answer = self._answer(agent)
-        if answer.renderer is None:
-            from teamcli.ui.render.markdown import MarkdownRenderer
-
-            answer.renderer = MarkdownRenderer()
-        width = self._style.width() - 1 - (0 if agent == LEAD else len(agent) + 3)
-        lines = answer.renderer.render(block, width, self._style.has_color, self._style.is_unicode)
-        kind = f"text of {agent}"
-        if agent != LEAD:
-            name = self._style.paint([(f"{agent} │ ", self._colors.of(agent))])
-            return self.prose("\n".join(name + line for line in lines.rstrip("\n").split("\n")), kind)
-        # The blocks of an answer have a blank line between them, the pieces of one block do not.
-        gap = "\n" if self._last_kind and not (self._last_kind == kind and block.continues) else ""
-        self._last_kind = kind
-        return gap + lines
+    def _markdown(self, agent: str, blocks: Iterable[Block]) -> str:
+        shown = ""
+        name = "" if agent == LEAD else self._style.paint([(f"{agent} │ ", self._colors.of(agent))])
+        width = self._style.width() - 1 - (len(agent) + 3 if name else 0)
+        for block in blocks:
+            lines = self._answers[agent].renderer.render(block, width, self._style.has_color, self._style.is_unicode)
+            # The blocks of an answer have a blank line between them, the pieces of one block do not.
+            if agent == LEAD and not block.continues:
+                self._last_kind = self._last_kind and "something else"
+            shown += self.prose("\n".join(name + line for line in lines.splitlines()), f"text of {agent}")
+        return shown
 
     def _who(self, agent: str) -> Line:
         return [(f"{agent} ", self._colors.of(agent))] if agent != LEAD else []

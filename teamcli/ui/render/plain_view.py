@@ -13,16 +13,16 @@ from teamcli.text.escaping import escape_controls, escape_piece, one_line
 
 
 class PlainView:
-    """Consumes events and writes to a stream. All text passes through here, so nothing can drive a terminal."""
+    """Consumes events and writes to a stream. Everything is escaped here, so no text can control a terminal."""
 
     def __init__(self, stream: TextIO, shows_subagents: bool = False) -> None:
         self._stream = stream
         self._shows_subagents = shows_subagents
         self._lock = threading.Lock()
         self._in_text = False
-        """Whether the last thing written was a piece of an answer, its line still open."""
+        """Whether the last line is a piece of an answer that has not ended."""
         self._marks = ""
-        """With which marks that piece ended."""
+        """The combining marks at the end of that piece, because too many in a row are dropped."""
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -52,11 +52,11 @@ class PlainView:
         self._write([text])
 
     def begin(self, title: str, text: str) -> None:
-        """A new part, and what it is about."""
+        """The title and the introduction of a new part."""
         self.say(f"{title}\n{text}")
 
     def typed(self, line: str) -> None:
-        """A line that stands for one at the prompt."""
+        """A line as if the user had typed it at the prompt."""
         self.say(f"team >> {line}")
 
     def stream_text(self, text: str) -> None:
@@ -70,7 +70,7 @@ class PlainView:
             self._in_text = not shown.endswith("\n")
 
     def _show_mail(self, mail: events.MailSent) -> None:
-        """A line for each message; the whole of what answers the user's own request."""
+        """One line for each message. Errors and the answer to a request of the user are shown whole."""
         is_answer = mail.fields.get("by_user") or (mail.type == "error" and mail.to == LEAD)
         text = mail.content if is_answer else one_line(mail.content, 160)
         kind = "" if mail.type == "message" else f" ({mail.type})"
@@ -85,12 +85,12 @@ class PlainView:
 
 
 def named(agent: str, text: str) -> str:
-    """What happened to an agent, with its name; the user knows who the lead is, and some texts say it themselves."""
+    """The text with the agent's name, unless it is the lead or the text begins with the name."""
     return text if agent == LEAD or text.startswith(f"{agent} ") else f"{agent}: {text}"
 
 
 def subagent_words(event: events.Recorded) -> str:
-    """What a sub-agent has said in an answer, each line with its id; nothing for other agents."""
+    """The text of a sub-agent's answer, each line with its id. Empty for other agents."""
     if event.message.role != "assistant" or not is_subagent(event.agent):
         return ""
     said = "\n".join(block["text"] for block in event.message.content if block["type"] == "text")
@@ -98,7 +98,7 @@ def subagent_words(event: events.Recorded) -> str:
 
 
 def tool_trace(event: events.ToolFinished) -> str:
-    """A call in a pipe or log: `> bash: its output`, a teammate's with its name."""
+    """A tool call in one line: `> bash: its output`. A teammate's has its name."""
     if event.agent == LEAD:
         return f"> {event.tool}: {one_line(event.content, 200)}"
     return f"  [{event.agent}] {event.tool}: {one_line(event.content, 120)}"

@@ -1,4 +1,4 @@
-"""What happens while nobody is at a prompt: notices and reports always, each step if stderr is a terminal."""
+"""What `-p` writes to stderr: notices and reports always, each step if stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from teamcli.ui.render.plain_view import named, subagent_words
 
 
 class Progress:
-    """Consumes events and writes lines to a stream."""
+    """Consumes events and writes a line for those that matter."""
 
     def __init__(self, stream: TextIO, steps: bool | None = None, shows_subagents: bool = False) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""The session at a terminal that has no live prompt: all lines in their colours, as they scroll by."""
+"""The session at a terminal without a live prompt, in color."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ from teamcli.ui.render.style import BOLD, PLAIN, AgentColors, TerminalStyle
 
 
 class TerminalView(PlainView):
-    """Serves as `PlainView` does in a pipe."""
+    """The counterpart of `PlainView`, for a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self._style = TerminalStyle.of(stream)
-        self._scroll = EventRenderer(self._style, AgentColors())
+        self._renderer = EventRenderer(self._style, AgentColors())
         self._unfinished = ""
-        """What a command of the user's own has printed of a line."""
+        """The line that a command of the user has not finished."""
 
     def __call__(self, event: Event) -> None:
-        if not isinstance(event, events.LineTaken):  # whoever wrote the line shows it
+        if not isinstance(event, events.LineTaken):  # `typed` shows it
             with self._lock:
-                self._put(self._scroll.show(event))
+                self._put(self._renderer.show(event))
 
     def show(self, shown: CommandOutput) -> None:
         if isinstance(shown, Table):
-            self._add(lambda: self._scroll.table(shown))
+            self._add(lambda: self._renderer.table(shown))
         else:
             super().show(shown)
 
     def say(self, text: str) -> None:
-        if text:  # a blank line stands wherever one thing ends and another begins
-            self._add(lambda: self._scroll.note(text))
+        if text:  # the renderer decides on blank lines
+            self._add(lambda: self._renderer.note(text))
 
     def begin(self, title: str, text: str) -> None:
-        self._add(lambda: self._scroll.prose(self._style.paint([(title, BOLD), (f"\n{text}", PLAIN)]), "part"))
+        self._add(lambda: self._renderer.prose(self._style.paint([(title, BOLD), (f"\n{text}", PLAIN)]), "part"))
 
     def typed(self, line: str) -> None:
-        self._add(lambda: self._scroll.typed(line))
+        self._add(lambda: self._renderer.typed(line))
 
     def stream_text(self, text: str) -> None:
         with self._lock:
             whole, _, self._unfinished = (self._unfinished + text).rpartition("\n")
-            self._put(self._scroll.output(whole) if whole else "")
+            self._put(self._renderer.output(whole) if whole else "")
 
     def _add(self, text: Callable[[], str]) -> None:
-        """Below whatever stands there, also below a line that was not finished."""
+        """Print something, after the rest of a line that was not finished."""
         with self._lock:
             rest, self._unfinished = self._unfinished, ""
-            self._put((self._scroll.output(rest) if rest else "") + text())
+            self._put((self._renderer.output(rest) if rest else "") + text())
 
     def _put(self, text: str) -> None:
         self._stream.write(text)
