@@ -1,33 +1,71 @@
 """Any LangChain chat model as an `LLM`. `teamcli[langchain]` installs what it needs.
 
-Nothing of LangChain is loaded before `langchain_model` is called: a program with a chat model has loaded it already.
+This loads LangChain only when it is called: a program with a chat model has loaded it already.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from teamcli.cancel import CancelScope, run_abandonable
-from teamcli.errors import Cancelled, ConfigError, StreamInterrupted
+from teamcli.errors import (
+    AuthError,
+    Cancelled,
+    ConfigError,
+    ConnectionLost,
+    ContextTooLong,
+    ModelError,
+    ModelNotFound,
+    Overloaded,
+    RateLimited,
+    RequestRejected,
+    ServerFault,
+    StreamInterrupted,
+)
 from teamcli.llm.estimate import counted
-from teamcli.llm.langchain_faults import explained
 from teamcli.llm.langchain_reply import KEPT_BLOCKS, Arriving
 from teamcli.llm.types import Block, Message, OnEvent, Preamble, Reply, Request, ToolSpec, encode
-from teamcli.text.redaction import register_secrets
+from teamcli.text.escaping import one_line
+from teamcli.text.redaction import redact, register_secrets
 
 Chat = Any
-"""A `BaseChatModel`, or anything else that has `stream` and `bind_tools` as it has."""
+"""A `BaseChatModel`, or anything else with the same `stream` and `bind_tools`."""
 _NEEDED = ("stream", "bind_tools")
+LONGEST_DETAIL = 300
+_TOO_LONG = re.compile(
+    r"(prompt|input) is too long|context[ _](window|length|limit|size)|maximum context|too many .{0,20}tokens", re.I
+)
+_BY_CLASS: dict[str, type[ModelError]] = {
+    "ContextOverflowError": ContextTooLong,
+    "ModelAuthenticationError": AuthError,
+    "ModelPermissionDeniedError": AuthError,
+    "ModelNotFoundError": ModelNotFound,
+    "ModelRateLimitError": RateLimited,
+    "ModelAPIError": ServerFault,
+    "ModelConnectionError": ConnectionLost,
+    "ModelTimeoutError": ConnectionLost,
+}
+"""LangChain's own classes, compared by name: older versions lack some of them."""
+_BY_STATUS: dict[int, type[ModelError]] = {
+    401: AuthError,
+    403: AuthError,
+    404: ModelNotFound,
+    413: ContextTooLong,
+    429: RateLimited,
+    529: Overloaded,
+}
+"""The errors of providers have a `status_code`."""
 
 
 class LangChainModels:
-    """Makes the model of each agent. They share the chat model, which may be called in several threads at once."""
+    """Makes the model of each agent. They share the chat model, which several threads may call at once."""
 
     def __init__(self, chat: Chat) -> None:
         self._chat = chat
         self.model_name = _name_of(chat)
-        """As the provider knows it; empty if the chat model does not say."""
+        """The provider's name for it; empty if the chat model does not say."""
         self._has_tools = _can_bind_tools(chat)
         self.notes = () if self._has_tools else (f"{type(chat).__name__} cannot call tools: its agents can only talk",)
 
@@ -68,20 +106,20 @@ class LangChainModel:
                         return
                     arriving.take(chunk)
             finally:
-                getattr(stream, "close", lambda: None)()  # gives up the connection, in the thread that reads from it
+                getattr(stream, "close", lambda: None)()  # closes the connection, in the thread that reads from it
 
         try:
-            # In a thread of its own: a read that hangs is left behind, and does not keep the next call waiting.
+            # In its own thread: a read that hangs is abandoned, and does not delay the next call.
             run_abandonable(pull, cancel, f"model {who}")
             return _counted(arriving.reply(), request)
         except Cancelled as e:
             partial = arriving.partial()
             raise StreamInterrupted(cancel.reason, partial and _counted(partial, request, is_whole=False)) from e
-        except Exception as e:  # boundary: each provider has its own
-            raise explained(e, who) from e
+        except Exception as e:  # boundary: each provider has its own exceptions
+            raise _explained(e, who) from e
 
     def warm_up(self) -> None:
-        """There is nothing to load: the chat model is there."""
+        """There is nothing to load: the chat model is loaded already."""
 
     def close(self) -> None:
         """The chat model belongs to the program that made it."""
@@ -99,12 +137,12 @@ class LangChainModel:
 
 
 def _counted(reply: Reply, request: Request, is_whole: bool = True) -> Reply:
-    """With an estimate where the provider does not count: a budget must not be blind."""
+    """With estimates for missing counts: a budget needs some number."""
     return counted(reply, request, lambda: len(encode(list(reply.content))), is_whole)
 
 
 def to_openai_tool(tool: ToolSpec) -> dict[str, Any]:
-    """The form that `bind_tools` of every provider knows."""
+    """The form that `bind_tools` of every provider accepts."""
     function = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
     return {"type": "function", "function": function}
 
@@ -118,7 +156,9 @@ def to_messages(request: Request) -> list[Any]:
     for each in request.messages:
         for message in _from_assistant(each) if each.role == "assistant" else _from_user(each):
             if messages and isinstance(message, HumanMessage) and isinstance(messages[-1], HumanMessage):
-                messages[-1] = HumanMessage(f"{messages[-1].content}\n\n{message.content}")  # some refuse two in a row
+                messages[-1] = HumanMessage(
+                    f"{messages[-1].content}\n\n{message.content}"
+                )  # some providers refuse two in a row
             else:
                 messages.append(message)
     return messages
@@ -167,13 +207,33 @@ def _can_bind_tools(chat: Chat) -> bool:
         chat.bind_tools([])
     except NotImplementedError:
         return False
-    except Exception:  # noqa: BLE001 - it can, and does not like to have none
+    except Exception:  # noqa: BLE001 - it supports tools, but refuses an empty list
         return True
     return True
 
 
 def _secrets_of(chat: Chat) -> list[str]:
-    """The keys in its fields: no text of ours may show them."""
+    """The keys in its fields: teamcli must never show them."""
     fields = getattr(type(chat), "model_fields", {})
     values: Iterable[Any] = (getattr(chat, name, None) for name in fields)
     return [value.get_secret_value() for value in values if hasattr(value, "get_secret_value")]
+
+
+def _explained(error: Exception, who: str) -> ModelError:
+    """What a chat model of the class `who` raised, as one of our errors."""
+    if isinstance(error, ModelError):
+        return type(error)(f"{who}: {error}")
+    words = redact(one_line(str(error), LONGEST_DETAIL))
+    return _kind_of(error)(f"{who} failed: {type(error).__name__}" + (f": {words}" if words else ""))
+
+
+def _kind_of(error: Exception) -> type[ModelError]:
+    status = getattr(error, "status_code", None)
+    if (status is None or status in (400, 413, 422)) and _TOO_LONG.search(str(error)):
+        return ContextTooLong
+    for base in type(error).__mro__:
+        if base.__name__ in _BY_CLASS:
+            return _BY_CLASS[base.__name__]
+    if not isinstance(status, int):
+        return ModelError
+    return _BY_STATUS.get(status) or (ServerFault if status >= 500 else RequestRejected)

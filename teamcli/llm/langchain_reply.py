@@ -1,4 +1,4 @@
-"""A LangChain answer as it arrives: what is told of it meanwhile, and the `Reply` that it becomes.
+"""A LangChain answer as it arrives: what to report on the way, and the `Reply` that it becomes.
 
 Calls are read from their raw arguments: LangChain completes JSON that was cut off, and such a call must not run.
 """
@@ -29,7 +29,7 @@ Chunk = Any
 
 SIGN_SECONDS = 1.0
 REASONS = ("finish_reason", "stop_reason", "stopReason", "done_reason")
-"""Where providers say why an answer ended."""
+"""The keys under which providers say why an answer ended."""
 CUT = {"length", "max_tokens", "max_output_tokens"}
 REFUSED = {
     *("content_filter", "refusal", "safety", "recitation", "prohibited_content", "blocklist", "spii"),
@@ -37,7 +37,7 @@ REFUSED = {
 }
 FINISHED = {"", "stop", "end_turn", "complete", "eos", "stop_sequence", "tool_use", "tool_calls", "tool_call"}
 KEPT_BLOCKS = ("thinking", "redacted_thinking")
-"""What must go back as it came, besides text and calls: it is signed."""
+"""Besides text and calls, these must go back unchanged: they are signed."""
 
 
 class Arriving:
@@ -58,7 +58,7 @@ class Arriving:
             self._on_event(Heartbeat())
 
     def reply(self) -> Reply:
-        """Raises: ServerFault, where nothing came at all."""
+        """Raises: ServerFault, if nothing arrived at all"""
         if not self._chunks:
             raise ServerFault("the model sent no answer")
         message = _joined(self._chunks)
@@ -70,15 +70,15 @@ class Arriving:
         return Reply(content, reason, _usage_of(message), self._last("model_name", "model"), cut)
 
     def partial(self) -> Reply | None:
-        """What may be kept of an answer that was interrupted: its text, and what it has used."""
-        if not (chunks := tuple(self._chunks)):  # the thread that reads may still be at it
+        """What can be kept of an interrupted answer: its text, and what it used."""
+        if not (chunks := tuple(self._chunks)):  # a copy: the reading thread may still add some
             return None
         message = _joined(chunks)
         text = tuple(block for block in _blocks_of(message) if block["type"] == "text")
         return Reply(text, "interrupted", _usage_of(message), self._last("model_name", "model")) if text else None
 
     def _last(self, *keys: str) -> str:
-        """From the newest chunk that says so: when chunks are joined, what is repeated runs together."""
+        """From the newest chunk that says so: joining chunks would concatenate repeated values."""
         for chunk in reversed(self._chunks):
             for key in keys:
                 if isinstance(value := chunk.response_metadata.get(key), str) and value:
@@ -104,7 +104,7 @@ def _seen_in(chunk: Chunk) -> Iterator[StreamEvent]:
 
 
 def _pieces_of(message: Chunk) -> Iterator[tuple[str, str]]:
-    """Text and thinking, wherever a provider puts them."""
+    """Text and thinking, in all the places where providers put them."""
     if isinstance(thought := message.additional_kwargs.get("reasoning_content"), str):
         yield "thinking", thought
     content = message.content
@@ -140,7 +140,7 @@ def _calls_of(message: Chunk) -> tuple[list[Block], frozenset[str]]:
 
 
 def _raw_calls(message: Chunk) -> list[tuple[str, str, str]]:
-    """Name, arguments as text, id."""
+    """Tuples of name, arguments as text, and id."""
     chunks = getattr(message, "tool_call_chunks", None)
     if chunks is None:  # not a stream
         whole = [{**call, "args": json.dumps(call["args"])} for call in message.tool_calls]
@@ -150,7 +150,7 @@ def _raw_calls(message: Chunk) -> list[tuple[str, str, str]]:
         name, arguments, id = (chunk.get(key) or "" for key in ("name", "args", "id"))
         if name:
             calls.append((name, arguments, id))
-        elif calls:  # without an index its parts are not joined
+        elif calls:  # LangChain does not join parts that have no index
             calls[-1] = (calls[-1][0], calls[-1][1] + arguments, calls[-1][2] or id)
     return calls
 
@@ -164,7 +164,7 @@ def _parsed(arguments: str) -> dict[str, Any] | None:
 
 
 def _stop_reason(said: str, has_calls: bool) -> str:
-    """In the words of the Messages API; one that nobody knows stays as it is."""
+    """The stop reason as the Messages API names it; an unknown one stays as it is."""
     reason = said.lower()
     if reason in CUT:
         return "max_tokens"
@@ -176,7 +176,7 @@ def _stop_reason(said: str, has_calls: bool) -> str:
 
 
 def _usage_of(message: Chunk) -> Usage:
-    """Their input counts what was read from and written to the cache."""
+    """LangChain's input count includes what was read from and written to the cache."""
     used = message.usage_metadata or {}
     details = used.get("input_token_details") or {}
     read, created = (details.get(key) or 0 for key in ("cache_read", "cache_creation"))
