@@ -31,17 +31,17 @@ def test_a_garbled_endpoint_names_the_variable(program: Program, url: str) -> No
     assert one_line(ran, 2, "ANTHROPIC_BASE_URL")
 
 
-def test_a_path_that_is_no_directory(program: Program) -> None:
+def test_a_path_that_is_not_a_directory_is_one_clear_line(program: Program) -> None:
     (program.directory / "file").write_text("")
     assert one_line(program.run("-p", "x", "--cwd", "file"), 2, "file", "Not a directory")
 
 
-def test_a_team_directory_that_is_a_file(program: Program) -> None:
+def test_a_team_directory_that_is_a_file_is_one_clear_line(program: Program) -> None:
     (program.directory / ".team").write_text("")
     assert one_line(program.run("-p", "x"), 2, ".team", "--no-team")
 
 
-def test_50_megabytes_of_output_and_binary_output(program: Program) -> None:
+def test_50_megabytes_of_output_and_binary_output_are_cut(program: Program) -> None:
     script = [
         tool("bash", command="yes 0123456789 | head -c 50000000"),
         tool("bash", command="head -c 5000 /dev/urandom"),
@@ -55,7 +55,7 @@ def test_50_megabytes_of_output_and_binary_output(program: Program) -> None:
     assert "left out" in shown
 
 
-def test_files_that_cannot_be_read_as_text(program: Program) -> None:
+def test_files_that_are_not_text_are_explained(program: Program) -> None:
     (program.directory / "data.bin").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
     (program.directory / "latin.txt").write_bytes("größe".encode("latin-1"))
     (program.directory / "pipe").parent.mkdir(exist_ok=True)
@@ -95,7 +95,7 @@ def test_a_full_disk_stops_the_turn_and_loses_nothing(program: Program) -> None:
     assert api.requests[2]["messages"][:2] == api.requests[1]["messages"][:2]
 
 
-def test_a_directory_with_spaces_and_other_letters(tmp_path: Path, clean_environment: Path) -> None:
+def test_a_directory_with_spaces_and_other_letters_works(tmp_path: Path, clean_environment: Path) -> None:
     directory = tmp_path / "mein Projekt – ÄÖ 日本"
     directory.mkdir()
     with FakeAPI([tool("bash", command="pwd"), text("ok"), text("again")]) as api:
@@ -105,7 +105,7 @@ def test_a_directory_with_spaces_and_other_letters(tmp_path: Path, clean_environ
     assert tool_results(api.requests[1])[0]["content"] == str(directory)
 
 
-def test_a_locale_without_utf_8(program: Program) -> None:
+def test_a_locale_without_utf_8_works(program: Program) -> None:
     with program.against([tool("write_file", path="ü.txt", content="日本 🚀"), text("größe 🚀")]):
         ran = program.run("-p", "schreib", *BYPASS, env={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
     assert (ran.code, ran.out) == (0, "größe 🚀\n")

@@ -33,7 +33,7 @@ def scratch_of(program: Program) -> Path:
     return directory
 
 
-def test_ends_by_itself_without_a_terminal(here: Program) -> None:
+def test_the_demo_ends_by_itself_without_a_terminal(here: Program) -> None:
     ran = here.run("demo")
     assert (ran.code, ran.err) == (0, "")
     directory = scratch_of(here)
@@ -55,7 +55,7 @@ def test_ends_by_itself_without_a_terminal(here: Program) -> None:
     assert ran.out.count("--- ") == STEPS
 
 
-def test_the_commands_that_it_prints_work_as_they_stand(here: Program) -> None:
+def test_the_commands_that_the_demo_prints_work_as_printed(here: Program) -> None:
     out = here.run("demo").out
     directory = scratch_of(here)
     ending = out[out.index("That was the team") :]
@@ -73,7 +73,7 @@ def test_the_commands_that_it_prints_work_as_they_stand(here: Program) -> None:
     assert not directory.exists()
 
 
-def test_its_own_words_fit_eighty_columns() -> None:
+def test_the_text_of_the_demo_fits_eighty_columns() -> None:
     words = "\n".join([INTRODUCTION, ENDING, *(step.why for step in STORY)])
     filled = words.format(directory="/tmp/teamcli-demo-12345678", teamcli="teamcli")
     assert [line for line in filled.splitlines() if len(line) > 80] == []
@@ -103,7 +103,7 @@ def test_at_a_terminal_the_reader_sets_the_pace(here: Program) -> None:
     assert scratch_of(here).is_dir()
 
 
-def test_ctrl_c_ends_it(here: Program) -> None:
+def test_ctrl_c_ends_the_demo(here: Program) -> None:
     with Screen(here, "demo", columns=120, lines=60) as screen:
         screen.wait_for("Enter: continue")
         screen.type("\x03")

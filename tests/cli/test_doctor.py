@@ -8,7 +8,7 @@ from tests.support.fake_api import answer, stall_after, text, tool
 from tests.support.program import Program
 
 
-def test_all_well_without_a_key(program: Program) -> None:
+def test_doctor_finds_no_problem_without_a_key(program: Program) -> None:
     ran = program.run("doctor")
     assert ran.code == 0
     assert "BAD" not in ran.out
@@ -16,7 +16,7 @@ def test_all_well_without_a_key(program: Program) -> None:
     assert not (program.directory / ".team").exists()
 
 
-def test_it_changes_no_file(program: Program) -> None:
+def test_doctor_changes_no_file(program: Program) -> None:
     def files() -> dict[str, bytes]:
         places = (program.directory, program.home)
         return {str(path): path.read_bytes() if path.is_file() else b"" for each in places for path in each.rglob("*")}
@@ -29,7 +29,7 @@ def test_it_changes_no_file(program: Program) -> None:
     assert files() == before
 
 
-def test_all_well_with_an_endpoint(program: Program) -> None:
+def test_doctor_finds_no_problem_with_an_endpoint(program: Program) -> None:
     with program.against([tool("list_teammates")]) as api:
         ran = program.run("doctor")
     assert ran.code == 0
@@ -40,7 +40,7 @@ def test_all_well_with_an_endpoint(program: Program) -> None:
     assert program.key not in ran.out
 
 
-def test_the_model_is_asked_as_an_agent_asks_it(program: Program) -> None:
+def test_the_model_is_called_as_an_agent_calls_it(program: Program) -> None:
     program.settings(max_tokens=5000)
     with program.against([tool("list_teammates"), "hello"]) as api:
         program.run("doctor")
@@ -70,7 +70,7 @@ def test_a_model_that_only_talks_is_not_listened_to_for_long(program: Program) -
         assert "called no tool" in program.run("doctor").out
 
 
-def test_a_refused_key_is_said(program: Program) -> None:
+def test_a_rejected_key_is_reported(program: Program) -> None:
     with program.against([], key="another"):
         ran = program.run("doctor")
     assert ran.code == 1
@@ -78,7 +78,7 @@ def test_a_refused_key_is_said(program: Program) -> None:
     assert "ANTHROPIC_API_KEY" in ran.out
 
 
-def test_an_unreachable_endpoint_and_broken_settings_are_said(program: Program) -> None:
+def test_an_unreachable_endpoint_and_broken_settings_are_reported(program: Program) -> None:
     program.url = "http://127.0.0.1:9"
     assert "127.0.0.1:9" in program.run("doctor").out
     (program.home / ".teamcli").mkdir()
@@ -100,7 +100,7 @@ def test_an_unreachable_endpoint_and_broken_settings_are_said(program: Program) 
         ("echo \x1b[2J", "ask: "),
     ],
 )
-def test_explain_says_what_would_become_of_a_command_and_how_to_write_it(
+def test_explain_says_whether_a_command_would_run_and_how_to_write_it(
     program: Program, command: str, said: str
 ) -> None:
     program.settings(permissions={"allow": ["bash(git status:*)"], "deny": ["bash(git push:*)"]})
@@ -113,7 +113,7 @@ def test_explain_says_what_would_become_of_a_command_and_how_to_write_it(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes anywhere")
-def test_a_directory_in_which_nothing_can_be_made_is_said_before_the_start_fails(program: Program) -> None:
+def test_a_directory_that_is_not_writable_is_reported(program: Program) -> None:
     program.directory.chmod(0o555)
     ran = program.run("doctor")
     assert ran.code == 1

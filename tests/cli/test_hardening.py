@@ -59,14 +59,14 @@ def test_commands_do_not_find_the_key_in_proc(program: Program) -> None:
     assert str(tool_results(api.requests[1])[0]["content"]).split()[-1] == "0"
 
 
-def test_a_result_that_contains_the_key_is_masked(program: Program) -> None:
+def test_the_key_is_redacted_in_a_result(program: Program) -> None:
     (program.directory / "leak.txt").write_text(f"key={program.key}")
     with program.against([tool("read_file", path="leak.txt"), text("x")]) as api:
         program.run("-p", "x")
     assert program.key not in str(api.requests[1])
 
 
-def test_a_call_that_is_cut_for_ever_ends(program: Program) -> None:
+def test_a_call_that_is_always_cut_ends(program: Program) -> None:
     cut = answer(tool_json("write_file", '{"path": "a"'), stop_reason="max_tokens")
     with program.against(lambda request, n: cut) as api:
         ran = program.run("-p", "x", *BYPASS)
@@ -94,7 +94,7 @@ def test_a_session_that_was_only_opened_does_not_hide_the_last_one(program: Prog
 
 
 @pytest.mark.parametrize("arguments", [("-p", "  "), ("  ",)])
-def test_a_blank_prompt_is_none(program: Program, arguments: tuple[str, ...]) -> None:
+def test_a_blank_prompt_counts_as_no_prompt(program: Program, arguments: tuple[str, ...]) -> None:
     with program.against([text("ok")]):
         assert "ok" in program.run(*arguments, stdin="the real task\n").out
 
@@ -128,7 +128,7 @@ RUN_ECHO = "-p 'run echo hi' --permission-mode bypassPermissions"
     "arguments",
     [RUN_ECHO, f"{RUN_ECHO} --output-format stream-json", "--help", "--version", "sessions", "doctor", "<<< '/help'"],
 )
-def test_output_that_cannot_be_written_is_told_in_one_sentence(program: Program, arguments: str) -> None:
+def test_output_that_cannot_be_written_is_reported_in_one_sentence(program: Program, arguments: str) -> None:
     done = in_shell(program, f"{arguments} > /dev/full")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("teamcli: standard output cannot be written: No space left")
@@ -145,7 +145,7 @@ def test_a_lost_standard_error_changes_nothing(program: Program, arguments: str,
         assert done.stdout == usual.stdout, lost
 
 
-def test_a_directory_that_is_gone_is_one_clear_line(program: Program) -> None:
+def test_a_deleted_directory_is_one_clear_line(program: Program) -> None:
     command = f"mkdir gone; cd gone; rmdir ../gone; {' '.join(program.command(['-p', 'x']))}"
     done = subprocess.run(
         ["bash", "-c", command], cwd=program.directory, env=program.env(), capture_output=True, text=True, timeout=60
@@ -219,7 +219,7 @@ def test_parallel_always_answers_keep_every_rule(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stdin", ["0> written", "0> /dev/null"])
-def test_standard_input_that_cannot_be_read_is_no_input(program: Program, stdin: str) -> None:
+def test_standard_input_that_cannot_be_read_counts_as_empty(program: Program, stdin: str) -> None:
     assert "hi" in in_shell(program, f"{RUN_ECHO} {stdin}").stdout
     done = in_shell(program, f"-p {stdin}")
     assert done.returncode == 2
@@ -227,7 +227,7 @@ def test_standard_input_that_cannot_be_read_is_no_input(program: Program, stdin:
     assert in_shell(program, stdin).returncode == 0
 
 
-def test_a_directory_and_a_prompt_that_are_no_valid_text_work(program: Program, tmp_path: Path) -> None:
+def test_a_directory_and_a_prompt_that_are_not_valid_text_work(program: Program, tmp_path: Path) -> None:
     strange = Path(os.fsdecode(bytes(tmp_path / "caf") + b"\xe9"))
     strange.mkdir()
     program.directory = strange
@@ -270,7 +270,7 @@ def test_settings_of_any_size_do_no_harm(program: Program) -> None:
     assert "larger than 5,000,000 bytes" in ran.err
 
 
-def test_behind_two_dashes_all_is_prompt(program: Program) -> None:
+def test_everything_after_two_dashes_is_the_prompt(program: Program) -> None:
     with program.against([text("ok")]) as api:
         assert program.run("-p", "--", "-x", "--model").out == "ok\n"
     assert "-x --model" in str(api.requests[0]["messages"])
@@ -290,7 +290,7 @@ def test_trust_that_cannot_be_remembered_holds_for_this_run(program: Program, tm
     assert all(line.startswith("teamcli: ") for line in ran.err.splitlines())
 
 
-def test_a_home_that_cannot_be_written_is_told_in_our_words(program: Program, tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_written_is_reported_in_one_sentence(program: Program, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     program.variables["HOME"] = str(tmp_path / "file")
     ran = program.run("-p", "run echo hi", *BYPASS)
@@ -299,7 +299,7 @@ def test_a_home_that_cannot_be_written_is_told_in_our_words(program: Program, tm
     assert all(line.startswith("teamcli: ") for line in ran.err.splitlines())
 
 
-def test_a_time_that_no_calendar_knows_does_no_harm(program: Program) -> None:
+def test_a_time_outside_the_calendar_does_no_harm(program: Program) -> None:
     program.run("-p", "run echo hi")
     transcript = program.directory / ".team/transcripts/lead.jsonl"
     usual = transcript.read_text()
@@ -343,18 +343,18 @@ def test_commands_see_no_secret_that_the_sdk_knows() -> None:
 
 
 @pytest.mark.parametrize("value", ["²", "٠", "9" * 5000, "-1"])
-def test_a_number_of_turns_that_is_none_is_told(program: Program, value: str) -> None:
+def test_an_invalid_number_of_turns_is_reported(program: Program, value: str) -> None:
     ran = program.run("-p", "x", f"--max-turns={value}")
     assert ran.code == 2
     assert "must be a whole number from 1 up" in ran.err
 
 
-def test_a_directory_of_nobody_is_one_clear_line(program: Program) -> None:
+def test_the_home_of_an_unknown_user_is_one_clear_line(program: Program) -> None:
     ran = program.run("-p", "x", "--add-dir", "~nosuchuser/x")
     assert ran.code == 2
     assert "--add-dir: ~nosuchuser" in ran.err
 
 
-def test_an_endpoint_that_is_none_is_a_configuration_error(program: Program) -> None:
+def test_an_endpoint_that_redirects_is_a_configuration_error(program: Program) -> None:
     with program.against([status(307, body="x", headers={"location": "http://x/"})]):
         assert program.run("-p", "x").code == 2

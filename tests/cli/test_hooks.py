@@ -51,7 +51,7 @@ class TestPreToolUse:
         assert ran.code == 0  # nobody would have been asked
         assert [d["reason"] for d in ran.json["permission_denials"]] == ["no deleting here"]
 
-    def test_its_context_reaches_the_model_with_the_result(self, program: Program) -> None:
+    def test_a_hooks_context_reaches_the_model_with_the_result(self, program: Program) -> None:
         program.settings(hooks={"PreToolUse": [hook(about_call(additionalContext="mind the style"))]})
         calls = answer(tool("bash", command="echo fine"), tool("read_file", path="missing"))
         with program.against([calls, text("done")]) as api:
@@ -60,14 +60,14 @@ class TestPreToolUse:
         assert [result_text(result).endswith(told) for result in results(api)] == [True, True]
         assert [bool(result.get("is_error")) for result in results(api)] == [False, True]
 
-    def test_its_context_reaches_the_model_although_it_blocks(self, program: Program) -> None:
+    def test_a_hooks_context_reaches_the_model_even_if_it_blocks(self, program: Program) -> None:
         blocks = about_call(permissionDecision="deny", permissionDecisionReason="no", additionalContext="use make")
         program.settings(hooks={"PreToolUse": [hook(blocks, "bash")]})
         with program.against([tool("bash", command="true"), text("done")]) as api:
             program.run("-p", "x", *BYPASS)
         assert "use make" in result_text(results(api)[0])
 
-    def test_it_is_told_what_happens_and_never_the_key(self, program: Program) -> None:
+    def test_a_hook_receives_the_event_and_never_the_key(self, program: Program) -> None:
         program.settings(hooks={"PreToolUse": [hook("cat > told.json; env > env.txt; pwd > pwd.txt")]})
         with program.against([tool("bash", "toolu_1", command="true"), text("done")]):
             session = program.run("-p", "x", *BYPASS, "--output-format", "json").json["session_id"]
@@ -115,7 +115,7 @@ class TestPreToolUse:
         assert "write_file(secret/**) denies" in denied
         assert "A hook has changed this call" in ran.err
 
-    def test_it_may_spare_a_question_or_make_one_but_lifts_no_rule(self, program: Program) -> None:
+    def test_a_hook_may_skip_or_require_a_question_but_overrides_no_rule(self, program: Program) -> None:
         allow, ask = about_call(permissionDecision="allow"), about_call(permissionDecision="ask")
         deny = about_call(permissionDecision="deny", permissionDecisionReason="not on Fridays")
         program.settings(
@@ -139,7 +139,7 @@ class TestPreToolUse:
         assert globbed == "not on Fridays"
         assert ran.code == 4
 
-    def test_any_other_failure_is_told_and_blocks_nothing(self, program: Program) -> None:
+    def test_any_other_failure_is_reported_and_blocks_nothing(self, program: Program) -> None:
         failing = ["echo oops >&2; exit 1", "echo '{not json'", "sleep 60", "kill -9 $$", about_call(updatedInput=5)]
         hooks = [hook(command, timeout=0.2 if "sleep" in command else 30) for command in failing]
         program.settings(hooks={"PreToolUse": hooks, "Tomorrow": [hook("exit 2")]})
@@ -186,7 +186,7 @@ def test_after_a_call_a_hook_may_add_to_its_result(program: Program) -> None:
     assert "for the user" in ran.err
 
 
-def test_a_line_of_the_users_may_be_blocked_or_gets_more_to_say(program: Program) -> None:
+def test_a_hook_may_block_a_line_of_the_user_or_add_to_it(program: Program) -> None:
     guard = "grep -q password && { echo no secrets please >&2; exit 2; }; echo today is Friday"
     program.settings(hooks={"UserPromptSubmit": [hook(guard)], "SessionStart": [hook("echo be brief; cat", "startup")]})
     with program.against([text("ok")]) as api:
@@ -203,7 +203,7 @@ def test_a_line_of_the_users_may_be_blocked_or_gets_more_to_say(program: Program
     assert "be brief" in said
 
 
-def test_what_is_piped_in_and_a_word_to_a_teammate_pass_it_as_well(program: Program) -> None:
+def test_piped_input_and_messages_to_teammates_pass_the_hook_too(program: Program) -> None:
     guard = "tee -a told | grep -q password && { echo no secrets please >&2; exit 2; }; echo today is Friday"
     program.settings(hooks={"UserPromptSubmit": [hook(f"{guard}; echo >> told")]})
     with program.against([text("ok")]) as api:
@@ -230,7 +230,7 @@ def test_what_is_piped_in_and_a_word_to_a_teammate_pass_it_as_well(program: Prog
 
 
 class TestStop:
-    def test_sends_the_agent_back_to_work_until_it_is_content(self, program: Program) -> None:
+    def test_a_stop_hook_sends_the_agent_back_until_it_is_satisfied(self, program: Program) -> None:
         program.settings(hooks={"Stop": [hook("test -e done.txt || { echo done.txt is missing >&2; exit 2; }")]})
         with program.against(
             [text("I am done"), tool("write_file", path="done.txt", content="x"), text("now I am")]
@@ -238,7 +238,7 @@ class TestStop:
             assert program.run("-p", "x", *BYPASS).out == "now I am\n"
         assert "Stop hook says:\ndone.txt is missing" in said_by_user(api.requests[1])
 
-    def test_not_for_ever(self, program: Program) -> None:
+    def test_a_stop_hook_cannot_send_an_agent_back_forever(self, program: Program) -> None:
         program.settings(hooks={"Stop": [hook("cat >> told; echo >> told; echo more >&2; exit 2")]})
         with program.against([text(str(n)) for n in range(4)]):
             ran = program.run("-p", "x")
@@ -249,7 +249,7 @@ class TestStop:
         assert told[0]["last_assistant_message"] == "0"
 
 
-def test_a_teammate_about_to_rest_is_sent_back_and_the_lead_hears_only_its_last_words(program: Program) -> None:
+def test_a_teammate_about_to_idle_is_sent_back_and_the_lead_reads_only_its_last_text(program: Program) -> None:
     wants_more = "test -e asked || { touch asked; cat > told.json; echo and the tests? >&2; exit 2; }"
     program.settings(hooks={"TeammateIdle": [hook(wants_more)], "PreToolUse": [hook("cat >> calls")]})
     script = TeamScript(
@@ -264,7 +264,7 @@ def test_a_teammate_about_to_rest_is_sent_back_and_the_lead_hears_only_its_last_
     assert '"agent": "alice"' in (program.directory / "calls").read_text()
 
 
-def test_of_a_sub_agent_hooks_are_told_its_id_and_its_own_transcript(program: Program) -> None:
+def test_hooks_of_a_sub_agent_receive_its_id_and_its_own_transcript(program: Program) -> None:
     program.settings(hooks={"PreToolUse": [hook("cat > told.json", "bash")]})
     script = TeamScript(
         lead=[tool("agent", prompt="look", subagent_type="general"), text("end")],
@@ -278,7 +278,7 @@ def test_of_a_sub_agent_hooks_are_told_its_id_and_its_own_transcript(program: Pr
     assert own.exists()
 
 
-def test_sessions_begin_and_end(program: Program) -> None:
+def test_hooks_run_at_the_beginning_and_end_of_a_session(program: Program) -> None:
     events = ("SessionStart", "SessionEnd")
     program.settings(hooks={name: [hook("cat >> heard; echo >> heard", timeout=30)] for name in events})
     program.run(stdin="run true\n/clear\nrun true\n")
@@ -308,11 +308,11 @@ def test_a_hook_may_say_what_a_summary_keeps_or_that_there_is_none(program: Prog
 class TestExamples:
     """Those of docs/hooks.md, as they stand there."""
 
-    def test_are_run_here_one_and_all(self) -> None:
+    def test_every_example_is_run_here(self) -> None:
         assert len(examples()) == 5
         assert all(set(each["hooks"]) <= set(HOOK_EVENTS) for each in examples())
 
-    def test_a_guard(self, program: Program) -> None:
+    def test_the_example_that_guards_commands_works(self, program: Program) -> None:
         program.settings(**examples()[0])
         with program.against(
             [answer(tool("bash", command="git push"), tool("bash", command="echo hi")), text("ok")]
@@ -320,7 +320,7 @@ class TestExamples:
             program.run("-p", "x", *BYPASS)
         assert [result_text(result) for result in results(api)] == ["Pushing is my business.", "hi"]
 
-    def test_a_check_of_what_was_written(self, program: Program) -> None:
+    def test_the_example_that_checks_written_files_works(self, program: Program) -> None:
         program.settings(**examples()[1])
         write_scripts(program)
         calls = [tool("write_file", path=name, content="x = (\n") for name in ("a.py", "a.txt")]
@@ -330,14 +330,14 @@ class TestExamples:
         assert "a.py:1: '(' was never closed" in bad
         assert "hook" not in good
 
-    def test_work_until_the_tests_pass(self, program: Program) -> None:
+    def test_the_example_that_works_until_the_tests_pass_works(self, program: Program) -> None:
         program.settings(**examples()[2])
         (program.directory / "Makefile").write_text("test:\n\ttest -e fixed || { echo 1 failed; false; }\n")
         with program.against([text("done"), tool("bash", command="touch fixed"), text("fixed")]) as api:
             assert program.run("-p", "x", *BYPASS).out == "fixed\n"
         assert "1 failed" in said_by_user(api.requests[1])
 
-    def test_a_call_that_is_changed(self, program: Program) -> None:
+    def test_the_example_that_changes_a_call_works(self, program: Program) -> None:
         program.settings(**examples()[3])
         write_scripts(program)
         (program.directory / "Makefile").write_text("all:\n\techo built\n")
@@ -345,7 +345,7 @@ class TestExamples:
             assert program.run("-p", "x").code == 0
         assert [result_text(result) for result in results(api)] == ["built"]
 
-    def test_something_to_know(self, program: Program) -> None:
+    def test_the_example_that_adds_context_works(self, program: Program) -> None:
         program.settings(**examples()[4])
         (program.directory / "on-call.txt").write_text("Ada")
         with program.against([text("ok")]) as api:
@@ -374,7 +374,7 @@ class TestFilesThatHooksRun:
     )
 
     @pytest.mark.parametrize("mode", ["acceptEdits", "bypassPermissions"])
-    def test_changing_one_asks_in_every_mode(self, program: Program, mode: str) -> None:
+    def test_changing_a_file_that_a_hook_runs_asks_in_every_mode(self, program: Program, mode: str) -> None:
         (program.directory / "checks").mkdir()
         for name in ("one.sh", "two.py", "three.sh"):
             (program.directory / "checks" / name).write_text("exit 0\n")
@@ -389,7 +389,7 @@ class TestFilesThatHooksRun:
         assert (program.directory / "checks/other.sh").read_text() == "evil\n"
         assert ran.code == 4
 
-    def test_a_redirection_to_one_asks(self, program: Program) -> None:
+    def test_a_redirection_to_a_file_that_a_hook_runs_asks(self, program: Program) -> None:
         program.settings(hooks={"SessionEnd": [hook("sh checks.sh")]})
         with program.against([tool("bash", command="echo evil > checks.sh"), text("done")]) as api:
             ran = program.run("-p", "x", *BYPASS)
@@ -399,7 +399,7 @@ class TestFilesThatHooksRun:
 
 
 class TestTrust:
-    def test_hooks_of_a_project_wait_for_it(self, program: Program) -> None:
+    def test_hooks_of_a_project_wait_for_trust(self, program: Program) -> None:
         (program.directory / ".team").mkdir()
         hooks = {"PreToolUse": [hook("touch ran")]}
         (program.directory / ".team/settings.json").write_text(json.dumps({"hooks": hooks}))

@@ -116,7 +116,7 @@ class TestForeground:
         for request in (script.requests["lead"][2], script.requests["sa-2"][1]):
             assert "you have not read" in results(request)[0]
 
-    def test_an_endpoint_that_is_busy_is_asked_again(self, program: Program) -> None:
+    def test_a_busy_endpoint_is_tried_again(self, program: Program) -> None:
         busy = [status(529, retry_after=0.01), status(429, retry_after=0.01), text("found")]
         script = TeamScript(lead=[fresh(), text("end")], **{"sa-1": busy})
         ran = run(program, script)
@@ -253,7 +253,7 @@ class TestRoles:
             assert request["system"][0]["text"].count("Trust no one.") == 1
             assert [each["name"] for each in request["tools"]] == ["read_file", "grep"]
 
-    def test_an_unknown_one_is_an_error_that_lists_those_there_are(self, program: Program) -> None:
+    def test_an_unknown_role_is_an_error_that_lists_the_roles(self, program: Program) -> None:
         self.start(program)
         script = TeamScript(lead=[agent(subagent_type="ghost"), text("end")])
         run(program, script, *BYPASS, "--trust")
@@ -263,7 +263,7 @@ class TestRoles:
 
 
 class TestBackground:
-    def test_it_returns_an_id_at_once_and_tells_its_parent_once(self, program: Program) -> None:
+    def test_a_background_sub_agent_returns_an_id_at_once_and_reports_once(self, program: Program) -> None:
         script = TeamScript(
             lead=[aside(description="look"), tool("bash", command="touch go"), text("waiting"), text("end")],
             **{"sa-1": [tool("bash", command=UNTIL_GO), After(3, text("seen"))]},
@@ -277,7 +277,7 @@ class TestBackground:
         assert ">seen<" in told(script, "lead")
         assert json.loads((program.directory / ".team/subagents.json").read_text())["running"] == []
 
-    def test_it_outlives_the_turn_and_p_waits_for_it(self, program: Program) -> None:
+    def test_a_background_sub_agent_outlives_the_turn_and_p_waits_for_it(self, program: Program) -> None:
         def wake(request: dict[str, Any]) -> Any:
             (program.directory / "go").touch()
             return text("all for now")
@@ -288,7 +288,7 @@ class TestBackground:
         assert run(program, script).out == "the end\n"
         assert 'type="result"' in said_by_user(script.requests["lead"][2])
 
-    def test_a_teammate_is_told_of_its_own(self, program: Program) -> None:
+    def test_the_end_of_a_teammates_sub_agent_is_reported_to_it(self, program: Program) -> None:
         spawn = tool("spawn_teammate", name="alice", role="coder", prompt="do it")
         script = TeamScript(
             lead=[spawn, text("hired"), text("one"), text("two")],
@@ -300,7 +300,7 @@ class TestBackground:
         assert ">aside<" not in told(script, "lead")
         assert "sa-1 (look around): completed" in told(script, "alice")
 
-    def test_status_and_stop(self, program: Program) -> None:
+    def test_status_describes_and_stop_ends_sub_agents(self, program: Program) -> None:
         def both_run(request: dict[str, Any]) -> Any:
             wait_until(lambda: len(script.requests["sa-1"]) == len(script.requests["sa-2"]) == 2)
             return tool("agent_status")
@@ -353,7 +353,7 @@ class TestBackground:
         assert len(seen) == count
         assert max(seen) <= 3
 
-    def test_status_tells_what_it_has_said_so_far_and_how_others_failed(self, program: Program) -> None:
+    def test_status_shows_what_it_has_said_and_how_others_failed(self, program: Program) -> None:
         program.settings(subagents={"turns": 1})
 
         def lead(request: dict[str, Any], number: int) -> Any:
@@ -373,7 +373,7 @@ class TestBackground:
         assert re.search(r"sa-1 \(look around\): failed after \d+ s, 1 tool call; stopped at its limit", told)
         assert re.search(r"sa-2 \(look around\): running for \d+ s; writing\n\[in progress\] half of all", told)
 
-    def test_fifty_go_through_five_slots_and_each_end_is_told_once(self, program: Program) -> None:
+    def test_fifty_go_through_five_slots_and_each_end_is_reported_once(self, program: Program) -> None:
         program.settings(durable=False)
         count = 50
         gate, lock, busy = threading.Barrier(5), threading.Lock(), [0, 0]
@@ -425,7 +425,7 @@ class TestBackground:
         assert "sa-2" not in script.requests
 
     @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-    def test_one_that_teamcli_left_behind_is_told_of_once_after_a_restart(
+    def test_a_sub_agent_that_teamcli_left_behind_is_reported_once_after_a_restart(
         self, program: Program, how: signal.Signals
     ) -> None:
         script = TeamScript(
@@ -446,7 +446,7 @@ class TestBackground:
         assert told(script, "lead").count('from="sa-1"') == 1
         assert len(inbox(program)) == 1
 
-    def test_a_teammate_is_told_after_a_restart_too(self, program: Program) -> None:
+    def test_a_teammates_lost_sub_agent_is_reported_after_a_restart_too(self, program: Program) -> None:
         spawn = tool("spawn_teammate", name="alice", role="coder", prompt="do it")
         script = TeamScript(
             lead=lambda request, number: spawn if number == 0 else text("fine"),
@@ -471,7 +471,7 @@ class TestBackground:
         assert sidechain(program, "sa-2")[-1]["result"] == "b"
 
 
-def test_without_a_team_there_are_sub_agents_all_the_same(program: Program) -> None:
+def test_sub_agents_work_without_a_team(program: Program) -> None:
     script = TeamScript(lead=[aside(), text("waiting"), text("end")], **{"sa-1": [text("seen")]})
     run(program, script, *BYPASS, "--no-team")
     assert ">seen<" in told(script, "lead")
@@ -530,7 +530,7 @@ class TestAtThePrompt:
             assert repl.leave() == 0
             return repl.out, script
 
-    def test_agents_shows_it_with_what_it_does(self, program: Program) -> None:
+    def test_the_agents_command_shows_what_each_is_doing(self, program: Program) -> None:
         out, _ = self.repl(program, "/agents", "/agents sa-1", "/agents ghost", "!touch go")
         (row,) = [line for line in out.splitlines() if line.startswith("sa-1 ")][:1]
         assert row.split()[:5] == ["sa-1", "lead", "dig", "deep", "running"]
@@ -540,7 +540,7 @@ class TestAtThePrompt:
         assert "no sub-agent 'ghost'" in out
         assert "\n1×bash\n" in out
 
-    def test_what_it_does_is_seen_while_it_works(self, program: Program) -> None:
+    def test_its_work_is_visible_while_it_runs(self, program: Program) -> None:
         script = TeamScript(
             lead=[fresh(), text("end")],
             **{"sa-1": [tool("bash", command="echo inner"), answer(text("x"), stall_after(2))]},
@@ -561,7 +561,7 @@ class TestAtThePrompt:
         assert inbox(program)[0]["state"] == "cancelled"
 
     @pytest.mark.parametrize("how", ["/send sa-1", "@sa-1"])
-    def test_what_the_user_says_to_it_is_read_at_its_next_step(self, program: Program, how: str) -> None:
+    def test_a_message_from_the_user_is_read_at_its_next_step(self, program: Program, how: str) -> None:
         _, script = self.repl(program, f"{how} look left", "!touch go")
         assert 'from="user"' in said_by_user(script.requests["sa-1"][1])
         assert ">look left<" in told(script, "sa-1")

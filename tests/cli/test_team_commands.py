@@ -76,20 +76,20 @@ def contents(root: Path) -> dict[str, tuple[int, bytes]]:
 
 class TestLooking:
     @pytest.mark.parametrize("arguments", LOOKS, ids=" ".join)
-    def test_changes_nothing(self, team: Program, arguments: tuple[str, ...]) -> None:
+    def test_looking_changes_nothing(self, team: Program, arguments: tuple[str, ...]) -> None:
         add_line(team, "inbox/bob.jsonl", "torn {")
         before = contents(team.directory), contents(team.home)
         team.run(*arguments)
         assert (contents(team.directory), contents(team.home)) == before
 
     @pytest.mark.parametrize("arguments", LOOKS, ids=" ".join)
-    def test_creates_nothing_where_there_is_no_team(self, program: Program, arguments: tuple[str, ...]) -> None:
+    def test_looking_creates_nothing_if_there_is_no_team(self, program: Program, arguments: tuple[str, ...]) -> None:
         ran = program.run(*arguments)
         assert ran.code == (2 if {"bob", "nobody", "alice"} & set(arguments) else 0)
         assert list(program.directory.iterdir()) == []
         assert list(program.home.iterdir()) == []
 
-    def test_takes_another_directory(self, team: Program) -> None:
+    def test_a_command_takes_another_directory(self, team: Program) -> None:
         elsewhere = Program(team.home, team.home)
         assert "alice" in elsewhere.run("team", "--cwd", str(team.directory)).out
         assert "alice" in elsewhere.run("--cwd", str(team.directory), "team", "--json").json["members"][1]["name"]
@@ -97,14 +97,14 @@ class TestLooking:
         assert elsewhere.run("inbox", "--cwd", "missing").code == 2
 
     @pytest.mark.parametrize("name", ["team", "inbox", "send", "log", "demo"])
-    def test_has_help(self, program: Program, name: str) -> None:
+    def test_every_command_has_help(self, program: Program, name: str) -> None:
         ran = program.run(name, "--help")
         assert ran.code == 0
         assert f"teamcli {name}" in ran.out
         assert program.run(name, "--bogus").err.count("\n") == 1
 
     @pytest.mark.parametrize("arguments", [("team",), ("team", "--json"), ("inbox",), ("inbox", "--json"), ("log",)])
-    def test_minds_nothing_when_its_reader_has_gone(self, team: Program, arguments: tuple[str, ...]) -> None:
+    def test_a_closed_pipe_is_not_an_error(self, team: Program, arguments: tuple[str, ...]) -> None:
         reading, writing = os.pipe()
         os.close(reading)
         process = team.start(*arguments, stdout=writing)
@@ -112,7 +112,7 @@ class TestLooking:
         assert process.communicate(timeout=PATIENCE_SECONDS)[1] == b""
         assert process.returncode == 141
 
-    def test_refuses_state_behind_a_link(self, team: Program) -> None:
+    def test_state_behind_a_link_is_refused(self, team: Program) -> None:
         (team.directory / ".team").rename(team.home / "moved")
         (team.directory / ".team").symlink_to(team.home / "moved")
         for arguments in (("team",), ("log",), ("send", "bob", "x")):
@@ -122,18 +122,18 @@ class TestLooking:
 
 
 class TestTeam:
-    def test_says_that_nothing_runs_and_shows_the_roster(self, team: Program) -> None:
+    def test_team_says_that_teamcli_is_not_running_and_shows_the_roster(self, team: Program) -> None:
         ran = team.run("team")
         assert ran.code == 0
         assert "teamcli is not running in" in ran.out
         row = next(line for line in ran.out.splitlines() if line.startswith("alice"))
         assert row.split()[1:3] == ["coder", "idle"]
 
-    def test_without_a_team(self, program: Program) -> None:
+    def test_team_works_without_a_team(self, program: Program) -> None:
         assert "teamcli is not running in" in program.run("team").out
         assert program.run("team", "--json").json["members"] == []
 
-    def test_as_an_object(self, team: Program) -> None:
+    def test_team_prints_one_json_object(self, team: Program) -> None:
         shown = team.run("team", "--json").json
         assert (shown["team_name"], shown["running"], shown["pid"], shown["requests"]) == ("default", False, None, [])
         members = {member["name"]: member for member in shown["members"]}
@@ -142,7 +142,7 @@ class TestTeam:
         assert shown["lead"]["unread"] == 0
         assert shown["lead"]["status"] == "not running"
 
-    def test_while_the_team_works(self, program: Program, running: Running) -> None:
+    def test_team_shows_a_running_team(self, program: Program, running: Running) -> None:
         shown = program.run("team", "--json").json
         (alice,) = shown["members"]
         assert shown["pid"] == running.process.pid
@@ -152,7 +152,7 @@ class TestTeam:
         assert "working" in text
         wait_until(lambda: program.run("team", "--json").json["lead"]["status"] == "idle")
 
-    def test_who_was_killed_at_work_is_idle_and_interrupted(self, program: Program, running: Running) -> None:
+    def test_a_member_that_was_killed_at_work_is_idle_and_interrupted(self, program: Program, running: Running) -> None:
         running.process.kill()
         running.process.wait(PATIENCE_SECONDS)
         shown = program.run("team", "--json").json
@@ -167,7 +167,7 @@ class TestTeam:
             ('{"members":[{"name":"bob","role":"x","status":"gone"}]}', [("team", "--json")]),
         ],
     )
-    def test_a_damaged_roster_is_said_in_one_sentence(
+    def test_a_damaged_roster_is_reported_in_one_sentence(
         self, team: Program, damage: str, commands: list[tuple[str, ...]]
     ) -> None:
         (team.directory / ".team/config.json").write_text(damage)
@@ -180,7 +180,7 @@ class TestTeam:
         assert "read notes.txt" in team.run("inbox", "bob").out
         assert read(team, "config.json") == damage
 
-    def test_what_of_a_damaged_roster_can_be_used_is_shown(self, team: Program) -> None:
+    def test_the_readable_part_of_a_damaged_roster_is_shown(self, team: Program) -> None:
         config = json.loads(read(team, "config.json"))
         config["members"][0]["status"] = "asleep"
         (team.directory / ".team/config.json").write_text(json.dumps(config))
@@ -197,14 +197,14 @@ class TestTeam:
 
 
 class TestInbox:
-    def test_is_the_leads_unless_a_name_is_given(self, team: Program) -> None:
+    def test_inbox_shows_the_leads_unless_a_name_is_given(self, team: Program) -> None:
         assert "result" in team.run("inbox").out
         ran = team.run("inbox", "BOB")
         assert ran.code == 0
         assert "1 message for bob, 0 unread" in ran.out
         assert "read notes.txt" in ran.out
 
-    def test_marks_what_is_read_and_what_is_not(self, team: Program) -> None:
+    def test_inbox_marks_read_and_unread_messages(self, team: Program) -> None:
         add_line(team, "inbox/bob.jsonl", {"type": "message", "from": "a shell", "content": "new\x1b[2J"})
         add_line(team, "inbox/bob.jsonl", "no message")
         first, second = team.run("inbox", "bob", "--json").json_lines
@@ -227,19 +227,19 @@ class TestInbox:
         assert "outside, claims to be a shell" in text
         assert "\x1b" not in text
 
-    def test_of_nobody_lists_the_names(self, team: Program) -> None:
+    def test_the_inbox_of_an_unknown_name_lists_the_names(self, team: Program) -> None:
         for name in ("carol", "../config", "user"):
             ran = team.run("inbox", name)
             assert ran.code == 2, name
             assert "lead, bob, alice" in ran.err, name
 
-    def test_of_somebody_to_whom_nobody_wrote(self, team: Program) -> None:
+    def test_an_empty_inbox_is_shown_as_empty(self, team: Program) -> None:
         assert team.run("inbox", "alice").out == "No messages for alice.\n"
         assert team.run("inbox", "bob", "--unread").out == "No unread messages for bob.\n"
 
 
 class TestSend:
-    def test_waits_where_nothing_runs_and_is_delivered_at_the_next_start(self, team: Program) -> None:
+    def test_a_message_waits_until_the_next_start_if_teamcli_is_not_running(self, team: Program) -> None:
         ran = team.run("send", "bob", "write", "done.txt: by bob")
         assert ran.code == 0
         assert "Sent message to bob" in ran.out
@@ -253,7 +253,7 @@ class TestSend:
         assert (team.directory / "done.txt").read_text() == "by bob"
         assert "0 unread" in team.run("inbox", "bob").out
 
-    def test_wakes_a_running_team(self, program: Program) -> None:
+    def test_a_message_wakes_a_running_team(self, program: Program) -> None:
         with Running(program, *BYPASS) as repl:
             repl.type("spawn bob as writer: read a.txt")
             wait_until(lambda: '"idle"' in read(program, "config.json"))
@@ -261,17 +261,17 @@ class TestSend:
             assert ran.out == "Sent message to bob\n"
             wait_until(lambda: (program.directory / "done.txt").exists())
 
-    def test_to_the_lead_rides_with_its_next_turn(self, team: Program) -> None:
+    def test_a_message_to_the_lead_is_read_with_its_next_turn(self, team: Program) -> None:
         assert team.run("send", "lead", "write seen.txt: yes").code == 0
         team.run(*BYPASS, stdin="list\n")
         assert "0 unread" in team.run("inbox").out
 
-    def test_the_same_words_twice_are_two_messages(self, team: Program) -> None:
+    def test_the_same_text_twice_is_two_messages(self, team: Program) -> None:
         for _ in range(2):
             team.run("send", "bob", "again")
         assert "2 unread" in team.run("inbox", "bob").out
 
-    def test_to_nobody_lists_the_names_and_writes_nothing(self, team: Program) -> None:
+    def test_a_message_to_an_unknown_name_lists_the_names_and_writes_nothing(self, team: Program) -> None:
         assert team.run(stdin="/shutdown alice\n").code == 0
         before = contents(team.directory)
         for name, problem in (("carol", "no teammate 'carol'"), ("alice", "'alice' is shut down"), ("user", "'user'")):
@@ -281,7 +281,7 @@ class TestSend:
             assert "there are: lead, bob" in ran.err
         assert contents(team.directory) == before
 
-    def test_needs_a_team_a_text_and_no_more_than_an_inbox_takes(self, team: Program) -> None:
+    def test_send_needs_a_team_and_a_text_that_fits_an_inbox(self, team: Program) -> None:
         ran = Program(team.home, team.home).run("send", "lead", "x")
         assert ran.code == 2
         assert "no team" in ran.err
@@ -295,7 +295,7 @@ class TestSend:
 
 
 class TestLog:
-    def test_tells_what_happened_in_readable_lines(self, team: Program) -> None:
+    def test_log_prints_readable_lines(self, team: Program) -> None:
         out = team.run("log").out
         for told in (
             "bob       spawned as writer",
@@ -308,10 +308,10 @@ class TestLog:
             assert told in out, told
         assert len(out.splitlines()) == len(team.lines(".team/events.jsonl"))
 
-    def test_as_json_lines(self, team: Program) -> None:
+    def test_log_prints_json_lines(self, team: Program) -> None:
         assert team.run("log", "--json").json_lines == team.lines(".team/events.jsonl")
 
-    def test_the_last_and_only_of_one_agent(self, team: Program) -> None:
+    def test_log_can_be_limited_to_the_last_events_and_to_one_agent(self, team: Program) -> None:
         every = team.run("log").out.splitlines()
         assert team.run("log", "-n", "3").out.splitlines() == every[-3:]
         rows = team.run("log", "--agent", "BOB", "--json").json_lines
@@ -319,16 +319,16 @@ class TestLog:
         assert team.run("log", "-n", "9" * 18).out.splitlines() == every
         assert team.run("log", "-n", "0").code == 2
 
-    def test_of_an_unknown_agent_lists_the_names(self, team: Program) -> None:
+    def test_the_log_of_an_unknown_agent_lists_the_names(self, team: Program) -> None:
         ran = team.run("log", "--agent", "carol")
         assert ran.code == 2
         assert "lead, user, bob, alice" in ran.err
 
-    def test_is_empty_where_nothing_happened(self, program: Program) -> None:
+    def test_the_log_is_empty_if_nothing_happened(self, program: Program) -> None:
         assert program.run("log").out == "Nothing has happened here yet.\n"
         assert program.run("log", "--json").out == ""
 
-    def test_whatever_stands_there_makes_a_harmless_line(self, team: Program) -> None:
+    def test_any_row_of_the_timeline_makes_a_harmless_line(self, team: Program) -> None:
         rows: list[Any] = [
             {"ts": "x", "agent": "\x1b[31mme", "event": "message", "to": 5, "content": "a\nb\x1b]0;t\x07"},
             {"ts": 1e300, "event": "tool_finished", "seconds": "long"},
@@ -348,7 +348,7 @@ class TestLog:
     @pytest.mark.parametrize(
         ("env", "is_coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
     )
-    def test_is_coloured_on_a_terminal_unless_the_user_objects(
+    def test_the_log_is_colored_on_a_terminal_unless_the_user_objects(
         self, team: Program, env: dict[str, str], is_coloured: bool
     ) -> None:
         full = {**team.env(), "TERM": "xterm", "LANG": "C.UTF-8", **env}
@@ -361,7 +361,7 @@ class TestLog:
 
 
 class TestFollowing:
-    def test_shows_things_as_they_happen(self, program: Program) -> None:
+    def test_following_shows_events_as_they_happen(self, program: Program) -> None:
         with Follow(program) as follow:
             assert program.run(*BYPASS, stdin="write a.txt: x\n").code == 0
             follow.wait_for("lead      ✓ write_file")
@@ -369,7 +369,7 @@ class TestFollowing:
             follow.wait_for("write b.txt")
             assert follow.end(signal.SIGINT) == 130
 
-    def test_only_of_one_agent_who_may_still_come(self, program: Program) -> None:
+    def test_following_one_agent_works_before_it_exists(self, program: Program) -> None:
         with Follow(program, "--agent", "bob", "--json") as follow:
             wait_until(lambda: "waiting for it" in follow.err)
             program.run(*BYPASS, stdin="spawn bob as writer: read a.txt\n")
@@ -377,7 +377,7 @@ class TestFollowing:
             assert follow.end(signal.SIGTERM) == 143
         assert {json.loads(line)["agent"] for line in follow.out.splitlines()} == {"bob"}
 
-    def test_goes_on_over_rotation_truncation_and_torn_lines(self, team: Program) -> None:
+    def test_following_continues_over_rotation_truncation_and_torn_lines(self, team: Program) -> None:
         events = team.directory / ".team/events.jsonl"
         notice = {"ts": 1, "agent": "lead", "event": "notice"}
         with Follow(team, "-n", "1") as follow:
@@ -398,7 +398,7 @@ class TestFollowing:
             assert follow.end(signal.SIGINT) == 130
         assert follow.out.count("late in the old file") == follow.out.count("in two pieces") == 1
 
-    def test_ends_when_nobody_reads_any_more(self, team: Program) -> None:
+    def test_following_ends_when_the_reader_has_gone(self, team: Program) -> None:
         process = team.start("log", "-f", "-n", "1")
         assert process.stdout
         assert process.stderr

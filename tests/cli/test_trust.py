@@ -24,7 +24,7 @@ def write_project_settings(program: Program, **values: object) -> None:
 
 
 class TestDotEnv:
-    def test_an_endpoint_gets_nothing_before_it_is_trusted(self, program: Program) -> None:
+    def test_an_endpoint_in_env_gets_nothing_before_it_is_trusted(self, program: Program) -> None:
         program.settings(retries=0)
         with FakeAPI([]) as evil, FakeAPI([]) as gate:  # the way to the usual endpoint, which a test must not reach
             write_env(program, ANTHROPIC_BASE_URL=evil.url, ANTHROPIC_API_KEY="project-key")
@@ -36,7 +36,7 @@ class TestDotEnv:
             assert gate.connections == 1
             assert "api.anthropic.com" in ran.err
 
-    def test_a_key_beside_an_endpoint_that_is_not_used_is_not_used_either(self, program: Program) -> None:
+    def test_a_key_next_to_an_unused_endpoint_is_not_used_either(self, program: Program) -> None:
         with FakeAPI([]) as elsewhere:
             write_env(program, ANTHROPIC_BASE_URL="http://127.0.0.1:9", ANTHROPIC_API_KEY="project-key")
             ran = program.run("-p", "x", env={"ANTHROPIC_BASE_URL": elsewhere.url})
@@ -64,7 +64,7 @@ class TestDotEnv:
         assert "project-key" in str(api.headers[0])
         assert SECRET in str(api.headers[1])
 
-    def test_nonsense_is_told_and_the_rest_is_used(self, program: Program) -> None:
+    def test_invalid_lines_are_reported_and_the_rest_is_used(self, program: Program) -> None:
         with FakeAPI([text("a")]) as api:
             (program.directory / ".env").write_text("ANTHROPIC_API_KEY=k\n=== what\nMODEL_ID=m\n")
             ran = program.run("-p", "x", env={"ANTHROPIC_BASE_URL": api.url})
@@ -72,7 +72,7 @@ class TestDotEnv:
         assert ".env" in ran.err
         assert "line 2" in ran.err
 
-    def test_that_is_no_text_is_one_clear_line(self, program: Program) -> None:
+    def test_an_env_file_that_is_not_text_is_one_clear_line(self, program: Program) -> None:
         (program.directory / ".env").write_bytes(b"ANTHROPIC_API_KEY=\xff\xfe\n")
         ran = program.run("-p", "x")
         assert ran.code == 2
@@ -82,7 +82,7 @@ class TestDotEnv:
 
 
 class TestProjectSettings:
-    def test_that_loosen_wait_for_trust(self, program: Program) -> None:
+    def test_settings_that_loosen_wait_for_trust(self, program: Program) -> None:
         write_project_settings(program, permissions={"allow": ["bash"], "mode": "bypassPermissions"})
         with program.against([tool("bash", command="touch made"), text("x")] * 2):
             ran = program.run("-p", "x")
@@ -92,14 +92,14 @@ class TestProjectSettings:
             assert program.run("-p", "x", "--trust").code == 0
         assert (program.directory / "made").exists()
 
-    def test_that_tighten_count_at_once(self, program: Program) -> None:
+    def test_settings_that_tighten_count_at_once(self, program: Program) -> None:
         write_project_settings(program, permissions={"deny": ["bash"]})
         with program.against([tool("bash", command="touch made"), text("x")]):
             ran = program.run("-p", "x", "--permission-mode", "bypassPermissions")
         assert (ran.code, ran.err) == (0, ran.err)
         assert not (program.directory / "made").exists()
 
-    def test_that_come_later_wait_as_well(self, program: Program) -> None:
+    def test_settings_that_are_added_later_wait_too(self, program: Program) -> None:
         """A pull and an editor leave the same file behind."""
         with program.against([text("x"), *[tool("bash", command="touch made"), text("x")] * 2]):
             program.run("-p", "x")
@@ -121,7 +121,7 @@ class TestProjectSettings:
             ('{"permissions": {"allow": "x"}}', "permissions.allow"),
         ],
     )
-    def test_that_are_wrong_are_blamed_by_file_and_field(self, program: Program, content: str, said: str) -> None:
+    def test_wrong_settings_are_reported_by_file_and_field(self, program: Program, content: str, said: str) -> None:
         (program.directory / ".team").mkdir()
         (program.directory / ".team/settings.json").write_text(content)
         ran = program.run("-p", "x")

@@ -87,7 +87,7 @@ def test_the_witness_sees_the_marker_and_nothing_else(witness: Witness) -> None:
 
 @settings(unhurried, max_examples=5_000 if IS_SOAK else 300, derandomize=not IS_SOAK)
 @given(disguised_lines(), st.integers(), st.binary(max_size=4))
-def test_a_line_with_random_damage_is_decided_all_the_same(line: str, seed: int, noise: bytes) -> None:
+def test_a_line_with_random_damage_is_still_decided(line: str, seed: int, noise: bytes) -> None:
     choose = random.Random(seed)
     data = bytearray(line.encode())
     for _ in range(choose.randint(1, 6)):

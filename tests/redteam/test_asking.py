@@ -116,7 +116,7 @@ class TestAnswers:
 
 
 class TestTeam:
-    def test_who_waits_and_for_how_long_is_seen_in_both_places(self, program: Program) -> None:
+    def test_both_places_show_who_waits_and_for_how_long(self, program: Program) -> None:
         make_marker(program)
         script = team_of_two(alice=tool("bash", command="zap a"), bob=text("idle"))
         with program.against(script), Screen(program, lines=50, columns=160) as screen:
@@ -238,7 +238,7 @@ def test_headless_files_the_rule_that_is_named_allows_that_very_file(program: Pr
     assert all((program.directory / path).exists() for path in paths)
 
 
-def test_nobody_is_asked_twice_about_what_a_link_hides(program: Program) -> None:
+def test_a_link_does_not_cause_a_second_question(program: Program) -> None:
     """A rule for a file is about the file, not about a name that leads to another one later."""
     (program.directory / "notes").write_text("x")
     (program.directory / "link").symlink_to("notes")

@@ -197,7 +197,7 @@ def test_no_rule_that_allows_word_for_word_lifts_a_rule_that_may_deny() -> None:
     assert verdict("git push", Mode.BYPASS_PERMISSIONS, "bash(git push)", "bash(git push:*)") is Verdict.DENY
 
 
-def test_through_the_whole_program_beyond_narrow_rules(program: Program) -> None:
+def test_the_whole_program_does_no_more_than_narrow_rules_allow(program: Program) -> None:
     make_marker(program)
     lines = [line for line in BEYOND_NARROW_RULES.values() if line.isprintable() or "\n" in line]
     ran, said = attempt(program, lines, "--allowedTools", NARROW.replace(", ", ","))
@@ -207,7 +207,7 @@ def test_through_the_whole_program_beyond_narrow_rules(program: Program) -> None
     assert not (program.directory / "f").exists()
 
 
-def test_through_the_whole_program_in_disguise(program: Program) -> None:
+def test_the_whole_program_sees_through_disguises(program: Program) -> None:
     make_marker(program)
     flags = ("--permission-mode", "bypassPermissions", "--disallowedTools", DENIED)
     attempt(program, DISGUISED.values(), *flags)
@@ -230,7 +230,7 @@ class TestSettings:
         path.write_text(json.dumps({"permissions": permissions}))
 
     @pytest.mark.parametrize("denying", ["user", "project", "local", "flag"])
-    def test_deny_wins_wherever_it_stands(self, program: Program, denying: str) -> None:
+    def test_deny_wins_wherever_it_is_written(self, program: Program, denying: str) -> None:
         """All four places allow the command, one denies it."""
         make_marker(program)
         rule = ["bash(zap:*)"]
@@ -265,7 +265,7 @@ class TestSettings:
         assert "denies this call" in said[0]
         assert marks(program) == ["git status"]
 
-    def test_ask_beats_allow_wherever_they_stand(self, program: Program) -> None:
+    def test_ask_beats_allow_wherever_they_are_written(self, program: Program) -> None:
         make_marker(program)
         self.write(program, "user", ask=["bash(zap:*)"])
         ran, said = attempt(program, ["zap"], "--allowedTools", "bash")
