@@ -20,7 +20,7 @@ class AgentInput(NamedTuple):
     prompt: Words
     description: Annotated[str, "The job in 3-5 words"] = ""
     subagent_type: Annotated[str, "A role, or general"] = ""
-    background: Annotated[bool, "Returns an id at once; a message tells you of its end"] = False
+    background: Annotated[bool, "Returns an id at once; a message reports its end"] = False
     model: str = ""
 
 

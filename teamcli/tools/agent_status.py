@@ -1,4 +1,4 @@
-"""`agent_status`: how sub-agents come along."""
+"""`agent_status`: the progress of sub-agents."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ MAX_WAIT_SECONDS = 600
 
 
 class AgentStatusInput(NamedTuple):
-    """How your sub-agents stand, or one with all it has said."""
+    """Status of your sub-agents, or of one with all it has said."""
 
     id: str = ""
-    wait_seconds: Annotated[float, Between(0, MAX_WAIT_SECONDS), "At most so long, until one has ended"] = 0
+    wait_seconds: Annotated[float, Between(0, MAX_WAIT_SECONDS), "Wait at most this long for one to end"] = 0
 
 
 def run(args: AgentStatusInput, context: AgentContext, call: CallContext) -> ToolOutput:

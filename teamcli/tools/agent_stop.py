@@ -10,7 +10,7 @@ from teamcli.tools.base.tool import Tool
 
 
 class AgentStopInput(NamedTuple):
-    """End sub-agents of yours, running or waiting."""
+    """End your sub-agents, running or waiting."""
 
     ids: tuple[str, ...]
 

@@ -20,7 +20,7 @@ _TITLE_LENGTH = 100
 
 class BashInput(NamedTuple):
     """Run a shell command in the workspace root, with stdin closed.
-    Returns stdout and stderr together, cut in the middle when long. Whatever it started ends with it."""
+    Returns stdout and stderr together, cut in the middle when long. All it started ends with it."""
 
     command: str
     timeout_seconds: Annotated[int, Between(1, MAX_TIMEOUT_SECONDS)] = DEFAULT_TIMEOUT_SECONDS
@@ -39,16 +39,17 @@ def run(args: BashInput, context: AgentContext, call: CallContext) -> ToolOutput
         return ToolOutput(f"Started in the background as {id}; bash_output shows what it prints, bash_stop ends it.")
     finished = context.commands.run(args.command, cwd, args.timeout_seconds, call.cancel, call.progress)
     if finished.ended.timed_out:
-        return ToolOutput(explain_timeout(finished, args.timeout_seconds), is_error=True)
+        return ToolOutput(_explain_timeout(finished, args.timeout_seconds), is_error=True)
     exit_code = finished.ended.exit_code
     lines = [finished.output or "(no output)", *notes(finished.ended)]
     if exit_code:
         lines.append(f"[{describe_exit(exit_code)}]")
-        lines += [f"[{words}]" for words in (context.commands.explain(finished.output),) if words]
+        if note := context.commands.explain(finished.output):
+            lines.append(f"[{note}]")
     return ToolOutput("\n".join(lines))
 
 
-def explain_timeout(finished: Finished, timeout_seconds: int) -> str:
+def _explain_timeout(finished: Finished, timeout_seconds: int) -> str:
     headline = (
         f"Error: Timeout ({timeout_seconds}s): the command was ended with all it had started. "
         f"For more time set timeout_seconds (up to {MAX_TIMEOUT_SECONDS}) or background."
@@ -58,7 +59,7 @@ def explain_timeout(finished: Finished, timeout_seconds: int) -> str:
 
 
 def notes(ended: Ended) -> list[str]:
-    """What the model must know of the end beside the exit code, a line each."""
+    """What the model must know about the end besides the exit code, a line each."""
     lines = []
     if ended.were_too_many:
         lines.append(f"[ended, because it had more than {MOST_PROCESSES:,} processes at once]")

@@ -1,4 +1,4 @@
-"""The `edit_file` tool: exact text replaced in place. Everything else in the file stays as it is, to the byte."""
+"""`edit_file`: replace exact text. Everything else in the file stays as it is, to the byte."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Span = tuple[int, int]
 
 class EditFileInput(NamedTuple):
     """Replace old_text by new_text in a file. old_text must match exactly, indentation included, without read_file's
-    line numbers, and stand only once unless replace_all is set."""
+    line numbers, and occur only once unless replace_all is set."""
 
     path: str
     old_text: str
@@ -48,7 +48,7 @@ class _Edit(NamedTuple):
     before: Text
     after: str
     places: list[Span]
-    """Where the new text stands in it."""
+    """Where the new text is in `after`."""
 
 
 def run(args: EditFileInput, context: AgentContext, call: CallContext) -> ToolOutput:
@@ -65,7 +65,7 @@ def run(args: EditFileInput, context: AgentContext, call: CallContext) -> ToolOu
         data = encode_text(edit.after, edit.before.encoding, shown)
         replace_file(path, data, context.workspace)
         context.changed(path, content, data)
-        # An edit in the dark must not open the way for write_file over what the agent has never seen.
+        # After an edit of a file that the agent has not read, write_file must still refuse to replace it.
         is_known = known == content.digest
         seen = known_files.remember(path, digest(data)) if is_known else known_files.forget(path)
     report = _report(edit, shown, has_changed) if may_see else f"Edited {shown}: {len(edit.places)} places"
@@ -73,7 +73,7 @@ def run(args: EditFileInput, context: AgentContext, call: CallContext) -> ToolOu
 
 
 def _plan(args: EditFileInput, content: Content, shown: str, has_changed: bool, may_see: bool = True) -> _Edit:
-    """Raises: ToolError, where the edit cannot be made."""
+    """Raises: ToolError, if the edit cannot be made."""
     if not args.old_text:
         raise ToolError("old_text: is empty; give the text to replace, or use write_file for a new file")
     if args.old_text == args.new_text:
@@ -83,10 +83,8 @@ def _plan(args: EditFileInput, content: Content, shown: str, has_changed: bool, 
     before = decode_text(content.data, shown)
     spans = _occurrences(before.content, args.old_text)
     if not spans:
-        why = (
-            _not_found(before.content, args.old_text, shown, has_changed) if may_see else f"old_text is not in {shown}"
-        )
-        raise ToolError(why)
+        hint = _why_not_found(before.content, args.old_text, has_changed) if may_see else ""
+        raise ToolError(f"old_text is not in {shown}{hint}")
     if len(spans) > _MOST_PLACES:
         raise ToolError(f"old_text occurs more than {_MOST_PLACES:,} times in {shown}; edit it with a command like sed")
     if len(spans) > 1 and not args.replace_all:
@@ -95,16 +93,17 @@ def _plan(args: EditFileInput, content: Content, shown: str, has_changed: bool, 
             f"old_text occurs {len(spans)} times in {shown}{lines}; "
             f"add surrounding lines until it is unique, or set replace_all"
         )
-    kept = _without_overlaps(spans)
+    overlap = len(spans) == 2 and spans[1][0] < spans[0][1]
+    kept = spans[:1] if overlap else spans
     if len(before.content) + len(kept) * len(args.new_text) > MAX_HELD_BYTES:
         raise ToolError(f"{shown} would become larger than {MAX_HELD_BYTES:,} bytes; edit it with a command like sed")
     return _replace(before, kept, args.new_text)
 
 
 def _occurrences(content: str, old_text: str) -> list[Span]:
-    """Where `old_text` stands in `content`, whichever line ends either of them has.
+    """Where `old_text` occurs in `content`, whichever line ends either of them has.
 
-    Of places that overlap only one is told, unless there is no other: `aa` stands twice in `aaa`.
+    Overlapping places count once, unless there is no other: `aa` occurs twice in `aaa`.
     """
     plain, wanted = with_plain_ends(content), with_plain_ends(old_text)
     crlf = [match.start() - index for index, match in enumerate(re.finditer("\r\n", content))]
@@ -122,10 +121,6 @@ def _occurrences(content: str, old_text: str) -> list[Span]:
     return [(in_content(start), in_content(start + len(wanted))) for start in starts]
 
 
-def _without_overlaps(spans: list[Span]) -> list[Span]:
-    return spans[:1] if len(spans) == 2 and spans[1][0] < spans[0][1] else spans
-
-
 def _replace(before: Text, spans: list[Span], new_text: str) -> _Edit:
     pieces: list[str] = []
     places: list[Span] = []
@@ -140,19 +135,18 @@ def _replace(before: Text, spans: list[Span], new_text: str) -> _Edit:
     return _Edit(before, "".join([*pieces, before.content[position:]]), places)
 
 
-def _not_found(content: str, old_text: str, shown: str, has_changed: bool) -> str:
-    message = f"old_text is not in {shown}"
+def _why_not_found(content: str, old_text: str, has_changed: bool) -> str:
     if all(_NUMBERED.match(line) for line in old_text.splitlines()):
-        return f"{message}: leave out the line numbers that read_file shows"
+        return ": leave out the line numbers that read_file shows"
     if line := _line_without_whitespace(content, old_text):
-        return f"{message}: line {line} differs from it only in spaces, tabs or line breaks, which must be exact"
+        return f": line {line} differs from it only in spaces, tabs or line breaks, which must be exact"
     if has_changed:
-        return f"{message}, which has changed since you last read or wrote it: read it again"
-    return f"{message}: copy it exactly from what read_file shows"
+        return ", which has changed since you last read or wrote it: read it again"
+    return ": copy it exactly from what read_file shows"
 
 
 def _line_without_whitespace(content: str, old_text: str) -> int | None:
-    """Where `old_text` would stand if all white space were alike."""
+    """The line where `old_text` would be if all white space were the same."""
     words = old_text.split()
     if not words or len(old_text) > _LOOSE_SEARCH_LENGTH:
         return None
@@ -175,14 +169,14 @@ def _lines_of(content: str, spans: list[Span]) -> str:
 
 
 def _report(edit: _Edit, shown: str, has_changed: bool) -> str:
-    note = " (it had changed since you last read or wrote it; old_text still stood there)" if has_changed else ""
+    note = " (it had changed since you last read or wrote it, but still contained old_text)" if has_changed else ""
     if len(edit.places) > 1:
         return f"Edited {shown}{note}: {len(edit.places)} places, lines {_lines_of(edit.after, edit.places)}"
     return f"Edited {shown}{note}:\n{_excerpt(edit.after, edit.places[0])}"
 
 
 def _excerpt(content: str, place: Span) -> str:
-    """The changed lines with a little around them, numbered as read_file does; a long change without its middle."""
+    """The changed lines with some context, numbered as in read_file. A long change is shown without its middle."""
     lines = with_plain_ends(content).removesuffix("\n").split("\n")
     first = max(_line_at(content, place[0]) - _EXCERPT_CONTEXT, 1)
     last = min(_line_at(content, place[1]) + _EXCERPT_CONTEXT, len(lines))
@@ -209,7 +203,7 @@ def show(args: EditFileInput, context: AgentContext) -> Display:
     try:
         content = read_content(path, context.workspace, MAX_SHOWN_BYTES)
         return _display(_plan(args, content, shown, has_changed=False), shown)
-    except ToolError:  # the run itself will say it; an earlier call of the same answer may make it possible
+    except ToolError:  # the run itself reports it; an earlier call of the same answer may make it possible
         return Display(f"edit {shown}")
 
 

@@ -1,4 +1,4 @@
-"""The `glob` tool: files by pattern, the newest first, without what .gitignore leaves out."""
+"""`glob`: find files by pattern, the newest first, without ignored ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from teamcli.workspace.globs import compile_glob, depth_of, has_wildcard, names_
 
 MAX_RESULTS = 200
 MAX_FOUND = 100_000
-"""Then it looks no further."""
+"""It stops searching after this many."""
 
 
 class GlobInput(NamedTuple):
@@ -45,7 +45,7 @@ def _query(args: GlobInput, workspace: Workspace) -> _Query:
     if not has_wildcard(rest):
         named = workspace.resolve(start + rest)
         if named.is_dir():
-            return _Query(named, "*")  # a directory as pattern: what is in it
+            return _Query(named, "*")  # the pattern is a directory: list it
     return _Query(workspace.resolve(start), rest)
 
 
@@ -56,7 +56,8 @@ def run(args: GlobInput, context: AgentContext, call: CallContext) -> ToolOutput
         raise ToolError(f"path: there is no directory {workspace.relative(query.directory)}")
     matches = (entry for entry in _matches(query, workspace, call.cancel) if context.may_see(Path(entry.path)))
     found = sorted(islice(matches, MAX_FOUND), key=lambda entry: (-_modified(entry), entry.path))
-    lines = [_shown(entry, workspace) for entry in found[:MAX_RESULTS]]
+    paths = [Path(entry.path) for entry in found[:MAX_RESULTS]]
+    lines = [workspace.relative(path) + ("/" if path.is_dir() else "") for path in paths]
     if len(found) > MAX_RESULTS:
         at_least = "at least " * (len(found) == MAX_FOUND)
         lines.append(f"... ({at_least}{len(found) - MAX_RESULTS} more) narrow the pattern or the path")
@@ -69,7 +70,7 @@ def _matches(query: _Query, workspace: Workspace, cancel: CancelScope) -> Iterat
     prefix = len(str(query.directory).rstrip("/")) + 1
     for entry in walk(query.directory, surroundings.ignores, names_hidden(query.pattern), depth):
         cancel.check()
-        # With `**` every directory would match, which says nothing that its files do not say.
+        # With `**` every directory would match, which adds nothing to its files.
         if depth is None and entry.is_directory():
             continue
         if matches(entry.path[prefix:]) and (not entry.is_link() or _stays_inside(entry, workspace)):
@@ -79,7 +80,7 @@ def _matches(query: _Query, workspace: Workspace, cancel: CancelScope) -> Iterat
 def _stays_inside(link: DirEntry, workspace: Workspace) -> bool:
     try:
         target = Path(link.path).resolve(strict=True)
-    except (OSError, RuntimeError):  # it leads nowhere, or round in a circle
+    except (OSError, RuntimeError):  # it leads nowhere, or in a circle
         return False
     return workspace.contains(target) and not workspace.is_team_state(target)
 
@@ -87,17 +88,13 @@ def _stays_inside(link: DirEntry, workspace: Workspace) -> bool:
 def _modified(entry: DirEntry) -> float:
     try:
         return os.lstat(entry.path).st_mtime
-    except OSError:  # gone meanwhile
+    except OSError:  # gone
         return 0.0
-
-
-def _shown(entry: DirEntry, workspace: Workspace) -> str:
-    return workspace.relative(Path(entry.path)) + ("/" if Path(entry.path).is_dir() else "")
 
 
 def _nothing(query: _Query, workspace: Workspace) -> str:
     where = workspace.relative(query.directory)
-    deeper = "" if "**" in query.pattern else f"; **/{query.pattern} looks in its subdirectories, too"
+    deeper = "" if "**" in query.pattern else f"; **/{query.pattern} also looks in subdirectories"
     return f"(no matches for {query.pattern} in {where}; hidden and ignored files are left out{deeper})"
 
 

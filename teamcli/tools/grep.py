@@ -1,4 +1,4 @@
-"""The `grep` tool: lines by regular expression, with ripgrep where there is one."""
+"""`grep`: find lines by regular expression, with ripgrep if it is installed."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class _Results:
     _last: tuple[str, int] = ("", 0)
 
     def add(self, hit: SearchHit) -> bool:
-        """False when there is no room for it."""
+        """False if it does not fit."""
         is_match = self.args.output != "content" or hit.column is not None
         self._matches += is_match
         lines = self._shown(hit)
@@ -139,7 +139,7 @@ class _Results:
 
 
 def _cut(hit: SearchHit) -> str:
-    """The line, or what is around the match of a very long one."""
+    """The line. Of a very long one, the part around the match."""
     text = redact(hit.text.decode("utf-8", "replace"))  # before it is cut
     if len(text) <= MAX_LINE_LENGTH:
         return text
@@ -162,7 +162,7 @@ def _run_engine(args: GrepInput, search: Search, context: AgentContext, cancel: 
         try:
             with Confirmer(context.workspace) as confirmer:
                 return _collect(command, is_meant, _Results(args, context.workspace), cancel, confirmer.holds)
-        except EngineFailed:  # look-around, say, which ripgrep does not know; Python has the last word
+        except EngineFailed:  # ripgrep does not support look-around, say; Python does
             pass
     return _collect(python_command(search), is_meant, _Results(args, context.workspace), cancel)
 

@@ -1,4 +1,4 @@
-"""`list_teammates`: who is in the team, and what each does."""
+"""`list_teammates`: who is on the team, and what each one does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ListTeammatesInput(NamedTuple):
     """Name, role and status of each teammate."""
 
 
-def run(_args: ListTeammatesInput, team: TeamPort, _agent: str, _running: CallContext) -> ToolOutput:
+def run(_args: ListTeammatesInput, team: TeamPort, _agent: str, _call: CallContext) -> ToolOutput:
     return ToolOutput(team.describe())
 
 

@@ -17,7 +17,7 @@ class PlanReviewInput(NamedTuple):
     feedback: Annotated[str, "What to change"] = ""
 
 
-def run(args: PlanReviewInput, team: TeamPort, agent: str, _running: CallContext) -> ToolOutput:
+def run(args: PlanReviewInput, team: TeamPort, agent: str, _call: CallContext) -> ToolOutput:
     return ToolOutput(team.protocols.review_plan(agent, args.request_id, args.approve, args.feedback))
 
 

@@ -1,4 +1,4 @@
-"""The `read_file` tool: a page of a text file, with line numbers, however large the file is."""
+"""`read_file`: a page of a text file, with line numbers, however large the file is."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ReadFileInput(NamedTuple):
 def run(args: ReadFileInput, context: AgentContext, call: CallContext) -> ToolOutput:
     path = context.workspace.resolve(args.path)
     shown = context.workspace.relative(path)
-    page = _Page(args.offset, args.limit)
+    page = _FilePage(args.offset, args.limit)
     content_digest = new_digest()
     with open_file(path, context.workspace) as file:
         utf8 = _Utf8Stream(_head(file, shown), shown)
@@ -57,7 +57,7 @@ def _head(file: BinaryIO, shown: str) -> bytes:
 
 
 class _Utf8Stream:
-    """A file's chunks as UTF-8, byte order mark removed. Bytes that are no UTF-8 pass through and set `encoding`."""
+    """A file's chunks as UTF-8, without a byte order mark. Bytes that are not UTF-8 pass through and set `encoding`."""
 
     def __init__(self, head: bytes, shown: str) -> None:
         self.encoding = marked_encoding(head) or UTF8
@@ -83,7 +83,7 @@ class _Utf8Stream:
 
 
 @dataclass
-class _Line:
+class _PageLine:
     kept: bytes = b""
     length: int = 0
 
@@ -92,13 +92,13 @@ class _Line:
         self.length += len(piece)
 
 
-class _Page:
-    """Some lines of a file that comes in chunks, and how many lines it has in all."""
+class _FilePage:
+    """Some lines of a file that arrives in chunks, and its total number of lines."""
 
     def __init__(self, first: int, limit: int) -> None:
         self.first = first
         self._last = first + limit - 1
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, _PageLine] = {}
         self._kept_bytes = 0
         self._number = 1
         self._in_line = False
@@ -111,6 +111,7 @@ class _Page:
         if not chunk:
             return
         following = chunk.count(b"\n")
+        # Most chunks of a large file are outside the page, and splitting one is slow.
         if self._number <= self._last and self._number + following >= self.first:
             self._collect(chunk)
         self._number += following
@@ -119,7 +120,7 @@ class _Page:
     def _collect(self, chunk: bytes) -> None:
         for number, piece in enumerate(chunk.split(b"\n"), self._number):
             if self.first <= number <= self._last:
-                self._lines.setdefault(number, _Line()).add(piece)
+                self._lines.setdefault(number, _PageLine()).add(piece)
                 self._kept_bytes += min(len(piece), _KEPT_LINE_BYTES)
                 if self._kept_bytes > _KEPT_BYTES:  # more than will ever be shown
                     self._last = number
@@ -130,16 +131,16 @@ class _Page:
                 yield number, _cut(line, encoding)
 
 
-def _cut(line: _Line, encoding: Encoding) -> str:
+def _cut(line: _PageLine, encoding: Encoding) -> str:
     kept = line.kept.removesuffix(b"\r") if line.length == len(line.kept) else line.kept
     text = encoding.decode(kept) if encoding is WINDOWS_1252 else kept.decode("utf-8", "ignore")
-    text = redact(text)  # before it is cut: half a key is no key that could be known again later
+    text = redact(text)  # before it is cut, because half a key cannot be recognized
     if line.length == len(line.kept) and len(text) <= MAX_LINE_LENGTH:
         return text
     return f"{text[:MAX_LINE_LENGTH]}... (line cut, {line.length:,} bytes in all)"
 
 
-def _render(page: _Page, encoding: Encoding, shown: str) -> str:
+def _render(page: _FilePage, encoding: Encoding, shown: str) -> str:
     if page.first > max(page.total, 1):
         raise ToolError(f"offset: {shown} has {page.total} line{'s' * (page.total != 1)}, so none from {page.first} on")
     if not page.total:
@@ -152,7 +153,7 @@ def _render(page: _Page, encoding: Encoding, shown: str) -> str:
     return "\n".join(numbered)
 
 
-def _numbered(page: _Page, encoding: Encoding) -> tuple[list[str], int]:
+def _numbered(page: _FilePage, encoding: Encoding) -> tuple[list[str], int]:
     """The lines that fit, numbered, and the number of the last of them."""
     numbered: list[str] = []
     room, last = MAX_CHARACTERS, page.first - 1

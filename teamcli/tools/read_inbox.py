@@ -1,4 +1,4 @@
-"""`read_inbox`: the messages that the agent has not read yet. The team notes in the output how far that is."""
+"""`read_inbox`: the messages that the agent has not read yet. The team marks in the output how far it has read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ReadInboxInput(NamedTuple):
     """Read your new messages now. Seldom needed: they come by themselves between your calls."""
 
 
-def run(_args: ReadInboxInput, team: TeamPort, agent: str, _running: CallContext) -> ToolOutput:
+def run(_args: ReadInboxInput, team: TeamPort, agent: str, _call: CallContext) -> ToolOutput:
     return team.read_inbox(agent)
 
 

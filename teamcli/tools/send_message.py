@@ -14,7 +14,7 @@ from teamcli.tools.base.tool_input import Check, Words
 
 
 def _check_names(raw: Any, check: Check) -> Any:
-    """One clear sentence for a union of types, where pydantic has a riddle for each of them."""
+    """One clear sentence for a union of types; pydantic has a cryptic one for each of them."""
     try:
         names = check(_names_in_text(raw))
     except ValidationError:
@@ -25,7 +25,7 @@ def _check_names(raw: Any, check: Check) -> Any:
 
 
 def _names_in_text(raw: Any) -> Any:
-    """Several names in one text, with commas between them or as a JSON list; no name holds a comma or a bracket."""
+    """Several names in one text, separated by commas or as a JSON list. No name contains a comma or a bracket."""
     if not isinstance(raw, str):
         return raw
     if raw.lstrip().startswith("["):

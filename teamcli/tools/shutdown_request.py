@@ -16,7 +16,7 @@ class ShutdownRequestInput(NamedTuple):
     reason: str = ""
 
 
-def run(args: ShutdownRequestInput, team: TeamPort, agent: str, _running: CallContext) -> ToolOutput:
+def run(args: ShutdownRequestInput, team: TeamPort, agent: str, _call: CallContext) -> ToolOutput:
     return ToolOutput(team.protocols.request_shutdown(agent, args.teammate, args.reason))
 
 

@@ -17,7 +17,7 @@ class ShutdownResponseInput(NamedTuple):
     reason: Annotated[str, "If not: what is left to do"] = ""
 
 
-def run(args: ShutdownResponseInput, team: TeamPort, agent: str, _running: CallContext) -> ToolOutput:
+def run(args: ShutdownResponseInput, team: TeamPort, agent: str, _call: CallContext) -> ToolOutput:
     return ToolOutput(team.protocols.answer_shutdown(agent, args.request_id, args.approve, args.reason))
 
 

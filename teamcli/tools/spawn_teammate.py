@@ -1,4 +1,4 @@
-"""`spawn_teammate`: start a teammate, or give one that has nothing to do its next task."""
+"""`spawn_teammate`: start a teammate, or give an idle one its next task."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SpawnTeammateInput(NamedTuple):
     plan: Annotated[bool, "It cannot write before you approve its plan"] = False
 
 
-def run(args: SpawnTeammateInput, team: TeamPort, _agent: str, _running: CallContext) -> ToolOutput:
+def run(args: SpawnTeammateInput, team: TeamPort, _agent: str, _call: CallContext) -> ToolOutput:
     tools = tuple(args.tools) or None
     return ToolOutput(team.spawn(args.name, args.role, args.prompt, args.model, tools, args.plan))
 

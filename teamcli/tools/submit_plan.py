@@ -1,4 +1,4 @@
-"""`submit_plan`: a teammate shows what it is going to do before it does it."""
+"""`submit_plan`: a teammate describes what it is going to do before it does it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SubmitPlanInput(NamedTuple):
     plan: Words
 
 
-def run(args: SubmitPlanInput, team: TeamPort, agent: str, _running: CallContext) -> ToolOutput:
+def run(args: SubmitPlanInput, team: TeamPort, agent: str, _call: CallContext) -> ToolOutput:
     return ToolOutput(team.protocols.submit_plan(agent, args.plan))
 
 

@@ -1,7 +1,7 @@
-"""`wait_for_message`: do nothing, at no cost, until a message comes.
+"""`wait_for_message`: do nothing, at no cost, until a message arrives.
 
-It keeps its place among the team tools of one answer, so that what was sent before it is on its way; commands and file
-tools beside it do not wait for it.
+It runs in order with the other team tools of an answer, so that messages from before it are sent. Commands and file
+tools of the same answer do not wait for it.
 """
 
 from __future__ import annotations

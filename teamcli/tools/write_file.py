@@ -1,4 +1,4 @@
-"""The `write_file` tool: a whole file, written in one step, never over content that the agent does not know."""
+"""`write_file`: write a whole file in one step, never over content that the agent does not know."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ def run(args: WriteFileInput, context: AgentContext, call: CallContext) -> ToolO
         before = read_content_if_there(path, context.workspace)
         is_same = before is not None and before.digest == digest(data)
         if before is not None and not is_same:
-            _refuse_unless_known(before, context.known_files.digest_of(path), shown)
-            _refuse_mask(before, args.content, shown)
+            _refuse_unknown(before, context.known_files.digest_of(path), shown)
+            # A mask that the agent has read in place of the user's key must not replace that key.
+            if MASK in args.content and before.data and holds_secret(before.data.decode("utf-8", "replace")):
+                raise ToolError(f"{shown} holds a key, which you read as {MASK}: change its other lines with edit_file")
         if not is_same:
             replace_file(path, data, context.workspace)
             context.changed(path, before, data)
@@ -42,21 +44,15 @@ def run(args: WriteFileInput, context: AgentContext, call: CallContext) -> ToolO
     return ToolOutput(report, display=_display(before, args.content, shown), seen_files=seen)
 
 
-def _refuse_unless_known(before: Content, known: str | None, shown: str) -> None:
+def _refuse_unknown(before: Content, known: str | None, shown: str) -> None:
     if known is None:
         raise ToolError(f"{shown} exists and you have not read its present content: read it first, then write it")
     if known != before.digest:
         raise ToolError(f"{shown} has changed since you last read or wrote it: read it again, then write it")
 
 
-def _refuse_mask(before: Content, content: str, shown: str) -> None:
-    """What an agent read as a mask would take the place of the user's key."""
-    if MASK in content and before.data is not None and holds_secret(before.data.decode("utf-8", "replace")):
-        raise ToolError(f"{shown} holds a key, which you read as {MASK}: change its other lines with edit_file")
-
-
 def _what_changed(before: Content | None, content: str, shown: str) -> list[str]:
-    """What a reader of the new content would not guess: the old one was stored in another way."""
+    """What the new content does not show: the old one was stored differently."""
     old = _text(before, shown)
     if old is None:
         return []
@@ -71,7 +67,7 @@ def _text(content: Content | None, shown: str) -> Text | None:
         return None
     try:
         return decode_text(content.data, shown)
-    except ToolError:  # no text before, so there is nothing to compare with
+    except ToolError:  # not text before, so there is nothing to compare with
         return None
 
 
@@ -87,12 +83,12 @@ def access(args: WriteFileInput, context: AgentContext) -> Writes:
 
 
 def show(args: WriteFileInput, context: AgentContext) -> Display:
-    """What would be written, compared with what is there now."""
+    """What would be written, compared with the present content."""
     path = context.workspace.resolve_to_change(args.path)
     shown = context.workspace.relative(path)
     try:
         before = read_content_if_there(path, context.workspace, MAX_SHOWN_BYTES)
-    except ToolError:  # the run itself will say it
+    except ToolError:  # the run itself reports it
         return Display(f"write {shown}")
     return _display(before, args.content, shown)
 

@@ -1,4 +1,4 @@
-"""What the tools of an agent work with: its workspace and commands, what it knows of files, team and sub-agents."""
+"""What the tools of an agent work with: its workspace and commands, the files it knows, team and sub-agents."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class TeamPort(Protocol):
-    """What the team tools need of the team. `agent` is who calls, stamped by the harness, and so is `key`.
+    """What the team tools need from the team. `agent` is the caller; teamcli sets it and `key`, not the model.
 
-    All raise ToolError or TeamError, which become error results that name what is wrong; they return the result's text.
+    All return the text of the result. They raise ToolError or TeamError, which become error results.
     """
 
     def spawn(
@@ -62,19 +62,19 @@ class SubAgentTask(NamedTuple):
     prompt: str
     description: str = ""
     role: str = ""
-    """Empty for a copy of its parent, which knows all that its parent knows."""
+    """Empty for a copy of its parent, which knows everything its parent knows."""
     model: str = ""
     """Empty for the role's, or the parent's."""
     cwd: str = ""
-    """Where in the workspace it works; empty for what its role says, else the root."""
+    """The directory of the workspace it works in; empty for that of its role, or the root."""
     tools: tuple[str, ...] | None = None
-    """The only ones that it may use; None for all that its role leaves it."""
+    """The only tools it may use; None for all that its role allows."""
     by_user: bool = False
     """The user's program started it: its end is shown to the user, and does not wake its parent."""
 
 
 class SubAgentPort(Protocol):
-    """What the sub-agent tools need. `parent` is who calls, stamped by the harness. All raise ToolError."""
+    """What the sub-agent tools need. `parent` is the caller; teamcli sets it, not the model. All raise ToolError."""
 
     def run(self, parent: str, task: SubAgentTask, call: CallContext) -> str: ...
 
@@ -95,26 +95,26 @@ class AgentContext(NamedTuple):
     team: TeamPort | None = None
     """None for an agent without team tools."""
     may_see: Callable[[Path], bool] = lambda path: True
-    """Whether a search through a directory may show this file of it; the pipeline has judged only the directory."""
+    """Whether a search may show this file: the pipeline has checked only the directory that is searched."""
     changed: Callable[[Path, Content | None, bytes], None] = lambda path, before, after: None
     """Called after each file change, with what was there before (None for nothing) and what is there now."""
     subagents: Callable[[], SubAgentPort] | None = None
-    """Asked when the first is wanted; None for an agent that can have none."""
+    """Called when the first one is wanted; None for an agent that cannot have any."""
 
 
 class CallContext(NamedTuple):
-    """What one call has while it runs."""
+    """What one call works with while it runs."""
 
     cancel: CancelScope
     progress: Progress
     call_id: str
     """The model's id for the call."""
     key: str = ""
-    """Names the call for good; what is derived from it (a message's id) is the same when the call is repeated."""
+    """Identifies the call permanently: what is derived from it (a message's id) is the same if the call is repeated."""
 
 
 def subagents_of(context: AgentContext) -> SubAgentPort:
-    """Raises: ToolError."""
+    """Raises: ToolError"""
     if context.subagents is None:
         raise ToolError("You cannot have sub-agents: do it yourself.")
     return context.subagents()

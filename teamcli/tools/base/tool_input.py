@@ -1,7 +1,7 @@
-"""What a model writes as a tool's input: a named tuple of fields of a few types, of which its schema is made too.
+"""What a model writes as a tool's input: a named tuple with fields of a few types, which also make up its schema.
 
-Checked by the core of pydantic alone. To load all of it takes four times as long, which is more than everything else
-that a program's first call needs; what it would add is the reading of annotations, and ours are few.
+Only the core of pydantic checks it. Loading all of pydantic takes four times as long, more than everything else that a
+program's first call needs, and would only add the reading of annotations, of which we have few.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ class Between(NamedTuple):
 
 
 class Field(NamedTuple):
-    """Of `Annotated`: a text is what the model is told, a function wraps the check (as pydantic's `WrapValidator`)."""
+    """From `Annotated`: a text describes it to the model, a function wraps the check (like `WrapValidator`)."""
 
     name: str
     kind: Any
     is_required: bool
     default: Any
-    told: str
+    description: str
     bounds: Between | None
     wrap: Callable[[Any, Check], Any] | None
 
     @classmethod
     def of(cls, name: str, hint: Any, defaults: dict[str, Any]) -> Field:
         kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-        told = next((note for note in notes if isinstance(note, str)), "")
+        description = next((note for note in notes if isinstance(note, str)), "")
         bounds = next((note for note in notes if isinstance(note, Between)), None)
         wrap = next((note for note in notes if callable(note)), None)
-        return cls(name, kind, name not in defaults, defaults.get(name), told, bounds, wrap)
+        return cls(name, kind, name not in defaults, defaults.get(name), description, bounds, wrap)
 
     def json_schema(self) -> Schema:
-        """With its keys in order: it is part of a prefix that never changes."""
+        """With its keys sorted: it is part of a prefix that never changes."""
         least, most = self.bounds or (None, None)
-        more = {"description": self.told or None, "minimum": least, "maximum": most}
+        more = {"description": self.description or None, "minimum": least, "maximum": most}
         default = {} if self.is_required else {"default": self.default}
-        said = {key: value for key, value in more.items() if value is not None}
-        return dict(sorted({**_json_schema(self.kind), **default, **said}.items()))
+        given = {key: value for key, value in more.items() if value is not None}
+        return dict(sorted({**_json_schema(self.kind), **default, **given}.items()))
 
     def core_schema(self) -> Schema:
         least, most = self.bounds or (None, None)
@@ -91,12 +91,12 @@ def read_input(kind: type[InputT], check: SchemaValidator, raw: object) -> Input
 
 
 def without_nulls(raw: Any) -> Any:
-    """Models write null for what they leave out."""
+    """Models write null for fields they leave out."""
     return {name: value for name, value in raw.items() if value is not None} if isinstance(raw, dict) else raw
 
 
 def explain(error: ValidationError) -> str:
-    """Name each field at fault: `timeout_seconds: Input should be less than or equal to 600`."""
+    """Name each invalid field: `timeout_seconds: Input should be less than or equal to 600`."""
     problems = []
     for problem in error.errors(include_url=False, include_context=False):
         where = ".".join(str(part) for part in problem["loc"])
@@ -112,7 +112,7 @@ def _refuse_blank(raw: Any, check: Check) -> Any:
 
 
 Words = Annotated[str, _refuse_blank]
-"""Text that says something. Checked here and not in the schema, where each limit costs tokens in every request."""
+"""Text that is not blank. Checked here and not in the schema, where each limit costs tokens in every request."""
 
 
 def _json_schema(kind: Any) -> Schema:
@@ -122,7 +122,7 @@ def _json_schema(kind: Any) -> Schema:
     if of is tuple:
         return {"items": _json_schema(inner[0]), "type": "array"}
     if of in (Union, UnionType):
-        return _json_schema(inner[0])  # the others are accepted too, but some chat templates know no `anyOf`
+        return _json_schema(inner[0])  # the others are accepted too, but some chat templates do not support `anyOf`
     return {"type": _JSON_TYPES[kind]}
 
 
