@@ -7,6 +7,7 @@ from pathlib import Path
 from teamcli import __version__
 from teamcli.agent import events
 from teamcli.agent.events import Event
+from teamcli.commands.reports.team import NO_TEAMMATES
 from teamcli.session.session import Session
 from teamcli.team.message import LEAD
 from teamcli.team.roster import Member, Status
@@ -15,7 +16,6 @@ from teamcli.text.escaping import one_line
 from teamcli.ui.render.style import BOLD, CYAN, DIM, YELLOW, Piece, TerminalStyle
 
 HINT = "Type a task, or /help. Esc interrupts, q leaves."
-NO_TEAM = "No teammates yet. Ask the lead to hire some."
 
 
 def banner(session: Session, style: TerminalStyle) -> str:
@@ -26,10 +26,10 @@ def banner(session: Session, style: TerminalStyle) -> str:
         sandbox = "no commands, the sandbox fails"
     where = f"{__version__} · {session.model} · {sandbox} · {_short_path(session.workspace.root)}"
     members = [member for member in session.team.roster.members() if member.status is not Status.SHUTDOWN]
-    team = ", ".join(map(_describe, members)) or NO_TEAM
+    team = one_line(", ".join(map(_describe, members)), max(20, width - 5))
     lines: list[list[Piece]] = [
         [("teamcli ", f"{BOLD} {CYAN}"), (one_line(where, max(20, width - 8)), DIM)],
-        [("team ", BOLD), (one_line(team, max(20, width - 5)), DIM)],
+        [("team ", BOLD), (team, DIM)] if members else [(NO_TEAMMATES, DIM)],
         [(HINT, DIM)],
         *(line for note in session.record.notes for line in wrap([(note, YELLOW)], width)),
     ]
