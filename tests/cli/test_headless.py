@@ -37,7 +37,7 @@ def with_api(program: Program, api: FakeAPI) -> Program:
     return program
 
 
-def test_prints_the_answer_and_nothing_else_on_stdout(program: Program) -> None:
+def test_stdout_has_the_answer_and_nothing_else(program: Program) -> None:
     with FakeAPI([text("It is 4.")]) as api:
         ran = with_api(program, api).run("-p", "what is 2+2?")
     assert (ran.code, ran.out, ran.err) == (0, "It is 4.\n", "")
@@ -54,7 +54,7 @@ def test_prints_the_answer_and_nothing_else_on_stdout(program: Program) -> None:
         ("--model=m", "--print", "hello"),
     ],
 )
-def test_the_prompt_may_stand_anywhere(program: Program, arguments: tuple[str, ...]) -> None:
+def test_the_prompt_may_come_anywhere_among_the_options(program: Program, arguments: tuple[str, ...]) -> None:
     with FakeAPI([text("ok")]) as api:
         assert with_api(program, api).run(*arguments).out == "ok\n"
     assert said_by_user(api.requests[0]).startswith("hello")
@@ -66,7 +66,7 @@ def test_all_text_blocks_of_the_last_answer_are_printed(program: Program) -> Non
         assert with_api(program, api).run("-p", "x").out == "one\ntwo\n"
 
 
-def test_runs_tools_until_the_model_is_done(program: Program) -> None:
+def test_tools_run_until_the_model_is_done(program: Program) -> None:
     with FakeAPI(
         [tool("write_file", path="a/b.txt", content="é\n"), tool("bash", command="cat a/b.txt; exit 3"), text("done")]
     ) as api:
@@ -81,15 +81,17 @@ def test_runs_tools_until_the_model_is_done(program: Program) -> None:
 
 class TestTheAnswer:
     @pytest.mark.parametrize("reply", ["KEEP", "`KEEP`.", " "])
-    def test_of_a_lead_that_has_nothing_to_add_to_late_results_stands(self, program: Program, reply: str) -> None:
+    def test_the_answer_stays_if_the_lead_has_nothing_to_add_to_late_results(
+        self, program: Program, reply: str
+    ) -> None:
         ran = self._run_with_late_results(program, text(reply))
         assert (ran.code, ran.out) == (0, "the whole summary\n")
 
-    def test_is_replaced_by_one_that_the_lead_gives_to_late_results(self, program: Program) -> None:
+    def test_an_answer_to_late_results_replaces_the_first_one(self, program: Program) -> None:
         ran = self._run_with_late_results(program, text("a better summary"))
         assert (ran.code, ran.out) == (0, "a better summary\n")
 
-    def test_is_printed_although_the_wake_up_after_it_failed(self, program: Program) -> None:
+    def test_the_answer_is_printed_even_if_the_wake_up_after_it_fails(self, program: Program) -> None:
         program.settings(retries=0)
         ran = self._run_with_late_results(program, status(400))
         assert (ran.code, ran.out) == (1, "the whole summary\n")
@@ -128,26 +130,26 @@ def test_at_a_terminal_each_step_has_the_name_of_its_agent(program: Program) -> 
 
 
 class TestStandardInput:
-    def test_is_added_to_the_prompt(self, program: Program) -> None:
+    def test_piped_text_is_added_to_the_prompt(self, program: Program) -> None:
         with FakeAPI([text("ok")]) as api:
             with_api(program, api).run("-p", "review this", stdin="diff --git a b\n")
         said = said_by_user(api.requests[0])
         assert said.startswith("review this")
         assert "diff --git a b" in said
 
-    def test_alone_is_the_prompt(self, program: Program) -> None:
+    def test_piped_text_alone_is_the_prompt(self, program: Program) -> None:
         with FakeAPI([text("ok")]) as api:
             with_api(program, api).run("-p", stdin="fix the bug\n")
         assert said_by_user(api.requests[0]).startswith("fix the bug")
 
-    def test_may_be_a_file(self, program: Program) -> None:
+    def test_standard_input_may_be_a_file(self, program: Program) -> None:
         (program.directory / "task.txt").write_text("from a file")
         with FakeAPI([text("ok")]) as api, (program.directory / "task.txt").open() as file:
             process = with_api(program, api).start("-p", stdin=file)
             assert process.communicate(timeout=60)[0] == b"ok\n"
         assert said_by_user(api.requests[0]).startswith("from a file")
 
-    def test_that_stays_silent_is_left_alone(self, program: Program) -> None:
+    def test_a_pipe_that_stays_silent_is_ignored(self, program: Program) -> None:
         with FakeAPI([text("ok")]) as api:
             process = with_api(program, api).start("-p", "go", stdin=subprocess.PIPE)
             assert process.stdin is not None
@@ -157,13 +159,13 @@ class TestStandardInput:
             assert b"no input on stdin within 3 s" in process.stderr.read()
             process.communicate(timeout=60)
 
-    def test_need_not_be_text(self, program: Program) -> None:
+    def test_piped_bytes_need_not_be_text(self, program: Program) -> None:
         with FakeAPI([text("ok")]) as api:
             assert with_api(program, api).run("-p", "x", stdin=b"\xff\xfe\x00abc").code == 0
         assert "abc" in said_by_user(api.requests[0])
 
     @pytest.mark.parametrize("stdin", [None, "", " \n"])
-    def test_with_no_task_at_all_is_a_usage_error(self, program: Program, stdin: str | None) -> None:
+    def test_no_task_at_all_is_a_usage_error(self, program: Program, stdin: str | None) -> None:
         ran = program.run("-p", stdin=stdin)
         assert ran.code == 2
         assert "-p needs a task" in ran.err
@@ -206,7 +208,7 @@ class TestOutputFormats:
             result = with_api(program, api).run("-p", "x", "--output-format", "json").json
         assert result["total_cost_usd"] == 1.0
 
-    def test_stream_json_is_one_object_a_line(self, program: Program) -> None:
+    def test_stream_json_is_one_object_per_line(self, program: Program) -> None:
         with FakeAPI([tool("bash", command="echo out"), text("done")]) as api:
             lines = with_api(program, api).run("-p", "hi", "--output-format", "stream-json", *BYPASS).json_lines
         first, *middle, last = lines
@@ -222,7 +224,7 @@ class TestOutputFormats:
         assert middle[2]["message"]["content"][0]["content"] == "out"
         assert (last["type"], last["result"], last["session_id"]) == ("result", "done", first["session_id"])
 
-    def test_stream_json_tells_what_the_team_does(self, program: Program) -> None:
+    def test_stream_json_reports_what_the_team_does(self, program: Program) -> None:
         hire = tool("spawn_teammate", name="alice", role="coder", prompt="x")
         script = TeamScript(lead=[hire, text("hired"), text("end")], alice=[text("my result")])
         with FakeAPI(script) as api:
@@ -269,7 +271,7 @@ class TestExitCodes:
             (("--output-format", "json", "x"), "--output-format"),
         ],
     )
-    def test_2_a_wrong_command_line_is_one_line_that_names_the_fault(
+    def test_a_wrong_command_line_exits_with_2_and_one_line_that_names_the_fault(
         self, program: Program, arguments: tuple[str, ...], said: str
     ) -> None:
         ran = program.run(*arguments)
@@ -278,7 +280,7 @@ class TestExitCodes:
         assert ran.err.count("\n") == 1
         assert ran.err.startswith("teamcli: ")
 
-    def test_2_a_refused_key_is_named_and_not_shown(self, program: Program) -> None:
+    def test_a_rejected_key_exits_with_2_and_is_not_shown(self, program: Program) -> None:
         with FakeAPI([], key="another") as api:
             ran = with_api(program, api).run("-p", "x")
         assert ran.code == 2
@@ -286,27 +288,27 @@ class TestExitCodes:
         assert program.key not in ran.err
         assert ran.err.count("\n") == 1
 
-    def test_2_an_unknown_model_is_named(self, program: Program) -> None:
+    def test_an_unknown_model_exits_with_2_and_is_named(self, program: Program) -> None:
         body = {"type": "error", "error": {"type": "not_found_error", "message": "model: test-model"}}
         with FakeAPI([status(404, body=body)]) as api:
             ran = with_api(program, api).run("-p", "x")
         assert ran.code == 2
         assert "test-model" in ran.err
 
-    def test_2_an_endpoint_without_a_credential(self, program: Program) -> None:
+    def test_an_endpoint_without_a_credential_exits_with_2(self, program: Program) -> None:
         ran = program.run("-p", "x", env={"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"})
         assert ran.code == 2
         assert "ANTHROPIC_API_KEY" in ran.err
         assert ran.err.count("\n") == 1
 
-    def test_2_a_budget_for_a_model_without_a_price(self, program: Program) -> None:
+    def test_a_budget_for_a_model_without_a_price_exits_with_2(self, program: Program) -> None:
         with FakeAPI([]) as api:
             ran = with_api(program, api).run("-p", "x", "--max-budget-usd", "1")
         assert ran.code == 2
         assert "test-model" in ran.err
         assert "prices" in ran.err
 
-    def test_1_an_unreachable_endpoint(self, program: Program) -> None:
+    def test_an_unreachable_endpoint_exits_with_1(self, program: Program) -> None:
         program.settings(retries=1)
         program.url = "http://127.0.0.1:9"
         ran = program.run("-p", "x", "--output-format", "json")
@@ -314,13 +316,13 @@ class TestExitCodes:
         assert "127.0.0.1:9" in ran.err
         assert (ran.json["subtype"], ran.json["is_error"]) == ("error", True)
 
-    def test_1_a_refusal(self, program: Program) -> None:
+    def test_a_refusal_exits_with_1(self, program: Program) -> None:
         with FakeAPI([answer(text("I would rather not."), stop_reason="refusal")]) as api:
             ran = with_api(program, api).run("-p", "x")
         assert ran.code == 1
         assert "refused" in ran.err
 
-    def test_1_the_api_gave_up_after_retries(self, program: Program) -> None:
+    def test_an_api_that_fails_after_all_retries_exits_with_1(self, program: Program) -> None:
         program.settings(retries=2)
         with FakeAPI([status(529, retry_after=0.01)] * 3) as api:
             ran = with_api(program, api).run("-p", "x")
@@ -328,37 +330,37 @@ class TestExitCodes:
         assert "3 tries" in ran.err
         assert "Retrying in" in ran.err
 
-    def test_0_overload_that_takes_many_tries_to_pass(self, program: Program) -> None:
+    def test_an_overload_that_takes_many_tries_to_pass_exits_with_0(self, program: Program) -> None:
         with FakeAPI([*[status(529, retry_after=0.01)] * 12, text("ok")]) as api:
             ran = with_api(program, api).run("-p", "x")
         assert (ran.code, ran.out) == (0, "ok\n")
         assert ran.err.count("is overloaded (529)") == ran.err.count("Retrying in 0.0 s, for 10 more minutes.") == 12
 
-    def test_1_the_time_for_retries_is_used_up(self, program: Program) -> None:
+    def test_no_more_time_for_retries_exits_with_1(self, program: Program) -> None:
         program.settings(retry_minutes=0)
         with FakeAPI([status(529)]) as api:
             ran = with_api(program, api).run("-p", "x")
         assert ran.code == 1
         assert "is overloaded (529)" in ran.err
 
-    def test_0_overload_that_passes(self, program: Program) -> None:
+    def test_an_overload_that_passes_exits_with_0(self, program: Program) -> None:
         with FakeAPI([status(529, retry_after=0.01), status(429, retry_after=0.01), text("ok")]) as api:
             assert with_api(program, api).run("-p", "x").out == "ok\n"
 
-    def test_3_too_many_turns(self, program: Program) -> None:
+    def test_too_many_turns_exit_with_3(self, program: Program) -> None:
         with FakeAPI([tool("bash", command="true")] * 2) as api:
             ran = with_api(program, api).run("-p", "x", "--max-turns", "2", "--output-format", "json", *BYPASS)
         assert ran.code == 3
         assert "limit of 2 model calls" in ran.err
         assert (ran.json["subtype"], ran.json["num_turns"]) == ("error_max_turns", 2)
 
-    def test_3_the_budget_is_used_up(self, program: Program) -> None:
+    def test_a_budget_that_is_used_up_exits_with_3(self, program: Program) -> None:
         program.settings(prices={"test-model": {"input": 1000, "output": 1000}})
         with FakeAPI([answer(tool("bash", command="true"), usage={"input_tokens": 1000})]) as api:
             ran = with_api(program, api).run("-p", "x", "--max-budget-usd", "0.5", "--output-format", "json", *BYPASS)
         assert (ran.code, ran.json["subtype"]) == (3, "error_max_budget")
 
-    def test_4_a_call_for_which_nobody_could_be_asked(self, program: Program) -> None:
+    def test_a_call_that_no_one_could_be_asked_about_exits_with_4(self, program: Program) -> None:
         with FakeAPI([tool("bash", command="echo hi > made.txt"), text("could not")]) as api:
             ran = with_api(program, api).run("-p", "x", "--output-format", "json")
         assert (ran.code, ran.json["subtype"], ran.json["result"]) == (4, "error_permission", "could not")
@@ -372,7 +374,7 @@ class TestExitCodes:
         assert (program.directory / "made.txt").exists()
 
     @pytest.mark.parametrize("flags", [("--disallowedTools", "bash"), ("--permission-mode", "plan")])
-    def test_0_a_call_refused_by_rule_or_mode(self, program: Program, flags: tuple[str, ...]) -> None:
+    def test_a_call_refused_by_a_rule_or_mode_exits_with_0(self, program: Program, flags: tuple[str, ...]) -> None:
         with FakeAPI([tool("bash", command="echo hi > made.txt"), text("could not")]) as api:
             ran = with_api(program, api).run("-p", "x", *flags)
         assert ran.code == 0
@@ -415,7 +417,7 @@ def test_a_file_that_may_not_be_read_is_edited_without_showing_what_is_in_it(pro
 
 class TestSignals:
     @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-    def test_in_a_stalled_stream(self, program: Program, number: signal.Signals, code: int) -> None:
+    def test_a_signal_ends_a_stalled_stream(self, program: Program, number: signal.Signals, code: int) -> None:
         with FakeAPI([answer(text("half an answer"), stall_after(4))]) as api:
             process = with_api(program, api).start("-p", "x", "--output-format", "json")
             api.wait_for_stall()
@@ -424,7 +426,7 @@ class TestSignals:
         assert (process.returncode, json.loads(out)["subtype"]) == (code, "error")
         assert b"Traceback" not in err
 
-    def test_in_a_command_which_dies_with_it(self, program: Program) -> None:
+    def test_a_signal_ends_the_command_that_runs(self, program: Program) -> None:
         mark = new_mark()
         with FakeAPI([tool("bash", command=f"export M={mark}; sh -c 'sleep 60; echo late > late'")]) as api:
             process = with_api(program, api).start("-p", "x", *BYPASS)
@@ -434,7 +436,7 @@ class TestSignals:
         assert process.returncode == 143
         wait_until(lambda: not processes_with(mark))
 
-    def test_history_is_valid_afterwards(self, program: Program) -> None:
+    def test_the_history_is_valid_after_a_signal(self, program: Program) -> None:
         with FakeAPI([tool("bash", command="touch started; sleep 60"), text("went on")]) as api:
             process = with_api(program, api).start("-p", "x", *BYPASS)
             wait_until(lambda: (program.directory / "started").exists())
@@ -459,7 +461,7 @@ def test_progress_goes_to_stderr_when_it_is_a_terminal(program: Program) -> None
     assert b"$ echo hi" in shown
 
 
-def test_what_others_have_left_to_the_end_of_the_process_is_done(program: Program, tmp_path: Path) -> None:
+def test_exit_handlers_of_others_run(program: Program, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import atexit; atexit.register(print, 'at the end')")
     with FakeAPI([text("hi")]) as api:
         env = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}

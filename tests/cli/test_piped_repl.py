@@ -35,7 +35,7 @@ def test_quit_words_leave_at_once(program: Program) -> None:
         assert (ran.code, ran.err) == (0, "")
 
 
-def test_at_the_end_of_input_nobody_waits_for_a_message_that_cannot_come(program: Program) -> None:
+def test_at_the_end_of_input_no_one_waits_for_a_message_that_cannot_come(program: Program) -> None:
     hire = tool("spawn_teammate", name="alice", role="coder", prompt="wait")
     wait = tool("wait_for_message", timeout_seconds=600)
     script = TeamScript(lead=[hire, text("hired"), text("end")], alice=[wait, After(2, text("alone"))])
@@ -46,7 +46,7 @@ def test_at_the_end_of_input_nobody_waits_for_a_message_that_cannot_come(program
     assert "nobody is left" in str(tool_results(script.requests["alice"][1])[0]["content"])
 
 
-def test_a_lead_waits_for_nobody_when_the_next_line_is_read_only_after_its_turn(program: Program) -> None:
+def test_the_lead_does_not_wait_for_a_line_that_is_read_only_after_its_turn(program: Program) -> None:
     hire = tool("spawn_teammate", name="alice", role="coder", prompt="wait")
     wait = tool("wait_for_message", timeout_seconds=600)
     script = TeamScript(lead=[hire, wait, text("alone"), text("end")], alice=[wait, text("heard you")])
@@ -61,7 +61,7 @@ def test_a_lead_waits_for_nobody_when_the_next_line_is_read_only_after_its_turn(
     assert "go on" in str(tool_results(script.requests["alice"][1])[0]["content"])
 
 
-def test_it_says_what_it_runs_on(program: Program) -> None:
+def test_the_model_is_named(program: Program) -> None:
     assert "embedded model" in program.run(stdin="q\n").err
 
 
@@ -97,19 +97,19 @@ def test_an_error_in_one_task_does_not_stop_the_next(program: Program) -> None:
     assert "yes" in ran.out
 
 
-def test_nobody_is_asked_and_the_exit_code_says_so(program: Program) -> None:
+def test_no_one_is_asked_and_the_exit_code_says_so(program: Program) -> None:
     with program.against([tool("bash", command="touch made"), text("x")]):
         assert program.run(stdin="one\n").code == 4
     assert not (program.directory / "made").exists()
 
 
-def test_commands_run_by_the_model_cannot_eat_the_users_lines(program: Program) -> None:
+def test_commands_run_by_the_model_cannot_read_the_users_lines(program: Program) -> None:
     with program.against([tool("bash", command="cat"), text("a"), text("b")]) as api:
         program.run(*BYPASS, stdin="one\ntwo\n")
     assert "two" in str(api.requests[2]["messages"][-1])
 
 
-def test_a_signal_ends_it_with_its_code(program: Program) -> None:
+def test_a_signal_ends_the_program_with_its_code(program: Program) -> None:
     with program.against([answer(text("x"), stall_after(3))]) as api:
         process = program.start(stdin=subprocess.PIPE)
         assert process.stdin is not None

@@ -88,7 +88,7 @@ VISIBLE = "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U0
 FILLERS = "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0"
 
 
-def test_of_all_characters_none_that_controls_or_hides_is_left_but_the_joiners() -> None:
+def test_only_the_joiners_are_left_of_all_characters_that_control_or_hide() -> None:
     kinds = {"Cc", "Cf", "Zl", "Zp"}
     kept = {*"\n\t\u200c\u200d", *VISIBLE}
     every = map(chr, range(sys.maxunicode + 1))
@@ -228,7 +228,7 @@ PLACES = (
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_nothing_that_drives_a_terminal_is_printed_by(shown: dict[str, str], place: str) -> None:
+def test_nothing_that_controls_a_terminal_is_printed(shown: dict[str, str], place: str) -> None:
     assert drives(shown[place]) == []
     assert shown[place].strip()
 
@@ -243,7 +243,7 @@ def test_hostile_words_were_really_shown(shown: dict[str, str]) -> None:
 MARKS = ("\x1b]52", "\x1b]0;owned", "\x1b]8;;http", "\x1bP", "\x1b[>0q", "\x1bc", "\x1b]1337", "\x1b]9;", "\x1b[?1003h")
 
 
-def test_nor_by_the_screen_with_its_questions(program: Program) -> None:
+def test_nothing_that_controls_a_terminal_is_drawn_at_the_prompt(program: Program) -> None:
     program.variables["TEXT"] = EVERYTHING.replace("\0", "")
     (program.directory / "ev\u202eil.txt").touch()
     command = f"true '{EVERYTHING.replace(chr(0), '')}'"

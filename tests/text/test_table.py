@@ -6,7 +6,7 @@ from teamcli.text.console import cell_width, shorten
 from teamcli.text.table import Cell, Column, Table
 
 
-def test_columns_line_up_also_with_wide_and_combining_characters() -> None:
+def test_columns_are_aligned_with_wide_and_combining_characters() -> None:
     columns = (Column("NAME"), Column("N", right=True), Column("TEXT"))
     rows = (("bob", "7", "x"), ("名前", Cell("12", "warn"), "x"), ("e\u0301va", "3", "x"))
     lines = Table("Title", columns, rows, ("note",)).to_text().splitlines()
@@ -14,20 +14,20 @@ def test_columns_line_up_also_with_wide_and_combining_characters() -> None:
     assert {cell_width(line[: line.index("x")]) for line in lines[2:5]} == {10}
 
 
-def test_only_the_columns_that_may_give_way_do() -> None:
+def test_only_the_columns_that_may_shrink_do() -> None:
     table = Table("", (Column("NAME"), Column("TEXT", shrinks=True)), (("alice", "a long text that does not fit"),))
     assert table.to_text(width=20).splitlines() == ["NAME   TEXT", "alice  a long text …"]
     assert table.to_text(width=1).splitlines() == ["NAME   TEXT", "alice  a long …"]
     assert "does not fit" in table.to_text()
 
 
-def test_nothing_in_it_can_drive_a_terminal_or_break_a_row() -> None:
+def test_nothing_in_a_table_can_control_a_terminal_or_break_a_row() -> None:
     text = Table("a\x1b[2J", (Column(""),), (("b\x1b]0;x\x07\nc",),), ("d\r",)).to_text()
     assert not set("\x1b\x07\r") & set(text)
     assert len(text.splitlines()) == 3
 
 
-def test_without_rows_only_the_words_are_left() -> None:
+def test_a_table_without_rows_has_only_its_title_and_notes() -> None:
     assert Table("Nothing here.", (Column("NAME"),), ()).to_text() == "Nothing here."
 
 
@@ -35,7 +35,7 @@ def test_shortened_text_fits() -> None:
     assert [shorten("名前名前", width) for width in (8, 7, 6, 2)] == ["名前名前", "名前名…", "名前…", "…"]
 
 
-def test_short_of_room_a_column_goes_below_or_goes() -> None:
+def test_in_a_narrow_table_a_column_goes_below_or_is_left_out() -> None:
     columns = (Column("NAME"), Column("CALLS", may_go=True), Column("COST", may_go=True), Column("", goes_below=True))
     table = Table("", columns, (("alice", "12", "$0.10", "waiting for a long answer"), ("bob", "1", "$0", "")))
     assert table.to_text(width=60).splitlines()[1] == "alice  12     $0.10  waiting for a long answer"

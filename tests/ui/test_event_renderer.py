@@ -95,7 +95,7 @@ def test_a_call_is_one_line_with_its_outcome() -> None:
     assert shown(tool(INTERRUPTED_CALL, is_error=True)) == "  ✗ $ make  1.2s · interrupted\n"
 
 
-def test_calls_whose_outcome_is_mail_are_not_told_twice() -> None:
+def test_calls_whose_outcome_is_mail_are_not_shown_twice() -> None:
     assert shown(tool("Sent message to bob", tool="send_message")) == ""
     assert shown(tool("delivered to [bob]; unknown: []", tool="send_message")) == ""
     assert "unknown: [carol]" in shown(tool("delivered to [bob]; unknown: [carol]", tool="send_message"))
@@ -129,7 +129,7 @@ def test_a_removed_line_that_looks_like_a_file_name_is_shown_and_counted() -> No
     assert out.endswith("+1 -1\n    @@ -1,2 +1,2 @@\n    --- old\n    +++ new\n     x\n    ... (9 more)\n")
 
 
-def test_teammates_are_named_in_their_colour_and_only_the_leads_text_is_shown() -> None:
+def test_teammates_are_named_in_their_color_and_only_the_leads_text_is_shown() -> None:
     scroll = EventRenderer(look(has_color=True), AgentColors())
     out = shown(events.TextArrived("alice", "murmur\n\n"), tool(agent="alice"), tool(agent="bob"), scroll=scroll)
     alice, bob = re.findall(r"\x1b\[(\d+)m(?:alice|bob) \x1b", out)
@@ -175,7 +175,7 @@ def test_a_long_line_of_the_users_is_echoed_in_part() -> None:
     assert "192 more lines" in out
 
 
-def test_a_recap_shows_the_last_words_of_both() -> None:
+def test_a_recap_shows_the_last_task_and_the_last_answer() -> None:
     scroll = EventRenderer(look(), AgentColors())
     words = [("user", "first"), ("assistant", "one"), ("user", "second"), ("user", "<message>m</message>")]
     messages = [Message(role, (text_block(text),)) for role, text in [*words, ("assistant", "*two*")]]
@@ -190,12 +190,12 @@ def test_a_recap_shows_the_last_of_several_lines_without_an_answer() -> None:
     assert scroll.recap([Message("user", tuple(map(text_block, content)))]) == "team >> second\n"
 
 
-def test_an_interruption_is_said_for_the_lead_only() -> None:
+def test_an_interruption_is_shown_for_the_lead_only() -> None:
     assert shown(events.TurnEnded("lead", Outcome.INTERRUPTED, "", 1.0)) == "Interrupted\n"
     assert shown(events.TurnEnded("alice", Outcome.INTERRUPTED, "", 1.0)) == ""
 
 
-def test_nothing_in_any_text_drives_the_terminal() -> None:
+def test_nothing_in_any_text_controls_the_terminal() -> None:
     evil = "\x1b[2J\x1b]0;x\x07"
     scroll = EventRenderer(look(), AgentColors())
     scroll.set_verbose(True)
@@ -218,7 +218,7 @@ def test_nothing_in_any_text_drives_the_terminal() -> None:
     assert "␛" in out
 
 
-def test_without_unicode_there_are_letters() -> None:
+def test_without_unicode_only_ascii_is_shown() -> None:
     scroll = EventRenderer(look(is_unicode=False), AgentColors())
     out = shown(tool(), tool("x\ny", agent="bob"), events.MailSent("a", "b", "message", "x", {}), scroll=scroll)
     assert out.isascii()
@@ -240,7 +240,7 @@ def test_a_call_in_wide_characters_fits_the_width() -> None:
     assert 50 < cell_width(line) <= 60
 
 
-def test_output_of_the_users_own_command_keeps_its_blank_lines_and_drives_nothing() -> None:
+def test_output_of_the_users_command_keeps_its_blank_lines_and_controls_nothing() -> None:
     scroll = EventRenderer(look(), AgentColors())
     assert scroll.output("a\n") + scroll.output("\x1b[2J\nc") == "a\n\n␛[2J\nc\n"
 
@@ -254,7 +254,7 @@ def test_what_is_too_long_even_when_expanded_does_not_promise_more() -> None:
     assert "/expand 1" in scroll.expand(2)
 
 
-def test_a_hire_is_not_told_twice() -> None:
+def test_a_hire_is_not_shown_twice() -> None:
     hire = events.ToolFinished("lead", "c1", "spawn_teammate", Display("spawn al (coder)"), "Spawned 'al'", False, 0.1)
     assert shown(hire) == "  ✓ spawn al (coder)  0.1s\n"
     assert "failed" in shown(hire._replace(is_error=True))

@@ -39,7 +39,7 @@ def test_every_width_shows_the_answer_the_prompt_and_the_bar(program: Program, c
         assert screen.text.count("○ lead") == 1
 
 
-def test_no_color_means_none(program: Program) -> None:
+def test_no_color_turns_all_colors_off(program: Program) -> None:
     program.variables["NO_COLOR"] = "1"
     with program.against([text(ANSWER)]), Screen(program) as screen:
         screen.wait_for(PROMPT)
@@ -63,7 +63,7 @@ def test_a_dumb_terminal_gets_plain_text_and_can_answer(program: Program) -> Non
     assert (program.directory / "made").exists()
 
 
-def test_a_locale_without_unicode_gets_letters(program: Program) -> None:
+def test_a_locale_without_unicode_gets_ascii(program: Program) -> None:
     program.variables |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     with (
         program.against([tool("bash", command="true"), text("- one\n- two, naïve\n")]),

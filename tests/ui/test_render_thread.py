@@ -58,7 +58,7 @@ def test_ten_thousand_lines_of_eight_threads_arrive_whole_and_in_order() -> None
     assert found == {f"t{number}": list(range(LINES)) for number in range(THREADS)}
 
 
-def test_what_cannot_be_shown_does_not_end_the_showing() -> None:
+def test_an_event_that_cannot_be_shown_does_not_end_the_thread() -> None:
     out = Paper()
     painting = painter(out)
     painting.render(lambda scroll: 1 / 0)  # type: ignore[arg-type, return-value]
