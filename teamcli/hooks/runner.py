@@ -60,7 +60,7 @@ class HookRunner:
 
 
 def timeout_of(event: str, configured: float | None) -> float:
-    """How long a hook may run. Without a timeout of its own, `SessionEnd` gets little: leaving must not take long."""
+    """How long a hook may run. By default, `SessionEnd` gets little time: leaving must not take long."""
     return configured or (_LEAVING_TIMEOUT_SECONDS if event == SESSION_END else _TIMEOUT_SECONDS)
 
 

@@ -79,6 +79,6 @@ def as_tools(functions: Iterable[Any]) -> tuple[FunctionTool, ...]:
 def as_hooks(hooks: Iterable[Hook]) -> tuple[Hook, ...]:
     if not (hooks := tuple(hooks)):
         return ()
-    from teamcli.hooks.functions import check_hooks  # late as well
+    from teamcli.hooks.functions import check_hooks  # late, too
 
     return check_hooks(hooks)

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, to_json
 
-from teamcli.agent.tool import Access, Calls, Display, Harmless, Progress, ToolOutput
+from teamcli.agent.tool import Calls, Display, Harmless, Progress, ToolOutput
 from teamcli.cancel import CancelScope, run_abandonable
 from teamcli.config.claude_code import OUR_TOOLS
 from teamcli.errors import ConfigError, TeamcliError, ToolError
@@ -35,6 +35,8 @@ from teamcli.tools.base.tool_input import without_nulls
 from teamcli.tools.catalog import ALL_TOOLS
 
 Function = Callable[..., Any]
+Invoke = Callable[["FunctionInput", AgentContext, CallContext], Any]
+"""Calls the function with what the model wrote."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _TITLE_LENGTH = 100
@@ -123,34 +125,40 @@ def _tool(function: Function, name: str, description: str, harmless: bool) -> Fu
         raise ConfigError(
             f"tool {name!r}: use letters, digits, '_' and '-', a letter first; or set another name with name="
         )
-    described = description or str(getattr(function, "description", "") if is_langchain else _first_paragraph(function))
-    if not described:
+    if not description:
+        first_paragraph = " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
+        description = str(getattr(function, "description", "")) if is_langchain else first_paragraph
+    if not description:
         raise ConfigError(f"tool {name}: it has no description; add a docstring, or description=")
-    if is_langchain:
-        return _langchain_tool(function, name, described, harmless)
+    input, invoke = (_langchain_call if is_langchain else _function_call)(function, name, description)
+    return FunctionTool(
+        name,
+        input,
+        access=lambda args, context: Harmless() if harmless else Calls(name),
+        run=lambda args, context, call: _run(lambda: invoke(args, context, call), name, context, call),
+        show=lambda args, context: _show(name, args),
+    )
+
+
+def _langchain_call(tool: Any, name: str, description: str) -> tuple[type[FunctionInput], Invoke]:
+    schema = {**langchain_tool.schema_of(tool), "description": description}
+    input = type(name, (LangChainInput,), {"json_schema": schema, "__module__": __name__})
+    return input, lambda args, context, call: langchain_tool.call(tool, args.model_dump(), call.call_id)
+
+
+def _function_call(function: Function, name: str, description: str) -> tuple[type[FunctionInput], Invoke]:
     parameters = dict(_parameters(function, name))
     parameter = next((key for key, hint in parameters.items() if hint.annotation is ToolContext), "")
-    given = {key: hint for key, hint in parameters.items() if key != parameter}
-    return FunctionTool(
-        name,
-        _input_model(name, described, given),
-        access=lambda args, context: _access(name, harmless),
-        run=lambda args, context, call: _run(function, name, args, parameter, context, call),
-        show=lambda args, context: _show(name, args),
-    )
+    input = _input_model(name, description, {key: hint for key, hint in parameters.items() if key != parameter})
 
+    def invoke(args: FunctionInput, context: AgentContext, call: CallContext) -> Any:
+        given = {str(info.alias): getattr(args, field) for field, info in input.model_fields.items()}
+        if parameter:
+            root = context.workspace.root
+            given[parameter] = ToolContext(context.agent, root, call.cancel, call.progress, call.call_id)
+        return function(**given)
 
-def _langchain_tool(made: Any, name: str, described: str, harmless: bool) -> FunctionTool:
-    schema = {**langchain_tool.schema_of(made), "description": described}
-    return FunctionTool(
-        name,
-        type(name, (LangChainInput,), {"json_schema": schema, "__module__": __name__}),
-        access=lambda args, context: _access(name, harmless),
-        run=lambda args, context, call: _run_function(
-            lambda: langchain_tool.call(made, args.model_dump(), call.call_id), name, context, call
-        ),
-        show=lambda args, context: _show(name, args),
-    )
+    return input, invoke
 
 
 def as_tools(functions: Any) -> tuple[FunctionTool, ...]:
@@ -165,14 +173,6 @@ def as_tools(functions: Any) -> tuple[FunctionTool, ...]:
             raise ConfigError(f"tool {each.name}: this name is taken; choose another one with tool(…, name=)")
         taken.add(each.name)
     return tools
-
-
-def _access(name: str, harmless: bool) -> Access:
-    return Harmless() if harmless else Calls(name)
-
-
-def _first_paragraph(function: Function) -> str:
-    return " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
 
 
 def _parameters(function: Function, name: str) -> Iterator[tuple[str, inspect.Parameter]]:
@@ -223,12 +223,6 @@ def _split_description(annotation: Any) -> tuple[Any, str]:
     return kind, " ".join(words)
 
 
-def _given(args: FunctionInput) -> dict[str, Any]:
-    """The arguments by parameter name, as Python values."""
-    fields = type(args).model_fields
-    return {str(info.alias): getattr(args, field) for field, info in fields.items()}
-
-
 def _show(name: str, args: FunctionInput) -> Display:
     """All arguments, as the model wrote them."""
     given = args.model_dump_json(by_alias=True, exclude_unset=True)
@@ -237,17 +231,7 @@ def _show(name: str, args: FunctionInput) -> Display:
     return Display(title, text="" if title == whole else whole)
 
 
-def _run(
-    function: Function, name: str, args: FunctionInput, parameter: str, context: AgentContext, call: CallContext
-) -> ToolOutput:
-    given = _given(args)
-    if parameter:
-        root = context.workspace.root
-        given[parameter] = ToolContext(context.agent, root, call.cancel, call.progress, call.call_id)
-    return _run_function(lambda: function(**given), name, context, call)
-
-
-def _run_function(function: Callable[[], Any], name: str, context: AgentContext, call: CallContext) -> ToolOutput:
+def _run(function: Callable[[], Any], name: str, context: AgentContext, call: CallContext) -> ToolOutput:
     try:
         result = run_abandonable(lambda: _call(function, call.cancel), call.cancel, f"{context.agent}:{name}")
     except TeamcliError:  # a ToolError for the model to read, or the call was cancelled

@@ -186,7 +186,7 @@ class Session:
 
         Raises: UsageError, once the session is closed, and in a tool or hook of this session
         """
-        self._check_nobody_waits_here()
+        self._check_not_awaited()
         before = self._totals()
         turn = self._begin(text, lambda event: None)
         try:
@@ -204,7 +204,7 @@ class Session:
 
         Raises: UsageError, once the session is closed, and in a tool or hook of this session
         """
-        self._check_nobody_waits_here()
+        self._check_not_awaited()
         before, ended = self._totals(), None
         async for event in self.submit_async(text):
             ended = event
@@ -220,14 +220,14 @@ class Session:
 
         Raises: UsageError, in a tool or hook of this session
         """
-        self._check_nobody_waits_here()
+        self._check_not_awaited()
         is_quiet = self._session.team.quiescence.wait_until_idle(self._session.cancel, timeout_seconds)
         self._listeners.flush(LEAVING_SECONDS)
         return is_quiet
 
     async def wait_async(self, timeout_seconds: float | None = None) -> bool:
         """`wait` for asyncio."""
-        self._check_nobody_waits_here()
+        self._check_not_awaited()
         scope = self._session.cancel.child()
         try:
             is_quiet = await asyncio.to_thread(self._session.team.quiescence.wait_until_idle, scope, timeout_seconds)
@@ -404,7 +404,7 @@ class Session:
         act(name)
         return self._session.team.roster.get(name)
 
-    def _check_nobody_waits_here(self) -> None:
+    def _check_not_awaited(self) -> None:
         """Raises: UsageError, if an agent waits for the function that is calling: both would wait forever."""
         if is_awaited_within(self._session.cancel):
             raise UsageError("an agent of this session waits for this function, so it cannot wait for them: use send()")

@@ -157,7 +157,7 @@ class SubAgent:
         return True
 
     def begin_waiting(self) -> bool:
-        """It waits for a sub-agent of its own; true if it waited for none before."""
+        """It waits for one of its own sub-agents; true if it waited for none before."""
         with self._lock:
             self._children_awaited += 1
             return self._children_awaited == 1
