@@ -184,43 +184,46 @@ def test_commands_in_the_background_are_counted(tmp_path: Path) -> None:
         shell.host.close()
 
 
-class TestMail:
-    COUNT = 10_000
+MESSAGES = 10_000 if SOAK else 2_000
+"""Both are more than fit into one piece."""
 
-    def test_ten_thousand_messages_at_once_come_in_pieces_and_each_once(self, program: Program) -> None:
-        """By themselves and by read_inbox, whose result is cut when it is too long."""
-        script = TeamScript(lead=lambda request, n: tool("read_inbox") if n in (2, 3) else text("noted"))
-        with program.against(script):
-            program.run("-p", "begin", *BYPASS)
-            inbox = program.directory / ".team/inbox/lead.jsonl"
-            inbox.parent.mkdir(exist_ok=True)
-            lines = (f'{{"type":"message","from":"me","content":"n{n}."}}\n' for n in range(self.COUNT))
-            inbox.write_text("".join(lines))
-            ran = run_in_little_memory(program, "-p", "-c", "go on", *BYPASS)
-        assert ran.out == "noted\n", ran.err
-        told = [m for m in script.requests["lead"][-1]["messages"] if m["role"] == "user"]
-        read = [str(block.get("text") or result_text(block)) for message in told for block in blocks_of(message)]
-        assert [int(n) for n in re.findall(r">n(\d+)\.<", "".join(read))] == list(range(self.COUNT))
-        assert max(len(json.dumps(message)) for message in told) < 3 * MOST_AT_ONCE
-        assert not any("left out" in words for words in read)
-        assert program.run("inbox", "--unread").out.startswith("No unread")
 
-    @pytest.mark.parametrize("size", [5_000_000, 20_000_000, HUGE], ids=["5 MB", "20 MB", "10 GB"])
-    def test_a_line_without_end_is_passed_over(self, tmp_path: Path, size: int) -> None:
-        told: list[str] = []
-        bus = FileBus(tmp_path, b"k" * 32, durable=False, on_quarantine=told.append)
-        path = tmp_path / "alice.jsonl"
-        with path.open("wb") as file:
-            file.truncate(size)
-            file.seek(0, os.SEEK_END)
-            file.write(b'\n{"type":"message","from":"me","content":"behind it"}\n')
-        for _ in range(2 if size < HUGE else 1):
-            batch = bus.unread("alice", Position())
-            assert [message.content for message in batch.messages] == ["behind it"]
-        assert len(told) == 1
-        assert (tmp_path / "alice.bad.jsonl").stat().st_size < 7 * size + 1000
-        assert not bus.has_unread("alice", batch.position)
-        bus.close()
+@pytest.mark.soak
+def test_thousands_of_messages_at_once_come_in_pieces_and_each_once(program: Program) -> None:
+    """By themselves and by read_inbox, whose result is cut when it is too long."""
+    script = TeamScript(lead=lambda request, n: tool("read_inbox") if n in (2, 3) else text("noted"))
+    with program.against(script):
+        program.run("-p", "begin", *BYPASS)
+        inbox = program.directory / ".team/inbox/lead.jsonl"
+        inbox.parent.mkdir(exist_ok=True)
+        lines = (f'{{"type":"message","from":"me","content":"n{n}."}}\n' for n in range(MESSAGES))
+        inbox.write_text("".join(lines))
+        ran = run_in_little_memory(program, "-p", "-c", "go on", *BYPASS)
+    assert ran.out == "noted\n", ran.err
+    told = [m for m in script.requests["lead"][-1]["messages"] if m["role"] == "user"]
+    read = [str(block.get("text") or result_text(block)) for message in told for block in blocks_of(message)]
+    assert [int(n) for n in re.findall(r">n(\d+)\.<", "".join(read))] == list(range(MESSAGES))
+    assert max(len(json.dumps(message)) for message in told) < 3 * MOST_AT_ONCE
+    assert not any("left out" in words for words in read)
+    assert program.run("inbox", "--unread").out.startswith("No unread")
+
+
+@pytest.mark.parametrize("size", [5_000_000, 20_000_000, HUGE], ids=["5 MB", "20 MB", "10 GB"])
+def test_a_line_of_mail_without_end_is_skipped(tmp_path: Path, size: int) -> None:
+    told: list[str] = []
+    bus = FileBus(tmp_path, b"k" * 32, durable=False, on_quarantine=told.append)
+    path = tmp_path / "alice.jsonl"
+    with path.open("wb") as file:
+        file.truncate(size)
+        file.seek(0, os.SEEK_END)
+        file.write(b'\n{"type":"message","from":"me","content":"behind it"}\n')
+    for _ in range(2 if size < HUGE else 1):
+        batch = bus.unread("alice", Position())
+        assert [message.content for message in batch.messages] == ["behind it"]
+    assert len(told) == 1
+    assert (tmp_path / "alice.bad.jsonl").stat().st_size < 7 * size + 1000
+    assert not bus.has_unread("alice", batch.position)
+    bus.close()
 
 
 ENDLESS_EVENT = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":%s}\n\n'
