@@ -272,13 +272,13 @@ def test_it_refuses_a_request_without_its_headers(api: FakeAPI, dropped: str, co
 
 
 @pytest.mark.parametrize("raw", [b"{", b"[]", b"\xff", json.dumps(request(user("\ud800"))).encode()])
-def test_it_refuses_a_body_that_is_no_proper_json_object(api: FakeAPI, raw: bytes) -> None:
+def test_it_refuses_a_body_that_is_not_a_proper_json_object(api: FakeAPI, raw: bytes) -> None:
     assert post(api, None, raw=raw)[0] == 400
     assert api.breaches[0].startswith("request 0: body:")
     api.breaches.clear()
 
 
-def test_a_wrong_key_is_refused_but_is_no_breach() -> None:
+def test_a_wrong_key_is_refused_but_is_not_a_breach() -> None:
     with FakeAPI([text("fine")], key="k") as api:
         assert post(api, request(), {**HEADERS, "authorization": "Bearer other"})[0] == 401
         assert post(api, request(), {**HEADERS, "x-api-key": "k", "authorization": ""})[0] == 200
@@ -301,7 +301,7 @@ def test_thinking_that_comes_back_changed_is_refused(change: Json) -> None:
         api.breaches.clear()
 
 
-def test_a_fresh_server_recognises_thinking_signed_by_another() -> None:
+def test_a_fresh_server_recognizes_thinking_signed_by_another() -> None:
     with FakeAPI([answer(thinking("hm"), "hello")]) as first:
         said = json.loads(post(first, request())[1])["content"]
     with FakeAPI([text("bye")]) as second:
@@ -368,7 +368,7 @@ def test_a_cut_leaves_half_of_an_answer_that_is_not_streamed() -> None:
 
 @pytest.mark.parametrize("fault", [stall_after(3), stall_before_headers()])
 @pytest.mark.parametrize("streaming", [True, False])
-def test_a_stalled_answer_goes_on_when_it_is_released(fault: Any, streaming: bool) -> None:
+def test_a_stalled_answer_continues_when_it_is_released(fault: Any, streaming: bool) -> None:
     with FakeAPI([answer(text("Hello"), fault)]) as api:
         got: list[tuple[int, str]] = []
         client = threading.Thread(target=lambda: got.append(post(api, request(stream=streaming))))
@@ -419,7 +419,7 @@ def test_a_drip_cuts_through_characters_and_still_arrives_whole() -> None:
         assert joined(stream(api), "text") == "žluťoučký kůň 🐎"
 
 
-def test_extra_events_stand_among_those_of_the_answer() -> None:
+def test_extra_events_appear_among_those_of_the_answer() -> None:
     with FakeAPI([answer(text("Hello"), ping(1), unknown_event(2), comment(3))]) as api:
         events = stream(api)
     assert [event["type"] for event in events[1:4]] == ["ping", "content_block_start", "weather_report"]

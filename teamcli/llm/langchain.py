@@ -156,9 +156,8 @@ def to_messages(request: Request) -> list[Any]:
     for each in request.messages:
         for message in _from_assistant(each) if each.role == "assistant" else _from_user(each):
             if messages and isinstance(message, HumanMessage) and isinstance(messages[-1], HumanMessage):
-                messages[-1] = HumanMessage(
-                    f"{messages[-1].content}\n\n{message.content}"
-                )  # some providers refuse two in a row
+                # Some providers refuse two in a row.
+                messages[-1] = HumanMessage(f"{messages[-1].content}\n\n{message.content}")
             else:
                 messages.append(message)
     return messages

@@ -22,7 +22,7 @@ def clear(ask: Ask, happened: list[str]) -> None:
     permissions.check("alice", "bash", call, CancelScope(), lambda event: happened.append(type(event).__name__))
 
 
-def test_who_sees_a_question_finds_that_the_agent_waits() -> None:
+def test_the_agent_is_waiting_before_a_question_is_shown() -> None:
     happened: list[str] = []
 
     def ask(question: Question) -> None:
@@ -33,7 +33,7 @@ def test_who_sees_a_question_finds_that_the_agent_waits() -> None:
     assert happened == ["PermissionAsked", "alice waits for permission: bash: $ ls", "it is seen", "alice goes on"]
 
 
-def test_where_nobody_can_be_asked_nobody_waits() -> None:
+def test_an_agent_does_not_wait_if_nobody_can_be_asked() -> None:
     happened: list[str] = []
     with pytest.raises(ToolError, match="nobody can be asked"):
         clear(nobody_to_ask, happened)

@@ -40,7 +40,7 @@ class TestLongResults:
         assert list(long_results(calls(LONG, "short", LONG, LONG), (), newest=1)) == ["call0", "call2"]
         assert long_results(calls(LONG), ()) == {}
 
-    def test_what_cannot_be_had_again_stays(self) -> None:
+    def test_results_that_cannot_be_obtained_again_stay(self) -> None:
         assert long_results(calls(LONG, LONG, tool="read_inbox"), ("read_inbox",), newest=0) == {}
 
     def test_what_is_left_says_how_much_is_gone_and_is_not_shortened_again(self) -> None:
@@ -78,14 +78,14 @@ def test_the_newest_turn_stays(name: str) -> None:
     assert found.dropped_bytes > 0
 
 
-def test_to_a_teammate_mail_is_what_a_line_is_to_the_lead() -> None:
+def test_mail_begins_a_turn_of_a_teammate() -> None:
     messages = [user(TASK), assistant("done"), user(MAIL), *STEP]
     found = cut(messages, 10_000, mail_is_work=True)
     assert [block["text"] for block in found.words] == [MAIL]
     assert found.kept == 2
 
 
-def test_of_a_long_turn_the_last_step_and_all_that_was_said_stay() -> None:
+def test_the_last_step_and_all_words_of_a_long_turn_stay() -> None:
     steps = calls(LONG, LONG, LONG, "short")
     steps[4] = user(result("call1", LONG), "no, blue", MAIL)
     found = cut(steps, 500)
@@ -94,14 +94,14 @@ def test_of_a_long_turn_the_last_step_and_all_that_was_said_stay() -> None:
     assert_valid(Compaction({}, (text_block("summary"), *found.words), found.kept).applied_to(steps))
 
 
-def test_of_what_was_said_in_between_the_newest_that_fits_stays() -> None:
+def test_the_newest_words_that_fit_stay() -> None:
     steps = calls("a", "b", "c")
     steps[2], steps[4] = user(result("call0"), "early" * 100), user(result("call1"), "late" * 10)
     assert [block["text"][:4] for block in cut(steps, 200).words] == ["the ", "late"]
 
 
 @pytest.mark.parametrize("messages", [[], [user(TASK)], [user(TASK), assistant("x")], calls("a")])
-def test_where_all_is_new_nothing_can_go(messages: list[Message]) -> None:
+def test_nothing_is_dropped_if_everything_is_new(messages: list[Message]) -> None:
     assert cut(messages, 10_000).dropped_bytes == 0
 
 
@@ -111,7 +111,7 @@ def test_nothing_in_a_summary_closes_its_frame() -> None:
     assert "</ compacted" not in tagged
 
 
-def test_a_conversation_in_words_keeps_its_ends_and_its_bounds() -> None:
+def test_a_conversation_as_text_keeps_its_ends_and_its_bounds() -> None:
     messages = [*calls(*["é" * 3_000] * 30), assistant("the end")]
     told = as_text(messages, 10_000)
     assert len(told.encode()) < 11_000
@@ -156,7 +156,7 @@ def _take_step(conversation: Conversation, step: str, id: str) -> None:
             conversation.compact(Compaction(long_results(conversation.messages, (), newest=1), tokens_after=10))
 
 
-def test_a_line_that_makes_no_sense_changes_nothing(tmp_path: Path) -> None:
+def test_an_invalid_line_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "lead.jsonl"
     log = AppendLog(path)
     Conversation(log).add_user([text_block(TASK)])

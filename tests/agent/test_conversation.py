@@ -64,7 +64,7 @@ def test_calls_that_a_crash_left_open_are_closed_once(tmp_path: Path) -> None:
         assert [block["is_error"] for block in restored.messages[-1].content] == [True, True]
 
 
-def test_neighbours_of_one_role_are_joined_and_empty_answers_are_not_kept(tmp_path: Path) -> None:
+def test_neighbors_of_one_role_are_joined_and_empty_answers_are_not_kept(tmp_path: Path) -> None:
     conversation = Conversation(AppendLog(tmp_path / "lead.jsonl"))
     conversation.add_user([text_block("one")])
     conversation.add_reply(reply(), None)
@@ -88,7 +88,7 @@ MESSAGES = st.lists(st.builds(Message, st.sampled_from(["user", "assistant"]), s
 
 
 @given(MESSAGES)
-def test_any_pile_of_rows_is_mended_into_a_valid_conversation(messages: list[Message]) -> None:
+def test_any_pile_of_rows_is_repaired_into_a_valid_conversation(messages: list[Message]) -> None:
     tidy = [
         Message(message.role, tuple(block for block in message.content if block["type"] in allowed(message.role)))
         for message in messages

@@ -74,7 +74,7 @@ def test_a_number_of_calls_is_never_exceeded_at_all() -> None:
     assert shared.used.calls == 10
 
 
-def test_who_waits_for_room_can_be_cancelled_and_is_let_through_when_there_is_some() -> None:
+def test_a_call_that_waits_for_room_can_be_cancelled_and_starts_when_there_is_some() -> None:
     shared = Budget(Allowance(usd=1.0))
     first, second, third = Meter(shared), Meter(shared), Meter(shared)
     scope, ended = CancelScope(), list[str]()
@@ -100,7 +100,7 @@ def test_who_waits_for_room_can_be_cancelled_and_is_let_through_when_there_is_so
     assert ended == ["cancelled", "let through"]
 
 
-def test_who_waits_for_room_says_so_until_there_is_some() -> None:
+def test_a_wait_for_room_is_reported_until_there_is_some() -> None:
     shared = Budget(Allowance(calls=2))
     shown: list[str] = []
 
@@ -119,7 +119,7 @@ def test_who_waits_for_room_says_so_until_there_is_some() -> None:
     shared_with.join()
 
 
-def test_room_for_all_means_that_nobody_waits() -> None:
+def test_no_call_waits_if_there_is_room_for_all() -> None:
     shared = Budget(Allowance(usd=10.0, tokens=100_000))
     meters = [Meter(shared) for _ in range(5)]
     together = threading.Barrier(5)
@@ -149,7 +149,7 @@ def test_the_table_of_budgets_fits_a_narrow_terminal() -> None:
     assert "  $0.00, 0 calls, 0 tokens" in long  # on a line of its own
 
 
-def test_dollars_are_not_let_through_for_a_model_without_a_price() -> None:
+def test_a_model_without_a_price_is_refused_under_a_budget_in_dollars() -> None:
     meter = Meter(Budget(Allowance(usd=1.0)))
     with (
         pytest.raises(LimitReached, match="no price is known for mystery"),
@@ -169,7 +169,7 @@ def test_time_counts_once_however_many_work_and_ends_their_turns() -> None:
     assert shared.used.seconds == before
 
 
-def test_time_stands_still_while_the_user_is_asked() -> None:
+def test_the_clock_stops_while_the_user_is_asked() -> None:
     meter = Meter(Budget(Allowance(seconds=3600)))
     with meter.work(CancelScope()):
         meter.wait_for_user(True)
@@ -181,7 +181,7 @@ def test_time_stands_still_while_the_user_is_asked() -> None:
         wait_until(lambda: meter.budget.used.seconds > before)
 
 
-def test_time_stands_still_for_those_who_wait_for_the_one_that_asks() -> None:
+def test_the_clock_stops_for_parents_that_wait_for_the_one_that_asks() -> None:
     budgets = Budgets(BudgetSettings(session=Allowance(seconds=3600)))
     lead = budgets.lead_meter("lead", None)
     inner, other = (
@@ -199,7 +199,7 @@ def test_time_stands_still_for_those_who_wait_for_the_one_that_asks() -> None:
         wait_until(lambda: lead.own.used.seconds > before)
 
 
-def test_time_goes_on_for_one_whose_background_sub_agent_asks() -> None:
+def test_the_clock_runs_for_a_parent_whose_background_sub_agent_asks() -> None:
     budgets = Budgets()
     lead = budgets.lead_meter("lead", None)
     budgets.subagent_meter("sa-1", "lead", None, 200)
@@ -209,7 +209,7 @@ def test_time_goes_on_for_one_whose_background_sub_agent_asks() -> None:
         wait_until(lambda: lead.own.used.seconds > before)
 
 
-def test_a_raised_limit_moves_the_time_and_frees_those_who_reached_it() -> None:
+def test_a_raised_limit_moves_the_deadline_and_frees_the_agents_that_reached_it() -> None:
     budget = Budget(Allowance(seconds=3600, calls=1))
     turn, meter = CancelScope(), Meter(budget)
     with meter.work(turn):
@@ -221,7 +221,7 @@ def test_a_raised_limit_moves_the_time_and_frees_those_who_reached_it() -> None:
         wait_until(lambda: turn.cancelled)
 
 
-def test_a_sub_agent_counts_for_who_started_it_and_for_all_above() -> None:
+def test_a_sub_agent_counts_toward_its_parent_and_all_above() -> None:
     budgets = Budgets()
     budgets.lead_meter("lead", None)
     budgets.member_meter("alice", {}, Used(), None, 200)
@@ -232,7 +232,7 @@ def test_a_sub_agent_counts_for_who_started_it_and_for_all_above() -> None:
     assert set(budgets.counting_for("sa-alice")) == {"alice"}
 
 
-def test_what_is_said_of_one_teammate_wins_over_what_is_said_of_all() -> None:
+def test_the_setting_for_one_teammate_wins_over_the_one_for_all() -> None:
     plan = BudgetSettings(teammate=Allowance(usd=1.0, calls=5), agents={"Alice": Allowance(usd=2.0)})
     budgets = Budgets(plan)
     assert budgets.for_member("bob", {}) == Allowance(usd=1.0, calls=5)
@@ -240,7 +240,7 @@ def test_what_is_said_of_one_teammate_wins_over_what_is_said_of_all() -> None:
     assert budgets.for_member("alice", {"usd": None, "tokens": 7}) == Allowance(None, 7, 5)
 
 
-def test_who_is_hired_again_goes_on_with_what_was_used_under_that_name() -> None:
+def test_a_teammate_hired_again_continues_with_what_was_used_under_its_name() -> None:
     budgets = Budgets()
     budgets.member_meter("alice", {}, Used(usd=1.5), None, 200).book(Usage(), 0, 0.5)
     again = budgets.member_meter("alice", {"usd": 2.0}, Used(), None, 200)
@@ -248,7 +248,7 @@ def test_who_is_hired_again_goes_on_with_what_was_used_under_that_name() -> None
     assert "Its budget of $2.00 is used up" in str(again.reached())
 
 
-def test_what_a_damaged_file_says_counts_for_nothing() -> None:
+def test_invalid_values_in_a_file_are_ignored() -> None:
     assert used_from({"usd": "1", "tokens": True, "calls": -1, "seconds": 2.5, "x": 1}) == Used(seconds=2.5)
     assert chosen_from({"usd": [], "tokens": None, "calls": 3, "x": 1}) == {"tokens": None, "calls": 3}
 
@@ -264,5 +264,5 @@ def test_what_a_damaged_file_says_counts_for_nothing() -> None:
         ("seconds", 600, "10 min"),
     ],
 )
-def test_amounts_in_words(kind: str, amount: float, text: str) -> None:
+def test_amounts_are_shown_in_words(kind: str, amount: float, text: str) -> None:
     assert shown(kind, amount) == text

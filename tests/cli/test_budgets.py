@@ -68,7 +68,7 @@ def member(program: Program, name: str = "alice") -> dict[str, Any]:
 
 
 class TestATeammate:
-    def test_is_paused_at_its_limit_and_lead_and_user_are_told(self, program: Program) -> None:
+    def test_is_paused_at_its_limit_and_lead_and_user_are_notified(self, program: Program) -> None:
         program.settings(prices=PRICES, budgets={"teammate": {"usd": 3}})
         told: list[str] = []
 
@@ -91,7 +91,7 @@ class TestATeammate:
         unread = program.run("inbox", "alice", "--unread", "--json").json_lines
         assert [mail["content"] for mail in unread] == ["go on!"]
 
-    def test_goes_on_with_its_mail_when_its_budget_is_raised(self, program: Program) -> None:
+    def test_continues_with_its_mail_when_its_budget_is_raised(self, program: Program) -> None:
         program.settings(prices=PRICES, budgets={"agents": {"alice": {"calls": 1}}})
         script = TeamScript(
             lead=[spawn("alice"), text("hired"), text("heard"), text("heard")],
@@ -131,7 +131,7 @@ class TestATeammate:
         assert result["type"] == "tool_result"
         assert "late" not in str(result["content"])
 
-    def test_cannot_have_a_model_whose_dollars_nobody_can_count(self, program: Program) -> None:
+    def test_cannot_have_a_model_whose_price_is_unknown(self, program: Program) -> None:
         program.settings(prices=PRICES, budgets={"team": {"usd": 5}})
         script = TeamScript(lead=[spawn("alice", model="mystery"), text("end")])
         run(program, script)
@@ -295,18 +295,18 @@ class TestTheCommand:
         lines = "spawn session as x: run true\n/wait\n/budget session 9 calls\n"
         assert "session: 9 model calls in this run" in program.run("--offline", *BYPASS, stdin=lines).out
 
-    def test_names_those_there_are(self, program: Program) -> None:
+    def test_lists_the_names_of_all_agents(self, program: Program) -> None:
         out = type_lines(program, TeamScript(), "/budget nobody 2", "/help budget")
         assert "there is no budget for 'nobody'; there are: session, team, lead" in out
         assert "/budget alice 10 min" in out
 
-    def test_refuses_dollars_where_no_price_is_known(self, program: Program) -> None:
+    def test_refuses_dollars_if_no_price_is_known(self, program: Program) -> None:
         out = type_lines(program, TeamScript(), "/budget lead 2", "/budget session 2", "/budget team 2")
         assert out.count("no price is known for test-model, so dollars cannot be counted for") == 2
         assert "(/budget lead 200k tokens)" in out
         assert "team: $2.00 in this run" in out
 
-    def test_moves_the_end_of_what_is_under_way(self, program: Program) -> None:
+    def test_moves_the_deadline_of_running_work(self, program: Program) -> None:
         script = TeamScript(
             lead=[spawn("alice"), text("hired"), text("heard")], alice=[tool("bash", command="touch on; sleep 600")]
         )

@@ -68,7 +68,7 @@ def test_old_results_are_shortened_first_and_nothing_is_asked(small: Program) ->
     assert sum(len(str(row.get("content"))) > 100_000 for row in small.transcript()) == 1  # whole, on disk
 
 
-def test_a_full_context_is_summarised_before_the_next_call(small: Program) -> None:
+def test_a_full_context_is_summarized_before_the_next_call(small: Program) -> None:
     with FakeAPI([text("a"), full(text("b")), text("SO FAR"), text("c"), text("d")]) as api:
         small.url = api.url
         out = small.run(stdin=f"first {STORY}\nsecond\nthird\n").out
@@ -122,7 +122,7 @@ def _text(words: str) -> dict[str, str]:
     return {"type": "text", "text": words}
 
 
-def test_what_is_asked_counts_as_a_model_call(small: Program) -> None:
+def test_a_summary_counts_as_a_model_call(small: Program) -> None:
     with FakeAPI([full(text("a")), text("SO FAR")]) as api:
         small.url = api.url
         small.run("-p", STORY)
@@ -133,7 +133,7 @@ def test_what_is_asked_counts_as_a_model_call(small: Program) -> None:
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_killed_before_or_after_its_line_it_goes_on(small: Program, moment: str) -> None:
+def test_a_program_killed_before_or_after_the_compaction_line_continues(small: Program, moment: str) -> None:
     stalled = answer(stall_before_headers())
     answers = [stalled, text("SO FAR")] if moment == "before" else [text("SO FAR"), stalled]
     with FakeAPI([full(text("a")), *answers, text("end")]) as api:
@@ -168,7 +168,7 @@ class TestByHand:
             out = program.run(stdin="/compact\none\n/compact words\n").out
         assert out.count("There is nothing to compact") == 2
 
-    def test_not_while_the_lead_works(self, program: Program) -> None:
+    def test_it_is_refused_while_the_lead_works(self, program: Program) -> None:
         hire = tool("spawn_teammate", name="bob", role="reviewer", prompt="x")
         script = TeamScript(
             lead=[hire, text("hired"), answer(text("never"), stall_after(2))], bob=[After(2, text("done"))]
@@ -196,7 +196,7 @@ class TestByHand:
         assert api.requests[3]["messages"][:3] == api.requests[1]["messages"]
         assert compactions(program) == []
 
-    def test_a_failure_is_told_and_changes_nothing(self, small: Program) -> None:
+    def test_a_failure_is_reported_and_changes_nothing(self, small: Program) -> None:
         with FakeAPI([text("a"), text("b"), status(500), text("c")]) as api:
             small.url = api.url
             out = small.run(stdin=f"one {STORY}\ntwo\n/compact\nthree\n").out
@@ -232,14 +232,14 @@ class TestTooLong:
         assert "SO FAR" in whole(after)
         assert after["messages"][0]["content"][-1] == _text("two")
 
-    def test_once(self, small: Program) -> None:
+    def test_it_is_compacted_only_once(self, small: Program) -> None:
         with FakeAPI([text("a"), TOO_LONG, text("SO FAR"), TOO_LONG]) as api:
             small.url = api.url
             ran = small.run(stdin=f"one {STORY}\ntwo\n")
         assert ran.code == 1
         assert "too long" in ran.out
 
-    def test_an_answer_that_fills_the_context_goes_on(self, small: Program) -> None:
+    def test_an_answer_that_fills_the_context_continues(self, small: Program) -> None:
         cut_off = answer(text("one, "), stop_reason="model_context_window_exceeded")
         with FakeAPI([text("a"), cut_off, text("SO FAR"), text("two")]) as api:
             small.url = api.url
@@ -248,7 +248,7 @@ class TestTooLong:
         assert (ran.code, ran.out) == (0, "one, two\n")
         assert [m["role"] for m in api.requests[3]["messages"]] == ["user", "assistant", "user"]
 
-    def test_a_summary_that_cannot_be_had_is_told_and_the_work_goes_on(self, small: Program) -> None:
+    def test_a_failed_summary_is_reported_and_the_work_continues(self, small: Program) -> None:
         with FakeAPI([full(text("a")), status(500), full(text("b")), full(text("c"))]) as api:
             small.url = api.url
             out = small.run(stdin=f"one {STORY}\ntwo\nthree\n").out
@@ -257,7 +257,7 @@ class TestTooLong:
         assert compactions(small) == []
 
 
-def test_without_a_summary_old_results_are_shortened_all_the_same(program: Program) -> None:
+def test_without_a_summary_old_results_are_still_shortened(program: Program) -> None:
     program.settings(context_tokens=20_000, retries=0)
     (program.directory / "page.txt").write_text(PAGE * 60)
     steps = 26
@@ -277,7 +277,7 @@ def test_without_a_summary_old_results_are_shortened_all_the_same(program: Progr
     assert len(api.requests) < 1.5 * steps
 
 
-def test_a_call_in_place_of_a_summary_is_not_run_and_the_story_is_told_in_words(small: Program) -> None:
+def test_a_call_in_place_of_a_summary_is_not_run_and_the_conversation_is_sent_as_text(small: Program) -> None:
     call = tool("bash", command="touch ran")
     with FakeAPI([full(text("a")), call, text("SO FAR"), text("b")]) as api:
         small.url = api.url
@@ -313,7 +313,7 @@ def test_a_teammate_still_knows_who_it_is(small: Program) -> None:
     assert "800 words" in whole(script.requests["lead"][-1])
 
 
-def test_mail_that_was_read_stays_read_and_open_requests_are_told(small: Program) -> None:
+def test_mail_that_was_read_stays_read_and_open_requests_are_listed(small: Program) -> None:
     hire = tool("spawn_teammate", name="alice", role="coder", prompt="plan it", plan=True)
 
     def lead(request: dict[str, Any], n: int) -> Any:
@@ -341,7 +341,7 @@ def test_mail_that_was_read_stays_read_and_open_requests_are_told(small: Program
     assert not any("inbox" in row.get("marks", {}) for row in small.transcript()[-3:])
 
 
-def test_a_long_turn_in_a_small_context_goes_on_and_on(program: Program) -> None:
+def test_a_long_turn_in_a_small_context_keeps_working(program: Program) -> None:
     """Each request fits, the task is never lost, and the API, which is strict, refuses none."""
     window = 16_000
     program.settings(context_tokens=window, durable=False)
@@ -365,7 +365,7 @@ def test_a_long_turn_in_a_small_context_goes_on_and_on(program: Program) -> None
     assert any(row["opening"] for row in compactions(program))
 
 
-def test_what_shares_of_what_size_are_wrong_is_said(program: Program) -> None:
+def test_an_invalid_share_or_size_is_reported(program: Program) -> None:
     for values in ({"compact_at": 0}, {"compact_at": 80}, {"context_tokens": 0}):
         program.settings(**values)
         ran = program.run("-p", "x")

@@ -9,7 +9,7 @@ from tests.support.program import Program
 BYPASS = ("--permission-mode", "bypassPermissions")
 
 
-def test_real_work_without_a_key(program: Program) -> None:
+def test_it_does_real_work_without_a_key(program: Program) -> None:
     ran = program.run("-p", "write notes/a.txt: hello there then run cat notes/a.txt", *BYPASS)
     assert ran.code == 0
     assert "hello there" in ran.out
@@ -31,7 +31,7 @@ def test_offline_wins_over_a_configured_endpoint(program: Program) -> None:
     assert "offline" in ran.out
 
 
-def test_a_conversation_goes_on(program: Program) -> None:
+def test_a_conversation_can_be_resumed(program: Program) -> None:
     program.run("-p", "write a.txt: one", *BYPASS)
     ran = program.run("-p", "--continue", "read a.txt", *BYPASS)
     assert ran.code == 0
@@ -43,7 +43,7 @@ def test_it_costs_nothing(program: Program) -> None:
     assert (ran.code, ran.json["total_cost_usd"]) == (0, 0)
 
 
-def test_after_its_help_nobody_says_that_the_model_refused(program: Program) -> None:
+def test_its_help_is_not_reported_as_a_refusal(program: Program) -> None:
     ran = program.run("-p", "sing a song")
     assert ran.code == 1
     assert "refused" not in ran.err

@@ -17,7 +17,7 @@ BYPASS = ("--permission-mode", "bypassPermissions")
 class TestTextBehindResults:
     """The fake API refuses it, as some chat templates do."""
 
-    def test_an_interrupted_tool_and_a_new_line_leave_a_session_that_goes_on(self, program: Program) -> None:
+    def test_an_interrupted_tool_and_a_new_line_leave_a_session_that_continues(self, program: Program) -> None:
         script = [tool("bash", command="touch started; sleep 60"), tool("bash", command="echo on"), text("done")]
         with program.against([*script, text("again")]) as api:
             process = program.start("-p", "first", *BYPASS)
@@ -84,7 +84,7 @@ class TestWindows:
         assert "answers of 4,096 tokens at most" in ran.err
         assert "compacted" not in ran.err
 
-    def test_an_answer_that_ends_where_the_context_does_goes_on_after_a_compaction(self, program: Program) -> None:
+    def test_an_answer_that_ends_where_the_context_does_continues_after_a_compaction(self, program: Program) -> None:
         (program.directory / "long.txt").write_text("a line of text\n" * 500)
         full = answer("half", stop_reason="max_tokens", usage={"input_tokens": 7453, "output_tokens": 739})
         read = [tool("bash", command=f"cat long.txt; echo {n}") for n in range(5)]
@@ -104,7 +104,7 @@ class TestWindows:
 
 
 class TestUsage:
-    def test_is_estimated_where_the_endpoint_reports_none_and_a_budget_holds(self, program: Program) -> None:
+    def test_is_estimated_if_the_endpoint_reports_none_and_a_budget_holds(self, program: Program) -> None:
         program.settings(budgets={"session": {"tokens": 8000}})
         nothing = {"input_tokens": 0, "output_tokens": 0}
         with program.against(lambda _request, _n: answer(tool("bash", command="true"), usage=nothing)):

@@ -36,13 +36,13 @@ def results(request: dict[str, Any]) -> list[str]:
 
 
 class TestStopReasons:
-    def test_text_that_was_cut_is_continued_and_put_together(self, program: Program) -> None:
+    def test_text_that_was_cut_is_continued_and_joined(self, program: Program) -> None:
         ran, requests = run(program, [answer(text("one, two, "), stop_reason="max_tokens"), text("three")])
         assert (ran.code, ran.out) == (0, "one, two, three\n")
         assert "cut off" in ran.err
         assert "cut off" in said_by_user(requests[1])
 
-    def test_a_cut_call_gets_an_error_and_a_whole_one_beside_it_runs(self, program: Program) -> None:
+    def test_a_cut_call_gets_an_error_and_a_whole_one_next_to_it_runs(self, program: Program) -> None:
         cut = answer(
             tool("bash", command="echo whole"), tool_json("bash", '{"command": "rm -r'), stop_reason="max_tokens"
         )
@@ -59,18 +59,18 @@ class TestStopReasons:
         assert tool_results(requests[1])[0]["is_error"]
         assert not (program.directory / "half.txt").exists()
 
-    def test_an_answer_that_is_cut_for_ever_ends(self, program: Program) -> None:
+    def test_an_answer_that_is_always_cut_ends(self, program: Program) -> None:
         ran, requests = run(program, lambda request, n: answer(text("more "), stop_reason="max_tokens"))
         assert ran.code == 1
         assert len(requests) == 11
         assert "still cut off after 10 continuations" in ran.err
 
-    def test_a_pause_goes_on(self, program: Program) -> None:
+    def test_a_paused_answer_is_continued(self, program: Program) -> None:
         ran, requests = run(program, [answer(text("wait"), stop_reason="pause_turn"), text("done")])
         assert (ran.code, len(requests)) == (0, 2)
         assert requests[1]["messages"][-1]["role"] == "user"
 
-    def test_a_full_context_is_told(self, program: Program) -> None:
+    def test_a_full_context_is_reported(self, program: Program) -> None:
         ran, _ = run(program, [answer(text("half"), stop_reason="model_context_window_exceeded")])
         assert ran.code == 1
         assert "context" in ran.err
@@ -83,12 +83,12 @@ class TestStopReasons:
         assert reason in str(tool_results(api.requests[1])[0]["content"])
         assert not (program.directory / "ran").exists()
 
-    def test_an_unknown_reason_is_told_and_ends_the_turn(self, program: Program) -> None:
+    def test_an_unknown_reason_is_reported_and_ends_the_turn(self, program: Program) -> None:
         ran, _ = run(program, [answer(text("hm"), stop_reason="novelty")])
         assert (ran.code, ran.out) == (0, "hm\n")
         assert "novelty" in ran.err
 
-    def test_an_empty_answer_is_told_and_not_kept(self, program: Program) -> None:
+    def test_an_empty_answer_is_reported_and_not_kept(self, program: Program) -> None:
         with program.against([answer(), text("ok")]) as api:
             ran = program.run("-p", "first")
             assert (ran.code, ran.out) == (0, "")
@@ -147,7 +147,7 @@ class TestToolCalls:
         assert told[3] == "two"
         assert "two" in told[4]
 
-    def test_arguments_that_are_no_json_object_are_an_error_result(self, program: Program) -> None:
+    def test_arguments_that_are_not_a_json_object_are_an_error_result(self, program: Program) -> None:
         ran, requests = run(program, [answer(tool_json("bash", '["ls"]')), text("done")])
         assert ran.code == 0
         assert tool_results(requests[1])[0]["is_error"]
@@ -198,7 +198,7 @@ class TestContext:
         assert system.count("Use tabs.") == 1
         assert "Be terse." in system
 
-    def test_facts_about_the_place_ride_with_the_first_message_only(self, program: Program) -> None:
+    def test_facts_about_the_environment_come_with_the_first_message_only(self, program: Program) -> None:
         (program.directory / ".git").mkdir()
         (program.directory / ".git" / "HEAD").write_text("ref: refs/heads/topic/x\n")
         _, requests = run(program, [tool("bash", command="true"), text("ok")])
@@ -208,7 +208,7 @@ class TestContext:
         assert str(requests[1]["messages"][2:]).count("topic/x") == 0
         assert "topic/x" not in str(requests[0]["system"])
 
-    def test_append_system_prompt(self, program: Program) -> None:
+    def test_text_can_be_appended_to_the_system_prompt(self, program: Program) -> None:
         _, requests = run(program, [text("ok")], "--append-system-prompt", "Speak like a pirate.")
         assert requests[0]["system"][0]["text"].endswith("Speak like a pirate.")
 

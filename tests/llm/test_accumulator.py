@@ -120,7 +120,7 @@ def test_text_and_input_that_come_with_the_start_count() -> None:
     assert [event for event in seen if event] == [TextDelta("a"), TextDelta("b")]
 
 
-def test_a_missing_stop_reason_is_made_up() -> None:
+def test_a_missing_stop_reason_is_derived_from_the_content() -> None:
     def events(block: Block) -> list[dict[str, Any]]:
         return [*block_events(block), {"type": "message_stop"}]
 
@@ -158,7 +158,7 @@ def test_usage_keeps_the_largest_count_of_each_kind() -> None:
         {"type": "message_delta"},
     ],
 )
-def test_an_event_that_makes_no_sense_is_a_fault(event: dict[str, Any]) -> None:
+def test_a_malformed_event_is_a_server_fault(event: dict[str, Any]) -> None:
     accumulator = accumulate(block_events({"type": "text", "text": ""}))
     with pytest.raises(ServerFault, match=event["type"]):
         accumulator.feed(event)

@@ -42,7 +42,7 @@ def test_pauses_double_up_to_a_minute_and_end_after_ten() -> None:
     assert sum(found) == 600
 
 
-def test_an_endpoint_that_was_never_reached_is_given_half_a_minute() -> None:
+def test_an_endpoint_that_was_never_reached_is_tried_for_half_a_minute() -> None:
     clock = Clock()
     backoff = Backoff(clock=clock)
     assert sum(pauses(backoff, clock, Unreachable("refused"))) == pytest.approx(30)
@@ -60,7 +60,7 @@ def test_what_the_endpoint_asks_for_is_kept_while_there_is_time() -> None:
     assert pauses(Backoff(clock=clock), clock, RateLimited("limit", 250)) == [250, 250]
 
 
-def test_a_server_that_loads_its_model_is_given_half_an_hour() -> None:
+def test_a_server_that_loads_its_model_is_tried_for_half_an_hour() -> None:
     clock = Clock()
     found = pauses(Backoff(chance=lambda: 0.0, clock=clock), clock, ModelLoading("loading"))
     assert sum(found) == 1800
@@ -81,7 +81,7 @@ def test_failures_at_the_same_time_are_one_pause() -> None:
         assert [pause and (pause.seconds, pause.is_news) for pause in found] == [(0.5, True), (0.5, False)]
 
 
-def test_all_give_up_together() -> None:
+def test_all_calls_give_up_together() -> None:
     clock = Clock()
     backoff = Backoff(clock=clock)
     with backoff.call() as late:
@@ -90,7 +90,7 @@ def test_all_give_up_together() -> None:
             assert late.failed(Overloaded("busy"), True) is None
 
 
-def test_a_request_that_only_its_sender_has_trouble_with_holds_nobody_up_for_long() -> None:
+def test_a_request_that_fails_by_itself_does_not_delay_the_others_for_long() -> None:
     clock = Clock()
     backoff = Backoff(chance=lambda: 0.0, clock=clock)
     waits = []
@@ -109,7 +109,7 @@ def test_a_request_that_only_its_sender_has_trouble_with_holds_nobody_up_for_lon
     assert max(waits) == 0.5
 
 
-def test_when_nobody_calls_an_outage_is_forgotten() -> None:
+def test_an_outage_is_forgotten_when_no_call_is_open() -> None:
     clock = Clock()
     backoff = Backoff(clock=clock)
     with backoff.call() as interrupted, interrupted.turn(CancelScope()):

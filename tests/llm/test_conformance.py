@@ -101,7 +101,7 @@ def test_text_arrives_in_pieces_and_as_a_whole(make_client: MakeClient) -> None:
     assert len(pieces) == len([event for event in events if not isinstance(event, Heartbeat)])
 
 
-def test_words_and_directories_that_are_no_valid_text_are_sent(make_client: MakeClient) -> None:
+def test_text_and_paths_that_are_not_valid_unicode_are_sent(make_client: MakeClient) -> None:
     preamble = Preamble(PREAMBLE.model, "You work in /tmp/caf\udce9.", (BASH,), 1000)
     with FakeAPI(["ok"]) as api:
         assert ask(make_client(api.url), asking(user("say \udce9"), preamble=preamble)).text == "ok"
@@ -138,7 +138,7 @@ def test_thinking_goes_back_unchanged(make_client: MakeClient) -> None:
     assert [block["type"] for block in first.content] == ["thinking", "redacted_thinking", "thinking", "tool_use"]
 
 
-def test_a_block_of_an_unknown_kind_is_kept_as_it_came(make_client: MakeClient) -> None:
+def test_a_block_of_an_unknown_kind_is_kept_unchanged(make_client: MakeClient) -> None:
     strange = {"type": "hologram", "beams": [1, {"deep": None}], "note": "ü"}
     with FakeAPI([answer(other_block(strange), "hi"), "again"]) as api:
         client = make_client(api.url)
@@ -147,7 +147,7 @@ def test_a_block_of_an_unknown_kind_is_kept_as_it_came(make_client: MakeClient) 
     assert reply.content[0] == strange
 
 
-def test_usage_is_put_together_from_start_and_end(make_client: MakeClient) -> None:
+def test_usage_is_combined_from_start_and_end(make_client: MakeClient) -> None:
     counts = {
         "input_tokens": 7,
         "output_tokens": 1234,
@@ -184,7 +184,7 @@ def test_every_stop_reason_is_passed_on(make_client: MakeClient, reason: str) ->
 
 
 @pytest.mark.parametrize("broken", ['{"command": "l', '["ls"]', "nonsense", '"ls"', "null"])
-def test_a_call_whose_input_is_cut_or_no_object_is_marked(make_client: MakeClient, broken: str) -> None:
+def test_a_call_whose_input_is_cut_or_not_an_object_is_marked(make_client: MakeClient, broken: str) -> None:
     calls = (tool("bash", command="ls"), tool_json("bash", broken, tool_use_id="toolu_cut"))
     with FakeAPI([answer("Now:", *calls, stop_reason="max_tokens")]) as api:
         reply = ask(make_client(api.url))
@@ -331,7 +331,7 @@ def test_informational_answers_are_skipped(make_client: MakeClient) -> None:
         assert ask(make_client(url)).text == "hi"
 
 
-def test_a_compressed_answer_is_read_although_nobody_asked_for_one(make_client: MakeClient) -> None:
+def test_a_compressed_answer_is_read_although_it_was_not_requested(make_client: MakeClient) -> None:
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip\r\n\r\n"
     with raw_answers(head + gzip.compress(HI)) as url:
         assert ask(make_client(url)).text == "hi"
@@ -350,7 +350,7 @@ def test_what_is_not_http_is_a_lost_connection(make_client: MakeClient, answer: 
 
 
 @pytest.mark.parametrize("earlier_turns", [0, 1])
-def test_the_caller_hears_in_its_own_thread_that_the_request_goes_out(
+def test_the_caller_is_notified_in_its_own_thread_that_the_request_is_sent(
     make_client: MakeClient, earlier_turns: int
 ) -> None:
     """Before anything of the answer is read, and again with every try."""
@@ -366,7 +366,7 @@ def test_the_caller_hears_in_its_own_thread_that_the_request_goes_out(
 
 
 @pytest.mark.parametrize("earlier_turns", [0, 1])
-def test_a_caller_that_fails_meanwhile_ends_the_call(make_client: MakeClient, earlier_turns: int) -> None:
+def test_a_caller_that_fails_while_it_waits_ends_the_call(make_client: MakeClient, earlier_turns: int) -> None:
     def fail(event: StreamEvent) -> None:
         raise StateError("the disk is full")
 
@@ -395,7 +395,7 @@ def test_a_caller_that_fails_when_the_answer_has_begun_leaves_no_connection_open
         api.wait_for_disconnect()
 
 
-def test_each_agent_has_a_connection_of_its_own(make_client: MakeClient) -> None:
+def test_each_agent_has_its_own_connection(make_client: MakeClient) -> None:
     with FakeAPI(default=text("hi")) as api:
         clients = [make_client(api.url) for _ in range(3)]
         for client in clients + clients:
@@ -471,7 +471,7 @@ LASTING_FAULTS = [
 
 
 @pytest.mark.parametrize(("fault", "error", "words"), LASTING_FAULTS)
-def test_a_lasting_fault_is_told_at_once(
+def test_a_permanent_fault_is_reported_at_once(
     make_client: MakeClient, fault: Status, error: type[ModelError], words: str
 ) -> None:
     events: list[StreamEvent] = []
@@ -507,7 +507,7 @@ PASSING_FAULTS = [
 
 
 @pytest.mark.parametrize(("fault", "error", "words"), PASSING_FAULTS)
-def test_a_passing_fault_is_tried_again_visibly(
+def test_a_temporary_fault_is_retried_visibly(
     make_client: MakeClient, fault: Status, error: type[TransientError], words: str
 ) -> None:
     events: list[StreamEvent] = []
@@ -521,7 +521,7 @@ def test_a_passing_fault_is_tried_again_visibly(
 
 
 @pytest.mark.parametrize(("fault", "error", "words"), PASSING_FAULTS)
-def test_a_fault_that_does_not_pass_is_told_with_the_number_of_tries(
+def test_a_fault_that_persists_is_reported_with_the_number_of_tries(
     make_client: MakeClient, fault: Status, error: type[TransientError], words: str
 ) -> None:
     with FakeAPI([fault, fault]) as api, pytest.raises(error, match=f"(?s){words}.*after 2 tries") as caught:
@@ -582,7 +582,7 @@ TOO_MUCH = [
 
 
 @pytest.mark.parametrize(("words", "limit"), TOO_MUCH)
-def test_a_refusal_of_max_tokens_is_no_conversation_that_is_too_long(
+def test_a_refusal_of_max_tokens_does_not_mean_that_the_conversation_is_too_long(
     make_client: MakeClient, words: str, limit: tuple[int, int]
 ) -> None:
     with FakeAPI([status(400, message=words)]) as api, pytest.raises(MaxTokensRefused, match="max_tokens") as caught:
@@ -655,7 +655,7 @@ def test_too_long_a_wait_fails_at_once_and_says_how_long(make_client: MakeClient
     assert caught.value.retry_after_seconds == 3600
 
 
-def test_one_agent_told_to_slow_down_holds_the_others_back_too(make_client: MakeClient) -> None:
+def test_a_rate_limit_for_one_agent_holds_the_others_back_too(make_client: MakeClient) -> None:
     shared = Backoff(base_seconds=0.001)
     with FakeAPI(lambda _request, n: status(429, retry_after=1) if n == 0 else text("hi")) as api:
         first, second = make_client(api.url, backoff=shared), make_client(api.url, backoff=shared)
@@ -749,7 +749,7 @@ def test_only_so_many_calls_run_at_once(make_client: MakeClient) -> None:
 
 
 @pytest.mark.parametrize("earlier_turns", [0, 1])
-def test_cancel_before_the_headers(make_client: MakeClient, earlier_turns: int) -> None:
+def test_a_cancel_before_the_headers_ends_the_call(make_client: MakeClient, earlier_turns: int) -> None:
     with FakeAPI([*["earlier"] * earlier_turns, stall_before_headers(), text("next")]) as api:
         client = make_client(api.url)
         for _ in range(earlier_turns):
@@ -763,7 +763,7 @@ def test_cancel_before_the_headers(make_client: MakeClient, earlier_turns: int) 
         assert ask(client).text == "next"
 
 
-def test_cancel_in_the_middle_keeps_what_is_whole(make_client: MakeClient) -> None:
+def test_a_cancel_in_the_middle_keeps_whole_blocks(make_client: MakeClient) -> None:
     blocks = [thinking("I see."), text("Half of this"), tool("bash", command="ls"), tool("bash", command="rm x")]
     start_and_thinking, words, first_call = 1 + 7, 6, 7
     with FakeAPI([answer(*blocks, stall_after(start_and_thinking + words + first_call + 3)), text("next")]) as api:
@@ -782,7 +782,7 @@ def test_cancel_in_the_middle_keeps_what_is_whole(make_client: MakeClient) -> No
         assert ask(client, asking(*history)).text == "next"
 
 
-def test_cancel_in_the_first_thought_leaves_nothing(make_client: MakeClient) -> None:
+def test_a_cancel_in_the_first_thought_keeps_nothing(make_client: MakeClient) -> None:
     with FakeAPI([answer(thinking("I wonder"), stall_after(3))]) as api:
         call = RunningCall(make_client(api.url))
         wait_until(lambda: call.events, "a thought has come")
@@ -793,7 +793,7 @@ def test_cancel_in_the_first_thought_leaves_nothing(make_client: MakeClient) -> 
     assert call.error.partial.usage.input_tokens == 10  # it has its price all the same
 
 
-def test_an_interrupted_call_counts_what_had_come(make_client: MakeClient) -> None:
+def test_an_interrupted_call_counts_what_has_arrived(make_client: MakeClient) -> None:
     with FakeAPI([answer(text("word " * 700, pieces=2), stall_after(3))]) as api:
         call = RunningCall(make_client(api.url))
         wait_until(lambda: call.events, "half of it has come")
@@ -830,7 +830,7 @@ def test_an_answer_as_long_as_was_allowed_was_cut_whatever_it_says(make_client: 
         assert ask(client).stop_reason == "end_turn"
 
 
-def test_cancel_while_it_waits_to_try_again(make_client: MakeClient) -> None:
+def test_a_cancel_ends_the_wait_before_a_retry(make_client: MakeClient) -> None:
     with FakeAPI([status(429, retry_after=60), text("next")]) as api:
         client = make_client(api.url, backoff=Backoff())
         call = RunningCall(client)
@@ -842,7 +842,7 @@ def test_cancel_while_it_waits_to_try_again(make_client: MakeClient) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a full listen queue and /proc/net/tcp")
-def test_cancel_while_connecting(make_client: MakeClient) -> None:
+def test_a_cancel_while_connecting_ends_the_call(make_client: MakeClient) -> None:
     with address_that_never_answers() as url:
         client = make_client(url, timeouts=Timeouts(connect_seconds=120))
         call = RunningCall(client)
@@ -875,7 +875,7 @@ def test_cancels_at_any_moment_never_harm_the_next_call(make_client: MakeClient)
             assert ask(client).text == "hi"
 
 
-def test_closing_ends_a_call_under_way(make_client: MakeClient) -> None:
+def test_closing_ends_a_running_call(make_client: MakeClient) -> None:
     with FakeAPI([stall_after(3)]) as api:
         client = make_client(api.url, retries=0)
         call = RunningCall(client)
@@ -893,7 +893,7 @@ def test_warming_up_sends_nothing(make_client: MakeClient) -> None:
         assert ask(client).text == "hi"
 
 
-def test_the_preamble_is_only_sent_as_far_as_there_is_one(make_client: MakeClient) -> None:
+def test_an_empty_part_of_the_preamble_is_not_sent(make_client: MakeClient) -> None:
     bare = Preamble(PREAMBLE.model, "", (), 10, caching=False)
     with FakeAPI(["hi"]) as api:
         ask(make_client(api.url), asking(preamble=bare))

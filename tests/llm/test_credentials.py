@@ -16,7 +16,7 @@ def found(client: ClientChoice = "auto", platform: Platform | None = None, **env
     return endpoint
 
 
-def test_nothing_configured_is_no_endpoint(tmp_path: Path) -> None:
+def test_without_configuration_there_is_no_endpoint(tmp_path: Path) -> None:
     assert find_endpoint({"HOME": str(tmp_path), "ANTHROPIC_API_KEY": "", "ANTHROPIC_BASE_URL": ""}) is None
 
 
@@ -72,7 +72,7 @@ def test_a_garbled_key_is_refused_without_showing_it(name: str, value: str) -> N
         *("https://user:secret@host", "https://host?key=secret", "https://host/#x", "https://host/a b", "https://höst"),
     ],
 )
-def test_a_base_url_that_is_no_plain_address_is_refused(url: str) -> None:
+def test_a_base_url_that_is_not_a_plain_address_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="ANTHROPIC_BASE_URL") as caught:
         find_endpoint({"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": KEY})
     assert "secret" not in str(caught.value)
@@ -128,7 +128,7 @@ def test_a_platform_that_is_asked_for_wins_over_the_key() -> None:
 
 
 @pytest.mark.parametrize("line", ["Bad Name: x", ": x", "X: sécret"])
-def test_a_custom_header_that_is_none_is_refused(line: str) -> None:
+def test_a_custom_header_that_is_not_valid_is_refused(line: str) -> None:
     with pytest.raises(ConfigError, match="ANTHROPIC_CUSTOM_HEADERS"):
         find_endpoint({"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_CUSTOM_HEADERS": f"Good: 1\n{line}"})
 

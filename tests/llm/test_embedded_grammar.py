@@ -173,7 +173,7 @@ def test_help_can_be_asked_for(text) -> None:
         ("list files", "list"),
     ],
 )
-def test_what_is_no_imperative_comes_back_with_a_hint_where_there_is_one(text, usage) -> None:
+def test_text_that_is_not_a_command_comes_back_with_a_hint_if_there_is_one(text, usage) -> None:
     assert parse(text) == (Unparsed(text, usage),)
 
 
@@ -200,7 +200,7 @@ def test_no_words_in_quotes_ever_split(text, quote) -> None:
 
 
 @given(st.text() | st.text(alphabet='run echo."`then\\\n: wait', max_size=80))
-def test_any_text_is_taken_apart_without_an_error_and_nothing_empty_comes_of_it(text) -> None:
+def test_any_text_is_split_without_an_error_and_without_empty_parts(text) -> None:
     assert all(item.text.strip() == item.text != "" for item in parse(text))
 
 

@@ -132,7 +132,7 @@ def test_the_same_imperative_twice_is_done_twice() -> None:
     assert conversation.commands == ["date", "date"]
 
 
-def test_after_a_failed_step_it_goes_on_and_says_that_it_failed() -> None:
+def test_after_a_failed_step_it_continues_and_reports_the_failure() -> None:
     conversation = Conversation()
     conversation.answer = lambda tool, given: (
         {"content": [text("no such file: x")], "is_error": True} if tool == "read_file" else ""
@@ -298,7 +298,7 @@ def test_two_results_are_answered_with_one_line_too() -> None:
     assert "result from bob: b" in reply.text
 
 
-def test_a_message_that_is_not_understood_is_no_failure() -> None:
+def test_a_message_that_is_not_understood_is_not_a_failure() -> None:
     reply = Conversation().run(mail("I have finished"))
     assert (reply.text, reply.stop_reason) == ("Noted: message from alice: I have finished.", "end_turn")
 
@@ -445,7 +445,7 @@ def test_a_history_that_lost_its_beginning_ends_in_an_answer() -> None:
         assert rest.calls == []
 
 
-def test_text_arrives_in_pieces_that_make_up_the_answer() -> None:
+def test_text_arrives_in_pieces_that_form_the_answer() -> None:
     conversation = Conversation()
     reply = conversation.run("run ls\nhelp")
     assert conversation.events[0] == CallOpened("bash")

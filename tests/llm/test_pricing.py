@@ -28,7 +28,7 @@ def test_the_default_model_has_a_price_and_a_window() -> None:
     assert context_tokens(DEFAULT_MODEL) == 1_000_000
 
 
-def test_the_built_in_list_says_of_when_it_is() -> None:
+def test_the_built_in_list_has_a_date() -> None:
     assert date.fromisoformat(built_in_prices().date) <= datetime.now(UTC).date()
     assert all(0 < price.input < price.output for price in built_in_prices().prices.values())
 

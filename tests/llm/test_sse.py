@@ -25,7 +25,7 @@ def test_data_over_several_lines_is_one_object() -> None:
     assert parse(b'data: {"type":\ndata: "a"}\n\n') == [{"type": "a"}]
 
 
-def test_the_name_stands_in_for_a_missing_type() -> None:
+def test_the_name_replaces_a_missing_type() -> None:
     assert parse(b'event: a\ndata: {"x":1}\n\n') == [{"type": "a", "x": 1}]
 
 
