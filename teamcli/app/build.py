@@ -522,7 +522,7 @@ class _Builder:
         if roster.needs_recovery:
             found = roster.recover(team_dir.transcripts, team_dir.inbox)
             self.notes += [roster.problem, *found] if roster.problem else found
-        roster.settle()
+        roster.mark_interrupted()
         return roster
 
 

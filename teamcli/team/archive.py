@@ -1,7 +1,7 @@
-"""Inboxes that were read to their end and moved away. A writer that had one open may still append to it, at any time.
+"""Inboxes that were read to their end and archived. A writer that still has one open may append to it at any time.
 
-So all of them are looked at, whichever start moved them, and what was appended is brought into the inbox. How much of
-each has been delivered is on disk. A crash between the two brings a line twice, with the same id: it is read once.
+So all archived files are checked, and appended lines are copied into the inbox. The state file records how much of each
+was copied. A crash between the two copies a line twice, with the same id, so that it is read once.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from teamcli.errors import StateError
+from teamcli.storage.files import as_state_error
 from teamcli.team.inbox import Inbox, is_valid_in, read_pieces, size_of
 from teamcli.team.inbox_state import InboxState, Position
 
 ARCHIVE = "archive"
 AddId = Callable[[bytes, str], bytes]
-"""Gives a line an id, unless it has one of its own."""
+"""Gives a line an id, unless it already has one."""
 
 
 class Archives:
-    """Of one inbox."""
+    """The archived files of one inbox."""
 
     def __init__(self, inbox: Inbox, state: InboxState) -> None:
         self._inbox = inbox
@@ -30,12 +30,12 @@ class Archives:
         self._lock = threading.Lock()
 
     def paths(self) -> list[Path]:
-        """The newest first."""
+        """Newest first."""
         return [path for _, path in sorted(self._find().items(), reverse=True)]
 
     def begin(self, position: Position, limit_bytes: int) -> bool:
-        """At the start of a reader: move away an inbox that is long and read to its end; whether it was. What an
-        earlier start moved away, and had no time to note, is noted too.
+        """When a reader starts: archive a large inbox that is read to its end. True if it was. Also records a file that
+        an earlier run archived but did not have time to record.
 
         Raises: StateError
         """
@@ -50,7 +50,7 @@ class Archives:
             return is_moved
 
     def carry_over(self, add_id: AddId) -> None:
-        """Bring into the inbox what was appended to archived files since they were last looked at.
+        """Copy lines into the inbox that were appended to archived files since the last check.
 
         Raises: StateError
         """
@@ -62,7 +62,7 @@ class Archives:
                 size, read = size_of(str(path)), self._state.read_of(number)
                 if size is None or read is None:
                     continue
-                if size.bytes < read:  # somebody has emptied it: what is there now came afterwards
+                if size.bytes < read:  # it was emptied, so its present content is new
                     self._state.note_archives({number: 0})
                     read = 0
                 if size.bytes > read:
@@ -79,7 +79,7 @@ class Archives:
             self._state.note_archives({number: piece.end})
 
     def _note_unknown(self, position: Position) -> None:
-        """A file that a killed program moved away is known by the position at its end; one of an earlier version of
+        """A file that a killed run archived is recognized by the position at its end. A file from an earlier version of
         teamcli counts as delivered."""
         for number, path in self._find().items():
             if self._state.read_of(number) is not None:
@@ -91,10 +91,8 @@ class Archives:
 
     def _find(self) -> dict[int, Path]:
         """Raises: StateError."""
-        try:
+        with as_state_error("read", self._directory):
             found = {_number(path): path for path in self._directory.glob(f"{self._inbox.path.stem}.*.jsonl")}
-        except OSError as e:
-            raise StateError(f"cannot read {self._directory}: {e.strerror or e}") from e
         return {number: path for number, path in found.items() if number}
 
 

@@ -1,7 +1,7 @@
-"""How messages travel: the few verbs every engine must offer, and the engine that keeps them in files.
+"""How messages travel: the methods that every engine must offer, and the engine that keeps messages in files.
 
-Sending appends, reading never consumes: a reader says from which position on, and moves that position itself, in the
-same durable line that records what it read.
+Sending appends. Reading never consumes: a reader passes the position to read from, and records the new position in the
+same durable line as the messages that it read.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from teamcli.errors import StateError, TeamcliError
 from teamcli.team.archive import Archives
 from teamcli.team.inbox import Chunk, Inbox, Size, Start, look_into, read_pieces
 from teamcli.team.inbox_state import InboxState, Position
-from teamcli.team.line import BadLine, LineCodec, Origin, Reading, too_long
+from teamcli.team.line import BadLine, LineCodec, Origin, ParsedMessage, too_long
 from teamcli.team.line_ids import Counts, LineIds, LinesBefore
 from teamcli.team.message import LEAD, Message, check_name, frame
 from teamcli.team.quarantine import Quarantine
-from teamcli.team.signing import KEY_BYTES, have_token, key_of, read_token
+from teamcli.team.signing import KEY_BYTES, ensure_token, key_of, read_token
 from teamcli.team.watcher import Watcher
 
 BEGINNING = Position()
-LEAVING_SECONDS = 1.0
-"""How long a look at the inboxes that is under way is waited for."""
+CLOSING_SECONDS = 1.0
+"""How long to wait for the watcher if it is in the middle of a check."""
 logger = logging.getLogger(__name__)
 
 
 class Batch(NamedTuple):
-    """What an inbox holds after a position, and the position after that."""
+    """The messages after a position, and the position after them."""
 
     messages: tuple[Message, ...]
     position: Position
 
 
-class Entry(NamedTuple):
+class InboxEntry(NamedTuple):
     """A message, and whether its reader has read it."""
 
     message: Message
@@ -48,61 +48,61 @@ class Entry(NamedTuple):
 
 class MessageBus(Protocol):
     def send(self, message: Message) -> bool:
-        """Append to the recipient's inbox, durably; true once it stands there.
+        """Append to the recipient's inbox, durably. True once it is stored.
 
-        Raises: TeamError (the recipient is no name), MessageTooLong, StateError
+        Raises: TeamError (the recipient is not a valid name), MessageTooLong, StateError
         """
 
     def send_once(self, message: Message) -> bool:
-        """The same, unless a message of ours with its id stands there (or in the archive) already: then false."""
+        """The same, unless the inbox or its archive already has a signed message with that id: then false."""
 
     def unread(self, name: str, position: Position, seen: Container[str] = (), most: int | None = None) -> Batch:
-        """Everything for `name` after `position`, in order, without what is read as one of `seen`. Consumes nothing.
+        """All messages for `name` after `position`, in order, except those in `seen`. Consumes nothing.
 
-        With `most`, the first of it that takes no more than so many characters in frames, and one message at least.
+        With `most`, only the first ones, up to that many characters in frames, but at least one message.
 
         Raises: StateError
         """
 
     def has_unread(self, name: str, position: Position) -> bool:
-        """Whether `unread` may bring something. Cheap; true also for lines that turn out to be no messages."""
+        """Whether `unread` may return something. Cheap; also true for lines that turn out not to be messages."""
 
-    def peek(self, name: str, position: Position = BEGINNING, seen: Container[str] = ()) -> list[Entry]:
-        """Every message in the inbox, read or not. Changes nothing, sets nothing aside.
+    def peek(self, name: str, position: Position = BEGINNING, seen: Container[str] = ()) -> list[InboxEntry]:
+        """Every message in the inbox, read or not. Changes nothing and sets no line aside.
 
         Raises: StateError
         """
 
     def wait(self, name: str, position: Position, cancel: CancelScope, timeout_seconds: float | None = None) -> bool:
-        """Block at no cost until `has_unread`; false when the time is up, cancelled, or the bus is closed."""
+        """Block until `has_unread`, without using CPU. False if the time is up, cancelled, or the bus is closed."""
 
     def subscribe(self, callback: Callable[[str], None]) -> None:
-        """Have `callback` called with the recipient's name after each send here and each append noticed from outside.
+        """Call `callback` with the recipient's name after each send here, and after each append by another program.
 
-        Subscribe first, then look at what is there already. It runs in the sender's or the watcher's thread, must
-        return at once and may be called when there is nothing new.
+        Subscribe first, then check what is already there. The callback runs in the sender's or the watcher's thread,
+        must return quickly, and may be called without anything new.
         """
 
     def rotate(self, name: str, position: Position) -> Position:
-        """Archive an inbox that is fully read and has grown large; only at start. The reader's new position.
+        """Archive a large inbox that is fully read; only at start. Returns the reader's new position.
 
         Raises: StateError
         """
 
     def begin_anew(self, name: str) -> Position:
-        """The position of a reader for whom everything that is there counts as read.
+        """The position of a new reader, for whom everything in the inbox counts as read.
 
         Raises: StateError
         """
 
     def release(self, name: str) -> None:
-        """Nobody reads this inbox for now: keep nothing open for it."""
+        """Keep no file open for this inbox: it has no reader for now."""
 
     def close(self) -> None: ...
 
 
 class FileBus:
-    """One append-only file of JSON lines per name, which any program can read and append to."""
+    """One append-only file of JSON lines per name. Any program can read it and append to it."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class FileBus:
         rotate_bytes: int = 1_000_000,
         on_look: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_look` is called a few times a second while anybody waits for mail, in a thread of the bus."""
+        """`on_look` is called a few times a second while agents wait for mail, in a thread of the bus."""
         self._directory = directory
         self._key = key
         self._token = b""
@@ -131,16 +131,16 @@ class FileBus:
 
     def send(self, message: Message) -> bool:
         box = self._box(message.to)
-        self._known_codec = codec = self._known_codec or self._codec_of(have_token(self._directory))
+        self._known_codec = codec = self._known_codec or self._codec_of(ensure_token(self._directory))
         size = box.inbox.append(codec.write(message, box.state.incarnation))
         self._watcher.expect(message.to, size)
-        self._tell(box, message.to)
+        self._notify(box, message.to)
         return True
 
     def send_once(self, message: Message) -> bool:
         box = self._box(message.to)
         files = (box.inbox.path, *box.archives.paths())
-        return not any(self._stands_in(path, message) for path in files) and self.send(message)
+        return not any(self._holds(path, message) for path in files) and self.send(message)
 
     def unread(self, name: str, position: Position, seen: Container[str] = (), most: int | None = None) -> Batch:
         box = self._box(name)
@@ -148,21 +148,21 @@ class FileBus:
         size, start = box.inbox.size(), box.locate(position)
         if size is None or start is None:
             return Batch((), position)
-        taking = _Taking(seen, most)
+        collector = _Collector(seen, most)
         ids = box.line_ids(name, start, seen)
         offset, is_all = start.offset, False
-        while not is_all and not taking.is_full and (chunk := box.inbox.read(offset)) is not None:
-            offset = taking.take(self._read(Origin(name, chunk.seen_at, ids, box.state.incarnation), chunk), chunk)
+        while not is_all and not collector.is_full and (chunk := box.inbox.read(offset)) is not None:
+            offset = collector.take(self._read(Origin(name, chunk.seen_at, ids, box.state.incarnation), chunk), chunk)
             is_all = chunk.is_last
-        box.quarantine.add(name, taking.bad)
+        box.quarantine.add(name, collector.bad)
         end = box.position(offset, start)
-        if is_all and not taking.is_full:
-            box.looked_at(size, offset if taking.messages else start.offset)
-            if not taking.messages and start.offset != position.offset:
+        if is_all and not collector.is_full:
+            box.looked_at(size, offset if collector.messages else start.offset)
+            if not collector.messages and start.offset != position.offset:
                 box.state.move(position, end)
-        return Batch(tuple(taking.messages), end)
+        return Batch(tuple(collector.messages), end)
 
-    def _read(self, origin: Origin, chunk: Chunk) -> Iterable[Reading | BadLine]:
+    def _read(self, origin: Origin, chunk: Chunk) -> Iterable[ParsedMessage | BadLine]:
         if chunk.skipped:
             return (too_long(origin, chunk.start, chunk.data),)
         return self._codec.read(origin, chunk.data, chunk.start)
@@ -170,10 +170,10 @@ class FileBus:
     def has_unread(self, name: str, position: Position) -> bool:
         try:
             return self._box(name).may_have_unread(position)
-        except StateError:  # not a regular file, for example: the reader gets the error
+        except StateError:  # for example not a regular file; `unread` reports the error
             return False
 
-    def peek(self, name: str, position: Position = BEGINNING, seen: Container[str] = ()) -> list[Entry]:
+    def peek(self, name: str, position: Position = BEGINNING, seen: Container[str] = ()) -> list[InboxEntry]:
         box = self._box(name)
         found = look_into(box.inbox.path, position, box.state)
         if found is None:
@@ -181,8 +181,8 @@ class FileBus:
         start, pieces = found
         ids = LineIds(name, box.state.generation, new_from=start.new_from, seen=seen)
         found_here = (one for piece in pieces for one in self._read(Origin(name, piece.seen_at, ids), piece))
-        readings = (one for one in found_here if isinstance(one, Reading))
-        return [Entry(one.message, one.end <= start.offset or one.message.read_as in seen) for one in readings]
+        readings = (one for one in found_here if isinstance(one, ParsedMessage))
+        return [InboxEntry(one.message, one.end <= start.offset or one.message.read_as in seen) for one in readings]
 
     def wait(self, name: str, position: Position, cancel: CancelScope, timeout_seconds: float | None = None) -> bool:
         self._watcher.start()
@@ -191,10 +191,10 @@ class FileBus:
         def is_over() -> bool:
             return self._is_closed or cancel.cancelled or self.has_unread(name, position)
 
-        with cancel.on_cancel(box.ring), box.bell:
+        with cancel.on_cancel(box.wake_all), box.changed:
             box.waiting += 1
             try:
-                box.bell.wait_for(is_over, timeout_seconds)
+                box.changed.wait_for(is_over, timeout_seconds)
             finally:
                 box.waiting -= 1
         return not self._is_closed and not cancel.cancelled and self.has_unread(name, position)
@@ -209,14 +209,14 @@ class FileBus:
         box.archives.carry_over(self._codec.with_id)
         if is_moved:
             return BEGINNING
-        box.note_if_gone(position)  # somebody may have deleted or emptied it while nothing ran
+        box.note_if_gone(position)  # it may have been deleted or emptied while nothing ran
         return position
 
     def begin_anew(self, name: str) -> Position:
         box = self._box(name)
         box.archives.carry_over(self._codec.with_id)
         if box.inbox.size() is not None or box.state.generation or box.state.incarnation:
-            box.state.begin_incarnation()  # so that nobody can repeat to it what was written to an earlier one
+            box.state.begin_incarnation()  # so that messages to an earlier one cannot be repeated to it
         return box.position(box.inbox.end(), Start(0, 0))
 
     def release(self, name: str) -> None:
@@ -226,13 +226,13 @@ class FileBus:
         self._is_closed = True
         self._watcher.stop()
         for box in tuple(self._boxes.values()):
-            box.ring()
+            box.wake_all()
             box.inbox.close()
-        self._watcher.join(LEAVING_SECONDS)
+        self._watcher.join(CLOSING_SECONDS)
 
     @property
     def _codec(self) -> LineCodec:
-        """As long as the directory has no token nothing in it is signed, and no key can make it so."""
+        """Without a token in the directory nothing there is signed, and no key may make it look signed."""
         if self._known_codec is None:
             token = read_token(self._directory)
             if token is None:
@@ -245,7 +245,7 @@ class FileBus:
         return LineCodec(key_of(token, self._key))
 
     def _box(self, name: str) -> _Box:
-        """Raises: TeamError, so that no name can lead out of the directory."""
+        """Raises: TeamError, for a name that could lead out of the directory."""
         box = self._boxes.get(name)
         if box is not None:
             return box
@@ -259,37 +259,34 @@ class FileBus:
         bad = Quarantine(self._directory / f"{name}.bad.jsonl", self._durable, self._on_quarantine)
         return _Box(inbox, bad, InboxState(self._directory / f"{name}.state.json"))
 
-    def _stands_in(self, path: Path, message: Message) -> bool:
+    def _holds(self, path: Path, message: Message) -> bool:
         wanted = message.id.encode("utf-8", "replace")
         data = (chunk.data for chunk in read_pieces(path) if wanted in chunk.data)
         lines = (line for piece in data for line in piece.split(b"\n")[:-1] if wanted in line)
         return any(self._codec.holds(line, message.to, message.id) for line in lines)
 
     def put_back(self) -> None:
-        """Write again what can be, after somebody has deleted the whole directory.
+        """Write the inboxes again as far as possible after the whole directory was deleted.
 
         Raises: StateError
         """
         if self._token:
-            have_token(self._directory, self._token)
+            ensure_token(self._directory, self._token)
         for box in tuple(self._boxes.values()):
             box.inbox.put_back()
             box.state.put_back()
 
     def _look(self) -> None:
         self._on_look()
-        self._carry_over()
-
-    def _carry_over(self) -> None:
         for box in tuple(self._boxes.values()):
             try:
                 if box.is_read:
                     box.archives.carry_over(self._codec.with_id)
-            except StateError as e:  # the next look tries again
+            except StateError as e:  # the next check tries again
                 logger.warning("late lines stay in the archive: %s", e)
 
     def _is_gone(self, name: str) -> None:
-        """Somebody has deleted or emptied an inbox: what comes next is a new file, whatever it says."""
+        """An inbox was deleted or emptied. What appears next is a new file, whatever its content."""
         self._box(name).gone_since = time.time()
         self._changed_outside(name)
 
@@ -297,35 +294,35 @@ class FileBus:
         if self._is_closed:
             return
         try:
-            self._tell(self._box(name), name)
-        except TeamcliError as e:  # one inbox that cannot be used must not end the watch over all others
-            logger.warning("a change in the inbox of %s was not followed up: %s", name, e)
+            self._notify(self._box(name), name)
+        except TeamcliError as e:  # one unusable inbox must not stop the watcher for all others
+            logger.warning("a change in the inbox of %s could not be handled: %s", name, e)
 
-    def _tell(self, box: _Box, name: str) -> None:
-        if box.waiting:  # who begins to wait only now looks into the inbox first
-            box.ring()
+    def _notify(self, box: _Box, name: str) -> None:
+        if box.waiting:  # a thread that starts waiting now checks the inbox first
+            box.wake_all()
         for callback in self._callbacks:
             callback(name)
 
 
 class _Box:
-    """An inbox and what belongs to it."""
+    """An inbox with its archive, its state and the threads that wait for it."""
 
     def __init__(self, inbox: Inbox, quarantine: Quarantine, state: InboxState) -> None:
         self.inbox = inbox
         self.quarantine = quarantine
         self.state = state
         self.archives = Archives(inbox, state)
-        self.bell = threading.Condition()
+        self.changed = threading.Condition()
         self.waiting = 0
         self.gone_since = 0.0
-        """For long enough that nobody is about to put it back."""
+        """When the watcher missed it at two checks in a row, so that no editor is just replacing it; else 0."""
         self.is_read = False
-        """By an agent of this program."""
+        """Whether an agent of this program reads it."""
         self._lines_before = LinesBefore()
         self._located: tuple[Size | None, Position, int] = (None, BEGINNING, 0)
         self._nothing_at: tuple[Size | None, int] = (None, 0)
-        """At that size, from that offset on, nothing can be delivered: a torn line must not wake anybody for ever."""
+        """At that size, nothing from that offset on can be delivered. A torn line must not wake its reader forever."""
 
     def locate(self, position: Position) -> Start | None:
         """Where a reader at that position continues; None without a file."""
@@ -373,13 +370,13 @@ class _Box:
         repeats_until = start.new_from if start.new_from > offset else 0
         return Position(offset, check, repeats_until, self.state.generation) if check else BEGINNING
 
-    def ring(self) -> None:
-        with self.bell:
-            self.bell.notify_all()
+    def wake_all(self) -> None:
+        with self.changed:
+            self.changed.notify_all()
 
 
-class _Taking:
-    """The messages that are taken at once: each once, and no more than fit."""
+class _Collector:
+    """Collects the messages of one batch: each once, and no more than fit."""
 
     def __init__(self, seen: Container[str], most: int | None) -> None:
         self._seen = seen
@@ -388,23 +385,21 @@ class _Taking:
         self.messages: list[Message] = []
         self.bad: list[BadLine] = []
         self.is_full = False
-        """There is more than may be taken at once."""
+        """Whether a message was left for the next batch."""
 
-    def take(self, found: Iterable[Reading | BadLine], chunk: Chunk) -> int:
-        """Take what fits of a piece; where the first line begins that was not taken."""
+    def take(self, found: Iterable[ParsedMessage | BadLine], chunk: Chunk) -> int:
+        """Take the messages of a piece that fit. Returns where the first line begins that was not taken."""
         after = chunk.start
         for one in found:
             if isinstance(one, BadLine):
                 self.bad.append(one)
                 continue
-            if self._is_new(one.message) and not self._take(one.message):
+            key = one.message.read_as
+            if key not in self._seen and key not in self._known and not self._take(one.message):
                 self.is_full = True
                 return after
             after = one.end
         return chunk.end
-
-    def _is_new(self, message: Message) -> bool:
-        return message.read_as not in self._seen and message.read_as not in self._known
 
     def _take(self, message: Message) -> bool:
         if self._room is not None:

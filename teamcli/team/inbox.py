@@ -1,8 +1,8 @@
-"""One inbox file: whole lines go in at its end, and nothing that stands in it is ever changed.
+"""One inbox file: whole lines are appended at its end, and nothing in it is ever changed.
 
-Others append to it too, at any time and without a lock. So a torn line is closed by a newline and never cut off, only
-our own last bytes are ever taken back, and each use makes sure that the open file is still the one at its path. Others
-may also edit, replace or delete it: a position counts only if what is before it is what was read.
+Other programs append to it too, at any time and without a lock. So a torn line is closed with a newline and never cut
+off, only our own last bytes are ever taken back, and each use checks that the open file is still the one at its path.
+Others may also edit, replace or delete it: a position is valid only if the content before it is what was read.
 """
 
 from __future__ import annotations
@@ -14,54 +14,55 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from teamcli.errors import StateError
-from teamcli.storage.files import PRIVATE_DIR, cannot, open_private, put_back, sync_directory
+from teamcli.storage.files import PRIVATE_DIR, as_state_error, open_private, put_back, sync_directory
 from teamcli.team.inbox_state import InboxState, Position
 
 _COARSEST_CLOCK_NS = 2_000_000_000
-"""No file system's times are coarser."""
+"""No file system has coarser times."""
 _CHECKED_BYTES = 4096
-"""So much of the beginning of a file, and of what is before a position, is compared."""
+"""How much of the beginning of a file, and of the content before a position, is compared."""
 PIECE_BYTES = 4 * 1024 * 1024
-"""Read at once: many messages, of which the longest has 256 KB."""
+"""How much is read at once: many messages, since the longest has 256 KB."""
 SHOWN_BYTES = 4096
-"""Of a line that is longer than that."""
+"""How much is kept of a line that is longer than a piece."""
 
 
 class Size(NamedTuple):
-    """A file as a directory shows it."""
+    """The identity and size of a file."""
 
     inode: int
     bytes: int
     changed: int = 0
-    """When it last was, for those who look; 0 if that is not known."""
+    """When it last changed; 0 if that is not known."""
 
 
 class Start(NamedTuple):
-    """Where a reader continues in the file at the path."""
+    """Where a reader continues in the file."""
 
     offset: int
     new_from: int
-    """What comes before may have been read already, in a file that has been changed or replaced since."""
+    """Lines before this offset may have been read already, if the file was changed or replaced since."""
 
 
 class Chunk(NamedTuple):
-    """A piece of an inbox, from `start` on; with `skipped`, only the beginning of one line that is longer than any
-    message, and how long it is."""
+    """A piece of an inbox, from `start` on. With `skipped`, only the beginning of one line that is longer than any
+    message; `skipped` is its length."""
 
     file_bytes: int
     start: int
     data: bytes
     seen_at: float
-    """For what says no time itself: now, or for somebody who only looks, when the file was last written."""
+    """The time for lines without a timestamp: now, or, if the inbox is only shown, when it was last written."""
     skipped: int = 0
 
     @property
     def end(self) -> int:
-        """Where the next piece begins: behind the last line that is whole."""
+        """Where the next piece begins: after the last finished line."""
         return self.start + (self.skipped or self.data.rfind(b"\n") + 1)
 
     @property
@@ -73,99 +74,82 @@ class Chunk(NamedTuple):
 
 
 class Inbox:
-    """Keeps one descriptor open: that is fast, and while it is open no new file can get the same inode."""
+    """Keeps one descriptor open, which is fast. While it is open, no new file can get the same inode."""
 
     def __init__(self, path: Path, durable: bool) -> None:
         self.path = path
         self._path, self._directory = str(path), str(path.parent)
         self._durable = durable
-        self._lock = threading.Lock()  # flock does not keep threads apart that share one descriptor
+        self._lock = threading.Lock()  # flock does not separate threads that share a descriptor
         self._fd, self._can_write = -1, False
         self._inode = 0
         self._directory_changed = 0
-        """When it last had, if our file was still at its path after that."""
+        """The directory's mtime at the last check that found our file at its path; 0 if unknown."""
         self._is_closed = False
 
     def append(self, lines: bytes) -> Size:
-        """Write whole lines in one step; the file's size right behind them.
+        """Write whole lines in one step. Returns the file's size right after them.
 
         Raises: StateError
         """
-        try:
-            with self._lock:
-                while True:
-                    if not self._can_write:
-                        self._open(os.O_RDWR | os.O_APPEND | os.O_CREAT)
-                    self._close_torn_line()
-                    end = self._write(lines)
-                    if self._is_at_path():
-                        return Size(self._inode, end)
-                    self._put_back(only_with_directory=True)
-                    self._close_file()  # it was deleted or moved away meanwhile: write to the one that is there now
-        except OSError as e:
-            raise StateError(cannot("write", self.path, e)) from e
+        with as_state_error("write", self.path), self._lock:
+            while True:
+                if not self._can_write:
+                    self._open(os.O_RDWR | os.O_APPEND | os.O_CREAT)
+                self._close_torn_line()
+                end = self._write(lines)
+                if self._is_at_path():
+                    return Size(self._inode, end)
+                self._put_back(only_with_directory=True)
+                self._close_file()  # deleted or moved while we wrote: append to the file that is at the path now
 
     def size(self) -> Size | None:
-        """Of the file at the path; None without one, or after `close`: who reads then comes too late for it to matter.
+        """The size of the file at the path; None without a file, or after `close`, when no reader needs it.
 
         Raises: StateError
         """
-        try:
+        with as_state_error("read", self.path):
             return None if self._is_closed else size_of(self._path)
-        except OSError as e:
-            raise StateError(cannot("read", self.path, e)) from e
 
     def locate(self, position: Position, state: InboxState) -> Start | None:
         """Where a reader at that position continues; None without a file.
 
         Raises: StateError
         """
-        try:
-            with self._lock:
-                size = self._current_file()
-                return None if size is None else _start(self._fd, position, state)
-        except OSError as e:
-            raise StateError(cannot("read", self.path, e)) from e
+        with as_state_error("read", self.path), self._lock:
+            size = self._current_file()
+            return None if size is None else _start(self._fd, position, state)
 
     def is_put_back(self, position: Position, state: InboxState) -> bool:
-        """Whether this is the file that was read up to that position, and was gone for a while.
+        """Whether this is the file that was read up to that position and was missing for a while.
 
         Raises: StateError
         """
-        try:
-            with self._lock:
-                size = self._current_file()
-                if size is None or not position.offset or not state.is_older(os.fstat(self._fd).st_mtime):
-                    return False
-                return _is_valid(self._fd, size.bytes, position)
-        except OSError as e:
-            raise StateError(cannot("read", self.path, e)) from e
+        with as_state_error("read", self.path), self._lock:
+            size = self._current_file()
+            if size is None or not position.offset or not state.is_older(os.fstat(self._fd).st_mtime):
+                return False
+            return _is_valid(self._fd, size.bytes, position)
 
     def read(self, offset: int) -> Chunk | None:
-        """What follows `offset`, or its beginning if that is long; None without a file.
+        """The piece at `offset`; None without a file.
 
         Raises: StateError
         """
-        try:
-            with self._lock:
-                size = self._current_file()
-                return None if size is None else _piece(self._fd, size.bytes, min(offset, size.bytes), time.time())
-        except OSError as e:
-            raise StateError(cannot("read", self.path, e)) from e
+        with as_state_error("read", self.path), self._lock:
+            size = self._current_file()
+            return None if size is None else _piece(self._fd, size.bytes, min(offset, size.bytes), time.time())
 
     def check_at(self, offset: int) -> str:
-        """What a position at `offset` is known by.
+        """The digest that identifies a position at `offset`.
 
         Raises: StateError
         """
-        try:
-            with self._lock:
-                return check_before(self._fd, offset) if self._current_file() else ""
-        except OSError as e:
-            raise StateError(cannot("read", self.path, e)) from e
+        with as_state_error("read", self.path), self._lock:
+            return check_before(self._fd, offset) if self._current_file() else ""
 
     def lines(self, start: int, end: int) -> Iterator[bytes]:
-        """Every line between two places that is not blank.
+        """Every line between two offsets that is not blank.
 
         Raises: StateError
         """
@@ -177,7 +161,7 @@ class Inbox:
             start = chunk.end
 
     def end(self) -> int:
-        """Behind the last line that is whole.
+        """The offset after the last finished line.
 
         Raises: StateError
         """
@@ -187,24 +171,21 @@ class Inbox:
         return offset
 
     def move_to(self, archive: Path, position: Position, limit_bytes: int) -> bool:
-        """Move the file away, if that position is its end and the end is beyond the limit.
+        """Move the file to the archive if that position is its end and the file is larger than the limit.
 
         Raises: StateError
         """
-        try:
-            with self._lock:
-                size = self._current_file() if position.offset > limit_bytes else None
-                if size is None or size.bytes != position.offset or not _is_valid(self._fd, size.bytes, position):
-                    return False
-                archive.parent.mkdir(exist_ok=True, mode=PRIVATE_DIR)
-                self.path.rename(archive)
-                if self._durable:
-                    sync_directory(archive.parent)
-                    sync_directory(self.path.parent)
-                self._close_file()
-                return True
-        except OSError as e:
-            raise StateError(cannot("rotate", self.path, e)) from e
+        with as_state_error("rotate", self.path), self._lock:
+            size = self._current_file() if position.offset > limit_bytes else None
+            if size is None or size.bytes != position.offset or not _is_valid(self._fd, size.bytes, position):
+                return False
+            archive.parent.mkdir(exist_ok=True, mode=PRIVATE_DIR)
+            self.path.rename(archive)
+            if self._durable:
+                sync_directory(archive.parent)
+                sync_directory(self.path.parent)
+            self._close_file()
+            return True
 
     def release(self) -> None:
         """Close the file until the next use."""
@@ -212,18 +193,15 @@ class Inbox:
             self._close_file()
 
     def put_back(self) -> None:
-        """Write the file again, which was deleted with everything around it.
+        """Write the file again after it was deleted together with its directory.
 
         Raises: StateError
         """
-        try:
-            with self._lock:
-                self._put_back(only_with_directory=False)
-        except OSError as e:
-            raise StateError(cannot("write", self.path, e)) from e
+        with as_state_error("write", self.path), self._lock:
+            self._put_back(only_with_directory=False)
 
     def _put_back(self, only_with_directory: bool) -> None:
-        """A user may delete an inbox; but with its directory goes mail that nobody wanted to lose."""
+        """A user may delete an inbox on purpose. If the whole directory is gone, the mail was not meant to be lost."""
         is_gone = self._fd >= 0 and not os.path.lexists(self._path)
         if is_gone and not (only_with_directory and self.path.parent.is_dir()):
             put_back(self._fd, self.path)
@@ -235,9 +213,12 @@ class Inbox:
             self._close_file()
 
     def _close_torn_line(self) -> None:
-        """What looks torn may be a long line that somebody writes in pieces, under the lock: only with the lock in our
-        hands is it torn. Else the lock is held for nothing but the write. A single write of somebody without the lock
-        may come in between: then our newline makes an empty line, which harms nobody."""
+        """End a line that a killed writer left unfinished.
+
+        A line that looks torn may be a long one that another program is writing in pieces under the lock, so it is torn
+        only if it still looks so while we hold the lock. A write without the lock may come in between; then our newline
+        makes an empty line, which is harmless.
+        """
         if not self._is_torn():
             return
         fcntl.flock(self._fd, fcntl.LOCK_EX)
@@ -260,7 +241,7 @@ class Inbox:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
-        if self._durable:  # without the lock: what several processes wrote goes to the disk in one step
+        if self._durable:  # without the lock, so that one sync of the disk can serve several processes
             self._sync(written)
         return os.lseek(self._fd, 0, os.SEEK_CUR)
 
@@ -274,23 +255,23 @@ class Inbox:
             raise
 
     def _take_back(self, written: int) -> None:
-        """Unless somebody has appended behind it: a torn line of ours is better than theirs lost."""
+        """Remove our last bytes, unless another program has appended after them: better a torn line than a lost one."""
         end = os.lseek(self._fd, 0, os.SEEK_CUR)
         if os.fstat(self._fd).st_size == end:
             os.ftruncate(self._fd, end - written)
 
     def _is_at_path(self) -> bool:
-        """An unchanged directory says so at once. A look at the file itself would slow down the next write to it, which
-        then has to keep exact times."""
+        """Whether our file is still at its path. An unchanged directory is proof enough. A stat of the file itself
+        would slow down the next write to it, because the kernel then keeps exact times."""
         try:
-            changed = os.stat(self._directory).st_mtime_ns  # noqa: PTH116 - a Path costs as much again
+            changed = os.stat(self._directory).st_mtime_ns  # noqa: PTH116 - a Path would double the cost
         except FileNotFoundError:
             return False
         if changed == self._directory_changed:
             return True
         size = size_of(self._path)
         is_there = size is not None and size.inode == self._inode
-        if is_there and time.time_ns() - changed > _COARSEST_CLOCK_NS:  # else it may change again at the same time
+        if is_there and time.time_ns() - changed > _COARSEST_CLOCK_NS:  # else another change may get the same time
             self._directory_changed = changed
         return is_there
 
@@ -306,7 +287,7 @@ class Inbox:
 
     def _open(self, flags: int) -> None:
         if self._is_closed:
-            raise StateError(f"{self.path} is closed: teamcli is leaving")
+            raise StateError(f"{self.path} is closed: teamcli is exiting")
         is_new = False
         if flags & os.O_CREAT:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
@@ -326,36 +307,25 @@ class Inbox:
 
 
 def is_valid_in(path: Path, position: Position) -> bool:
-    """Whether a file holds what was read up to that position.
+    """Whether a file has the content that was read up to that position.
 
     Raises: StateError
     """
     if size_of(str(path)) is None:
         return False
-    fd = open_private(path, os.O_RDONLY)
-    try:
+    with _opened(path) as fd:
         return _is_valid(fd, os.fstat(fd).st_size, position)
-    except OSError as e:
-        raise StateError(cannot("read", path, e)) from e
-    finally:
-        os.close(fd)
 
 
 def look_into(path: Path, position: Position, state: InboxState) -> tuple[Start, Iterator[Chunk]] | None:
-    """An inbox as it is, for somebody who only looks: nothing is created or kept open.
+    """An inbox as it is, only to show it: nothing is created or kept open.
 
     Raises: StateError
     """
     if size_of(str(path)) is None:
         return None
-    fd = open_private(path, os.O_RDONLY)
-    try:
-        start = _start(fd, position, state)
-    except OSError as e:
-        raise StateError(cannot("read", path, e)) from e
-    finally:
-        os.close(fd)
-    return start, read_pieces(path)
+    with _opened(path) as fd:
+        return _start(fd, position, state), read_pieces(path)
 
 
 def read_pieces(path: Path, start: int = 0) -> Iterator[Chunk]:
@@ -365,16 +335,21 @@ def read_pieces(path: Path, start: int = 0) -> Iterator[Chunk]:
     """
     if size_of(str(path)) is None:
         return
-    fd = open_private(path, os.O_RDONLY)
-    try:
+    with _opened(path) as fd:
         found = os.fstat(fd)
         piece = _piece(fd, found.st_size, start, found.st_mtime)
         yield piece
         while not piece.is_last:
             piece = _piece(fd, found.st_size, piece.end, found.st_mtime)
             yield piece
-    except OSError as e:
-        raise StateError(cannot("read", path, e)) from e
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    fd = open_private(path, os.O_RDONLY)
+    try:
+        with as_state_error("read", path):
+            yield fd
     finally:
         os.close(fd)
 
@@ -394,7 +369,7 @@ def _start(fd: int, position: Position, state: InboxState) -> Start:
 def _is_valid(fd: int, size: int, position: Position) -> bool:
     if position.offset == 0 or position.offset > size:
         return position.offset == 0
-    if not position.check:  # noted by an earlier version
+    if not position.check:  # written by an earlier version
         return os.pread(fd, 1, position.offset - 1) == b"\n"
     return check_before(fd, position.offset) == position.check
 
@@ -407,7 +382,7 @@ def check_before(fd: int, offset: int) -> str:
 
 
 def _piece(fd: int, size: int, start: int, seen_at: float) -> Chunk:
-    """Never more than so much at once: anybody may append anything."""
+    """Bounded, since anyone may append anything."""
     data = os.pread(fd, min(PIECE_BYTES, size - start), start)
     if b"\n" in data or start + len(data) >= size:
         return Chunk(size, start, data, seen_at)
@@ -416,7 +391,7 @@ def _piece(fd: int, size: int, start: int, seen_at: float) -> Chunk:
 
 
 def _end_of_line(fd: int, offset: int, size: int) -> int | None:
-    """Behind the next newline from `offset` on, if there is one before `size`."""
+    """The offset after the next newline from `offset` on; None if there is none before `size`."""
     while (offset := _next_data(fd, offset, size)) < size:
         data = os.pread(fd, min(PIECE_BYTES, size - offset), offset)
         newline = data.find(b"\n")
@@ -427,11 +402,13 @@ def _end_of_line(fd: int, offset: int, size: int) -> int | None:
 
 
 def _next_data(fd: int, offset: int, size: int) -> int:
-    """Past a hole in the file, which may be as long as anybody likes."""
+    """Skip a hole in the file, which may be of any length."""
     try:
         return os.lseek(fd, offset, os.SEEK_DATA)
     except OSError as e:
-        return size if e.errno == errno.ENXIO else offset  # nothing but a hole is left; or holes are not known here
+        return (
+            size if e.errno == errno.ENXIO else offset
+        )  # only a hole is left, or the file system does not report holes
 
 
 def size_of(path: str) -> Size | None:

@@ -1,6 +1,6 @@
-"""What must be known of an inbox besides its lines, in `NAME.state.json`. The file exists only if there is something.
+"""What must be known about an inbox besides its lines, in `NAME.state.json`. The file exists only if it is needed.
 
-One process writes it, the one whose agents read the inbox; senders and lookers only read it.
+Only the process whose agents read the inbox writes it. Senders, and programs that only show the inbox, read it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from teamcli.storage.files import VERSION, Json, read_json, write_json
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}")
 _CLOCK_SECONDS = 0.02
-"""How far the times of files may lag behind the clock."""
+"""How far file times may lag behind the clock."""
 
 
 class Position(NamedTuple):
@@ -23,11 +23,11 @@ class Position(NamedTuple):
 
     offset: int = 0
     check: str = ""
-    """A digest of what is before the offset: it tells whether the file is still the one that was read."""
+    """A digest of the content before the offset, to recognize the file that was read."""
     repeats_until: int = 0
-    """Up to here the file was changed behind our back: what comes before may have been read already."""
+    """The file was changed by others up to here: lines before it may have been read already."""
     generation: int = 0
-    """How many files were at the path before the one that was read."""
+    """How many files were at the path before this one."""
 
     def to_mark(self) -> Json:
         rare = {"repeats_until": self.repeats_until, "generation": self.generation}
@@ -46,7 +46,7 @@ class Position(NamedTuple):
 
 
 class InboxState:
-    """Loaded at first use. Every change is on disk when the call returns."""
+    """Loaded at first use. Every change is on disk before the call returns."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -59,18 +59,18 @@ class InboxState:
 
     @property
     def generation(self) -> int:
-        """How many files there were before the one at the path."""
+        """How many files were at the path before the present one."""
         self._load()
         return self._generation
 
     @property
     def incarnation(self) -> int:
-        """How often its owner was spawned anew; what was written to an earlier one is void."""
+        """How often its owner was spawned again. Messages to an earlier incarnation are void."""
         self._load()
         return self._incarnation
 
     def read_of(self, number: int) -> int | None:
-        """How much of an archived file has been delivered; None for one that is not known."""
+        """How much of an archived file has been delivered; None if the file is not known."""
         self._load()
         return self._archived.get(number)
 
@@ -80,17 +80,17 @@ class InboxState:
         return max(self._archived, default=0)
 
     def continued(self, position: Position) -> Position | None:
-        """Where a reader continues whose position is not in the file at the path, as far as that is known."""
+        """Where a reader continues whose position is not valid in the present file; None if that is not known."""
         self._load()
         return self._moved[1] if self._moved is not None and self._moved[0] == position else None
 
     def is_older(self, written: float) -> bool:
-        """Whether a file that was last written then cannot be one that was begun after the last was gone."""
+        """Whether a file that was last written at that time existed before the previous one disappeared."""
         self._load()
         return written < self._begun - _CLOCK_SECONDS
 
     def note_archives(self, read: dict[int, int]) -> None:
-        """So much of these archived files has been delivered.
+        """Record how much of these archived files has been delivered.
 
         Raises: StateError
         """
@@ -99,7 +99,7 @@ class InboxState:
             self._save(archived={**self._archived, **read})
 
     def begin_file(self, archived: dict[int, int] | None = None, when: float | None = None) -> None:
-        """The file was moved away, deleted or emptied: what comes next is another one.
+        """The file was archived, deleted or emptied. What appears next is a new file.
 
         Raises: StateError
         """
@@ -109,7 +109,7 @@ class InboxState:
             self._save(generation=self._generation + 1, begun=when or time.time(), archived=read)
 
     def restore_file(self) -> None:
-        """The file before is back.
+        """The previous file is back.
 
         Raises: StateError
         """
@@ -118,7 +118,7 @@ class InboxState:
             self._save(generation=self._generation - 1)
 
     def move(self, position: Position, to: Position) -> None:
-        """A reader at this position continues at another one: the file was changed, and holds nothing new before it.
+        """A reader at `position` continues at `to`: the file was changed, and has nothing new before that.
 
         Raises: StateError
         """
@@ -134,7 +134,7 @@ class InboxState:
             self._save(incarnation=self._incarnation + 1)
 
     def put_back(self) -> None:
-        """Write it again: somebody has deleted it.
+        """Write the file again after it was deleted.
 
         Raises: StateError
         """
@@ -158,7 +158,7 @@ class InboxState:
             self._is_loaded = True
 
     def _save(self, **changed: Any) -> None:
-        """Only what is on disk counts."""
+        """Memory changes only after the disk has."""
         known = {
             "generation": self._generation,
             "incarnation": self._incarnation,

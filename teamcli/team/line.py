@@ -1,7 +1,7 @@
-"""A message as one line of an inbox: written and signed by us, or by anybody who can append to a file.
+"""A message as one line of an inbox: written and signed by us, or by any program that can append to a file.
 
-The signature is the last field and covers every byte before it. A line without one that is valid, in the inbox it was
-written for, is foreign: it may say something, but nothing that it says about itself counts.
+The signature is the last field and covers every byte before it. A line without a valid signature for this inbox is
+foreign: its content is delivered, but nothing that it says about itself is trusted.
 """
 
 from __future__ import annotations
@@ -38,44 +38,44 @@ _MAX_TIMESTAMP = 1e11
 
 _quote = json.encoder.encode_basestring
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-_decode = json.JSONDecoder(strict=False).decode  # a tab that somebody typed inside a text is no reason to lose it
+_decode = json.JSONDecoder(strict=False).decode  # a raw tab inside a text is no reason to lose the line
 
 
 class Origin(NamedTuple):
-    """Where lines are read from, and when."""
+    """The inbox that lines are read from, and when."""
 
     name: str
-    """Whose inbox it is."""
+    """The owner of the inbox."""
     seen_at: float
     ids: LineIds
     incarnation: int = 0
-    """Of its owner; what was written for an earlier one does not count."""
+    """The incarnation of its owner. Messages to an earlier one are void."""
 
 
-class Reading(NamedTuple):
+class ParsedMessage(NamedTuple):
     message: Message
     end: int
-    """Where in the file the line after it begins."""
+    """Where the next line begins in the file."""
 
 
 def too_long(origin: Origin, offset: int, beginning: bytes) -> BadLine:
-    """A line of which only the beginning was read."""
+    """A line that is longer than a message may be. `beginning` is all that was read of it."""
     reason = f"longer than {MAX_LINE_BYTES:,} bytes; this is its beginning"
     return BadLine(offset, beginning, reason, origin.ids.of_bad_line(beginning.strip(), offset))
 
 
 class BadLine(NamedTuple):
-    """What is no message, and why not."""
+    """A line that is not a message, and why not."""
 
     offset: int
     line: bytes
     reason: str
     id: str
-    """The same for the same line, wherever in its file it is found again."""
+    """Stays the same if the line moves in its file."""
 
 
 class _Undeliverable(Exception):
-    """A line is no message; the text is the reason."""
+    """The line is not a message; the text is the reason."""
 
 
 class LineCodec:
@@ -90,7 +90,7 @@ class LineCodec:
         Raises: MessageTooLong
         """
         kind, sender, to, content, timestamp, own_id, fields, *_ = redact_value(message)
-        text = (  # by hand, because most of the cost of a message would be building an encoder for each
+        text = (  # by hand: building a JSON encoder for each message would be most of its cost
             f'{{"type":{_quote(kind)},"from":{_quote(sender)},"to":{_quote(to)},"content":{_quote(content)},'
             f'"timestamp":{timestamp!r},"id":{_quote(own_id)}'
         )
@@ -107,8 +107,8 @@ class LineCodec:
             )
         return line
 
-    def read(self, origin: Origin, data: bytes, start: int) -> Iterator[Reading | BadLine]:
-        """What the finished lines in `data` hold; `data` stands at `start` in the file."""
+    def read(self, origin: Origin, data: bytes, start: int) -> Iterator[ParsedMessage | BadLine]:
+        """The finished lines in `data`, which begins at `start` in the file."""
         *lines, _unfinished = data.split(b"\n")
         offset = start
         for line in lines:
@@ -118,7 +118,7 @@ class LineCodec:
             offset = end
 
     def with_id(self, line: bytes, own_id: str) -> bytes:
-        """A foreign line that brings no id of its own, with this one; any other as it is."""
+        """A foreign line without an id gets `own_id`. Any other line is returned as it is."""
         try:
             row = _parse(line)
         except _Undeliverable:
@@ -126,7 +126,7 @@ class LineCodec:
         return line if self._is_signed(line) or _given_id(row.get("id")) else encode_line({**row, "id": own_id})[:-1]
 
     def holds(self, line: bytes, to: str, wanted: str) -> bool:
-        """Whether `line` is the message with the id `wanted`, written by us and for `to`."""
+        """Whether `line` is our signed message to `to` with the id `wanted`."""
         line = line.strip()
         try:
             row = _parse(line)
@@ -134,7 +134,7 @@ class LineCodec:
             return False
         return row.get("id") == wanted and row.get("to") == to and self._is_signed(line)
 
-    def _read_line(self, origin: Origin, line: bytes, offset: int, end: int) -> Iterator[Reading | BadLine]:
+    def _read_line(self, origin: Origin, line: bytes, offset: int, end: int) -> Iterator[ParsedMessage | BadLine]:
         text = line
         try:
             row = _parse(text)
@@ -150,7 +150,7 @@ class LineCodec:
             message = _own(row, origin) if is_own else _foreign(row, origin)
             if not message.id:
                 message = message._replace(id=origin.ids.of_message(line, offset))
-            yield Reading(message, end)
+            yield ParsedMessage(message, end)
         except _Undeliverable as e:
             start = offset + len(line) - len(text)
             yield BadLine(start, text, str(e), origin.ids.of_bad_line(line, offset) + ("" if text is line else "+"))
@@ -181,7 +181,7 @@ def _parse(text: bytes) -> Json:
 
 
 def _whole_part(text: bytes) -> int:
-    """Where, behind what a killed writer left of its line, another one begins that is whole; else the end."""
+    """Where a complete message begins after the torn beginning that a killed writer left; else the end."""
     for start in islice(_OBJECT_START.finditer(text, 1), _MAX_STARTS):
         try:
             _parse(text[start.start() :])
@@ -204,12 +204,14 @@ def _own(row: Json, origin: Origin) -> Message:
 
 
 def _foreign(row: Json, origin: Origin) -> Message:
-    """Without an id, if it brings none."""
+    """The id stays empty if the line has none."""
     kind, sender, content = (_text(row, name) for name in ("type", "from", "content"))
     if kind not in _FOREIGN_TYPES:
-        raise _Undeliverable(f"type {kind!r} without a valid signature: from outside only a message counts")
+        raise _Undeliverable(
+            f"type {kind!r} without a valid signature: a foreign line can only be a message or broadcast"
+        )
     own_id = _given_id(row.get("id")) or ""
-    # An id that somebody uses again for other words must not make these words disappear.
+    # If a foreign program reuses an id for another text, that text must not be dropped as a repeat.
     key = message_id("outside", own_id, kind, sender, content) if own_id else ""
     timestamp = _given_time(row.get("timestamp"))
     seconds = origin.seen_at if timestamp is None else timestamp
@@ -217,7 +219,7 @@ def _foreign(row: Json, origin: Origin) -> Message:
 
 
 def _given_id(value: object) -> str | None:
-    """Never one that looks like ours: it could make us take a message for a repeat of this line."""
+    """The id of a foreign line, but never one that looks like ours: it could make our message look like a repeat."""
     if not isinstance(value, str) or value.startswith(OWN_ID):
         return None
     return value if value.isprintable() and len(value) <= _MAX_FOREIGN_ID else None
@@ -231,4 +233,4 @@ def _text(row: Json, name: str) -> str:
     value = row.get(name)
     if not isinstance(value, str):
         raise _Undeliverable(f"`{name}` must be a text" if name in row else f"`{name}` is missing")
-    return value.encode("utf-8", "replace").decode()  # half a surrogate pair could not be written anywhere
+    return value.encode("utf-8", "replace").decode()  # half a surrogate pair cannot be encoded

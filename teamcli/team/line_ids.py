@@ -1,7 +1,7 @@
-"""Ids for lines that bring none: from what a line says, and how many equal lines come before it in its inbox.
+"""Ids for lines without one: derived from the text of the line and the number of equal lines before it in its inbox.
 
-Neither the place in the file nor the file itself counts. So a file that is edited, copied back or replaced brings
-nothing twice, and a line that somebody appends again on purpose is another message.
+They depend neither on the offset nor on the file. So a file that is edited, restored or replaced delivers nothing
+twice, while a line that is appended again on purpose is another message.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Callable, Container, Iterator, MutableMapping
 from teamcli.team.message import message_id
 
 Counts = MutableMapping[int, int]
-"""How often lines have occurred, by their hashes."""
+"""How often each line has occurred, by its hash."""
 
 
 class LineIds:
-    """The ids of lines that are read in order, once."""
+    """Ids for lines that are read in order, once."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class LineIds:
         new_from: int = 0,
         seen: Container[str] = (),
     ) -> None:
-        """`before` counts the lines in front of the first; from `new_from` on none is a repeat of what is in `seen`."""
+        """`before` counts the lines before the first one. From `new_from` on, no line repeats one in `seen`."""
         self._parts = name, str(generation)
         self._before = before
         self._counts: Counts | None = None
@@ -49,7 +49,7 @@ class LineIds:
         return message_id(kind, *self._parts, line.decode("latin-1"), str(number))
 
     def _number(self, line: bytes, offset: int) -> int:
-        """A line may hold both what a killed writer left and a message: it counts once."""
+        """A line with both a torn beginning and a message counts once."""
         if self._last[0] == offset:
             return self._last[1]
         if self._counts is None:
@@ -65,7 +65,7 @@ class LineIds:
 
 
 class LinesBefore:
-    """Counts the lines in front of a place; the next time, only those that have come since."""
+    """Counts the lines before an offset; the next time, only those added since."""
 
     def __init__(self) -> None:
         self._counts: Counts = {}

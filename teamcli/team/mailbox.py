@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from teamcli.agent.conversation import Marks, text_block
 from teamcli.agent.loop import Delivery
 from teamcli.llm.types import Block
-from teamcli.team.bus import Entry, MessageBus
+from teamcli.team.bus import InboxEntry, MessageBus
 from teamcli.team.inbox_state import Position
 from teamcli.team.message import USER, Message, frame
 
@@ -58,7 +58,7 @@ class Mailbox:
     def position(self) -> Position:
         return self._committed
 
-    def peek(self) -> list[Entry]:
+    def peek(self) -> list[InboxEntry]:
         """Every message in the inbox, read or not."""
         return self._bus.peek(self._name, self._committed, self._seen)
 

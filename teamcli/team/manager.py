@@ -257,7 +257,7 @@ class TeammateManager:
         deadline = time.monotonic() + LEAVING_SECONDS
         self.agents.join(deadline)
         self.protocols.join(deadline)
-        self.roster.settle()
+        self.roster.mark_interrupted()
         self.roster.close()
         self.outbox.bus.close()
 

@@ -1,4 +1,4 @@
-"""What teammates send each other: the message, the names it may carry, and the frame in which a model reads it."""
+"""Messages between agents: the message, the names of agents, and the frame in which a model reads it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from teamcli.errors import TeamError
 LEAD, USER = "lead", "user"
 RESERVED = (LEAD, USER, "team", "all")
 WAITED = "waited"
-"""The field of a message that the user sent while nothing ran."""
+"""Marks a message that the user sent while no team was running."""
 
 OWN_ID = "msg_"
-"""How the ids that we give begin; no foreign line may claim one."""
+"""The prefix of our ids. A foreign line must not use it."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 _SUBAGENT_ID = re.compile(r"sa-[0-9]+")
 _ATTRIBUTE_NAME = re.compile(r"[a-z][a-z_]*")
@@ -46,31 +46,31 @@ class Message(NamedTuple):
     """Seconds since the epoch."""
     id: str
     fields: Mapping[str, Any] = MappingProxyType({})
-    """What its type adds: `request_id`, `approve`, `feedback`, `reason`, `summary`, …"""
+    """Further fields of its type: `request_id`, `approve`, `feedback`, `reason`, `summary`, …"""
     is_foreign: bool = False
-    """It came from outside: `sender` is only a claim."""
+    """Whether it came from another program, so that `sender` is only a claim."""
     key: str = ""
-    """What tells a repeat, if its id alone does not."""
+    """What identifies a repeat, if the id alone does not."""
 
     @property
     def read_as(self) -> str:
-        """What a reader remembers it by: another message that is read as the same is a repeat."""
+        """What a reader remembers. Another message with the same value is a repeat."""
         return self.key or self.id
 
 
 def is_address(name: str) -> bool:
-    """Whether there may be an inbox of that name."""
+    """Whether an inbox may have that name."""
     return name == LEAD or (_NAME.fullmatch(name) is not None and name.lower() not in RESERVED)
 
 
 def check_name(name: str) -> None:
-    """Raises: TeamError, with the reason why no teammate can be called so."""
+    """Raises: TeamError, with the reason why no teammate can have that name."""
     if not _NAME.fullmatch(name):
         raise TeamError(f"{name!r} is not a name: use a letter, then at most 31 letters, digits, '_' or '-'")
     if name.lower() in RESERVED:
         raise TeamError(f"{name!r} is reserved ({', '.join(RESERVED)} are); choose another name")
     if is_subagent(name):
-        raise TeamError(f"{name!r} is what sub-agents are called; choose another name")
+        raise TeamError(f"{name!r} is the name of a sub-agent; choose another name")
 
 
 NameT = TypeVar("NameT", bound=str)
@@ -83,23 +83,23 @@ def find_name(wanted: str, names: Iterable[NameT]) -> NameT | None:
 
 
 def is_subagent(name: str) -> bool:
-    """Whether this is how a sub-agent is called; nobody else can be."""
+    """Whether this is the name of a sub-agent; no other agent can have such a name."""
     return _SUBAGENT_ID.fullmatch(name.lower()) is not None
 
 
 def message_id(*parts: str) -> str:
-    """The id of what `parts` describe: the same for the same parts, so that a repeat is known as one."""
+    """The same id for the same parts, so that a repeat is recognized."""
     joined = "".join(f"{len(part)}:{part}" for part in parts)
     return OWN_ID + hashlib.blake2b(joined.encode("utf-8", "replace"), digest_size=_ID_BYTES).hexdigest()
 
 
 def new_id() -> str:
-    """The id of what happens once, such as a line that the user types. No clock is needed to tell two of them apart."""
+    """A random id for something that happens once, such as a line that the user types."""
     return OWN_ID + secrets.token_hex(_ID_BYTES)
 
 
 def frame(message: Message) -> str:
-    """The message as a model reads it. Nothing in its text can close the frame or pose as another."""
+    """The message as a model reads it. Nothing in its text can close the frame or look like another one."""
     attributes = {
         "from": "outside" if message.is_foreign else message.sender,
         "claims": message.sender if message.is_foreign else None,
@@ -119,7 +119,7 @@ def _text(value: object) -> str:
 def _time(timestamp: float) -> str:
     try:
         return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):  # any number may stand in a line from outside
+    except (ValueError, OverflowError, OSError):  # a foreign line may contain any number
         return "unknown"
 
 

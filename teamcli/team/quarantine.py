@@ -1,4 +1,4 @@
-"""Lines of an inbox that are no messages: each is set aside once, with its reason, and the user is told."""
+"""Sets aside lines of an inbox that are not messages, each once and with its reason, and notifies the user."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from teamcli.team.line import BadLine
 
 
 class Quarantine:
-    """`NAME.bad.jsonl` beside an inbox. It remembers over restarts what it holds."""
+    """`NAME.bad.jsonl` next to an inbox."""
 
     def __init__(self, path: Path, durable: bool, on_quarantine: Callable[[str], None]) -> None:
         self._path = path
         self._durable = durable
-        self._tell = on_quarantine
+        self._notify = on_quarantine
         self._known: set[str] | None = None
 
     def add(self, name: str, bad: Sequence[BadLine]) -> None:
         if not bad:
             return
         if self._known is None:
-            self._known = self._read()
+            try:
+                self._known = {str(row.get("id")) for _, row in read_lines(self._path) if row is not None}
+            except StateError:  # then writing to it fails too, and is reported
+                self._known = set()
         new = [line for line in bad if line.id not in self._known]
         if not new:
             return
@@ -33,16 +36,10 @@ class Quarantine:
         what = f"{count} in the inbox of '{name}' cannot be delivered ({new[0].reason})"
         try:
             self._write(new)
-        except StateError as e:  # they still stand in the inbox, and the mail behind them must not wait
-            self._tell(f"{what}, nor set aside: {e}")
+        except StateError as e:  # they are still in the inbox, and the mail after them must not wait
+            self._notify(f"{what} and cannot be set aside: {e}")
         else:
-            self._tell(f"{what}: set aside in {self._path}")
-
-    def _read(self) -> set[str]:
-        try:
-            return {str(row.get("id")) for _, row in read_lines(self._path) if row is not None}
-        except StateError:  # then writing to it fails as well, and says so
-            return set()
+            self._notify(f"{what}: set aside in {self._path}")
 
     def _write(self, bad: Sequence[BadLine]) -> None:
         log = AppendLog(self._path, self._durable)

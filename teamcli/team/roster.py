@@ -1,8 +1,8 @@
-"""The roster: who is in the team and how each teammate stands, in `config.json`.
+"""The roster: who is in the team, and the status of each teammate, in `config.json`.
 
-One owner, one lock, replaced atomically: anyone may read the file at any moment. Who is in the team and which requests
-stand is on disk before a call returns, or the call fails and changes nothing. A status is first of all what is true in
-this process: a full disk does not stop a teammate from resting, it is told and the file follows with the next write.
+One process owns the file and replaces it atomically, so anyone may read it at any moment. A change of the members or of
+requests is on disk before the call returns, or the call fails and changes nothing. A status first changes in memory: a
+full disk does not stop a teammate from going idle. The problem is reported, and the next write includes the change.
 """
 
 from __future__ import annotations
@@ -11,39 +11,39 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from teamcli.errors import IllegalTransition, StateError, TeamError, UnknownTeammate
-from teamcli.storage.files import cannot, write_atomic
+from teamcli.storage.files import as_state_error, write_atomic
 from teamcli.team.message import LEAD, check_name
 from teamcli.team.requests import SHUTDOWN_SECONDS, Kind, Request, Requests
 from teamcli.team.team_file import (
     TRANSITIONS,
     Member,
     Status,
-    Team,
+    TeamConfig,
     keep_aside,
     parse_team,
     read_file,
     read_team,
 )
 
-__all__ = ["Member", "Roster", "Status", "Team", "read_team"]
+__all__ = ["Member", "Roster", "Status", "TeamConfig", "read_team"]
 
 PLAN_REVIEW = "plan review"
-"""What a teammate waits for whose plan is open."""
+"""What a teammate with an open plan waits for."""
 UNKNOWN_ROLE = "unknown"
-"""Of a teammate that was rebuilt from its files."""
+"""The role of a teammate that was rebuilt from its files."""
 COUNTER_SECONDS = 0.5
-"""Counters alone are written no more often than this; they change with every model call."""
+"""The least time between two writes that only change counters, which every model call does."""
 _COUNTERS = {"turns", "cost_usd", "used"}
 
 
 class Roster:
-    """The team in `config.json`. Reading waits for nobody; changes are made one after the other."""
+    """The team in `config.json`. Reads never wait; changes are made one after the other."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class Roster:
         counter_seconds: float = COUNTER_SECONDS,
         shutdown_seconds: float = SHUTDOWN_SECONDS,
     ) -> None:
-        """Load the file. One that is damaged is kept beside it, `problem` says so, and what can be used is.
+        """Load the file. A damaged file is copied first, `problem` says so, and its usable parts are used.
 
-        `on_change` gets each teammate that was added or changed (but for its counters), in the order of the changes,
-        when the file has it; no lock is held. `on_problem` is told when a status cannot be written.
+        `on_change` gets each teammate that was added or changed (except for its counters), in the order of the changes,
+        after the file was written and without a lock. `on_problem` gets a message when a status cannot be written.
 
         Raises: StateError
         """
@@ -67,15 +67,15 @@ class Roster:
         self._clock = clock
         self._counter_seconds = counter_seconds
         self._shutdown_seconds = shutdown_seconds
-        self._lock = threading.RLock()  # what is in memory
-        self._writing = threading.RLock()  # the file; taken before the other one, never inside it
+        self._lock = threading.RLock()  # guards the memory
+        self._writing = threading.RLock()  # guards the file; taken before `_lock`, never while holding it
         self._revision = self._written = 0
         self._next_counter_write = 0.0
-        self._tried = 0  # the revision that the last write, good or bad, was about
+        self._tried = 0  # the revision of the last write, successful or not
         self._changed: deque[tuple[int, Member]] = deque()
         self._announcing = threading.Lock()
         self._is_kept = False
-        self._told = ""
+        self._reported = ""
         self._closed = False
         self._load()
 
@@ -83,7 +83,7 @@ class Roster:
         data = read_file(self._path)
         team = parse_team(self._path, data)
         self.problem = ""
-        """What was wrong with the file, in a sentence for the user."""
+        """What was wrong with the file, as a sentence for the user."""
         self.needs_recovery = team.is_missing or bool(team.problems)
         if data is not None and team.problems:
             aside = keep_aside(self._path, data)
@@ -104,7 +104,7 @@ class Roster:
         return self._members.get(name.casefold())
 
     def get(self, name: str, active_only: bool = False) -> Member:
-        """The teammate of that name, however it is capitalised.
+        """The teammate with that name, regardless of case.
 
         Raises: UnknownTeammate
         """
@@ -123,7 +123,7 @@ class Roster:
         return LEAD if name.casefold() == LEAD else self.get(name).name
 
     def add(self, member: Member) -> Member:
-        """Raises: TeamError for a name that is taken or that nobody may have; StateError."""
+        """Raises: TeamError for a name that is taken or not allowed; StateError."""
         check_name(member.name)
         with self._kept():
             if known := self.find(member.name):
@@ -134,7 +134,7 @@ class Roster:
         return member
 
     def reincarnate(self, member: Member) -> Member:
-        """Put `member` in the place of the shut-down one of its name, as its next incarnation; old requests are void.
+        """Replace the shut-down teammate of the same name by `member`, its next incarnation. Old requests are void.
 
         Raises: UnknownTeammate, IllegalTransition, StateError
         """
@@ -149,7 +149,7 @@ class Roster:
         return member
 
     def forget(self, name: str) -> Member:
-        """Take a shut-down teammate out of the team.
+        """Remove a shut-down teammate from the team.
 
         Raises: UnknownTeammate, IllegalTransition, StateError
         """
@@ -162,10 +162,10 @@ class Roster:
             return member
 
     def transition(self, name: str, to: Status, /, **fields: Any) -> Member:
-        """Change a status, and what goes with it unless `fields` says otherwise.
+        """Change a status, and the fields that depend on it unless they are in `fields`.
 
-        To work is to leave errors, interruption and pause behind; shutdown and spawn void all requests; a spawn after a
-        shutdown is a new incarnation that starts from nothing.
+        Starting to work clears errors, interruption and pause. Shutdown and spawn void all requests. A spawn after a
+        shutdown is a new incarnation.
 
         Raises: UnknownTeammate, IllegalTransition
         """
@@ -177,7 +177,7 @@ class Roster:
         return moved
 
     def reassign(self, name: str, /, **terms: Any) -> Member:
-        """A new piece of work for an idle teammate, on these terms. A plan, approved or not, was for the old one.
+        """Give an idle teammate a new piece of work, on these terms. An earlier plan, approved or not, is void.
 
         Raises: UnknownTeammate, IllegalTransition
         """
@@ -188,12 +188,12 @@ class Roster:
         return moved
 
     def update(self, name: str, /, **fields: Any) -> Member:
-        """Change anything but the status.
+        """Change anything except the status.
 
         Raises: UnknownTeammate
         """
         if fields.keys() & {"name", "status"}:
-            raise ValueError("a status changes by transition, a name never")
+            raise ValueError("use transition to change a status; a name never changes")
         with self._lock:
             member = self.get(name)
             updated = replace(member, **fields)
@@ -208,8 +208,8 @@ class Roster:
     def count(
         self, name: str, turns: int = 0, cost_usd: float | None = 0.0, used: Mapping[str, Any] | None = None
     ) -> Member:
-        """Add to the counters, from any thread, and set what was used in all, where that is given. A cost that is not
-        known makes the sum unknown.
+        """Add to the counters, from any thread, and set the total that was used, if given. An unknown cost makes the
+        sum unknown.
 
         Raises: UnknownTeammate
         """
@@ -224,24 +224,24 @@ class Roster:
             self._follow()
         return counted
 
-    def settle(self) -> list[Member]:
-        """At start, before any teammate runs: who was at work when the program ended is idle, and was interrupted."""
+    def mark_interrupted(self) -> list[Member]:
+        """At start, before any teammate runs: teammates that worked when the program ended become idle, interrupted."""
         with self._lock:
             self._put_all(
                 replace(member, waiting_for=waits_for)
                 for member in self.members()
                 if member.waiting_for != (waits_for := self._waits_for(member.name))
             )
-            settled = self._put_all(
+            interrupted = self._put_all(
                 self._moved(member, Status.IDLE, {"interrupted": True})
                 for member in self.members()
                 if member.status in (Status.WORKING, Status.SPAWNING)
             )
         self._follow()
-        return settled
+        return interrupted
 
     def submit_plan(self, name: str, plan: str) -> Request:
-        """Open the plan's review, close the gate, and say what the teammate waits for: one change.
+        """Open the review of a plan and block changes until it is approved, in one step.
 
         Raises: UnknownTeammate, StateError
         """
@@ -253,20 +253,20 @@ class Roster:
         return request
 
     def review_plan(self, request_id: str, by: str, approve: bool, feedback: str = "") -> Request:
-        """Answer a plan, and open or close the gate with it: one change.
+        """Answer a plan, and allow or block changes, in one step.
 
         Raises: TeamError, StateError
         """
         with self._kept():
             request = self.requests.answer(request_id, by, approve, feedback)
             if request.kind is not Kind.PLAN:
-                raise TeamError(f"{request.id} is no plan but a {request.kind} request")
+                raise TeamError(f"{request.id} is not a plan but a {request.kind} request")
             self._put(replace(self.get(request.teammate), plan_approved=approve, waiting_for=""))
         self._announce()
         return request
 
     def recover(self, transcripts: Path, inboxes: Path) -> list[str]:
-        """Rebuild those who are missing in the file from the files they left, and say what was done.
+        """Rebuild teammates that are missing in the file from their inboxes and transcripts. Returns what was done.
 
         Raises: StateError
         """
@@ -275,21 +275,24 @@ class Roster:
         found = {name.casefold(): name for directory in (inboxes, transcripts) for name in _names_in(directory)}
         missing = [name for key, name in sorted(found.items()) if key not in self._members]
         if missing or self.problem:
-            self._add_rebuilt([self._rebuilt(name, transcripts) for name in missing])
+            rebuilt = [self._rebuilt(name, transcripts) for name in missing]
+            with self._kept():
+                self._put_all(rebuilt)
+            self._announce()
         self.needs_recovery = False
         return [
-            f"'{name}' was rebuilt from its files; its role, model and tools are not known: spawn it again to set them"
+            f"'{name}' was rebuilt from its files; its role, model and tools are unknown: spawn it again to set them"
             for name in missing
         ]
 
     def put_back(self) -> None:
-        """Write the file again: somebody has deleted it."""
+        """Write the file again after it was deleted."""
         with self._lock:
             self._revision += 1
         self._follow()
 
     def close(self) -> None:
-        """Write what is not yet written. What changes later is not: the file may have another owner then."""
+        """Write pending changes. Later ones are not written, since the file may have another owner then."""
         self._follow()
         with self._writing:
             self._closed = True
@@ -319,16 +322,11 @@ class Roster:
         )
         return Member(name, UNKNOWN_ROLE, Status.IDLE, incarnation=1 + earlier, interrupted=True, since=self._clock())
 
-    def _add_rebuilt(self, members: list[Member]) -> None:
-        with self._kept():
-            self._put_all(members)
-        self._announce()
-
     def _put(self, member: Member, is_counting: bool = False) -> Member:
         return self._put_all([member], is_counting)[0]
 
     def _put_all(self, members: Iterable[Member], is_counting: bool = False) -> list[Member]:
-        """Replaces the table, never alters it: readers hold no lock."""
+        """Replaces the table and never modifies it, since readers hold no lock."""
         table, put = dict(self._members), []
         for member in members:
             before = table.get(member.name.casefold())
@@ -344,7 +342,7 @@ class Roster:
 
     @contextmanager
     def _kept(self) -> Iterator[None]:
-        """One change that is on disk at its end, or that never was. Inside another one it is a part of that."""
+        """A block whose changes are on disk at its end, or undone. Inside another such block it is a part of that."""
         with self._writing, self._lock:
             if self._is_kept:
                 yield
@@ -353,7 +351,7 @@ class Roster:
             before = self._members, self.requests.all(), self._revision
             try:
                 if self._closed:
-                    raise StateError(f"{self._path} is closed: teamcli is leaving")
+                    raise StateError(f"{self._path} is closed: teamcli is exiting")
                 yield
                 self._revision += 1
                 self._save()
@@ -370,24 +368,26 @@ class Roster:
             self._changed.pop()
 
     def _follow(self) -> None:
-        """Bring the file up to date with a status. One write serves all who changed something in the meantime."""
+        """Write changed statuses to the file. One write covers all changes that were made until then."""
         problem = ""
         with self._writing:
             try:
                 self._save()
             except StateError as e:
                 problem = str(e)
-            is_news = problem != self._told
-            self._told = problem
+            is_news = problem != self._reported
+            self._reported = problem
         self._announce()
         if problem and is_news:
-            self._on_problem(f"{problem}; the team goes on, and the file follows as soon as it can be written")
+            self._on_problem(f"{problem}; the team keeps working, and the file is updated as soon as it can be written")
 
     def _save(self) -> None:
-        """The caller holds the file's lock."""
+        """The caller holds `_writing`."""
         with self._lock:
             revision = self._revision
-            data = b"" if self._closed or revision == self._written else self._document().encode()
+            data = b""
+            if not self._closed and revision != self._written:
+                data = self._team._replace(members=self.members(), requests=self.requests.all()).encode()
         try:
             if data:
                 self._next_counter_write = time.monotonic() + self._counter_seconds
@@ -397,8 +397,8 @@ class Roster:
             self._tried = revision
 
     def _announce(self) -> None:
-        """Tell of each change once, in order. Who finds another thread at it leaves the rest to that one: no waiting,
-        so that whoever is told may hold and take locks of its own."""
+        """Report each change once, in order. If another thread is already reporting, leave the rest to that one:
+        waiting for it could deadlock with the locks of a callback."""
         while self._has_news() and self._announcing.acquire(blocking=False):
             try:
                 while member := self._next_news():
@@ -414,34 +414,23 @@ class Roster:
         with self._lock:
             return self._changed.popleft()[1] if self._has_news() else None
 
-    def _document(self) -> Team:
-        return self._team._replace(members=self.members(), requests=self.requests.all())
-
     def _who_there_is(self) -> str:
         names = self.names(active_only=True)
-        return f"there are: {', '.join(names)}" if names else "there is nobody in the team"
+        return f"there are: {', '.join(names)}" if names else "the team is empty"
 
 
 def _names_in(directory: Path) -> Iterator[str]:
-    """The teammates that a file in `directory` is of."""
+    """The names of the teammates that have a file in `directory`."""
     for path in _files(directory):
-        name = path.name.removesuffix(".jsonl")
-        if name != path.name and _may_be_a_name(name):
-            yield name
-
-
-def _may_be_a_name(name: str) -> bool:
-    try:
-        check_name(name)
-    except TeamError:
-        return False
-    return True
+        if path.name.endswith(".jsonl"):
+            with suppress(TeamError):
+                check_name(path.name.removesuffix(".jsonl"))
+                yield path.name.removesuffix(".jsonl")
 
 
 def _files(directory: Path) -> list[Path]:
-    try:
-        return sorted(path for path in directory.iterdir() if path.is_file() and not path.is_symlink())
-    except FileNotFoundError:
-        return []
-    except OSError as e:
-        raise StateError(cannot("read", directory, e)) from e
+    with as_state_error("read", directory):
+        try:
+            return sorted(path for path in directory.iterdir() if path.is_file() and not path.is_symlink())
+        except FileNotFoundError:
+            return []

@@ -1,7 +1,7 @@
-"""What lines of an inbox are signed with: the user's key, bound to a token that the directory itself carries.
+"""The key that signs lines of an inbox: the user's key, combined with a token that is stored in the directory.
 
-The token is part of the directory, not its path: a project that is renamed or moved keeps its mail. It is not secret.
-Without the user's key, which never leaves the home directory, nobody can sign anything with it.
+The token belongs to the directory and not to its path, so a project that is renamed or moved keeps its mail. It is not
+secret: signing needs the user's key, which never leaves the home directory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from teamcli.errors import StateError
 from teamcli.storage.files import (
     PRIVATE_DIR,
     PRIVATE_FILE,
-    cannot,
+    as_state_error,
     make_private_dir,
     open_private,
     sync_directory,
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 def key_of(token: bytes, key: bytes) -> bytes:
-    """The key for the inboxes of the directory with this token: in another one these lines are foreign."""
+    """The key for the inboxes of the directory with this token. In another directory the same lines are foreign."""
     return hashlib.blake2b(token, key=key, digest_size=KEY_BYTES).digest()
 
 
@@ -52,22 +52,20 @@ def read_token(directory: Path) -> bytes | None:
     return token if _TOKEN.fullmatch(token) else None
 
 
-def have_token(directory: Path, wanted: bytes | None = None) -> bytes:
-    """The token of a directory; made (from `wanted`, if given) where there is none. All who ask at once get the same.
+def ensure_token(directory: Path, wanted: bytes | None = None) -> bytes:
+    """The token of a directory, created if needed (as `wanted`, if given). Concurrent callers get the same one.
 
     Raises: StateError
     """
     if token := read_token(directory):
         return token
     path = _token_path(directory)
-    try:
+    with as_state_error("create", path):
         path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
         _put_token(path, directory, wanted or secrets.token_hex(16).encode())
-    except OSError as e:
-        raise StateError(cannot("make", path, e)) from e
     token = read_token(directory)
     if token is None:
-        raise StateError(f"{path} is not a token; delete it")
+        raise StateError(f"{path} is not a valid token; delete it")
     return token
 
 
@@ -84,8 +82,8 @@ def _put_token(path: Path, directory: Path, token: bytes) -> None:
         finally:
             os.close(fd)
         try:
-            path.hardlink_to(temporary)  # never replaces: the first one wins
-        except OSError:  # somebody was first, the token is damaged, or this file system has no links
+            path.hardlink_to(temporary)  # never replaces a file: the first writer wins
+        except OSError:  # another process was first, the token is damaged, or the file system has no hard links
             if read_token(directory) is None:
                 temporary.replace(path)
     finally:
@@ -94,8 +92,8 @@ def _put_token(path: Path, directory: Path, token: bytes) -> None:
 
 
 def load_key(home: Path) -> bytes:
-    """The user's signing key, `key` in the directory `home`; made at first use. If it cannot be kept it is for this run
-    only, and mail that is unread at the end counts as foreign the next time."""
+    """The user's signing key, `key` in the directory `home`, created at first use. If it cannot be stored, it is for
+    this run only, and mail that is unread at the end counts as foreign the next time."""
     path = home / "key"
     try:
         make_private_dir(home)
@@ -118,7 +116,7 @@ def _read_key(path: Path) -> bytes | None:
 
 
 def _make_own(fd: int, path: Path) -> None:
-    """Raises: StateError, if somebody else has put it there and may know it."""
+    """Raises: StateError, if the file belongs to another user, who may know the key."""
     found = os.fstat(fd)
     if found.st_uid != os.geteuid():
         raise StateError(f"{path} belongs to another user; remove it")
@@ -127,10 +125,10 @@ def _make_own(fd: int, path: Path) -> None:
 
 
 def _make_key(path: Path) -> bytes:
-    """Under a lock: of several programs that start at once, one makes the key and all get the same."""
+    """Under a lock: if several programs start at once, one creates the key and all get the same."""
+    fd = open_private(path, os.O_RDWR | os.O_CREAT)
     try:
-        fd = open_private(path, os.O_RDWR | os.O_CREAT)
-        try:
+        with as_state_error("create", path):
             _make_own(fd, path)
             fcntl.flock(fd, fcntl.LOCK_EX)
             key = os.pread(fd, KEY_BYTES, 0)
@@ -139,7 +137,5 @@ def _make_key(path: Path) -> bytes:
                 os.pwrite(fd, key, 0)
                 os.fsync(fd)
             return key
-        finally:
-            os.close(fd)
-    except OSError as e:
-        raise StateError(cannot("make", path, e)) from e
+    finally:
+        os.close(fd)

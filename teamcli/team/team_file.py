@@ -1,6 +1,6 @@
-"""`config.json` as values: a teammate, the team, and the file they make.
+"""`config.json` as values: a teammate, the team, and how they are written to the file.
 
-Reading never writes and tells what is damaged instead of failing; fields that this version does not know are kept.
+Reading never writes, and reports damage instead of failing. Fields that this version does not know are kept.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from teamcli.errors import StateError, TeamError
-from teamcli.storage.files import VERSION, cannot, open_private, refuse_newer, write_atomic
+from teamcli.storage.files import VERSION, as_state_error, open_private, refuse_newer, write_atomic
 from teamcli.team.fields import COUNT, FLAG, NO_FIELDS, NOTHING, OBJECT, SECONDS, TEXT, known_fields
 from teamcli.team.message import check_name
 from teamcli.team.requests import Request
@@ -49,32 +49,32 @@ class Member:
     role: str
     status: Status = Status.SPAWNING
     incarnation: int = 1
-    """Counts the spawns under this name that began with an empty conversation."""
+    """How often a teammate of this name was spawned with an empty conversation."""
     model: str = ""
     tools: tuple[str, ...] | None = None
-    """The tools it was given; None for the usual ones."""
+    """The tools it was given; None for the default ones."""
     plan: bool = False
-    """Changes wait for an approved plan."""
+    """Whether changes need an approved plan."""
     plan_approved: bool = False
     error: str = ""
     interrupted: bool = False
     paused: bool = False
     waiting_for: str = ""
     waiting_since: float = 0.0
-    """When it began to wait for that; 0 where it waits for nothing."""
+    """When it began to wait for that; else 0."""
     stuck_since: float = 0.0
-    """When it last showed progress, once that is too long ago; else 0."""
+    """When it last made progress, if that is too long ago; else 0."""
     since: float = 0.0
-    """When it took its status."""
+    """When its status last changed."""
     turns: int = 0
     cost_usd: float | None = 0.0
-    """None where the price of its model is not known."""
+    """None if the price of its model is not known."""
     limit: str = ""
-    """The limit that it has reached, where it is paused because of that."""
+    """The limit that it has reached, if it is paused because of that."""
     budget: Mapping[str, Any] = field(default_factory=dict)
-    """What it may use, as far as the user has chosen it by hand; null for what shall not be bounded."""
+    """The bounds that the user has set for it; null for no bound."""
     used: Mapping[str, Any] = field(default_factory=dict)
-    """What it has used under this name, with its sub-agents."""
+    """What this teammate and its sub-agents have used, over all incarnations."""
     unknown: Mapping[str, Any] = field(default_factory=dict)
     """Fields that this version does not know, kept as they are."""
 
@@ -88,12 +88,12 @@ class Member:
 
     @cached_property
     def encoded(self) -> str:
-        """Its line in the file. Made once: every write of the file holds all lines, and most did not change."""
+        """Its line in the file. Cached, since every write contains all lines and most have not changed."""
         return _json(self.to_dict())
 
     @classmethod
     def from_dict(cls, raw: object) -> Member:
-        """Raises: ValueError, TeamError for a name that nobody may have."""
+        """Raises: ValueError; TeamError for a name that is not allowed."""
         fields = known_fields(raw, _MEMBER_TYPES)
         missing = [name for name in ("name", "role", "status") if name not in fields]
         if missing:
@@ -125,19 +125,19 @@ _MEMBER_TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-class Team(NamedTuple):
-    """What `config.json` says."""
+class TeamConfig(NamedTuple):
+    """The content of `config.json`."""
 
     name: str = TEAM_NAME
     members: tuple[Member, ...] = ()
     requests: tuple[Request, ...] = ()
     unknown: Mapping[str, Any] = NO_FIELDS
     problems: tuple[str, ...] = ()
-    """What of the file could not be used, and why."""
+    """The parts of the file that could not be used, and why."""
     is_missing: bool = False
 
     def encode(self) -> bytes:
-        """One teammate and one request a line: for `cat` and `grep`, and so that a line is encoded once."""
+        """One teammate and one request per line, for `cat` and `grep`, and so that each line is encoded once."""
         rest = {"v": VERSION, "team_name": self.name, **self.unknown}
         lines = [f"  {_json(key)}: {_json(value)}" for key, value in rest.items()]
         lines.append(f'  "members": {_list([member.encoded for member in self.members])}')
@@ -145,8 +145,8 @@ class Team(NamedTuple):
         return "{{\n{}\n}}\n".format(",\n".join(lines)).encode("utf-8", "replace")
 
 
-def read_team(path: Path) -> Team:
-    """What the file says at this moment. For any process: it never writes, and a damaged file is told, not raised.
+def read_team(path: Path) -> TeamConfig:
+    """The present content of the file. For any process: never writes, and reports damage instead of raising.
 
     Raises: StateError for a file that cannot be opened or that a newer version wrote
     """
@@ -154,7 +154,7 @@ def read_team(path: Path) -> Team:
 
 
 def read_file(path: Path) -> bytes | None:
-    """What stands there, or None where there is no file.
+    """The content, or None without a file.
 
     Raises: StateError
     """
@@ -164,26 +164,23 @@ def read_file(path: Path) -> bytes | None:
         if isinstance(e.__cause__, FileNotFoundError | NotADirectoryError):
             return None
         raise
-    try:
-        with os.fdopen(fd, "rb") as file:
-            data = file.read(LARGEST_TEAM + 1)
-    except OSError as e:
-        raise StateError(cannot("read", path, e)) from e
+    with as_state_error("read", path), os.fdopen(fd, "rb") as file:
+        data = file.read(LARGEST_TEAM + 1)
     if len(data) > LARGEST_TEAM:
         raise StateError(f"{path} is larger than {LARGEST_TEAM // 1_000_000} MB; move it away, and the team is rebuilt")
     return data
 
 
-def parse_team(path: Path, data: bytes | None) -> Team:
-    """Raises: StateError for what a newer version wrote."""
+def parse_team(path: Path, data: bytes | None) -> TeamConfig:
+    """Raises: StateError for a file that a newer version wrote."""
     if data is None:
-        return Team(is_missing=True)
+        return TeamConfig(is_missing=True)
     try:
         raw = json.loads(data)
     except (ValueError, RecursionError) as e:
-        return Team(problems=(f"it is not valid JSON: {e}",))
+        return TeamConfig(problems=(f"it is not valid JSON: {e}",))
     if not isinstance(raw, dict):
-        return Team(problems=(f"it holds a {type(raw).__name__} instead of an object",))
+        return TeamConfig(problems=(f"it holds a {type(raw).__name__} instead of an object",))
     refuse_newer(path, raw)
     members, member_problems = _parse_each(raw.get("members"), Member.from_dict, lambda member: member.name)
     requests, request_problems = _parse_each(raw.get("requests"), Request.from_dict, lambda request: request.id)
@@ -191,7 +188,7 @@ def parse_team(path: Path, data: bytes | None) -> Team:
     problems += [f"requests: {problem}" for problem in request_problems]
     name = raw.get("team_name")
     unknown = {key: value for key, value in raw.items() if key not in _TEAM_FIELDS}
-    return Team(name if isinstance(name, str) else TEAM_NAME, members, requests, unknown, tuple(problems))
+    return TeamConfig(name if isinstance(name, str) else TEAM_NAME, members, requests, unknown, tuple(problems))
 
 
 _TEAM_FIELDS = ("v", "team_name", "members", "requests")
@@ -201,7 +198,7 @@ EntryT = TypeVar("EntryT", Member, Request)
 def _parse_each(
     raw: object, parse: Callable[[object], EntryT], key: Callable[[EntryT], str]
 ) -> tuple[tuple[EntryT, ...], list[str]]:
-    """The entries that can be used, and what is wrong with the others."""
+    """The entries that can be used, and the problems of the others."""
     entries: dict[str, EntryT] = {}
     problems = []
     if not isinstance(raw, list | None):
@@ -213,12 +210,12 @@ def _parse_each(
             problems.append(f"entry {number}: {e}")
             continue
         if entries.setdefault(key(entry).casefold(), entry) is not entry:
-            problems.append(f"entry {number}: {key(entry)!r} is there twice")
+            problems.append(f"entry {number}: {key(entry)!r} occurs twice")
     return tuple(entries.values()), problems
 
 
 def keep_aside(path: Path, data: bytes) -> Path:
-    """A copy, once: the damaged file itself stays until a good one replaces it, whatever happens in between."""
+    """Copy a damaged file, once. The file itself stays until a good one replaces it, even if we crash in between."""
     for number in itertools.count(1):
         aside = path.with_name(f"{path.name}.bad-{number}")
         kept = read_file(aside)

@@ -1,4 +1,4 @@
-"""Notices what other processes do to inboxes: one thread looks at the size of each a few times a second."""
+"""Notices what other processes do to inboxes: one thread checks the size of each a few times a second."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Watcher:
         on_change: Callable[[str], None],
         on_gone: Callable[[str], None],
     ) -> None:
-        """Before each look `on_look` is called, for each changed inbox `on_change` with its name, and `on_gone` for one
-        that is missing or empty at two looks in a row: an editor that replaces a file is quicker. All in our thread."""
+        """Calls `on_look` before each check, `on_change` with the name of each changed inbox, and `on_gone` for one
+        that is missing or empty at two checks in a row (an editor replaces a file faster). All in its own thread."""
         self._directory = str(directory)
         self._poll_seconds = poll_seconds
         self._on_look = on_look
         self._on_change = on_change
         self._on_gone = on_gone
         self._was_there: set[str] = set()
-        """Those that had content, and have not been reported as gone since."""
+        """Inboxes that had content and have not been reported as gone since."""
         self._missing: frozenset[str] = frozenset()
         self._known: dict[str, Size] = {}
         self._lock = threading.Lock()
@@ -38,7 +38,7 @@ class Watcher:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """From here on every change is noticed. A repeat does nothing."""
+        """From now on every change is noticed. A second call does nothing."""
         with self._lock:
             if self._thread is not None or self._stopped.is_set():
                 return
@@ -47,17 +47,17 @@ class Watcher:
             self._thread.start()
 
     def expect(self, name: str, size: Size) -> None:
-        """We have just written it ourselves, and tell everybody."""
+        """We have just written this inbox and notify its readers ourselves."""
         with self._lock:
             self._known[name] = size
 
     def stop(self) -> None:
-        """Only signals: a callback may be waiting for what the caller holds."""
+        """Only signals the thread: a callback may be waiting for a lock that the caller holds."""
         self._stopped.set()
 
     def join(self, timeout_seconds: float) -> None:
-        """Wait for the thread's end; not from within a callback of its own."""
-        with self._lock:  # whoever starts it holds this until it runs
+        """Wait for the end of the thread, unless called from one of its callbacks."""
+        with self._lock:  # `start` holds it until the thread runs
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout_seconds)
@@ -83,7 +83,7 @@ class Watcher:
         return sorted(gone)
 
     def _changed(self, before: dict[str, Size], now: dict[str, Size]) -> list[str]:
-        """Without those that we wrote to while we looked."""
+        """The changed inboxes, except those that we wrote to during the check."""
         with self._lock:
             names = [
                 name
@@ -108,12 +108,12 @@ class Watcher:
                     if entry.name.endswith(_SUFFIX)
                     for found in (entry.stat(follow_symlinks=False),)
                 }
-        except OSError:  # not made yet, or an inbox was deleted while we looked: the next look tells
+        except OSError:  # not created yet, or an inbox was deleted during the check; the next one will tell
             return {}
 
 
 def _differ(before: Size | None, now: Size | None) -> bool:
-    """When we wrote a file ourselves is not known, and need not be."""
+    """After our own write the time of the change is not known (0), and does not matter."""
     if before is None or now is None:
         return before is not now
     return before[:2] != now[:2] or (before.changed != now.changed and before.changed != 0)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import MessageTooLong
-from teamcli.team.bus import BEGINNING, Batch, Entry, Position
+from teamcli.team.bus import BEGINNING, Batch, InboxEntry, Position
 from teamcli.team.line import MAX_LINE_BYTES
 from teamcli.team.message import LEAD, Message, check_name, frame
 
@@ -46,9 +46,9 @@ class MemoryBus:
     def has_unread(self, name: str, position: Position) -> bool:
         return len(self._inbox(name)) > position.offset
 
-    def peek(self, name: str, position: Position = BEGINNING, seen: Container[str] = ()) -> list[Entry]:
+    def peek(self, name: str, position: Position = BEGINNING, seen: Container[str] = ()) -> list[InboxEntry]:
         inbox = enumerate(self._inbox(name))
-        return [Entry(message, n < position.offset or message.read_as in seen) for n, message in inbox]
+        return [InboxEntry(message, n < position.offset or message.read_as in seen) for n, message in inbox]
 
     def wait(self, name: str, position: Position, cancel: CancelScope, timeout_seconds: float | None = None) -> bool:
         def is_over() -> bool:

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from teamcli.cancel import CancelScope
 from teamcli.errors import StateError
 from teamcli.team.bus import FileBus, Position
-from teamcli.team.line import LineCodec, Origin, Reading
+from teamcli.team.line import LineCodec, Origin, ParsedMessage
 from teamcli.team.line_ids import LineIds
 from teamcli.team.message import MessageType, message_id
-from teamcli.team.signing import have_token, key_of, load_key
+from teamcli.team.signing import ensure_token, key_of, load_key
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
 from tests.team.letters import KEY, append, contents, letter, outside
 
@@ -66,7 +66,7 @@ def unread(bus: FileBus, position: Position = BEGINNING) -> list[str]:
 
 
 def codec_of(inbox: Path) -> LineCodec:
-    return LineCodec(key_of(have_token(inbox.parent), KEY))
+    return LineCodec(key_of(ensure_token(inbox.parent), KEY))
 
 
 def quarantined(inbox: Path) -> list[dict[str, object]]:
@@ -112,7 +112,7 @@ def test_any_text_survives_the_line(content: str, sender: str, fields: dict[str,
     line = codec.write(message)
     assert line.count(b"\n") == 1
     (reading,) = codec.read(Origin("alice", 0.0, LineIds("alice", 0)), line, 0)
-    assert isinstance(reading, Reading)
+    assert isinstance(reading, ParsedMessage)
     assert not reading.message.is_foreign
     assert reading.end == len(line)
     assert (reading.message.content, reading.message.sender) == (content, sender)
@@ -277,7 +277,7 @@ def test_mail_comes_even_where_nothing_can_be_set_aside(bus: FileBus, inbox: Pat
     inbox.with_name("alice.bad.jsonl").mkdir()
     assert unread(bus) == unread(bus) == ["after"]
     assert len(told) == 1
-    assert "nor set aside" in told[0]
+    assert "cannot be set aside" in told[0]
 
 
 def test_a_line_that_is_not_finished_waits_for_its_end_and_wakes_nobody(bus: FileBus, inbox: Path) -> None:
@@ -396,7 +396,7 @@ def test_programs_that_sign_for_the_first_time_at_once_agree_on_the_token(tmp_pa
 
     def load() -> None:
         barrier.wait()
-        tokens.append(have_token(tmp_path / "inbox"))
+        tokens.append(ensure_token(tmp_path / "inbox"))
 
     threads = [threading.Thread(target=load) for _ in range(16)]
     for thread in threads:
@@ -905,7 +905,7 @@ def test_a_full_disk_is_an_error_and_nothing_is_half_written(tmp_path: Path) -> 
 def test_after_closing_nothing_is_sent_and_nothing_hangs(bus: FileBus) -> None:
     bus.send(letter())
     bus.close()
-    with pytest.raises(StateError, match="leaving"):
+    with pytest.raises(StateError, match="exiting"):
         bus.send(letter())
     assert not bus.has_unread("alice", Position())
     assert bus.wait("alice", Position(), CancelScope()) is False

@@ -107,7 +107,7 @@ def test_a_name_that_nobody_may_have_is_refused_and_no_file_is_made(roster: Rost
 
 
 def test_an_unknown_teammate_is_answered_with_the_names_there_are(roster: Roster) -> None:
-    with pytest.raises(UnknownTeammate, match="'zoe'; there is nobody in the team"):
+    with pytest.raises(UnknownTeammate, match="'zoe'; the team is empty"):
         roster.get("zoe")
     roster.add(Member("alice", "coder", IDLE))
     roster.add(Member("bob", "coder", SHUTDOWN))
@@ -197,7 +197,7 @@ def test_an_update_changes_anything_but_status_and_name(roster: Roster, path: Pa
     assert roster.update("alice", paused=True, role="tester").paused
     assert (on_disk(path)["alice"]["paused"], on_disk(path)["alice"]["role"]) == (True, "tester")
     for field in ("status", "name"):
-        with pytest.raises(ValueError, match="a status changes by transition"):
+        with pytest.raises(ValueError, match="use transition to change a status"):
             roster.update("alice", **{field: "working"})
     with pytest.raises(UnknownTeammate):
         roster.update("bob", paused=True)
@@ -474,16 +474,18 @@ def test_at_start_who_was_at_work_is_idle_and_interrupted(roster: Roster, path: 
     roster.submit_plan("planner", "plan")
 
     again = Roster(path, clock=lambda: 55.0)
-    settled = again.settle()
+    interrupted = again.mark_interrupted()
 
-    assert [member.name for member in settled] == ["spawning", "working", "planner"]
-    assert all(member.status is IDLE and member.interrupted and member.since == 55.0 for member in settled)
+    assert [member.name for member in interrupted] == ["spawning", "working", "planner"]
+    assert {member.status for member in interrupted} == {IDLE}
+    assert all(member.interrupted for member in interrupted)
+    assert {member.since for member in interrupted} == {55.0}
     assert [member.status for member in again.members()] == [IDLE, IDLE, IDLE, SHUTDOWN, IDLE]
     assert [member.interrupted for member in again.members()] == [True, True, False, False, True]
     assert [member.waiting_for for member in again.members()] == ["", "", "", "", "plan review"]
     assert all(member.paused for member in again.members()[:4])
     assert read_team(path).members == again.members()
-    assert again.settle() == []
+    assert again.mark_interrupted() == []
 
 
 # Damage
@@ -736,7 +738,7 @@ def test_a_status_counts_though_the_disk_is_full_and_the_file_follows(
     assert len(told) == 1
     assert "cannot write" in told[0]
     assert "config.json" in told[0]
-    assert "goes on" in told[0]
+    assert "the team keeps working" in told[0]
     blocked(False)
     assert on_disk(path)["alice"]["status"] == "working"
     roster.transition("alice", WORKING)
