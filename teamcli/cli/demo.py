@@ -127,6 +127,7 @@ def run_demo() -> int:
 
 
 def _play(directory: Path) -> int:
+    # Edits need no permission here, so that the demo runs without a person.
     options = Options(offline=True, permission_mode="acceptEdits")
     session = open_session(options, inspect_project(directory))
     try:

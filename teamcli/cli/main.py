@@ -29,7 +29,7 @@ def run(argv: Sequence[str]) -> int:
         if problem := abandon_standard_output():
             print(f"teamcli: standard output cannot be written: {problem}", file=sys.stderr)
             return ExitStatus.FAILED
-        return ExitStatus.SIGPIPE
+        return ExitStatus.SIGPIPE  # as for any program whose reader, such as `head`, has read enough
 
 
 def _run(argv: Sequence[str]) -> int:
@@ -57,7 +57,7 @@ def _run_agent(options: Options) -> int:
     _enter(options.cwd)
     if options.resume == "":
         return _print_sessions()
-    from teamcli.app import build as app
+    from teamcli.app import build as app  # late: `--help` and usage errors do not need it
 
     return app.run_headless(options) if options.headless else app.run_repl(options)
 

@@ -75,6 +75,7 @@ def _ask(endpoint: Endpoint, request: Request) -> tuple[Reply, bool]:
         if isinstance(event, CallOpened) or len(seen) >= ENOUGH_EVENTS:
             enough.cancel()
 
+    # No retries: doctor reports the first error as it is.
     client = connect(endpoint, Backoff(patience_seconds=0), retries=0)
     try:
         reply = client.stream(request, look, enough)

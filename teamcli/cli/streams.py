@@ -22,7 +22,7 @@ class _StandardOutput(io.FileIO):
             return memoryview(data).nbytes
         try:
             return super().write(data)
-        except BrokenPipeError:
+        except BrokenPipeError:  # the reader has gone, which is not a problem to report
             raise
         except OSError as e:
             self.problem = e.strerror or str(e)

@@ -204,6 +204,7 @@ class _TeamSnapshot:
 
         Raises: UsageError, listing the names there are
         """
+        # Any inbox on disk can be shown, even if the roster no longer has its owner.
         if is_address(name) and (self.directory.inbox / f"{name}.jsonl").exists():
             return name  # perhaps forgotten, or lost with a damaged roster
         return self._named(name, [LEAD, *(member.name for member in self.team.members)])
@@ -244,6 +245,7 @@ class _TeamSnapshot:
     def _lead(self) -> LeadState:
         if self.pid is None:
             return LeadState("not running")
+        # The lead is not in the roster: its state follows from the timeline of this run.
         started = self.directory.lock.stat().st_mtime
         turn = last_lead_turn(self.directory.events)
         if turn is None or turn.at < started:

@@ -34,6 +34,7 @@ _HOME = re.compile(r"~[\w.-]*|\$HOME|\$\{HOME\}")
 
 def danger_of(line: str) -> str:
     """What is dangerous about a command line, in a few words; empty if nothing is."""
+    # A function definition is nothing that the reader of commands knows, so this one is matched as text.
     if _FORK_BOMB.search(line):
         return "a function that only starts itself again and again"
     return next(filter(None, map(_danger_of_command, read_commands(line).commands)), "")

@@ -115,6 +115,7 @@ class _CommandLine(NamedTuple):
     can_change: CanChange
 
     def decide(self) -> Decision:
+        # The order is the promise: denials first, then questions, and only then what allows.
         return self._refused() or self._asked() or self._settled() or self._judged()
 
     def _refused(self) -> Decision | None:

@@ -15,7 +15,7 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from teamcli.agent.events import Event, Outcome, PermissionDenied, TurnEnded
@@ -132,6 +132,7 @@ class Session:
         self._session = open_running(options, project, approval, embedding)
         self._listeners = EventListeners(self._session.events)
         self._closer = SessionCloser(self._session, self._listeners, *([approval] if approval else []))
+        # If the program forgets to close it, the garbage collector or the end of the interpreter does.
         self._finalizer = weakref.finalize(self, self._closer.abandon)
         self.notes: tuple[str, ...] = (*self._session.record.notes, *untrusted_notes(project), *model_notes)
         """Remarks on how this session was set up, for the user."""
@@ -139,17 +140,13 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Session:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await asyncio.to_thread(self.close)
 
     # Working
@@ -192,11 +189,12 @@ class Session:
         try:
             ended = turn.ended.result()
         except CancelledError as e:
-            raise UsageError("the session was closed before the task was begun") from e
+            raise UsageError("the session was closed before the task started") from e
         except BaseException:
             turn.abandon()
             raise
         self.wait()
+        # Results of teammates may have woken the lead again: its last answer counts.
         return self._result(before, self._session.lead.last or ended)
 
     async def run_async(self, text: str) -> Result:
@@ -221,18 +219,18 @@ class Session:
         Raises: UsageError, in a tool or hook of this session
         """
         self._check_not_awaited()
-        is_quiet = self._session.team.quiescence.wait_until_idle(self._session.cancel, timeout_seconds)
+        is_idle = self._session.team.quiescence.wait_until_idle(self._session.cancel, timeout_seconds)
         self._listeners.flush(LEAVING_SECONDS)
-        return is_quiet
+        return is_idle
 
     async def wait_async(self, timeout_seconds: float | None = None) -> bool:
         """`wait` for asyncio."""
         self._check_not_awaited()
-        scope = self._session.cancel.child()
+        scope = self._session.cancel.child()  # lets the thread that waits end if our task is cancelled
         try:
-            is_quiet = await asyncio.to_thread(self._session.team.quiescence.wait_until_idle, scope, timeout_seconds)
+            is_idle = await asyncio.to_thread(self._session.team.quiescence.wait_until_idle, scope, timeout_seconds)
             await asyncio.to_thread(self._listeners.flush, LEAVING_SECONDS)
-            return is_quiet
+            return is_idle
         finally:
             scope.cancel("the wait was cancelled")
 

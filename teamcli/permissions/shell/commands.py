@@ -59,6 +59,7 @@ class LineReading:
 
     def add_line(self, text: str, depth: int = 0, is_guess: bool = False) -> None:
         self._lines += 1
+        # Bounds on the work: a line made to be slow must not delay a decision.
         if depth > _MOST_DEPTH or self._lines > _MOST_LINES or len(text) > MAX_LENGTH:
             self._doubt("it is too long or nests too many commands")
             return

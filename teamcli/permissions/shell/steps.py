@@ -52,6 +52,7 @@ def steps(commands: Iterable[Command], start: Path) -> list[Step]:
         if command.words[0] in ("cd", "pushd", "popd"):
             targets = _targets(found[-1])
             directories = tuple(dict.fromkeys((*directories, *targets))) if targets else ()
+            # Each `cd` can double the possibilities; beyond a few, the directory counts as unknown.
             directories = directories if len(directories) <= _MOST_DIRECTORIES else ()
     return found
 

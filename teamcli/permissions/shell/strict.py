@@ -81,7 +81,7 @@ def read_line(text: str) -> tuple[Command, ...]:
 
     Raises: NotUnderstood
     """
-    found = _read(text)
+    found = _read(text)  # a cache cannot hold an exception, so failures are texts there
     if isinstance(found, str):
         raise NotUnderstood(found)
     return found
