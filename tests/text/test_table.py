@@ -27,6 +27,11 @@ def test_nothing_in_a_table_can_control_a_terminal_or_break_a_row() -> None:
     assert len(text.splitlines()) == 3
 
 
+def test_markup_of_rich_is_text() -> None:
+    words = "[bold]x[/bold] :smile:"
+    assert Table(words, (Column(words),), ((words,),), (words,)).to_text().splitlines() == [words] * 4
+
+
 def test_a_table_without_rows_has_only_its_title_and_notes() -> None:
     assert Table("Nothing here.", (Column("NAME"),), ()).to_text() == "Nothing here."
 

@@ -270,6 +270,15 @@ class TestLooks:
             "[a]: http://b",
         ]
 
+    def test_markup_of_rich_is_text(self) -> None:
+        words = "[bold red]x[/bold red] [link=http://evil]y[/] :smile:"
+        assert plain(words) == [words]
+        assert plain(f"| {words} |\n|---|\n| {words} |")[-1] == words
+        assert plain(f"```\n{words}\n```") == [f"  {words}"]
+
+    def test_an_underlined_heading_is_a_heading(self) -> None:
+        assert plain("Title\n===") == ["# Title"]
+
     def test_lines_stay_lines(self) -> None:
         assert plain("Name: x\nAge: 7") == ["Name: x", "Age: 7"]
 

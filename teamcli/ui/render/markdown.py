@@ -6,7 +6,7 @@ This module loads rich and its parser, so it is imported when the first answer i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from markdown_it import MarkdownIt
@@ -119,7 +119,7 @@ def _highlighted(code: str, language: str) -> Text:
     return _highlighter(language).highlight(code)
 
 
-@cache
+@lru_cache(maxsize=64)  # the model chooses the names
 def _highlighter(language: str) -> Syntax:
     """With a tab size, pygments would replace tabs. An unknown language is shown plainly."""
     lexer = Syntax("", language, tab_size=0).lexer  # which rich would look up again for each line
@@ -128,6 +128,7 @@ def _highlighter(language: str) -> Syntax:
 
 class _Paragraph(Paragraph):
     is_tight = False
+    """It is in a list without blank lines between the items."""
 
     @classmethod
     def create(cls, markdown: Markdown, token: Token) -> _Paragraph:
@@ -140,6 +141,8 @@ class _Paragraph(Paragraph):
 
 
 class _Heading(Heading):
+    """At the left and without a frame, unlike rich's own."""
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from urls_apart(self.text, options.max_width)
 
@@ -167,13 +170,15 @@ class _Quote(BlockQuote):
 
 
 class _List(ListElement):
+    """Loose if the author wrote it so, with the author's sign behind the numbers."""
+
+    mark = ""
+
     @classmethod
     def create(cls, markdown: Markdown, token: Token) -> _List:
         made = cls(token.type, int(token.attrs.get("start", 1)))
         made.mark = token.markup
         return made
-
-    mark = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         items: list[Any] = self.items
@@ -269,7 +274,7 @@ def _prepared(tokens: Iterable[Token], shows_signs: bool) -> Iterator[Token]:
                 yield _text(f"{token.content} ({escape_controls(str(token.attrs['src']))})")
                 continue
             case "heading_open" if shows_signs:
-                heading = token.markup  # without any style, only the signs set a heading off
+                heading = "#" * int(token.tag[1:])  # without any style, only the signs set a heading off
             case "inline" if heading:
                 token.children, heading = [_text(f"{heading} "), *(token.children or [])], ""
             case "link_open":
