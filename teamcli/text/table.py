@@ -63,31 +63,33 @@ class Table(NamedTuple):
         widths = [max(cell_width(text_of(row[at])) for row in rows) for at in range(len(self.columns))]
         smallest = [min(w, MIN_SHRUNK) if c.shrinks else w for c, w in zip(self.columns, widths, strict=True)]
         shown = self._columns_that_fit(widths, smallest, width)
+        below = [at for at, column in enumerate(self.columns) if column.goes_below and at not in shown]
         grid = Grid(box=None, pad_edge=False, show_header=False)
         for at in shown:
+            # rich narrows only columns that may wrap. Their texts do not, so they are shortened: a row stays one line.
             column = self.columns[at]
-            justify: Literal["right", "left"] = "right" if column.right else "left"
-            grid.add_column(justify=justify, no_wrap=not column.shrinks, min_width=smallest[at])
+            grid.add_column(
+                justify="right" if column.right else "left",
+                no_wrap=not column.shrinks,
+                min_width=smallest[at],
+                width=None if column.shrinks else widths[at],  # so that rich does not measure each cell again
+            )
 
-        def cell(row: Row, at: int) -> Text:
+        def cell(row: Row, at: int, indent: str = "") -> Text:
             given = row[at]
             style = given.style if isinstance(given, Cell) else self.columns[at].style
-            # rich may narrow the column, but then it shortens the text: a row stays one line.
-            return Text(text_of(given), COLORS[style], no_wrap=True, overflow="ellipsis")
+            return Text(indent + text_of(given), COLORS[style], no_wrap=True, overflow="ellipsis")
 
         for row in rows:
             grid.add_row(*(cell(row, at) for at in shown))
         # A table that cannot be narrowed any further is left to the terminal to wrap.
-        lines = render_lines(grid, width and max(width, _total(smallest, shown)), has_color)
-        below = [at for at, column in enumerate(self.columns) if column.goes_below and at not in shown]
-        if not below:
-            return lines
-        texts = [[Text(" " * GAP) + cell(row, at) for at in below if text_of(row[at]).strip()] for row in rows]
-        return [
-            line
-            for line, under in zip(lines, texts, strict=True)
-            for line in (line, *(line for text in under for line in render_lines(text, None, has_color)))
-        ]
+        drawn = render_lines(grid, width and max(width, _total(smallest, shown)), has_color)
+        lines: list[str] = []
+        for row, line in zip(rows, drawn, strict=True):
+            lines.append(line)
+            for at in below:
+                lines += render_lines(cell(row, at, " " * GAP), None, has_color) if text_of(row[at]).strip() else []
+        return lines
 
     def _columns_that_fit(self, widths: Sequence[int], smallest: Sequence[int], limit: int | None) -> list[int]:
         shown = list(range(len(self.columns)))
