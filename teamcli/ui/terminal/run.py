@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from signal import SIGHUP, SIGTERM
 from typing import TextIO, cast
@@ -50,10 +50,5 @@ def _above_the_prompt() -> Iterator[AbovePrompt | AroundThePrompt]:
     if is_dumb():
         yield AroundThePrompt(sys.stdout)
         return
-    before = sys.stdout, sys.stderr
-    with AbovePrompt() as page:
-        sys.stdout = sys.stderr = cast(TextIO, page)
-        try:
-            yield page
-        finally:
-            sys.stdout, sys.stderr = before
+    with AbovePrompt() as page, redirect_stdout(cast(TextIO, page)), redirect_stderr(cast(TextIO, page)):
+        yield page
