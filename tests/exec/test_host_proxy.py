@@ -38,7 +38,7 @@ def test_a_host_is_listed_by_its_name_or_as_one_below_it(host: str, hosts: tuple
         (b"", None),
     ],
 )
-def test_where_a_request_goes(head: bytes, wanted: Destination | None) -> None:
+def test_a_request_goes_where_its_head_says(head: bytes, wanted: Destination | None) -> None:
     assert read_request(head) == wanted
 
 
@@ -85,5 +85,5 @@ def test_a_request_line_with_a_line_feed_is_refused(line: bytes) -> None:
     assert read_request(line + b"\r\n\r\n") is None
 
 
-def test_a_head_that_does_not_end_is_refused_because_its_rest_would_pass_unread() -> None:
+def test_a_head_that_does_not_end_is_refused() -> None:
     assert read_request(b"GET http://a.example/ HTTP/1.1\r\nA: " + b"x" * 70_000) is None

@@ -24,7 +24,7 @@ def work(tmp_path: Path) -> Path:
     return tmp_path / "work"
 
 
-def test_a_program_in_the_workspace_is_passed_over(tmp_path: Path, work: Path) -> None:
+def test_a_program_in_the_workspace_is_skipped(tmp_path: Path, work: Path) -> None:
     make_program(work / "bin/rg")
     system = make_program(tmp_path / "system/rg")
     path = f"{work}/bin:{system.parent}"
@@ -32,14 +32,14 @@ def test_a_program_in_the_workspace_is_passed_over(tmp_path: Path, work: Path) -
     assert Programs(path).find("rg") == str(work / "bin/rg")
 
 
-def test_relative_and_empty_entries_of_the_path_are_passed_over(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_and_empty_entries_of_the_path_are_skipped(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_program(work / "rg")
     monkeypatch.chdir(work)
     assert Programs(".::bin").find("rg") is None
 
 
 @pytest.mark.parametrize("way", ["program", "directory", "there and back"])
-def test_a_link_through_the_workspace_is_passed_over(tmp_path: Path, work: Path, way: str) -> None:
+def test_a_link_through_the_workspace_is_skipped(tmp_path: Path, work: Path, way: str) -> None:
     """An agent could turn it elsewhere at any time."""
     real = make_program(tmp_path / "system/rg")
     directory = tmp_path / "bin"
@@ -63,7 +63,7 @@ def test_a_link_elsewhere_is_followed(tmp_path: Path, work: Path) -> None:
     assert Programs(str(tmp_path / "bin"), [work]).find("rg") == str(tmp_path / "bin/rg")
 
 
-def test_links_that_lead_nowhere_are_passed_over(tmp_path: Path, work: Path) -> None:
+def test_links_that_lead_nowhere_are_skipped(tmp_path: Path, work: Path) -> None:
     (tmp_path / "rg").symlink_to("rg")
     assert Programs(str(tmp_path), [work]).find("rg") is None
     assert not Programs(str(tmp_path), [work]).is_out_of_reach(tmp_path / "rg")

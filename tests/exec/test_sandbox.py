@@ -103,7 +103,7 @@ class TestPlan:
             ("proxy=http://u:p@x\n", True),
         ],
     )
-    def test_settings_of_tools_are_closed_only_where_they_hold_a_secret(
+    def test_settings_of_tools_are_closed_only_if_they_hold_a_secret(
         self, options: Callable[..., list[tuple[str, ...]]], tmp_path: Path, written: str, is_closed: bool
     ) -> None:
         path = tmp_path / "home/.npmrc"
@@ -176,12 +176,14 @@ class TestPlan:
 class TestPlaces:
     """Where a workspace can be; each is still writable, and nothing around it."""
 
-    def test_in_a_temp_directory_with_spaces(self, shell: Shell, root: Path) -> None:
+    def test_a_workspace_with_spaces_in_a_temp_directory_can_be_written(self, shell: Shell, root: Path) -> None:
         assert shell.bash("pwd; touch here; touch ../there 2>/dev/null; ls") == f"{root}\nhere"
         assert (root / "here").exists()
         assert not (root.parent / "there").exists()
 
-    def test_at_the_home(self, confined: Callable[..., Shell], clean_environment: Path) -> None:
+    def test_in_a_home_directory_startup_files_and_keys_stay_as_they_are(
+        self, confined: Callable[..., Shell], clean_environment: Path
+    ) -> None:
         (clean_environment / ".bashrc").write_text("as it was")
         (clean_environment / ".ssh").mkdir()
         shell = confined(clean_environment)
@@ -190,7 +192,9 @@ class TestPlaces:
         assert (clean_environment / ".bashrc").read_text() == "as it was"
         assert list((clean_environment / ".ssh").iterdir()) == []
 
-    def test_below_what_is_closed(self, confined: Callable[..., Shell], clean_environment: Path) -> None:
+    def test_a_workspace_below_a_closed_directory_does_not_open_that_directory(
+        self, confined: Callable[..., Shell], clean_environment: Path
+    ) -> None:
         root = clean_environment / ".aws/tools"
         root.mkdir(parents=True)
         (root.parent / "credentials").write_text("secret")
@@ -199,7 +203,7 @@ class TestPlaces:
         assert (root / "here").exists()
 
     @pytest.mark.parametrize("name", [".teamcli", ".claude"])
-    def test_the_users_skills_can_be_run_and_nothing_else_of_what_holds_them_be_read(
+    def test_the_users_skills_can_be_run_and_nothing_next_to_them_can_be_read(
         self, confined: Callable[..., Shell], clean_environment: Path, root: Path, name: str
     ) -> None:
         holds, kept = clean_environment / name, clean_environment / "dotfiles"
@@ -213,11 +217,13 @@ class TestPlaces:
         assert "secret" not in said
         assert not (kept / "evil").exists()
 
-    def test_at_the_top(self, confined: Callable[..., Shell], clean_environment: Path) -> None:
+    def test_secrets_stay_closed_if_the_workspace_is_the_whole_machine(
+        self, confined: Callable[..., Shell], clean_environment: Path
+    ) -> None:
         (clean_environment / ".netrc").write_text("secret")
         assert confined(Path("/")).bash("pwd; cat ~/.netrc; ls -d /proc/self > /dev/null") == "/"
 
-    def test_at_the_temp_directory(self, confined: Callable[..., Shell]) -> None:
+    def test_the_temp_directory_can_be_the_workspace(self, confined: Callable[..., Shell]) -> None:
         path = Path("/tmp") / f"teamcli-test-{os.getpid()}"
         try:
             confined(Path("/tmp")).bash(f"touch {path}")
@@ -225,7 +231,7 @@ class TestPlaces:
         finally:
             path.unlink(missing_ok=True)
 
-    def test_in_a_worktree(self, confined: Callable[..., Shell], tmp_path: Path) -> None:
+    def test_commands_can_commit_in_a_worktree(self, confined: Callable[..., Shell], tmp_path: Path) -> None:
         main, tree = tmp_path / "main", tmp_path / "tree"
         git = ["git", "-c", "user.name=x", "-c", "user.email=x", "-C", str(main)]
         subprocess.run(["git", "init", "-q", str(main)], check=True)
@@ -238,7 +244,7 @@ class TestPlaces:
         assert not (main / ".git/hooks/pre-commit").exists()
         assert not (main / "there").exists()
 
-    def test_replaced_while_teamcli_runs(self, shell: Shell, root: Path) -> None:
+    def test_a_workspace_that_is_replaced_while_teamcli_runs_can_be_used(self, shell: Shell, root: Path) -> None:
         shell.bash("touch old")
         shutil.rmtree(root)
         root.mkdir()
@@ -261,10 +267,10 @@ class TestWork:
              " and do not use &]"),
         ],
     )  # fmt: skip
-    def test_results_are_the_same(self, shell: Shell, command: str, result: str) -> None:
+    def test_results_are_the_same_as_without_a_sandbox(self, shell: Shell, command: str, result: str) -> None:
         assert shell.bash(command) == result
 
-    def test_temp_files_are_shared_by_commands_and_by_nobody_else(self, shell: Shell) -> None:
+    def test_temp_files_are_shared_only_by_commands(self, shell: Shell) -> None:
         assert shell.bash("echo kept > /tmp/teamcli-test-note; mktemp").startswith("/tmp/")
         assert shell.bash("cat /tmp/teamcli-test-note") == "kept"
         assert not Path("/tmp/teamcli-test-note").exists()
@@ -274,9 +280,7 @@ class TestWork:
         assert shell.bash("until pkill -x sleep; do :; done; echo ended") == "ended"
         assert shell.commands.stop(id).ended is not None
 
-    def test_agents_can_make_and_remove_checkouts_of_their_own(
-        self, confined: Callable[..., Shell], root: Path
-    ) -> None:
+    def test_agents_can_make_and_remove_their_own_checkouts(self, confined: Callable[..., Shell], root: Path) -> None:
         subprocess.run(["git", "init", "-q", str(root)], check=True)
         shell = confined(root)
         me = "git -c user.name=me -c user.email=me@example.org commit -q --allow-empty -m x"
@@ -296,7 +300,7 @@ class TestWork:
         confined(root, writable=("../shared",)).bash("touch ../shared/file")
         assert (tmp_path / "shared/file").exists()
 
-    def test_caches_are_the_projects_own(
+    def test_each_project_has_its_own_caches(
         self, confined: Callable[..., Shell], root: Path, tmp_path: Path, clean_environment: Path
     ) -> None:
         (clean_environment / ".cache").mkdir()
@@ -331,7 +335,7 @@ class TestWork:
             assert not left.exists()
 
     @needs("git")
-    def test_git(self, shell: Shell) -> None:
+    def test_git_works(self, shell: Shell) -> None:
         said = shell.bash(
             "set -e; export GIT_AUTHOR_NAME=x GIT_AUTHOR_EMAIL=x GIT_COMMITTER_NAME=x GIT_COMMITTER_EMAIL=x;"
             "git init -q -b main .; echo 1 > a; git add a; git commit -qm one; git checkout -qb side; echo 2 > b;"
@@ -348,12 +352,12 @@ class TestWork:
         assert own == "origin"  # a repository that agents have made is theirs
 
     @needs("make")
-    def test_make(self, shell: Shell, root: Path) -> None:
+    def test_make_works(self, shell: Shell, root: Path) -> None:
         (root / "Makefile").write_text("all: out\nout:\n\techo made > out\n")
         shell.bash("make -j2")
         assert (root / "out").read_text() == "made\n"
 
-    def test_pip(self, shell: Shell, root: Path) -> None:
+    def test_pip_works(self, shell: Shell, root: Path) -> None:
         wheel(root)
         said = shell.bash(
             f"{sys.executable} -m venv env && env/bin/pip install -q --no-index ./thing-1.0-py3-none-any.whl"
@@ -363,7 +367,7 @@ class TestWork:
         assert said.endswith("works")
 
     @needs("npm")
-    def test_npm(self, shell: Shell, root: Path) -> None:
+    def test_npm_works(self, shell: Shell, root: Path) -> None:
         (root / "thing").mkdir()
         (root / "thing/package.json").write_text('{"name": "thing", "version": "1.0.0", "main": "i.js"}')
         (root / "thing/i.js").write_text("module.exports = 'works'")
@@ -375,7 +379,7 @@ class TestWork:
         assert said.splitlines()[-1] == "works", said
 
     @needs("cargo")
-    def test_cargo(self, confined: Callable[..., Shell], root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_cargo_works(self, confined: Callable[..., Shell], root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("RUSTUP_HOME", os.environ.get("RUSTUP_HOME") or str(_users_home() / ".rustup"))
         (root / "src").mkdir()
         (root / "Cargo.toml").write_text('[package]\nname = "thing"\nversion = "1.0.0"\nedition = "2021"\n')
@@ -433,14 +437,14 @@ def run_bash(program: Program, command: str, *options: str) -> tuple[int, str]:
 
 
 class TestSettings:
-    def test_where_it_does_not_work_commands_run_without_it_and_doctor_says_why(self, forbidden: Program) -> None:
+    def test_if_it_does_not_work_commands_run_without_it_and_doctor_says_why(self, forbidden: Program) -> None:
         code, said = run_bash(forbidden, f"echo x > {forbidden.home}/there; echo ran", "--allowedTools", "bash")
         assert code == 0
         assert "ran" in said
         assert (forbidden.home / "there").exists()
         assert "none, bwrap: Creating new namespace failed" in forbidden.run("doctor").out
 
-    def test_where_it_does_not_work_one_line_says_so_before_the_first_command(self, forbidden: Program) -> None:
+    def test_if_it_does_not_work_one_line_says_so_before_the_first_command(self, forbidden: Program) -> None:
         said = "No sandbox: bwrap: Creating new namespace failed: Operation not permitted; commands run with your own"
         twice = ("-p", "run true then run true", "--offline", "--allowedTools", "bash")
         assert forbidden.run(*twice).err.count(said) == 1
@@ -450,7 +454,7 @@ class TestSettings:
         assert "sandbox" not in forbidden.run(*twice).err  # the user knows
 
     @pytest.mark.parametrize("settings", [{"sandbox": "required"}, {"sandbox_network": "off"}])
-    def test_where_it_is_needed_and_does_not_work_nothing_starts(
+    def test_if_it_is_required_and_does_not_work_nothing_starts(
         self, forbidden: Program, settings: dict[str, str]
     ) -> None:
         forbidden.settings(**settings)
@@ -460,7 +464,7 @@ class TestSettings:
         assert "Operation not permitted" in ran.err
         assert forbidden.run("doctor").code == 1
 
-    def test_where_there_is_no_bwrap_doctor_names_the_package(self, program: Program, tmp_path: Path) -> None:
+    def test_if_bwrap_is_missing_doctor_names_the_package(self, program: Program, tmp_path: Path) -> None:
         (tmp_path / "bin").mkdir()
         program.variables["PATH"] = str(tmp_path / "bin")
         assert "bubblewrap" in program.run("doctor").out
@@ -475,7 +479,7 @@ class TestSettings:
         assert ran.code == 2
         assert "sandbox_network" in ran.err
 
-    def test_commands_may_run_without_a_question_where_the_user_says_so(self, program: Program) -> None:
+    def test_commands_may_run_without_a_question_if_the_user_says_so(self, program: Program) -> None:
         need_sandbox()
         assert run_bash(program, "echo ran > file")[0] == 4
         program.settings(sandbox_allows_bash=True)

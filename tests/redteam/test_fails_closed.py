@@ -317,7 +317,7 @@ def failing(program: Program, tmp_path: Path) -> Program:
 
 
 class TestARefusal:
-    def test_names_the_reason_and_the_way_out(self, failing: Program) -> None:
+    def test_a_refusal_names_the_reason_and_the_remedy(self, failing: Program) -> None:
         with FakeAPI([tool("bash", command="echo x > ~/evil"), text("done")]) as api:
             failing.url = api.url
             failing.run("-p", "x", "--allowedTools", "bash")
@@ -327,7 +327,7 @@ class TestARefusal:
         assert "`sandbox`" in said
         assert not (failing.home / "evil").exists()
 
-    def test_is_explained_by_doctor(self, failing: Program) -> None:
+    def test_a_refusal_is_explained_by_doctor(self, failing: Program) -> None:
         ran = failing.run("doctor")
         line = next(line for line in ran.out.splitlines() if " sandbox " in line)
         assert line.startswith("BAD")
@@ -335,18 +335,18 @@ class TestARefusal:
         assert "`sandbox` to `off`" in line
         assert ran.code == 1
 
-    def test_is_shown_in_the_banner(self, failing: Program) -> None:
+    def test_a_refusal_is_shown_in_the_banner(self, failing: Program) -> None:
         with Screen(failing, "--offline") as screen:
             screen.wait_for("no commands, the sandbox fails")
 
-    def test_is_not_given_if_the_user_turns_the_sandbox_off(self, failing: Program) -> None:
+    def test_nothing_is_refused_if_the_user_turns_the_sandbox_off(self, failing: Program) -> None:
         failing.settings(sandbox="off")
         with FakeAPI([tool("bash", command="echo x > ~/written"), text("done")]) as api:
             failing.url = api.url
             failing.run("-p", "x", "--allowedTools", "bash")
         assert (failing.home / "written").exists()
 
-    def test_stops_the_start_if_a_sandbox_is_required(self, failing: Program) -> None:
+    def test_a_refusal_stops_the_start_if_a_sandbox_is_required(self, failing: Program) -> None:
         failing.settings(sandbox="required")
         ran = failing.run("-p", "x")
         assert ran.code == 2
@@ -368,7 +368,7 @@ class TestPrograms:
         program.variables["PATH"] = f"{directory}:{os.environ['PATH']}"
         return program
 
-    def test_are_never_run_by_teamcli(self, planted: Program) -> None:
+    def test_programs_that_agents_can_write_are_never_run_by_teamcli(self, planted: Program) -> None:
         need_sandbox()
         with FakeAPI(
             [tool("grep", pattern="needle"), tool("bash", command="git status; rg x; true"), text("ok")]
@@ -379,7 +379,7 @@ class TestPrograms:
         planted.run("doctor")
         assert not (planted.home / "evil").exists()
 
-    def test_do_not_stand_for_a_sandbox_that_is_not_installed(self, planted: Program) -> None:
+    def test_a_planted_bwrap_does_not_count_as_an_installed_one(self, planted: Program) -> None:
         directory = planted.directory / ".venv/bin"
         planted.variables["PATH"] = str(directory)
         with FakeAPI([tool("bash", command="echo x > ~/evil"), text("ok")]) as api:
@@ -422,7 +422,7 @@ class TestLookingAtARepository:
             git("config", key, value)
         return program
 
-    def test_starts_nothing_that_it_names(self, hostile: Program) -> None:
+    def test_looking_at_a_repository_starts_nothing_that_it_names(self, hostile: Program) -> None:
         hostile.run(stdin="/diff\n")
         assert not (hostile.home / "evil").exists()
 

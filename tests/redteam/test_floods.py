@@ -160,7 +160,7 @@ def test_mentioned_files_without_end_are_bounded(results: dict[str, str]) -> Non
     assert "more than file tools take" in results["mentions"]
 
 
-def test_an_answer_with_a_thousand_calls(program: Program) -> None:
+def test_of_an_answer_with_a_thousand_calls_only_two_hundred_run(program: Program) -> None:
     calls = [tool("bash", command=f"echo {n} >> ran") for n in range(1000)]
     with program.against([answer(*calls), text("done")]) as api:
         ran = run_in_little_memory(program, "-p", "x", *BYPASS)
@@ -437,7 +437,7 @@ class TestState:
         events.close()
 
     @pytest.mark.parametrize("kind", ["fifo", "directory", "device"])
-    def test_a_transcript_that_is_no_file_is_named(self, tmp_path: Path, kind: str) -> None:
+    def test_a_transcript_that_is_not_a_file_is_named(self, tmp_path: Path, kind: str) -> None:
         path = tmp_path / "lead.jsonl"
         if kind == "fifo":
             os.mkfifo(path)
@@ -448,7 +448,7 @@ class TestState:
         with pytest.raises(StateError, match=r"lead\.jsonl"):
             list(read_lines(path))
 
-    def test_an_inbox_that_is_a_fifo_stops_nobody(self, program: Program) -> None:
+    def test_an_inbox_that_is_a_fifo_blocks_no_one(self, program: Program) -> None:
         program.run("-p", "run true", *BYPASS)
         (program.directory / ".team/inbox").mkdir(exist_ok=True)
         os.mkfifo(program.directory / ".team/inbox/lead.jsonl")
@@ -521,9 +521,7 @@ def strict(program: Program, tmp_path: Path) -> Program:
     [("off", "pass"), ("auto", "os.setsid()")],
     ids=["in one group", "each in its own session"],
 )
-def test_processes_that_are_too_many_are_ended_and_the_work_goes_on(
-    strict: Program, sandbox: str, in_child: str
-) -> None:
+def test_too_many_processes_are_ended_and_the_work_continues(strict: Program, sandbox: str, in_child: str) -> None:
     mark = f"{time.time_ns()}"
     many = MULTIPLIES.format(count=MOST_PROCESSES * 3 // 2, in_child=in_child)
     (strict.directory / "many.py").write_text(many)
@@ -536,7 +534,7 @@ def test_processes_that_are_too_many_are_ended_and_the_work_goes_on(
 
 
 @needs_proc
-def test_a_command_that_takes_all_memory_goes_before_teamcli(program: Program) -> None:
+def test_a_command_that_takes_all_memory_is_killed_before_teamcli(program: Program) -> None:
     """The system chooses by this number; to let it choose would need a machine without memory."""
     own = int(Path("/proc/self/oom_score_adj").read_text())
     ran = program.run("-p", "run cat /proc/self/oom_score_adj", "--offline", *BYPASS)
@@ -572,7 +570,7 @@ print("began", in_thread(lambda: "late", "late").result())
 
 
 @needs_proc
-def test_where_a_command_has_used_up_all_threads_it_is_ended_and_others_wait_for_one(tmp_path: Path) -> None:
+def test_a_command_that_uses_up_all_threads_is_ended_and_others_wait_for_one(tmp_path: Path) -> None:
     """Without memory for its stack no thread begins either, and that harms nobody else on this machine."""
     script = [sys.executable, "-c", OUT_OF_THREADS, str(tmp_path)]
     ran = subprocess.run(script, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60)
@@ -591,7 +589,7 @@ def processes_with(variable: str) -> list[str]:
 
 
 @pytest.mark.parametrize("rule", ["*a" * 20 + "b", "**/a/" * 20 + "b", "**/*a*a/**/*a*b", "/" + "*a" * 9 + "/"])
-def test_a_rule_of_gitignore_that_would_take_hours(tmp_path: Path, rule: str) -> None:
+def test_a_rule_of_gitignore_that_would_take_hours_is_left_out(tmp_path: Path, rule: str) -> None:
     deep = tmp_path / "/".join("a" * 60)
     deep.mkdir(parents=True)
     (tmp_path / ("a" * 200)).touch()

@@ -200,12 +200,12 @@ def test_git_runs_nothing_that_an_agent_wrote(make_user: Callable[..., User], na
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_without_a_sandbox_it_does(make_user: Callable[..., User], name: str) -> None:
+def test_without_a_sandbox_git_runs_what_an_agent_wrote(make_user: Callable[..., User], name: str) -> None:
     user = make_user(LAYOUTS[name], is_confined=False)
     assert user.runs_what_agents_wrote(user.attack())
 
 
-def test_a_repository_planted_next_to_a_spoiled_one_is_set_aside(make_user: Callable[..., User]) -> None:
+def test_a_repository_planted_next_to_a_damaged_one_is_set_aside(make_user: Callable[..., User]) -> None:
     user = make_user(plain)
     evil = user.layout.root / "evil.sh"
     planted = f"[core]\n\tworktree = .\n\tbare = false\n\tfsmonitor = {evil}"
@@ -266,7 +266,7 @@ def test_agents_can_still_commit(make_user: Callable[..., User], name: str) -> N
     assert "exit code" not in said
 
 
-def test_what_a_link_leads_to_is_guarded_whole(make_user: Callable[..., User]) -> None:
+def test_the_whole_target_of_a_link_is_guarded(make_user: Callable[..., User]) -> None:
     user = make_user(linked_parts)
     user._shell.bash("echo evil > .git/config; rm .git/config; echo evil > .git/config")
     assert (user.layout.root / ".git/config").is_symlink()
@@ -281,7 +281,7 @@ def test_nothing_is_set_aside_behind_a_link(tmp_path: Path) -> None:
     assert not (tmp_path / "home/.git").is_symlink()
 
 
-def test_a_link_that_was_replaced_is_put_back(make_user: Callable[..., User]) -> None:
+def test_a_link_that_was_replaced_is_restored(make_user: Callable[..., User]) -> None:
     user = make_user(link_inside)
     user._shell.bash("rm .git; mkdir .git .git.set-aside; touch .git/x .git.set-aside/x")
     assert (user.layout.root / ".git").readlink() == Path("store")

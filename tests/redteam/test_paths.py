@@ -139,7 +139,7 @@ CALLS: list[tuple[str, dict[str, str]]] = [
 
 @pytest.mark.parametrize("tool_name, more", CALLS, ids=[name for name, _ in CALLS])
 @pytest.mark.parametrize("way", WAYS_OUT)
-def test_no_way_out(place: Place, way: str, tool_name: str, more: dict[str, str]) -> None:
+def test_no_path_leads_out_of_the_workspace(place: Place, way: str, tool_name: str, more: dict[str, str]) -> None:
     spelled = WAYS_OUT[way].replace("{outside}", str(place.outside)).replace("{root}", str(place.root))
     try:
         said = FileAgent(place.root).says(tool_name, path=spelled, **more)
@@ -169,7 +169,7 @@ def test_a_search_follows_no_link(place: Place, with_ripgrep: bool, monkeypatch:
     assert SECRET not in FileAgent(place.root).says("grep", pattern="hunter2", output="content")
 
 
-def test_an_added_directory_has_closed_state_too_and_opens_nothing_beside_it(place: Place, tmp_path: Path) -> None:
+def test_an_added_directory_has_closed_state_too_and_opens_nothing_next_to_it(place: Place, tmp_path: Path) -> None:
     added = tmp_path / "added"
     (added / ".team").mkdir(parents=True)
     (added / ".team/config.json").write_text(SECRET)
@@ -240,7 +240,7 @@ RACES: dict[str, Callable[[Place, Workspace, Path], object]] = {
 
 
 @pytest.mark.parametrize("race", RACES)
-def test_a_directory_that_becomes_a_link_after_it_was_judged_leads_nowhere(place: Place, race: str) -> None:
+def test_a_directory_that_becomes_a_link_after_the_check_leads_nowhere(place: Place, race: str) -> None:
     workspace = Workspace(place.root)
     path = workspace.resolve("dir/secret")
     swap(place)
@@ -249,7 +249,7 @@ def test_a_directory_that_becomes_a_link_after_it_was_judged_leads_nowhere(place
     assert place.state() == place.before
 
 
-def test_a_file_that_becomes_a_link_after_it_was_judged_is_not_followed(place: Place) -> None:
+def test_a_file_that_becomes_a_link_after_the_check_is_not_followed(place: Place) -> None:
     workspace = Workspace(place.root)
     path = workspace.resolve("a.txt")
     path.unlink()
@@ -261,7 +261,7 @@ def test_a_file_that_becomes_a_link_after_it_was_judged_is_not_followed(place: P
     assert place.state() == place.before
 
 
-def test_the_workspace_itself_becomes_a_link(place: Place) -> None:
+def test_a_workspace_that_becomes_a_link_is_not_followed(place: Place) -> None:
     workspace = Workspace(place.root)
     path = workspace.resolve("dir/secret")
     place.root.rename(place.root.with_name("moved"))
@@ -363,33 +363,33 @@ class TestWhatIsReadWithoutATool:
     @pytest.mark.parametrize(
         "mention", ["@link", "@~/.ssh/id", "@../home/.ssh/id", '@"link"', "@dir/id", "@.team/config.json"]
     )
-    def test_mentions(self, program: Program, secret: Path, mention: str) -> None:
+    def test_mentions_read_nothing_outside(self, program: Program, secret: Path, mention: str) -> None:
         (program.directory / "link").symlink_to(secret)
         (program.directory / "dir").symlink_to(secret.parent)
         assert SECRET not in self.sent(program, f"look at {mention}")
 
     @pytest.mark.parametrize("name", ["AGENTS.md", "CLAUDE.md"])
-    def test_instructions_by_a_link(self, program: Program, secret: Path, name: str) -> None:
+    def test_instructions_are_not_read_through_a_link(self, program: Program, secret: Path, name: str) -> None:
         (program.directory / name).symlink_to(secret)
         assert SECRET not in self.sent(program, "hi")
 
-    def test_instructions_that_include_a_link(self, program: Program, secret: Path) -> None:
+    def test_instructions_do_not_include_a_link(self, program: Program, secret: Path) -> None:
         (program.directory / "AGENTS.md").write_text("@other.md\n@../home/.ssh/id.md\n")
         (program.directory / "other.md").symlink_to(secret)
         assert SECRET not in self.sent(program, "hi")
 
-    def test_the_name_of_the_branch_by_a_link(self, program: Program, secret: Path) -> None:
+    def test_the_name_of_the_branch_is_not_read_through_a_link(self, program: Program, secret: Path) -> None:
         secret.write_text(f"ref: refs/heads/{SECRET}\n{SECRET}\n")
         (program.directory / ".git").mkdir()
         (program.directory / ".git/HEAD").symlink_to(secret)
         assert SECRET not in self.sent(program, "hi")
 
-    def test_the_name_of_the_branch_in_another_place(self, program: Program, secret: Path) -> None:
+    def test_the_name_of_the_branch_is_not_read_from_a_directory_outside(self, program: Program, secret: Path) -> None:
         (secret.parent / "HEAD").write_text(f"{SECRET}\n")
         (program.directory / ".git").write_text(f"gitdir: {secret.parent}\n")
         assert SECRET[:12] not in self.sent(program, "hi")
 
-    def test_a_command_of_the_project_by_a_link(self, program: Program, secret: Path) -> None:
+    def test_a_command_of_the_project_is_not_read_through_a_link(self, program: Program, secret: Path) -> None:
         (program.directory / ".team/commands").mkdir(parents=True)
         (program.directory / ".team/commands/show.md").symlink_to(secret)
         (program.directory / ".team/commands/good.md").write_text("Say hello.")
@@ -399,14 +399,14 @@ class TestWhatIsReadWithoutATool:
         assert "Say hello." in str(api.requests)
         assert "leads out of the workspace" in ran.out + ran.err
 
-    def test_memory_by_a_link(self, program: Program, secret: Path) -> None:
+    def test_memory_is_not_read_through_a_link(self, program: Program, secret: Path) -> None:
         self.sent(program, "hi")  # from now on the directory is the user's own
         (program.directory / ".team/memory/lead").mkdir(parents=True, exist_ok=True)
         (program.directory / ".team/memory/lead/MEMORY.md").symlink_to(secret)
         assert SECRET not in self.sent(program, "hi", "--trust")
 
 
-def test_through_the_whole_program(program: Program) -> None:
+def test_the_same_attacks_fail_through_the_whole_program(program: Program) -> None:
     """The same attacks, made by a model: every call is answered with an error, and nothing gets out."""
     (program.home / ".ssh").mkdir()
     (program.home / ".ssh/id").write_text(SECRET)

@@ -207,7 +207,7 @@ class TestTheKernel:
         assert values() == before
 
     @pytest.mark.parametrize("root", ["work", "/"])
-    def test_no_file_outside_of_processes_takes_orders(
+    def test_no_file_outside_of_processes_can_be_written(
         self, tmp_path: Path, clean_environment: Path, root: str
     ) -> None:
         need_sandbox()
@@ -219,7 +219,7 @@ class TestTheKernel:
         assert found == "(no output)"
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="nobody else could give orders outside")
-    def test_outside_root_could(self) -> None:
+    def test_root_outside_the_sandbox_could_write_them(self) -> None:
         assert os.access("/proc/sys/kernel/core_pattern", os.W_OK)
 
 
@@ -305,7 +305,7 @@ class TestProcesses:
             confined.run(f"{OWN_NAMESPACE} && kill -9 -1; sleep 300")
         assert confined.run("echo still here") == "still here"
 
-    def test_a_daemon_that_kills_its_watchers_does_not_stay(self, confined: Attacker) -> None:
+    def test_a_daemon_that_kills_its_supervisor_does_not_survive(self, confined: Attacker) -> None:
         mark = new_mark()
         with pytest.raises(ToolError, match="is gone"):
             confined.run(
@@ -315,7 +315,7 @@ class TestProcesses:
         wait_until(lambda: not processes_with(mark))
         assert confined.run("echo next") == "next"
 
-    def test_a_daemon_that_stops_its_watchers_does_not_stay(
+    def test_a_daemon_that_stops_its_supervisor_does_not_survive(
         self, confined: Attacker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         mark = new_mark()
@@ -327,7 +327,7 @@ class TestProcesses:
         wait_until(lambda: not processes_with(mark))
         assert confined.run("echo next") == "next"
 
-    def test_the_watchers_memory_is_closed(self, confined: Attacker) -> None:
+    def test_the_memory_of_the_supervisor_is_closed(self, confined: Attacker) -> None:
         attach = "import ctypes, sys; print(ctypes.CDLL(None).ptrace(16, int(sys.argv[1]), 0, 0))"
         said = confined.run(f'{sys.executable} -c "{attach}" $PPID; cat /proc/$PPID/environ')
         assert said.startswith("-1\n")
@@ -457,7 +457,7 @@ class TestNetwork:
                 said = attacker.run(f"(echo > /dev/tcp/127.0.0.1/{port}) 2>/dev/null && echo reached || echo closed")
                 assert said == answer
 
-    def test_commands_reach_each_other_where_it_is_closed(self, tmp_path: Path, clean_environment: Path) -> None:
+    def test_commands_reach_each_other_if_it_is_closed(self, tmp_path: Path, clean_environment: Path) -> None:
         need_sandbox()
         for attacker in attack(tmp_path, clean_environment, True, network="off"):
             server = 'import socket; s = socket.create_server(("127.0.0.1", 8765)); open("up", "w"); s.accept()'
@@ -498,7 +498,7 @@ class TestListedHosts:
             (attacker.root / "fetch.py").write_text(textwrap.dedent(fetch))
             assert said in attacker.run(f"{sys.executable} fetch.py {page} 2>&1")
 
-    def test_a_new_sandbox_has_its_own_way_out(self, tmp_path: Path, clean_environment: Path, page: int) -> None:
+    def test_a_new_sandbox_has_its_own_proxy(self, tmp_path: Path, clean_environment: Path, page: int) -> None:
         need_sandbox()
         for attacker in attack(tmp_path, clean_environment, True, network=("127.0.0.1",)):
             (attacker.root / "fetch.py").write_text(textwrap.dedent(FETCH))

@@ -157,7 +157,7 @@ def test_no_wrapper_is_allowed_to_run_what_is_not(attack: str) -> None:
 
 
 @pytest.mark.parametrize("attack", [name for name in ATTACKS if name not in ONLY_ASKED_ABOUT])
-def test_no_wrapper_hides_a_denied_command_where_nobody_is_asked(attack: str) -> None:
+def test_no_wrapper_hides_a_denied_command_if_no_one_is_asked(attack: str) -> None:
     assert verdict(ATTACKS[attack], Mode.BYPASS_PERMISSIONS, "", DENIED) is Verdict.DENY
     assert verdict(ATTACKS[attack], Mode.DEFAULT, "bash", DENIED) is not Verdict.ALLOW
 
@@ -173,7 +173,7 @@ def test_no_wrapper_hides_what_is_always_blocked(attack: str) -> None:
     assert seen is Verdict.DENY or asked is Verdict.ASK
 
 
-def test_through_the_whole_program_where_nobody_is_asked(program: Program) -> None:
+def test_the_whole_program_blocks_wrapped_commands_if_no_one_is_asked(program: Program) -> None:
     make_marker(program)
     commands = [ATTACKS[name] for name in ATTACKS if name not in ONLY_ASKED_ABOUT]
     ran, said = attempt(program, commands, "--permission-mode", "bypassPermissions", "--disallowedTools", DENIED)
@@ -182,7 +182,7 @@ def test_through_the_whole_program_where_nobody_is_asked(program: Program) -> No
     assert ran.code == 0
 
 
-def test_through_the_whole_program_under_allow_rules(program: Program) -> None:
+def test_the_whole_program_blocks_wrapped_commands_under_allow_rules(program: Program) -> None:
     make_marker(program)
     allowed = ",".join(f"bash({name}:*)" for name in WRAPPERS.split() if name != "git")
     ran, said = attempt(program, ATTACKS.values(), "--allowedTools", allowed)
@@ -191,7 +191,7 @@ def test_through_the_whole_program_under_allow_rules(program: Program) -> None:
     assert ran.code == 4
 
 
-def test_the_marker_does_run_where_it_may(program: Program) -> None:
+def test_the_marker_runs_if_it_is_allowed(program: Program) -> None:
     """Else the tests above would prove nothing."""
     make_marker(program)
     attempt(program, ["env -u ls zap", "bash -c 'zap x'"], "--allowedTools", "bash")

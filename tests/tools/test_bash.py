@@ -47,15 +47,13 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
         ("yes | head -1", "y"),
     ],
 )
-def test_the_result_is_the_output_and_the_exit_code_where_it_is_not_zero(
-    shell: Shell, command: str, result: str
-) -> None:
+def test_the_result_is_the_output_and_the_exit_code_if_it_is_not_zero(shell: Shell, command: str, result: str) -> None:
     output = shell.call(BASH, command=command)
     assert not output.is_error
     assert output.content == result
 
 
-def test_a_command_that_begins_with_a_dash_is_no_option_of_the_shell(shell: Shell) -> None:
+def test_a_command_that_begins_with_a_dash_is_not_an_option_of_the_shell(shell: Shell) -> None:
     assert "[exit code 127]" in shell.bash("-n")
 
 
@@ -74,12 +72,12 @@ def test_an_empty_command_is_refused(shell: Shell, command: str) -> None:
         shell.bash(command)
 
 
-def test_a_command_with_a_nul_is_refused_before_anybody_is_asked(shell: Shell) -> None:
+def test_a_command_with_a_nul_is_refused_before_the_user_is_asked(shell: Shell) -> None:
     with pytest.raises(ToolError, match=r"^command: contains a NUL"):
         BASH.bind(shell.context).prepare({"command": "echo \0"})
 
 
-def test_a_command_that_is_no_text_is_refused(shell: Shell) -> None:
+def test_a_command_that_is_not_text_is_refused(shell: Shell) -> None:
     with pytest.raises(ToolError, match=r"^command: is not valid Unicode at character 5"):
         shell.bash("echo \ud800")
 
@@ -108,7 +106,7 @@ def test_a_timeout_out_of_range_names_the_field(shell: Shell, seconds: object) -
         shell.bash("true", timeout_seconds=seconds)
 
 
-def test_a_timeout_is_an_error_result_with_the_output_so_far_and_a_way_on(shell: Shell) -> None:
+def test_a_timeout_is_an_error_result_with_the_output_so_far_and_a_remedy(shell: Shell) -> None:
     output = shell.call(BASH, command="echo so far; sleep 300", timeout_seconds=3)
     assert output.is_error
     assert output.content.startswith("Error: Timeout (3s)")

@@ -41,13 +41,13 @@ def look_until(shell: Shell, id: str, text: str) -> str:
     return seen
 
 
-def test_a_background_command_returns_an_id_at_once_and_tells_how_to_look(shell: Shell) -> None:
+def test_a_background_command_returns_an_id_at_once_and_says_how_to_see_its_output(shell: Shell) -> None:
     result = shell.bash("sleep 300", background=True)
     assert result == "Started in the background as bg-1; bash_output shows what it prints, bash_stop ends it."
     assert re.fullmatch(r"bg-1: running for \d+s\n\(no new output\)", look(shell, "bg-1"))
 
 
-def test_each_look_shows_only_what_is_new(shell: Shell, tmp_path: Path) -> None:
+def test_each_status_shows_only_new_output(shell: Shell, tmp_path: Path) -> None:
     id = shell.in_background("echo one; until [ -e go ]; do sleep 0.01; done; echo two; exit 3")
     assert "one" in look_until(shell, id, "one")
     assert re.fullmatch(rf"{id}: running for \d+s\n\(no new output\)", look(shell, id))
@@ -70,12 +70,12 @@ def test_a_stopped_command_is_dead_and_shows_its_last_output(
     assert "killed by signal 15" in stop(shell, id), "a second stop tells the same"
 
 
-def test_what_a_background_command_leaves_running_is_ended_and_told(shell: Shell) -> None:
+def test_what_a_background_command_leaves_running_is_ended_and_reported(shell: Shell) -> None:
     id = shell.in_background("sleep 300 &")
     assert "do not use &" in look_until(shell, id, "exited with code 0")
 
 
-def test_an_unknown_id_is_an_error_that_lists_those_there_are(shell: Shell) -> None:
+def test_an_unknown_id_is_an_error_that_lists_the_known_ones(shell: Shell) -> None:
     with pytest.raises(ToolError, match=r"^id: there is no background command 'bg-9' \(there are: none\)"):
         look(shell, "bg-9")
     first, second = shell.in_background("true"), shell.in_background("true")
@@ -83,7 +83,7 @@ def test_an_unknown_id_is_an_error_that_lists_those_there_are(shell: Shell) -> N
         stop(shell, "bg-9")
 
 
-def test_agents_have_ids_of_their_own_and_cannot_reach_each_others_commands(shell: Shell, tmp_path: Path) -> None:
+def test_agents_cannot_reach_each_others_commands(shell: Shell, tmp_path: Path) -> None:
     other = Shell(tmp_path, shell.host)
     assert (shell.in_background("true"), other.in_background("true")) == ("bg-1", "bg-2")
     with pytest.raises(ToolError, match=r"there are: bg-2"):
@@ -99,7 +99,7 @@ def test_too_many_at_once_are_refused_until_one_ends(shell: Shell) -> None:
     assert shell.in_background("sleep 300") == "bg-21"
 
 
-def test_ended_commands_are_forgotten_in_the_end(shell: Shell) -> None:
+def test_ended_commands_are_forgotten_eventually(shell: Shell) -> None:
     for _ in range(50):
         look_until(shell, shell.in_background("true"), "exited")
     with pytest.raises(ToolError, match=r"there are: bg-\d+(, bg-\d+){20}\)"):
@@ -143,7 +143,7 @@ def test_closing_the_host_ends_background_commands(shell: Shell, tmp_path: Path)
         shell.bash("true")
 
 
-def test_looking_and_stopping_touch_nothing_that_a_user_must_allow(shell: Shell) -> None:
+def test_status_and_stop_need_no_permission(shell: Shell) -> None:
     for tool in (BASH_OUTPUT, BASH_STOP):
         bound = tool.bind(shell.context)
         assert bound.prepare({"id": "bg-1"}).access == Harmless()

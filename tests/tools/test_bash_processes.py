@@ -66,7 +66,7 @@ def host_pid(shell: Shell) -> int:
 
 
 @pytest.mark.parametrize("way", WAYS_TO_GET_AWAY)
-def test_what_is_left_running_at_the_end_is_ended_and_told(shell: Shell, mark: str, way: str) -> None:
+def test_what_is_left_running_at_the_end_is_ended_and_reported(shell: Shell, mark: str, way: str) -> None:
     result = shell.bash(f"export M={mark}; {WAYS_TO_GET_AWAY[way]}\n{UNTIL_READY}")
     assert processes_with(mark) == []
     assert result == "hi\n[what it left running was ended; to keep a process running, set background and do not use &]"
@@ -100,7 +100,7 @@ def test_nothing_is_written_after_the_end(shell: Shell, tmp_path: Path) -> None:
     assert not (tmp_path / "late").exists()
 
 
-def test_a_program_that_is_told_to_end_can_remove_its_lock_file(
+def test_a_program_that_is_terminated_can_remove_its_lock_file(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alter_supervisor(tmp_path, monkeypatch, "processes", "TERM_GRACE_SECONDS = 30")
@@ -119,7 +119,7 @@ def test_what_a_process_substitution_still_writes_is_not_lost(
     assert (tmp_path / "copy").read_text() == "through\n"
 
 
-def test_processes_that_fork_while_they_are_killed_do_not_get_away(shell: Shell, mark: str, tmp_path: Path) -> None:
+def test_processes_that_fork_while_they_are_killed_do_not_escape(shell: Shell, mark: str, tmp_path: Path) -> None:
     (tmp_path / "hydra.py").write_text(
         textwrap.dedent(
             """
@@ -191,7 +191,7 @@ def test_commands_inherit_no_descriptor(tmp_path: Path) -> None:
 EXIT_1 = ["[exit", "code", "1]"]
 
 
-def test_host_and_commands_are_in_sessions_of_their_own_without_a_terminal(shell: Shell) -> None:
+def test_host_and_commands_run_in_separate_sessions_without_a_terminal(shell: Shell) -> None:
     session = int(shell.bash("ps -o sess= -p $$"))
     assert os.getsid(host_pid(shell)) == host_pid(shell)
     assert len({session, os.getsid(0), os.getsid(host_pid(shell))}) == 3
@@ -229,7 +229,7 @@ def test_a_command_that_kills_its_supervisor_gets_an_error_and_is_ended(shell: S
     ],
 )
 @pytest.mark.usefixtures("impatient")
-def test_a_command_that_stops_its_supervisor_is_ended_all_the_same(shell: Shell, mark: str, trick: str) -> None:
+def test_a_command_that_stops_its_supervisor_is_still_ended(shell: Shell, mark: str, trick: str) -> None:
     said = shell.bash(f"export MARK={mark}; echo hi; {trick}\nsleep 300", timeout_seconds=3)
     assert said.startswith("Error: Timeout (3s)")
     assert said.endswith("hi")
@@ -261,7 +261,9 @@ def test_a_supervisor_that_was_killed_while_idle_is_replaced(shell: Shell) -> No
     assert supervisor not in children_of(host_pid(shell))
 
 
-def test_when_the_host_is_killed_commands_go_on_and_the_next_start_a_new_one(shell: Shell, tmp_path: Path) -> None:
+def test_when_the_host_is_killed_commands_keep_running_and_the_next_one_starts_a_new_host(
+    shell: Shell, tmp_path: Path
+) -> None:
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(shell.bash, "touch ready; until [ -e go ]; do sleep 0.01; done; echo went on")
         wait_until((tmp_path / "ready").exists)
@@ -287,7 +289,7 @@ def test_closing_twice_or_before_any_command_is_fine(tmp_path: Path) -> None:
     shell.close()
 
 
-def test_closing_the_host_ends_the_command_that_somebody_waits_for(shell: Shell, mark: str, tmp_path: Path) -> None:
+def test_closing_the_host_ends_the_command_that_a_thread_waits_for(shell: Shell, mark: str, tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(shell.bash, f"export M={mark}; setsid {STUBBORN} & sleep 300")
         wait_until((tmp_path / "ready").exists)
@@ -352,7 +354,7 @@ def test_without_a_subreaper_the_end_of_one_command_spares_the_others(
     wait_until((tmp_path / "went_on").exists)
 
 
-def test_who_is_told_that_there_is_no_sandbox_may_wait_for_others_who_use_the_host(tmp_path: Path) -> None:
+def test_the_callback_about_a_missing_sandbox_may_wait_for_other_users_of_the_host(tmp_path: Path) -> None:
     def none() -> Sandbox:
         raise NoSandbox("none here")
 

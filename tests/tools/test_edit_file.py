@@ -54,13 +54,13 @@ def test_missing_text_is_refused(agent: FileAgent, tmp_path: Path, text: str) ->
     assert path.read_text() == "one\n\nthree\n"
 
 
-def test_text_that_differs_only_in_white_space_is_told_with_its_line(agent: FileAgent, tmp_path: Path) -> None:
+def test_text_that_differs_only_in_white_space_is_reported_with_its_line(agent: FileAgent, tmp_path: Path) -> None:
     write(tmp_path, "def f():\n\tif x:\n\t\treturn  1\n")
     message = agent.refuses("edit_file", path="a.txt", old_text="    if x:\n        return 1", new_text="pass")
     assert "line 2 differs from it only in spaces, tabs or line breaks, which must be exact" in message
 
 
-def test_line_numbers_in_old_text_are_told(agent: FileAgent, tmp_path: Path) -> None:
+def test_line_numbers_in_old_text_are_reported(agent: FileAgent, tmp_path: Path) -> None:
     write(tmp_path, "one\ntwo\n")
     message = agent.refuses("edit_file", path="a.txt", old_text="1\tone\n2\ttwo\n", new_text="x")
     assert "leave out the line numbers" in message
@@ -260,7 +260,7 @@ AROUND = pieces("a", "b", "\n", "\r\n", "\r", " ")
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(before=AROUND, old=pieces("a", "b", "\n", "\r\n", " "), after=AROUND)
-def test_whatever_stands_around_the_old_text_stays_to_the_byte(
+def test_everything_around_the_old_text_stays_the_same_to_the_byte(
     tmp_path: Path, before: str, old: str, after: str
 ) -> None:
     old = f"<{old}>"

@@ -90,7 +90,7 @@ def test_an_ignored_directory_that_is_named_is_shown(agent: FileAgent, tmp_path:
     assert found(agent, "*", path="build/out") == ["build/out/a.o"]
 
 
-def test_a_gitignore_that_is_no_file_is_passed_over(agent: FileAgent, tmp_path: Path) -> None:
+def test_a_gitignore_that_is_not_a_file_is_skipped(agent: FileAgent, tmp_path: Path) -> None:
     make(tmp_path, "a.py", "d/b.py")
     (tmp_path / ".gitignore").mkdir()
     os.mkfifo(tmp_path / "d" / ".gitignore")
@@ -134,7 +134,7 @@ def test_a_search_outside_is_refused(agent: FileAgent, given: dict[str, str]) ->
     assert "Path escapes workspace" in agent.refuses("glob", **given)
 
 
-def test_nothing_found_helps_on(agent: FileAgent, tmp_path: Path) -> None:
+def test_an_empty_result_says_where_to_look_next(agent: FileAgent, tmp_path: Path) -> None:
     make(tmp_path, "src/a.py")
     message = agent.says("glob", pattern="*.py")
     assert message.startswith("(no matches for *.py")
@@ -143,7 +143,7 @@ def test_nothing_found_helps_on(agent: FileAgent, tmp_path: Path) -> None:
     assert "pattern: is empty" in agent.refuses("glob", pattern=" ")
 
 
-def test_a_pattern_that_makes_no_sense_is_refused(agent: FileAgent) -> None:
+def test_an_invalid_pattern_is_refused(agent: FileAgent) -> None:
     assert "not a valid glob" in agent.refuses("glob", pattern="[z-a]")
     assert "alternatives" in agent.refuses("glob", pattern="{a,b}" * 12)
 

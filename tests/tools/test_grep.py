@@ -33,7 +33,7 @@ def put(root: Path, name: str, content: str | bytes) -> None:
 
 
 @needs_ripgrep
-def test_ripgrep_is_used_where_there_is_one(tmp_path: Path) -> None:
+def test_ripgrep_is_used_if_it_is_installed(tmp_path: Path) -> None:
     command = ripgrep_command(RIPGREP, Search("x", str(tmp_path), str(tmp_path), "", False, False, 0, False, None))
     assert command is not None
     assert command[0] == RIPGREP
@@ -45,7 +45,7 @@ def test_lines_come_with_path_and_number(agent: FileAgent, tmp_path: Path) -> No
     assert agent.says("grep", pattern=r"^def \w+") == "a.py:1:def helper(): ...\nsrc/b.py:3:def main():"
 
 
-def test_files_and_counts(agent: FileAgent, tmp_path: Path) -> None:
+def test_files_or_counts_can_be_listed(agent: FileAgent, tmp_path: Path) -> None:
     put(tmp_path, "src/b.py", "x\nx x\ny\n")
     put(tmp_path, "a.py", "x")
     put(tmp_path, "c.py", "y")
@@ -185,7 +185,7 @@ def test_a_bad_glob_is_named(agent: FileAgent) -> None:
     assert "[z-a]' is not a valid glob: bad character range z-a" in agent.refuses("grep", pattern="x", glob="[z-a]")
 
 
-def test_a_search_that_breaks_down_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("teamcli.workspace.search.engine._CHILD", "raise SystemExit('teamcli broke down')")
     monkeypatch.setenv("PATH", "/nowhere")
     message = FileAgent(tmp_path).refuses("grep", pattern="x")
@@ -209,7 +209,7 @@ def test_a_pattern_that_can_match_nothing_is_refused(agent: FileAgent, pattern: 
     assert reason in message
 
 
-def test_an_escaped_backslash_before_n_is_no_line_break(agent: FileAgent, tmp_path: Path) -> None:
+def test_an_escaped_backslash_before_n_is_not_a_line_break(agent: FileAgent, tmp_path: Path) -> None:
     put(tmp_path, "a.txt", "a\\nb\n")
     assert agent.says("grep", pattern=r"a\\nb") == "a.txt:1:a\\nb"
 
@@ -272,7 +272,7 @@ def test_the_workspace_cannot_plant_code_in_the_search(
     assert not (tmp_path / "planted").exists()
 
 
-def test_the_users_ripgrep_configuration_does_not_count(
+def test_the_users_ripgrep_configuration_is_ignored(
     agent: FileAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tmp_path, "rc", "--invert-match\n")
@@ -294,7 +294,7 @@ def catastrophe(tmp_path: Path) -> Search:
     return Search("(a|aa)+$!", str(tmp_path / "a.txt"), str(tmp_path), "", False, False, 0, False, None)
 
 
-def test_a_regular_expression_that_goes_astray_can_be_cancelled(tmp_path: Path) -> None:
+def test_a_regular_expression_that_takes_forever_can_be_canceled(tmp_path: Path) -> None:
     cancel = CancelScope()
     with SearchProcess(python_command(catastrophe(tmp_path)), cancel) as process:
         threading.Timer(0.3, cancel.cancel).start()
@@ -302,7 +302,7 @@ def test_a_regular_expression_that_goes_astray_can_be_cancelled(tmp_path: Path) 
             list(process.hits())
 
 
-def test_a_regular_expression_that_goes_astray_runs_out_of_time(tmp_path: Path) -> None:
+def test_a_regular_expression_that_takes_forever_runs_out_of_time(tmp_path: Path) -> None:
     process = SearchProcess(python_command(catastrophe(tmp_path)), CancelScope(), time_limit_seconds=0.3)
     with process:
         assert list(process.hits()) == []

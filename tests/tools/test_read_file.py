@@ -27,7 +27,7 @@ def test_lines_come_with_their_numbers(agent: FileAgent, tmp_path: Path) -> None
     assert agent.says("read_file", path="a.txt") == "1\tone\n2\t\n3\t  three"
 
 
-def test_a_limit_says_how_many_lines_are_left_and_how_to_go_on(agent: FileAgent, tmp_path: Path) -> None:
+def test_a_limit_says_how_many_lines_are_left_and_how_to_continue(agent: FileAgent, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(numbered(10))
     first = agent.says("read_file", path="a.txt", limit=3)
     assert first.splitlines()[:3] == ["1\tline 1", "2\tline 2", "3\tline 3"]
@@ -104,7 +104,7 @@ def test_a_missing_file_names_near_ones(agent: FileAgent, tmp_path: Path) -> Non
     assert "no directory lib" in agent.refuses("read_file", path="lib/settings.py")
 
 
-def test_a_file_used_as_a_directory_is_one_sentence(agent: FileAgent, tmp_path: Path) -> None:
+def test_a_file_used_as_a_directory_is_refused_in_one_sentence(agent: FileAgent, tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     assert "Not a directory" in agent.refuses("read_file", path="a/b")
     assert "name too long" in agent.refuses("read_file", path="x" * 300)

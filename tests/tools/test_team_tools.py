@@ -53,11 +53,11 @@ class TestWhoHasWhat:
         assert not names & {"spawn_teammate", "broadcast", "shutdown_request", "plan_review"}
         assert names >= {"send_message", "read_inbox", "wait_for_message", "submit_plan", "shutdown_response"}
 
-    def test_whoever_is_in_a_team_has_every_tool_of_one_who_is_not(self) -> None:
+    def test_an_agent_in_a_team_has_every_tool_of_one_without_a_team(self) -> None:
         assert set(SOLO_TOOLS) < set(LEAD_TOOLS)
         assert set(SOLO_TOOLS) < set(TEAMMATE_TOOLS)
 
-    def test_nobody_has_two_tools_of_one_name(self) -> None:
+    def test_no_agent_has_two_tools_with_the_same_name(self) -> None:
         for tools in (BASE_TOOLS, LEAD_TOOLS, TEAMMATE_TOOLS, ALL_TOOLS):
             assert len({tool.name for tool in tools}) == len(tools)
 
@@ -66,11 +66,11 @@ class TestWhoHasWhat:
 
 
 class TestWhatReachesTheTeam:
-    def test_a_spawn_with_only_what_it_needs(self, lead: TeamAgent, team: FakeTeam) -> None:
+    def test_a_spawn_needs_only_name_role_and_prompt(self, lead: TeamAgent, team: FakeTeam) -> None:
         lead.says("spawn_teammate", name="alice", role="coder", prompt="Write a parser.")
         assert team.calls == [("spawn", "alice", "coder", "Write a parser.", "", None, False)]
 
-    def test_a_spawn_with_everything(self, lead: TeamAgent, team: FakeTeam) -> None:
+    def test_a_spawn_passes_on_model_tools_and_plan(self, lead: TeamAgent, team: FakeTeam) -> None:
         more: dict[str, Any] = {"model": "claude-haiku-5", "tools": ["bash", "grep"], "plan": True}
         lead.says("spawn_teammate", name="bob", role="tester", prompt="Test it.", **more)
         assert team.calls == [("spawn", "bob", "tester", "Test it.", "claude-haiku-5", ("bash", "grep"), True)]
@@ -139,7 +139,7 @@ class TestWhatComesBack:
         assert agent.says(name, **EVERY_CALL[name]) == "Spawned 'alice' (role: coder)"
 
     @pytest.mark.parametrize("name", EVERY_CALL)
-    def test_what_the_team_refuses_is_an_error_result_and_no_bug(
+    def test_what_the_team_refuses_is_an_error_result(
         self, tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         refusal = UnknownTeammate("Nobody is called 'carol'; there are: alice, bob")
@@ -158,7 +158,7 @@ class TestWhatComesBack:
         assert lead.call(name).marks == {"inbox": position}
 
     @pytest.mark.parametrize("name", EVERY_CALL)
-    def test_an_agent_without_a_team_is_told_so(self, tmp_path: Path, name: str) -> None:
+    def test_an_agent_without_a_team_gets_an_error(self, tmp_path: Path, name: str) -> None:
         said = TeamAgent(tmp_path, ALL_TOOLS, team=None).refuses(name, **EVERY_CALL[name])
         assert said.startswith("Error: There is no team")
 
@@ -176,7 +176,7 @@ class TestBadInput:
         assert team.calls == []
 
     @pytest.mark.parametrize("name", EVERY_CALL)
-    def test_nobody_can_say_who_sends(self, tmp_path: Path, name: str) -> None:
+    def test_a_model_cannot_choose_the_sender(self, tmp_path: Path, name: str) -> None:
         team = FakeTeam()
         agent = TeamAgent(tmp_path, ALL_TOOLS, team)
         assert agent.tools[name].spec.input_schema["additionalProperties"] is False
@@ -223,7 +223,7 @@ class TestTogether:
         assert [call[0] for call in team.calls] == ["spawn", "wait_for_message", "waited", "send"]
         assert overtaken == [False]
 
-    def test_a_wait_holds_up_nothing_else(self, lead: TeamAgent, team: FakeTeam, tmp_path: Path) -> None:
+    def test_a_wait_blocks_nothing_else(self, lead: TeamAgent, team: FakeTeam, tmp_path: Path) -> None:
         (tmp_path / "notes.txt").write_text("buy milk\n")
         others: list[tuple[str, dict[str, Any]]] = [
             ("read_file", {"path": "notes.txt"}),
@@ -277,7 +277,9 @@ class TestOnTheScreen:
     @pytest.mark.parametrize(
         ("name", "field"), [("send_message", "content"), ("broadcast", "content"), ("submit_plan", "plan")]
     )
-    def test_long_words_are_shortened_and_whole_for_who_is_asked(self, tmp_path: Path, name: str, field: str) -> None:
+    def test_long_words_are_shortened_in_the_title_and_complete_in_a_question(
+        self, tmp_path: Path, name: str, field: str
+    ) -> None:
         agent = TeamAgent(tmp_path, ALL_TOOLS, FakeTeam())
         words = "one line\n" + "and many more " * 50
         display = agent.tools[name].prepare({**EVERY_CALL[name], field: words}).display
@@ -286,11 +288,11 @@ class TestOnTheScreen:
         assert "one line and many" in display.title
         assert words in display.text
 
-    def test_a_summary_hides_nothing_from_who_is_asked(self, lead: TeamAgent) -> None:
+    def test_a_summary_hides_nothing_in_a_question(self, lead: TeamAgent) -> None:
         call = {"to": "alice", "content": "delete it all", "summary": "a greeting"}
         assert lead.tools["send_message"].prepare(call).display.text == "message to alice: delete it all"
 
-    def test_who_is_asked_about_a_spawn_sees_all_of_it(self, lead: TeamAgent) -> None:
+    def test_a_question_about_a_spawn_shows_all_of_it(self, lead: TeamAgent) -> None:
         call = {**EVERY_CALL["spawn_teammate"], "model": "claude-haiku-5", "tools": ["bash", "grep"], "plan": True}
         display = lead.tools["spawn_teammate"].prepare(call).display
         assert display.text == "spawn alice (coder), model claude-haiku-5, only bash, grep, plan first: Write a parser."

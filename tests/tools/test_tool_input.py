@@ -49,9 +49,7 @@ def read(**given: Any) -> OrderInput:
     ],
     ids=str,
 )
-def test_what_can_be_meant_in_one_way_only_is_taken_and_null_is_as_good_as_absent(
-    given: dict[str, Any], held: dict[str, Any]
-) -> None:
+def test_unambiguous_input_is_accepted_and_null_means_absent(given: dict[str, Any], held: dict[str, Any]) -> None:
     assert repr(read(what="tea", **given)) == repr(OrderInput("tea")._replace(**held))
 
 
@@ -76,13 +74,13 @@ def test_what_can_be_meant_in_one_way_only_is_taken_and_null_is_as_good_as_absen
     ],
     ids=str,
 )
-def test_what_is_refused_names_each_field_at_fault(given: dict[str, Any], said: str) -> None:
+def test_a_refusal_names_each_invalid_field(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError) as refused:
         read(**(given if "what" in given or not given else {"what": "tea", **given}))
     assert explain(refused.value).endswith(said)
 
 
-def test_the_model_is_told_types_bounds_and_defaults() -> None:
+def test_the_schema_has_types_bounds_and_defaults() -> None:
     assert input_schema(FIELDS) == {
         "additionalProperties": False,
         "properties": {
@@ -100,7 +98,7 @@ def test_the_model_is_told_types_bounds_and_defaults() -> None:
 
 @pytest.mark.parametrize("entry", ALL_TOOLS, ids=lambda entry: entry.name)
 @pytest.mark.parametrize("raw", [None, [], "text", 5])
-def test_what_is_no_object_is_refused(entry: Any, raw: object) -> None:
+def test_what_is_not_an_object_is_refused(entry: Any, raw: object) -> None:
     loaded: Tool[Any] = entry.load()
     with pytest.raises(ValidationError) as refused:
         loaded.read(raw)

@@ -173,7 +173,7 @@ def test_a_name_of_the_greatest_length_works(agent: FileAgent, tmp_path: Path) -
     assert (tmp_path / ("n" * 255)).read_text() == "x"
 
 
-def test_content_that_is_no_unicode_is_refused(agent: FileAgent, tmp_path: Path) -> None:
+def test_content_that_is_not_unicode_is_refused(agent: FileAgent, tmp_path: Path) -> None:
     assert "UTF-8" in agent.refuses("write_file", path="a.txt", content="a\ud800b")
     assert list(tmp_path.iterdir()) == []
 
@@ -202,7 +202,7 @@ def test_a_read_only_file_is_not_replaced(open_directory: Path) -> None:
     assert target.read_text() == "old"
 
 
-def test_refused_rights_are_one_sentence(open_directory: Path) -> None:
+def test_missing_permissions_are_explained_in_one_sentence(open_directory: Path) -> None:
     closed = open_directory / "closed"
     closed.mkdir(mode=0o755)
     (closed / "secret").write_text("x")
@@ -228,7 +228,7 @@ def test_refused_rights_are_one_sentence(open_directory: Path) -> None:
         (b"\0\1\2", ""),
     ],
 )
-def test_a_change_of_encoding_or_line_ends_is_told(agent: FileAgent, tmp_path: Path, old: bytes, note: str) -> None:
+def test_a_change_of_encoding_or_line_ends_is_reported(agent: FileAgent, tmp_path: Path, old: bytes, note: str) -> None:
     (tmp_path / "a.txt").write_bytes(old)
     seen = {str(tmp_path / "a.txt"): digest(old)}
     assert FileAgent(tmp_path, seen=seen).says("write_file", path="a.txt", content="neu\n") == (

@@ -33,7 +33,7 @@ def test_paths_outside_are_refused(root: Path, path: str) -> None:
     assert refusal(Workspace(root), path).startswith(f"Path escapes workspace: {path}")
 
 
-def test_a_sibling_whose_name_only_begins_alike_is_outside(root: Path) -> None:
+def test_a_sibling_whose_name_begins_the_same_is_outside(root: Path) -> None:
     assert "escapes" in refusal(Workspace(root), f"../{root.name}2/x")
 
 
@@ -50,7 +50,7 @@ def test_symlinks_are_followed_and_may_not_lead_out(root: Path) -> None:
     assert "escapes" in refusal(workspace, "in/../../outside/x")
 
 
-def test_a_link_to_itself_is_one_sentence(root: Path) -> None:
+def test_a_link_to_itself_is_refused_in_one_sentence(root: Path) -> None:
     (root / "loop").symlink_to("loop")
     try:
         resolved = Workspace(root).resolve("loop/x")
@@ -93,13 +93,13 @@ def test_team_state_is_refused_behind_links_and_in_added_directories(root: Path)
     assert "own state" in refusal(workspace, f"{outside}/.team/config.json")
 
 
-def test_the_users_own_directory_is_refused_where_the_home_is_the_workspace(clean_environment: Path) -> None:
+def test_the_users_own_directory_is_refused_if_the_home_is_the_workspace(clean_environment: Path) -> None:
     workspace = Workspace(clean_environment.resolve())
     assert "own state" in refusal(workspace, ".teamcli/key")
     assert "own state" in refusal(workspace, ".teamcli/memory/coder/x")
 
 
-def test_of_the_users_memory_only_that_of_the_role_is_open(clean_environment: Path, root: Path) -> None:
+def test_only_the_roles_part_of_the_users_memory_is_open(clean_environment: Path, root: Path) -> None:
     home = clean_environment.resolve()
     for place in (root, home):
         workspace = Workspace(place, memory=home / ".teamcli/memory/coder")
@@ -116,11 +116,11 @@ def test_a_tilde_is_the_home(clean_environment: Path, root: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["a\0b", "a\ud800b"])
-def test_what_can_be_no_name_is_refused(root: Path, path: str) -> None:
+def test_what_cannot_be_a_name_is_refused(root: Path, path: str) -> None:
     assert refusal(Workspace(root), path).startswith("path: ")
 
 
-def test_a_name_that_is_no_unicode_can_be_shown(root: Path) -> None:
+def test_a_name_that_is_not_unicode_can_be_shown(root: Path) -> None:
     name = b"caf\xe9.txt"
     shown = Workspace(root).relative(root / name.decode("utf-8", "surrogateescape"))
     assert shown.encode() == rb"caf\xe9.txt"

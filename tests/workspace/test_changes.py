@@ -15,7 +15,7 @@ def content(data: bytes) -> Content:
     return Content(digest(data), data)
 
 
-def test_the_first_content_is_kept_and_everybody_who_changed_it() -> None:
+def test_the_first_content_and_all_who_changed_it_are_kept() -> None:
     changes, path = Changes(), Path("/x/a")
     changes.note("alice", path, content(b"one"))
     changes.note("bob", path, content(b"two"))
@@ -32,7 +32,7 @@ def test_what_is_kept_is_bounded() -> None:
     assert all(change.digest for change in changes.all())
 
 
-def test_every_fate_of_a_file_is_told(tmp_path: Path) -> None:
+def test_everything_that_can_happen_to_a_file_is_reported(tmp_path: Path) -> None:
     changes = Changes(max_file_bytes=64)
     before = {"same": b"x\n", "gone": b"old\n", "large": b"y" * 65, "binary": b"\0\1\2\3", "made": None, "dir": b"z\n"}
     for name, data in before.items():
