@@ -144,6 +144,7 @@ def framed_summary(text: str) -> str:
 def as_text(messages: Sequence[Message], limit_bytes: int) -> str:
     """The conversation as plain text, without its middle if it is too long; for a request that always fits."""
     text = "\n\n".join(f"{message.role}: {_part(block)}" for message in messages for block in message.content)
+    # The limit is in bytes, but cutting bytes could split a character.
     half = int(len(text) * limit_bytes / max(1, len(encode(text)))) // 2
     return text if len(text) <= 2 * half else f"{text[:half]}\n[... the middle is left out ...]\n{text[-half:]}"
 

@@ -102,6 +102,7 @@ def compact_if_needed(agent: Agent, cancel: CancelScope) -> None:
     window, used = agent.context.limit(agent.preamble.model), _used(agent)
     if used < max(agent.context.share * window, agent.context.tries_from):
         return
+    # Set before trying: if nothing can be gained, the next steps must not try again at once.
     agent.context.tries_from = used + window // 20
     _try(agent, _Goal(int(ENOUGH * agent.context.share * window), fits=used < window), cancel)
 
@@ -111,6 +112,7 @@ def force_room(agent: Agent, cancel: CancelScope) -> bool:
 
     Raises: Cancelled, LimitReached, StateError
     """
+    # An endpoint that counts too little would make the window look larger than it is.
     used = max(_used(agent), int(_bytes(agent) / MOST_BYTES_PER_TOKEN))
     window = agent.context.learned[agent.preamble.model] = min(agent.context.limit(agent.preamble.model), used)
     return _try(agent, _Goal(min(used // 2, int(ENOUGH * agent.context.share * window)), fits=False), cancel)

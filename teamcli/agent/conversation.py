@@ -169,7 +169,8 @@ class Conversation:
         if files:
             row["files"] = dict(files)
             self.history.seen_files.update(files)
-        self._missing = LOST_RESULT  # until this is on disk
+        # If the write below fails, the calls did run: later their results count as lost, not as never begun.
+        self._missing = LOST_RESULT
         if calls:
             answered = zip(calls, content, strict=False)
             self._unwritten = [result for call, result in answered if call["name"] in SENDING_CALLS]
@@ -189,6 +190,7 @@ class Conversation:
 
         Raises: StateError
         """
+        # The key, not the id of a call, names the answer for good: endpoints reuse ids.
         row: Json = {
             "kind": "assistant",
             "ts": time.time(),
@@ -318,7 +320,8 @@ def _with_unique_ids(messages: Sequence[Message]) -> Iterator[Message]:
     for message in messages:
         if message.role == "assistant":
             ids = {call["id"] for call in open_calls(message)}
-            new_ids = {id: next(new for new in _numbered(id) if new not in used) for id in ids}
+            spellings = {id: chain([id], (f"{id}-{n}" for n in count(2))) for id in ids}
+            new_ids = {id: next(new for new in spellings[id] if new not in used) for id in ids}
             used.update(new_ids.values())
         content: list[Block] = []
         seen: set[str] = set()
@@ -329,13 +332,10 @@ def _with_unique_ids(messages: Sequence[Message]) -> Iterator[Message]:
                 continue
             seen.add(id)
             content.append({**block, name: new_ids[id]} if new_ids.get(id, id) != id else block)
+        # An answer that was cut off while thinking. The API refuses it.
         while content and content[-1]["type"] in ("thinking", "redacted_thinking"):
             content.pop()
         yield Message(message.role, tuple(content))
-
-
-def _numbered(id: str) -> Iterator[str]:
-    return chain([id], (f"{id}-{n}" for n in count(2)))
 
 
 def append_message(messages: list[Message], message: Message) -> None:

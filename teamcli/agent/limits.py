@@ -177,6 +177,7 @@ class Budget:
             self._paused.discard(meter)
         else:
             self._paused.add(meter)
+        # The clock runs while at least one turn is not waiting for the user.
         if not self._turns.keys() - self._paused:
             self._used, self._clock_started = self.used, None
         elif self._clock_started is None:
@@ -200,6 +201,7 @@ class Budget:
 
     def _end_turns(self) -> None:
         with self.changed:
+            # The user may have raised the limit just now.
             if self.allowance.seconds is None or self.used.seconds < self.allowance.seconds:
                 self._set_alarm()
                 return
@@ -358,6 +360,7 @@ class Meter:
         self.usage += usage
         self.cost_usd = None if self.cost_usd is None or cost_usd is None else self.cost_usd + cost_usd
         self.context_tokens = usage.context_tokens
+        # One lock for all budgets: a call that checks for room must not see half of this.
         with self._changed:
             for budget in self.budgets:
                 budget.book(Used(cost_usd or 0.0, usage.context_tokens, 1), is_priced=cost_usd is not None)

@@ -172,6 +172,7 @@ def _work_in_time(agent: Agent, turn: _Turn, cancel: CancelScope, incoming: Inco
         with agent.meter.work(scope):
             return _work(agent, turn, scope, incoming)
     except Cancelled:
+        # The user cancels `cancel`; a budget whose time is used up cancels only `scope`.
         if not cancel.cancelled and (why := agent.meter.reached()):
             raise why from None
         raise
@@ -198,6 +199,7 @@ def _work(agent: Agent, turn: _Turn, cancel: CancelScope, incoming: Incoming) ->
             seen_files = {**results.seen_files, **came.seen_files}
             agent.conversation.add_user([*results.blocks, *came.blocks], seen_files, marks, is_next_sent=True)
             cancel.check()
+        # Only now: the calls of a cut answer have got their results, so the history is valid.
         if turn.continuations > MAX_CONTINUATIONS:
             raise ModelError(
                 f"The answer was still cut off after {MAX_CONTINUATIONS} continuations: ask for less at once."

@@ -53,10 +53,14 @@ def attach_mentioned(text: str, toolset: Toolset, workspace: Workspace, cancel: 
     try:
         while paths and len(blocks) < MAX_FILES and room >= MOST_OF_ONE:
             path = paths.pop(0)
-            output = _read(path, toolset, workspace, cancel)
+            kind = "directory" if path.is_dir() else "file"
+            name, more = ("glob", {"pattern": "*"}) if kind == "directory" else ("read_file", {})
+            try:
+                output = toolset.run_for_user(name, {"path": str(path), **more}, cancel)
+            except ToolError as e:
+                output = ToolOutput(f"(not attached: {e})")
             room -= len(output.content)
             seen.update(output.seen_files)
-            kind = "directory" if path.is_dir() else "file"
             blocks.append(text_block(_framed(kind, workspace.relative(path), output.content)))
     except Cancelled:  # the turn ends at its next step, with a valid history
         pass
@@ -92,23 +96,12 @@ def _find(spellings: Iterator[str], workspace: Workspace) -> Path | None:
     return None
 
 
-def _read(path: Path, toolset: Toolset, workspace: Workspace, cancel: CancelScope) -> ToolOutput:
-    try:
-        if path.is_dir():
-            return toolset.run_for_user("glob", {"pattern": "*", "path": str(path)}, cancel)
-        return toolset.run_for_user("read_file", {"path": str(path)}, cancel)
-    except ToolError as e:
-        return ToolOutput(f"(not attached: {e})")
-
-
 def _framed(kind: str, path: str, content: str) -> str:
     """In a frame that the content cannot close: the tag grows until the content does not contain it."""
     tag = kind
     while without_end(tag, content) != content:
         tag += "-x"
-    return f'<{tag} path="{_escaped(path)}">\n{content}\n</{tag}>'
-
-
-def _escaped(path: str) -> str:
+    # File names are not trustworthy: one could contain a quote, a tag or control characters.
     plain = "".join(character if character.isprintable() else f"&#{ord(character)};" for character in path)
-    return plain.replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
+    escaped = plain.replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
+    return f'<{tag} path="{escaped}">\n{content}\n</{tag}>'

@@ -56,7 +56,7 @@ class Client:
 
     def stream(self, request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
         request = request.text_in_results if self._text_in_results else request
-        broken = 0
+        broken = 0  # answers that began and broke off
         with self._backoff.call(lambda pause: on_event(_scheduled(pause, 0))) as call:
             while True:
                 accumulator = Accumulator()
@@ -132,6 +132,7 @@ class Client:
 
     def _pause(self, error: TransientError, call: BackedOffCall, has_begun: bool, broken: int) -> Pause:
         """Raises: TransientError, if the call is not tried again."""
+        # A limit concerns all agents. A stream that broke off after its beginning concerns only this call.
         is_limit = isinstance(error, RateLimited | Overloaded)
         pause = call.failed(error, is_shared=is_limit or not has_begun)
         retries = self._retries

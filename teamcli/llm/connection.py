@@ -175,6 +175,7 @@ class Connections(Generic[ConnectionT]):
     def put_back(self, connection: ConnectionT) -> None:
         with self._lock:
             self._taken.discard(connection)
+            # One idle connection is enough: an agent makes one call at a time.
             is_wanted = self._idle is None and not connection.is_down and not self._is_closed
             if is_wanted:
                 self._idle = connection

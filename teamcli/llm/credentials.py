@@ -107,16 +107,14 @@ def find_endpoint(
         found = _keyed_endpoint(env, base_url, auth_header) or _sdk_endpoint(env, base_url)
     if found is None and base_url:
         raise ConfigError(no_credential)
-    return found and _with_client(replace(found, headers=_custom_headers(env)), client)
-
-
-def _with_client(endpoint: Endpoint, client: ClientChoice) -> Endpoint:
-    if client == "direct" and not endpoint.secret:
+    if found is None:
+        return None
+    if client == "direct" and not found.secret:
         raise ConfigError(
-            f"The client `direct` needs {API_KEY} or {AUTH_TOKEN}, and the credential here is {endpoint.source}:"
+            f"The client `direct` needs {API_KEY} or {AUTH_TOKEN}, and the credential here is {found.source}:"
             " use --client sdk"
         )
-    return replace(endpoint, client="sdk") if client == "sdk" else endpoint
+    return replace(found, headers=_custom_headers(env), client="sdk" if client == "sdk" else found.client)
 
 
 def _keyed_endpoint(env: Mapping[str, str], base_url: str, auth_header: AuthHeader) -> Endpoint | None:

@@ -64,7 +64,8 @@ class LangChainModels:
 
     def __init__(self, chat: Chat) -> None:
         self._chat = chat
-        self.model_name = _name_of(chat)
+        names = (getattr(chat, field, None) for field in ("model_name", "model", "model_id"))
+        self.model_name: str = next((name for name in names if isinstance(name, str) and name), "")
         """The provider's name for it; empty if the chat model does not say."""
         self._has_tools = _can_bind_tools(chat)
         self.notes = () if self._has_tools else (f"{type(chat).__name__} cannot call tools: its agents can only talk",)
@@ -194,11 +195,6 @@ def _text_of(content: str | Iterable[Block], between: str = "") -> str:
     if isinstance(content, str):
         return content
     return between.join(block["text"] for block in content if block.get("type") == "text")
-
-
-def _name_of(chat: Chat) -> str:
-    names = (getattr(chat, field, None) for field in ("model_name", "model", "model_id"))
-    return next((name for name in names if isinstance(name, str) and name), "")
 
 
 def _can_bind_tools(chat: Chat) -> bool:

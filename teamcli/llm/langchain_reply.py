@@ -131,6 +131,7 @@ def _calls_of(message: Chunk) -> tuple[list[Block], frozenset[str]]:
     calls: list[Block] = []
     cut: set[str] = set()
     for name, arguments, given_id in _raw_calls(message):
+        # Some providers send no ids, or the same id twice. Each result needs its own.
         id = given_id if given_id and given_id not in {call["id"] for call in calls} else f"call_{secrets.token_hex(8)}"
         value = _parsed(arguments)
         if value is None:

@@ -108,8 +108,10 @@ class PlainConnection:
         opened = None
         try:
             opened = self._watch(socket.create_connection(self._address, self._timeouts.connect_seconds))
+            # Otherwise the body could wait for the acknowledgment of the head.
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._context is not None:
+                # The handshake is separate, so that `shut_down` can already interrupt it.
                 opened = self._watch(
                     self._context.wrap_socket(opened, server_hostname=self._address[0], do_handshake_on_connect=False)
                 )

@@ -38,6 +38,7 @@ def inside_results(content: Sequence[_Block]) -> tuple[_Block, ...] | None:
     if text:
         last = results[-1]
         results[-1] = {**last, "content": [*_as_blocks(last.get("content", "")), *map(_framed, text)]}
+    # The same objects mean no change. Then the message keeps its cached bytes.
     return None if len(results) == len(content) and all(map(is_, results, content)) else tuple(results)
 
 

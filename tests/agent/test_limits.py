@@ -105,7 +105,7 @@ def test_a_wait_for_room_is_reported_until_there_is_some() -> None:
     shown: list[str] = []
 
     def show(what: str) -> None:
-        with ThreadPoolExecutor(1) as other:  # whoever is told may look at budgets, from any thread
+        with ThreadPoolExecutor(1) as other:  # the callback may look at budgets, from any thread
             assert other.submit(lambda: shared.used.calls).result(30) == 1
         shown.append(what)
 
@@ -146,7 +146,7 @@ def test_the_table_of_budgets_fits_a_narrow_terminal() -> None:
     assert usual[2].split() == ["bob", "5", "calls", "5", "calls", "0", "calls"]
     long = lines(("lead", Budget()), ("alexandra-the-second", Budget(Allowance(tokens=20_000_000, usd=10.5))))
     assert max(map(len, long)) <= 60
-    assert "  $0.00, 0 calls, 0 tokens" in long  # on a line of its own
+    assert "  $0.00, 0 calls, 0 tokens" in long  # on its own line
 
 
 def test_a_model_without_a_price_is_refused_under_a_budget_in_dollars() -> None:

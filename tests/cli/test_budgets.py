@@ -1,4 +1,4 @@
-"""Budgets from the outside: real program, real threads, the strict API. Who reaches a limit stops, and all are told."""
+"""Budgets from the outside: real program, strict API. An agent at its limit stops, and everyone is notified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compaction from the outside: what the model is asked and told, what stays on disk, what a restart finds."""
+"""Compaction from the outside: what is sent to the model, what stays on disk, what a restart finds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contract §4 for one agent, seen at the API: what the model is told, whatever it answers and whatever goes wrong."""
+"""Contract §4 for one agent, seen at the API: what is sent to the model, whatever it answers and whatever fails."""
 
 from __future__ import annotations
 

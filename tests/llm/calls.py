@@ -49,7 +49,7 @@ def wait_until(condition: Callable[[], Any], what: str) -> None:
 
 
 class RunningCall:
-    """A call in a thread of its own."""
+    """A call in its own thread."""
 
     def __init__(self, client: LLM, request: Request | None = None) -> None:
         self.scope = CancelScope()

@@ -81,7 +81,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Status:
-    """An answer that is no model's: an HTTP status with a body."""
+    """An answer that does not come from a model: an HTTP status with a body."""
 
     code: int
     body: bytes
@@ -235,7 +235,7 @@ def comment(after: int = 1) -> Fault:
 
 def turns(n: int, command: str = "true", last: str = "done") -> Callable[[Json, int], AnswerLike]:
     """`n` shell calls one after the other, then a text. It counts the calls in the request itself, so that a client
-    which was killed and restored goes on where it stood. `{n}` in `command` is the number of the call."""
+    which was killed and restored continues where it was. `{n}` in `command` is the number of the call."""
 
     def script(request: Json, _: int) -> AnswerLike:
         done = sum(block.get("type") == "tool_use" for message in request["messages"] for block in blocks_of(message))
@@ -274,7 +274,7 @@ def blocks_of(message: Json) -> list[Json]:
 
 
 def recorded_blocks(message: Json) -> list[Json]:
-    """The blocks as the client has them: text that was put into the last tool result stands behind it again."""
+    """The blocks as the client has them: text that was moved into the last tool result follows it again."""
     blocks: list[Json] = []
     for block in blocks_of(message):
         if block["type"] == "tool_result" and isinstance(items := block.get("content"), list):

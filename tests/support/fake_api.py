@@ -161,14 +161,14 @@ class FakeAPI:
             default: Given when the answers have run out; without it, that is a breach.
             key: Any other key is refused with 401, which is no breach.
             keep_bodies: How many request bodies to remember (None: all), for very long runs.
-            on_record: Told of every request, breach and finished answer as it happens.
+            on_record: Called with every request, breach and finished answer as it happens.
             is_official: It takes all that the Messages API takes. By default it also refuses what a server with a
                 strict chat template refuses, because nothing but the official API may get that.
         """
         self.exchanges: list[Exchange] = []
         self.breaches: list[str] = []
         self.other_requests: list[str] = []
-        """`METHOD path` of everything that was no POST /v1/messages; such a request is no breach."""
+        """`METHOD path` of every request that was not POST /v1/messages; such a request is not a breach."""
         self._answer_for = _as_callable(script)
         self._default = default
         self._key = key

@@ -1,4 +1,4 @@
-"""The fake API in a process of its own: for benchmarks, and for clients that are killed and started again.
+"""The fake API in its own process: for benchmarks, and for clients that are killed and started again.
 
     with FakeAPIProcess("turns:30", log=tmp_path / "api.jsonl") as api:
         run(ANTHROPIC_BASE_URL=api.url)
@@ -64,7 +64,7 @@ BARE = {
 
 
 class FakeAPIProcess:
-    """Runs the fake API beside the test; everything it saw is in its log."""
+    """Runs the fake API next to the test; everything it saw is in its log."""
 
     def __init__(self, script: str | list[Any] | Json, log: Path, *, keep_bodies: int | None = None) -> None:
         """
@@ -131,7 +131,7 @@ def serve(arguments: list[str]) -> int:
     options = _options(arguments)
     lock = threading.Lock()
     if not options.stop_on_stdin_eof:
-        # before any thread starts (they inherit it), and before the port is told, on which a signal may follow at once
+        # before any thread starts (threads inherit it), and before the port is printed: a signal may follow at once
         signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
     with Path(options.log or os.devnull).open("ab", buffering=0) as log:
 

@@ -63,7 +63,7 @@ def header_breaches(headers: dict[str, str]) -> Iterator[str]:
 
 
 def raw_breaches(raw: bytes) -> Iterator[str]:
-    """A body that is no JSON object, or holds half a character."""
+    """A body that is not a JSON object, or contains half a character."""
     try:
         body = json.loads(raw)
     except ValueError as e:

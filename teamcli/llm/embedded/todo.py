@@ -110,6 +110,7 @@ class Todo:
         expected = task.next_call() if task else None
         if task is None or expected is None or block.get("name") != expected.tool:
             return
+        # A hook or redaction may have changed the input on its way into the history. Our own ids are proof enough.
         if str(block.get("id")).startswith(OWN_CALL) or block.get("input") == expected.input:
             task.made.append(MadeCall(block.get("id", "")))
 
