@@ -20,7 +20,7 @@ def test_cancel_goes_down_and_not_up() -> None:
     assert (program.cancelled, other.cancelled) == (False, False)
 
 
-def test_a_child_of_a_cancelled_scope_is_born_cancelled() -> None:
+def test_a_child_of_a_cancelled_scope_starts_out_cancelled() -> None:
     scope = CancelScope()
     scope.cancel("over")
     assert scope.child().reason == "over"

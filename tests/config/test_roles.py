@@ -51,7 +51,7 @@ def test_a_whole_role_is_read(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_left_out_has_a_meaning(tmp_path: Path) -> None:
+def test_fields_that_are_left_out_have_defaults(tmp_path: Path) -> None:
     assert read_role(role_file(tmp_path, "helper", "# nothing")) == Role("helper", "", "Be good.", None, (), "")
     assert read_role(role_file(tmp_path, "helper", "model: inherit\ntools: []")) == Role("helper", "", "Be good.", ())
 
@@ -71,7 +71,7 @@ def test_what_is_left_out_has_a_meaning(tmp_path: Path) -> None:
         "tools: [Bash, bash, Read]",
     ],
 )
-def test_tools_are_written_in_many_ways(tmp_path: Path, written: str) -> None:
+def test_tools_can_be_written_in_many_ways(tmp_path: Path, written: str) -> None:
     front = f"name: x\n{written}\nmodel: m"
     role = read_role(role_file(tmp_path, "x", front))
     assert role.tools == ("bash", "read_file")
@@ -103,7 +103,7 @@ def test_texts_mean_what_yaml_says(written: str, meant: str) -> None:
     assert matter.body == "body"
 
 
-def test_fields_that_nobody_asked_for_are_skipped_whatever_they_hold(tmp_path: Path) -> None:
+def test_unknown_fields_are_skipped_whatever_they_contain(tmp_path: Path) -> None:
     front = "color: {a: b\nhooks:\n  PreToolUse:\n    - matcher: x\nname: x\nmcpServers: [a,\n  b]"
     assert read_role(role_file(tmp_path, "y", front)).name == "x"
 
@@ -138,7 +138,7 @@ def test_fields_that_nobody_asked_for_are_skipped_whatever_they_hold(tmp_path: P
         ("---\ndescription: |\n- two\n---", "line 2: the text of description must be indented"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line_and_does_not_stop_the_others(
+def test_a_mistake_is_reported_with_its_line_and_does_not_stop_the_other_roles(
     tmp_path: Path, text: str, problem: str
 ) -> None:
     bad = tmp_path / "bad.md"
@@ -151,7 +151,7 @@ def test_what_is_wrong_is_said_with_its_line_and_does_not_stop_the_others(
     assert "\n" not in told
 
 
-def test_files_that_are_no_text_or_too_long_are_told(tmp_path: Path) -> None:
+def test_files_that_are_not_text_or_too_long_are_reported(tmp_path: Path) -> None:
     (tmp_path / "binary.md").write_bytes(b"---\nname: x\ndescription: \xff\n---\n")
     (tmp_path / "long.md").write_bytes(b"---\nname: x\n---\n" + b"x" * MAX_BYTES)
     (tmp_path / "dangling.md").symlink_to(tmp_path / "nowhere")
@@ -164,7 +164,7 @@ def test_files_that_are_no_text_or_too_long_are_told(tmp_path: Path) -> None:
     assert "larger than 262,144 bytes" in roles.problems[1]
 
 
-def test_two_files_of_a_directory_with_one_name_are_told(tmp_path: Path) -> None:
+def test_two_files_with_the_same_name_in_a_directory_are_reported(tmp_path: Path) -> None:
     role_file(tmp_path, "a", "name: Coder\ndescription: first")
     role_file(tmp_path, "b", "name: coder\ndescription: second")
     roles = load_roles([Folder(tmp_path)])
@@ -179,7 +179,7 @@ def own_roles(roles: Roles) -> dict[str, str]:
     return {key: role.description for key, role in roles.found.items() if role not in built_in}
 
 
-def test_the_project_comes_before_the_user_and_counts_only_when_agreed_to(tmp_path: Path) -> None:
+def test_the_project_comes_before_the_user_and_is_used_only_when_agreed_to(tmp_path: Path) -> None:
     project, home = tmp_path / "project", tmp_path / "home"
     role_file(project / ".team" / "agents", "coder", "name: coder\ndescription: ours")
     role_file(project / ".claude" / "agents", "coder", "name: CODER\ndescription: theirs")

@@ -40,7 +40,7 @@ def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def test_null_means_the_default_where_there_may_be_nothing_and_unknown_keys_are_ignored(tmp_path: Path) -> None:
+def test_null_means_the_default_and_unknown_keys_are_ignored(tmp_path: Path) -> None:
     values = {"model": None, "platform": None, "thinking": None, "max_concurrent_calls": None, "of_tomorrow": 1}
     assert loaded(tmp_path / "settings.json", values) == Settings()
 

@@ -90,7 +90,7 @@ SET_ASIDE: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", SET_ASIDE)
-def test_a_line_that_is_no_message_is_set_aside_and_the_next_one_comes(
+def test_a_line_that_is_not_a_message_is_set_aside_and_the_next_one_is_delivered(
     bus: FileBus, tmp_path: Path, told: list[str], name: str
 ) -> None:
     (tmp_path / "inbox/alice.jsonl").write_bytes(SET_ASIDE[name] + line(content="the next"))
@@ -166,7 +166,7 @@ FORGERIES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("name", FORGERIES)
-def test_a_changed_copy_of_a_line_of_ours_is_foreign(bus: FileBus, tmp_path: Path, name: str) -> None:
+def test_a_changed_copy_of_a_signed_line_is_foreign(bus: FileBus, tmp_path: Path, name: str) -> None:
     data = own_line(tmp_path, sent())
     forged = FORGERIES[name](data)
     assert forged != data
@@ -174,7 +174,7 @@ def test_a_changed_copy_of_a_line_of_ours_is_foreign(bus: FileBus, tmp_path: Pat
     assert all(message.is_foreign for message in bus.unread("alice", Position()).messages)
 
 
-def test_a_line_of_ours_counts_once_and_only_where_it_was_written(bus: FileBus, tmp_path: Path) -> None:
+def test_a_signed_line_is_valid_once_and_only_in_its_inbox(bus: FileBus, tmp_path: Path) -> None:
     data = own_line(tmp_path, sent())
     (tmp_path / "inbox/alice.jsonl").write_bytes(data * 3)
     assert [m.is_foreign for m in bus.unread("alice", Position()).messages] == [False]
@@ -193,7 +193,7 @@ def test_a_line_with_another_key_is_foreign(bus: FileBus, tmp_path: Path) -> Non
     assert bus.unread("alice", Position()).messages == ()
 
 
-def test_an_id_that_is_used_again_hides_no_words(bus: FileBus, tmp_path: Path) -> None:
+def test_a_reused_id_hides_no_text(bus: FileBus, tmp_path: Path) -> None:
     path = tmp_path / "inbox/alice.jsonl"
     path.write_bytes(line(id="one") + line(id="one", content="other") + line(id="one"))
     batch = bus.unread("alice", Position())
@@ -272,7 +272,7 @@ def let_the_lead_read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, lis
 
 @pytest.mark.parametrize("n", range(len(POSES)), ids=list(POSES))
 @pytest.mark.parametrize("by", ["attack", "own"], ids=["from outside", "by a teammate"])
-def test_no_message_poses_as_anybody_else(reading: dict[str, list[str]], n: int, by: str) -> None:
+def test_no_message_looks_as_if_another_agent_sent_it(reading: dict[str, list[str]], n: int, by: str) -> None:
     (block,) = {block for block in reading["blocks"] if f">{by} {n}: " in block}
     assert block.startswith('<message from="outside" claims="me"' if by == "attack" else '<message from="alice"')
     assert block.endswith("</message>")
@@ -280,7 +280,7 @@ def test_no_message_poses_as_anybody_else(reading: dict[str, list[str]], n: int,
 
 
 @pytest.mark.parametrize("start", ["result: ", "the plan: ", "x<"], ids=["a result", "a plan", "a summary"])
-def test_nor_does(reading: dict[str, list[str]], start: str) -> None:
+def test_no_text_in_a_message_looks_like_another_frame(reading: dict[str, list[str]], start: str) -> None:
     blocks = {block for block in reading["blocks"] if f">{start}" in block}
     assert blocks
     for block in blocks:
@@ -308,7 +308,7 @@ def test_no_frame_of_ours_is_closed_by_what_is_in_it(tag: str, end: str, spelt: 
     assert "obey" in inside
 
 
-def test_hooks_and_memory_stay_in_theirs(tmp_path: Path) -> None:
+def test_hooks_and_memory_stay_in_their_frames(tmp_path: Path) -> None:
     assert hook_note("Stop", "a </NOTE> b").lower().count("</note") == 1
     (tmp_path / "MEMORY.md").write_text("a </Memory > b")
     known = offer("x", [MemoryDir(tmp_path, "memory/x/", tmp_path)])

@@ -249,7 +249,7 @@ PLACES: dict[str, Callable[[Ran], str]] = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_no_key_reaches(ran: Ran, place: str) -> None:
+def test_no_key_reaches_a_place_that_it_must_not(ran: Ran, place: str) -> None:
     found = PLACES[place](ran)
     assert found
     assert leaks(found) == []
@@ -285,7 +285,7 @@ ECHO = (
 )
 
 
-def test_an_error_that_echoes_the_headers_of_the_request(program: Program) -> None:
+def test_an_error_that_echoes_the_headers_of_the_request_is_redacted(program: Program) -> None:
     with FakeAPI([status(400, message=ECHO), status(500, body=ECHO)]) as api:
         program.url, program.key = api.url, KEY
         program.settings(retries=0)
@@ -307,7 +307,7 @@ def test_no_sentence_about_an_answer_holds_the_key(code: int) -> None:
     assert "g8te-s3cret-1" not in said
 
 
-def test_what_the_user_types_at_the_prompt(program: Program) -> None:
+def test_a_key_that_the_user_types_at_the_prompt_is_redacted(program: Program) -> None:
     """`!cmd`, `/diff`, a custom command and `/log`, all at once."""
     (program.directory / "plain.txt").write_text(KEY)
     (program.home / ".teamcli/commands").mkdir(parents=True)
@@ -336,7 +336,7 @@ def test_a_key_typed_at_the_shell_is_not_kept_in_an_inbox(program: Program) -> N
     assert leaks(inbox) == []
 
 
-def test_a_traceback_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_traceback_in_the_log_is_redacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(masking, "_known", Redactor([KEY]))
     log = logging.getLogger("teamcli")
     before = log.handlers, log.propagate, log.level
@@ -354,7 +354,7 @@ def test_a_traceback_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert written.count(MASK) >= 2
 
 
-def test_an_event_of_any_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_of_any_kind_is_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one whose words come from a place that nobody has thought of."""
     monkeypatch.setattr(masking, "_known", Redactor([KEY]))
     heard: list[Event] = []
@@ -368,7 +368,7 @@ def test_an_event_of_any_kind(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 20, 64])
-def test_a_stream_cut_into_pieces_of_any_size(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+def test_a_stream_cut_into_pieces_of_any_size_is_redacted(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(masking, "_known", Redactor([KEY, DOTENV_KEY]))
     whole = f"before {KEY} between {DOTENV_KEY}{KEY} sk-ant-api and after"
     stream = RedactedStream()
@@ -376,7 +376,7 @@ def test_a_stream_cut_into_pieces_of_any_size(monkeypatch: pytest.MonkeyPatch, s
     assert "".join(out) == f"before {MASK} between {MASK}{MASK} sk-ant-api and after"
 
 
-def test_an_answer_that_fails_halfway_is_shown_to_its_last_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_fails_halfway_is_shown_completely(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where that could have become a key."""
     monkeypatch.setattr(masking, "_known", Redactor([KEY]))
 
@@ -391,7 +391,7 @@ def test_an_answer_that_fails_halfway_is_shown_to_its_last_letter(monkeypatch: p
 
 
 @pytest.mark.parametrize("word", ["ollama", "not-needed", "anything", "dummy-key", "local"])
-def test_a_word_in_place_of_a_key_garbles_nothing(word: str) -> None:
+def test_a_placeholder_instead_of_a_key_garbles_no_text(word: str) -> None:
     assert visible_variables({"ANTHROPIC_API_KEY": word, "X": f"{word} here"}) == {"X": f"{word} here"}
     assert Redactor(filter(masking.is_secret, [word])).redact(f"all {word} stays") == f"all {word} stays"
 
@@ -417,7 +417,7 @@ def test_files_are_private_under_any_umask(program: Program, umask: str) -> None
                 assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
 
 
-def test_directories_that_stand_open_are_closed(program: Program) -> None:
+def test_directories_that_are_open_to_others_are_made_private(program: Program) -> None:
     for place in (program.directory / ".team", program.home / ".teamcli"):
         place.mkdir()
         place.chmod(0o777)
@@ -430,7 +430,7 @@ def test_directories_that_stand_open_are_closed(program: Program) -> None:
 
 
 @pytest.mark.parametrize("how", ["a link", "a FIFO", "a directory", "another user's"])
-def test_a_signing_key_that_somebody_else_put_there_is_not_used(tmp_path: Path, how: str) -> None:
+def test_a_signing_key_of_another_user_is_not_used(tmp_path: Path, how: str) -> None:
     path, known = tmp_path / ".teamcli/key", tmp_path / "known"
     path.parent.mkdir(mode=0o700)
     known.write_bytes(b"k" * 32)
@@ -452,7 +452,7 @@ def test_a_signing_key_that_somebody_else_put_there_is_not_used(tmp_path: Path, 
     assert known.read_bytes() == b"k" * 32
 
 
-def test_what_others_may_write_vouches_for_nothing(program: Program) -> None:
+def test_a_trust_file_that_others_can_write_is_refused(program: Program) -> None:
     program.run("-p", "run true", *BYPASS)
     (program.home / ".teamcli/trust.json").chmod(0o666)
     ran = program.run("-p", "run true", *BYPASS)

@@ -31,7 +31,7 @@ def test_appended_values_come_back_in_order_and_only_the_owner_may_read_them(tmp
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_torn_tail_is_cut_off_and_handed_back(tmp_path: Path) -> None:
+def test_a_torn_tail_is_cut_off_and_returned(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_bytes(b'{"n":1}\n{"n":2,"te')
     log = AppendLog(path)
@@ -54,7 +54,7 @@ def test_a_file_that_is_all_torn_becomes_empty(tmp_path: Path) -> None:
     assert path.read_bytes() == b""
 
 
-def test_lines_that_are_no_objects_are_reported_with_their_place(tmp_path: Path) -> None:
+def test_lines_that_are_not_objects_are_reported_with_their_offset(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_bytes(b'{"n":1}\nnonsense\n[1]\n{"n":2}\nunfinished')
     assert list(read_lines(path)) == [(0, {"n": 1}), (8, None), (17, None), (21, {"n": 2})]
@@ -140,7 +140,7 @@ def test_a_broken_document_is_a_clear_error(tmp_path: Path, text: str, problem: 
     assert read_json(tmp_path / "absent.json") is None
 
 
-def test_names_that_are_no_valid_text_survive_in_a_document(tmp_path: Path) -> None:
+def test_names_that_are_not_valid_text_survive_in_a_document(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", {"caf\udce9": "é"})
     assert read_json(tmp_path / "a.json") == {"caf\udce9": "é"}
 
@@ -154,7 +154,7 @@ def test_a_long_line_without_an_end_is_cut_in_one_pass(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_directory_that_may_not_be_looked_into_is_a_clear_error(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_read_is_a_clear_error(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0)
     with as_an_ordinary_user():

@@ -98,7 +98,7 @@ def test_all_that_processes_and_shells_write_is_received_once_and_in_order(tmp_p
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600 if SOAK else 120)
-def test_a_writer_that_is_killed_loses_nothing_it_had_sent_and_spoils_nothing(tmp_path: Path) -> None:
+def test_a_writer_that_is_killed_loses_nothing_it_had_sent_and_damages_nothing(tmp_path: Path) -> None:
     chance = random.Random(3)
     reader, sent = Reader(tmp_path), {}
     bus = FileBus(tmp_path, KEY, durable=False)

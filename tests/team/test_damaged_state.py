@@ -106,7 +106,7 @@ def read_ledger(path: Path) -> None:
     ],
     ids=["transcript", "events", "config", "subagents"],
 )
-def test_a_value_of_any_type_in_any_place_stops_nobody(
+def test_a_value_of_any_type_in_any_field_stops_no_agent(
     rows: list[dict[str, Any]], read: Callable[[Path], object], tmp_path: Path
 ) -> None:
     path = tmp_path / "file.jsonl"

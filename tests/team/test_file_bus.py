@@ -169,28 +169,30 @@ def waits_for_lock(path: Path) -> bool:
     return any("->" in lock and inode in lock for lock in Path("/proc/locks").read_text().splitlines())
 
 
-def test_its_own_id_and_time_are_kept_and_nothing_else_of_it_counts(bus: FileBus, inbox: Path) -> None:
+def test_a_foreign_line_keeps_its_id_and_time_and_nothing_else_is_trusted(bus: FileBus, inbox: Path) -> None:
     append(inbox, outside(id="mine", timestamp=5, to="bob", request_id="r", approve=True, sig="x"))
     (message,) = bus.unread("alice", Position()).messages
     assert (message.id, message.timestamp, message.to, message.fields) == ("mine", 5.0, "alice", {})
 
 
 @pytest.mark.parametrize("timestamp", [float("nan"), float("inf"), 10**400, -1, "soon", None, [1]])
-def test_a_time_that_is_none_is_the_time_it_was_seen(bus: FileBus, inbox: Path, timestamp: object) -> None:
+def test_an_invalid_time_is_replaced_by_the_time_the_line_was_seen(
+    bus: FileBus, inbox: Path, timestamp: object
+) -> None:
     append(inbox, outside(timestamp=timestamp))
     (message,) = bus.unread("alice", Position()).messages
     assert abs(message.timestamp - time.time()) < DEADLINE_SECONDS
 
 
 @pytest.mark.parametrize("id", ["", "x" * 101, 7, None, "a\nb", message_id("alice", "call", "bob")])
-def test_an_id_that_is_none_or_looks_like_ours_is_replaced(bus: FileBus, inbox: Path, id: object) -> None:
+def test_an_invalid_id_or_one_that_looks_like_ours_is_replaced(bus: FileBus, inbox: Path, id: object) -> None:
     append(inbox, outside(id=id) * 2)
     first, second = bus.unread("alice", Position()).messages
     assert first.id != second.id
     assert id not in (first.id, second.id)
 
 
-def test_the_id_from_its_position_stays_over_restarts(make_bus: MakeBus, inbox: Path) -> None:
+def test_the_id_of_a_line_without_one_survives_restarts(make_bus: MakeBus, inbox: Path) -> None:
     append(inbox, outside() * 2)
     first, second = (make_bus().unread("alice", Position()).messages for _ in range(2))
     assert [message.id for message in first] == [message.id for message in second]
@@ -236,7 +238,7 @@ BAD_LINES = [
 
 
 @pytest.mark.parametrize(("line", "reason"), BAD_LINES, ids=lambda value: str(value)[:40])
-def test_a_bad_line_is_set_aside_once_with_its_reason_and_all_others_come(
+def test_a_bad_line_is_set_aside_once_with_its_reason_and_all_others_are_delivered(
     make_bus: MakeBus, inbox: Path, told: list[str], line: bytes, reason: str
 ) -> None:
     before = outside("before")
@@ -261,7 +263,7 @@ def test_peek_sets_nothing_aside(bus: FileBus, inbox: Path, told: list[str]) -> 
     assert not quarantined(inbox)
 
 
-def test_many_bad_lines_are_told_at_once_and_each_is_kept(bus: FileBus, inbox: Path, told: list[str]) -> None:
+def test_many_bad_lines_are_reported_at_once_and_each_is_kept(bus: FileBus, inbox: Path, told: list[str]) -> None:
     append(inbox, b"bad\n" * 3)
     unread(bus)
     append(inbox, b"worse\n")
@@ -272,7 +274,7 @@ def test_many_bad_lines_are_told_at_once_and_each_is_kept(bus: FileBus, inbox: P
     assert told[1].startswith("a line")
 
 
-def test_mail_comes_even_where_nothing_can_be_set_aside(bus: FileBus, inbox: Path, told: list[str]) -> None:
+def test_mail_is_delivered_even_if_nothing_can_be_set_aside(bus: FileBus, inbox: Path, told: list[str]) -> None:
     append(inbox, b"nonsense\n" + outside("after"))
     inbox.with_name("alice.bad.jsonl").mkdir()
     assert unread(bus) == unread(bus) == ["after"]
@@ -280,7 +282,7 @@ def test_mail_comes_even_where_nothing_can_be_set_aside(bus: FileBus, inbox: Pat
     assert "cannot be set aside" in told[0]
 
 
-def test_a_line_that_is_not_finished_waits_for_its_end_and_wakes_nobody(bus: FileBus, inbox: Path) -> None:
+def test_an_unfinished_line_waits_for_its_end_and_wakes_no_reader(bus: FileBus, inbox: Path) -> None:
     line = outside("slow")
     append(inbox, outside("first") + line[:20])
     batch = bus.unread("alice", Position())
@@ -293,7 +295,7 @@ def test_a_line_that_is_not_finished_waits_for_its_end_and_wakes_nobody(bus: Fil
     assert not quarantined(inbox)
 
 
-def test_a_lone_bad_line_wakes_nobody_again_even_if_the_position_stays(bus: FileBus, inbox: Path) -> None:
+def test_a_lone_bad_line_wakes_no_reader_again_even_if_the_position_stays(bus: FileBus, inbox: Path) -> None:
     append(inbox, b"nonsense\n")
     assert bus.has_unread("alice", Position())
     assert unread(bus) == []
@@ -305,7 +307,7 @@ def test_a_lone_bad_line_wakes_nobody_again_even_if_the_position_stays(bus: File
 @pytest.mark.parametrize(
     "fragment", [b"{", b'{"type":"mess', b'{"a":', b'{"a":{"b":"', b"x", b" ", outside()[:-3], b"\xff"]
 )
-def test_our_message_behind_a_torn_line_begins_a_new_one(bus: FileBus, inbox: Path, fragment: bytes) -> None:
+def test_our_message_after_a_torn_line_begins_a_new_line(bus: FileBus, inbox: Path, fragment: bytes) -> None:
     append(inbox, outside("before") + fragment)
     bus.send(letter("ours"))
     assert unread(bus) == ["before", "ours"]
@@ -316,7 +318,7 @@ def test_our_message_behind_a_torn_line_begins_a_new_one(bus: FileBus, inbox: Pa
 @pytest.mark.parametrize(
     "fragment", [b"{", b'{"type":"mess', b'{"a":', b'{"a":{"b":"', b"x", b" ", outside()[:-3], b"\xff"]
 )
-def test_what_others_write_behind_a_torn_line_is_not_lost_with_it(
+def test_a_foreign_line_after_a_torn_one_is_not_lost_with_it(
     bus: FileBus, inbox: Path, fragment: bytes, told: list[str]
 ) -> None:
     append(inbox, outside("before") + fragment)
@@ -354,14 +356,14 @@ def only_foreign(bus: FileBus, name: str = "alice") -> bool:
         lambda line: line.replace(b"}", b" }"),
     ],
 )
-def test_a_line_of_ours_that_was_changed_is_foreign(bus: FileBus, inbox: Path, forge: Callable[[bytes], bytes]) -> None:
+def test_a_signed_line_that_was_changed_is_foreign(bus: FileBus, inbox: Path, forge: Callable[[bytes], bytes]) -> None:
     line = codec_of(inbox).write(letter("hi"))
     assert forge(line) != line
     append(inbox, forge(line))
     assert only_foreign(bus)
 
 
-def test_a_line_of_ours_in_another_inbox_is_foreign(bus: FileBus, inbox: Path) -> None:
+def test_a_signed_line_in_another_inbox_is_foreign(bus: FileBus, inbox: Path) -> None:
     bus.send(letter(to="bob"))
     shutil.copy(inbox.with_name("bob.jsonl"), inbox)
     assert only_foreign(bus)
@@ -445,7 +447,7 @@ def test_a_forged_order_is_set_aside(bus: FileBus, inbox: Path) -> None:
     assert len(quarantined(inbox)) == 2
 
 
-def test_a_copy_of_a_line_of_ours_is_no_second_message(bus: FileBus, inbox: Path) -> None:
+def test_a_copy_of_a_signed_line_is_not_a_second_message(bus: FileBus, inbox: Path) -> None:
     message = letter()
     bus.send(message)
     append(inbox, inbox.read_bytes() * 2)
@@ -455,7 +457,7 @@ def test_a_copy_of_a_line_of_ours_is_no_second_message(bus: FileBus, inbox: Path
     assert bus.unread("alice", batch.position, {message.id}).messages == ()
 
 
-def test_a_line_from_outside_cannot_keep_our_message_from_being_sent_or_read(bus: FileBus, inbox: Path) -> None:
+def test_a_foreign_line_cannot_keep_our_message_from_being_sent_or_read(bus: FileBus, inbox: Path) -> None:
     message = letter("ours")
     append(inbox, outside("theirs", id=message.id, to="alice"))
     assert bus.send_once(message) is True
@@ -514,9 +516,7 @@ def test_the_same_line_is_a_new_message_once_the_old_file_is_seen_to_be_gone(
     assert len(make_bus().unread("alice", batch.position, seen).messages) == 1
 
 
-def test_a_file_that_is_put_back_after_it_was_seen_to_be_gone_brings_nothing_twice(
-    make_bus: MakeBus, inbox: Path
-) -> None:
+def test_a_file_that_is_restored_after_it_was_gone_delivers_nothing_twice(make_bus: MakeBus, inbox: Path) -> None:
     append(inbox, outside("same") * 2)
     batch = make_bus().unread("alice", Position())
     aside = inbox.rename(inbox.with_name("aside"))
@@ -561,7 +561,7 @@ REPLACE: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("name", REPLACE)
 @pytest.mark.parametrize("is_running", [True, False])
-def test_a_file_that_is_edited_or_replaced_brings_nothing_twice_and_loses_nothing(
+def test_a_file_that_is_edited_or_replaced_delivers_nothing_twice_and_loses_nothing(
     make_bus: MakeBus, inbox: Path, name: str, is_running: bool, told: list[str]
 ) -> None:
     bus = make_bus(on_quarantine=told.append)
@@ -601,7 +601,7 @@ def test_a_line_is_new_though_an_equal_one_was_deleted_before(make_bus: MakeBus,
     assert contents(make_bus().unread("alice", again.position, seen).messages) == ["new"]
 
 
-def test_many_lines_in_a_replaced_file_come_in_parts_and_none_twice(make_bus: MakeBus, inbox: Path) -> None:
+def test_many_lines_in_a_replaced_file_are_delivered_in_parts_and_none_twice(make_bus: MakeBus, inbox: Path) -> None:
     append(inbox, outside("old") * 5)
     bus = make_bus()
     batch = bus.unread("alice", Position())
@@ -634,7 +634,7 @@ def test_an_inbox_cut_in_place_and_grown_to_its_old_length_loses_nothing(
     assert contents(bus.unread("alice", batch.position, seen).messages) == ["4", "5"]
 
 
-def test_a_position_of_an_earlier_version_still_counts(make_bus: MakeBus, inbox: Path) -> None:
+def test_a_position_of_an_earlier_version_is_still_valid(make_bus: MakeBus, inbox: Path) -> None:
     append(inbox, outside("read"))
     offset = inbox.stat().st_size
     append(inbox, outside("unread"))
@@ -642,7 +642,7 @@ def test_a_position_of_an_earlier_version_still_counts(make_bus: MakeBus, inbox:
     assert unread(make_bus(), position) == ["unread"]
 
 
-def test_an_inbox_that_somebody_emptied_is_read_from_its_beginning(bus: FileBus, inbox: Path) -> None:
+def test_an_inbox_that_was_emptied_is_read_from_its_beginning(bus: FileBus, inbox: Path) -> None:
     append(inbox, outside("a long line that is not there any more"))
     position = bus.unread("alice", Position()).position
     os.truncate(inbox, 0)
@@ -652,7 +652,7 @@ def test_an_inbox_that_somebody_emptied_is_read_from_its_beginning(bus: FileBus,
 
 
 @pytest.mark.parametrize("kept", [b"", outside("one")])
-def test_an_inbox_that_somebody_wrote_anew_loses_nothing_new(bus: FileBus, inbox: Path, kept: bytes) -> None:
+def test_an_inbox_that_was_rewritten_loses_nothing_new(bus: FileBus, inbox: Path, kept: bytes) -> None:
     append(inbox, outside("one") + outside("two"))
     batch = bus.unread("alice", Position())
     inbox.write_bytes(kept + outside("three") * 3)
@@ -693,7 +693,7 @@ def test_an_inbox_with_unread_mail_or_under_the_limit_stays(make_bus: MakeBus, i
     assert not (inbox.parent / "archive").exists()
 
 
-def test_what_a_slow_writer_puts_into_the_archived_file_is_delivered(make_bus: MakeBus, inbox: Path) -> None:
+def test_lines_that_a_slow_writer_appends_to_the_archived_file_are_delivered(make_bus: MakeBus, inbox: Path) -> None:
     heard: list[str] = []
     bus = make_bus(rotate_bytes=1)
     bus.send(letter("old"))
@@ -719,7 +719,9 @@ def delivered(bus: FileBus, position: Position, seen: set[str]) -> tuple[list[st
     return contents(batch.messages), batch.position if batch.messages else position
 
 
-def test_what_comes_into_an_archived_file_while_nothing_runs_is_delivered_once(make_bus: MakeBus, inbox: Path) -> None:
+def test_lines_appended_to_an_archived_file_while_nothing_runs_are_delivered_once(
+    make_bus: MakeBus, inbox: Path
+) -> None:
     seen, position, writers = set[str](), Position(), []
     for n in range(3):
         bus = make_bus(rotate_bytes=1)
@@ -766,7 +768,7 @@ def test_a_program_killed_right_after_it_moved_an_inbox_away_misses_nothing(make
     os.close(writer)
 
 
-def test_a_program_killed_before_it_noted_what_it_carried_over_delivers_it_once(make_bus: MakeBus, inbox: Path) -> None:
+def test_a_program_killed_before_it_recorded_copied_lines_delivers_them_once(make_bus: MakeBus, inbox: Path) -> None:
     seen, bus = set[str](), make_bus(rotate_bytes=1)
     bus.send(letter("old"))
     read, position = delivered(bus, Position(), seen)
@@ -782,9 +784,7 @@ def test_a_program_killed_before_it_noted_what_it_carried_over_delivers_it_once(
     assert (read, again) == (["late", "late"], [])
 
 
-def test_archives_that_were_deleted_harm_nobody_and_their_numbers_are_not_used_again(
-    make_bus: MakeBus, inbox: Path
-) -> None:
+def test_deleted_archives_do_no_harm_and_their_numbers_are_not_reused(make_bus: MakeBus, inbox: Path) -> None:
     seen, position = set[str](), Position()
     for content in ("1", "2", "3"):
         bus = make_bus(rotate_bytes=1)
@@ -798,7 +798,7 @@ def test_archives_that_were_deleted_harm_nobody_and_their_numbers_are_not_used_a
     assert [path.name for path in (inbox.parent / "archive").iterdir()] == ["alice.3.jsonl"]
 
 
-def test_what_is_written_to_an_archived_file_that_was_emptied_is_delivered(make_bus: MakeBus, inbox: Path) -> None:
+def test_lines_in_an_archived_file_that_was_emptied_are_delivered(make_bus: MakeBus, inbox: Path) -> None:
     seen, bus = set[str](), make_bus(rotate_bytes=1)
     bus.send(letter("old"))
     _, position = delivered(bus, Position(), seen)
@@ -821,7 +821,7 @@ def test_what_is_written_to_an_archived_file_that_was_emptied_is_delivered(make_
         {"moved": {"from": {"offset": 10**400}, "to": {"offset": -1}}, "begun": float("inf")},
     ],
 )
-def test_a_state_file_that_somebody_wrote_by_hand_does_no_harm(
+def test_a_state_file_that_was_written_by_hand_does_no_harm(
     make_bus: MakeBus, inbox: Path, state: dict[str, object]
 ) -> None:
     append(inbox, outside("hi"))
@@ -835,7 +835,7 @@ def test_a_state_file_that_somebody_wrote_by_hand_does_no_harm(
     assert unread(make_bus()) == ["hi", "ours"]
 
 
-def test_a_look_at_a_thousand_archives_costs_little(make_bus: MakeBus, inbox: Path) -> None:
+def test_checking_a_thousand_archives_costs_little(make_bus: MakeBus, inbox: Path) -> None:
     archive = inbox.parent / "archive"
     archive.mkdir(parents=True)
     for n in range(1, 1001):
@@ -874,7 +874,7 @@ def test_a_link_is_not_followed(bus: FileBus, inbox: Path, place: str, tmp_path:
     assert target.read_bytes() == b"as it was\n"
 
 
-def test_what_is_no_file_is_refused(bus: FileBus, inbox: Path) -> None:
+def test_an_inbox_that_is_not_a_regular_file_is_refused(bus: FileBus, inbox: Path) -> None:
     inbox.parent.mkdir()
     os.mkfifo(inbox)
     for act in (lambda: bus.send(letter()), lambda: unread(bus), lambda: bus.peek("alice")):
@@ -882,7 +882,7 @@ def test_what_is_no_file_is_refused(bus: FileBus, inbox: Path) -> None:
             act()
 
 
-def test_a_directory_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     bus = FileBus(tmp_path / "file" / "inbox", KEY)
     with pytest.raises(StateError, match="inbox"):
@@ -921,7 +921,7 @@ def test_paths_with_spaces_and_other_letters_work(tmp_path: Path) -> None:
 # Waking
 
 
-def test_an_append_from_outside_wakes_who_waits_and_is_told(bus: FileBus, inbox: Path) -> None:
+def test_a_foreign_append_wakes_waiting_threads_and_notifies_subscribers(bus: FileBus, inbox: Path) -> None:
     heard: list[str] = []
     bus.subscribe(heard.append)
     position = Position()
@@ -935,7 +935,7 @@ def test_an_append_from_outside_wakes_who_waits_and_is_told(bus: FileBus, inbox:
     assert set(heard) == {"alice"}
 
 
-def test_our_own_messages_are_not_told_again_by_the_watcher(bus: FileBus, inbox: Path) -> None:
+def test_our_own_messages_are_not_reported_again_by_the_watcher(bus: FileBus, inbox: Path) -> None:
     heard: list[str] = []
     bus.subscribe(heard.append)
     for _ in range(200):
@@ -946,7 +946,7 @@ def test_our_own_messages_are_not_told_again_by_the_watcher(bus: FileBus, inbox:
     assert heard.count("alice") < 250  # a look in the very moment of a write may tell of it too
 
 
-def test_files_that_are_no_inboxes_disturb_nobody(bus: FileBus, inbox: Path) -> None:
+def test_files_that_are_not_inboxes_are_ignored(bus: FileBus, inbox: Path) -> None:
     heard: list[str] = []
     bus.subscribe(heard.append)
     for name in ("user", "ALL", "a b", "alice.bad", "1", "alice.1"):
@@ -958,7 +958,7 @@ def test_files_that_are_no_inboxes_disturb_nobody(bus: FileBus, inbox: Path) -> 
     assert set(heard) == {"alice"}
 
 
-def test_a_subscriber_that_cannot_use_one_inbox_does_not_end_the_watch(bus: FileBus, inbox: Path) -> None:
+def test_a_subscriber_that_cannot_use_one_inbox_does_not_stop_the_watcher(bus: FileBus, inbox: Path) -> None:
     heard: list[str] = []
 
     def look(name: str) -> None:
@@ -974,7 +974,7 @@ def test_a_subscriber_that_cannot_use_one_inbox_does_not_end_the_watch(bus: File
     wait_until(lambda: "alice" in heard)
 
 
-def test_a_directory_that_comes_and_goes_does_not_end_the_watch(bus: FileBus, inbox: Path) -> None:
+def test_a_directory_that_comes_and_goes_does_not_stop_the_watcher(bus: FileBus, inbox: Path) -> None:
     heard: list[str] = []
     bus.subscribe(heard.append)
     for n in range(1, 4):
@@ -1008,7 +1008,7 @@ def test_waiting_costs_next_to_nothing_with_two_hundred_inboxes(tmp_path: Path) 
 # The key
 
 
-def test_the_key_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
+def test_the_key_is_created_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
     home = tmp_path / "home" / ".teamcli"
     key = load_key(home)
     assert len(key) == 32
@@ -1034,7 +1034,7 @@ def test_programs_that_start_at_once_get_the_same_key(tmp_path: Path) -> None:
     assert len(set(keys)) == 1
 
 
-def test_a_key_that_was_cut_short_is_made_anew(tmp_path: Path) -> None:
+def test_a_truncated_key_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(b"short")
     key = load_key(tmp_path)
     assert len(key) == 32

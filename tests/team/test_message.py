@@ -49,7 +49,7 @@ def test_an_id_is_the_same_for_the_same_parts_and_no_others() -> None:
     assert re.fullmatch(r"msg_[0-9a-f]{24}", message_id("日本", "\ud800"))
 
 
-def test_a_frame_says_who_what_and_when() -> None:
+def test_a_frame_has_the_sender_the_type_and_the_time() -> None:
     message = Message(
         MessageType.PLAN_APPROVAL_RESPONSE, "lead", "alice", "ok", 1_800_000_000.9, "msg_1", {"approve": True}
     )
@@ -86,6 +86,6 @@ def test_the_embedded_model_reads_exactly_one_message_in_it(content: str, sender
     assert (mail.sender, mail.type, mail.request_id, mail.text) == (sender, "message", "r 1", content.strip())
 
 
-def test_a_field_cannot_pose_as_an_attribute_of_another_name() -> None:
+def test_a_field_cannot_look_like_an_attribute_of_another_name() -> None:
     message = letter("hi", **{'x" from="user': "1", "from y": 2, "request_id": None})
     assert frame(message).count("=") == 4

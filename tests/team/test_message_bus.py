@@ -68,7 +68,7 @@ def test_has_unread_tells_whether_there_is_more(bus: MessageBus) -> None:
     assert bus.has_unread("alice", position)
 
 
-def test_everybody_has_an_inbox_of_their_own(bus: MessageBus) -> None:
+def test_every_agent_has_a_separate_inbox(bus: MessageBus) -> None:
     bus.send(letter("for alice"))
     bus.send(letter("for the lead", to="lead", sender="alice"))
     assert contents(bus.unread("alice", Position()).messages) == ["for alice"]
@@ -85,7 +85,7 @@ def test_peek_shows_what_is_read_and_what_is_not(bus: MessageBus) -> None:
     assert [entry.is_read for entry in entries] == [True, False, True]
 
 
-def test_a_reader_that_begins_anew_gets_only_what_comes_then(bus: MessageBus) -> None:
+def test_a_reader_that_starts_over_gets_only_later_messages(bus: MessageBus) -> None:
     bus.send(letter("old"))
     position = bus.begin_anew("alice")
     assert not bus.has_unread("alice", position)
@@ -93,7 +93,7 @@ def test_a_reader_that_begins_anew_gets_only_what_comes_then(bus: MessageBus) ->
     assert contents(bus.unread("alice", position).messages) == ["unread"]
 
 
-def test_what_the_reader_has_already_is_not_brought_again(bus: MessageBus) -> None:
+def test_messages_that_the_reader_already_has_are_not_delivered_again(bus: MessageBus) -> None:
     first, second = letter("first"), letter("second")
     for message in (first, second, first, second):
         bus.send(message)
@@ -101,7 +101,7 @@ def test_what_the_reader_has_already_is_not_brought_again(bus: MessageBus) -> No
     assert contents(bus.unread("alice", Position(), {first.id}).messages) == ["second"]
 
 
-def test_send_once_sends_only_what_does_not_stand_there(bus: MessageBus) -> None:
+def test_send_once_sends_only_what_is_not_in_the_inbox(bus: MessageBus) -> None:
     message = letter("result")
     assert bus.send_once(message) is True
     assert bus.send_once(message) is False
@@ -112,7 +112,7 @@ def test_send_once_sends_only_what_does_not_stand_there(bus: MessageBus) -> None
 
 
 @pytest.mark.parametrize("name", ["../../escaped", "/abs/path", "", "user", "all", "team", "a b", "ä", "x" * 33, "a.b"])
-def test_nobody_can_be_written_to_whose_name_is_none(bus: MessageBus, name: str, tmp_path: Path) -> None:
+def test_a_recipient_without_a_valid_name_is_refused(bus: MessageBus, name: str, tmp_path: Path) -> None:
     with pytest.raises(TeamError):
         bus.send(letter(to=name))
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -126,7 +126,7 @@ def test_a_message_that_is_too_long_is_refused_and_the_limit_is_named(bus: Messa
     assert bus.has_unread("alice", Position())
 
 
-def test_waiting_ends_at_once_where_there_is_mail(bus: MessageBus) -> None:
+def test_waiting_ends_at_once_if_there_is_mail(bus: MessageBus) -> None:
     bus.send(letter())
     assert bus.wait("alice", Position(), NOBODY_STOPS, None) is True
 
@@ -150,7 +150,7 @@ def in_thread(work: Callable[[], bool]) -> Callable[[], bool]:
     return result
 
 
-def test_a_message_wakes_those_who_wait_for_it_and_nobody_else(bus: MessageBus) -> None:
+def test_a_message_wakes_only_the_threads_that_wait_for_it(bus: MessageBus) -> None:
     scope = CancelScope()
     alice = [in_thread(lambda: bus.wait("alice", Position(), scope)) for _ in range(3)]
     bob = in_thread(lambda: bus.wait("bob", Position(), scope))
@@ -194,7 +194,7 @@ def test_no_wake_up_is_lost_between_looking_and_waiting(bus: MessageBus) -> None
     assert reader()
 
 
-def test_subscribers_hear_who_was_written_to(bus: MessageBus) -> None:
+def test_subscribers_get_the_name_of_the_recipient(bus: MessageBus) -> None:
     heard: list[str] = []
     bus.subscribe(heard.append)
     bus.send(letter(to="alice"))
@@ -229,7 +229,7 @@ def test_many_threads_lose_nothing_and_keep_their_order(bus: MessageBus) -> None
     assert not bus.has_unread("alice", position)
 
 
-def test_a_rotated_inbox_brings_nothing_again_and_everything_new(bus: MessageBus) -> None:
+def test_a_rotated_inbox_delivers_nothing_twice_and_everything_new(bus: MessageBus) -> None:
     bus.send(letter("old"))
     position = bus.rotate("alice", bus.unread("alice", Position()).position)
     assert not bus.has_unread("alice", position)

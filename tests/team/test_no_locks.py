@@ -13,19 +13,19 @@ NO_LOCKS = json.dumps({"operation": "flock", "how": "ENOLCK"})
 
 
 @pytest.mark.parametrize("arguments", [("-p", "run true"), ("--continue",)])
-def test_it_is_one_line_that_says_what_works_without(program: Program, arguments: tuple[str, ...]) -> None:
+def test_the_error_is_one_line_that_says_what_works_without_locks(program: Program, arguments: tuple[str, ...]) -> None:
     ran = with_fault(program, NO_LOCKS).run(*arguments, stdin="")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert "lead.lock" in ran.err
     assert "--no-team" in ran.err
 
 
-def test_without_a_team_it_works(program: Program) -> None:
+def test_no_team_works_without_locks(program: Program) -> None:
     assert with_fault(program, NO_LOCKS).run("-p", "--no-team", "list").code == 0
 
 
 @pytest.mark.parametrize("arguments", [("team",), ("inbox",), ("log",), ("doctor",), ("sessions",)])
-def test_looking_needs_no_lock(program: Program, arguments: tuple[str, ...]) -> None:
+def test_showing_the_team_needs_no_lock(program: Program, arguments: tuple[str, ...]) -> None:
     assert program.run("-p", "spawn alice as coder: list").code == 0
     assert with_fault(program, NO_LOCKS).run(*arguments).code in (0, 1)
 

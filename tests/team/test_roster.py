@@ -69,7 +69,7 @@ def test_a_new_team_is_empty_and_makes_no_file(roster: Roster, path: Path) -> No
     assert not path.exists()
 
 
-def test_an_added_teammate_stands_in_the_file_at_once_in_the_shape_that_is_promised(roster: Roster, path: Path) -> None:
+def test_an_added_teammate_is_in_the_file_at_once_with_the_documented_fields(roster: Roster, path: Path) -> None:
     roster.add(Member("alice", "coder", tools=("bash", "grep"), model="m", plan=True))
     document = json.loads(path.read_bytes())
     assert (document["v"], document["team_name"], document["requests"]) == (1, "default", [])
@@ -86,7 +86,7 @@ def test_what_was_written_is_read_back_the_same(roster: Roster, path: Path) -> N
     assert Roster(path).members() == roster.members() == read_team(path).members
 
 
-def test_a_role_with_broken_unicode_does_not_spoil_the_file(roster: Roster, path: Path) -> None:
+def test_a_role_with_broken_unicode_does_not_damage_the_file(roster: Roster, path: Path) -> None:
     roster.add(Member("alice", "co\ud800der"))
     assert on_disk(path)["alice"]["role"] == "co?der"
 
@@ -100,13 +100,13 @@ def test_names_are_found_in_any_case_and_taken_in_any_case(roster: Roster) -> No
 
 
 @pytest.mark.parametrize("name", ["lead", "USER", "team", "all", "", "1st", "a b", "../x", "x" * 33, "é"])
-def test_a_name_that_nobody_may_have_is_refused_and_no_file_is_made(roster: Roster, path: Path, name: str) -> None:
+def test_a_name_that_is_not_allowed_is_refused_and_no_file_is_created(roster: Roster, path: Path, name: str) -> None:
     with pytest.raises(TeamError):
         roster.add(Member(name, "coder"))
     assert not path.exists()
 
 
-def test_an_unknown_teammate_is_answered_with_the_names_there_are(roster: Roster) -> None:
+def test_the_error_for_an_unknown_teammate_lists_the_names(roster: Roster) -> None:
     with pytest.raises(UnknownTeammate, match="'zoe'; the team is empty"):
         roster.get("zoe")
     roster.add(Member("alice", "coder", IDLE))
@@ -149,7 +149,7 @@ def test_only_the_transitions_of_the_table_are_made(roster: Roster, path: Path, 
         assert on_disk(path)["alice"]["status"] == was.value
 
 
-def test_to_work_is_to_leave_trouble_behind(path: Path) -> None:
+def test_starting_to_work_clears_error_interruption_and_pause(path: Path) -> None:
     roster = Roster(path, clock=lambda: 77.0)
     roster.add(member_in(IDLE))
     worker = roster.transition("alice", WORKING)
@@ -164,7 +164,7 @@ def test_to_work_is_to_leave_trouble_behind(path: Path) -> None:
     assert (rester.error, rester.interrupted) == ("it broke", True)
 
 
-def test_a_teammate_that_rests_with_an_open_plan_waits_for_its_review(roster: Roster) -> None:
+def test_an_idle_teammate_with_an_open_plan_waits_for_its_review(roster: Roster) -> None:
     roster.add(Member("alice", "coder", WORKING, plan=True))
     request = roster.submit_plan("alice", "plan")
     assert roster.transition("alice", IDLE).waiting_for == "plan review"
@@ -174,7 +174,7 @@ def test_a_teammate_that_rests_with_an_open_plan_waits_for_its_review(roster: Ro
     assert roster.transition("alice", IDLE).waiting_for == ""
 
 
-def test_a_new_incarnation_starts_from_nothing(roster: Roster, path: Path) -> None:
+def test_a_new_incarnation_starts_from_scratch(roster: Roster, path: Path) -> None:
     roster.add(Member("alice", "coder", SHUTDOWN, turns=9, cost_usd=2.0, plan_approved=True, error="e", model="old"))
     fresh = roster.reincarnate(Member("ALICE", "tester", model="new"))
     assert (fresh.name, fresh.role, fresh.status, fresh.incarnation) == ("alice", "tester", SPAWNING, 2)
@@ -203,7 +203,7 @@ def test_an_update_changes_anything_but_status_and_name(roster: Roster, path: Pa
         roster.update("bob", paused=True)
 
 
-def test_of_two_who_wake_a_teammate_at_once_one_does(roster: Roster) -> None:
+def test_of_two_threads_that_wake_a_teammate_at_once_one_succeeds(roster: Roster) -> None:
     roster.add(Member("alice", "coder", IDLE))
     barrier = threading.Barrier(8)
     outcomes: list[str] = []
@@ -222,7 +222,7 @@ def test_of_two_who_wake_a_teammate_at_once_one_does(roster: Roster) -> None:
 # Being told
 
 
-def test_each_change_is_told_in_order_when_the_file_has_it(path: Path) -> None:
+def test_each_change_is_reported_in_order_after_it_is_written(path: Path) -> None:
     told: list[tuple[str, str]] = []
     roster = Roster(path, on_change=lambda member: told.append((member.status, on_disk(path)[member.name]["status"])))
     roster.add(Member("alice", "coder"))
@@ -237,7 +237,7 @@ def test_each_change_is_told_in_order_when_the_file_has_it(path: Path) -> None:
     assert told == [(status, status) for status in expected]
 
 
-def test_who_is_told_may_change_the_roster_and_hold_locks_that_others_want(path: Path) -> None:
+def test_a_callback_may_change_the_roster_and_hold_locks_that_other_threads_want(path: Path) -> None:
     lock = threading.RLock()
     told: list[tuple[str, Status]] = []
 
@@ -264,7 +264,7 @@ def test_who_is_told_may_change_the_roster_and_hold_locks_that_others_want(path:
         assert statuses == sorted(statuses)  # "spawning" before "working"
 
 
-def test_the_order_of_changes_is_the_order_of_telling_under_many_threads(path: Path) -> None:
+def test_changes_of_many_threads_are_reported_in_their_order(path: Path) -> None:
     told: list[Member] = []
     roster = Roster(path, told.append)
     roster.add(Member("alice", "coder", IDLE))
@@ -321,7 +321,7 @@ print(reads, len(seen))
 """
 
 
-def test_a_reader_in_another_process_sees_nothing_but_whole_files(path: Path) -> None:
+def test_a_reader_in_another_process_sees_only_complete_files(path: Path) -> None:
     roster = Roster(path, counter_seconds=0)
     names = ("alice", "bob", "carol")
     for name in names:
@@ -343,7 +343,7 @@ def test_a_reader_in_another_process_sees_nothing_but_whole_files(path: Path) ->
     assert versions >= 20
 
 
-def test_readers_inside_never_wait_and_see_whole_members(path: Path) -> None:
+def test_readers_in_the_process_never_wait_and_see_complete_members(path: Path) -> None:
     roster = Roster(path)
     roster.add(Member("alice", "coder", IDLE))
     reads = 0
@@ -367,7 +367,7 @@ def test_readers_inside_never_wait_and_see_whole_members(path: Path) -> None:
 # Counters
 
 
-def test_counters_are_written_now_and_then_and_with_the_next_status(path: Path) -> None:
+def test_counters_are_written_at_intervals_and_with_the_next_status(path: Path) -> None:
     roster = Roster(path, counter_seconds=NEVER)
     roster.add(Member("alice", "coder"))
     for _ in range(5):
@@ -409,7 +409,7 @@ def test_an_unknown_price_makes_the_cost_unknown(roster: Roster) -> None:
 # Requests in the same file
 
 
-def test_requests_stand_in_the_file_and_come_back_with_it(roster: Roster, path: Path) -> None:
+def test_requests_are_stored_in_the_file_and_loaded_with_it(roster: Roster, path: Path) -> None:
     roster.add(Member("alice", "coder", WORKING))
     shutdown = roster.requests.open_shutdown("alice", 1, "lead", "enough")
     plan = roster.submit_plan("alice", "the plan")
@@ -448,7 +448,7 @@ def test_a_shutdown_request_is_not_answered_as_a_plan(roster: Roster) -> None:
 
 
 @pytest.mark.parametrize("respawn", [False, True])
-def test_shutdown_and_respawn_void_all_that_stood(roster: Roster, path: Path, respawn: bool) -> None:
+def test_shutdown_and_respawn_void_all_open_requests(roster: Roster, path: Path, respawn: bool) -> None:
     roster.add(Member("alice", "coder", WORKING))
     roster.add(Member("bob", "coder", WORKING))
     plan = roster.submit_plan("alice", "plan")
@@ -467,7 +467,7 @@ def test_shutdown_and_respawn_void_all_that_stood(roster: Roster, path: Path, re
 # Starting again
 
 
-def test_at_start_who_was_at_work_is_idle_and_interrupted(roster: Roster, path: Path) -> None:
+def test_at_start_teammates_that_were_working_are_idle_and_interrupted(roster: Roster, path: Path) -> None:
     for status in Status:
         roster.add(Member(status.value, "coder", status, waiting_for="permission: bash", error="e", paused=True))
     roster.add(Member("planner", "coder", WORKING))
@@ -496,7 +496,7 @@ def test_at_start_who_was_at_work_is_idle_and_interrupted(roster: Roster, path: 
     [b"", b'{"members": [{"name": "al', b"[]", b"null", b"\xff\xfe\x00", b"[" * 100_000, b"\0" * 64],
     ids=["empty", "cut", "list", "null", "not utf-8", "deep", "zeros"],
 )
-def test_a_damaged_file_is_kept_aside_and_told(path: Path, data: bytes) -> None:
+def test_a_damaged_file_is_copied_and_reported(path: Path, data: bytes) -> None:
     path.write_bytes(data)
     roster = Roster(path)
     assert roster.members() == ()
@@ -511,7 +511,7 @@ def test_a_damaged_file_is_kept_aside_and_told(path: Path, data: bytes) -> None:
     assert not Roster(path).needs_recovery
 
 
-def test_each_damage_is_kept_once_and_none_overwrites_another(path: Path) -> None:
+def test_each_damaged_file_is_copied_once_and_none_overwrites_another(path: Path) -> None:
     for data in (b"one", b"one", b"two", b"one"):
         path.write_bytes(data)
         Roster(path)
@@ -540,7 +540,7 @@ GOOD = {"name": "bob", "role": "tester", "status": "idle"}
     ],
     ids=str,
 )
-def test_one_damaged_entry_does_not_cost_the_others(path: Path, bad: object) -> None:
+def test_one_damaged_entry_does_not_lose_the_others(path: Path, bad: object) -> None:
     path.write_text(json.dumps({"v": 1, "team_name": "default", "members": [GOOD, bad]}))
     roster = Roster(path)
     assert roster.names() == ("bob",)
@@ -549,7 +549,7 @@ def test_one_damaged_entry_does_not_cost_the_others(path: Path, bad: object) -> 
 
 
 @pytest.mark.parametrize("requests", [{}, [7], [{"id": "req-1"}], "x"], ids=str)
-def test_damaged_requests_do_not_cost_the_team(path: Path, requests: object) -> None:
+def test_damaged_requests_do_not_lose_the_team(path: Path, requests: object) -> None:
     path.write_text(json.dumps({"members": [GOOD], "requests": requests}))
     roster = Roster(path)
     assert roster.names() == ("bob",)
@@ -562,7 +562,7 @@ def test_a_file_as_the_tutorial_writes_it_is_read(path: Path) -> None:
     assert (roster.problem, roster.get("bob").status, roster.get("bob").cost_usd) == ("", IDLE, 0.0)
 
 
-def test_fields_of_others_are_kept_wherever_they_stand(path: Path) -> None:
+def test_unknown_fields_are_kept_wherever_they_are(path: Path) -> None:
     request = {"id": "req-1", "kind": "plan", "teammate": "bob", "incarnation": 1, "asker": "bob", "created": 1}
     document = {
         "v": 1,
@@ -592,7 +592,7 @@ def test_a_file_of_a_newer_version_is_refused_and_left_alone(path: Path) -> None
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_link_or_a_directory_in_its_place_is_refused(path: Path) -> None:
+def test_a_link_or_a_directory_instead_of_the_file_is_refused(path: Path) -> None:
     path.symlink_to(path.with_name("elsewhere.json"))
     with pytest.raises(StateError, match="symbolic link"):
         Roster(path)
@@ -640,7 +640,9 @@ def recover(roster: Roster, root: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("damage", [b"{", None], ids=["corrupt", "deleted"])
-def test_a_lost_roster_is_rebuilt_from_what_the_team_left(left_behind: Path, path: Path, damage: bytes | None) -> None:
+def test_a_lost_roster_is_rebuilt_from_the_files_of_the_team(
+    left_behind: Path, path: Path, damage: bytes | None
+) -> None:
     if damage is not None:
         path.write_bytes(damage)
     roster = Roster(path)
@@ -662,14 +664,14 @@ def test_a_good_roster_is_not_added_to(left_behind: Path, path: Path) -> None:
     assert roster.names() == ("carol",)
 
 
-def test_what_the_damaged_file_still_said_is_kept(left_behind: Path, path: Path) -> None:
+def test_the_readable_part_of_a_damaged_file_is_kept(left_behind: Path, path: Path) -> None:
     path.write_text(json.dumps({"members": [GOOD, {**GOOD, "name": "alice", "turns": "many"}]}))
     roster = Roster(path)
     assert len(recover(roster, left_behind)) == 1
     assert [(member.name, member.role) for member in roster.members()] == [("bob", "tester"), ("alice", "unknown")]
 
 
-def test_a_damaged_file_with_nothing_to_rebuild_is_replaced_and_a_missing_one_not_made(path: Path) -> None:
+def test_a_damaged_file_with_nothing_to_rebuild_is_replaced_and_a_missing_one_is_not_created(path: Path) -> None:
     assert recover(Roster(path), path.parent) == []
     assert not path.exists()
     path.write_bytes(b"{")
@@ -698,7 +700,7 @@ def blocked(path: Path) -> Iterator[Callable[[bool], None]]:
     yield block
 
 
-def test_what_cannot_be_kept_did_not_happen(roster: Roster, path: Path, blocked: Callable[[bool], None]) -> None:
+def test_a_change_that_cannot_be_written_is_undone(roster: Roster, path: Path, blocked: Callable[[bool], None]) -> None:
     roster.add(Member("alice", "coder", WORKING, plan=True))
     roster.add(Member("gone", "coder", SHUTDOWN))
     plan = roster.submit_plan("alice", "plan")
@@ -723,7 +725,7 @@ def test_what_cannot_be_kept_did_not_happen(roster: Roster, path: Path, blocked:
     assert read_team(path).members == roster.members()
 
 
-def test_a_status_counts_though_the_disk_is_full_and_the_file_follows(
+def test_a_status_changes_although_the_disk_is_full_and_is_written_later(
     path: Path, blocked: Callable[[bool], None]
 ) -> None:
     told: list[str] = []
@@ -750,7 +752,7 @@ def test_a_status_counts_though_the_disk_is_full_and_the_file_follows(
     blocked(False)
 
 
-def test_a_refused_change_is_not_told(path: Path, blocked: Callable[[bool], None]) -> None:
+def test_a_refused_change_is_not_reported(path: Path, blocked: Callable[[bool], None]) -> None:
     changes: list[str] = []
     roster = Roster(path, lambda member: changes.append(member.name))
     roster.add(Member("alice", "coder"))
@@ -763,7 +765,7 @@ def test_a_refused_change_is_not_told(path: Path, blocked: Callable[[bool], None
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes anywhere")
-def test_a_read_only_directory_is_named(roster: Roster, path: Path) -> None:
+def test_the_error_for_a_read_only_directory_names_it(roster: Roster, path: Path) -> None:
     path.parent.chmod(0o500)
     try:
         with pytest.raises(StateError, match=r"cannot write .*config\.json: Permission denied"):
