@@ -1,4 +1,4 @@
-"""What the bus costs beside the same work by hand: many writer processes, one reader, one inbox.
+"""What the bus costs, compared with the same work by hand: many writer processes, one reader, one inbox.
 
 By hand means: each message is encoded and appended under `flock` to a file that stays open, and the reader parses every
 line. It signs nothing, notices no torn line and no deleted file, and wakes nobody.
@@ -29,12 +29,12 @@ Row = tuple[str, float, float, float, str, str]
 
 WRITERS = 16
 READ_EVERY_SECONDS = 0.002
-"""An agent reads between two model calls, not in a spin."""
+"""An agent reads between two model calls, not in a busy loop."""
 KEY = b"k" * 32
 
 
 class Way(NamedTuple):
-    """To get messages from many writers to one reader."""
+    """A way to get messages from many writers to one reader."""
 
     write: Callable[[Path, int, int, bool], None]
     """Directory, number of the writer, number of messages, durable."""
@@ -54,7 +54,7 @@ def rows(quick: bool = False) -> list[Row]:
 
 
 def compare(rounds: int, messages: int, durable: bool) -> tuple[float, float]:
-    """Medians of the bus and of the work by hand, taken in turns."""
+    """Medians of the bus and of the work by hand, measured alternately."""
     pairs = [(run(BUS, messages, durable), run(BY_HAND, messages, durable)) for _ in range(rounds)]
     ours, bare = zip(*pairs, strict=True)
     return median(ours), median(bare)
@@ -127,7 +127,7 @@ def parse_all(directory: Path, expected: int) -> None:
 
 
 def growth(messages: int, samples: int = 2000) -> tuple[float, float]:
-    """What it takes to send and read one message, in a new inbox and in one with many, taken in turns."""
+    """What it takes to send and read one message, in a new inbox and in one with many, measured alternately."""
     with tempfile.TemporaryDirectory(prefix="bench-bus-") as directory:
         bus = FileBus(Path(directory), KEY, durable=False)
         for n in range(messages):

@@ -51,7 +51,7 @@ def worst(measure: Callable[[ClientName], float], client: ClientName) -> float:
 
 
 def stalled_stream(client: ClientName) -> float:
-    """Cancelled once the beginning has been read: before that the client would be busy, not waiting."""
+    """Cancel after the beginning has been read: before that the client would be busy, not waiting."""
     arrived = threading.Event()
     with FakeAPI([answer(text("Hello"), stall_after(3))]) as api, model(api, client) as llm:
         return time_cancel(lambda scope: llm.stream(REQUEST, lambda _: arrived.set(), scope), arrived.wait)

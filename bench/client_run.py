@@ -1,4 +1,4 @@
-"""Runs one client once, in a home and a directory of its own, against a fake API in a process of its own.
+"""Runs one client once, in a separate home and directory, against a fake API in a separate process.
 
 Every time is CLOCK_MONOTONIC, which all processes of a machine share; gaps are taken at the server. This module stays
 small on purpose: a child's peak memory is never reported as less than that of the process which started it.
@@ -38,7 +38,7 @@ class ClientRun:
 
 
 def run_client(client: tuple[str, ...], script: str) -> ClientRun:
-    """Raises RuntimeError when the client fails: a figure of a failed run would mean nothing."""
+    """Raises RuntimeError when the client fails: a figure from a failed run means nothing."""
     with fresh_directory() as directory, FakeAPIProcess(script, directory / "api.jsonl", keep_bodies=1) as api:
         started = time.monotonic()
         peak_memory_mb = _run([*client, "hi"], directory, client_environment(directory, api.url))
@@ -97,7 +97,7 @@ def _read_log(log: list[dict[str, Any]], started: float, peak_memory_mb: float) 
 
 
 def system_and_tools_characters(request: dict[str, Any]) -> int:
-    """What stands in every request before the conversation."""
+    """What precedes the conversation in every request."""
     system = request.get("system", "")
     text = system if isinstance(system, str) else "".join(block["text"] for block in system)
     return len(text) + len(json.dumps(request.get("tools", []), ensure_ascii=False, separators=(",", ":")))

@@ -1,4 +1,4 @@
-"""The live prompt: how soon it is there, and how soon a key is seen while a team of eight streams."""
+"""The live prompt: how soon it appears, and how soon a key is echoed while a team of eight streams."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEAMMATES = 8
 PROMISED_KEY_MS = 20.0
 SECONDS_BETWEEN_KEYS = 0.03
 FIRST_KEY = 0x4E00
-"""Each key is another sign that stands nowhere else, so that its echo cannot be mistaken."""
+"""Each key is a different character that occurs nowhere else, so that its echo is unambiguous."""
 WHERE_IS_THE_CURSOR = b"\x1b[6n"
 
 
@@ -40,7 +40,7 @@ def rows(is_quick: bool = False) -> list[Row]:
 
 
 def measure_ready(repetitions: int) -> tuple[float, float]:
-    """From starting the process to the prompt on its terminal; the same for a python that only says a word."""
+    """From starting the process to the prompt on its terminal; the same for a python that only prints a word."""
     ours, bare = [], []
     with fresh_directory() as directory:
         for _ in range(repetitions):
@@ -76,7 +76,7 @@ def _script() -> dict[str, Any]:
 
 
 def _type(terminal: Any, key: str) -> float:
-    """Types one key after a short rest, in which what streams is read; returns how long its echo took."""
+    """Type one key after a short pause in which streamed output is read; returns how long its echo took."""
     rest = time.monotonic() + SECONDS_BETWEEN_KEYS
     while (left := rest - time.monotonic()) > 0:
         _read(terminal, left)

@@ -1,4 +1,4 @@
-"""The figures that teamcli promises, as one table. Each is a ratio of two things measured side by side in this run.
+"""The figures that teamcli promises, as one table. Each is a ratio of two things measured in the same run.
 
 Usage: python -m bench.run [--quick]; the exit code is 1 when a bound is missed.
 """
@@ -37,7 +37,7 @@ class Figure:
     name: str
     ours: float
     reference: float
-    """What `ours` is divided by: another program's figure, or the promise itself where that is absolute."""
+    """What `ours` is divided by: another program's figure, or the promise itself if that is absolute."""
     bound: float
     unit: str
     against: str
@@ -134,14 +134,14 @@ def cancelling(effort: Effort) -> list[Figure]:
 
 
 def sandbox(effort: Effort) -> list[Figure]:
-    """What it adds; nothing where there is none."""
+    """What it adds; empty without a sandbox."""
     found = _measure_aside("bench.sandbox")
     promises = {"a command": 25, "the first command of a program": 250}
     return [Figure(f"sandbox: {name}", ms, promises[name], 1.0, "ms", "the promise") for name, ms in found.items()]
 
 
 def _measure_aside(module: str) -> dict[str, float]:
-    """In a process of its own, so that this one stays small (see client_run)."""
+    """In a separate process, so that this one stays small (see client_run)."""
     with fresh_directory() as directory:
         command = [sys.executable, "-m", module, str(directory / "work")]
         environment = client_environment(directory, "")
@@ -177,7 +177,7 @@ def print_table(figures: Sequence[Figure]) -> None:
 
 
 def print_load() -> None:
-    """A busy machine stretches whatever switches between processes most: such a table says little."""
+    """A busy machine stretches whatever switches between processes most: its table means little."""
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     remark = "" if load <= cores else "; other programs were busy, so measure again before you trust this table"
     print(f"load {load:.1f} on {cores} cores{remark}")
@@ -196,7 +196,7 @@ def _row(figure: Figure) -> tuple[str, ...]:
 
 
 def _alternate(times: int, *measures: Callable[[], Result]) -> list[list[Result]]:
-    """Take turns, so that a busy moment of the machine falls on all; the first of each only warms caches."""
+    """Alternate, so that a busy moment of the machine affects all; the first of each only warms caches."""
     for measure in measures:
         measure()
     rounds = [[measure() for measure in measures] for _ in range(times)]

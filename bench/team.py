@@ -1,4 +1,4 @@
-"""What a team costs: how fast a message wakes a teammate, what many at work cost beside bare threads, and many at rest.
+"""What a team costs: how fast a message wakes a teammate, and what many working and many idle teammates cost.
 
 Each is measured in a process of its own, against a fake API in another one.
 
@@ -63,7 +63,7 @@ def waking(counts: Counts) -> list[Row]:
 
 
 def working(counts: Counts) -> list[Row]:
-    """From the first spawn until all rest. Taken in turns, so that a busy moment of the machine falls on both."""
+    """From the first spawn until all are idle. Measured alternately, so that a busy moment affects both."""
     pairs = [(work("teammates", counts), work("threads", counts)) for _ in range(counts.rounds)]
     ours, bare = (median(times) for times in zip(*pairs, strict=True))
     name = f"{counts.workers} teammates, {counts.turns} tool turns each"
@@ -89,7 +89,7 @@ def idling(counts: Counts) -> list[Row]:
 
 
 def run(what: str, script: str | dict[str, Any], *numbers: float) -> tuple[Any, list[dict[str, Any]]]:
-    """Do one of `MEASURES` in a process of its own; what it found, and the log of the server."""
+    """Do one of `MEASURES` in a separate process; what it found, and the log of the server."""
     with fresh_directory() as directory, FakeAPIProcess(script, directory / "api.jsonl", keep_bodies=0) as api:
         done = subprocess.run(
             [sys.executable, "-m", "bench.team", what, *map(str, numbers)],
@@ -108,7 +108,7 @@ def run(what: str, script: str | dict[str, Any], *numbers: float) -> tuple[Any, 
 
 
 class Team:
-    """A session of which one teammate has worked, so that everything is loaded."""
+    """A session in which one teammate has worked, so that everything is loaded."""
 
     def __init__(self) -> None:
         from teamcli.app.build import look_around, open_session

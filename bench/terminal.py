@@ -1,4 +1,4 @@
-"""What the terminal costs: the CPU time of setting a long answer that streams in."""
+"""What the terminal costs: the CPU time to render a long streamed answer."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def load(path: Path, strict: bool = True) -> list[Row]:
 
 
 def measure_rendering() -> float:
-    """The CPU time in ms for a 40 KB answer that comes in thousands of pieces, from the first to the last line."""
+    """The CPU time in ms for a 40 KB answer that arrives in thousands of pieces, from the first to the last line."""
     answer = "".join(SECTION.format(n=n) for n in range(CHARACTERS // len(SECTION) + 1))[:CHARACTERS]
     size = -(-CHARACTERS // DELTAS)
     splitter = BlockSplitter()
@@ -66,6 +66,6 @@ def measure_rendering() -> float:
 
 
 def rows(is_quick: bool = False) -> list[Row]:
-    """As the table wants them. The worst of several, the first of which loads the libraries."""
+    """In the form of the table. The worst of several; the first one loads the libraries."""
     worst = max(measure_rendering() for _ in range(2 if is_quick else 5))
     return [("rendering a 40 KB streamed answer", worst, PROMISED_MS, 1.0, "ms", "the promise")]

@@ -1,4 +1,4 @@
-"""The ground rules of every test: no real credentials, no proxies, no home of the user's, no network but loopback."""
+"""The ground rules of every test: no real credentials, no proxies, an empty home, no network except loopback."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ settings.register_profile("any machine", deadline=None)  # no test depends on sp
 settings.load_profile("any machine")
 
 for number in (signal.SIGINT, signal.SIGHUP):
-    # started in the background, or by nohup, they are ignored, and by all that is started here as well
+    # Started in the background or by nohup, pytest ignores these signals, and so would every process it starts.
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
@@ -27,7 +27,7 @@ _LOOPBACK = ("127.", "::1", "localhost")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Twice as many as there are cores: a test often waits for something that needs none."""
+    """Twice the number of cores: tests often wait for something that uses no CPU."""
     return 2 * (os.cpu_count() or 1)
 
 
@@ -38,14 +38,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def new_homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Empty homes, numbered here: `mktemp` would look at all that there are for each of thousands."""
+    """Empty homes, numbered here: `mktemp` would list all of them for each of thousands."""
     parent = tmp_path_factory.mktemp("homes")
     return (parent / str(number) for number in itertools.count())
 
 
 @pytest.fixture(autouse=True)
 def clean_environment(new_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty home, and none of the variables that would reach a real endpoint."""
+    """An empty home, and no variable that would lead to a real endpoint."""
     home = next(new_homes)
     home.mkdir(0o700)
     for name in list(os.environ):

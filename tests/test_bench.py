@@ -21,7 +21,7 @@ def test_every_client_of_the_benchmark_does_the_turns_it_is_measured_by(client: 
     assert system_and_tools_characters(run.first_request) > 100
 
 
-def test_a_client_that_fails_gives_no_figure() -> None:
+def test_a_failing_client_yields_no_figure() -> None:
     with pytest.raises(RuntimeError, match="no_such_module"):
         run_client(("-m", "no_such_module"), "hi")
 
@@ -43,7 +43,7 @@ def test_the_figures_of_a_team_are_measured() -> None:
     assert all(figure.reference > 0 for figure in figures)
 
 
-def test_workers_that_do_not_get_to_their_tool_give_no_figure() -> None:
+def test_workers_that_never_reach_their_tool_yield_no_figure() -> None:
     with pytest.raises(RuntimeError, match="threads ended with 1"):
         team.run("threads", team.OK, 1, 1)
 

@@ -20,7 +20,7 @@ def listed(name: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("name", ["RIGHTS", "SANDBOX"])
-def test_the_tests_that_are_listed_exist(name: str) -> None:
+def test_every_test_path_in_the_makefile_exists(name: str) -> None:
     paths = listed(name)
     assert paths
     assert all(path.exists() for path in paths)
@@ -34,7 +34,7 @@ def test_every_test_that_root_skips_runs_as_an_ordinary_user() -> None:
     assert not [path for path in missing if not path.endswith("test_ci.py")]
 
 
-def test_ci_runs_them() -> None:
+def test_ci_runs_the_tests_of_rights() -> None:
     assert "make rights" in (ROOT / ".ci/run").read_text()
     shown = subprocess.run(["make", "-n", "rights"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert ".ci/as_user" in shown

@@ -29,14 +29,14 @@ def texts(written: str, *fixed: tuple[str, list[str]]) -> dict[str, ElementTree.
     }
 
 
-def test_a_picture_holds_the_words_where_they_stand_on_the_screen() -> None:
+def test_a_picture_shows_words_where_the_screen_shows_them() -> None:
     shown = texts(WRITTEN)
     assert {"a title", "<rm & cp>", "took  12s", "世", "界", "✓", "green", "laid", "chosen"} == set(shown)
     assert float(shown["green"].attrib["x"]) == pytest.approx(7 * CELL_WIDTH)
     assert float(shown["took  12s"].attrib["textLength"]) == pytest.approx(9 * CELL_WIDTH)
 
 
-def test_a_picture_holds_the_colours() -> None:
+def test_a_picture_has_the_colors_of_the_screen() -> None:
     shown = texts(WRITTEN)
     inks = [shown[words].attrib.get("fill", INK) for words in ("<rm & cp>", "took  12s", "green", "laid", "chosen")]
     assert len(set(inks)) == 5
@@ -45,12 +45,12 @@ def test_a_picture_holds_the_colours() -> None:
     assert "class" not in shown["green"].attrib
 
 
-def test_what_differs_from_run_to_run_is_fixed_in_its_colour() -> None:
+def test_text_that_varies_between_runs_is_replaced_and_keeps_its_color() -> None:
     shown = texts(WRITTEN, (r"(\d+s)", ["8s"]))
     assert shown["took  8s"].attrib["fill"] == texts(WRITTEN)["took  12s"].attrib["fill"]
 
 
-def test_a_picture_begins_where_it_should_and_has_no_gap_above_the_bar() -> None:
+def test_a_picture_starts_at_its_first_line_and_has_no_gap_above_the_status_bar() -> None:
     shot = take_shot("old\r\nteam >> /team\r\n\r\nNAME\r\n\r\n\r\nbar\r\nmeter\x1b[4;3H", 20, 10).cropped("team >>")
     assert ["".join(cell.data for cell in row).strip() for row in shot.rows] == [
         "team >> /team",
@@ -70,7 +70,7 @@ def test_every_picture_has_its_scene_and_a_page_that_shows_it() -> None:
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_a_picture_needs_nothing_from_outside(name: str) -> None:
+def test_a_picture_loads_nothing_from_elsewhere(name: str) -> None:
     drawn = (FOLDER / f"{name}.svg").read_text(encoding="utf-8")
     assert drawn.count("://") == 1
     assert "href" not in drawn

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -11,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from teamcli.cli.main import _agent_parser
 from tests.support.console import BLOCK, Reader, in_path, on_path, sittings, steps_of
 from tests.support.fake_api import FakeAPI, text
 from tests.support.program import ROOT, Program
 
+SH_BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PAGES = [page for page in sorted(ROOT.glob("docs/*.md")) if BLOCK.search(page.read_text(encoding="utf-8"))]
 
 
@@ -85,3 +88,14 @@ def test_make_run_takes_arguments(clone: Program) -> None:
         line, cwd=clone.directory, env=clone.env() | {"PATH": os.environ["PATH"]}, capture_output=True
     )
     assert shown.stdout.startswith(b"teamcli ")
+
+
+def test_blocks_for_other_servers_use_only_variables_and_options_that_teamcli_has() -> None:
+    """They cannot be run here: they need llama.cpp, LiteLLM, Ollama or a proxy."""
+    blocks = [block for page in ROOT.glob("docs/*.md") for block in SH_BLOCK.findall(page.read_text(encoding="utf-8"))]
+    assert blocks
+    exported = {name for block in blocks for name in re.findall(r"^export (\w+)=", block, re.MULTILINE)}
+    assert exported <= {"ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY", "MODEL_ID"}
+    for line in re.findall(r"^teamcli(?: (.*))?$", "\n".join(blocks), re.MULTILINE):
+        options = set(re.findall(r"--[\w-]+", line.partition("#")[0]))
+        assert options <= {option for action in _agent_parser()._actions for option in action.option_strings}

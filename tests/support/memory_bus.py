@@ -1,4 +1,4 @@
-"""The smallest thing that is a MessageBus: what the suite asks of one, it asks of this too."""
+"""The smallest MessageBus: the suite for message buses runs against this one too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A directory and a home that are made ready once and given to each test as they were then."""
+"""A directory and a home that are prepared once and restored for each test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.program import Program
 
 
 class Prepared:
-    """The places stay the same: what was trusted and written there holds for its path."""
+    """The paths stay the same, because trust is bound to a path."""
 
     def __init__(self, base: Path, prepare: Callable[[Program], object]) -> None:
         self._places = base / "work", base / "home"

@@ -1,4 +1,4 @@
-"""Runs the real program as a user would: a process of its own, with an empty home and a scratch directory."""
+"""Runs the real program as a user would: in its own process, with an empty home and a scratch directory."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Program:
         kept = ("PATH", "LANG", "TMPDIR", "COVERAGE_PROCESS_START")
         env = {name: os.environ[name] for name in kept if name in os.environ}
         env |= {"HOME": str(self.home), "NO_PROXY": "127.0.0.1", "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
-        env["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # to look for them takes as long as the rest of some tests
+        env["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # looking for them takes as long as the rest of some tests
         if self.url:
             env |= {"ANTHROPIC_BASE_URL": self.url, "ANTHROPIC_API_KEY": self.key, "MODEL_ID": "test-model"}
         return env | self.variables
@@ -85,7 +85,7 @@ class Program:
         return [sys.executable, "-m", "teamcli", *arguments]
 
     def use_test_clock(self) -> Path:
-        """The file that sets the wall clock of all that is started from now on: `-3600`, or `=0` to stop it."""
+        """The file that sets the wall clock of every process started from now on: `-3600`, or `=0` to stop it."""
         clock = self.home / "clock"
         clock.write_text("0")
         self.variables |= {"PYTHONPATH": f"{ROOT / 'tests/support/clock'}:{ROOT}", "TEST_CLOCK_FILE": str(clock)}

@@ -1,4 +1,4 @@
-"""A REPL that runs beside the test: lines go in one by one, and what it prints can be waited for."""
+"""A REPL that runs during the test: type lines one by one, and wait for what it prints."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Running:
         assert self.out.count(text) >= times, self.out
 
     def leave(self) -> int:
-        """Returns the exit code, once all that it has printed is in `out`."""
+        """Returns the exit code, once everything it has printed is in `out`."""
         self.type("q")
         code = self.process.wait(PATIENCE_SECONDS)
         self._reader.join(PATIENCE_SECONDS)

@@ -1,4 +1,4 @@
-"""A terminal whose screen can be looked at: the program in a pseudo-terminal, its output through an emulator."""
+"""A terminal with a readable screen: the program runs in a pseudo-terminal, and an emulator interprets its output."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Screen:
             echo=False,
         )
         self.process.delaybeforesend = None
-        self.process.ptyproc.delayafterclose = 0  # whoever closes has waited for the end
+        self.process.ptyproc.delayafterclose = 0  # close() is called only after the process has ended
         self._held_back = ""
         self._text: str | None = ""
         self.raw = ""
-        """All that the program has written."""
+        """Everything the program has written."""
 
     def __enter__(self) -> Screen:
         return self
@@ -66,13 +66,13 @@ class Screen:
         self.process.send(keys)
 
     def hang_up(self) -> None:
-        """Close the terminal under the program, as a window does that is closed."""
+        """Close the terminal while the program runs, as closing a window does."""
         self.process.ptyproc.fileobj.close()
 
     @property
     def text(self) -> str:
         """What a person sees, without the scrollback."""
-        if self._text is None:  # to put it together takes longer than most programs take to draw it
+        if self._text is None:  # assembling it takes longer than most programs need to draw it
             self._text = "\n".join(line.rstrip() for line in self._screen.display).rstrip()
         return self._text
 
@@ -88,7 +88,7 @@ class Screen:
             yield self.text_with_scrollback
 
     def wait_for(self, text: str, times: int = 1) -> None:
-        """Read on until `text` stands on the screen (so often)."""
+        """Read until `text` is on the screen, `times` times."""
         self._wait_until(lambda: self.text.count(text) >= times, f"{text!r} ({times} times)")
 
     def wait_for_match(self, pattern: re.Pattern[str]) -> None:
@@ -96,7 +96,7 @@ class Screen:
         self._wait_until(lambda: any(map(pattern.search, self.text.splitlines())), pattern.pattern)
 
     def wait_for_all(self, *texts: str) -> None:
-        """Read on until all of `texts` stand on the screen at the same time."""
+        """Read until all of `texts` are on the screen at the same time."""
         self._wait_until(lambda: all(text in self.text for text in texts), " and ".join(map(repr, texts)))
 
     def _wait_until(self, is_so: Callable[[], bool], what: str) -> None:
@@ -117,7 +117,7 @@ class Screen:
         return -int(self.process.signalstatus or 0)
 
     def _read(self) -> bool:
-        """Take what has come; false at the end."""
+        """Read what is available; false at the end."""
         try:
             data = self.process.read_nonblocking(65_536, timeout=0.1)
         except pexpect.TIMEOUT:
@@ -126,7 +126,7 @@ class Screen:
             self._feed(self._held_back)
             return False
         self.raw += data
-        # As in a terminal that knows frames, what comes in one is seen when it is whole.
+        # Like a terminal that supports synchronized output, show a frame only when it is complete.
         shown, begin, rest = (self._held_back + data).rpartition(BEGIN_FRAME)
         is_whole = not begin or END_FRAME in rest
         self._held_back = "" if is_whole else begin + rest

@@ -1,4 +1,4 @@
-"""Scripts for a whole team: each agent has its own list of answers, told apart by its system prompt."""
+"""Scripts for a whole team: each agent has its own list of answers. The system prompt tells who is asking."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.waiting import wait_until
 
 
 def agent_of(request: dict[str, Any]) -> str:
-    """Whose request this is. A fork has its parent's system prompt, and is told who it is."""
+    """Whose request this is. A fork has its parent's system prompt; a message says who it is."""
     told = [words for message in request["messages"] if message["role"] == "user" for words in user_texts(message)]
     forked = [found[1] for text in told if (found := re.match(r"<fork>You are (sa-\d+), a sub-agent", text))]
     if forked:
@@ -23,8 +23,8 @@ def agent_of(request: dict[str, Any]) -> str:
 
 
 class After(NamedTuple):
-    """An answer that is given only once the lead has made so many requests: a teammate that is quicker would be heard
-    in the middle of the lead's turn, and not wake it afterwards."""
+    """An answer that waits until the lead has made so many requests. A faster teammate would be heard in the middle of
+    the lead's turn, and would not wake it afterwards."""
 
     lead_requests: int
     answer: Any

@@ -11,5 +11,5 @@ DEADLINE_SECONDS = 30.0
 def wait_until(condition: Callable[[], object], deadline_seconds: float = DEADLINE_SECONDS) -> None:
     end = time.monotonic() + deadline_seconds
     while not condition():
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, "the condition did not become true"
         time.sleep(0.01)
