@@ -111,12 +111,13 @@ class Team:
     """A session in which one teammate has worked, so that everything is loaded."""
 
     def __init__(self) -> None:
-        from teamcli.app.build import look_around, open_session
+        from teamcli.app.build import open_session
         from teamcli.cancel import CancelScope
         from teamcli.config.options import Options
+        from teamcli.config.project import inspect_project
 
         options = Options(permission_mode="bypassPermissions", client="direct")
-        self._session = open_session(options, look_around(Path.cwd()))
+        self._session = open_session(options, inspect_project(Path.cwd()))
         self._cancel = CancelScope()
 
     def __enter__(self) -> Team:

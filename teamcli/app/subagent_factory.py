@@ -44,14 +44,14 @@ you do, goes back to it as your result: make it complete and brief.</fork>"""
 
 
 def open_subagents(factory: AgentFactory, team: TeammateManager) -> SubAgentManager:
-    settings = factory.choices.settings.subagents
+    settings = factory.runtime.choices.settings.subagents
     return SubAgentManager(
         SubAgentFactory(factory, team),
-        Limits(settings.max_concurrent, settings.timeout_seconds, factory.choices.settings.limits.subagents),
-        factory.state.subagent_transcripts,
-        Ledger(factory.state.subagents),
-        factory.events,
-        factory.cancel,
+        Limits(settings.max_concurrent, settings.timeout_seconds, factory.runtime.choices.settings.limits.subagents),
+        factory.runtime.state.subagent_transcripts,
+        Ledger(factory.runtime.state.subagents),
+        factory.runtime.events,
+        factory.runtime.cancel,
     )
 
 
@@ -95,10 +95,10 @@ class SubAgentFactory:
         start = self._start(task.cwd or (role.cwd if role else ""))
         cwd = str(start or "")
         plan = self._fresh(sub, role, model, parent, cwd) if role else self._fork(sub, model, parent, cwd)
-        context = factory.agent_context(self._team, sub.id, plan.history)
+        context = factory.context(self._team, sub.id, plan.history)
         remembers_as = self._remembers_as(sub, role)
         if remembers_as:
-            context = factory.with_memory(context, remembers_as)
+            context = factory.briefing.with_memory(context, remembers_as)
         context = context._replace(
             workspace=replace(context.workspace, start=start),
             subagents=context.subagents if AGENT.name in plan.usable else None,
@@ -106,37 +106,37 @@ class SubAgentFactory:
 
         def emit(event: Event) -> None:
             sub.take(event)
-            factory.events(event)
+            factory.runtime.events(event)
 
         tools = bind_tools(plan.tools, context)
         show_waiting = lambda agent, what: sub.show_waiting(what)  # noqa: E731 - shorter than its name
-        toolset = factory.toolset(sub.id, tools, self._gate(plan.usable, sub.root), show_waiting, emit)
-        log = AppendLog(path, factory.choices.settings.durable, is_shared=False)
+        toolset = factory.tools.toolset(sub.id, tools, self._gate(plan.usable, sub.root), show_waiting, emit)
+        log = AppendLog(path, factory.runtime.choices.settings.durable, is_shared=False)
         conversation = Conversation(log, plan.history, lambda message, marks: emit(Recorded(sub.id, message)))
         conversation.note(_first_row(sub, model, len(plan.history.messages)))
         agent = Agent(
             name=sub.id,
-            llm=factory.llm(),
+            llm=factory.models.connect(),
             preamble=plan.preamble,
             conversation=conversation,
             toolset=toolset,
-            meter=factory.budgets.subagent_meter(
+            meter=factory.runtime.budgets.subagent_meter(
                 sub.id,
                 parent.name,
-                factory.options.max_turns,
-                factory.choices.settings.subagents.turns,
+                factory.runtime.options.max_turns,
+                factory.runtime.choices.settings.subagents.turns,
                 is_waited_for=not sub.is_detached,
                 on_wait=lambda what: sub.show_phase(f"waiting for {what}" if what else "thinking"),
             ),
-            price=factory.choices.price,
+            price=factory.runtime.choices.price,
             emit=emit,
-            hooks=factory.hooks,
+            hooks=factory.runtime.hooks,
             stop_event=SUBAGENT_STOP,
-            context=factory.context_window(lambda: plan.identity),
+            context=factory.models.context_window(lambda: plan.identity),
         )
 
         def release() -> None:
-            factory.budgets.close(sub.id)
+            factory.runtime.budgets.close(sub.id)
             context.commands.close()
             agent.llm.close()
             log.close()
@@ -148,7 +148,7 @@ class SubAgentFactory:
         """None for a fork."""
         if not wanted:
             return None
-        roles = self._factory.roles
+        roles = self._factory.briefing.roles
         if role := roles.match(wanted) or (GENERAL if wanted.strip().casefold() == GENERAL.name else None):
             return role
         there_are = sorted({role.name for role in roles.found.values()} | {GENERAL.name})
@@ -163,8 +163,8 @@ class SubAgentFactory:
 
     def _model(self, task: SubAgentTask, role: Role | None, parent: Agent) -> str:
         model = task.model or (role.model if role else "") or parent.preamble.model
-        if self._factory.budgets.subagent_is_bounded_in_usd(parent.name):
-            self._factory.check_price(model)
+        if self._factory.runtime.budgets.subagent_is_bounded_in_usd(parent.name):
+            self._factory.models.check_price(model)
         return model
 
     def _fresh(self, sub: SubAgent, role: Role, model: str, parent: Agent, cwd: str) -> Plan:
@@ -177,10 +177,10 @@ class SubAgentFactory:
             and tool.name not in role.disallowed_tools
             and _is_wanted(tool, sub.task)
         )
-        skills = self._factory.skills_for(tools, is_in_root=not cwd)
+        skills = self._factory.briefing.skills_for(tools, is_in_root=not cwd)
         memory = self._memory(role, tools, cwd)
-        system = system_prompt("\n\n".join(filter(None, parts)), self._factory.instructions, skills, memory)
-        preamble = self._factory.preamble(model, system, tools)
+        system = system_prompt("\n\n".join(filter(None, parts)), self._factory.briefing.instructions, skills, memory)
+        preamble = self._factory.models.preamble(model, system, tools)
         usable = tuple(tool.name for tool in tools)
         return Plan(preamble, History(), tools, usable, [text_block(sub.task.prompt)])
 
@@ -188,7 +188,7 @@ class SubAgentFactory:
         """The same request as its parent's next one up to the calls it is making: so the model's cache holds."""
         known = parent.conversation.history
         history = History(list(known.messages), dict(known.seen_files))
-        tools = tuple(map(self._factory.offered, parent.toolset.tools))
+        tools = tuple(map(self._factory.find_tool, parent.toolset.tools))
         usable = tuple(tool.name for tool in self._tools(sub) if tool in tools and _is_wanted(tool, sub.task))
         notes = [YOU_ARE_A_FORK.format(id=sub.id, tools=", ".join(usable))]
         notes += [f"<note>{WORKS_IN.format(cwd=cwd)}</note>"] if cwd else []
@@ -200,25 +200,25 @@ class SubAgentFactory:
         """What its role has learned; one without a role file begins with nothing and leaves nothing."""
         if role is GENERAL or LazyTool("read_file") not in tools:
             return ""
-        return self._factory.memory(role.name, may_write=LazyTool("write_file") in tools, is_in_root=not cwd)
+        return self._factory.briefing.memory(role.name, may_write=LazyTool("write_file") in tools, is_in_root=not cwd)
 
     def _remembers_as(self, sub: SubAgent, role: Role | None) -> str:
         """Whose memory in the user's home it reaches: its role's; a copy, that of the one it is a copy of."""
         if role is not None:
             return "" if role is GENERAL else role.name
         if sub.above is None:
-            return self._factory.role_of(sub.parent)
+            return LEAD if sub.parent == LEAD else self._factory.runtime.roster.get(sub.parent).role
         return sub.above.built.remembers_as if sub.above.built else ""
 
     def _tools(self, sub: SubAgent) -> tuple[ToolDefinition, ...]:
-        may_go_deeper = sub.depth < self._factory.choices.settings.subagents.depth
+        may_go_deeper = sub.depth < self._factory.runtime.choices.settings.subagents.depth
         return (*self._factory.base_tools, AGENT) if may_go_deeper else self._factory.base_tools
 
     def _start(self, cwd: str) -> Path | None:
         """Raises: ToolError."""
         if not cwd:
             return None
-        start = self._factory.workspace.resolve(cwd)
+        start = self._factory.briefing.workspace.resolve(cwd)
         if not start.is_dir():
             raise ToolError(f"cwd: {cwd} is no directory of the workspace")
         return start

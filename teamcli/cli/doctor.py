@@ -12,7 +12,8 @@ from functools import cached_property
 from pathlib import Path
 
 from teamcli.agent.transcript import list_sessions
-from teamcli.app.build import choose_endpoint, choose_model, open_host, read_policy, read_settings, safe_programs
+from teamcli.app.choices import choose_endpoint, choose_model, read_policy, read_settings
+from teamcli.app.hosts import open_host, safe_programs
 from teamcli.cli.model_check import try_model
 from teamcli.config.claude_code import unused_settings
 from teamcli.config.options import ExitStatus, Options

@@ -57,7 +57,7 @@ def _run_agent(options: Options) -> int:
     _enter(options.cwd)
     if options.resume == "":
         return _print_sessions()
-    from teamcli.app import build as app  # late: `--help` and usage errors do not need it
+    from teamcli.app import run as app  # late: `--help` and usage errors do not need it
 
     return app.run_headless(options) if options.headless else app.run_repl(options)
 

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from teamcli.agent.events import Event, Outcome, PermissionDenied, TurnEnded
-from teamcli.app.build import untrusted_notes
+from teamcli.app.choices import untrusted_notes
 from teamcli.app.embedding import Embedding
 from teamcli.cancel import is_awaited_within
 from teamcli.config.options import Options

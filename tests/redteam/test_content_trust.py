@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from teamcli.app.build import read_settings
+from teamcli.app.choices import read_settings
 from teamcli.config.custom_commands import CustomCommands, command_dirs
 from teamcli.config.memory import MemoryDir, offer
 from teamcli.config.project import MOST_SETTINGS, Project, inspect_project

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from teamcli.agent.prompt import environment_facts, system_prompt
-from teamcli.app.build import read_settings
+from teamcli.app.choices import read_settings
 from teamcli.config.custom_commands import CustomCommands, command_dirs
 from teamcli.config.front_matter import Folder
 from teamcli.config.instructions import find_instructions

@@ -1,0 +1,93 @@
+"""What the tools of agents work with, and what they may do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from teamcli.agent.approval import Permissions
+from teamcli.agent.conversation import History
+from teamcli.agent.events import Emit, Notice, Severity
+from teamcli.agent.tool import Access, AnyTool, Executes
+from teamcli.agent.tool_calls import Toolset
+from teamcli.app.runtime import Runtime
+from teamcli.config.memory import is_memory
+from teamcli.errors import StateError
+from teamcli.exec.commands import Commands
+from teamcli.permissions.policy import Decision
+from teamcli.tools.base.context import AgentContext, SubAgentPort, TeamPort
+from teamcli.workspace.bounds import Workspace
+from teamcli.workspace.known_files import KnownFiles, PathLocks
+
+if TYPE_CHECKING:
+    from teamcli.workspace.file_access import Content
+
+
+class AgentTools:
+    def __init__(self, runtime: Runtime, workspace: Workspace) -> None:
+        self._runtime = runtime
+        self._root = runtime.choices.workspace.root
+        self._workspace = workspace
+        self._locks = PathLocks()
+        self._commands: WeakSet[Commands] = WeakSet()
+
+    def context(
+        self, team: TeamPort, name: str, history: History, subagents: Callable[[], SubAgentPort]
+    ) -> AgentContext:
+        commands = Commands(self._runtime.host)
+        self._commands.add(commands)
+        known_files = KnownFiles(self._locks, history.seen_files)
+        changed = partial(self._file_changed, name)
+        return AgentContext(self._workspace, commands, known_files, name, team, self._may_see, changed, subagents)
+
+    def toolset(
+        self,
+        name: str,
+        tools: Mapping[str, AnyTool],
+        gate: Callable[[str, str, Access], str],
+        show_waiting: Callable[[str, str], None],
+        emit: Emit,
+    ) -> Toolset:
+        """`gate` refuses calls whatever the rules say; `show_waiting` is called when an agent waits for the user."""
+        runtime = self._runtime
+
+        def wait_for_answer(agent: str, what: str) -> None:
+            runtime.budgets.wait_for_user(agent, bool(what))
+            show_waiting(agent, what)
+
+        policy = runtime.live_policy
+        permissions = Permissions(
+            self._decide, runtime.ask, policy.always_allow, gate, wait_for_answer, policy.on_change
+        )
+        return Toolset(name, tools, permissions, emit, runtime.hooks)
+
+    def close(self) -> None:
+        """Wait for the threads that follow commands, once their host is closed."""
+        for commands in tuple(self._commands):
+            commands.close()
+
+    def _decide(self, tool: str, access: Access) -> Decision:
+        from teamcli.permissions.decide import decide  # late: the first request does without it
+
+        policy = self._runtime.live_policy.policy
+        # Whether there is a sandbox is asked only if it matters: it may have to start first.
+        if self._runtime.choices.settings.sandbox_allows_bash and isinstance(access, Executes):
+            policy = policy._replace(commands_are_confined=not self._runtime.host.why_unconfined())
+        return decide(policy, tool, access, self._root, self._workspace.can_change)
+
+    def _may_see(self, path: Path) -> bool:
+        from teamcli.permissions.decide import may_see  # late, for the same reason
+
+        return may_see(self._runtime.live_policy.policy, path, self._root)
+
+    def _file_changed(self, agent: str, path: Path, before: Content | None, after: bytes) -> None:
+        self._runtime.changes.note(agent, path, before)
+        if is_memory(path, self._root) and (before is None or before.data is not None):
+            try:
+                self._runtime.project.agreement.file_written(path, before.data if before else None, after)
+            except StateError as e:  # the file is written; the next start asks about it
+                text = f"{path.name} is not remembered as agreed to: {e}."
+                self._runtime.events(Notice(agent, text, Severity.WARNING))

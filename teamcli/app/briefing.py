@@ -1,0 +1,101 @@
+"""What agents know when they start: instructions, roles, skills and what their role has learned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+from teamcli.agent.prompt import LEAD_PROMPT, LEAD_TEAM_PROMPT, TEAMMATE_PROMPT, system_prompt
+from teamcli.app.choices import Choices
+from teamcli.config.instructions import find_instructions
+from teamcli.config.memory import memory_dirs, offer, users_memory
+from teamcli.config.project import Project
+from teamcli.config.roles import Role, Roles, load_roles, role_dirs
+from teamcli.config.skills import Skills, find_skills, skill_dirs
+from teamcli.team.message import LEAD
+from teamcli.team.roster import Member
+from teamcli.text.escaping import one_line
+from teamcli.text.tags import one_fact
+from teamcli.tools.base.context import AgentContext
+from teamcli.tools.catalog import LazyTool, ToolDefinition
+from teamcli.workspace.bounds import Workspace
+
+ROLES_SHOWN, ROLE_LENGTH, ROLE_NAME_LENGTH = 30, 160, 1000
+
+
+class Briefing:
+    """Files are read when they are first needed. `notes` collects what the user should know about them."""
+
+    def __init__(self, choices: Choices, project: Project, appended: str) -> None:
+        """`appended` goes to the end of the lead's system prompt."""
+        self._choices = choices
+        self._project = project
+        self._appended = appended
+        self.notes: list[str] = []
+
+    @cached_property
+    def instructions(self) -> list[tuple[str, str]]:
+        instructions = find_instructions(self._choices.workspace.root, (Path.home() / ".claude", self._project.home))
+        self.notes += instructions.problems
+        return instructions.found
+
+    @cached_property
+    def roles(self) -> Roles:
+        project = self._project
+        roles = load_roles(role_dirs(project.directory, project.home, project.agreement.covers))
+        self.notes += roles.problems
+        return roles
+
+    @cached_property
+    def skills(self) -> Skills:
+        skills = find_skills(skill_dirs(self._project.directory, self._project.home, self._project.agreement))
+        self.notes += skills.problems
+        return skills
+
+    @cached_property
+    def workspace(self) -> Workspace:
+        """What all agents may read."""
+        return replace(self._choices.workspace, skills=self.skills.folders)
+
+    def lead_system(self, has_team: bool) -> str:
+        base = f"{LEAD_PROMPT}\n\n{LEAD_TEAM_PROMPT}" if has_team else LEAD_PROMPT
+        extra = (self.skills.offer(), self.memory(LEAD), self._appended)
+        return system_prompt(base + self._known_roles(), self.instructions, *extra)
+
+    def teammate_system(self, member: Member, tools: tuple[ToolDefinition, ...], memory: str) -> str:
+        name, role = one_fact(member.role, ROLE_NAME_LENGTH), self.roles.match(member.role)
+        base = TEAMMATE_PROMPT.format(name=member.name, role=name) + self._known_roles()
+        base = f"{base}\n\n{role.prompt}" if role else base
+        return system_prompt(base, self.instructions, self.skills_for(tools), memory)
+
+    def teammate_model(self, wanted: str, role: Role | None) -> str:
+        return wanted or (role.model if role else "") or self._choices.model
+
+    def skills_for(self, tools: tuple[ToolDefinition, ...], is_in_root: bool = True) -> str:
+        """The skills, for an agent with these tools; empty if it could not read them."""
+        return self.skills.offer(is_in_root) if LazyTool("read_file") in tools else ""
+
+    def memory(self, role: str, may_write: bool = True, is_in_root: bool = True) -> str:
+        """What the role has learned: the user's own notes, and of the project's those that the user has agreed to.
+
+        An agent that works outside the root needs whole paths.
+        """
+        root, project = self._choices.workspace.root, self._project
+        places = memory_dirs(role, root, project.home, project.agreement.covers, is_in_root)
+        return offer(role, places, may_write and project.trusted.config)
+
+    def with_memory(self, context: AgentContext, role: str) -> AgentContext:
+        """Let file tools reach the role's memory in the user's home."""
+        # Not from an untrusted directory: its files could plant notes that appear in every other project.
+        memory = users_memory(self._project.home, role) if self._project.trusted.config else None
+        return context._replace(workspace=replace(context.workspace, memory=memory))
+
+    def _known_roles(self) -> str:
+        lines = [f"- {role.name}: {one_line(role.description, ROLE_LENGTH)}" for role in self.roles.found.values()]
+        shown = lines[:ROLES_SHOWN]
+        return "\n\nRoles for spawn_teammate and agent:\n" + "\n".join(shown) if shown else ""
+
+
+def identity(member: Member) -> str:
+    return f"You are {member.name}, {one_fact(member.role, ROLE_NAME_LENGTH)}, a teammate of the lead."

@@ -1,0 +1,156 @@
+"""Chooses settings, endpoint, model and policy from options, files and environment. Opens nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from teamcli.app.embedding import NOTHING_EMBEDDED, Embedding
+from teamcli.config.claude_code import unused_settings
+from teamcli.config.environment import MODEL
+from teamcli.config.options import Options
+from teamcli.config.project import Project
+from teamcli.config.settings import Settings, load_settings
+from teamcli.errors import ConfigError
+from teamcli.llm.credentials import ClientChoice, Endpoint, find_endpoint
+from teamcli.llm.pricing import DEFAULT_MODEL, cost
+from teamcli.llm.types import Usage
+from teamcli.permissions.policy import Mode, Policy
+from teamcli.session.session import (
+    EMBEDDED,
+    OWN_MODEL,
+)
+from teamcli.tools.catalog import ALL_TOOLS, ToolDefinition
+from teamcli.workspace.bounds import Workspace
+
+if TYPE_CHECKING:
+    from teamcli.permissions.rules import Rule
+
+OFFERS_IN_A_LINE = 10
+NO_KEY = (
+    "No API key: a small embedded model is on, which understands simple commands such as `run ls`."
+    " For a real one set ANTHROPIC_API_KEY, in the environment or in .env."
+)
+
+
+class Choices(NamedTuple):
+    """What was chosen before anything is opened."""
+
+    settings: Settings
+    workspace: Workspace
+    policy: Policy
+    endpoint: Endpoint | None
+    """None for the embedded model and for one that the host program provides."""
+    model: str
+    price: Callable[[Usage, str], float | None]
+    embedding: Embedding = NOTHING_EMBEDDED
+
+
+def choose(options: Options, project: Project, embedding: Embedding, notes: list[str]) -> Choices:
+    """Raises: ConfigError."""
+    notes += [*project.environment.notes, *project.notes]
+    notes += filter(None, [unused_settings(project.directory, project.home.parent)])
+    settings = read_settings(project, embedding.settings)
+    endpoint = choose_endpoint(options, project, settings) if embedding.llm is None else None
+    model = choose_model(options, project, settings, endpoint)
+    if embedding.llm is not None:
+        model = options.model or OWN_MODEL
+    elif endpoint is None and not options.offline:
+        notes.append(NO_KEY)
+
+    def price(usage: Usage, model: str) -> float | None:
+        return 0.0 if model == EMBEDDED else cost(usage, model, settings.prices)
+
+    if price(Usage(), model) is None and (setting := _setting_in_dollars(options, settings)):
+        raise ConfigError(f"{setting}: no price is known for {model}; give one under `prices` in settings")
+    workspace = Workspace(project.directory, tuple(_directory(path) for path in options.add_dirs))
+    policy = read_policy(options, settings, workspace.root, embedding.tools)
+    return Choices(settings, workspace, policy, endpoint, model, price, embedding)
+
+
+def read_settings(project: Project, given: Mapping[str, Any] = MappingProxyType({})) -> Settings:
+    """`given` settings override those on disk.
+
+    Raises: ConfigError
+    """
+    return load_settings(project.home / "settings.json", project.settings, given)
+
+
+def choose_endpoint(options: Options, project: Project, settings: Settings) -> Endpoint | None:
+    """None for the embedded model.
+
+    Raises: ConfigError
+    """
+    if options.offline:
+        return None
+    client = cast(ClientChoice, options.client or settings.client)
+    environment = project.environment
+    return find_endpoint(
+        environment.variables, client, settings.platform, settings.auth_header, environment.no_credential
+    )
+
+
+def choose_model(options: Options, project: Project, settings: Settings, endpoint: Endpoint | None) -> str:
+    if endpoint is None:
+        return EMBEDDED
+    return options.model or project.environment.get(MODEL) or settings.model or DEFAULT_MODEL
+
+
+def read_policy(options: Options, settings: Settings, root: Path, own_tools: Sequence[ToolDefinition] = ()) -> Policy:
+    """The mode, and the rules of the settings plus those of the command line.
+
+    Raises: ConfigError
+    """
+    rules, names = settings.permissions, {tool.name for tool in (*ALL_TOOLS, *own_tools)}
+    return Policy(
+        mode=Mode(options.permission_mode or rules.mode or Mode.DEFAULT),
+        allow=read_rules([*rules.allow, *options.allowed_tools], names),
+        ask=read_rules(rules.ask, names),
+        deny=read_rules([*rules.deny, *options.disallowed_tools], names),
+        hook_files=find_hook_files(settings, root),
+    )
+
+
+def find_hook_files(settings: Settings, root: Path) -> tuple[Path, ...]:
+    if not settings.hooks:
+        return ()
+    from teamcli.hooks.files import hook_files  # late: most starts do without hooks
+
+    return hook_files(settings.hooks, root)
+
+
+def read_rules(rules: Sequence[str], known_tools: Collection[str] = ()) -> tuple[Rule, ...]:
+    """Raises: ConfigError"""
+    if not rules:
+        return ()
+    from teamcli.permissions.rules import parse_rules  # late: most starts do without any
+
+    return parse_rules(rules, known_tools)
+
+
+def untrusted_notes(project: Project) -> list[str]:
+    """What is not used because the directory is not trusted, in one line."""
+    if not project.offers:
+        return []
+    more = f"; and {len(project.offers) - OFFERS_IN_A_LINE} more" if len(project.offers) > OFFERS_IN_A_LINE else ""
+    return [f"Not used, because not trusted (--trust): {'; '.join(project.offers[:OFFERS_IN_A_LINE])}{more}."]
+
+
+def _setting_in_dollars(options: Options, settings: Settings) -> str:
+    """The setting that limits dollars for the lead's model, if there is one."""
+    if options.max_budget_usd is not None:
+        return "--max-budget-usd"
+    plan = settings.budgets._asdict()
+    return next((f"budgets.{name}.usd" for name, each in plan.items() if name != "agents" and each.usd is not None), "")
+
+
+def _directory(path: Path) -> Path:
+    try:
+        resolved = path.expanduser().resolve()
+    except (OSError, RuntimeError) as e:  # an unknown `~user`, or a loop of links
+        raise ConfigError(f"--add-dir: {path} cannot be found: {e}") from e
+    if not resolved.is_dir():
+        raise ConfigError(f"--add-dir: {path} is not a directory")
+    return resolved

@@ -1,0 +1,73 @@
+"""Opens the hosts that run commands, and the sandbox around those of agents."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from teamcli.app.choices import find_hook_files
+from teamcli.config.project import Project
+from teamcli.config.settings import Settings
+from teamcli.errors import ConfigError
+from teamcli.exec.command_host import CommandHost
+from teamcli.exec.programs import Programs
+from teamcli.exec.sandbox.paths import listed_paths, real_path
+from teamcli.workspace.bounds import Workspace
+
+if TYPE_CHECKING:
+    from teamcli.exec.sandbox.sandbox import Sandbox
+
+
+def safe_programs(settings: Settings, workspace: Workspace, project: Project) -> Programs:
+    """Programs that agents cannot replace."""
+    opened = listed_paths(settings.sandbox_writable, workspace.root, project.home.parent)
+    return Programs(None, [workspace.root, *workspace.extra, *opened, project.home, real_path(project.home)])
+
+
+def plain_host(settings: Settings, programs: Programs, owns_process: bool = True) -> CommandHost:
+    """What runs the user's own commands and hooks, which no sandbox confines."""
+    return CommandHost(os.environ, settings.hidden_variables, owns_process, programs=programs)
+
+
+def open_host(
+    settings: Settings,
+    workspace: Workspace,
+    project: Project,
+    is_trial: bool = False,
+    owns_process: bool = True,
+    warn: Callable[[str], None] = lambda text: None,
+) -> CommandHost:
+    """What runs the commands of agents. A trial leaves no traces.
+
+    Raises: ConfigError, if a sandbox is required and there is none
+    """
+    is_needed = settings.sandbox == "required" or settings.sandbox_network != "on"
+    programs = safe_programs(settings, workspace, project)
+    if settings.sandbox == "off":
+        if settings.sandbox_network != "on":
+            raise ConfigError("`sandbox_network` closes the network by the sandbox, which `sandbox` turns off")
+        return plain_host(settings, programs, owns_process)
+
+    def make_sandbox() -> Sandbox:
+        from teamcli.exec.sandbox.plan import SandboxSettings
+        from teamcli.exec.sandbox.sandbox import Sandbox
+
+        network, paths = settings.sandbox_network, (settings.sandbox_writable, settings.sandbox_closed)
+        roots = (workspace.root, *workspace.extra)
+        guarded = find_hook_files(settings, workspace.root)
+        return Sandbox(SandboxSettings(roots, project.home.parent, network, *paths, is_trial, guarded), programs)
+
+    host = CommandHost(
+        os.environ,
+        settings.hidden_variables,
+        owns_process,
+        make_sandbox,
+        is_needed,
+        programs,
+        lambda why: warn(f"No sandbox: {why}; commands run with your own rights."),
+    )
+    if is_needed and (why := host.why_unconfined() or host.why_refused()):
+        setting = "sandbox" if settings.sandbox == "required" else "sandbox_network"
+        raise ConfigError(f"the setting `{setting}` needs a sandbox, and there is none: {why}; see teamcli doctor")
+    return host

@@ -1,0 +1,76 @@
+"""Runs a session: `teamcli -p`, at a terminal, or on a pipe."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from teamcli.app.build import open_session
+from teamcli.app.choices import untrusted_notes
+from teamcli.config.options import Options
+from teamcli.config.project import Project, inspect_project
+from teamcli.text.escaping import escape_controls
+from teamcli.ui import headless
+
+
+def run_headless(options: Options) -> int:
+    """`teamcli -p`; returns the exit code."""
+    stdin = headless.read_stdin(options.prompt, may_be_empty=options.continue_last or bool(options.resume))
+    project = _project(options)
+    session = open_session(options, project)
+    try:
+        _print_notes([*untrusted_notes(project), *session.record.notes])
+        resumes = options.continue_last or bool(options.resume)
+        return headless.run_headless(session, options.prompt, stdin, options.output_format, resumes)
+    finally:
+        session.close()
+
+
+def run_repl(options: Options) -> int:
+    """`teamcli`: at a terminal or on a pipe; returns the exit code."""
+    return _run_at_terminal(options) if sys.stdin.isatty() and sys.stdout.isatty() else _run_on_pipe(options)
+
+
+def _run_at_terminal(options: Options) -> int:
+    from teamcli.ui.terminal.questions import QuestionQueue
+
+    project = _project(options)
+    if project.must_ask and not options.trust:
+        from teamcli.ui.terminal.run import ask_trust
+
+        shown = [line for offer in project.pending for line in offer.lines]
+        project = project.trust() if ask_trust(project.directory, shown) else project.refuse()
+    questions = QuestionQueue()
+    session = open_session(options, project, questions.ask)
+    session.hosts.agents.prestart()
+    session.record.notes.extend(untrusted_notes(project))
+    try:
+        from teamcli.ui.terminal.run import (
+            run_terminal,  # takes a while, in which the sandbox gets ready for the banner
+        )
+
+        return run_terminal(session, options.prompt, questions)
+    finally:
+        session.close()
+
+
+def _run_on_pipe(options: Options) -> int:
+    from teamcli.ui.piped import run_piped
+
+    project = _project(options)
+    session = open_session(options, project)
+    try:
+        _print_notes([*session.record.notes, *untrusted_notes(project)])
+        return run_piped(session, options.prompt)
+    finally:
+        session.close()
+
+
+def _project(options: Options) -> Project:
+    project = inspect_project(Path.cwd())
+    return project.trust() if project.pending and options.trust else project
+
+
+def _print_notes(notes: list[str]) -> None:
+    for note in notes:
+        print(f"teamcli: {escape_controls(note)}", file=sys.stderr)

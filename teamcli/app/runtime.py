@@ -1,0 +1,41 @@
+"""What all agents of a program share."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from teamcli.agent.approval import Ask
+from teamcli.agent.budgets import Budgets
+from teamcli.agent.hooks import Hooks
+from teamcli.app.choices import Choices
+from teamcli.cancel import CancelScope
+from teamcli.config.options import Options
+from teamcli.config.project import Project
+from teamcli.exec.command_host import CommandHost
+from teamcli.session.event_bus import EventBus
+from teamcli.session.live_policy import LivePolicy
+from teamcli.storage.team_dir import TeamDir
+from teamcli.team.bus import MessageBus
+from teamcli.team.roster import Roster
+from teamcli.workspace.changes import Changes
+
+
+class Runtime(NamedTuple):
+    choices: Choices
+    options: Options
+    project: Project
+    state: TeamDir
+    events: EventBus
+    roster: Roster
+    bus: MessageBus
+    host: CommandHost
+    live_policy: LivePolicy
+    budgets: Budgets
+    ask: Ask
+    hooks: Hooks
+    changes: Changes
+    cancel: CancelScope
+
+    @property
+    def has_team(self) -> bool:
+        return not self.state.is_private

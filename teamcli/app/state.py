@@ -1,0 +1,174 @@
+"""Opens the state on disk: the directory, the lock, the session, the roster; and guards it while teamcli runs."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from teamcli.agent.conversation import History
+from teamcli.agent.events import (
+    Emit,
+    Notice,
+    Severity,
+    StatusChanged,
+)
+from teamcli.agent.transcript import begin_session, find_session, list_sessions, session_rows
+from teamcli.app.choices import Choices
+from teamcli.cancel import CancelScope
+from teamcli.config.options import Options
+from teamcli.config.project import Project
+from teamcli.errors import ConfigError, StateError
+from teamcli.storage.files import AppendLog
+from teamcli.storage.logs import log_to
+from teamcli.storage.team_dir import LeadLock, TeamDir, lock_holder
+from teamcli.team.bus import FileBus
+from teamcli.team.message import LEAD
+from teamcli.team.roster import Member, Roster
+from teamcli.team.running_agents import RunningAgents
+
+
+class OpenState(NamedTuple):
+    """The state on disk, opened."""
+
+    dir: TeamDir
+    lock: LeadLock | None
+    log: AppendLog
+    """The lead's transcript."""
+    session_id: str
+    history: History
+    project: Project
+    """As it is after this directory was claimed."""
+
+
+class StateOpener:
+    """Opens the directory's own state, or a private one if that is asked for or another lead has the directory."""
+
+    def __init__(self, options: Options, project: Project, notes: list[str], resources: ExitStack) -> None:
+        """`notes` collects what the user should know; `resources` closes what is opened."""
+        self._options = options
+        self._project = project
+        self._notes = notes
+        self._resources = resources
+        self._resumes = options.resume is not None or options.continue_last
+
+    def open(self, choices: Choices, owns_process: bool) -> OpenState:
+        """Raises: ConfigError, StateError, UsageError."""
+        dir, lock = self._team_dir()
+        if not dir.is_private:
+            known = self._project.notes
+            self._project = self._project.claim()
+            self._notes += [note for note in self._project.notes if note not in known]
+            if not self._project.may_use_state:
+                # A roster, mail and transcripts that others wrote must not make an agent act: leave them alone.
+                if self._resumes:
+                    raise ConfigError("the conversations in .team/ were not made here; look at them, then use --trust")
+                if lock is not None:
+                    lock.release()
+                dir, lock = self._private_dir(), None
+        if owns_process:
+            log_to(dir.logs, self._options.debug)
+        session_id, history = self._session_to_resume(dir.lead_transcript)
+        # No other program writes transcripts: the lead's lock, or a private directory, keeps them away.
+        log = AppendLog(dir.lead_transcript, choices.settings.durable, is_shared=False)
+        self._resources.callback(log.close)
+        if log.torn:
+            self._notes.append("A line that a crash had left unfinished was cut from the transcript.")
+        session_id = begin_session(log, choices.model, session_id)
+        return OpenState(dir, lock, log, session_id, history, self._project)
+
+    def _team_dir(self) -> tuple[TeamDir, LeadLock | None]:
+        if not self._options.no_team:
+            dir = self._project.team
+            dir.prepare()
+            if (lock := LeadLock.take(dir.lock)) is not None:
+                self._resources.callback(lock.release)
+                return dir, lock
+            holder = f"process {lock_holder(dir.lock)}"
+            if not self._options.headless:
+                raise ConfigError(f"teamcli already runs in this directory ({holder}); leave it, or use --no-team")
+            self._notes.append(f"Another teamcli is running here ({holder}); this run will not join its team.")
+        return self._private_dir(), None
+
+    def _private_dir(self) -> TeamDir:
+        private = TeamDir.temporary()
+        self._resources.callback(private.discard)
+        return private
+
+    def _session_to_resume(self, transcript: Path) -> tuple[str | None, History]:
+        if not self._resumes:
+            return None, History()
+        sessions, wanted = list_sessions(transcript), self._options.resume
+        if not wanted and not sessions:
+            self._notes.append("There is no session to continue here: this is a new one.")
+            return None, History()
+        session = find_session(sessions, wanted) if wanted else sessions[0]
+        return session.id, History.read(session_rows(transcript, session.id))
+
+
+def open_roster(dir: TeamDir, emit: Emit, shutdown_seconds: float, notes: list[str]) -> Roster:
+    def on_change(member: Member) -> None:
+        names = ("role", "error", "interrupted", "paused", "limit", "waiting_for", "stuck_since", "incarnation")
+        emit(StatusChanged(member.name, member.status, {name: v for name in names if (v := getattr(member, name))}))
+
+    def warn(text: str) -> None:
+        emit(Notice(LEAD, text, Severity.WARNING))
+
+    roster = Roster(dir.config, on_change, warn, shutdown_seconds=shutdown_seconds)
+    if roster.needs_recovery:
+        found = roster.recover(dir.transcripts, dir.inbox)
+        notes += [roster.problem, *found] if roster.problem else found
+    roster.mark_interrupted()
+    return roster
+
+
+class StateGuard:
+    """Writes the state again if `.team/` is deleted while the program runs."""
+
+    def __init__(
+        self, state: OpenState, roster: Roster, agents: RunningAgents, emit: Emit, cancel: CancelScope
+    ) -> None:
+        self._dir = state.dir
+        self._lock = state.lock
+        self._owner = state.dir.read_owner_token()
+        self._roster = roster
+        self._agents = agents
+        self._emit = emit
+        self._cancel = cancel
+        self._was_lost = False
+        self._warned: set[str] = set()
+
+    def check(self, bus: FileBus) -> None:
+        """Called by the bus each time it looks at the inboxes."""
+        if self._lock is None:
+            return
+        # Only at the second look: whoever deletes the directory may not be done at the first.
+        was_lost, self._was_lost = self._was_lost, self._lock.is_lost(self._dir.lock)
+        if not self._was_lost or not was_lost or self._cancel.cancelled:
+            return
+        text = self._put_back(self._lock, bus)
+        if text not in self._warned:  # what cannot be written is tried again
+            self._warned.add(text)
+            self._emit(Notice(LEAD, text, Severity.WARNING))
+        if self._lock.is_lost(self._dir.lock) and lock_holder(self._dir.lock) is not None:
+            self._cancel.cancel("another teamcli leads here now")
+
+    def _put_back(self, lock: LeadLock, bus: FileBus) -> str:
+        """Returns what to show the user."""
+        root = self._dir.root
+        try:
+            self._dir.prepare()
+            if not lock.take_again(self._dir.lock):
+                holder = f"process {lock_holder(self._dir.lock)}"
+                return f"{root} was deleted, and another teamcli ({holder}) leads here now: this one stops"
+            self._dir.write_owner_token(self._owner)
+            bus.put_back()
+            self._roster.put_back()
+            for agent in self._agents.agents:
+                agent.conversation.put_back()
+        except StateError as e:
+            return f"{root} was deleted, and cannot be written again: {e}"
+        return (
+            f"{root} was deleted while teamcli runs: the team, its conversations and its mail were written again;"
+            " to start afresh, leave teamcli first"
+        )
