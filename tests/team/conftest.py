@@ -1,0 +1,41 @@
+"""A bus in files, as each test of it starts one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from teamcli.team.bus import FileBus
+from tests.team.file_bus import MakeBus
+from tests.team.letters import KEY
+
+
+@pytest.fixture
+def make_bus(tmp_path: Path) -> Iterator[MakeBus]:
+    """Each call is a start of the program."""
+    made: list[FileBus] = []
+
+    def make(**options: object) -> FileBus:
+        made.append(FileBus(tmp_path / "inbox", KEY, **({"durable": False, "poll_seconds": 0.02} | options)))
+        return made[-1]
+
+    yield make
+    for bus in made:
+        bus.close()
+
+
+@pytest.fixture
+def bus(make_bus: MakeBus, told: list[str]) -> FileBus:
+    return make_bus(on_quarantine=told.append)
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Path:
+    return tmp_path / "inbox" / "alice.jsonl"
