@@ -1,4 +1,4 @@
-"""What stands above the prompt after each event."""
+"""The lines above the prompt after each event."""
 
 from __future__ import annotations
 

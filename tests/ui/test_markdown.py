@@ -197,7 +197,7 @@ class TestLongBlocks:
 
 
 class TestLooks:
-    def test_a_heading_is_bold_and_stands_at_the_left(self) -> None:
+    def test_a_heading_is_bold_and_at_the_left(self) -> None:
         assert render("# Title", 80, True) == "\x1b[1;4mTitle\x1b[0m\n"
         assert render("### Part `x`", 80, True) == "\x1b[1mPart \x1b[0m\x1b[1;36mx\x1b[0m\n"
         assert plain("## Title") == ["## Title"]

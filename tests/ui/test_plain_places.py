@@ -22,7 +22,7 @@ ANSWER = (
 )
 
 
-def colour_codes(raw: str) -> list[str]:
+def color_codes(raw: str) -> list[str]:
     return [code for code in re.findall(r"\x1b\[([0-9;]*)m", raw) if code.strip("0;")]
 
 
@@ -45,7 +45,7 @@ def test_no_color_turns_all_colors_off(program: Program) -> None:
         screen.wait_for(PROMPT)
         screen.type("go\r")
         screen.wait_for("漢字 and 🚀")
-        assert colour_codes(screen.raw) == []
+        assert color_codes(screen.raw) == []
 
 
 def test_a_dumb_terminal_gets_plain_text_and_can_answer(program: Program) -> None:
@@ -59,7 +59,7 @@ def test_a_dumb_terminal_gets_plain_text_and_can_answer(program: Program) -> Non
         screen.wait_for("The end.")
         screen.type("q\r")
         assert screen.wait_for_end() == 0
-        assert colour_codes(screen.raw) == []
+        assert color_codes(screen.raw) == []
     assert (program.directory / "made").exists()
 
 

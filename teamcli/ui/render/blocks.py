@@ -107,6 +107,7 @@ class BlockSplitter:
             self._line = [line[cut:]]
             self._line_length = len(line) - cut
             return self._take(line[:cut])
+        # Without waiting for the end of the line: a long paragraph after a list would hold back its last item.
         if len(self._line) == 1 and isinstance(self._block, _List) and self._block.ends_before(text):
             return self._end_block()
         return []
@@ -196,6 +197,7 @@ class _Fence:
     def add(self, line: str) -> list[Block]:
         self.is_finished = self._opening.is_closed_by(line)
         if not self.is_finished:
+            # Models forget to indent the code in an item. Strictly read, that would end the list and the code.
             self.lines.append(self._dedented(line))
         return self.flush() if len(self.lines) >= LONG_LINES else []
 
@@ -213,6 +215,7 @@ class _Fence:
         return [block]
 
     def tail(self, line: str) -> str:
+        # What may become the closing fence would flash up for a moment.
         may_close = bool(line.strip()) and not line.strip().strip(self._opening.fence[0])
         lines = self.lines if may_close else [*self.lines, self._dedented(line)]
         return "\n".join(" " * (self._margin + CODE_INDENT) + each for each in lines) if any(lines) else ""
@@ -293,7 +296,7 @@ class _List:
         if opening is None:
             self._append(line)
             return finished
-        if margin:
+        if margin:  # the item begins with the fence, so its label gets a line
             self._append(line[:margin])
         finished += self.flush()
         indent = opening.indent + margin

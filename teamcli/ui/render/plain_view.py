@@ -64,6 +64,7 @@ class PlainView:
         if not text:
             return
         with self._lock:
+            # Escaped with the marks before it: too many could be spread over several pieces.
             shown, self._marks = escape_piece(self._marks, text)
             self._stream.write(shown)
             self._stream.flush()
