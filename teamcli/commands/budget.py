@@ -131,6 +131,7 @@ def _parse(words: str) -> BudgetChange:
             raise UsageError(f"'{text}' is not a valid amount: {ACCEPTED}")
         return BudgetChange((_UNITS[units[0]][0],) if units else Allowance._fields)
     found = _AMOUNT.fullmatch(text)
+    # `200k` alone can only mean tokens.
     unit = "tokens" if found and found["scale"] and not found["unit"] else found["unit"] if found else "?"
     if found is None or unit not in _UNITS or (found["sign"] and _UNITS[unit][0] != "usd"):
         raise UsageError(f"'{words}' is not a valid amount: {ACCEPTED}")

@@ -145,7 +145,7 @@ def wait(session: Session, arguments: str) -> Job:
 
     def until_idle(cancel: CancelScope) -> str:
         session.team.quiescence.wait_for_busy(cancel)
-        cancel.check()
+        cancel.check()  # the wait also ends when the user presses Ctrl-C
         waiters = [f"{name} waits for a message" for name in session.team.quiescence.waiters()]
         return "\n".join(["Everyone is idle.", *waiters, *session.team.protocols.open_requests()])
 

@@ -45,6 +45,7 @@ class FileIndex:
     def _paths(self, with_hidden: bool) -> list[str]:
         with self._lock:
             walk = self._walks.get(with_hidden)
+            # A finished walk is repeated after a while, so that new files are found.
             if walk is None or (walk.done.is_set() and walk.started + FRESH_SECONDS < self._clock()):
                 walk = self._walks[with_hidden] = _Walk(self._root, with_hidden, self._clock(), walk)
         walk.done.wait(WAIT_SECONDS)

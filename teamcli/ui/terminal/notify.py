@@ -33,6 +33,7 @@ class Notifier:
             self._busy_since = self._busy_since or now
         elif self._busy_since is not None:
             began, self._busy_since = self._busy_since, None
+            # Typing counts as watching, too.
             if now - max(began, self._user_at) >= LONG_SECONDS:
                 self._send("teamcli: the team is done")
 

@@ -154,6 +154,7 @@ class LivePrompt:
         words = self.editor.unfold(text).strip()
         if not words or time.monotonic() < self._ignores_enter_until:
             return
+        # Commands work at a question, too: the user may want to look something up before answering.
         if words[0] in "/!@" or words in QUIT_WORDS:
             self._enter_line(text)
         elif self._half_typed.text and not question.fits(words):
@@ -181,7 +182,7 @@ class LivePrompt:
         if whole.strip():
             self.editor.buffer.append_to_history()
         self.editor.clear()
-        if not whole.strip():
+        if not whole.strip():  # Enter at an empty prompt
             self._questions.bring_back()
         self._host.enter(whole)
 

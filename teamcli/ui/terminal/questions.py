@@ -228,6 +228,7 @@ class QuestionQueue:
         with self._lock:
             if question in self._waiting:
                 self._waiting.remove(question)
+                # A choice is quick to ask for again; an agent's question must not get lost.
                 self._postponed += [] if isinstance(question, ChoiceQuestion) else [question]
 
     def bring_back(self) -> bool:

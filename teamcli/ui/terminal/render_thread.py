@@ -83,6 +83,7 @@ class RenderThread:
     def _next_batch(self) -> list[Event | Render | None]:
         batch: list[Event | Render | None] = []
         try:
+            # No timeout while everyone is idle: an idle team must not cost CPU.
             batch.append(self._queue.get(timeout=TICK_SECONDS if self._board.is_busy else None))
             if isinstance(batch[0], TextArrived | ThinkingArrived | StillArriving):
                 time.sleep(BATCH_SECONDS)

@@ -86,6 +86,7 @@ class Terminal(Repl):
         if first_task:
             self._typed.put(first_task)
         try:
+            # Loading the model client takes long, so it starts only once the user can type.
             self._prompt.run(on_ready=lambda: in_thread(self._session.warm_up, "warm-up"))
         finally:
             for output in self._shell_outputs:
@@ -175,6 +176,7 @@ class Terminal(Repl):
             self._typed.put(text)
 
     def interrupt(self) -> bool:
+        # A command that the user waits for comes before the lead.
         for scope in tuple(self._jobs):
             scope.cancel("interrupted by the user")
             return True

@@ -35,6 +35,7 @@ class StatusBar:
 
     def lines(self, width: int, questions: Sequence[PromptQuestion], hint: str) -> list[Line]:
         session, budget = self._session, self._session.budget
+        # A small cost would be shown as $0.00.
         digits = 2 if budget.spent_usd >= 0.1 or not budget.spent_usd else 4
         cost = f"${budget.spent_usd:.{digits}f}" if budget.is_known else f"{session.usage.context_tokens:,} tokens"
         share, tokens = self._context
