@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-from teamcli.agent.tool import Display, Harmless, ToolOutput
+from teamcli.agent.tool import Display, ToolOutput
 from teamcli.text.escaping import one_line
 from teamcli.tools.base.context import AgentContext, CallContext, SubAgentTask, subagents_of
 from teamcli.tools.base.tool import Tool
@@ -40,4 +40,4 @@ def show(args: AgentInput, context: AgentContext) -> Display:
     return Display(title, text=f"{', '.join([f'agent ({kind})', *conditions])}: {args.prompt}")
 
 
-AGENT = Tool("agent", AgentInput, access=lambda args, context: Harmless(), run=run, show=show)
+AGENT = Tool("agent", AgentInput, run, show)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-from teamcli.agent.tool import Display, Harmless, ToolOutput
+from teamcli.agent.tool import Display, ToolOutput
 from teamcli.tools.base.context import AgentContext, CallContext, subagents_of
 from teamcli.tools.base.tool import Tool
 from teamcli.tools.base.tool_input import Between
@@ -28,4 +28,4 @@ def show(args: AgentStatusInput, context: AgentContext) -> Display:
     return Display(f"status of {args.id or 'all sub-agents'}{waiting}")
 
 
-AGENT_STATUS = Tool("agent_status", AgentStatusInput, access=lambda args, context: Harmless(), run=run, show=show)
+AGENT_STATUS = Tool("agent_status", AgentStatusInput, run, show)

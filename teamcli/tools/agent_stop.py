@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from teamcli.agent.tool import Display, Harmless, ToolOutput
+from teamcli.agent.tool import Display, ToolOutput
 from teamcli.tools.base.context import AgentContext, CallContext, subagents_of
 from teamcli.tools.base.tool import Tool
 
@@ -19,10 +19,4 @@ def run(args: AgentStopInput, context: AgentContext, call: CallContext) -> ToolO
     return ToolOutput(subagents_of(context).stop(context.agent, args.ids))
 
 
-AGENT_STOP = Tool(
-    "agent_stop",
-    AgentStopInput,
-    access=lambda args, context: Harmless(),
-    run=run,
-    show=lambda args, context: Display(f"stop {', '.join(args.ids)}"),
-)
+AGENT_STOP = Tool("agent_stop", AgentStopInput, run, show=lambda args, context: Display(f"stop {', '.join(args.ids)}"))

@@ -28,13 +28,14 @@ class BashInput(NamedTuple):
 
 
 def access(args: BashInput, context: AgentContext) -> Executes:
-    check_command(args.command)
+    check_command(args.command)  # before the user is asked about a command that cannot run
     return Executes(args.command, context.workspace.cwd)
 
 
 def run(args: BashInput, context: AgentContext, call: CallContext) -> ToolOutput:
     cwd = context.workspace.cwd
     if args.background:
+        # It outlives this call, so neither its timeout nor a canceled turn ends it.
         id = context.commands.start_background(args.command, cwd)
         return ToolOutput(f"Started in the background as {id}; bash_output shows what it prints, bash_stop ends it.")
     finished = context.commands.run(args.command, cwd, args.timeout_seconds, call.cancel, call.progress)
@@ -77,4 +78,4 @@ def show(args: BashInput, _: AgentContext) -> Display:
     return Display(f"$ {shortened}" + ("…" if rest or shortened != first else ""), text=f"$ {args.command}")
 
 
-BASH = Tool("bash", BashInput, access=access, run=run, show=show)
+BASH = Tool("bash", BashInput, run, show, access)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from teamcli.agent.tool import Display, Harmless, ToolOutput
+from teamcli.agent.tool import Display, ToolOutput
 from teamcli.exec.commands import BackgroundStatus
 from teamcli.exec.running_command import describe_exit
 from teamcli.tools.base.context import AgentContext, CallContext
@@ -37,10 +37,4 @@ def _describe_state(status: BackgroundStatus) -> str:
     return f"{end} after {status.seconds:.0f}s"
 
 
-BASH_OUTPUT = Tool(
-    "bash_output",
-    BashOutputInput,
-    access=lambda args, context: Harmless(),
-    run=run,
-    show=lambda args, context: Display(f"output of {args.id}"),
-)
+BASH_OUTPUT = Tool("bash_output", BashOutputInput, run, show=lambda args, context: Display(f"output of {args.id}"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from teamcli.agent.tool import Display, Harmless, ToolOutput
+from teamcli.agent.tool import Display, ToolOutput
 from teamcli.tools.base.context import AgentContext, CallContext
 from teamcli.tools.base.tool import Tool
 from teamcli.tools.bash_output import describe
@@ -20,10 +20,4 @@ def run(args: BashStopInput, context: AgentContext, _: CallContext) -> ToolOutpu
     return ToolOutput(describe(context.commands.stop(args.id)))
 
 
-BASH_STOP = Tool(
-    "bash_stop",
-    BashStopInput,
-    access=lambda args, context: Harmless(),
-    run=run,
-    show=lambda args, context: Display(f"stop {args.id}"),
-)
+BASH_STOP = Tool("bash_stop", BashStopInput, run, show=lambda args, context: Display(f"stop {args.id}"))

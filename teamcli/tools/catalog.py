@@ -76,6 +76,7 @@ def _tools(names: str) -> tuple[LazyTool, ...]:
     return tuple(map(LazyTool, names.split()))
 
 
+# The model's cache holds a request's prefix, so reordering these lists costs every user a cold start.
 BASE_TOOLS = _tools("bash read_file write_file edit_file glob grep bash_output bash_stop")
 """For a sub-agent."""
 

@@ -61,7 +61,7 @@ def run(args: EditFileInput, context: AgentContext, call: CallContext) -> ToolOu
         has_changed = known is not None and known != content.digest
         may_see = context.may_see(path)
         edit = _plan(args, content, shown, has_changed, may_see)
-        call.cancel.check()
+        call.cancel.check()  # the last chance: from here on the edit is made
         data = encode_text(edit.after, edit.before.encoding, shown)
         replace_file(path, data, context.workspace)
         context.changed(path, content, data)
@@ -116,6 +116,7 @@ def _occurrences(content: str, old_text: str) -> list[Span]:
     while start >= 0 and len(starts) <= _MOST_PLACES:
         starts.append(start)
         start = plain.find(wanted, start + len(wanted))
+    # `find` above skips overlapping places, which would hide that a single match is ambiguous.
     if len(starts) == 1 and (overlapping := plain.find(wanted, starts[0] + 1)) >= 0:
         starts.append(overlapping)
     return [(in_content(start), in_content(start + len(wanted))) for start in starts]
@@ -127,6 +128,7 @@ def _replace(before: Text, spans: list[Span], new_text: str) -> _Edit:
     position = length = 0
     usual_end = line_end(before.content)
     for start, end in spans:
+        # The new text gets the line ends of what it replaces, even in a file that mixes them.
         own_end = line_end(before.content[start:end]) or usual_end
         kept, new = before.content[position:start], with_line_ends(new_text, own_end)
         pieces += [kept, new]
@@ -207,4 +209,4 @@ def show(args: EditFileInput, context: AgentContext) -> Display:
         return Display(f"edit {shown}")
 
 
-EDIT_FILE = Tool("edit_file", EditFileInput, access=access, run=run, show=show)
+EDIT_FILE = Tool("edit_file", EditFileInput, run, show, access)

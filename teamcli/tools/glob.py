@@ -54,6 +54,7 @@ def run(args: GlobInput, context: AgentContext, call: CallContext) -> ToolOutput
     query = _query(args, workspace)
     if not query.directory.is_dir():
         raise ToolError(f"path: there is no directory {workspace.relative(query.directory)}")
+    # The pipeline has checked only the directory. Rules may still hide single files in it.
     matches = (entry for entry in _matches(query, workspace, call.cancel) if context.may_see(Path(entry.path)))
     found = sorted(islice(matches, MAX_FOUND), key=lambda entry: (-_modified(entry), entry.path))
     paths = [Path(entry.path) for entry in found[:MAX_RESULTS]]
@@ -107,4 +108,4 @@ def show(args: GlobInput, context: AgentContext) -> Display:
     return Display(f"glob {query.pattern} in {context.workspace.relative(query.directory)}")
 
 
-GLOB = Tool("glob", GlobInput, access=access, run=run, show=show)
+GLOB = Tool("glob", GlobInput, run, show, access)

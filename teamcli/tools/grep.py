@@ -66,6 +66,7 @@ def run(args: GrepInput, context: AgentContext, call: CallContext) -> ToolOutput
 def _search(args: GrepInput, workspace: Workspace) -> Search:
     """Raises: ToolError"""
     start = workspace.resolve(args.path)
+    # Refuse here what the engines would skip without a word, such as a binary file that was named.
     _refuse_unsearchable(args.pattern, start, workspace)
     return Search(
         pattern=args.pattern,
@@ -153,6 +154,7 @@ def _run_engine(args: GrepInput, search: Search, context: AgentContext, cancel: 
     """Raises: EngineFailed, Cancelled"""
     is_named = path_filter(search)
 
+    # Cached, because hits come line by line and both checks depend only on the path.
     @cache
     def is_meant(path: str) -> bool:
         return is_named(path) and context.may_see(Path(path))
@@ -197,4 +199,4 @@ def show(args: GrepInput, context: AgentContext) -> Display:
     return Display(f"grep {args.pattern} in {where}" + (f" ({args.glob})" if args.glob else ""))
 
 
-GREP = Tool("grep", GrepInput, access=access, run=run, show=show)
+GREP = Tool("grep", GrepInput, run, show, access)

@@ -21,6 +21,7 @@ from teamcli.workspace.text_files import HEAD_BYTES, UTF8, WINDOWS_1252, Encodin
 MAX_CHARACTERS = 50_000
 MAX_LINE_LENGTH = 2000
 _CHUNK_BYTES = 1024 * 1024
+# A character has up to 4 bytes. The rest leaves room for a key at the cut, which is redacted before cutting.
 _KEPT_LINE_BYTES = 4 * MAX_LINE_LENGTH + 4096
 _KEPT_BYTES = 8 * MAX_CHARACTERS
 
@@ -45,6 +46,7 @@ def run(args: ReadFileInput, context: AgentContext, call: CallContext) -> ToolOu
             content_digest.update(chunk)
             page.feed(utf8.feed(chunk))
         page.feed(utf8.end())
+    # The digest covers the whole file, even if only a page is shown: write_file compares all of it.
     seen = context.known_files.remember(path, content_digest.hexdigest())
     return ToolOutput(_render(page, utf8.encoding, shown), seen_files=seen)
 
@@ -175,4 +177,4 @@ def show(args: ReadFileInput, context: AgentContext) -> Display:
     return Display(f"read {context.workspace.relative(context.workspace.resolve(args.path))}")
 
 
-READ_FILE = Tool("read_file", ReadFileInput, access=access, run=run, show=show)
+READ_FILE = Tool("read_file", ReadFileInput, run, show, access)

@@ -47,6 +47,7 @@ class SendMessageInput(NamedTuple):
 
 
 def run(args: SendMessageInput, team: TeamPort, agent: str, call: CallContext) -> ToolOutput:
+    # A name that occurs twice gets the message once.
     to = args.to if isinstance(args.to, str) else tuple(dict.fromkeys(args.to))
     return ToolOutput(team.send(agent, to, args.content, args.summary, call.key))
 

@@ -23,7 +23,7 @@ class SpawnTeammateInput(NamedTuple):
 
 
 def run(args: SpawnTeammateInput, team: TeamPort, _agent: str, _call: CallContext) -> ToolOutput:
-    tools = tuple(args.tools) or None
+    tools = tuple(args.tools) or None  # models write an empty list for "all"
     return ToolOutput(team.spawn(args.name, args.role, args.prompt, args.model, tools, args.plan))
 
 

@@ -29,6 +29,7 @@ def run(args: WriteFileInput, context: AgentContext, call: CallContext) -> ToolO
     data = encode_text(args.content, UTF8, shown)
     with context.known_files.hold(path):
         before = read_content_if_there(path, context.workspace)
+        # Writing the content that is there already loses nothing, so it is allowed without reading the file first.
         is_same = before is not None and before.digest == digest(data)
         if before is not None and not is_same:
             _refuse_unknown(before, context.known_files.digest_of(path), shown)
@@ -93,4 +94,4 @@ def show(args: WriteFileInput, context: AgentContext) -> Display:
     return _display(before, args.content, shown)
 
 
-WRITE_FILE = Tool("write_file", WriteFileInput, access=access, run=run, show=show)
+WRITE_FILE = Tool("write_file", WriteFileInput, run, show, access)

@@ -91,6 +91,7 @@ class Workspace:
         is_memory = self.memory is not None and resolved.is_relative_to(self.memory.resolve())
         if is_memory or self._is_skill(resolved):
             return False
+        # Compare both the path and what it resolves to: `.team` itself may be a link.
         states = [directory / TEAM_DIR for directory in (self.root, *self.extra)]
         states += _states_above(resolved)
         if any(_is_in(each, resolved, _MEMORY) for state in states for each in (state, state.resolve())):

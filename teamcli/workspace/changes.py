@@ -38,6 +38,7 @@ class Changes:
     def note(self, agent: str, path: Path, before: Content | None) -> None:
         """Record that `agent` has changed the file at `path`. `before` is its old content; None for a new file."""
         with self._lock:
+            # Keep the content from before the first change: that is what /diff compares with.
             change = self._changes.get(str(path)) or self._first(path, before)
             agents = tuple(dict.fromkeys((*change.agents, agent)))
             self._changes[str(path)] = change._replace(agents=agents)

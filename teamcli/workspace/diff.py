@@ -40,6 +40,7 @@ def _groups(old: list[str], new: list[str]) -> Iterator[list[Opcode]]:
     start = max(head - _CONTEXT, 0)
     old_end, new_end = len(old) - max(tail - _CONTEXT, 0), len(new) - max(tail - _CONTEXT, 0)
     a, b = old[start:old_end], new[start:new_end]
+    # SequenceMatcher takes quadratic time. Beyond this, show everything between as replaced.
     if max(len(a), len(b)) > _MAX_COMPARED_LINES:
         yield [("replace", head, len(old) - tail, head, len(new) - tail)]
         return

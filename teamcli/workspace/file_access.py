@@ -125,6 +125,7 @@ def read_content(path: Path, workspace: Workspace, max_bytes: int = MAX_HELD_BYT
 
     Raises: ToolError
     """
+    # A file that is too large to hold still gets a digest, so that changes to it are noticed.
     content_digest, held = new_digest(), bytearray()
     with open_file(path, workspace) as file:
         is_held = os.fstat(file.fileno()).st_size <= max_bytes
@@ -167,6 +168,7 @@ def _replace(parent: int, name: str, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(fd)
+        # Renaming is atomic: a reader sees the old file or the new one, and a crash leaves one of them.
         os.replace(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):

@@ -48,6 +48,7 @@ class PathLocks:
     def hold(self, path: Path) -> Iterator[None]:
         """Keep every other holder of `path` (resolved) out of the block."""
         key = str(path).casefold()  # two spellings are one file if the file system ignores case
+        # Count the waiting threads too, or the lock would be dropped while someone still waits for it.
         with self._guard:
             entry = self._locks.setdefault(key, _PathLock())
             entry.users += 1

@@ -29,9 +29,10 @@ class Tool(Generic[InputT]):
     name: str
     input: type[InputT]
     """A named tuple (see `tool_input`). Its docstring is the description that the model reads."""
-    access: Callable[[InputT, AgentContext], Access]
     run: Callable[[InputT, AgentContext, CallContext], ToolOutput]
     show: Callable[[InputT, AgentContext], Display]
+    access: Callable[[InputT, AgentContext], Access] = lambda args, context: Harmless()
+    """What the permission rules decide about. By default, something that needs no permission."""
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -96,13 +97,8 @@ def team_tool(
         except TeamError as e:
             raise ToolError(str(e)) from e
 
-    return Tool(
-        name,
-        input,
-        access=lambda args, context: Harmless(ordered=True),
-        run=run_or_explain,
-        show=lambda args, context: show(args),
-    )
+    # Ordered: what an agent sends must arrive in the order in which it was written.
+    return Tool(name, input, run_or_explain, lambda args, context: show(args), lambda *_: Harmless(ordered=True))
 
 
 def show_words(what: str, words: str, headline: str = "") -> Display:

@@ -17,6 +17,7 @@ import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -125,7 +126,7 @@ def _search_file(path: str, search: Search, pattern: re.Pattern[str], literal: b
     with file:
         lines = _text_lines(file, literal)
         if search.counts:
-            count = sum(1 for _ in _matches(lines, pattern, search.most_in_file))
+            count = sum(1 for _ in islice(filter(pattern.search, lines), search.most_in_file))
             if count:
                 yield str(count)
         else:
@@ -147,16 +148,6 @@ def _text_lines(file: BinaryIO, literal: bytes) -> Iterator[str]:
         if "\0" in line:
             return
         yield line.removesuffix("\n").removesuffix("\r")
-
-
-def _matches(lines: Iterator[str], pattern: re.Pattern[str], most: int | None) -> Iterator[str]:
-    found = 0
-    for line in lines:
-        if pattern.search(line):
-            yield line
-            found += 1
-            if found == most:
-                return
 
 
 def _with_context(lines: Iterator[str], pattern: re.Pattern[str], context: int) -> Iterator[str]:
