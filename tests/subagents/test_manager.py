@@ -1,4 +1,4 @@
-"""What cannot be seen from outside: snapshots, callbacks, races and the books."""
+"""What is not visible from outside: snapshots, callbacks, races and the ledger."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from teamcli.subagents.subagent import Ending, SubAgent
 from teamcli.subagents.updates import PAUSE_SECONDS
 from teamcli.team.message import Message
 from teamcli.tools.base.context import SubAgentTask
-from tests.subagents.workshop import Together, Unobserved, Workshop, call, hang, said
+from tests.subagents.harness import Harness, Together, Unobserved, call, hang, said
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
 
 
-def running(workshop: Workshop, id: str) -> bool:
-    return workshop.manager.snapshot(id).state is State.RUNNING
+def running(harness: Harness, id: str) -> bool:
+    return harness.manager.snapshot(id).state is State.RUNNING
 
 
 class TestConcurrency:
@@ -42,13 +42,13 @@ class TestConcurrency:
                 met.wait(DEADLINE_SECONDS)
             return said(str(request.messages[0].content[0]["text"]))
 
-        workshop = Workshop(tmp_path, say)
-        ids = [workshop.start(str(number)) for number in range(50)]
-        ended = [workshop.manager.wait(id, DEADLINE_SECONDS) for id in ids]
+        harness = Harness(tmp_path, say)
+        ids = [harness.start(str(number)) for number in range(50)]
+        ended = [harness.manager.wait(id, DEADLINE_SECONDS) for id in ids]
         assert [snapshot.result for snapshot in ended] == [str(number) for number in range(50)]
         assert together.most == 5
-        assert sorted(message.sender for message in workshop.posted) == sorted(ids)
-        assert workshop.manager.running_detached() == []
+        assert sorted(message.sender for message in harness.posted) == sorted(ids)
+        assert harness.manager.running_detached() == []
 
     def test_waiters_for_a_slot_can_be_cancelled_and_are_served_in_order(self) -> None:
         slots, first, second, third = Slots(1), CancelScope(), CancelScope(), CancelScope()
@@ -100,15 +100,15 @@ class TestConcurrency:
         assert order == ["other", "third"]
 
     def test_one_that_is_cancelled_before_it_begins_never_asks_the_model(self, tmp_path: Path) -> None:
-        workshop = Workshop(tmp_path, hang, Limits(max_concurrent=1))
-        first, second = workshop.start(), workshop.start()
-        wait_until(lambda: running(workshop, first))
-        assert workshop.manager.snapshot(second).state is State.PENDING
-        assert workshop.manager.cancel_one(second)
-        snapshot = workshop.manager.wait(second, DEADLINE_SECONDS)
+        harness = Harness(tmp_path, hang, Limits(max_concurrent=1))
+        first, second = harness.start(), harness.start()
+        wait_until(lambda: running(harness, first))
+        assert harness.manager.snapshot(second).state is State.PENDING
+        assert harness.manager.cancel_one(second)
+        snapshot = harness.manager.wait(second, DEADLINE_SECONDS)
         assert (snapshot.state, snapshot.started_at, snapshot.result) == (State.CANCELLED, None, "")
-        assert running(workshop, first)
-        workshop.program.cancel()
+        assert running(harness, first)
+        harness.program.cancel()
 
 
 class TestEndings:
@@ -122,7 +122,7 @@ class TestEndings:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def ask() -> None:
-            told.append(workshop.manager.status("lead", "sa-1", 0, CancelScope()))
+            told.append(harness.manager.status("lead", "sa-1", 0, CancelScope()))
 
         def post(message: Message, once: bool = False) -> None:
             asking.start()
@@ -130,9 +130,9 @@ class TestEndings:
 
         told: list[str] = []
         asking = threading.Thread(target=ask)
-        workshop = Workshop(tmp_path)
-        monkeypatch.setattr(workshop, "post", post)
-        workshop.manager.wait(workshop.start(), DEADLINE_SECONDS)
+        harness = Harness(tmp_path)
+        monkeypatch.setattr(harness, "post", post)
+        harness.manager.wait(harness.start(), DEADLINE_SECONDS)
         asking.join(DEADLINE_SECONDS)
         assert "completed" in told[0]
 
@@ -140,18 +140,18 @@ class TestEndings:
         def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
             raise KeyError("oops")
 
-        workshop = Workshop(tmp_path, say)
-        snapshot = workshop.manager.wait(workshop.start(), DEADLINE_SECONDS)
+        harness = Harness(tmp_path, say)
+        snapshot = harness.manager.wait(harness.start(), DEADLINE_SECONDS)
         assert snapshot.state is State.FAILED
         assert "oops" in snapshot.error
-        assert workshop.posted[0].fields["state"] == "failed"
-        assert "oops" in workshop.posted[0].content
+        assert harness.posted[0].fields["state"] == "failed"
+        assert "oops" in harness.posted[0].content
         with pytest.raises(ToolError, match="oops"):
-            workshop.run()
+            harness.run()
 
     def test_the_timeout_counts_from_its_beginning(self, tmp_path: Path) -> None:
-        workshop = Workshop(tmp_path, hang, Limits(timeout_seconds=1.5))
-        snapshot = workshop.manager.wait(workshop.start(), DEADLINE_SECONDS)
+        harness = Harness(tmp_path, hang, Limits(timeout_seconds=1.5))
+        snapshot = harness.manager.wait(harness.start(), DEADLINE_SECONDS)
         assert (snapshot.state, snapshot.error, snapshot.result) == (
             State.FAILED,
             "timed out after 1.5 s",
@@ -159,58 +159,58 @@ class TestEndings:
         )
 
     def test_cancelling_keeps_what_it_had_said_and_twice_is_once(self, tmp_path: Path) -> None:
-        workshop = Workshop(tmp_path, hang)
-        ids = [workshop.start() for _ in range(3)]
-        wait_until(lambda: all(workshop.manager.snapshot(id).activity.progress for id in ids))
-        assert workshop.manager.cancel_all() == 3
-        assert [workshop.manager.wait(id, DEADLINE_SECONDS).result for id in ids] == ["half of it"] * 3
-        assert workshop.manager.cancel_all() == 0
-        assert not workshop.manager.cancel_one(ids[0])
-        assert all(message.fields["by_user"] for message in workshop.posted)
-        assert len(workshop.posted) == 3
+        harness = Harness(tmp_path, hang)
+        ids = [harness.start() for _ in range(3)]
+        wait_until(lambda: all(harness.manager.snapshot(id).activity.progress for id in ids))
+        assert harness.manager.cancel_all() == 3
+        assert [harness.manager.wait(id, DEADLINE_SECONDS).result for id in ids] == ["half of it"] * 3
+        assert harness.manager.cancel_all() == 0
+        assert not harness.manager.cancel_one(ids[0])
+        assert all(message.fields["by_user"] for message in harness.posted)
+        assert len(harness.posted) == 3
 
     def test_interrupting_the_call_ends_a_foreground_one_with_what_it_had_said(self, tmp_path: Path) -> None:
-        workshop, call_scope, caught = Workshop(tmp_path, hang), CancelScope(), []
+        harness, call_scope, caught = Harness(tmp_path, hang), CancelScope(), []
 
         def run() -> None:
             try:
-                workshop.run(cancel=call_scope)
+                harness.run(cancel=call_scope)
             except Cancelled as e:
                 caught.append(e)
 
         thread = threading.Thread(target=run)
         thread.start()
-        wait_until(lambda: any(each.activity.progress for each in workshop.manager.snapshots()))
+        wait_until(lambda: any(each.activity.progress for each in harness.manager.snapshots()))
         call_scope.cancel("interrupted by the user")
         thread.join(DEADLINE_SECONDS)
         assert caught[0].output == "half of it"
-        assert workshop.posted == []
+        assert harness.posted == []
 
     def test_one_under_a_cancelled_scope_is_born_cancelled(self, tmp_path: Path) -> None:
-        workshop, scope = Workshop(tmp_path), CancelScope()
+        harness, scope = Harness(tmp_path), CancelScope()
         scope.cancel("too late")
         with pytest.raises(Cancelled):
-            workshop.run(cancel=scope)
-        assert workshop.manager.snapshots()[0].started_at is None
+            harness.run(cancel=scope)
+        assert harness.manager.snapshots()[0].started_at is None
 
     def test_when_its_parent_leaves_it_ends_and_nothing_is_reported(self, tmp_path: Path) -> None:
-        workshop = Workshop(tmp_path, hang)
-        id = workshop.start()
-        wait_until(lambda: running(workshop, id))
-        workshop.lead_scope.cancel("shut down")
-        assert workshop.manager.wait(id, DEADLINE_SECONDS).state is State.CANCELLED
-        assert workshop.posted == []
-        workshop.restarted().report_lost()
-        assert workshop.posted == []
+        harness = Harness(tmp_path, hang)
+        id = harness.start()
+        wait_until(lambda: running(harness, id))
+        harness.lead_scope.cancel("shut down")
+        assert harness.manager.wait(id, DEADLINE_SECONDS).state is State.CANCELLED
+        assert harness.posted == []
+        harness.restarted().report_lost()
+        assert harness.posted == []
 
 
 class TestSnapshots:
     def test_a_snapshot_says_what_it_is_doing(self, tmp_path: Path) -> None:
         go_on, answers = threading.Event(), iter([said("I poke.", call("c1", where="left")), said("done")])
-        workshop = Workshop(tmp_path, lambda *_: next(answers), poke=lambda: go_on.wait(DEADLINE_SECONDS) and "poked")
-        id = workshop.start("poke it\nand tell")
-        wait_until(lambda: workshop.manager.snapshot(id).activity.current_tool)
-        snapshot = workshop.manager.snapshot(id)
+        harness = Harness(tmp_path, lambda *_: next(answers), poke=lambda: go_on.wait(DEADLINE_SECONDS) and "poked")
+        id = harness.start("poke it\nand tell")
+        wait_until(lambda: harness.manager.snapshot(id).activity.current_tool)
+        snapshot = harness.manager.snapshot(id)
         assert snapshot.activity._replace(events=()) == (
             "running tools", "poke", '{"where":"left"}', 1, (("poke", 1),), "I poke.", (), 0,
         )  # fmt: skip
@@ -222,9 +222,9 @@ class TestSnapshots:
         assert snapshot.is_background
         assert snapshot.started_at
         assert snapshot.created_at <= snapshot.started_at
-        assert "[in progress] I poke." in workshop.manager.status("lead", id, 0, CancelScope())
+        assert "[in progress] I poke." in harness.manager.status("lead", id, 0, CancelScope())
         go_on.set()
-        after = workshop.manager.wait(id, DEADLINE_SECONDS)
+        after = harness.manager.wait(id, DEADLINE_SECONDS)
         assert (after.state, after.result, after.activity.current_tool) == (State.COMPLETED, "done", "")
         assert snapshot.state is State.RUNNING  # a copy
         kinds = [(event.kind, event.call_id) for event in after.activity.events]
@@ -245,23 +245,23 @@ class TestSnapshots:
         assert (activity.events[0].text, activity.events[-1].text) == ("50", str(EVENT_LIMIT + 49))
 
     def test_waiting_for_one_returns_at_once_early_or_when_the_time_is_up(self, tmp_path: Path) -> None:
-        workshop = Workshop(tmp_path, hang)
-        id = workshop.start()
-        assert workshop.manager.wait(id, 0).state in (State.PENDING, State.RUNNING)
-        assert workshop.manager.wait(id, 0.01).state in (State.PENDING, State.RUNNING)
-        threading.Timer(0.01, workshop.manager.cancel_one, (id,)).start()
-        assert workshop.manager.wait(id).state is State.CANCELLED
+        harness = Harness(tmp_path, hang)
+        id = harness.start()
+        assert harness.manager.wait(id, 0).state in (State.PENDING, State.RUNNING)
+        assert harness.manager.wait(id, 0.01).state in (State.PENDING, State.RUNNING)
+        threading.Timer(0.01, harness.manager.cancel_one, (id,)).start()
+        assert harness.manager.wait(id).state is State.CANCELLED
         with pytest.raises(ToolError, match="sa-1"):
-            workshop.manager.wait("ghost")
+            harness.manager.wait("ghost")
 
     def test_status_waits_for_an_end_and_can_be_interrupted(self, tmp_path: Path) -> None:
-        workshop, scope = Workshop(tmp_path, hang), CancelScope()
-        workshop.start()
+        harness, scope = Harness(tmp_path, hang), CancelScope()
+        harness.start()
         threading.Timer(0.02, scope.cancel).start()
         with pytest.raises(Cancelled):
-            workshop.manager.status("lead", "", DEADLINE_SECONDS, scope)
-        assert workshop.manager.status("alice", "", DEADLINE_SECONDS, CancelScope()) == "(none)"
-        workshop.program.cancel()
+            harness.manager.status("lead", "", DEADLINE_SECONDS, scope)
+        assert harness.manager.status("alice", "", DEADLINE_SECONDS, CancelScope()) == "(none)"
+        harness.program.cancel()
 
 
 class TestListeners:
@@ -272,10 +272,10 @@ class TestListeners:
             return said("done")
 
         heard: list[tuple[float, Snapshot]] = []
-        workshop = Workshop(tmp_path, say)
-        workshop.manager.on_update(lambda snapshot: heard.append((time.monotonic(), snapshot)))
-        id = workshop.start()
-        workshop.manager.wait(id, DEADLINE_SECONDS)
+        harness = Harness(tmp_path, say)
+        harness.manager.on_update(lambda snapshot: heard.append((time.monotonic(), snapshot)))
+        id = harness.start()
+        harness.manager.wait(id, DEADLINE_SECONDS)
         wait_until(lambda: heard and heard[-1][1].state.is_final)
         times = [at for at, _ in heard]
         assert all(later - earlier >= PAUSE_SECONDS * 0.9 for earlier, later in pairwise(times))
@@ -283,12 +283,12 @@ class TestListeners:
 
     def test_closing_delivers_the_last_update_and_a_failing_listener_blocks_no_one(self, tmp_path: Path) -> None:
         heard: list[Snapshot] = []
-        workshop = Workshop(tmp_path)
-        workshop.manager.on_update(lambda snapshot: 1 // 0)
-        workshop.manager.on_update(heard.append)
-        workshop.run()
-        workshop.run()
-        workshop.manager.close()
+        harness = Harness(tmp_path)
+        harness.manager.on_update(lambda snapshot: 1 // 0)
+        harness.manager.on_update(heard.append)
+        harness.run()
+        harness.run()
+        harness.manager.close()
         assert {snapshot.id: snapshot.state for snapshot in heard} == {
             "sa-1": State.COMPLETED,
             "sa-2": State.COMPLETED,
@@ -296,14 +296,14 @@ class TestListeners:
 
     def test_end_listeners_hear_of_each_end_once_even_if_cancelled(self, tmp_path: Path) -> None:
         ends: list[Snapshot] = []
-        workshop = Workshop(tmp_path, hang)
-        workshop.manager.on_end(lambda snapshot: 1 // 0)
-        workshop.manager.on_end(ends.append)
-        id = workshop.start()
-        wait_until(lambda: running(workshop, id))
-        workshop.manager.cancel_one(id)
-        workshop.manager.wait(id, DEADLINE_SECONDS)
-        wait_until(lambda: workshop.rests)
+        harness = Harness(tmp_path, hang)
+        harness.manager.on_end(lambda snapshot: 1 // 0)
+        harness.manager.on_end(ends.append)
+        id = harness.start()
+        wait_until(lambda: running(harness, id))
+        harness.manager.cancel_one(id)
+        harness.manager.wait(id, DEADLINE_SECONDS)
+        wait_until(lambda: harness.ended_count)
         assert [(end.id, end.state) for end in ends] == [(id, State.CANCELLED)]
 
 
@@ -314,99 +314,99 @@ class TestMessages:
         def say(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
             seen.append(str(request.messages[-1].content[-1].get("text", "")))
             if len(seen) == 1:
-                workshop.manager.send("sa-1", "look <left>")
+                harness.manager.send("sa-1", "look <left>")
                 return said("on my way", call("c1"))
             if len(seen) == 2:
-                workshop.manager.send("sa-1", "and right")
+                harness.manager.send("sa-1", "and right")
             return said(f"answer {len(seen)}")
 
-        workshop = Workshop(tmp_path, say)
-        assert workshop.run() == "answer 3"
+        harness = Harness(tmp_path, say)
+        assert harness.run() == "answer 3"
         assert "look &lt;left&gt;" in seen[1]
         assert 'from="user"' in seen[1]
         assert "and right" in seen[2]
         with pytest.raises(ToolError, match="has ended"):
-            workshop.manager.send("sa-1", "too late")
+            harness.manager.send("sa-1", "too late")
 
     def test_a_broadcast_reaches_those_that_have_not_ended(self, tmp_path: Path) -> None:
-        workshop = Workshop(tmp_path, hang)
-        ended, running_one = workshop.start(), workshop.start()
-        workshop.manager.cancel_one(ended)
-        workshop.manager.wait(ended, DEADLINE_SECONDS)
-        assert workshop.manager.broadcast("hello") == [running_one]
-        workshop.program.cancel()
+        harness = Harness(tmp_path, hang)
+        ended, running_one = harness.start(), harness.start()
+        harness.manager.cancel_one(ended)
+        harness.manager.wait(ended, DEADLINE_SECONDS)
+        assert harness.manager.broadcast("hello") == [running_one]
+        harness.program.cancel()
 
 
-class TestBooks:
+class TestLedger:
     def test_only_the_usage_of_old_ended_sub_agents_is_kept(self, tmp_path: Path) -> None:
-        workshop = Workshop(tmp_path)
+        harness = Harness(tmp_path)
         count = KEPT + 20
         scope = CancelScope()
         for _ in range(count):
-            workshop.run(cancel=scope)
-        assert len(workshop.manager.snapshots()) == KEPT
-        meters = [agent.meter for agent in workshop.manager.agents()]
+            harness.run(cancel=scope)
+        assert len(harness.manager.snapshots()) == KEPT
+        meters = [agent.meter for agent in harness.manager.agents()]
         assert sum(meter.turns for meter in meters) == count
         assert sum(meter.cost_usd or 0 for meter in meters) == count * 0.5
         gc.collect()
         assert len(scope._children) == 0
 
     def test_what_an_earlier_program_left_is_reported_once(self, tmp_path: Path) -> None:
-        workshop = Workshop(tmp_path, hang)
-        id = workshop.start()
-        wait_until(lambda: running(workshop, id))
-        workshop.program.cancel("teamcli is leaving")
-        workshop.manager.close()
-        assert workshop.posted == []
+        harness = Harness(tmp_path, hang)
+        id = harness.start()
+        wait_until(lambda: running(harness, id))
+        harness.program.cancel("teamcli is leaving")
+        harness.manager.close()
+        assert harness.posted == []
         for _ in range(2):
-            workshop.restarted().report_lost()
-        (message,) = workshop.posted
+            harness.restarted().report_lost()
+        (message,) = harness.posted
         assert (message.sender, message.to, message.fields["state"]) == (id, "lead", "cancelled")
 
     def test_nothing_is_reported_if_the_parent_is_gone_for_good(self, tmp_path: Path) -> None:
-        workshop = Workshop(tmp_path, hang)
-        id = workshop.start()
-        wait_until(lambda: running(workshop, id))
-        workshop.program.cancel("teamcli is leaving")
-        workshop.manager.close()
-        for workshop.is_there in (False, True):
-            workshop.restarted().report_lost()
-        assert workshop.posted == []
+        harness = Harness(tmp_path, hang)
+        id = harness.start()
+        wait_until(lambda: running(harness, id))
+        harness.program.cancel("teamcli is leaving")
+        harness.manager.close()
+        for harness.is_there in (False, True):
+            harness.restarted().report_lost()
+        assert harness.posted == []
 
     def test_an_end_that_could_not_be_reported_is_reported_by_the_next_program(self, tmp_path: Path) -> None:
-        workshop = Workshop(tmp_path)
-        workshop.failure = StateError("the disk is full")
-        id = workshop.start()
-        assert workshop.manager.wait(id, DEADLINE_SECONDS).state is State.COMPLETED
-        assert any(isinstance(event, Notice) and "disk is full" in event.text for event in workshop.events)
-        workshop.failure = None
-        workshop.restarted().report_lost()
-        (message,) = workshop.posted
+        harness = Harness(tmp_path)
+        harness.failure = StateError("the disk is full")
+        id = harness.start()
+        assert harness.manager.wait(id, DEADLINE_SECONDS).state is State.COMPLETED
+        assert any(isinstance(event, Notice) and "disk is full" in event.text for event in harness.events)
+        harness.failure = None
+        harness.restarted().report_lost()
+        (message,) = harness.posted
         assert (message.type, message.content) == ("result", "done")
 
     def test_a_sub_agent_that_cannot_be_recorded_is_not_started_and_leaves_nothing_open(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        workshop = Workshop(tmp_path)
+        harness = Harness(tmp_path)
 
         def fail(ledger: Ledger, entry: object) -> None:
             raise StateError("the disk is full")
 
         monkeypatch.setattr(Ledger, "add", fail)
         with pytest.raises(ToolError, match="the disk is full"):
-            workshop.start()
-        assert workshop.released == ["sa-1"]
-        assert workshop.manager.snapshots() == ()
+            harness.start()
+        assert harness.released == ["sa-1"]
+        assert harness.manager.snapshots() == ()
 
     def test_a_damaged_ledger_is_reported_and_stops_nothing(self, tmp_path: Path) -> None:
         (tmp_path / "subagents.json").write_text("{")
-        workshop = Workshop(tmp_path)
-        workshop.manager.report_lost()
-        assert any(isinstance(event, Notice) and "subagents.json" in event.text for event in workshop.events)
-        assert workshop.manager.wait(workshop.start(), DEADLINE_SECONDS).state is State.COMPLETED
+        harness = Harness(tmp_path)
+        harness.manager.report_lost()
+        assert any(isinstance(event, Notice) and "subagents.json" in event.text for event in harness.events)
+        assert harness.manager.wait(harness.start(), DEADLINE_SECONDS).state is State.COMPLETED
 
     def test_a_very_long_last_text_reaches_its_parent_with_its_middle_cut_out(self, tmp_path: Path) -> None:
-        workshop = Workshop(tmp_path, lambda *_: said("€" * 300_000))
-        workshop.manager.wait(workshop.start(), DEADLINE_SECONDS)
-        assert "characters left out" in workshop.posted[0].content
-        assert len(workshop.posted[0].content) < 60_000
+        harness = Harness(tmp_path, lambda *_: said("€" * 300_000))
+        harness.manager.wait(harness.start(), DEADLINE_SECONDS)
+        assert "characters left out" in harness.posted[0].content
+        assert len(harness.posted[0].content) < 60_000

@@ -40,7 +40,7 @@ def call(id: str, name: str = "poke", **given: Any) -> dict[str, Any]:
 
 
 def hang(request: Request, on_event: OnEvent, cancel: CancelScope) -> Reply:
-    """Begins to say something, and never comes to an end."""
+    """Starts an answer and never ends it."""
     on_event(TextDelta("half of it"))
     cancel.wait()
     raise StreamInterrupted(cancel.reason, None)
@@ -85,8 +85,8 @@ class Unobserved:
         pass
 
 
-class Workshop:
-    """A lead without a turn of its own, and the sub-agents it starts."""
+class Harness:
+    """A lead that takes no turns, and the sub-agents it starts."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Workshop:
         self.events: list[Event] = []
         self.failure: Exception | None = None
         self.released: list[str] = []
-        self.rests = 0
+        self.ended_count = 0
         self.manager = self._open(limits)
 
     def _open(self, limits: Limits) -> SubAgentManager:
@@ -113,7 +113,7 @@ class Workshop:
         return SubAgentManager(self, limits, self._root / "transcripts", ledger, self.events.append, self.program)
 
     def restarted(self) -> SubAgentManager:
-        """The manager of a new program in the same place."""
+        """The manager of a new program in the same directory."""
         return self._open(Limits())
 
     def parent(self, name: str) -> Parent | None:
@@ -133,7 +133,7 @@ class Workshop:
         return BuiltAgent(agent, opening, ("poke",), release)
 
     def start(self, prompt: str = "do it") -> str:
-        """Start one in the background; its id."""
+        """Start one in the background and return its id."""
         return self.manager.start("lead", SubAgentTask(prompt)).split()[1]
 
     def run(self, prompt: str = "do it", cancel: CancelScope | None = None) -> str:
@@ -164,7 +164,7 @@ class Workshop:
             self.posted.append(message)
 
     def on_subagent_end(self) -> None:
-        self.rests += 1
+        self.ended_count += 1
 
 
 class Together:
