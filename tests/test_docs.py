@@ -123,6 +123,13 @@ def test_every_file_that_a_page_for_developers_names_exists(page: str) -> None:
     assert missing == []
 
 
+def test_every_step_of_the_walks_is_in_its_file() -> None:
+    steps = re.findall(r'"([\w/]+\.py)<br>([\w.]+)"', read("docs/contributing.md"))
+    assert len(steps) > 10
+    gone = [(file, name) for file, name in steps if name.split(".")[-1] not in read(f"teamcli/{file}")]
+    assert gone == []
+
+
 def test_the_layers_are_those_of_the_layer_test() -> None:
     block = re.search(r"## Layers\n.*?```text\n(.*?)```", read("docs/architecture.md"), re.DOTALL)
     assert block
