@@ -16,7 +16,7 @@ from teamcli.errors import Cancelled, TeamcliError, ToolError
 from teamcli.subagents.describe import describe, describe_whole
 from teamcli.subagents.ledger import Ledger, Waiting
 from teamcli.subagents.registry import SubAgentRegistry
-from teamcli.subagents.runner import Limits, Parent, SubAgentPort, SubAgentRunner
+from teamcli.subagents.runner import Limits, Parent, ParentTeam, SubAgentRunner
 from teamcli.subagents.snapshot import Snapshot, State
 from teamcli.subagents.subagent import BuiltAgent, Ending, SubAgent
 from teamcli.subagents.updates import Listener
@@ -29,7 +29,7 @@ LEAVING_SECONDS = 1.5
 
 class SubAgentManager:
     def __init__(
-        self, team: SubAgentPort, limits: Limits, transcripts: Path, ledger: Ledger, emit: Emit, cancel: CancelScope
+        self, team: ParentTeam, limits: Limits, transcripts: Path, ledger: Ledger, emit: Emit, cancel: CancelScope
     ) -> None:
         """`cancel` is the program's scope."""
         self.limits = limits

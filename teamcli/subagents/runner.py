@@ -46,7 +46,7 @@ class Parent(NamedTuple):
     """Of the agent, not of its turn: background sub-agents continue when the turn is over."""
 
 
-class SubAgentPort(Protocol):
+class ParentTeam(Protocol):
     """What sub-agents need from the team and from the composition root."""
 
     def parent(self, name: str) -> Parent | None:
@@ -74,7 +74,7 @@ class SubAgentPort(Protocol):
 
 
 class SubAgentRunner:
-    def __init__(self, team: SubAgentPort, limits: Limits, ledger: Ledger, emit: Emit, cancel: CancelScope) -> None:
+    def __init__(self, team: ParentTeam, limits: Limits, ledger: Ledger, emit: Emit, cancel: CancelScope) -> None:
         """`cancel` is the program's scope."""
         self.updates = Updates()
         self.on_end = SnapshotListeners()
