@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from teamcli.errors import ConfigError
-from teamcli.storage.files import cannot
+from teamcli.storage.files import cannot, read_regular
 from teamcli.text.redaction import is_secret
 
 KEY_VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
@@ -99,7 +99,7 @@ def choose(users: Mapping[str, str], projects: Mapping[str, str], trusted_endpoi
     """
     users = {name: value for name, value in users.items() if value}
     endpoint = projects.get(ENDPOINT, "")
-    if _same_address(endpoint, users.get(ENDPOINT, OFFICIAL_URL)):
+    if endpoint.strip().rstrip("/") == users.get(ENDPOINT, OFFICIAL_URL).strip().rstrip("/"):
         endpoint = ""  # it names the address in use
     model = {name: source[name] for source in (projects, users) for name in (MODEL,) if source.get(name)}
     keys = {name: projects[name] for name in KEY_VARIABLES if projects.get(name)}
@@ -108,6 +108,7 @@ def choose(users: Mapping[str, str], projects: Mapping[str, str], trusted_endpoi
         # An explicit list: anything else that a client may read from the environment is the user's.
         variables = {ENDPOINT: endpoint, **keys, **model}
         return Environment(variables, projects_endpoint=endpoint, has_projects_key=bool(keys))
+    # A key next to an endpoint belongs to that endpoint: if the endpoint is not used, neither is the key.
     is_used = bool(keys) and not endpoint and not any(name in users for name in KEY_VARIABLES)
     return Environment(
         {**(keys if is_used else {}), **users, **model},
@@ -119,10 +120,6 @@ def choose(users: Mapping[str, str], projects: Mapping[str, str], trusted_endpoi
 
 def is_switched_on(variables: Mapping[str, str], name: str) -> bool:
     return variables.get(name, "") not in ("", "0", "false")
-
-
-def _same_address(one: str, other: str) -> bool:
-    return one.strip().rstrip("/") == other.strip().rstrip("/")
 
 
 def secret_values(variables: Mapping[str, str], hidden: Iterable[str] = ()) -> frozenset[str]:
@@ -167,11 +164,13 @@ def read_dotenv(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
     try:
         with _captured(complaints):
             # No interpolation: a project must not be able to put the user's secrets into values that are sent.
-            values = dotenv_values(stream=StringIO(_text(path)), interpolate=False)
+            values = dotenv_values(stream=StringIO(read_regular(path, LARGEST_DOTENV).decode()), interpolate=False)
     except OSError as e:
         raise ConfigError(cannot("read", path, e)) from e
     except UnicodeDecodeError as e:
         raise ConfigError(f"{path} is not UTF-8 text; save it as UTF-8") from e
+    except ValueError as e:
+        raise ConfigError(f"{path} is {e}; fix or delete it") from e
     notes = tuple(f"{path.name}: {text}; that line is ignored" for text in complaints.texts)
     found = {name: (values.get(name) or "").strip() for name in _FROM_DOTENV}
     return {name: value for name, value in found.items() if value}, notes
@@ -190,14 +189,6 @@ def _captured(complaints: _Complaints) -> Iterator[None]:
         finally:
             parser_log.propagate = propagates
             parser_log.removeHandler(complaints)
-
-
-def _text(path: Path) -> str:
-    with path.open("rb") as file:
-        data = file.read(LARGEST_DOTENV + 1)
-    if len(data) > LARGEST_DOTENV:
-        raise ConfigError(f"{path} is larger than {LARGEST_DOTENV:,} bytes; fix or delete it")
-    return data.decode()
 
 
 class _Complaints(logging.Handler):

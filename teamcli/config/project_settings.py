@@ -79,7 +79,7 @@ def lost_restrictions(raw: Json, remembered: Rules) -> list[tuple[str, str]]:
 def applying(raw: Json, agreed: Collection[str], remembered: Rules, may_hook: bool) -> Json:
     """The part of a file that applies."""
     applies: Json = {"permissions": {kind: list(rules) for kind, rules in restrictions_of(raw).items()}}
-    for kind, rule in lost_restrictions(raw, remembered):
+    for kind, rule in lost_restrictions(raw, remembered):  # a pull must not loosen by removing a rule
         applies["permissions"][kind].append(rule)
     for setting in settings_to_agree(raw):
         if setting.digest not in agreed:

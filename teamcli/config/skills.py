@@ -140,7 +140,7 @@ def _read_skill(place: SkillsDir, folder: Path, shown: str, problems: list[str])
     real = _real_folder(folder, place.root)
     source = place.folder_of(folder.name)
     text = read_document(folder / SKILL_FILE, source)
-    if place.agreement is not None:
+    if place.agreement is not None:  # SKILL.md may refer to any file next to it, so all of them must be agreed to
         place.agreement.check_folder(folder)
     matter = parse_if_there(text, _FIELDS)
     name = _name(matter, folder, shown, problems)

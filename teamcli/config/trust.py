@@ -143,7 +143,7 @@ class TrustStore:
         with self._locked():
             before = self.of(directory, team)
             trusted = change(before)
-            if not trusted.token:
+            if not trusted.token:  # the token ties the entry to this copy of the directory
                 trusted = trusted._replace(token=secrets.token_hex(16))
                 team.write_owner_token(trusted.token)
             if trusted != before:

@@ -139,6 +139,7 @@ class FileBus:
 
     def send_once(self, message: Message) -> bool:
         box = self._box(message.to)
+        # The archive counts too: a restart repeats what an earlier run sent before the inbox was rotated.
         files = (box.inbox.path, *box.archives.paths())
         return not any(self._holds(path, message) for path in files) and self.send(message)
 

@@ -146,10 +146,12 @@ class InboxState:
         with self._lock:
             if self._is_loaded:
                 return
-            raw = read_json(self._path) or {}
+            raw = read_json(self._path) or {}  # anyone may have edited it: a value of the wrong type counts as missing
             self._generation = _count(raw.get("generation"))
             self._incarnation = _count(raw.get("incarnation"))
-            self._archived = _archives(raw.get("archived"))
+            archived = raw.get("archived")
+            rows = archived.items() if isinstance(archived, dict) else ()
+            self._archived = {int(number): _count(read) for number, read in rows if _NUMBER.fullmatch(number)}
             moved = raw.get("moved")
             if isinstance(moved, dict):
                 self._moved = Position.from_mark(moved.get("from")), Position.from_mark(moved.get("to"))
@@ -180,8 +182,3 @@ def _is_count(value: object) -> bool:
 
 def _count(value: object) -> int:
     return value if isinstance(value, int) and _is_count(value) else 0
-
-
-def _archives(raw: object) -> dict[int, int]:
-    rows = raw.items() if isinstance(raw, dict) else ()
-    return {int(number): _count(read) for number, read in rows if _NUMBER.fullmatch(number)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from teamcli.errors import StateError
@@ -35,18 +36,12 @@ class Quarantine:
         count = "a line" if len(new) == 1 else f"{len(new)} lines"
         what = f"{count} in the inbox of '{name}' cannot be delivered ({new[0].reason})"
         try:
-            self._write(new)
+            with closing(AppendLog(self._path, self._durable)) as log:
+                log.append(*map(_row, new))
         except StateError as e:  # they are still in the inbox, and the mail after them must not wait
             self._notify(f"{what} and cannot be set aside: {e}")
         else:
             self._notify(f"{what}: set aside in {self._path}")
-
-    def _write(self, bad: Sequence[BadLine]) -> None:
-        log = AppendLog(self._path, self._durable)
-        try:
-            log.append(*map(_row, bad))
-        finally:
-            log.close()
 
 
 def _row(bad: BadLine) -> Json:

@@ -72,7 +72,7 @@ class Roster:
         self._revision = self._written = 0
         self._next_counter_write = 0.0
         self._tried = 0  # the revision of the last write, successful or not
-        self._changed: deque[tuple[int, Member]] = deque()
+        self._changed: deque[tuple[int, Member]] = deque()  # not yet reported, with their revisions
         self._announcing = threading.Lock()
         self._is_kept = False
         self._reported = ""
@@ -355,7 +355,7 @@ class Roster:
                 yield
                 self._revision += 1
                 self._save()
-            except BaseException:
+            except BaseException:  # also KeyboardInterrupt: memory must not be ahead of the file
                 self._undo(*before)
                 raise
             finally:
@@ -373,7 +373,7 @@ class Roster:
         with self._writing:
             try:
                 self._save()
-            except StateError as e:
+            except StateError as e:  # the status is already true in this process, so this cannot fail the caller
                 problem = str(e)
             is_news = problem != self._reported
             self._reported = problem
@@ -390,6 +390,7 @@ class Roster:
                 data = self._team._replace(members=self.members(), requests=self.requests.all()).encode()
         try:
             if data:
+                # Before the write: if it fails, the next model call does not try again at once.
                 self._next_counter_write = time.monotonic() + self._counter_seconds
                 write_atomic(self._path, data)
                 self._written = revision
