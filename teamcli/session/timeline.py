@@ -19,14 +19,13 @@ GATHERING_SECONDS = 0.02
 
 
 class Timeline:
-    """Consumes events and writes those that tell the story; what merely streams past is left out.
+    """Consumes events and writes the important ones; streamed text is left out.
 
-    A thread writes what has gathered for a moment. All agents emit events, one at a time: none waits for the disk, and
-    nobody waits behind one that does.
+    A thread writes what has gathered for a moment, so that no agent waits for the disk.
     """
 
     def __init__(self, log: AppendLog, complain: Callable[[str], None]) -> None:
-        """`complain` is told once, should the timeline get a gap: agents go on working without it."""
+        """`complain` is called once if lines cannot be written: agents continue without the timeline."""
         self._log = log
         self._complain = complain
         self._has_gap = False
@@ -44,7 +43,7 @@ class Timeline:
         self._log.close()
 
     def __call__(self, event: Event) -> None:
-        """Events come one at a time, so that one thread starts."""
+        """Events come one at a time, so only one thread starts."""
         if (entry := _entry(event)) is None:
             return
         self._rows.put({"ts": time.time(), "agent": event.agent, **entry})

@@ -1,4 +1,4 @@
-"""One agent's unread mail. How far it is read stands in its transcript, and moves with the line that records it."""
+"""One agent's unread mail. The transcript line that records a message also records how far mail is read."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from teamcli.team.inbox_state import Position
 from teamcli.team.message import USER, Message, frame
 
 MOST_AT_ONCE = 90_000
-"""Characters of mail in one delivery: a result takes 100,000, and thousands of messages would fill any context. What is
-left comes with the next."""
+"""Characters of mail in one delivery: a tool result takes 100,000, and thousands of messages would fill any context.
+The rest comes with the next delivery."""
 POSITION, IDS = "inbox", "mail"
 """The marks by which a transcript line says how far mail is read, and which messages it holds."""
 
@@ -76,8 +76,8 @@ class Mailbox:
         return Taken(batch.messages, {POSITION: batch.position.to_mark(), IDS: ids})
 
     def take_after(self, noted: Mapping[str, Any]) -> Taken:
-        """What is unread after the tool results with these marks. What a call had read that was then interrupted is
-        unread again: only the marks of finished calls count."""
+        """What is unread after the tool results with these marks."""
+        # Mail that an interrupted call had read is unread again: only the marks of finished calls count.
         self._reading = _position(noted) if POSITION in noted else self._committed
         return self.take()
 
@@ -87,7 +87,7 @@ class Mailbox:
             self._committed = self._reading = _position(marks)
             self._seen |= _ids(marks)
             self._unanswered |= _ids(marks)
-            if IDS not in marks:  # a new incarnation: what came before is not for it
+            if IDS not in marks:  # a new incarnation: earlier mail is not for it
                 self.answered()
 
     def answered(self) -> None:
@@ -104,8 +104,8 @@ class Mailbox:
                 self.recorded(marks)
 
     def take_unseen(self) -> tuple[Message, ...]:
-        """For somebody who leaves: what no model has seen, recorded or not. Each message is returned once, and stays
-        unread in the inbox."""
+        """For a teammate that leaves: what no model has seen, recorded or not. Returns each message once; it
+        stays unread in the inbox."""
         batch = self._bus.unread(self._name, self._answered, self._seen - self._unanswered)
         self._answered = batch.position
         self._unanswered.clear()
@@ -113,16 +113,16 @@ class Mailbox:
         return batch.messages
 
     def rotate(self) -> None:
-        """At the start, before any agent runs: put a long inbox away that is read to its end."""
+        """Archive a long inbox that is fully read. Only at the start, before any agent runs."""
         if not self._unanswered:
             self._committed = self._reading = self._answered = self._bus.rotate(self._name, self._committed)
 
     def release(self) -> None:
-        """Its reader has left: keep no file open for it."""
+        """Its reader has left: close the file."""
         self._bus.release(self._name)
 
     def skip_all(self) -> Marks:
-        """The mark that counts everything as read: old mail of an earlier incarnation is nobody's any more."""
+        """The mark that counts everything as read: mail for an earlier incarnation is not for this one."""
         return {POSITION: self._bus.begin_anew(self._name).to_mark()}
 
 

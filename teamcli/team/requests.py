@@ -1,7 +1,7 @@
 """Protocol requests: who asked whom for a shutdown or a plan's approval, and how it ended.
 
-The protocols act on nothing but these records, which only the harness makes; an inbox line is never an order. A request
-is answered once, by the one it is addressed to, in the incarnation it was made for, before its deadline.
+The protocols act only on these records, which only teamcli itself writes; a line in an inbox is never a command. A
+request is answered once, by its addressee, in the incarnation it was made for, before its deadline.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from teamcli.team.fields import COUNT, NO_FIELDS, NOTHING, SECONDS, TEXT, known_
 from teamcli.team.message import LEAD, USER
 
 SHUTDOWN_SECONDS = 60.0
-"""After which a shutdown request lapses that its teammate did not answer."""
+"""After this time, a shutdown request without an answer lapses."""
 CLOSED_KEPT = 32
-"""How many closed requests are remembered, so that a late or repeated answer is told what became of its request."""
+"""How many closed requests are kept, so that a late or repeated answer gets a precise error."""
 IN_CHARGE = (LEAD, USER)
 """Who may ask for a shutdown and answer a plan."""
 
@@ -38,7 +38,7 @@ class State(StrEnum):
     REJECTED = "rejected"
     LAPSED = "lapsed"
     VOID = "void"
-    """Overtaken: the teammate was shut down, spawned again or has submitted another plan."""
+    """The teammate was shut down, spawned again or has submitted another plan."""
 
 
 class Request(NamedTuple):
@@ -50,7 +50,7 @@ class Request(NamedTuple):
     """`lead` or `user` for a shutdown, the teammate for a plan."""
     created: float
     deadline: float | None = None
-    """When it lapses, as a person reads the clock. The program counts on a clock that cannot jump."""
+    """When it lapses, in wall-clock time, for people. The program itself measures with a clock that cannot jump."""
     text: str = ""
     """The plan, or the reason for the shutdown."""
     state: State = State.OPEN
@@ -133,12 +133,12 @@ class Requests:
             raise TeamError(f"there is no request {request_id!r:.80}; {self._which_stand()}") from None
 
     def load(self, requests: Iterable[Request]) -> None:
-        """Take these instead of all there are. For the keeper, inside its own lock."""
+        """Replace all requests. For the roster, inside its lock."""
         self._all = {request.id: request for request in requests}
         self._due = {request.id: self._due.get(request.id, self._due_at(request)) for request in self.standing()}
 
     def _due_at(self, request: Request) -> float:
-        """From what an earlier run wrote. Its clock may have been wrong: nobody waits longer than the full time."""
+        """From what an earlier run wrote. Its clock may have been wrong, so no request waits longer than usual."""
         if request.deadline is None:
             return math.inf
         return self._ticks() + min(max(0.0, request.deadline - self._clock()), self._shutdown_seconds)
@@ -174,7 +174,7 @@ class Requests:
         return self._put(opened)
 
     def open_plan(self, teammate: str, incarnation: int, plan: str) -> Request:
-        """A plan that waits for its review; one that still waited is void.
+        """Open the review of a plan. An earlier plan that still waits becomes void.
 
         Raises: StateError
         """
@@ -198,7 +198,7 @@ class Requests:
             return self._put(request._replace(state=state, answered_by=by, feedback=feedback))
 
     def expire(self) -> list[Request]:
-        """Close what nobody answered in time. Each is returned once, so that its asker is told once.
+        """Close what was not answered in time. Each is returned once, so that it is reported once.
 
         Raises: StateError
         """
@@ -214,7 +214,7 @@ class Requests:
         return request.is_open and not self.seconds_left(request)
 
     def void(self, teammate: str) -> list[Request]:
-        """Close all that stands open for a teammate that is shut down or spawned anew.
+        """Close all open requests about a teammate that is shut down or spawned again.
 
         Raises: StateError
         """
@@ -222,18 +222,18 @@ class Requests:
             return self.void_here(teammate)
 
     def void_here(self, teammate: str, kind: Kind | None = None) -> list[Request]:
-        """The same for the keeper, as a part of a change of its own; for all requests, or those of one kind."""
+        """The same inside a change that the roster makes; for all requests, or those of one kind."""
         return self._close(self.standing(teammate, kind), State.VOID)
 
     def drop_here(self, teammate: str) -> None:
-        """For the keeper: forget all requests about a name, which may now belong to somebody else."""
+        """For the roster: forget all requests about a name that may be used again for another teammate."""
         self._all = {id: request for id, request in self._all.items() if not request.concerns(teammate)}
 
     def _close(self, requests: Iterable[Request], state: State) -> list[Request]:
         return [self._put(request._replace(state=state)) for request in requests]
 
     def _put(self, request: Request) -> Request:
-        """Replaces the table, never alters it: readers hold no lock."""
+        """Replaces the table instead of changing it: readers hold no lock."""
         table = {**self._all, request.id: request}
         closed = [known.id for known in table.values() if not known.is_open]
         for forgotten in closed[: max(0, len(closed) - CLOSED_KEPT)]:

@@ -1,6 +1,6 @@
-"""Notices a teammate that works and shows no sign of progress. It is only shown: what to do about it is the user's.
+"""Notices a teammate that works without progress. It only warns: what to do about it is up to the user.
 
-One thread for all; it sleeps until somebody could be due, and starts with the first sign of a teammate.
+One thread watches all teammates. It starts with the first event of a teammate and sleeps until one could be stuck.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from teamcli.team.roster import Member, Roster, Status
 
 
 class StallDetector:
-    """Consumes events: whatever an agent tells of its work is a sign."""
+    """Consumes events: every event of an agent is a sign of progress."""
 
     def __init__(
         self,
@@ -29,8 +29,8 @@ class StallDetector:
         whose: Callable[[str], str] = str,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`whose` says whose sign it is when an agent shows one: a sub-agent's is its parent's. `ticks` measures how
-        long it is ago; `clock` says since when, for people."""
+        """`whose` maps a sub-agent to its parent, whose progress it is. `ticks` measures how long ago a sign was;
+        `clock` is for people."""
         self._whose = whose
         self._roster = roster
         self._emit = emit
@@ -51,26 +51,26 @@ class StallDetector:
             self._stuck.discard(name)
             self._note(name, 0.0)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="stall detector", daemon=True)
             self._thread.start()
 
     def join(self, timeout_seconds: float) -> None:
-        """Wait for the thread's end, once its scope is cancelled."""
+        """Wait for the thread, once its scope is cancelled."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout_seconds)
 
     def look(self) -> float:
-        """Mark those who have shown no sign for too long, once; the seconds until there could be another."""
+        """Mark each teammate that has shown no sign for too long, once; returns the seconds until the next could be."""
         now = self._ticks()
         wait = self._patience_seconds
         for member in self._roster.members():
             if member.status is Status.WORKING and not member.waiting_for:
-                quiet_since = self._signs.setdefault(member.name, now)
-                remaining = quiet_since + self._patience_seconds - now
+                silent_since = self._signs.setdefault(member.name, now)
+                remaining = silent_since + self._patience_seconds - now
                 if remaining > 0:
                     wait = min(wait, remaining)
                 elif not member.stuck_since:
-                    self._mark(member, now - quiet_since)
+                    self._mark(member, now - silent_since)
         return wait
 
     def _mark(self, member: Member, seconds: float) -> None:
@@ -79,10 +79,10 @@ class StallDetector:
         text = f"{member.name} has shown no progress for {seconds:.0f} s; /stop {member.name} would end it."
         self._emit(Notice(member.name, text, Severity.WARNING))
 
-    def _note(self, name: str, quiet_since: float) -> None:
+    def _note(self, name: str, silent_since: float) -> None:
         try:
-            self._roster.update(name, stuck_since=quiet_since)
-        except UnknownTeammate:  # forgotten meanwhile
+            self._roster.update(name, stuck_since=silent_since)
+        except UnknownTeammate:  # the user has removed it
             self._signs.pop(name, None)
 
     def _run(self) -> None:

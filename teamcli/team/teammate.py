@@ -140,8 +140,8 @@ class Teammate(AgentThread):
         self._continue()
 
     def _continue(self) -> None:
-        self._may_resume = True
-        super().resume()
+        self._may_resume = self._mail_wakes = True
+        self.wake()
 
     def stay_stopped(self) -> None:
         """It was interrupted or paused in an earlier run: wait for the user or for new mail."""
