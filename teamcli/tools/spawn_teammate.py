@@ -11,8 +11,8 @@ from teamcli.tools.base.tool_input import Words
 
 
 class SpawnTeammateInput(NamedTuple):
-    """Start a teammate that works beside you in this workspace, or give an idle one its next task. Teammates stay and
-    remember. Their last text of a task reaches you by itself as a result: do not poll."""
+    """Start a teammate that works alongside you in this workspace, or give an idle one its next task. Teammates stay
+    and remember. Their last text of a task reaches you by itself as a result: do not poll."""
 
     name: str
     role: Words

@@ -1,4 +1,4 @@
-"""What the sandbox opens, guards and closes, as options and with real commands; and that work goes on inside."""
+"""What the sandbox opens, guards and closes, as options and with real commands; normal work is possible inside."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ class TestPlaces:
 
 
 class TestWork:
-    """Inside the sandbox work goes on as outside."""
+    """Work inside the sandbox is the same as outside."""
 
     @pytest.mark.parametrize(
         ("command", "result"),

@@ -297,7 +297,7 @@ def a_redirect_to_itself() -> Iterator[bytes]:
 
 
 class HostileServer:
-    """Answers each request on a socket with bytes of the test's choice, until nobody listens."""
+    """Answers each request on a socket with bytes of the test's choice, until no one listens."""
 
     def __init__(self, sends: Callable[[], Iterator[bytes]]) -> None:
         self._sends = sends
@@ -472,7 +472,7 @@ def test_standard_input_without_end_is_refused(program: Program) -> None:
 
 @needs_proc
 def test_processes_that_multiply_are_all_gone_afterwards(tmp_path: Path) -> None:
-    """Bounded, so that the test itself does no harm: 255 processes, each of which would go on for minutes."""
+    """Bounded, so that the test itself does no harm: 255 processes, each of which would run for minutes."""
     mark = f"{time.time_ns()}"
     shell = Shell(tmp_path)
     command = f"export MARK={mark}; b() {{ [ $1 -gt 0 ] && {{ b $(($1-1)) & b $(($1-1)) & }}; sleep 300; }}; b 6"
@@ -485,7 +485,7 @@ def test_processes_that_multiply_are_all_gone_afterwards(tmp_path: Path) -> None
 
 
 MOST_PROCESSES = processes.MOST_PROCESSES if SOAK else 100
-"""As many as the program grants would take the machine away from the tests beside this one."""
+"""As many as the program allows would starve the tests that run at the same time."""
 MULTIPLIES = """
 import os, time
 for _ in range({count}):
@@ -571,7 +571,7 @@ print("began", in_thread(lambda: "late", "late").result())
 
 @needs_proc
 def test_a_command_that_uses_up_all_threads_is_ended_and_others_wait_for_one(tmp_path: Path) -> None:
-    """Without memory for its stack no thread begins either, and that harms nobody else on this machine."""
+    """A thread cannot start without memory for its stack either, and that harms no one else on this machine."""
     script = [sys.executable, "-c", OUT_OF_THREADS, str(tmp_path)]
     ran = subprocess.run(script, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60)
     assert ran.stdout.splitlines() == ["there are no more threads", "timed out True", "began late"], ran.stderr

@@ -25,7 +25,7 @@ SECRET = "hunter2-of-the-user"
 
 
 class Place:
-    """A workspace that an attacker has furnished, beside things that are not his."""
+    """A workspace that an attacker has prepared, next to files that belong to someone else."""
 
     def __init__(self, top: Path) -> None:
         self.root = top / "work"

@@ -1,4 +1,4 @@
-"""Ways out of the sandbox, each tried for real; where there is no sandbox they are skipped, and say so."""
+"""Ways out of the sandbox, each tried for real. Without a sandbox they are skipped, and say so."""
 
 from __future__ import annotations
 
