@@ -142,6 +142,15 @@ def test_only_developers_pages_name_tests(page: Path) -> None:
     assert TEST.findall(page.read_text(encoding="utf-8")) == []
 
 
+def test_every_error_in_the_table_of_endpoints_is_one_that_the_program_raises() -> None:
+    section = read("docs/endpoints.md").partition("## Errors")[2]
+    messages = re.findall(r"^\| `(.* .*?)` \|", section, re.MULTILINE)
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "teamcli").rglob("*.py"))
+    parts = [max(re.split(r"…|\d+|ANTHROPIC_\w+", message), key=len).strip(" .,:;()") for message in messages]
+    assert len(parts) > 10
+    assert [part for part in parts if part not in source] == []
+
+
 def test_every_soak_test_is_in_the_table() -> None:
     page = read("docs/contributing.md")
     paths = [path for path in (ROOT / "tests").rglob("test_*.py") if "mark.soak" in path.read_text("utf-8")]
