@@ -1,4 +1,4 @@
-"""What a program that has teamcli built in adds to a session (`teamcli.library`): its model, its tools, its hooks."""
+"""What a host program adds to a session (`teamcli.sdk`): its model, its tools, its hooks."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 class Embedding(NamedTuple):
     llm: Callable[[], LLM] | None = None
-    """Makes the model of one agent; None for the one that is configured."""
+    """Creates the model for one agent; None for the configured one."""
     tools: tuple[ToolDefinition, ...] = ()
-    """In the order in which requests name them, behind ours."""
+    """In the order of requests, after the built-in ones."""
     hooks: tuple[Hook, ...] = ()
     settings: Mapping[str, Any] = MappingProxyType({})
-    """As they would stand in a settings file; they count more than those on disk."""
+    """As in a settings file. They override those on disk."""
 
 
 NOTHING_EMBEDDED = Embedding()

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from teamcli.team.manager import TeammateManager
 
 GENERAL = Role("general", "any job")
-"""A specialist in nothing, so that there is one without role files."""
-FORKED = "A copy of you goes on from here as the sub-agent {id}."
+"""The role for any job, which needs no role file."""
+FORKED = "A copy of you continues from here as the sub-agent {id}."
 WORKS_IN = "You work in {cwd}: your commands start there, and relative paths are relative to it."
 AGENT = LazyTool("agent")
 YOU_ARE_A_FORK = f"""\
@@ -61,12 +61,12 @@ class Plan(NamedTuple):
     preamble: Preamble
     history: History
     tools: tuple[ToolDefinition, ...]
-    """Those in its requests."""
+    """The tools in its requests."""
     usable: tuple[str, ...]
-    """Those that the pipeline lets through."""
+    """The names of those it may use."""
     opening: Sequence[Block]
     identity: tuple[str, ...] = ()
-    """Who it is, where its system prompt does not say so."""
+    """Who it is, if its system prompt does not say so."""
 
 
 class SubAgentFactory:
@@ -185,7 +185,7 @@ class SubAgentFactory:
         return Plan(preamble, History(), tools, usable, [text_block(sub.task.prompt)])
 
     def _fork(self, sub: SubAgent, model: str, parent: Agent, cwd: str) -> Plan:
-        """The same request as its parent's next one up to the calls it is making: so the model's cache holds."""
+        """Its request begins like its parent's next one, up to the calls the parent is making, so that the cache is used."""
         known = parent.conversation.history
         history = History(list(known.messages), dict(known.seen_files))
         tools = tuple(map(self._factory.find_tool, parent.toolset.tools))
@@ -197,13 +197,13 @@ class SubAgentFactory:
         return Plan(preamble, history, tools, usable, opening, tuple(notes))
 
     def _memory(self, role: Role, tools: tuple[ToolDefinition, ...], cwd: str) -> str:
-        """What its role has learned; one without a role file begins with nothing and leaves nothing."""
+        """What its role has learned. Without a role file there is no memory."""
         if role is GENERAL or LazyTool("read_file") not in tools:
             return ""
         return self._factory.briefing.memory(role.name, may_write=LazyTool("write_file") in tools, is_in_root=not cwd)
 
     def _remembers_as(self, sub: SubAgent, role: Role | None) -> str:
-        """Whose memory in the user's home it reaches: its role's; a copy, that of the one it is a copy of."""
+        """The role whose memory in the user's home it can use. A fork uses that of its parent."""
         if role is not None:
             return "" if role is GENERAL else role.name
         if sub.above is None:
@@ -220,11 +220,11 @@ class SubAgentFactory:
             return None
         start = self._factory.briefing.workspace.resolve(cwd)
         if not start.is_dir():
-            raise ToolError(f"cwd: {cwd} is no directory of the workspace")
+            raise ToolError(f"cwd: {cwd} is not a directory in the workspace")
         return start
 
     def _gate(self, usable: tuple[str, ...], root: str) -> Callable[[str, str, Access], str]:
-        """What the agent that it works for may not do, it may not do either."""
+        """Refuses what the agent at the root of its parents may not do either."""
 
         def gate(agent: str, tool: str, access: Access) -> str:
             if tool not in usable:
@@ -239,7 +239,7 @@ def _is_wanted(tool: ToolDefinition, task: SubAgentTask) -> bool:
 
 
 def _answers(messages: Sequence[Message], id: str) -> list[Block]:
-    """A result for each call that its parent is making, without which the API would refuse the conversation."""
+    """A result for each call that its parent is making. Without them the API would reject the conversation."""
     calls = open_calls(messages[-1]) if messages else []
     text = FORKED.format(id=id)
     return [{"type": "tool_result", "tool_use_id": call["id"], "content": text} for call in calls]

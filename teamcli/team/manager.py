@@ -226,7 +226,7 @@ class TeammateManager:
         there_are = ", ".join(names) or "nobody"
         if name.casefold() == USER:
             raise UnknownRecipient(
-                f"to: '{name}' is no address: the user reads your text; you can write to: {there_are}"
+                f"to: '{name}' is not a recipient: the user reads your text; you can write to: {there_are}"
             )
         raise UnknownRecipient(f"to: there is no active teammate '{name}'; you can write to: {there_are}")
 

@@ -15,9 +15,28 @@ import pytest
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.commands import Commands
 from teamcli.tools.base.context import AgentContext
-from teamcli.tools.catalog import ALL_TOOLS, LEAD_TOOLS, SPECS, LazyTool
+from teamcli.tools.catalog import ALL_TOOLS, BASE_TOOLS, LEAD_TOOLS, SOLO_TOOLS, SPECS, TEAMMATE_TOOLS, LazyTool
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.known_files import KnownFiles, PathLocks
+
+AGENT_TOOLS = "agent agent_status agent_stop"
+TOOLS_BY_AGENT = {
+    "sub-agent": (BASE_TOOLS, "bash read_file write_file edit_file glob grep bash_output bash_stop"),
+    "without a team": (
+        SOLO_TOOLS,
+        f"bash read_file write_file edit_file glob grep bash_output bash_stop {AGENT_TOOLS}",
+    ),
+    "lead": (
+        LEAD_TOOLS,
+        "bash read_file write_file edit_file spawn_teammate list_teammates send_message read_inbox broadcast glob grep"
+        f" wait_for_message shutdown_request plan_review {AGENT_TOOLS} bash_output bash_stop",
+    ),
+    "teammate": (
+        TEAMMATE_TOOLS,
+        "bash read_file write_file edit_file send_message read_inbox glob grep wait_for_message submit_plan"
+        f" shutdown_response {AGENT_TOOLS} bash_output bash_stop",
+    ),
+}
 
 
 def agent_context(root: Path) -> AgentContext:
@@ -43,3 +62,10 @@ def test_the_model_sees_the_tools_that_are_on_file(tmp_path: Path) -> None:
 
 def test_all_tools_of_a_lead_are_a_small_part_of_a_request(tmp_path: Path) -> None:
     assert len(json.dumps(specs_of(LEAD_TOOLS, tmp_path))) <= 8_000
+
+
+@pytest.mark.parametrize("agent", TOOLS_BY_AGENT)
+def test_each_kind_of_agent_has_its_tools_in_a_fixed_order(agent: str) -> None:
+    """The order is part of the prefix that the model's cache holds."""
+    tools, names = TOOLS_BY_AGENT[agent]
+    assert " ".join(tool.name for tool in tools) == names

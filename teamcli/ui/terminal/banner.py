@@ -58,7 +58,7 @@ class InboxTip:
         if not self._hired or not isinstance(event, events.Recorded) or event.agent != LEAD:
             return ""
         self._is_wanted, name = False, self._hired
-        return f"Tip: {name}'s mail is the file .team/inbox/{name}.jsonl; tail -f it, or see /inbox {name} and /team."
+        return f"Tip: {name}'s mail is the file .team/inbox/{name}.jsonl; tail -F it, or see /inbox {name} and /team."
 
 
 def _short_path(path: Path) -> str:
