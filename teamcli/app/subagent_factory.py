@@ -185,7 +185,7 @@ class SubAgentFactory:
         return Plan(preamble, History(), tools, usable, [text_block(sub.task.prompt)])
 
     def _fork(self, sub: SubAgent, model: str, parent: Agent, cwd: str) -> Plan:
-        """Its request begins like its parent's next one, up to the calls the parent is making, so that the cache is used."""
+        """Its requests begin like its parent's next one, so that the model's cache is used."""
         known = parent.conversation.history
         history = History(list(known.messages), dict(known.seen_files))
         tools = tuple(map(self._factory.find_tool, parent.toolset.tools))
