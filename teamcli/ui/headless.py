@@ -78,7 +78,7 @@ def framed_stdin(text: str) -> str:
 
 
 def _last_words(turn: Future[TurnEnded]) -> TurnEnded:
-    """How a cancelled turn ended. That takes milliseconds, and a program that was told to stop must not wait long."""
+    """How a cancelled turn ended. That takes milliseconds, and a program that is asked to stop must do so soon."""
     try:
         return turn.result(LEAVING_SECONDS)
     except (TimeoutError, CancelledError):
@@ -99,18 +99,18 @@ def exit_status(session: Session, ended: TurnEnded) -> ExitStatus:
         case Outcome.DONE if any(limit.is_given for limit in session.record.limits):
             return ExitStatus.LIMIT
         case Outcome.DONE:
-            return (
-                ExitStatus.PERMISSION
-                if any(denial.unanswered for denial in session.record.denials)
-                else ExitStatus.DONE
-            )
+            needed_a_person = any(denial.unanswered for denial in session.record.denials)
+            return ExitStatus.PERMISSION if needed_a_person else ExitStatus.DONE
 
 
 def result_object(session: Session, ended: TurnEnded, code: int, started: float) -> Json:
     """The `result` of contract §1."""
     subtype = {ExitStatus.DONE: "success", ExitStatus.PERMISSION: "error_permission"}.get(ExitStatus(code), "error")
     if code == ExitStatus.LIMIT:
-        subtype = f"error_{_limit(session, ended)}"
+        # The limit that the lead has reached, or the first limit of the command line that any agent has.
+        is_leads = ended.outcome in (Outcome.MAX_TURNS, Outcome.MAX_BUDGET)
+        limit = ended.outcome if is_leads else next(hit.limit for hit in session.record.limits if hit.is_given)
+        subtype = f"error_{limit}"
     return {
         "type": "result",
         "subtype": subtype,
@@ -128,13 +128,6 @@ def result_object(session: Session, ended: TurnEnded, code: int, started: float)
         ],
         "waiting": session.team.protocols.open_requests(),
     }
-
-
-def _limit(session: Session, ended: TurnEnded) -> str:
-    """The limit that the lead has reached, or the first limit of the command line that any agent has."""
-    if ended.outcome in (Outcome.MAX_TURNS, Outcome.MAX_BUDGET):
-        return ended.outcome
-    return next(hit.limit for hit in session.record.limits if hit.is_given)
 
 
 def _used_by_each(agents: Sequence[Agent]) -> Json:

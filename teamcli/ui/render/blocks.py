@@ -271,7 +271,11 @@ class _List:
             return True
         if _indent(line) >= self._content or self._own_item(line):
             return True
-        return not (self._after_blank or _interrupts_list(line))
+        if self._after_blank:
+            return False
+        # Without an indent, a line ends the list if it begins another block. If not, it continues an item's paragraph.
+        is_other = _HEADING.match(line) or _RULE.fullmatch(line) or line.lstrip().startswith(">")
+        return not (is_other or _Opening.read(line) or _Item.read(line))
 
     def ends_before(self, beginning: str) -> bool:
         """Whether a line that begins like this cannot belong to the list. False if that is not clear yet."""
@@ -369,12 +373,6 @@ def _interrupts_paragraph(line: str) -> bool:
         return True
     item = _Item.read(line)
     return item is not None and item.indent <= _MAX_INDENT and item.text != "" and item.number in (None, 1)
-
-
-def _interrupts_list(line: str) -> bool:
-    """Whether a line that is not indented ends the list. If not, it continues the paragraph of an item."""
-    begins_another = _HEADING.match(line) or _RULE.fullmatch(line) or line.lstrip().startswith(">")
-    return bool(begins_another or _Opening.read(line) or _Item.read(line))
 
 
 def _indent(line: str) -> int:

@@ -170,7 +170,10 @@ class EventRenderer:
 
     def recap(self, messages: Sequence[Message]) -> str:
         """How an earlier conversation ended: the last task and the last answer."""
-        asked = next((words for message in reversed(messages) if (words := _users_words(message))), "")
+        of_user = (message for message in reversed(messages) if message.role == "user")
+        blocks = (block for message in of_user for block in reversed(message.content) if block.get("type") == "text")
+        # Mail and remarks of the program are tagged, so they begin with `<`. The others are what the user typed.
+        asked = next((text for block in blocks if (text := str(block["text"])) and not text.startswith("<")), "")
         if not asked:
             return ""
         shown = self.typed(asked)
@@ -324,12 +327,6 @@ class EventRenderer:
 
 def _width_of(pieces: Line) -> int:
     return sum(cell_width(text) for text, _ in pieces)
-
-
-def _users_words(message: Message) -> str:
-    """The last text that the user typed. Mail and remarks of the program are tagged, so they begin with `<`."""
-    texts = [str(block["text"]) for block in message.content if block.get("type") == "text"]
-    return next((text for text in reversed(texts) if not text.startswith("<")), "") if message.role == "user" else ""
 
 
 def short_outcome(event: events.ToolFinished) -> str:

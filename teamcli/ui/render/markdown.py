@@ -278,7 +278,7 @@ def _prepared(tokens: Iterable[Token], shows_signs: bool) -> Iterator[Token]:
             case "inline" if heading:
                 token.children, heading = [_text(f"{heading} "), *(token.children or [])], ""
             case "link_open":
-                token.type = "a_open"  # a style of ours: rich's own links lose the styles inside them
+                token.type = "a_open"  # our own style: rich's links lose the styles inside them
                 href, label = escape_controls(str(token.attrs["href"])), ""
             case "link_close":
                 token.type = "a_close"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from teamcli import __version__
@@ -24,7 +25,10 @@ def banner(session: Session, style: TerminalStyle) -> str:
     sandbox = "no sandbox" if session.hosts.agents.why_unconfined() else "sandbox"
     if session.hosts.agents.why_refused():
         sandbox = "no commands, the sandbox fails"
-    where = f"{__version__} · {session.model} · {sandbox} · {_short_path(session.workspace.root)}"
+    root = session.workspace.root
+    with suppress(ValueError, RuntimeError):  # it is outside the home directory, or there is none
+        root = Path("~") / root.relative_to(Path.home())
+    where = f"{__version__} · {session.model} · {sandbox} · {root}"
     members = [member for member in session.team.roster.members() if member.status is not Status.SHUTDOWN]
     team = one_line(", ".join(map(_describe, members)), max(20, width - 5))
     lines: list[list[Piece]] = [
@@ -59,13 +63,6 @@ class InboxTip:
             return ""
         self._is_wanted, name = False, self._hired
         return f"Tip: {name}'s mail is the file .team/inbox/{name}.jsonl; tail -F it, or see /inbox {name} and /team."
-
-
-def _short_path(path: Path) -> str:
-    try:
-        return str(Path("~") / path.relative_to(Path.home()))
-    except (ValueError, RuntimeError):
-        return str(path)
 
 
 def _describe(member: Member) -> str:

@@ -166,14 +166,6 @@ class LivePrompt:
         else:
             self._enter_line(text)
 
-    def _postpone(self, question: PromptQuestion) -> None:
-        if self.editor.buffer.text:
-            self.editor.buffer.reset()
-        elif question.agent == LEAD:
-            self._interrupt()
-        else:
-            self._questions.postpone(question)
-
     # Lines
 
     def _enter_line(self, text: str) -> None:
@@ -276,18 +268,22 @@ class LivePrompt:
         else:
             self.editor.buffer.insert_text("\n")
 
-    def _on_escape(self) -> None:
-        if self._question is not None:
-            self._postpone(self._question)
-        else:
+    def _on_escape(self) -> bool:
+        """Postpone a question, or end the turn. Returns False if there is neither."""
+        if self._question is None:
+            return self._interrupt()
+        if self.editor.buffer.text:
+            self.editor.buffer.reset()
+        elif self._question.agent == LEAD:  # its question holds up the turn that the user waits for
             self._interrupt()
+        else:
+            self._questions.postpone(self._question)
+        return True
 
     def _on_ctrl_c(self) -> None:
-        if self._question is not None:
-            self._postpone(self._question)
-        elif self._interrupt():
-            pass
-        elif self.editor.buffer.text:
+        if self._on_escape():
+            return
+        if self.editor.buffer.text:
             self.editor.buffer.reset()
         elif self._may_leave:
             self._host.leave()

@@ -9,7 +9,6 @@ from teamcli.agent import events
 from teamcli.agent.events import Event
 from teamcli.session.session import EMBEDDED, Session
 from teamcli.team.message import LEAD
-from teamcli.team.roster import Member
 from teamcli.ui.render.style import Line
 from teamcli.ui.terminal.questions import ChoiceQuestion, PromptQuestion
 from teamcli.ui.terminal.status import AgentState, SessionMeter, StatusBoard, meter_line
@@ -17,7 +16,11 @@ from teamcli.ui.terminal.status import AgentState, SessionMeter, StatusBoard, me
 
 class StatusBar:
     def __init__(self, session: Session) -> None:
-        self.board = StatusBoard(LEAD, map(_agent_state, session.team.roster.members()))
+        states: list[AgentState] = []
+        for member in session.team.roster.members():
+            notes = [word for word in ("interrupted", "paused", "error") if getattr(member, word)]
+            states.append(AgentState(member.name, member.status, ", ".join(notes)))
+        self.board = StatusBoard(LEAD, states)
         self._session = session
         self._unread = 0
         self._context: tuple[float | None, int] = (None, 0)
@@ -57,8 +60,3 @@ class StatusBar:
     def _note_context(self, tokens: int) -> None:
         agent = self._session.lead.agent
         self._context = (agent.context.filled(tokens, agent.preamble.model), tokens)
-
-
-def _agent_state(member: Member) -> AgentState:
-    notes = [word for word in ("interrupted", "paused", "error") if getattr(member, word)]
-    return AgentState(member.name, member.status, ", ".join(notes))
