@@ -5,9 +5,9 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False  # as in `typing`, which the command line does not need to load
 if TYPE_CHECKING:
     from teamcli import errors, events
-    from teamcli.agent.approval import Answer, Consent, Question
     from teamcli.agent.events import Event, Outcome
     from teamcli.agent.hooks import HookEvent, HookResult
+    from teamcli.agent.permission_question import Answer, Consent, Question
     from teamcli.cancel import CancelScope
     from teamcli.commands.reports.inbox import Mail
     from teamcli.errors import ConfigError, ModelError, TeamcliError, TeamError, ToolError, UsageError
@@ -64,7 +64,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "agent.approval": "Answer Consent Question",
+    "agent.permission_question": "Answer Consent Question",
     "agent.events": "Event Outcome",
     "agent.hooks": "HookEvent HookResult",
     "cancel": "CancelScope",

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from teamcli.agent.approval import Permissions
 from teamcli.agent.conversation import INTERRUPTED_CALL, NOT_RUN_CALL, Marks, joined_marks
 from teamcli.agent.events import (
     Emit,
@@ -33,6 +32,7 @@ from teamcli.agent.hooks import (
     Hooks,
     hook_note,
 )
+from teamcli.agent.permission_question import Permissions
 from teamcli.agent.tool import (
     Access,
     AnyTool,

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from teamcli.agent.approval import Permissions
 from teamcli.agent.conversation import History
 from teamcli.agent.events import Emit, Notice, Severity
+from teamcli.agent.permission_question import Permissions
 from teamcli.agent.tool import Access, AnyTool, Executes
 from teamcli.agent.tool_calls import Toolset
 from teamcli.app.runtime import Runtime

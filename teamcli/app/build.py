@@ -9,7 +9,6 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from teamcli.agent.approval import Ask, nobody_to_ask
 from teamcli.agent.budgets import Budgets
 from teamcli.agent.events import (
     Answered,
@@ -21,10 +20,11 @@ from teamcli.agent.events import (
     TurnEnded,
 )
 from teamcli.agent.hooks import NO_HOOKS, Hooks
+from teamcli.agent.permission_question import Ask, nobody_to_ask
 from teamcli.agent.transcript import read_marks
 from teamcli.app.agent_factory import AgentFactory
 from teamcli.app.choices import Choices, choose, read_rules
-from teamcli.app.embedding import NOTHING_EMBEDDED, Embedding
+from teamcli.app.host_program import NOTHING_EMBEDDED, Embedding
 from teamcli.app.hosts import open_host, plain_host
 from teamcli.app.runtime import Runtime
 from teamcli.app.state import OpenState, StateGuard, StateOpener, open_roster
@@ -51,10 +51,9 @@ from teamcli.session.session import (
 )
 from teamcli.session.timeline import Timeline
 from teamcli.storage.files import AppendLog
-from teamcli.team.bus import FileBus
-from teamcli.team.left_mail import LeftMail
 from teamcli.team.manager import TeammateManager, TeamParts
 from teamcli.team.message import LEAD, is_subagent
+from teamcli.team.message_bus import FileBus
 from teamcli.team.outbox import Outbox
 from teamcli.team.protocols import Protocols
 from teamcli.team.quiescence import BackgroundWork, Quiescence
@@ -62,6 +61,7 @@ from teamcli.team.roster import Roster
 from teamcli.team.running_agents import RunningAgents
 from teamcli.team.signing import load_key
 from teamcli.team.stall_detector import StallDetector
+from teamcli.team.undelivered_mail import LeftMail
 from teamcli.text.redaction import register_secrets
 from teamcli.tools.catalog import preload
 from teamcli.workspace.changes import Changes

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from teamcli.app.embedding import NOTHING_EMBEDDED, Embedding
+from teamcli.app.host_program import NOTHING_EMBEDDED, Embedding
 from teamcli.config.claude_code import unused_settings
 from teamcli.config.environment import MODEL
 from teamcli.config.options import Options

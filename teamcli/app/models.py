@@ -9,7 +9,7 @@ from teamcli.app.choices import Choices
 from teamcli.errors import ToolError
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.pricing import context_tokens, is_window_known
-from teamcli.llm.redacted import RedactedModel
+from teamcli.llm.redacted_model import RedactedModel
 from teamcli.llm.types import LLM, Preamble, Usage
 from teamcli.tools.catalog import ToolDefinition
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from teamcli.agent.approval import Ask
 from teamcli.agent.budgets import Budgets
 from teamcli.agent.hooks import Hooks
+from teamcli.agent.permission_question import Ask
 from teamcli.app.choices import Choices
 from teamcli.cancel import CancelScope
 from teamcli.config.options import Options
@@ -15,7 +15,7 @@ from teamcli.exec.command_host import CommandHost
 from teamcli.session.event_bus import EventBus
 from teamcli.session.live_policy import LivePolicy
 from teamcli.storage.team_dir import TeamDir
-from teamcli.team.bus import MessageBus
+from teamcli.team.message_bus import MessageBus
 from teamcli.team.roster import Roster
 from teamcli.workspace.changes import Changes
 

@@ -22,8 +22,8 @@ from teamcli.errors import ConfigError, StateError
 from teamcli.storage.files import AppendLog
 from teamcli.storage.logs import log_to
 from teamcli.storage.team_dir import LeadLock, TeamDir, lock_holder
-from teamcli.team.bus import FileBus
 from teamcli.team.message import LEAD
+from teamcli.team.message_bus import FileBus
 from teamcli.team.roster import Member, Roster
 from teamcli.team.running_agents import RunningAgents
 

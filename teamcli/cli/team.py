@@ -31,9 +31,9 @@ from teamcli.errors import StateError, UsageError
 from teamcli.storage.files import Json
 from teamcli.storage.team_dir import TeamDir, lock_holder
 from teamcli.subagents.ledger import read_waiting
-from teamcli.team.bus import FileBus
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import LEAD, USER, WAITED, Message, MessageType, find_name, is_address, new_id
+from teamcli.team.message_bus import FileBus
 from teamcli.team.roster import Member, Status, read_team
 from teamcli.team.signing import KEY_BYTES, load_key
 from teamcli.text.escaping import escape_controls, has_color

@@ -20,12 +20,12 @@ from teamcli.errors import (
     TransientError,
 )
 from teamcli.llm.accumulator import Accumulator
+from teamcli.llm.anthropic_client import SdkTransport
 from teamcli.llm.backoff import BackedOffCall, Backoff, Pause
 from teamcli.llm.connection import Timeouts
 from teamcli.llm.credentials import Endpoint
-from teamcli.llm.direct import DirectTransport
+from teamcli.llm.direct_client import DirectTransport
 from teamcli.llm.estimate import counted
-from teamcli.llm.sdk import SdkTransport
 from teamcli.llm.transport import EventStream, Transport
 from teamcli.llm.types import Heartbeat, OnEvent, Reply, Request, RequestSent, Retrying
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from teamcli.agent.approval import nobody_to_ask
+from teamcli.agent.permission_question import nobody_to_ask
 from teamcli.app.build import open_session
-from teamcli.app.embedding import Embedding
+from teamcli.app.host_program import Embedding
 from teamcli.config.environment import ENDPOINT, KEY_VARIABLES
 from teamcli.config.options import Mode, Options
 from teamcli.config.project import Project, inspect_project

@@ -13,8 +13,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from teamcli.agent.approval import Answer, Consent, Question
 from teamcli.agent.events import Event
+from teamcli.agent.permission_question import Answer, Consent, Question
 from teamcli.session.event_bus import EventBus
 
 logger = logging.getLogger(__name__)

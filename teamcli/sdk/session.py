@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from teamcli.agent.events import Event, Outcome, PermissionDenied, TurnEnded
 from teamcli.app.choices import untrusted_notes
-from teamcli.app.embedding import Embedding
+from teamcli.app.host_program import Embedding
 from teamcli.cancel import is_awaited_within
 from teamcli.config.options import Options
 from teamcli.errors import UsageError
+from teamcli.llm.host_model import model_factory
 from teamcli.llm.langchain import LangChainModels
-from teamcli.llm.own_model import model_factory
 from teamcli.llm.types import LLM, Usage
 from teamcli.permissions.policy import Mode
 from teamcli.sdk.arguments import as_hooks, as_rules, as_tools, check_options, find_project, open_running

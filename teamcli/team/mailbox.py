@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from teamcli.agent.conversation import Marks, text_block
 from teamcli.agent.loop import Delivery
 from teamcli.llm.types import Block
-from teamcli.team.bus import InboxEntry, MessageBus
 from teamcli.team.inbox_state import Position
 from teamcli.team.message import USER, Message, frame
+from teamcli.team.message_bus import InboxEntry, MessageBus
 
 MOST_AT_ONCE = 90_000
 """Characters of mail in one delivery: a tool result takes 100,000, and thousands of messages would fill any context.

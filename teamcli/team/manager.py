@@ -12,15 +12,15 @@ from typing import NamedTuple, Protocol
 
 from teamcli.agent.tool import ToolOutput
 from teamcli.errors import LimitReached, ToolError, UnknownRecipient
-from teamcli.team.left_mail import LeftMail
 from teamcli.team.message import LEAD, USER, Message, MessageType, check_name, find_name, message_id, new_id
 from teamcli.team.outbox import Outbox
+from teamcli.team.piece_of_work import in_a_sentence
 from teamcli.team.protocols import Protocols
 from teamcli.team.quiescence import Quiescence, as_output
 from teamcli.team.roster import Member, Roster, Status
 from teamcli.team.running_agents import RunningAgents
 from teamcli.team.teammate import Teammate
-from teamcli.team.work import in_a_sentence
+from teamcli.team.undelivered_mail import LeftMail
 from teamcli.text.tags import one_fact
 
 LEAVING_SECONDS = 1.5

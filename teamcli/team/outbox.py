@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from teamcli.agent.events import Emit, MailSent, Notice, Severity
-from teamcli.team.bus import MessageBus
 from teamcli.team.message import Message
+from teamcli.team.message_bus import MessageBus
 
 
 class Outbox:

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from teamcli.agent.tool import Access, Calls, Executes, Writes
 from teamcli.cancel import CancelScope
 from teamcli.errors import TeamError
-from teamcli.team.left_mail import LeftMail
 from teamcli.team.message import LEAD, USER, Message, MessageType, message_id
 from teamcli.team.outbox import Outbox
 from teamcli.team.quiescence import Quiescence
@@ -21,6 +20,7 @@ from teamcli.team.requests import Kind, Request, State
 from teamcli.team.roster import Member, Roster, Status
 from teamcli.team.running_agents import RunningAgents
 from teamcli.team.teammate import Teammate
+from teamcli.team.undelivered_mail import LeftMail
 from teamcli.text.tags import one_fact
 
 SILENT = "It ended its turn without an answer, which counts as approval."

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from teamcli.errors import StateError
 from teamcli.storage.files import AppendLog, Json, read_lines
-from teamcli.team.line import BadLine
+from teamcli.team.message_line import BadLine
 
 
 class Quarantine:

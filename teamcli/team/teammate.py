@@ -21,8 +21,8 @@ from teamcli.team.agent_thread import AgentThread, ThreadState
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import LEAD, USER, WAITED, Message, MessageType, new_id
 from teamcli.team.outbox import Outbox
+from teamcli.team.piece_of_work import WORK, LatestWork, Report, Work, in_a_sentence
 from teamcli.team.roster import Member, Roster, Status
-from teamcli.team.work import WORK, LatestWork, Report, Work, in_a_sentence
 from teamcli.workspace.bounds import Workspace
 
 logger = logging.getLogger(__name__)

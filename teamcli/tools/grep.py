@@ -20,7 +20,7 @@ from teamcli.tools.base.tool_input import Between
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.file_access import open_file
 from teamcli.workspace.globs import names_hidden
-from teamcli.workspace.search.confirm import Confirmer
+from teamcli.workspace.search.check_hits import Confirmer
 from teamcli.workspace.search.engine import (
     TIME_LIMIT_SECONDS,
     EngineFailed,

@@ -20,7 +20,7 @@ from typing import BinaryIO, NamedTuple
 from teamcli.errors import ToolError
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.known_files import new_digest
-from teamcli.workspace.open_at import open_beneath, open_directory, open_parent
+from teamcli.workspace.open_file import open_beneath, open_directory, open_parent
 
 _KINDS = {
     stat.S_IFIFO: "a FIFO",

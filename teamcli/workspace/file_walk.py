@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from teamcli.workspace.bounds import TEAM_DIR
-from teamcli.workspace.open_at import open_directory
+from teamcli.workspace.open_file import open_directory
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from teamcli.agent.approval import Answer, Ask, Consent, Permissions, Question, nobody_to_ask
+from teamcli.agent.permission_question import Answer, Ask, Consent, Permissions, Question, nobody_to_ask
 from teamcli.agent.tool import Display, Executes, PreparedCall, ToolOutput
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError

@@ -27,14 +27,15 @@ from teamcli.commands.reports.log import TimelineReader
 from teamcli.errors import ConnectionLost, ModelError, StateError
 from teamcli.exec.commands import MAX_BACKGROUND
 from teamcli.exec.supervisor import processes
-from teamcli.llm import accumulator, direct, sse
+from teamcli.llm import accumulator, sse
+from teamcli.llm import direct_client as direct
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.client import connect
 from teamcli.llm.credentials import Endpoint
 from teamcli.storage import files
 from teamcli.storage.files import read_lines
-from teamcli.team.bus import FileBus, Position
 from teamcli.team.mailbox import MOST_AT_ONCE
+from teamcli.team.message_bus import FileBus, Position
 from teamcli.tools import glob
 from teamcli.ui.headless import LARGEST_STDIN
 from tests.llm.calls import ask

@@ -15,9 +15,9 @@ import pytest
 
 from teamcli.agent.hooks import hook_note
 from teamcli.config.memory import MemoryDir, offer
-from teamcli.team.bus import FileBus, Position
-from teamcli.team.line import MAX_LINE_BYTES
 from teamcli.team.message import Message, MessageType, frame
+from teamcli.team.message_bus import FileBus, Position
+from teamcli.team.message_line import MAX_LINE_BYTES
 from teamcli.text.tags import tagged
 from tests.redteam.shared import made_once
 from tests.support.answers import answer, blocks_of, result_text, tool_results

@@ -27,7 +27,7 @@ from teamcli.config.environment import visible_variables
 from teamcli.errors import ModelError
 from teamcli.llm.credentials import Endpoint
 from teamcli.llm.faults import Faults
-from teamcli.llm.redacted import RedactedModel
+from teamcli.llm.redacted_model import RedactedModel
 from teamcli.llm.types import OnEvent, Preamble, Reply, Request, StreamEvent, TextDelta
 from teamcli.session.event_bus import EventBus
 from teamcli.storage.logs import log_to

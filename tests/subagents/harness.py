@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from teamcli.agent.approval import Permissions
 from teamcli.agent.conversation import Conversation, History, text_block
 from teamcli.agent.events import Event, Recorded
 from teamcli.agent.limits import Budget, Meter
 from teamcli.agent.loop import Agent, Delivery
+from teamcli.agent.permission_question import Permissions
 from teamcli.agent.tool import Display, Harmless, PreparedCall, ToolOutput
 from teamcli.agent.tool_calls import Toolset
 from teamcli.cancel import CancelScope

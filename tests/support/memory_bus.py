@@ -7,9 +7,9 @@ from collections.abc import Callable, Container
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import MessageTooLong
-from teamcli.team.bus import BEGINNING, Batch, InboxEntry, Position
-from teamcli.team.line import MAX_LINE_BYTES
 from teamcli.team.message import LEAD, Message, check_name, frame
+from teamcli.team.message_bus import BEGINNING, Batch, InboxEntry, Position
+from teamcli.team.message_line import MAX_LINE_BYTES
 
 
 class MemoryBus:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from teamcli.team.bus import FileBus
+from teamcli.team.message_bus import FileBus
 from tests.team.letters import KEY, letter
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from teamcli.team.bus import FileBus
+from teamcli.team.message_bus import FileBus
 from tests.team.file_bus import MakeBus
 from tests.team.letters import KEY
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from teamcli.team.bus import FileBus, Position
-from teamcli.team.line import LineCodec
+from teamcli.team.message_bus import FileBus, Position
+from teamcli.team.message_line import LineCodec
 from teamcli.team.signing import ensure_token, key_of
 from tests.team.letters import KEY, contents
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from teamcli.errors import StateError
-from teamcli.team.bus import FileBus
+from teamcli.team.message_bus import FileBus
 from tests.team.letters import KEY, letter
 
 bus = FileBus(Path(sys.argv[1]), KEY)

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from teamcli.team.bus import FileBus, Position
 from teamcli.team.message import Message
+from teamcli.team.message_bus import FileBus, Position
 from tests.team.letters import KEY, SOAK, append, contents, letter, outside
 
 BAD_LINES = (b"nonsense", b"[]", b"\xff", b'{"type":"message"}', outside(type="shutdown_request").strip())

@@ -11,8 +11,8 @@ from subprocess import DEVNULL, PIPE
 
 import pytest
 
-from teamcli.team.bus import FileBus, Position
 from teamcli.team.message import Message
+from teamcli.team.message_bus import FileBus, Position
 from tests.support.waiting import wait_until
 from tests.team.letters import KEY, SOAK, letter
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from teamcli.team.bus import FileBus, Position
+from teamcli.team.message_bus import FileBus, Position
 from tests.support.waiting import wait_until
 from tests.team.file_bus import MakeBus, unread
 from tests.team.letters import append, contents, letter, outside

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import StateError
-from teamcli.team.bus import FileBus, Position
-from teamcli.team.line import LineCodec, Origin, ParsedMessage
-from teamcli.team.line_ids import LineIds
 from teamcli.team.message import MessageType, message_id
+from teamcli.team.message_bus import FileBus, Position
+from teamcli.team.message_ids import LineIds
+from teamcli.team.message_line import LineCodec, Origin, ParsedMessage
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
 from tests.team.file_bus import MakeBus, quarantined, unread
 from tests.team.letters import KEY, append, contents, letter, outside
@@ -71,7 +71,8 @@ def test_any_text_survives_the_line(content: str, sender: str, fields: dict[str,
 
 def test_a_legacy_locale_changes_nothing(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from teamcli.team.bus import *; from tests.team.letters import *\n"
+        "import sys; from pathlib import Path\n"
+        "from teamcli.team.message_bus import *; from tests.team.letters import *\n"
         "bus = FileBus(Path(sys.argv[1]), KEY, on_quarantine=lambda _: None)\n"
         "text = '\\u65e5\\u672c \\U0001f680'; bus.send(letter(text))\n"
         "append(Path(sys.argv[1]) / 'alice.jsonl', 'n\\xf6\\n'.encode())\n"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from teamcli.errors import TeamError
-from teamcli.llm.embedded.todo import mails_in
+from teamcli.llm.embedded.pending import mails_in
 from teamcli.team.message import Message, MessageType, check_name, frame, is_address, message_id
 from tests.team.letters import letter
 

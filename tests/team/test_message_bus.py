@@ -10,8 +10,8 @@ import pytest
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import MessageTooLong, TeamError
-from teamcli.team.bus import FileBus, MessageBus, Position
 from teamcli.team.message import Message, MessageType
+from teamcli.team.message_bus import FileBus, MessageBus, Position
 from tests.support.memory_bus import MemoryBus
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
 from tests.team.letters import KEY, contents, letter

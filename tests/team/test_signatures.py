@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from teamcli.team.bus import FileBus, Position
-from teamcli.team.line import LineCodec
 from teamcli.team.message import MessageType
+from teamcli.team.message_bus import FileBus, Position
+from teamcli.team.message_line import LineCodec
 from teamcli.team.signing import ensure_token, load_key
 from tests.team.file_bus import MakeBus, codec_of, quarantined, unread
 from tests.team.letters import KEY, append, contents, letter, outside

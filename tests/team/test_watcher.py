@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from teamcli.cancel import CancelScope
-from teamcli.team.bus import FileBus, Position
+from teamcli.team.message_bus import FileBus, Position
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
 from tests.team.file_bus import unread
 from tests.team.letters import KEY, append, contents, letter, outside

@@ -14,7 +14,7 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from teamcli.agent.approval import Answer, Consent, Question
+from teamcli.agent.permission_question import Answer, Consent, Question
 from teamcli.agent.tool import Display
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Choice, Option

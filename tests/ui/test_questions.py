@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from teamcli.agent.approval import Answer, Consent, Question
+from teamcli.agent.permission_question import Answer, Consent, Question
 from teamcli.agent.tool import Display
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Choice, Option

@@ -12,7 +12,7 @@ import re
 from teamcli.cancel import CancelScope
 from teamcli.errors import StreamInterrupted
 from teamcli.llm.embedded.grammar import VERBS, Unparsed
-from teamcli.llm.embedded.todo import MAIL_TOOLS, OWN_CALL, Task, Todo, from_history, shorten, show_mail
+from teamcli.llm.embedded.pending import MAIL_TOOLS, OWN_CALL, Task, Todo, from_history, shorten, show_mail
 from teamcli.llm.types import NOT_UNDERSTOOD, Block, CallOpened, OnEvent, Reply, Request, TextDelta, Usage
 
 MODEL = "embedded"

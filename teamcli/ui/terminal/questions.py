@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from teamcli.agent.approval import Answer, Consent, Question
+from teamcli.agent.permission_question import Answer, Consent, Question
 from teamcli.commands.base import Choice, CommandResult
 from teamcli.team.message import LEAD
 from teamcli.team.requests import Request

@@ -23,7 +23,7 @@ from typing import BinaryIO, NamedTuple
 
 from teamcli.workspace.file_walk import look_around, walk
 from teamcli.workspace.globs import compile_glob
-from teamcli.workspace.open_at import open_beneath
+from teamcli.workspace.open_file import open_beneath
 from teamcli.workspace.text_files import UTF8, marked_encoding
 
 INVALID_PATTERN = 2

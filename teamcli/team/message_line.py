@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from teamcli.errors import MessageTooLong
 from teamcli.storage.files import Json, encode_line
-from teamcli.team.line_ids import LineIds
 from teamcli.team.message import OWN_ID, Message, MessageType, message_id
+from teamcli.team.message_ids import LineIds
 from teamcli.text.redaction import redact_value
 
 MAX_LINE_BYTES = 256 * 1024

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from teamcli.team.inbox import Size
+from teamcli.team.inbox_file import Size
 from teamcli.team.message import is_address
 
 _SUFFIX = ".jsonl"

@@ -17,14 +17,14 @@ from typing import NamedTuple, Protocol
 from teamcli.cancel import CancelScope
 from teamcli.errors import StateError, TeamcliError
 from teamcli.team.archive import Archives
-from teamcli.team.inbox import Chunk, Inbox, Size, Start, look_into, read_pieces
+from teamcli.team.inbox_file import Chunk, Inbox, Size, Start, look_into, read_pieces
 from teamcli.team.inbox_state import InboxState, Position
-from teamcli.team.line import BadLine, LineCodec, Origin, ParsedMessage, too_long
-from teamcli.team.line_ids import Counts, LineIds, LinesBefore
+from teamcli.team.inbox_watcher import Watcher
 from teamcli.team.message import LEAD, Message, check_name, frame
+from teamcli.team.message_ids import Counts, LineIds, LinesBefore
+from teamcli.team.message_line import BadLine, LineCodec, Origin, ParsedMessage, too_long
 from teamcli.team.quarantine import Quarantine
 from teamcli.team.signing import KEY_BYTES, ensure_token, key_of, read_token
-from teamcli.team.watcher import Watcher
 
 BEGINNING = Position()
 CLOSING_SECONDS = 1.0
