@@ -115,7 +115,8 @@ def run_demo() -> int:
     """Returns the exit code."""
     directory = Path(tempfile.mkdtemp(prefix="teamcli-demo-")).resolve()
     (directory / "welcome.txt").write_text("Welcome to the team, bob.\n", encoding="utf-8")
-    words = {"directory": shlex.quote(str(directory)), "teamcli": _how_to_call()}
+    teamcli = "teamcli" if shutil.which("teamcli") else f"{shlex.quote(sys.executable)} -m teamcli"
+    words = {"directory": shlex.quote(str(directory)), "teamcli": teamcli}
     print(INTRODUCTION.format(**words), flush=True)
     with signals_raise(signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         try:
@@ -151,20 +152,13 @@ class Guide:
     def __iter__(self) -> Iterator[str]:
         for number, step in enumerate(STEPS, start=1):
             self._view.begin(f"--- {number} of {len(STEPS)} ---", step.why)
-            if not self._may_continue():
+            if self._has_reader and not _read_line("    Enter: continue, Ctrl-D: quit "):
+                self._view.say("")
                 return
             for line in step.lines:
                 self._view.typed(line)
                 yield line
             self._view.say("")
-
-    def _may_continue(self) -> bool:
-        if not self._has_reader:
-            return True
-        if _read_line("    Enter: continue, Ctrl-D: quit "):
-            return True
-        self._view.say("")
-        return False
 
 
 def _read_line(prompt: str) -> str:
@@ -183,7 +177,3 @@ def _read_line(prompt: str) -> str:
         os.close(ours)
         os.close(theirs)
     return sys.stdin.readline()
-
-
-def _how_to_call() -> str:
-    return "teamcli" if shutil.which("teamcli") else f"{shlex.quote(sys.executable)} -m teamcli"

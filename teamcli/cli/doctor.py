@@ -40,7 +40,15 @@ def run_doctor() -> int:
         checks = _Checks(inspect_project(Path.cwd()))
     except TeamcliError as e:
         return _print("directory", e)
-    return max([_run(name, check) for name, check in checks.all().items()])
+    code: int = ExitStatus.DONE
+    for name, check in checks.all().items():
+        finding: str | TeamcliError
+        try:
+            finding = check()
+        except TeamcliError as e:
+            finding = e
+        code = max(code, _print(name, finding))
+    return code
 
 
 def explain(command: str) -> int:
@@ -50,24 +58,13 @@ def explain(command: str) -> int:
     workspace = Workspace(project.directory)
     policy = read_policy(Options(), settings, workspace.root)
     if settings.sandbox_allows_bash:
-        policy = policy._replace(commands_are_confined=not _why_unconfined(settings, project))
+        with closing(open_host(settings, workspace, project, is_trial=True)) as host:
+            policy = policy._replace(commands_are_confined=not host.why_unconfined())
     decision = decide(policy, "bash", Executes(command), workspace.root, workspace.can_change)
     print(f"{decision.verdict}: {escape_controls(decision.reason)}")
     if decision.verdict is Verdict.ASK and decision.rule:
         print(f"The rule that would allow exactly this: {escape_controls(decision.rule)}")
     return ExitStatus.DONE
-
-
-def _why_unconfined(settings: Settings, project: Project) -> str:
-    with closing(open_host(settings, Workspace(project.directory), project, is_trial=True)) as host:
-        return host.why_unconfined()
-
-
-def _run(name: str, check: Callable[[], str]) -> int:
-    try:
-        return _print(name, check())
-    except TeamcliError as e:
-        return _print(name, e)
 
 
 def _print(name: str, finding: str | TeamcliError) -> int:

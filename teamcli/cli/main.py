@@ -22,29 +22,22 @@ def run(argv: Sequence[str]) -> int:
     prepare_standard_streams()
     try:
         try:
-            return _run(argv)
+            name, arguments = _subcommand(argv)
+            if name in SUBCOMMANDS:
+                return SUBCOMMANDS[name](arguments)
+            return _run_agent(parse_options(argv))
+        except TeamcliError as e:
+            print(f"teamcli: {escape_controls(str(e))}", file=sys.stderr)
+            users = (UsageError, ConfigError, TeamError, AuthError, ModelNotFound, WrongEndpoint)
+            return ExitStatus.USAGE if isinstance(e, users) else ExitStatus.FAILED
         finally:
+            # Here, not at exit: only here a closed pipe still becomes an exit code.
             sys.stdout.flush()
     except BrokenPipeError:
         if problem := abandon_standard_output():
             print(f"teamcli: standard output cannot be written: {problem}", file=sys.stderr)
             return ExitStatus.FAILED
         return ExitStatus.SIGPIPE  # as for any program whose reader, such as `head`, has read enough
-
-
-def _run(argv: Sequence[str]) -> int:
-    try:
-        name, arguments = _subcommand(argv)
-        if name in SUBCOMMANDS:
-            return SUBCOMMANDS[name](arguments)
-        return _run_agent(parse_options(argv))
-    except TeamcliError as e:
-        print(f"teamcli: {escape_controls(str(e))}", file=sys.stderr)
-        return (
-            ExitStatus.USAGE
-            if isinstance(e, UsageError | ConfigError | TeamError | AuthError | ModelNotFound | WrongEndpoint)
-            else ExitStatus.FAILED
-        )
 
 
 def _subcommand(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
@@ -232,7 +225,7 @@ def _agent_parser() -> _Parser:
     add("--offline", action="store_true", help="use the embedded model, whatever is configured")
     add("--client", choices=("auto", "direct", "sdk"), help="how to reach the model (default: auto)")
     add("--trust", action="store_true", help="trust the configuration in this directory (.team/, an endpoint in .env)")
-    several("--add-dir", dest="add_dirs", type=Path, metavar="DIR", help="let file tools use DIR as well")
+    several("--add-dir", dest="add_dirs", type=Path, metavar="DIR", help="let file tools use DIR, too")
     add("--no-team", action="store_true", help="one agent, no team tools, no state in .team/")
     add("--cwd", type=Path, metavar="DIR", help="work in DIR")
     add("--debug", action="store_true", help="write a detailed log to .team/logs/")

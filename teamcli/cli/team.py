@@ -34,7 +34,7 @@ from teamcli.subagents.ledger import read_waiting
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import LEAD, USER, WAITED, Message, MessageType, find_name, is_address, new_id
 from teamcli.team.message_bus import FileBus
-from teamcli.team.roster import Member, Status, read_team
+from teamcli.team.roster import Status, read_team
 from teamcli.team.signing import KEY_BYTES, load_key
 from teamcli.text.escaping import escape_controls, has_color
 from teamcli.text.redaction import register_secrets
@@ -171,7 +171,14 @@ class _TeamSnapshot:
         return cls(directory)
 
     def overview(self) -> Overview:
-        members = tuple(map(self._current, self.team.members))
+        members = self.team.members
+        if self.pid is None:  # working members were killed with it: the next start marks them as interrupted
+            members = tuple(
+                replace(each, status=Status.IDLE, interrupted=True, waiting_for="", stuck_since=0.0)
+                if each.status in (Status.WORKING, Status.SPAWNING)
+                else each
+                for each in members
+            )
         standing = tuple(request for request in self.team.requests if request.is_open)
         unread = {name: count_unread(self.mail(name)) for name in (LEAD, *(member.name for member in members))}
         waiting = read_waiting(self.directory.subagents) if self.pid is not None else ()
@@ -235,12 +242,6 @@ class _TeamSnapshot:
         # Without a key, no line here was signed by us: with any key, all lines are foreign, so none is created.
         key = load_key(home) if (home / "key").exists() else secrets.token_bytes(KEY_BYTES)
         return FileBus(self.directory.inbox, key)
-
-    def _current(self, member: Member) -> Member:
-        """If teamcli is not running, it was killed: the next start will mark working members as interrupted."""
-        if self.pid is None and member.status in (Status.WORKING, Status.SPAWNING):
-            return replace(member, status=Status.IDLE, interrupted=True, waiting_for="", stuck_since=0.0)
-        return member
 
     def _lead(self) -> LeadState:
         if self.pid is None:

@@ -35,29 +35,25 @@ def _agents(session: Session) -> Options:
     return (Option(LEAD, ""), *_teammates(session))
 
 
-def _subagents(session: Session) -> Options:
-    found = session.subagents.snapshots() if session.subagents else ()
-    return tuple(Option(each.id, one_line(f"{each.name}, {each.state}", 60)) for each in found)
-
-
-def _plans(session: Session) -> Options:
-    plans = session.team.roster.requests.standing(kind=RequestKind.PLAN)
-    return tuple(Option(plan.id, f"the plan of {plan.teammate}") for plan in plans)
-
-
 _SHARED_BUDGETS = (Option(SESSION, "all agents, in this run"), Option(TEAM, "all teammates, in this run"))
 
 VALUES: Mapping[ArgumentKind, Callable[[Session], Options]] = {
     ArgumentKind.TEAMMATE: _teammates,
     ArgumentKind.AGENT: _agents,
     ArgumentKind.ANY_AGENT: lambda session: (*_agents(session), *running_subagents(session)),
-    ArgumentKind.SUBAGENT: _subagents,
+    ArgumentKind.SUBAGENT: lambda session: tuple(
+        Option(each.id, one_line(f"{each.name}, {each.state}", 60))
+        for each in (session.subagents.snapshots() if session.subagents else ())
+    ),
     ArgumentKind.MODEL: model_options,
     ArgumentKind.MODE: mode_options,
     ArgumentKind.SESSION: session_options,
     ArgumentKind.COMMAND: lambda session: tuple(Option(each.name, each.help) for each in all_commands(session)),
     ArgumentKind.BUDGET: lambda session: (*_SHARED_BUDGETS, *_agents(session)),
     ArgumentKind.AMOUNT: lambda session: AMOUNTS,
-    ArgumentKind.PLAN: _plans,
+    ArgumentKind.PLAN: lambda session: tuple(
+        Option(plan.id, f"the plan of {plan.teammate}")
+        for plan in session.team.roster.requests.standing(kind=RequestKind.PLAN)
+    ),
     ArgumentKind.TEXT: lambda session: (),
 }

@@ -97,7 +97,12 @@ def _set(session: Session, target: str, now: Budget, change: BudgetChange) -> st
         now.allow(session.budgets.for_member(member.name, member.budget))
     else:
         now.allow(now.allowance._replace(**chosen))
-    return " ".join([_describe(target, change.kinds, now), *_resumed(session), *_still_paused(session, target)])
+    words = [_describe(target, change.kinds, now)]
+    words += [f"{name} resumes." for name in session.team.resume_within_limits()]
+    words += ["The lead resumes with your next line."] if session.lead.resume_within_limits() else []
+    # A teammate may have reached two limits, of which this was one.
+    paused = [member for member in session.team.roster.members() if member.limit and member.name == target]
+    return " ".join([*words, *(f"{member.name} stays paused: {member.limit}." for member in paused)])
 
 
 def _describe(target: str, kinds: tuple[str, ...], now: Budget) -> str:
@@ -109,17 +114,6 @@ def _describe(target: str, kinds: tuple[str, ...], now: Budget) -> str:
     counted = "in this run" if now.name in (SESSION, TEAM, LEAD) else "in total"
     left = "that is used up already" if used >= amount else f"{shown(kind, amount - used)} left"
     return f"{target}: {shown(kind, amount)} {counted}; {shown(kind, used)} used, {left}."
-
-
-def _resumed(session: Session) -> list[str]:
-    """Resume the agents that the new limit allows to."""
-    resumed = [f"{name} resumes." for name in session.team.resume_within_limits()]
-    return [*resumed, "The lead resumes with your next line."] if session.lead.resume_within_limits() else resumed
-
-
-def _still_paused(session: Session, target: str) -> list[str]:
-    members = session.team.roster.members()
-    return [f"{each.name} stays paused: {each.limit}." for each in members if each.limit and each.name == target]
 
 
 def _parse(words: str) -> BudgetChange:

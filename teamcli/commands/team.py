@@ -136,7 +136,7 @@ def pause(session: Session, arguments: str) -> str:
 def resume(session: Session, arguments: str) -> str:
     """Resume NAME, or all who are paused or interrupted."""
     resumed = _for_each(session, arguments, session.team.resume, lambda member: member.paused or member.interrupted)
-    return resumed or "Nobody is paused or interrupted."
+    return resumed or "No one is paused or interrupted."
 
 
 @command("wait", group=Group.TEAM)

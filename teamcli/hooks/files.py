@@ -27,7 +27,12 @@ def hook_files(groups: Mapping[str, Iterable[HookGroup]], root: Path) -> tuple[P
 def _files_of(command: str, root: Path) -> Iterator[Path]:
     is_expected = True
     after_interpreter = False
-    for word in _words(_PROJECT_DIR.sub(lambda found: str(root), command)):
+    command = _PROJECT_DIR.sub(lambda found: str(root), command)
+    try:
+        words = list(shlex.shlex(command.replace("\n", ";"), posix=True, punctuation_chars=";|&()<>"))
+    except ValueError:  # a quote is not closed
+        words = command.split()
+    for word in words:
         name = word.rsplit("/", 1)[-1]
         if _COMMAND_ENDS.fullmatch(word):
             is_expected, after_interpreter = True, False
@@ -39,11 +44,3 @@ def _files_of(command: str, root: Path) -> Iterator[Path]:
             is_expected = False
             if after_interpreter or "/" in word:
                 yield Path(root, word).resolve()
-
-
-def _words(command: str) -> list[str]:
-    lexer = shlex.shlex(command.replace("\n", ";"), posix=True, punctuation_chars=";|&()<>")
-    try:
-        return list(lexer)
-    except ValueError:  # a quote is not closed
-        return command.split()

@@ -232,18 +232,22 @@ def _show(name: str, args: FunctionInput) -> Display:
 
 
 def _run(function: Callable[[], Any], name: str, context: AgentContext, call: CallContext) -> ToolOutput:
+    def work() -> Any:
+        result = function()
+        return asyncio.run(_await(result, call.cancel)) if inspect.iscoroutine(result) else result
+
     try:
-        result = run_abandonable(lambda: _call(function, call.cancel), call.cancel, f"{context.agent}:{name}")
+        result = run_abandonable(work, call.cancel, f"{context.agent}:{name}")
     except TeamcliError:  # a ToolError for the model to read, or the call was cancelled
         raise
     except BaseException as e:  # noqa: BLE001 - boundary: what a function raises, even `sys.exit`, is a result
         return ToolOutput(f"Error: {type(e).__name__}: {e}".removesuffix(": "), is_error=True)
-    return ToolOutput(_as_text(result, name))
-
-
-def _call(function: Callable[[], Any], cancel: CancelScope) -> Any:
-    result = function()
-    return asyncio.run(_await(result, cancel)) if inspect.iscoroutine(result) else result
+    if result is None or isinstance(result, str):
+        return ToolOutput(result or "")
+    try:
+        return ToolOutput(to_json(result).decode())
+    except (PydanticSerializationError, ValueError) as e:
+        raise ToolError(f"{name} returned a value that is not text and cannot be converted to JSON: {e}") from e
 
 
 async def _await(coroutine: Coroutine[Any, Any, Any], cancel: CancelScope) -> Any:
@@ -256,15 +260,6 @@ async def _await(coroutine: Coroutine[Any, Any, Any], cancel: CancelScope) -> An
 
     with cancel.on_cancel(stop):
         return await task
-
-
-def _as_text(result: object, name: str) -> str:
-    if result is None or isinstance(result, str):
-        return result or ""
-    try:
-        return to_json(result).decode()
-    except (PydanticSerializationError, ValueError) as e:
-        raise ToolError(f"{name} returned a value that is not text and cannot be converted to JSON: {e}") from e
 
 
 def _without_titles(schema: Any) -> Any:

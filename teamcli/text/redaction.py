@@ -131,12 +131,8 @@ def _forms(secret: str) -> Iterator[str]:
     yield data.hex()
     yield data.hex().upper()
     for shift in range(3):
-        plain = _base64_core(data, shift)
+        # The characters that do not depend on the bytes around it, if it begins `shift` bytes into a group of three.
+        encoded = binascii.b2a_base64(bytes(shift) + data, newline=False).decode()
+        plain = encoded[-(-shift * 8 // 6) : (shift + len(data)) * 8 // 6]
         yield plain
         yield plain.replace("+", "-").replace("/", "_")
-
-
-def _base64_core(data: bytes, shift: int) -> str:
-    """The characters of its base64 that do not depend on the bytes around it, `shift` bytes into a group of three."""
-    encoded = binascii.b2a_base64(bytes(shift) + data, newline=False).decode()
-    return encoded[-(-shift * 8 // 6) : (shift + len(data)) * 8 // 6]

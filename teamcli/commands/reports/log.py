@@ -116,7 +116,11 @@ class TimelineReader:
         Raises: StateError
         """
         yield from self._read_more()
-        if self._is_replaced():
+        try:
+            found = self._path.lstat().st_ino
+        except OSError:  # missing, perhaps only for a moment
+            return
+        if self._file is None or found != os.fstat(self._file.fileno()).st_ino:
             yield from self._read_more()  # what was added just before the file was replaced
             self.close()
             self._file = _open(self._path)
@@ -135,18 +139,10 @@ class TimelineReader:
             self._unfinished = b""
         while piece := self._file.readline(_LONGEST_PIECE):
             line = self._unfinished + piece
-            self._unfinished = (
-                b"" if line.endswith(b"\n") else line[-_LONGEST_PIECE:]
-            )  # bounded, whatever is in the file
+            # Bounded, whatever is in the file.
+            self._unfinished = b"" if line.endswith(b"\n") else line[-_LONGEST_PIECE:]
             if not self._unfinished and (row := decode_line(line)) is not None:
                 yield row
-
-    def _is_replaced(self) -> bool:
-        try:
-            found = self._path.lstat()
-        except OSError:  # missing, perhaps only for a moment
-            return False
-        return self._file is None or found.st_ino != os.fstat(self._file.fileno()).st_ino
 
 
 class LeadTurn(NamedTuple):
