@@ -19,26 +19,23 @@ class Progress:
         self._steps = stream.isatty() if steps is None else steps
 
     def __call__(self, event: Event) -> None:
-        if (line := self._line(event)) is not None:
-            print(line, file=self._stream, flush=True)
-
-    def _line(self, event: Event) -> str | None:
         match event:
             case events.Notice():
-                return f"teamcli: {escape_controls(named(event.agent, event.text))}"
+                line = f"teamcli: {escape_controls(named(event.agent, event.text))}"
             case events.Recorded() if self._shows_subagents and (words := subagent_words(event)):
-                return escape_controls(words)
+                line = escape_controls(words)
             case events.LimitHit() | events.Compacted():
-                return f"teamcli: {event.agent}: {event.text}"
+                line = f"teamcli: {event.agent}: {event.text}"
             case events.PermissionDenied():
                 refused = f"refused {event.tool}: {one_line(event.title)} ({one_line(event.reason, 400)})"
-                return f"teamcli: {named(event.agent, refused)}"
+                line = f"teamcli: {named(event.agent, refused)}"
             case events.RetryScheduled(is_news=True):
-                return f"teamcli: {event.text}"
+                line = f"teamcli: {event.text}"
             case events.MailSent(type="result" | "error"):
-                return f"teamcli: {event.agent} → {event.to} ({event.type}): {one_line(event.content, 160)}"
+                line = f"teamcli: {event.agent} → {event.to} ({event.type}): {one_line(event.content, 160)}"
             case events.ToolFinished() if self._steps:
                 mark = "✗" if event.is_error else "✓"
-                return f"  {mark} {event.agent}: {one_line(event.display.title, 100)} ({event.seconds:.1f} s)"
+                line = f"  {mark} {event.agent}: {one_line(event.display.title, 100)} ({event.seconds:.1f} s)"
             case _:
-                return None
+                return
+        print(line, file=self._stream, flush=True)
