@@ -167,7 +167,7 @@ def _read_line(prompt: str) -> str:
     `input` would keep sleeping if Ctrl-C came between printing the prompt and reading.
     """
     ours, theirs = os.pipe()
-    os.set_blocking(theirs, False)
+    os.set_blocking(theirs, False)  # set_wakeup_fd requires it: a full pipe must not block the signal handler
     before = signal.set_wakeup_fd(theirs)
     try:
         print(prompt, end="", flush=True)

@@ -57,6 +57,7 @@ def explain(command: str) -> int:
     settings = read_settings(project)
     workspace = Workspace(project.directory)
     policy = read_policy(Options(), settings, workspace.root)
+    # Only this setting makes the verdict depend on whether a sandbox works here, and trying that takes time.
     if settings.sandbox_allows_bash:
         with closing(open_host(settings, workspace, project, is_trial=True)) as host:
             policy = policy._replace(commands_are_confined=not host.why_unconfined())

@@ -75,6 +75,7 @@ def _doctor(argv: Sequence[str]) -> int:
         help="say whether bash would run COMMAND here, and how to write it so that a rule applies",
     )
     arguments = _parse(parser, argv)
+    # Late, as in the other subcommands: `--help` and usage errors load nothing, and each loads only its own needs.
     from teamcli.cli.doctor import explain, run_doctor
 
     return run_doctor() if arguments.explain is None else explain(arguments.explain)
@@ -130,6 +131,7 @@ def _log(argv: Sequence[str]) -> int:
 
 
 def _demo(argv: Sequence[str]) -> int:
+    # Without --cwd: the demo works in a directory that it creates.
     parser = _Parser(
         prog="teamcli demo",
         description="Watch a team of two at work, on the embedded model, in a scratch directory.",
@@ -182,6 +184,7 @@ class _Parser(argparse.ArgumentParser):
 
 def parse_options(argv: Sequence[str]) -> Options:
     """Raises: UsageError."""
+    # Everything after `--` is the prompt, also words that look like options.
     end = argv.index("--") if "--" in argv else len(argv)
     # Every option's name in the parser is a field of Options.
     given: dict[str, Any] = vars(_agent_parser().parse_intermixed_args(list(argv[:end])))

@@ -83,6 +83,7 @@ def send(name: str, text: str) -> int:
     exact = snapshot.recipient(name)
     bus = FileBus(snapshot.directory.inbox, load_key(home_dir()))
     try:
+        # At the next start, older unread mail of interrupted members is held back. This message is not.
         fields = {} if snapshot.pid is not None else {WAITED: True}
         bus.send(Message(MessageType.MESSAGE, USER, exact, text, time.time(), new_id(), fields))
     finally:
@@ -143,7 +144,7 @@ class _Printer:
                 _print_json(row)
             else:
                 print(self._colored(describe(row)))
-        sys.stdout.flush()
+        sys.stdout.flush()  # with --follow, a program that reads this sees each event at once
 
     def _colored(self, line: TimelineLine) -> str:
         if not self._has_color:
@@ -163,6 +164,7 @@ class _TeamSnapshot:
     @classmethod
     def here(cls) -> _TeamSnapshot:
         """Raises: StateError."""
+        # Any program may have written to these files, so a key could be in them.
         register_secrets(secret_values(os.environ))
         directory = TeamDir.of(Path.cwd())
         for path in (directory.root, directory.inbox, directory.transcripts):

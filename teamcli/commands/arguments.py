@@ -24,6 +24,7 @@ def candidates(session: Session, kind: ArgumentKind) -> Options:
 
 def running_subagents(session: Session) -> Options:
     found = session.subagents.snapshots() if session.subagents else ()
+    # One that has ended can neither be stopped nor read a message.
     return tuple(Option(each.id, one_line(each.name, 40)) for each in found if not each.state.is_final)
 
 

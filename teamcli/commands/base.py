@@ -160,6 +160,7 @@ def command(
 
     def wrap(function: Callable[[Session, str], CommandResult]) -> SlashCommand:
         first, _, rest = (function.__doc__ or "").strip().partition("\n\n")
+        # The docstring is indented like the code around it, the help is not.
         details = "\n".join(line.strip() for line in rest.splitlines())
         return SlashCommand(name, usage, " ".join(first.split()), function, aliases, arguments, group, details)
 

@@ -16,7 +16,7 @@ from teamcli.team.message import LEAD, find_name
 from teamcli.workspace.bounds import TEAM_DIR, Workspace
 from teamcli.workspace.changes import MAX_FILE_BYTES, FileChange
 from teamcli.workspace.diff import unified_diff
-from teamcli.workspace.file_access import Content, read_content_if_there
+from teamcli.workspace.file_access import read_content_if_there
 from teamcli.workspace.text_files import decode_text
 
 GIT_SECONDS = 5.0
@@ -84,31 +84,19 @@ def _describe(change: FileChange, workspace: Workspace) -> str:
         now = read_content_if_there(change.path, workspace, MAX_FILE_BYTES)
         if (now.digest if now else None) == change.digest:
             return ""  # changed back
-        compared = unified_diff(_before(change, shown), _after(now, shown), shown)
+        if change.digest is not None and change.before is None:
+            raise ToolError("changed; the original was too large to keep")
+        before = None if change.before is None else decode_text(change.before, shown).content
+        if now is not None and now.data is None:
+            raise ToolError("changed; it is too large to compare")
+        after = "" if now is None or now.data is None else decode_text(now.data, shown).content
+        compared = unified_diff(before, after, shown)
     except ToolError as e:
         return f"{heading}({e})"
-    lines = compared.splitlines()[2:]
+    lines = compared.splitlines()[2:]  # without the two that name the file
     added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
     what = "new" if change.digest is None else "deleted since" if now is None else f"+{added} -{removed}"
     return "\n".join(filter(None, [f"{heading}({what})", compared]))
-
-
-def _before(change: FileChange, shown: str) -> str | None:
-    """Raises: ToolError."""
-    if change.digest is None:
-        return None
-    if change.before is None:
-        raise ToolError("changed; the original was too large to keep")
-    return decode_text(change.before, shown).content
-
-
-def _after(now: Content | None, shown: str) -> str:
-    """Raises: ToolError."""
-    if now is None:
-        return ""
-    if now.data is None:
-        raise ToolError("changed; it is too large to compare")
-    return decode_text(now.data, shown).content
 
 
 def _git_changed(root: Path, host: CommandHost, cancel: CancelScope) -> Iterator[str]:
@@ -119,10 +107,12 @@ def _git_changed(root: Path, host: CommandHost, cancel: CancelScope) -> Iterator
     names = _run_git((git, *GIT_FILTERS), {}, root, host, cancel)
     if "\ufffd" in names:
         raise ToolError("a filter in its config has a name that is not UTF-8")
+    # A filter is a program of the repository's choice. An empty command turns it off, unless it is required.
     drivers = dict.fromkeys(name.rpartition(".")[0] for name in names.split("\0") if name)
     off = {f"{driver}.{key}": "" for driver in drivers for key in ("clean", "process")}
     off |= {f"{driver}.required": "false" for driver in drivers}
     status = _run_git((git, *GIT_STATUS), off, root, host, cancel)
+    # Each line is two letters, a space and a path, which git puts in quotes if it has special characters.
     yield from (line[3:].strip('"') for line in status.splitlines())
 
 

@@ -84,6 +84,7 @@ def permissions(session: Session, arguments: str) -> CommandResult:
     if arguments:
         return choose(arguments)
     policy = session.live_policy.policy
+    # In the order in which they apply: the first verdict with a matching rule wins.
     rules = [(verdict, rule) for verdict in ("deny", "ask", "allow") for rule in getattr(policy, verdict)]
     title = "\n".join([f"Mode: {policy.mode}", *(f"  {verdict:<5}  {rule}" for verdict, rule in rules)])
     return Choice(title, mode_options(session), choose)
@@ -118,6 +119,7 @@ def leave(session: Session, arguments: str) -> str:
 
 def model_options(session: Session) -> tuple[Option, ...]:
     prices = built_in_prices().prices
+    # The current model comes first, even if the catalog does not know it.
     return tuple(
         Option(
             name,

@@ -35,6 +35,7 @@ def team(session: Session, arguments: str) -> Table:
     """
     lead, meter, manager = session.lead, session.lead.agent.meter, session.team
     turn = last_lead_turn(session.state.events)
+    # Without a model call in this run, the last turn in the timeline belongs to an earlier run.
     state = LeadState(
         "idle" if lead.is_idle else "working",
         turn.at if turn and meter.turns else None,
@@ -61,6 +62,7 @@ def inbox(session: Session, arguments: str) -> CommandResult:
     Each inbox is a file, .team/inbox/NAME.jsonl, one message a line; any program may append to it.
     """
     words = arguments.split()
+    # A name begins with a letter, so a number at the end can only be N.
     number = words.pop() if words and words[-1].isdecimal() else ""
     name = session.team.roster.exact_name(words[0].removeprefix("@") if words else LEAD)
     if len(words) > 1:
@@ -205,6 +207,7 @@ def _review(session: Session, arguments: str, approve: bool) -> str:
     if not wanted:
         raise UsageError("say which plan: /team lists them with their ids")
     plans = session.team.roster.requests.standing(kind=RequestKind.PLAN)
+    # An id that does not wait is passed on: the roster says whether it was answered or never existed.
     id = next((plan.id for plan in plans if plan.concerns(wanted)), wanted)
     return session.team.protocols.review_plan(USER, id, approve, feedback.strip())
 

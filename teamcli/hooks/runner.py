@@ -78,6 +78,7 @@ def combine(first: HookResult, second: HookResult) -> HookResult:
 
 
 def _matches(matcher: str, subject: str) -> bool:
+    # Some events, such as Stop, have no subject that a matcher could apply to.
     if not subject or matcher in ("", "*"):
         return True
     # matchers written for Claude Code use its tool names

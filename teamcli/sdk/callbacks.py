@@ -46,6 +46,7 @@ class CallThread:
 
     def flush(self, timeout_seconds: float) -> None:
         """Wait until all calls made so far have returned, but no longer than this."""
+        # A function that runs in this thread would wait for itself.
         if self._thread in (None, threading.current_thread()) or self._is_closed:
             return
         done = threading.Event()

@@ -19,7 +19,7 @@ class SessionCloser:
         self.is_closed = False
 
     def close(self) -> None:
-        with self._lock:
+        with self._lock:  # held to the end, so that a second caller returns only when everything is closed
             if self.is_closed:
                 return
             self.is_closed = True

@@ -61,6 +61,7 @@ class LangChainInput(FunctionInput):
 
     @classmethod
     def of(cls, raw: object) -> Self:
+        # Models write null for what they leave out. For a required field, null is a value.
         required = cls.json_schema.get("required", ())
         kept = {key: raw[key] for key in required if key in raw} if isinstance(raw, dict) else {}
         return cls.model_validate({**without_nulls(raw), **kept} if isinstance(raw, dict) else raw)
@@ -195,7 +196,7 @@ def _input_model(name: str, description: str, parameters: dict[str, inspect.Para
     fields: dict[str, Any] = {_FIELD.format(key): _field(each) for key, each in parameters.items()}
     try:
         model = create_model(name, __base__=FunctionInput, __doc__=description, **fields)
-        model.model_json_schema()
+        model.model_json_schema()  # for its errors: some types fail only here
     except (PydanticUserError, TypeError) as e:
         problem = str(e).split("\n")[0]
         raise ConfigError(f"tool {name}: a parameter has a type that JSON cannot express: {problem}") from e

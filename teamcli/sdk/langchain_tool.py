@@ -38,6 +38,7 @@ def call(tool: LangChainTool, arguments: dict[str, Any], call_id: str) -> str | 
     Raises: ToolError, for what the model can fix; anything else that the tool raises
     """
     made = {"type": "tool_call", "name": tool.name, "args": arguments, "id": call_id}
+    # With only a coroutine, `invoke` would refuse.
     if getattr(tool, "coroutine", None) is not None and getattr(tool, "func", None) is None:
         return _call_async(tool, made)
     try:

@@ -24,7 +24,7 @@ class Submission:
         self._put = put
         self._held: TurnEnded | None = None
         """The end of a turn of the lead. It is passed on last if it is the turn of our line."""
-        session.events.subscribe(self._take)
+        session.events.subscribe(self._take)  # before the line is sent, so that no event of its turn is missed
         self.ended: Future[TurnEnded] = session.submit(text)
         self.ended.add_done_callback(self._finish)
 

@@ -194,7 +194,8 @@ def _describe_message(row: Json) -> str:
 
 def _describe_answer(row: Json) -> str:
     usage = row.get("usage")
-    used = usage if isinstance(usage, dict) else {}
+    used = usage if isinstance(usage, dict) else {}  # any program may have written it
+    # Tokens that are read from the cache or written to it are counted in fields with this ending, too.
     tokens_in = sum(_number(used, name) for name in used if name.endswith("input_tokens"))
     cost = f"${_number(row, 'cost_usd'):.4f}" if row.get("cost_usd") is not None else "price unknown"
     return f"model call: {tokens_in:,.0f} tokens in, {_number(used, 'output_tokens'):,.0f} out, {cost}"

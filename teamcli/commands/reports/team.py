@@ -136,6 +136,7 @@ def _notes(member: Member, now: float) -> Iterator[str]:
         yield _waiting(member.waiting_for, member.waiting_since, now)
     elif member.plan and not member.plan_approved and member.is_active:
         yield "needs an approved plan"
+    # A limit is also recorded as an error, and is shown above.
     if member.error and member.error != member.limit:
         yield f"error: {member.error}"
 
