@@ -113,7 +113,7 @@ class _Checks:
 
     def _check_claude(self) -> str:
         unused = unused_settings(self._project.directory, self._project.home.parent)
-        return unused or "all hooks and permission rules of Claude Code are used"
+        return unused or "no hooks or permission rules of Claude Code are ignored"
 
     def _check_key(self) -> str:
         if self._endpoint is None:

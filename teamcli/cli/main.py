@@ -159,10 +159,11 @@ def _parse(parser: _Parser, argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _print_sessions() -> int:
+    from teamcli.cli.tables import print_table
     from teamcli.commands.reports.sessions import session_table
     from teamcli.storage.team_dir import TeamDir
 
-    print(session_table(TeamDir.of(Path.cwd()).lead_transcript).to_text())
+    print_table(session_table(TeamDir.of(Path.cwd()).lead_transcript))
     return ExitStatus.DONE
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
 
 from teamcli.agent.transcript import read_marks
+from teamcli.cli.tables import print_table
 from teamcli.commands.reports.inbox import Mail, count_unread, look_into, mail_table
 from teamcli.commands.reports.log import NAME_WIDTH, TimelineLine, TimelineReader, concerns, describe, last_lead_turn
 from teamcli.commands.reports.team import LeadState, Overview
@@ -52,7 +53,8 @@ def show_team(as_json: bool) -> int:
         team = {"team_name": snapshot.team.name, "running": snapshot.pid is not None, "pid": snapshot.pid}
         _print_json({**team, **overview.to_json()})
     else:
-        print(escape_controls(snapshot.describe()), overview.to_table(time.time()).to_text(), sep="\n")
+        print(escape_controls(snapshot.describe()))
+        print_table(overview.to_table(time.time()))
     if snapshot.damage:
         _warn(snapshot.damage)
     return ExitStatus.USAGE if snapshot.damage else ExitStatus.DONE
@@ -69,7 +71,7 @@ def show_inbox(name: str, only_unread: bool, as_json: bool) -> int:
     elif only_unread and not mails:
         print(f"No unread messages for {exact}.")
     else:
-        print(mail_table(exact, mails, time.time()).to_text())
+        print_table(mail_table(exact, mails, time.time()))
     return ExitStatus.DONE
 
 

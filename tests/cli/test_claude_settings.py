@@ -35,4 +35,4 @@ def test_nothing_in_them_stops_the_start_or_is_said_without_need(program: Progra
     (program.directory / ".claude/settings.json").unlink()
     os.mkfifo(program.directory / ".claude/settings.json")
     assert "Not used" not in program.run("-p", "run true", "--permission-mode", "bypassPermissions").err
-    assert "no hooks or permission rules of Claude Code are left out" in program.run("doctor").out
+    assert "no hooks or permission rules of Claude Code are ignored" in program.run("doctor").out

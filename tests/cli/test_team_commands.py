@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +196,18 @@ class TestTeam:
         assert "newer teamcli" in ran.err
 
 
+def at_terminal(team: Program, *arguments: str, columns: int = 80, env: Mapping[str, str] | None = None) -> str:
+    """What a subcommand prints on a terminal of that width."""
+    full = {**team.env(), "TERM": "xterm", "LANG": "C.UTF-8", **(env or {})}
+    program, *rest = team.command(list(arguments))
+    child = pexpect.spawn(
+        program, rest, cwd=str(team.directory), env=full, timeout=PATIENCE_SECONDS, dimensions=(24, columns)
+    )
+    out: bytes = child.read()
+    child.close()
+    return out.decode()
+
+
 class TestInbox:
     def test_inbox_shows_the_leads_unless_a_name_is_given(self, team: Program) -> None:
         assert "result" in team.run("inbox").out
@@ -226,6 +238,13 @@ class TestInbox:
         assert text.index("read") < text.index("UNREAD")
         assert "outside, claims to be a shell" in text
         assert "\x1b" not in text
+
+    @pytest.mark.parametrize("columns", [60, 80, 120])
+    def test_the_inbox_fits_the_terminal(self, team: Program, columns: int) -> None:
+        team.run("send", "bob", "many words " * 30)
+        out = at_terminal(team, "inbox", "bob", columns=columns)
+        assert "many words" in out
+        assert max(map(len, out.splitlines())) < columns
 
     def test_the_inbox_of_an_unknown_name_lists_the_names(self, team: Program) -> None:
         for name in ("carol", "../config", "user"):
@@ -351,13 +370,9 @@ class TestLog:
     def test_the_log_is_colored_on_a_terminal_unless_the_user_objects(
         self, team: Program, env: dict[str, str], is_coloured: bool
     ) -> None:
-        full = {**team.env(), "TERM": "xterm", "LANG": "C.UTF-8", **env}
-        program, *arguments = team.command(["log"])
-        child = pexpect.spawn(program, arguments, cwd=str(team.directory), env=full, timeout=PATIENCE_SECONDS)
-        out = child.read()
-        child.close()
-        assert (b"\x1b[" in out) == is_coloured
-        assert b"spawned" in out
+        out = at_terminal(team, "log", env=env)
+        assert ("\x1b[" in out) == is_coloured
+        assert "spawned" in out
 
 
 class TestFollowing:

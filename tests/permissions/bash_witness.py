@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -81,7 +82,15 @@ class Witness:
         arguments = [str(BASH), "--norc", str(self._driver), str(self._log), str(self.work), str(self._lines)]
         environment = {"LC_ALL": "C.UTF-8", "HOME": str(self.work), "PATH": "/nonexistent"}
         bwrap = [shutil.which("bwrap") or "", *self._confined[1:]] if self._confined else []
-        subprocess.run([*bwrap, *arguments], env=environment, check=True, timeout=600, cwd=self.directory)
+        # A shell cannot change signals that its parent ignores, and these are part of its state.
+        subprocess.run(
+            [*bwrap, *arguments],
+            env=environment,
+            check=True,
+            timeout=600,
+            cwd=self.directory,
+            preexec_fn=lambda: [signal.signal(each, signal.SIG_DFL) for each in (signal.SIGINT, signal.SIGQUIT)],
+        )
         return _parse(self._log.read_bytes()), self.files() - before
 
 
