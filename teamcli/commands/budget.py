@@ -160,9 +160,8 @@ def _all(session: Session) -> dict[str, Budget]:
         for member in session.team.roster.members()
     }
     lead = budgets.of(LEAD) or budgets.session
-    of_agents = {
-        name: each for name, each in {**of_members, **budgets.of_agents()}.items() if name.casefold() != SESSION
-    }
+    everyone = {**of_members, **budgets.of_agents()}
+    of_agents = {name: each for name, each in everyone.items() if name.casefold() != SESSION}
     return {SESSION: budgets.session, TEAM: budgets.team, LEAD: lead, **of_agents}
 
 

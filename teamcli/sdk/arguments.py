@@ -1,4 +1,4 @@
-"""Checks the arguments of `Session` and opens what is behind it."""
+"""Checks the arguments of the library's `Session` and opens the running session behind it."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from teamcli.session.event_bus import EventBus
 logger = logging.getLogger(__name__)
 
 Ask = Callable[[Question], "bool | Consent | Answer"]
-"""Takes a question; returns whether the call may run, or a `Answer` with more details."""
+"""Takes a question; returns whether the call may run, or an `Answer` with more details."""
 
 
 class CallThread:

@@ -1,4 +1,4 @@
-"""What a program asks of the team is checked like a model's tool call. What is wrong with it is raised."""
+"""Checks what a program asks of the team, just like a tool call of a model, and raises what is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Closes a session of the library once, from whichever thread and however often it is asked to."""
+"""Closes a session of the library exactly once, from any thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from teamcli.session.session import Session as RunningSession
 
 
 class SessionCloser:
-    """Holds no reference to the library's `Session`, so that a forgotten one can be collected, and closed by that."""
+    """Holds no reference to the library's `Session`: a forgotten one can be garbage-collected, which closes it."""
 
     def __init__(self, session: RunningSession, *threads: CallThread) -> None:
         self._session = session
@@ -28,7 +28,7 @@ class SessionCloser:
                 thread.close(LEAVING_SECONDS)
 
     def abandon(self) -> None:
-        """Called by the garbage collector, possibly in a thread that closing has to wait for: so use a new one."""
+        """Called by the garbage collector, possibly in a thread that `close` waits for. So close in a new one."""
         thread = threading.Thread(target=self.close, name="closing", daemon=True)
         try:
             thread.start()

@@ -18,7 +18,7 @@ from teamcli.tools.base.context import SubAgentTask
 
 
 class SubAgents:
-    """All of them, by id (`sa-1`). Everything here works before the first one is started."""
+    """All sub-agents, by id (`sa-1`). Usable before the first one is started."""
 
     def __init__(self, manager: SubAgentManager, check_in_use: Callable[[], object]) -> None:
         """`check_in_use` raises once the session is closed."""
@@ -80,7 +80,7 @@ class SubAgents:
 
     @contextmanager
     def _cancelled_on_error(self) -> Iterator[CancelScope]:
-        """A scope for one that is cancelled if an exception leaves the block, even before it has started."""
+        """A scope for one sub-agent, cancelled if an exception leaves the block, even before the sub-agent starts."""
         scope = self._manager.new_scope()
         try:
             yield scope

@@ -1,4 +1,4 @@
-"""One line for the lead, with every event until the lead has dealt with it."""
+"""One line for the lead, with every event until the end of its turn."""
 
 from __future__ import annotations
 

@@ -53,11 +53,11 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str, 
             code = exit_status(session, ended)
         except SignalReceived as e:
             session.cancel.cancel(f"stopped by {e.signal_name}")
-            ended, code = _last_words(turn), e.exit_code
+            ended, code = _wait_for_end(turn), e.exit_code
             # The teammates end before the result is printed, because it reports on them.
             session.team.quiescence.wait_until_idle(CancelScope(), LEAVING_SECONDS)
         except CancelledError:  # the turn was not begun, because no one would read the answer
-            ended, code = _last_words(turn), ExitStatus.FAILED
+            ended, code = _wait_for_end(turn), ExitStatus.FAILED
     for each in (*session.team.protocols.open_requests(), *_stopped_earlier(session)):
         print(f"teamcli: {escape_controls(each)}", file=sys.stderr)
     session.events.unsubscribe(printer)  # the result comes last
@@ -77,7 +77,7 @@ def framed_stdin(text: str) -> str:
     return tagged("stdin", text)
 
 
-def _last_words(turn: Future[TurnEnded]) -> TurnEnded:
+def _wait_for_end(turn: Future[TurnEnded]) -> TurnEnded:
     """How a cancelled turn ended. That takes milliseconds, and a program that is asked to stop must do so soon."""
     try:
         return turn.result(LEAVING_SECONDS)

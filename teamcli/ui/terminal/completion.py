@@ -36,10 +36,8 @@ def may_be_completed(text: str) -> bool:
 def session_completer(session: Session) -> LineCompleter:
     def teammates() -> list[Option]:
         members = session.team.roster.members()
-        return [
-            *(Option(member.name, f"{member.role}, {member.status}") for member in members),
-            *running_subagents(session),
-        ]
+        options = [Option(member.name, f"{member.role}, {member.status}") for member in members]
+        return [*options, *running_subagents(session)]
 
     return LineCompleter(
         lambda: all_commands(session), teammates, lambda kind: candidates(session, kind), session.workspace.root

@@ -22,7 +22,7 @@ from teamcli.ui.terminal.repl import Terminal
 
 
 def ask_trust(directory: Path, offers: Iterable[str]) -> bool:
-    """Ask before anything that the directory brings along is used. `offers` must be safe to print."""
+    """Ask before using any configuration of this directory. `offers` lists it, and must be safe to print."""
     print(f"{one_line(str(directory), 400)} brings something that you have not agreed to:", *offers, sep="\n")
     try:
         answer = input("Trust this directory? If not, these are ignored. [y/N] ")
