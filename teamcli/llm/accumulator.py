@@ -7,7 +7,6 @@ no more per byte than a small one.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,14 +92,6 @@ class Accumulator:
         """Whether the model has started to answer. Only read from outside."""
         self._has_ended = False
         self._size = 0
-        self._handlers: dict[str, Callable[[dict[str, Any]], StreamEvent | None]] = {
-            "content_block_delta": self._delta,
-            "content_block_start": self._block_start,
-            "content_block_stop": self._block_stop,
-            "message_start": self._message_start,
-            "message_delta": self._message_delta,
-            "message_stop": self._message_stop,
-        }
 
     @property
     def is_complete(self) -> bool:
@@ -113,8 +104,7 @@ class Accumulator:
         Raises: ServerFault, if the event is malformed
         """
         try:
-            handler = self._handlers.get(event.get("type", ""))
-            return handler(event) if handler is not None else None
+            return self._take(event)
         except (KeyError, TypeError, AttributeError) as e:
             raise ServerFault(f"The endpoint sent a malformed event ({event.get('type')}).") from e
 
@@ -143,18 +133,24 @@ class Accumulator:
         content = _sendable([b for b in kept if b["type"] not in _SERVER_CALLS or b.get("id") in answered])
         return Reply(content, "interrupted", self._usage, self._model)
 
-    def _message_start(self, event: dict[str, Any]) -> None:
-        self.has_begun = True
-        message = event["message"]
-        self._model = message.get("model") or ""
-        self._add_usage(message.get("usage"))
-
-    def _message_delta(self, event: dict[str, Any]) -> None:
-        self._stop_reason = event["delta"].get("stop_reason") or self._stop_reason
-        self._add_usage(event.get("usage"))
-
-    def _message_stop(self, _event: dict[str, Any]) -> None:
-        self._has_ended = True
+    def _take(self, event: dict[str, Any]) -> StreamEvent | None:
+        match event.get("type"):
+            case "content_block_delta":  # first, because nearly all events are deltas
+                return self._delta(event)
+            case "content_block_start":
+                return self._block_start(event)
+            case "content_block_stop":
+                self._at[event["index"]].is_complete = True
+            case "message_start":
+                self.has_begun = True
+                self._model = event["message"].get("model") or ""
+                self._add_usage(event["message"].get("usage"))
+            case "message_delta":
+                self._stop_reason = event["delta"].get("stop_reason") or self._stop_reason
+                self._add_usage(event.get("usage"))
+            case "message_stop":
+                self._has_ended = True
+        return None
 
     def _add_usage(self, raw: dict[str, Any] | None) -> None:
         # The counts in a stream are running totals, and some endpoints repeat only a few of them at the end.
@@ -194,9 +190,6 @@ class Accumulator:
         self._size += size
         if self._size > LARGEST_ANSWER:
             raise ModelError(f"The endpoint's answer does not end: it has more than {LARGEST_ANSWER:,} characters.")
-
-    def _block_stop(self, event: dict[str, Any]) -> None:
-        self._at[event["index"]].is_complete = True
 
 
 def _string(raw: dict[str, Any], name: str) -> str:

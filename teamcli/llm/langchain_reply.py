@@ -133,10 +133,14 @@ def _calls_of(message: Chunk) -> tuple[list[Block], frozenset[str]]:
     for name, arguments, given_id in _raw_calls(message):
         # Some providers send no ids, or the same id twice. Each result needs its own.
         id = given_id if given_id and given_id not in {call["id"] for call in calls} else f"call_{secrets.token_hex(8)}"
-        value = _parsed(arguments)
-        if value is None:
+        try:
+            value = json.loads(arguments or "{}")
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
             cut.add(id)
-        calls.append({"type": "tool_use", "id": id, "name": name, "input": value or {}})
+            value = {}
+        calls.append({"type": "tool_use", "id": id, "name": name, "input": value})
     return calls, frozenset(cut)
 
 
@@ -154,14 +158,6 @@ def _raw_calls(message: Chunk) -> list[tuple[str, str, str]]:
         elif calls:  # LangChain does not join parts that have no index
             calls[-1] = (calls[-1][0], calls[-1][1] + arguments, calls[-1][2] or id)
     return calls
-
-
-def _parsed(arguments: str) -> dict[str, Any] | None:
-    try:
-        value = json.loads(arguments or "{}")
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _stop_reason(said: str, has_calls: bool) -> str:

@@ -6,7 +6,6 @@ from teamcli.cancel import CancelScope
 from teamcli.errors import StreamInterrupted
 from teamcli.llm.types import (
     LLM,
-    Block,
     Heartbeat,
     OnEvent,
     Reply,
@@ -45,13 +44,10 @@ class RedactedModel:
 
 
 def masked_reply(reply: Reply) -> Reply:
-    return reply._replace(content=tuple(kept for block in reply.content if (kept := _masked(block)) is not None))
-
-
-def _masked(block: Block) -> Block | None:
-    """None for thinking that contains a key: it is signed, so it must go back unchanged or not at all."""
-    masked = redact_value(block)
-    return None if block.get("type") in _SIGNED and masked != block else masked
+    pairs = [(block, redact_value(block)) for block in reply.content]
+    # Thinking that contains a key is dropped: it is signed, so it must go back unchanged or not at all.
+    content = tuple(masked for block, masked in pairs if block.get("type") not in _SIGNED or masked == block)
+    return reply._replace(content=content)
 
 
 class _MaskedEvents:

@@ -10,7 +10,7 @@ restart. A message that grows only gets more blocks at its end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from operator import is_
 from typing import Any
 
@@ -36,8 +36,10 @@ def inside_results(content: Sequence[_Block]) -> tuple[_Block, ...] | None:
         return None
     text = [block for block in content if block.get("type") != "tool_result"]
     if text:
-        last = results[-1]
-        results[-1] = {**last, "content": [*_as_blocks(last.get("content", "")), *map(_framed, text)]}
+        output = results[-1].get("content", "")
+        if isinstance(output, str):
+            output = [{"type": "text", "text": output}] if output.strip() else []  # a blank text block is refused
+        results[-1] = {**results[-1], "content": [*output, *map(_framed, text)]}
     # The same objects mean no change. Then the message keeps its cached bytes.
     return None if len(results) == len(content) and all(map(is_, results, content)) else tuple(results)
 
@@ -53,13 +55,6 @@ def _harmless(result: _Block) -> _Block:
         for block in content
     ]
     return result if plain == content else {**result, "content": plain}
-
-
-def _as_blocks(content: str | Iterable[_Block]) -> Iterator[_Block]:
-    if not isinstance(content, str):
-        yield from content
-    elif content.strip():  # a blank text block is refused
-        yield {"type": "text", "text": content}
 
 
 def _framed(block: _Block) -> _Block:

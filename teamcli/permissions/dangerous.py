@@ -59,7 +59,10 @@ def _danger_of_command(command: FoundCommand) -> str:
 
 
 def _danger_of_copying(name: str, arguments: tuple[Word, ...]) -> str:
-    written = arguments if name in ("tee", "shred", "truncate", "dd") else arguments[-1:]
+    if name == "dd":
+        written = tuple(Word(word.value[3:]) for word in arguments if word.value.startswith("of="))
+    else:
+        written = arguments if name in ("tee", "shred", "truncate") else arguments[-1:]
     device = next((word.value for word in written if _is_device(word.value)), "")
     return f"`{name}` writes to the device {device}" if device else ""
 
@@ -81,10 +84,6 @@ def _danger_of_find(name: str, arguments: tuple[Word, ...]) -> str:
     filters = any(word.value.startswith(("-name", "-path", "-iname", "-user", "-mtime", "-size")) for word in arguments)
     target = next((word.value for word in starts if deletes and not filters and _is_root_or_home(word)), "")
     return f"`{name}` would delete everything below {target}" if target else ""
-
-
-def _danger_of_dd(name: str, arguments: tuple[Word, ...]) -> str:
-    return _danger_of_copying(name, tuple(Word(word.value[3:]) for word in arguments if word.value.startswith("of=")))
 
 
 def _danger_of_rm(name: str, arguments: tuple[Word, ...]) -> str:
@@ -127,9 +126,8 @@ def _normal(path: str) -> str:
 
 _JUDGES: dict[str, Callable[[str, tuple[Word, ...]], str]] = {
     "rm": _danger_of_rm,
-    "dd": _danger_of_dd,
     "kill": _danger_of_kill,
     "find": _danger_of_find,
     **dict.fromkeys(names("chmod chown chgrp"), _danger_of_owning),
-    **dict.fromkeys(names("cp mv tee shred install truncate"), _danger_of_copying),
+    **dict.fromkeys(names("cp mv dd tee shred install truncate"), _danger_of_copying),
 }

@@ -95,7 +95,10 @@ def _scan(text: str, known_tools: Collection[str]) -> Iterator[Rule]:
             raise ConfigError(f"permission rule {text[position:]!r}: expected a tool name, as in bash(git status:*)")
         end = _end_of_pattern(text, name.end()) if text[name.end() : name.end() + 1] == "(" else name.end()
         yield _make_rule(name[1], text[name.end() : end].strip(), known_tools)
-        position = _end_of_rule(text, end)
+        rest = text[end:].lstrip()
+        if rest and not rest.startswith(","):
+            raise ConfigError(f"permission rule {text!r}: separate rules by commas; cannot read {rest!r}")
+        position = end
 
 
 def _end_of_pattern(text: str, start: int) -> int:
@@ -117,13 +120,6 @@ def _end_of_pattern(text: str, start: int) -> int:
         f"permission rule {text!r}: a parenthesis or quote is not closed; "
         'a pattern with such characters can be written as a JSON string: bash(="…")'
     )
-
-
-def _end_of_rule(text: str, end: int) -> int:
-    rest = text[end:].lstrip()
-    if rest and not rest.startswith(","):
-        raise ConfigError(f"permission rule {text!r}: separate rules by commas; cannot read {rest!r}")
-    return end
 
 
 def _make_rule(tool: str, parenthesis: str, known_tools: Collection[str]) -> Rule:
