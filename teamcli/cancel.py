@@ -81,6 +81,15 @@ class CancelScope:
         """Call `callback` once if this scope is cancelled inside the block; immediately if it already is."""
         return _Watch(self, callback)
 
+    def notifying(self, condition: threading.Condition) -> _Watch:
+        """Wake all that wait on `condition` if this scope is cancelled inside the block. Enter it before the lock."""
+
+        def notify() -> None:
+            with condition:
+                condition.notify_all()
+
+        return _Watch(self, notify)
+
     def _add(self, key: object, callback: Callable[[], object]) -> None:
         with self._lock:
             late = self.cancelled

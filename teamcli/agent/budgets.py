@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from teamcli.agent.limits import Budget, Meter, OnWait, Used, ignore_wait
+from teamcli.agent.limits import Budget, Meter, OnWait, PriceOf, Used, ignore_wait, no_price
 from teamcli.config.settings import Allowance, BudgetSettings
 
 SESSION, TEAM = "session", "team"
@@ -19,8 +19,11 @@ class Budgets:
     session's. A sub-agent's count toward its own and every budget that its parent's count toward.
     """
 
-    def __init__(self, plan: BudgetSettings | None = None, max_usd: float | None = None) -> None:
+    def __init__(
+        self, plan: BudgetSettings | None = None, max_usd: float | None = None, price: PriceOf = no_price
+    ) -> None:
         """`max_usd` is the session's limit from the command line."""
+        self._price = price
         self._plan = plan or BudgetSettings()
         session = self._plan.session if max_usd is None else self._plan.session._replace(usd=max_usd)
         self.session = Budget(session, SESSION, is_given=max_usd is not None)
@@ -33,7 +36,7 @@ class Budgets:
 
     def lead_meter(self, name: str, max_turns: int | None, on_wait: OnWait = ignore_wait) -> Meter:
         own = self._own(name, self._plan.lead, Used())
-        return self._keep(name, Meter(self.session, max_turns, narrower=(own,), on_wait=on_wait))
+        return self._keep(name, Meter(self.session, max_turns, narrower=(own,), on_wait=on_wait, price=self._price))
 
     def member_meter(
         self,
@@ -47,7 +50,9 @@ class Budgets:
     ) -> Meter:
         """`chosen` is what the user has set for it by hand. A teammate hired again continues with what was used."""
         narrower = (self._own(name, self.for_member(name, chosen), used), self.team)
-        return self._keep(name, Meter(self.session, max_turns, max_work_turns, narrower, on_wait, work_turns))
+        return self._keep(
+            name, Meter(self.session, max_turns, max_work_turns, narrower, on_wait, work_turns, self._price)
+        )
 
     def subagent_meter(
         self,
@@ -64,7 +69,7 @@ class Budgets:
             if is_waited_for:
                 self._waited_for[name] = parent
         narrower = (self._own(name, self._plan.subagent, Used()), *self._narrower(parent))
-        return self._keep(name, Meter(self.session, max_turns, max_work_turns, narrower, on_wait))
+        return self._keep(name, Meter(self.session, max_turns, max_work_turns, narrower, on_wait, price=self._price))
 
     def close(self, name: str) -> None:
         """A sub-agent has ended, or a teammate was forgotten."""

@@ -146,7 +146,7 @@ def next_call(agent: Agent) -> PlannedCall:
     """The agent's next model call, and the most that it can use: nothing is cached yet, and the answer is long."""
     preamble, tokens = agent.preamble, _used(agent)
     most = Usage(cache_creation_input_tokens=tokens, output_tokens=preamble.max_tokens)
-    return PlannedCall(preamble.model, agent.price(most, preamble.model), most.context_tokens)
+    return PlannedCall(preamble.model, agent.meter.price(most, preamble.model), most.context_tokens)
 
 
 @dataclass(frozen=True)

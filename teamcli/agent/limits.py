@@ -238,6 +238,14 @@ def ignore_wait(what: str) -> None:
     pass
 
 
+PriceOf = Callable[[Usage, str], float | None]
+"""The cost of a call on a model; None if its price is unknown."""
+
+
+def no_price(usage: Usage, model: str) -> None:
+    pass
+
+
 @dataclass
 class Meter:
     """What one agent has used in this run, and how far it may go. Counted only by the agent's own thread."""
@@ -251,6 +259,7 @@ class Meter:
     """The budgets that its calls count toward besides the session's: its own first, then its parents', the team's."""
     on_wait: OnWait = ignore_wait
     work_turns: int = 0
+    price: PriceOf = no_price
     turns: int = field(default=0, init=False)
     tool_calls: int = field(default=0, init=False)
     usage: Usage = field(default_factory=Usage, init=False)
@@ -310,7 +319,7 @@ class Meter:
 
         Raises: LimitReached, Cancelled
         """
-        with cancel.on_cancel(self._wake_waiting), self._changed:
+        with cancel.notifying(self._changed), self._changed:
             while True:
                 cancel.check()
                 if why := next((why for each in self.budgets if (why := each.refusal(call, self.own.name))), None):
@@ -320,10 +329,6 @@ class Meter:
                 if not may_wait:
                     return []
                 self._changed.wait()
-
-    def _wake_waiting(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
 
     @contextmanager
     def work(self, turn: CancelScope) -> Iterator[None]:
@@ -349,6 +354,16 @@ class Meter:
     def _changed(self) -> threading.Condition:
         return self.budget.changed
 
+    def absorb(self, other: Meter) -> None:
+        """Add what another agent has used. Budgets do not change: they have counted it."""
+        self.turns += other.turns
+        self.tool_calls += other.tool_calls
+        self.usage += other.usage
+        self._add_cost(other.cost_usd)
+
+    def _add_cost(self, usd: float | None) -> None:
+        self.cost_usd = None if self.cost_usd is None or usd is None else self.cost_usd + usd
+
     def begin_work(self) -> None:
         self.work_turns = 0
 
@@ -358,7 +373,7 @@ class Meter:
         self.work_turns += 1
         self.tool_calls += tool_calls
         self.usage += usage
-        self.cost_usd = None if self.cost_usd is None or cost_usd is None else self.cost_usd + cost_usd
+        self._add_cost(cost_usd)
         self.context_tokens = usage.context_tokens
         # One lock for all budgets: a call that checks for room must not see half of this.
         with self._changed:

@@ -12,7 +12,7 @@ from teamcli.agent import events
 from teamcli.agent.context_window import ContextWindow, ask_for_less, compact_if_needed, force_room, next_call
 from teamcli.agent.conversation import Conversation, error_result, joined_marks, text_block
 from teamcli.agent.events import Emit, LimitHit, Notice, Outcome, Severity, TurnEnded, TurnStarted
-from teamcli.agent.hooks import MAX_SENT_BACK, NO_HOOKS, STOP, HookEvent, Hooks, hook_note
+from teamcli.agent.hooks import MAX_SENT_BACK, STOP, HookEvent, Hooks, hook_note
 from teamcli.agent.limits import TIME_IS_UP, Meter
 from teamcli.agent.tool_calls import Toolset
 from teamcli.cancel import CancelScope
@@ -41,7 +41,6 @@ from teamcli.llm.types import (
     StreamEvent,
     TextDelta,
     ThinkingDelta,
-    Usage,
 )
 
 MAX_CONTINUATIONS = 10
@@ -80,19 +79,26 @@ def nothing_came(noted: Mapping[str, Any]) -> Delivery:
 class Agent:
     """Everything that the loop needs from an agent."""
 
-    name: str
     llm: LLM
     preamble: Preamble
     conversation: Conversation
     toolset: Toolset
     meter: Meter
-    price: Callable[[Usage, str], float | None]
-    """The cost of a call on a model; None if its price is unknown."""
-    emit: Emit
-    hooks: Hooks = NO_HOOKS
     stop_event: str = STOP
     """The hook event for the end of its work."""
     context: ContextWindow = field(default_factory=ContextWindow)
+
+    @property
+    def name(self) -> str:
+        return self.toolset.agent
+
+    @property
+    def emit(self) -> Emit:
+        return self.toolset.emit
+
+    @property
+    def hooks(self) -> Hooks:
+        return self.toolset.hooks
 
     def use(self, preamble: Preamble, toolset: Toolset | None = None) -> None:
         """Continue with another model, other limits or other tools from the next call on."""
@@ -117,7 +123,7 @@ class Agent:
 
     def _book(self, reply: Reply, is_recorded: bool) -> None:
         """Record an answer and what it cost, before anything acts on it."""
-        cost = self.price(reply.usage, self.preamble.model)
+        cost = self.meter.price(reply.usage, self.preamble.model)
         self.meter.book(reply.usage, len(reply.tool_calls) if is_recorded else 0, cost)
         if is_recorded:
             self.conversation.add_reply(reply, cost)

@@ -251,15 +251,11 @@ class AgentFactory:
             self.runtime.events(Recorded(name, message))
 
         return Agent(
-            name=name,
             llm=self.models.connect(),
             preamble=setup.preamble,
             conversation=Conversation(log, history, recorded),
             toolset=setup.toolset,
             meter=meter,
-            price=self.runtime.choices.price,
-            emit=self.runtime.events,
-            hooks=self.runtime.hooks,
             stop_event=STOP if name == LEAD else TEAMMATE_IDLE,
             context=window,
         )

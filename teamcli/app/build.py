@@ -131,7 +131,7 @@ def _assemble(
     bus = FileBus(dir.inbox, key, settings.durable, warn, on_look=lambda: guard.check(bus))
     resources.callback(bus.close)
     live_policy = LivePolicy(choices.policy, partial(_save_rule, choices, state), read_rules)
-    budgets = Budgets(settings.budgets, options.max_budget_usd)
+    budgets = Budgets(settings.budgets, options.max_budget_usd, choices.price)
     hooks = _open_hooks(choices, users_host, events, hook_facts, notes)
     runtime = Runtime(
         choices,

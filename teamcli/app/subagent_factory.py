@@ -115,7 +115,6 @@ class SubAgentFactory:
         conversation = Conversation(log, plan.history, lambda message, marks: emit(Recorded(sub.id, message)))
         conversation.note(_first_row(sub, model, len(plan.history.messages)))
         agent = Agent(
-            name=sub.id,
             llm=factory.models.connect(),
             preamble=plan.preamble,
             conversation=conversation,
@@ -128,9 +127,6 @@ class SubAgentFactory:
                 is_waited_for=not sub.is_detached,
                 on_wait=lambda what: sub.show_phase(f"waiting for {what}" if what else "thinking"),
             ),
-            price=factory.runtime.choices.price,
-            emit=emit,
-            hooks=factory.runtime.hooks,
             stop_event=SUBAGENT_STOP,
             context=factory.models.context_window(lambda: plan.identity),
         )

@@ -143,7 +143,7 @@ def _check_prices(session: Session, target: str) -> None:
         is_meant = target == SESSION or (
             session.budgets.team in agent.meter.budgets if target == TEAM else agent.name == target
         )
-        if is_meant and agent.price(Usage(), agent.preamble.model) is None:
+        if is_meant and agent.meter.price(Usage(), agent.preamble.model) is None:
             raise UsageError(
                 f"no price is known for {agent.preamble.model}, so dollars cannot be counted for {target}: set one"
                 f" under `prices` in the settings, or limit tokens (/budget {target} 200k tokens)"

@@ -72,7 +72,7 @@ def _used(agents: list[Agent], usage: Usage, spent: float | None, budget: Budget
 def _notes(session: Session) -> Iterator[str]:
     used = [agent for agent in session.agents if agent.meter.turns]
     # A known price makes no tokens cost $0; None means that there is none.
-    if unpriced := sorted({a.preamble.model for a in used if a.price(Usage(), a.preamble.model) is None}):
+    if unpriced := sorted({a.preamble.model for a in used if a.meter.price(Usage(), a.preamble.model) is None}):
         names = ", ".join(unpriced)
         yield f"No price is known for {names}, so only tokens count. Set one under `prices` in the settings."
     if session.usage.is_estimated:

@@ -149,7 +149,7 @@ class BackedOffCall:
         Raises: Cancelled
         """
         self.is_through = False
-        with cancel.on_cancel(self._wake_waiting):
+        with cancel.notifying(self._shared._changed):
             while pause := self._wait_for_place(cancel):
                 self._on_pause(pause)  # without the lock
         try:
@@ -241,7 +241,3 @@ class BackedOffCall:
         outage = self._shared._outage
         if outage and outage.probe is self:
             outage.probe = None
-
-    def _wake_waiting(self) -> None:
-        with self._shared._changed:
-            self._shared._changed.notify_all()

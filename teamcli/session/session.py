@@ -198,7 +198,7 @@ class Session:
             raise UsageError("the embedded model is on, and there is no other without a key (see teamcli doctor)")
         agent = self.lead.agent
         is_bounded = any(budget.max_usd is not None for budget in agent.meter.budgets)
-        if is_bounded and agent.price(Usage(), model) is None:
+        if is_bounded and agent.meter.price(Usage(), model) is None:
             raise UsageError(f"no price is known for {model}, and there is a budget; give one under `prices`")
         agent.use(replace(agent.preamble, model=model))
 

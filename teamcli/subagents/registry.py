@@ -88,7 +88,7 @@ class SubAgentRegistry:
         running = [sub for sub in subs if not sub.state.is_final]
         if seconds <= 0 or not running:
             return
-        with cancel.on_cancel(self._notify), self._changed:
+        with cancel.notifying(self._changed), self._changed:
             self._changed.wait_for(lambda: cancel.cancelled or any(sub.state.is_final for sub in running), seconds)
         cancel.check()
 
@@ -108,16 +108,8 @@ class SubAgentRegistry:
     def _forget(self, sub: SubAgent) -> None:
         if sub.built is None:
             return
+        agent = sub.built.agent
         if self._earlier is None:
-            self._earlier = replace(sub.built.agent, name=EARLIER)
-            return
-        total, used = self._earlier.meter, sub.built.agent.meter
-        total.turns += used.turns
-        total.tool_calls += used.tool_calls
-        total.usage += used.usage
-        is_known = total.cost_usd is not None and used.cost_usd is not None
-        total.cost_usd = (total.cost_usd or 0.0) + (used.cost_usd or 0.0) if is_known else None
-
-    def _notify(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
+            self._earlier = replace(agent, toolset=replace(agent.toolset, agent=EARLIER))
+        else:
+            self._earlier.meter.absorb(agent.meter)

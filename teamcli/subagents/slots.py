@@ -45,7 +45,7 @@ class Slots:
 
     def _take(self, cancel: CancelScope) -> None:
         ticket = object()
-        with cancel.on_cancel(self._notify), self._changed:
+        with cancel.notifying(self._changed), self._changed:
             self._waiting.append(ticket)
             try:
                 while not cancel.cancelled and (self._waiting[0] is not ticket or self._free <= 0):
@@ -55,7 +55,3 @@ class Slots:
             finally:
                 self._waiting.remove(ticket)
                 self._changed.notify_all()
-
-    def _notify(self) -> None:
-        with self._changed:
-            self._changed.notify_all()

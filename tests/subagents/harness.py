@@ -147,14 +147,11 @@ class Harness:
         )
         log = AppendLog(path, durable=False)
         return Agent(
-            name,
             Model(self._say),
             Preamble("model", "", (), 100),
             Conversation(log, on_record=lambda message, marks: emit(Recorded(name, message))),
             Toolset(name, {"poke": Poke(self._poke)}, permissions, emit),
-            Meter(Budget()),
-            lambda usage, model: 0.5,
-            emit,
+            Meter(Budget(), price=lambda usage, model: 0.5),
         )
 
     def post(self, message: Message, once: bool = False) -> None:
