@@ -21,8 +21,9 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from teamcli.team.inbox_state import Position
 from teamcli.team.message import Message, MessageType
-from teamcli.team.message_bus import FileBus, Position
+from teamcli.team.message_bus import FileBus
 
 Row = tuple[str, float, float, float, str, str]
 """The arguments of a `Figure`."""

@@ -123,7 +123,7 @@ class Team:
     def __enter__(self) -> Team:
         self._session.start()
         self.spawn("warm")
-        self.wait_until_quiet()
+        self.wait_until_idle()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -136,7 +136,7 @@ class Team:
     def say(self, name: str, text: str) -> None:
         self._session.team.say(name, text)
 
-    def wait_until_quiet(self) -> None:
+    def wait_until_idle(self) -> None:
         self._session.team.quiescence.wait_until_idle(self._cancel)
 
 
@@ -150,11 +150,11 @@ def time_wakes(wakes: float) -> list[float]:
     mates = names(10)
     with Team() as team:
         team.spawn(*mates)
-        team.quiescence.wait_until_idle()
+        team.wait_until_idle()
         for number in range(int(wakes)):
             sent_at.append(time.monotonic())
             team.say(mates[number % len(mates)], "What is new?")
-            team.quiescence.wait_until_idle()
+            team.wait_until_idle()
     return sent_at
 
 
@@ -162,7 +162,7 @@ def time_teammates(workers: float, _turns: float) -> float:
     with Team() as team:
         started = time.monotonic()
         team.spawn(*names(workers))
-        team.quiescence.wait_until_idle()
+        team.wait_until_idle()
         return time.monotonic() - started
 
 
@@ -221,7 +221,7 @@ def measure_idlers(idlers: float, seconds: float) -> tuple[float, float]:
         gc.collect()
         before = resident_kilobytes()
         team.spawn(*names(idlers))
-        team.quiescence.wait_until_idle()
+        team.wait_until_idle()
         gc.collect()
         each = (resident_kilobytes() - before) / idlers
         used = time.process_time()
