@@ -172,6 +172,7 @@ def _try(agent: Agent, goal: _Goal, cancel: CancelScope) -> bool:
 def _compact(agent: Agent, goal: _Goal, cancel: CancelScope) -> bool:
     done = _shortened(agent, NEWEST_RESULTS)
     if done is None or done.tokens_after > goal.tokens:
+        # If the model cannot read the conversation at all, even the newest results must become shorter.
         done = done if goal.fits else _shortened(agent, 0)
         if agent.context.asks_for_summary(goal, done):
             done = _summarized_or(done, agent, goal, cancel)

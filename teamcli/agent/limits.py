@@ -179,7 +179,7 @@ class Budget:
             self._paused.add(meter)
         # The clock runs while at least one turn is not waiting for the user.
         if not self._turns.keys() - self._paused:
-            self._used, self._clock_started = self.used, None
+            self._used, self._clock_started = self.used, None  # `used` includes the time since the clock started
         elif self._clock_started is None:
             self._clock_started = time.monotonic()
         self._set_alarm()

@@ -88,6 +88,8 @@ class Agent:
     """The hook event for the end of its work."""
     context: ContextWindow = field(default_factory=ContextWindow)
 
+    # From the toolset, so that the loop and the tools cannot disagree about them.
+
     @property
     def name(self) -> str:
         return self.toolset.agent

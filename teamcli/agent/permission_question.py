@@ -27,7 +27,7 @@ class Consent(StrEnum):
     ALWAYS = "always"
     NO = "no"
     NOBODY = "nobody"
-    """There is nobody to ask."""
+    """There is no one to ask."""
     CHANGED = "changed"
     """The mode or the rules have changed, and now they decide."""
 
@@ -159,6 +159,7 @@ class Permissions:
 
         with self._on_change(check_again):
             check_again()  # the rules may have changed before `on_change` took effect
+            # Answered at once, so no event may say that the agent waits.
             if question.is_open and self._ask is nobody_to_ask:
                 self._ask(question)
             if not question.is_open:

@@ -85,7 +85,7 @@ class Toolset:
         for position, call in enumerate(pending):
             access = self._widest_access(call)
             call.after = [earlier for earlier in pending[:position] if must_wait(access, self._widest_access(earlier))]
-        if len(pending) == 1:
+        if len(pending) == 1:  # the usual case, which needs no thread
             self._execute(pending[0], cancel)
         else:
             self._execute_together(pending, cancel)

@@ -1,7 +1,7 @@
 """Runs a sub-agent from the wait for a slot to the report of its end.
 
 The end of a background sub-agent is reported exactly once: first it is written to its transcript, then to its parent's
-inbox, then the entry leaves the ledger. A start after a crash continues from wherever that was interrupted.
+inbox, then the entry leaves the ledger. A start after a crash continues with the step that was interrupted.
 """
 
 from __future__ import annotations

@@ -73,9 +73,6 @@ class SubAgent:
         self.scope = scope
         self.is_background = is_background
         self.above = above
-        self.depth: int = above.depth + 1 if above else 1
-        self.root: str = above.root if above else parent
-        """The lead or the teammate at the top of its line of parents."""
         self.activity = ActivityLog()
         self.created_at = time.time()
         # The fields below are written by the methods of this class alone.
@@ -92,6 +89,15 @@ class SubAgent:
         self._mail: list[Message] = []
         self._reads_mail = True
         self._lock = threading.Lock()
+
+    @property
+    def depth(self) -> int:
+        return self.above.depth + 1 if self.above else 1
+
+    @property
+    def root(self) -> str:
+        """The lead or the teammate at the top of its line of parents."""
+        return self.above.root if self.above else self.parent
 
     @property
     def is_detached(self) -> bool:
@@ -157,7 +163,7 @@ class SubAgent:
         return True
 
     def begin_waiting(self) -> bool:
-        """It waits for one of its own sub-agents; true if it waited for none before."""
+        """It waits for a sub-agent that it has started; true if it waited for none before."""
         with self._lock:
             self._children_awaited += 1
             return self._children_awaited == 1
