@@ -150,6 +150,8 @@ class Accumulator:
                 self._add_usage(event.get("usage"))
             case "message_stop":
                 self._has_ended = True
+            case list() | dict():  # malformed, unlike the name of an event that is only unknown
+                raise TypeError("type")
         return None
 
     def _add_usage(self, raw: dict[str, Any] | None) -> None:
