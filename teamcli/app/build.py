@@ -238,5 +238,5 @@ def _count(roster: Roster, budgets: Budgets, event: Answered | TurnEnded) -> Non
     for name, budget in budgets.counting_for(event.agent).items():
         turns, cost_usd = (1, event.cost_usd) if isinstance(event, Answered) and name == event.agent else (0, 0.0)
         if name != LEAD:
-            with suppress(UnknownTeammate):  # forgotten meanwhile
+            with suppress(UnknownTeammate):  # it was forgotten in the meantime
                 roster.count(name, turns, cost_usd, budget.used.to_dict())

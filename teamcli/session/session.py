@@ -45,7 +45,7 @@ SHELL_TIMEOUT_SECONDS = 600.0
 SHELL_PACE = 64_000
 """In a tenth of a second; a file is shown whole, and an endless command does not drown the terminal."""
 LEAVING_SECONDS = 1.5
-GO_ON = "<note>Go on with what you were doing.</note>"
+CONTINUE = "<note>Continue with what you were doing.</note>"
 
 
 class Preferences(NamedTuple):

@@ -216,7 +216,7 @@ class Protocols:
 
 def _plan_answer(request: Request) -> Message:
     approve = request.state is State.APPROVED
-    text = request.feedback or ("Approved: go on." if approve else "Rejected: submit another plan.")
+    text = request.feedback or ("Approved: go ahead." if approve else "Rejected: submit another plan.")
     fields = {"request_id": request.id, "approve": approve, "feedback": request.feedback}
     kind, sender = MessageType.PLAN_APPROVAL_RESPONSE, request.answered_by
     return Message(kind, sender, request.teammate, text, time.time(), message_id(request.id, "answer"), fields)

@@ -20,7 +20,7 @@ from teamcli.cancel import CancelScope
 from teamcli.config.options import ExitStatus
 from teamcli.errors import AuthError, ConfigError, ModelNotFound, StateError, UsageError, WrongEndpoint
 from teamcli.llm.types import Usage
-from teamcli.session.session import GO_ON, LEAVING_SECONDS, Session
+from teamcli.session.session import CONTINUE, LEAVING_SECONDS, Session
 from teamcli.storage.files import Json
 from teamcli.team.message import LEAD
 from teamcli.text.escaping import escape_controls
@@ -45,7 +45,7 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str, 
     piped = framed_stdin(stdin) if prompt and stdin else ""
     started = time.monotonic()
     with signals_raise(SIGINT, SIGTERM, SIGHUP):
-        turn = session.submit(prompt or stdin or GO_ON, piped)
+        turn = session.submit(prompt or stdin or CONTINUE, piped)
         try:
             turn.result()
             in_thread(lambda: session.team.quiescence.wait_until_idle(session.cancel), "quiet").result()

@@ -135,7 +135,7 @@ class TestWhereTheyWork:
         assert results(third) == ["x"]
         assert (program.directory / "docs/new.md").exists()
 
-    @pytest.mark.parametrize(("cwd", "why"), [("nowhere", "is no directory"), ("../..", "Path escapes workspace")])
+    @pytest.mark.parametrize(("cwd", "why"), [("nowhere", "is not a directory"), ("../..", "Path escapes workspace")])
     def test_an_invalid_directory_is_an_error_result(self, program: Program, cwd: str, why: str) -> None:
         role(program, cwd=cwd)
         script = TeamScript(lead=[tool("agent", prompt="go", subagent_type="writer"), text("end")])

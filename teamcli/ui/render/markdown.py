@@ -126,12 +126,12 @@ def _highlighter(language: str) -> Syntax:
     return Syntax("", lexer or "text", theme=_CODE_THEME, tab_size=0)
 
 
-class _Paragraph(Paragraph):
+class _WrappedParagraph(Paragraph):
     is_tight = False
     """It is in a list without blank lines between the items."""
 
     @classmethod
-    def create(cls, markdown: Markdown, token: Token) -> _Paragraph:
+    def create(cls, markdown: Markdown, token: Token) -> _WrappedParagraph:
         made = cls("left")
         made.is_tight = token.hidden
         return made
@@ -169,20 +169,22 @@ class _Quote(BlockQuote):
         yield from _labeled(bar, bar, "dim", self.elements, console, options)
 
 
-class _List(ListElement):
+class _TightList(ListElement):
     """Loose if the author wrote it so, with the author's sign behind the numbers."""
 
     mark = ""
 
     @classmethod
-    def create(cls, markdown: Markdown, token: Token) -> _List:
+    def create(cls, markdown: Markdown, token: Token) -> _TightList:
         made = cls(token.type, int(token.attrs.get("start", 1)))
         made.mark = token.markup
         return made
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         items: list[Any] = self.items
-        is_loose = any(isinstance(each, _Paragraph) and not each.is_tight for item in items for each in item.elements)
+        is_loose = any(
+            isinstance(each, _WrappedParagraph) and not each.is_tight for item in items for each in item.elements
+        )
         first = self.list_start or 0
         digits = max(2, len(str(first + len(self.items) - 1)))
         for number, item in enumerate(items, start=first):
@@ -205,7 +207,7 @@ def _labeled(
     for element in elements:
         lines += [] if is_close else [[]]
         lines += Segment.split_lines(console.render(element, inner))
-        is_close = isinstance(element, _Paragraph) and element.is_tight
+        is_close = isinstance(element, _WrappedParagraph) and element.is_tight
     for line in lines or [[]]:
         yield Segment(label, console.get_style(style))
         yield from line
@@ -240,14 +242,14 @@ class _Table(TableElement):
 class _Markdown(Markdown):
     elements: ClassVar = {
         **Markdown.elements,
-        "paragraph_open": _Paragraph,
+        "paragraph_open": _WrappedParagraph,
         "heading_open": _Heading,
         "fence": _Code,
         "code_block": _Code,
         "blockquote_open": _Quote,
         "hr": _Rule,
-        "bullet_list_open": _List,
-        "ordered_list_open": _List,
+        "bullet_list_open": _TightList,
+        "ordered_list_open": _TightList,
         "table_open": _Table,
     }
 
