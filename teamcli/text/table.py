@@ -86,9 +86,11 @@ class Table(NamedTuple):
         drawn = render_lines(grid, width and max(width, _total(smallest, shown)), has_color)
         lines: list[str] = []
         for row, line in zip(rows, drawn, strict=True):
-            lines.append(line)
-            for at in below:
-                lines += render_lines(cell(row, at, " " * GAP), None, has_color) if text_of(row[at]).strip() else []
+            texts = [cell(row, at, " " * GAP) for at in below if text_of(row[at]).strip()]
+            if line or not texts:  # a row may have nothing but the text that goes below it
+                lines.append(line)
+            for text in texts:
+                lines += render_lines(text, None, has_color)
         return lines
 
     def _columns_that_fit(self, widths: Sequence[int], smallest: Sequence[int], limit: int | None) -> list[int]:

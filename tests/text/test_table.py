@@ -52,3 +52,8 @@ def test_in_a_narrow_table_a_column_goes_below_or_is_left_out() -> None:
         "bob    1",
     ]
     assert table.to_text(width=5).splitlines()[0] == "NAME"
+
+
+def test_a_row_that_goes_below_as_a_whole_leaves_no_empty_line() -> None:
+    table = Table("", (Column(""), Column("", goes_below=True)), (("/help", "Show all."), ("", "an example")))
+    assert table.to_text(width=10).splitlines() == ["/help", "  Show all.", "  an example"]
