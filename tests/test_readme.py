@@ -63,9 +63,10 @@ def git(program: Program, *arguments: str) -> str:
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_the_readme_works_as_printed_in_a_fresh_clone(clone: Program, columns: int) -> None:
-    steps = itertools.chain.from_iterable(sittings((ROOT / "README.md").read_text(encoding="utf-8")))
+    steps = list(itertools.chain.from_iterable(sittings((ROOT / "README.md").read_text(encoding="utf-8"))))
+    assert steps
     with Reader(clone, columns) as reader:
-        reader.follow(list(steps))
+        reader.follow(steps)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

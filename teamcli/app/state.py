@@ -142,7 +142,7 @@ class StateGuard:
         """Called by the bus each time it looks at the inboxes."""
         if self._lock is None:
             return
-        # Only at the second look: whoever deletes the directory may not be done at the first.
+        # Only at the second look: the program that deletes the directory may not be done at the first.
         was_lost, self._was_lost = self._was_lost, self._lock.is_lost(self._dir.lock)
         if not self._was_lost or not was_lost or self._cancel.cancelled:
             return

@@ -104,7 +104,7 @@ class SubAgentSource(Protocol):
 
 @dataclass
 class Session:
-    """Everything about a running team. Built by `app`; whoever runs it closes it."""
+    """Everything about a running team. Built by `app`, and closed by what runs it."""
 
     workspace: Workspace
     state: TeamDir

@@ -153,7 +153,7 @@ class Lead(AgentThread):
 
     def teammate_idle(self) -> None:
         """A teammate turned idle: results that waited for it may be due."""
-        # The flag is set under this lock, by whoever saw that teammate still working: no wake-up is lost.
+        # The flag is set under this lock, by the thread that saw the teammate still working: no wake-up is lost.
         with self._changed:
             is_waiting = self._holds_results
         if is_waiting:

@@ -40,7 +40,7 @@ class Quiescence:
         self.lead_waits_since = 0.0
 
     def notify(self) -> None:
-        """Something has changed: whoever waits here looks again."""
+        """Something has changed: every thread that waits here looks again."""
         with self._changed:
             self._changed.notify_all()
 

@@ -317,7 +317,7 @@ def test_max_turns_reached_by_a_teammate_is_exit_3(program: Program) -> None:
     script = TeamScript(
         lead=[spawn("alice"), text("hired"), text("end")], alice=lambda request, n: tool("bash", command="true")
     )
-    run(program, script, "--max-turns", "4", code=3)
+    assert run(program, script, "--max-turns", "4", code=3).code == 3
 
 
 class TestPlans:
