@@ -130,8 +130,10 @@ class Team:
         self._session.close()
 
     def spawn(self, *names: str) -> None:
+        from teamcli.tools.base.context import SpawnRequest
+
         for name in names:
-            self._session.team.spawn(name, "worker", "go", model="", tools=None, plan=False)
+            self._session.team.spawn(SpawnRequest(name, "worker", "go"))
 
     def say(self, name: str, text: str) -> None:
         self._session.team.say(name, text)

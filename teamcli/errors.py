@@ -19,7 +19,8 @@ TeamcliError
 │   ├── UnknownRecipient    no agent that can receive messages has that name
 │   ├── UnknownTeammate     no teammate has that name
 │   ├── IllegalTransition   a teammate cannot go from its status to that one
-│   └── MessageTooLong      more than one message to an inbox may hold
+│   ├── MessageTooLong      more than one message to an inbox may hold
+│   └── TaskError           the task board refuses a change
 ├── PromptBlocked       a hook refused what the user typed
 ├── ToolError           the *model* can act on it                  → an error result, never leaves the tool pipeline
 └── TurnStopped         control flow: the turn ends early, with a valid history
@@ -138,6 +139,10 @@ class IllegalTransition(TeamError):
 
 class MessageTooLong(TeamError):
     """Raised when a message is longer than an inbox accepts."""
+
+
+class TaskError(TeamError):
+    """Raised when the task board refuses a change; names the reason."""
 
 
 class PromptBlocked(TeamcliError):

@@ -29,13 +29,13 @@ from teamcli.errors import ToolError
 from teamcli.storage.files import PRIVATE_DIR, AppendLog, Json, read_lines
 from teamcli.team.lead import Lead
 from teamcli.team.mailbox import Mailbox
-from teamcli.team.manager import SpawnRequest, TeammateManager
+from teamcli.team.manager import TeammateManager
 from teamcli.team.message import LEAD
 from teamcli.team.piece_of_work import WORK, LatestWork, Work, calls_in_latest_work, used_in
 from teamcli.team.roster import Member
 from teamcli.team.teammate import AgentSetup, Teammate
 from teamcli.text.tags import tagged
-from teamcli.tools.base.context import AgentContext
+from teamcli.tools.base.context import AgentContext, SpawnRequest
 from teamcli.tools.catalog import (
     BASE_TOOLS,
     LEAD_TOOLS,

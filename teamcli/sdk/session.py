@@ -270,6 +270,7 @@ class Session:
         Raises: UsageError; TeamError, for an invalid name or a teammate that is working; StateError
         """
         from teamcli.sdk.checks import checked_input, tool_errors_raised
+        from teamcli.tools.base.context import SpawnRequest
         from teamcli.tools.spawn_teammate import SPAWN_TEAMMATE
 
         session = self._in_use()
@@ -280,7 +281,8 @@ class Session:
         args = checked_input(SPAWN_TEAMMATE, given)
         with tool_errors_raised():
             chosen = None if only is None else args.tools
-            session.team.spawn(args.name, args.role, args.prompt, args.model, chosen, args.plan, by_user=True)
+            request = SpawnRequest(args.name, args.role, args.prompt, args.model, chosen, args.plan, by_user=True)
+            session.team.spawn(request)
         return session.team.roster.get(name)
 
     def stop(self, name: str) -> bool:

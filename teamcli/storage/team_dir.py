@@ -20,6 +20,7 @@ GITIGNORE = """\
 !.gitignore
 !README.md
 !settings.json
+!team.toml
 !agents/
 !agents/**
 !commands/
@@ -31,7 +32,7 @@ GITIGNORE = """\
 """
 LOCK_TRIES, LOCK_SECONDS = 10, 0.02
 _TOKEN_LENGTH = 100
-_STATE = ("config.json", "inbox", "transcripts", "events.jsonl")
+_STATE = ("config.json", "inbox", "transcripts", "events.jsonl", "tasks", "worktrees")
 
 
 class TeamDir:
@@ -48,6 +49,9 @@ class TeamDir:
         self.subagent_transcripts = self.transcripts / "subagents"
         self.events = root / "events.jsonl"
         self.subagents = root / "subagents.json"
+        self.tasks = root / "tasks"
+        self.worktrees = root / "worktrees"
+        self.team_toml = root / "team.toml"
         self.settings = root / "settings.json"
         self.local_settings = root / "settings.local.json"
         self.logs = root / "logs"

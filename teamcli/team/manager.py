@@ -22,23 +22,13 @@ from teamcli.team.running_agents import RunningAgents
 from teamcli.team.teammate import Teammate
 from teamcli.team.undelivered_mail import LeftMail
 from teamcli.text.tags import one_fact
+from teamcli.tools.base.context import SpawnRequest
 
 LEAVING_SECONDS = 1.5
+TERMS = ("role", "model", "tools", "plan", "claims")
+"""What each piece of work sets anew."""
 MOST_DESCRIBED = 300
 """How many members a description names."""
-
-
-class SpawnRequest(NamedTuple):
-    """What a spawn asks for."""
-
-    name: str
-    role: str
-    prompt: str
-    model: str = ""
-    tools: tuple[str, ...] | None = None
-    plan: bool = False
-    by_user: bool = False
-    """Its result is shown to the user, and does not wake the lead."""
 
 
 class TeammateFactory(Protocol):
@@ -83,22 +73,13 @@ class TeammateManager:
 
     # What tools do
 
-    def spawn(
-        self,
-        name: str,
-        role: str,
-        prompt: str,
-        model: str,
-        tools: tuple[str, ...] | None,
-        plan: bool,
-        by_user: bool = False,
-    ) -> str:
+    def spawn(self, request: SpawnRequest) -> str:
         """Hire a teammate, or give an idle one its next task.
 
         Raises: ToolError, TeamError, StateError
         """
+        name = request.name
         check_name(name)
-        request = SpawnRequest(name, role, prompt, model, tools, plan, by_user)
         if running := self.agents.teammate(name):
             running.wait_until_reported()
         with self._spawning:
@@ -112,9 +93,9 @@ class TeammateManager:
                 raise ToolError(f"'{name}' is currently working")
             else:  # it keeps its memory; everything else is as the request says
                 self._factory.check(request)
-                terms = {"role": role, "model": model, "tools": tools, "plan": plan}
-                self.agents.active(name).assign(prompt, terms, by_user)
-        return f"Spawned '{name}' (role: {role})"
+                terms = {each: getattr(request, each) for each in TERMS}
+                self.agents.active(name).assign(request.prompt, terms, request.by_user)
+        return f"Spawned '{name}' (role: {request.role})"
 
     def describe(self) -> str:
         for teammate in self.agents.teammates:  # who has read a result finds its sender idle
@@ -271,6 +252,8 @@ class TeammateManager:
             model=request.model,
             tools=request.tools,
             plan=request.plan,
+            worktree=request.worktree,
+            claims=request.claims,
             since=time.time(),
             budget=earlier.budget if earlier else {},
             used=earlier.used if earlier else {},

@@ -20,7 +20,7 @@ from teamcli.errors import IllegalTransition, StateError, TeamError, UnknownTeam
 from teamcli.storage.files import as_state_error, write_atomic
 from teamcli.team.message import LEAD, check_name
 from teamcli.team.requests import SHUTDOWN_SECONDS, Kind, Request, Requests
-from teamcli.team.team_file import (
+from teamcli.team.roster_file import (
     TRANSITIONS,
     Member,
     Status,

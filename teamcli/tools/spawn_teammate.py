@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, NamedTuple
 
 from teamcli.agent.tool import Display, ToolOutput
-from teamcli.tools.base.context import CallContext, TeamPort
+from teamcli.tools.base.context import CallContext, SpawnRequest, TeamPort
 from teamcli.tools.base.tool import team_tool
 from teamcli.tools.base.tool_input import Words
 
@@ -24,7 +24,7 @@ class SpawnTeammateInput(NamedTuple):
 
 def run(args: SpawnTeammateInput, team: TeamPort, _agent: str, _call: CallContext) -> ToolOutput:
     tools = tuple(args.tools) or None  # models write an empty list for "all"
-    return ToolOutput(team.spawn(args.name, args.role, args.prompt, args.model, tools, args.plan))
+    return ToolOutput(team.spawn(SpawnRequest(args.name, args.role, args.prompt, args.model, tools, args.plan)))
 
 
 def show(args: SpawnTeammateInput) -> Display:

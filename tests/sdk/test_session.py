@@ -28,6 +28,7 @@ from teamcli.team.message import Message
 from teamcli.team.outbox import Outbox
 from teamcli.team.roster import Roster, Status
 from teamcli.team.teammate import Teammate
+from teamcli.tools.base.context import SpawnRequest
 from tests.sdk.conftest import Open
 from tests.sdk.models import Gate, Model, call, results, said, scripted, who_asks
 from tests.support.fake_api import FakeAPI, answer, stall_after, text, tool, tool_results
@@ -95,7 +96,7 @@ class TestSubmit:
         self, opened: Open, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def hire_again() -> None:
-            answers.append(session._session.team.spawn("alice", "coder", "two", "", None, False))
+            answers.append(session._session.team.spawn(SpawnRequest("alice", "coder", "two")))
 
         def rest_slowly(self: Roster, name: str, status: Status, **fields: Any) -> object:
             if status is Status.IDLE and hiring.ident is None:  # her report has been sent

@@ -20,7 +20,7 @@ from teamcli.storage.files import read_lines
 from teamcli.subagents.ledger import Ledger, read_waiting
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.piece_of_work import LatestWork, calls_in_latest_work, used_in
-from teamcli.team.team_file import read_team
+from teamcli.team.roster_file import read_team
 from tests.support.memory_bus import MemoryBus
 from tests.support.program import Program
 

@@ -18,7 +18,7 @@ import pytest
 from teamcli.errors import IllegalTransition, StateError, TeamError, UnknownTeammate
 from teamcli.team.requests import Kind, State
 from teamcli.team.roster import Roster
-from teamcli.team.team_file import TRANSITIONS, Member, Status, read_team
+from teamcli.team.roster_file import TRANSITIONS, Member, Status, read_team
 
 SPAWNING, WORKING, IDLE, SHUTDOWN = Status.SPAWNING, Status.WORKING, Status.IDLE, Status.SHUTDOWN
 LEGAL = {

@@ -17,7 +17,7 @@ from teamcli.exec.commands import Commands
 from teamcli.llm.types import Block
 from teamcli.permissions.decide import decide
 from teamcli.permissions.policy import Policy
-from teamcli.tools.base.context import AgentContext, TeamPort
+from teamcli.tools.base.context import AgentContext, SpawnRequest, TeamPort
 from teamcli.tools.catalog import LazyTool, bind_tools
 from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.known_files import KnownFiles, PathLocks
@@ -40,8 +40,8 @@ class FakeTeam:
     def protocols(self) -> FakeTeam:
         return self
 
-    def spawn(self, name: str, role: str, prompt: str, model: str, tools: tuple[str, ...] | None, plan: bool) -> str:
-        return self._note("spawn", name, role, prompt, model, tools, plan)
+    def spawn(self, request: SpawnRequest) -> str:
+        return self._note("spawn", request)
 
     def describe(self) -> str:
         return self._note("describe")

@@ -10,6 +10,7 @@ import pytest
 from teamcli.agent.conversation import INTERRUPTED_CALL
 from teamcli.cancel import CancelScope
 from teamcli.errors import TeamError, UnknownTeammate
+from teamcli.tools.base.context import SpawnRequest
 from teamcli.tools.catalog import ALL_TOOLS, BASE_TOOLS, LEAD_TOOLS, SOLO_TOOLS, TEAMMATE_TOOLS
 from tests.support.waiting import DEADLINE_SECONDS
 from tests.tools.fake_team import FakeTeam, TeamAgent
@@ -68,19 +69,21 @@ class TestWhoHasWhat:
 class TestWhatReachesTheTeam:
     def test_a_spawn_needs_only_name_role_and_prompt(self, lead: TeamAgent, team: FakeTeam) -> None:
         lead.says("spawn_teammate", name="alice", role="coder", prompt="Write a parser.")
-        assert team.calls == [("spawn", "alice", "coder", "Write a parser.", "", None, False)]
+        assert team.calls == [("spawn", SpawnRequest("alice", "coder", "Write a parser."))]
 
     def test_a_spawn_passes_on_model_tools_and_plan(self, lead: TeamAgent, team: FakeTeam) -> None:
         more: dict[str, Any] = {"model": "claude-haiku-5", "tools": ["bash", "grep"], "plan": True}
         lead.says("spawn_teammate", name="bob", role="tester", prompt="Test it.", **more)
-        assert team.calls == [("spawn", "bob", "tester", "Test it.", "claude-haiku-5", ("bash", "grep"), True)]
+        assert team.calls == [
+            ("spawn", SpawnRequest("bob", "tester", "Test it.", "claude-haiku-5", ("bash", "grep"), plan=True))
+        ]
 
     @pytest.mark.parametrize("left_out", [None, []])
     def test_null_and_an_empty_list_of_tools_mean_all(
         self, lead: TeamAgent, team: FakeTeam, left_out: list[str] | None
     ) -> None:
         lead.says("spawn_teammate", name="alice", role="coder", prompt="Go.", tools=left_out, model=None, plan=None)
-        assert team.calls == [("spawn", "alice", "coder", "Go.", "", None, False)]
+        assert team.calls == [("spawn", SpawnRequest("alice", "coder", "Go."))]
 
     def test_messages_carry_who_calls_and_which_call_it_is(
         self, lead: TeamAgent, alice: TeamAgent, team: FakeTeam

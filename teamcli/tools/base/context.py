@@ -17,15 +17,30 @@ if TYPE_CHECKING:
     from teamcli.workspace.file_access import Content
 
 
+class SpawnRequest(NamedTuple):
+    """What a spawn asks for."""
+
+    name: str
+    role: str
+    prompt: str
+    model: str = ""
+    tools: tuple[str, ...] | None = None
+    plan: bool = False
+    worktree: bool = False
+    """It works in its own checkout of the repository."""
+    claims: bool = False
+    """It takes free tasks from the board by itself while it is idle."""
+    by_user: bool = False
+    """Its result is shown to the user, and does not wake the lead."""
+
+
 class TeamPort(Protocol):
     """What the team tools need from the team. `agent` is the caller; teamcli sets it and `key`, not the model.
 
     All return the text of the result. They raise ToolError or TeamError, which become error results.
     """
 
-    def spawn(
-        self, name: str, role: str, prompt: str, model: str, tools: tuple[str, ...] | None, plan: bool
-    ) -> str: ...
+    def spawn(self, request: SpawnRequest) -> str: ...
 
     def describe(self) -> str: ...
 

@@ -56,6 +56,14 @@ class Member:
     plan: bool = False
     """Whether changes need an approved plan."""
     plan_approved: bool = False
+    worktree: bool = False
+    """Whether it works in its own checkout of the repository."""
+    claims: bool = False
+    """Whether it takes free tasks from the board by itself."""
+    cwd: str = ""
+    """The directory of the workspace that it works in; empty for the root."""
+    prompt: str = ""
+    """Standing instructions, which are part of its system prompt."""
     error: str = ""
     interrupted: bool = False
     paused: bool = False
@@ -112,7 +120,8 @@ _MEMBER_TYPES: dict[str, tuple[type, ...]] = {
     "incarnation": COUNT,
     "model": TEXT,
     "tools": (list, NOTHING),
-    **dict.fromkeys(("plan", "plan_approved"), FLAG),
+    **dict.fromkeys(("plan", "plan_approved", "worktree", "claims"), FLAG),
+    **dict.fromkeys(("cwd", "prompt"), TEXT),
     "error": TEXT,
     **dict.fromkeys(("interrupted", "paused"), FLAG),
     "waiting_for": TEXT,

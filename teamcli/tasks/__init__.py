@@ -1,0 +1,1 @@
+"""The task board: shared work that anyone can read with `cat`."""

@@ -1,0 +1,1 @@
+"""Isolated checkouts: members that work on their own branch, and how their work is merged."""
