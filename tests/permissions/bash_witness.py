@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 BASH = Path("/bin/bash")
-RECORDED = ("run", "show", "git", "sed", "find", "awk", "tar", "rg", "make", "echo", "true")
+RECORDED = ("run", "show", "git", "sed", "find", "awk", "tar", "rg", "make", "echo", "true", "kill")
 STATE = '"$PATH|$IFS|$-|$SHELLOPTS|$BASHOPTS|$PS4|${X-}|${Y-}|${ENV-}|${BASH_ENV-}|$#|$*"'
 
 _DRIVER = f"""
