@@ -1,0 +1,178 @@
+"""The members and requests of a team: in memory for readers that never wait, and in `config.json` for everyone else.
+
+`saved` blocks are on disk at their end, or undone. `follow` writes what has changed in memory, as well as it can.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from teamcli.errors import StateError
+from teamcli.storage.files import write_atomic
+from teamcli.team.requests import SHUTDOWN_SECONDS, Request, Requests
+from teamcli.team.roster_file import Member, keep_aside, parse_team, read_file
+
+COUNTER_SECONDS = 0.5
+"""The least time between two writes that only change counters, which every model call does."""
+
+
+class RosterTable:
+    def __init__(
+        self,
+        path: Path,
+        on_change: Callable[[Member], None],
+        on_problem: Callable[[str], None],
+        clock: Callable[[], float] = time.time,
+        counter_seconds: float = COUNTER_SECONDS,
+        shutdown_seconds: float = SHUTDOWN_SECONDS,
+    ) -> None:
+        """Load the file; see `Roster` for the arguments.
+
+        Raises: StateError
+        """
+        self._path = path
+        self._on_change = on_change
+        self._on_problem = on_problem
+        self._clock = clock
+        self._counter_seconds = counter_seconds
+        self.lock = threading.RLock()
+        """Guards the memory."""
+        self._writing = threading.RLock()  # guards the file; taken before `lock`, never while holding it
+        self._revision = self._written = 0
+        self._next_counter_write = 0.0
+        self._tried = 0  # the revision of the last write, successful or not
+        self._changed: deque[tuple[int, Member]] = deque()  # not yet reported, with their revisions
+        self._announcing = threading.Lock()
+        self._is_saving = False
+        self._reported = ""
+        self._closed = False
+        data = read_file(path)
+        self._team = team = parse_team(path, data)
+        self.problem = ""
+        """What was wrong with the file, as a sentence for the user."""
+        self.is_incomplete = team.is_missing or bool(team.problems)
+        """Whether members may be missing from the file."""
+        if data is not None and team.problems:
+            aside = keep_aside(path, data)
+            self.problem = f"{path} was damaged ({'; '.join(team.problems)}); it is kept as {aside.name}"
+        self.members = {member.name.casefold(): member for member in team.members}
+        """By name without regard to case. Replaced and never modified, since readers hold no lock."""
+        self.requests = Requests(self.saved, clock, shutdown_seconds)
+        """The protocol requests, kept in the same file."""
+        self.requests.load(team.requests)
+
+    @property
+    def counters_are_due(self) -> bool:
+        """Whether the last write is long enough ago for one that only changes counters."""
+        return time.monotonic() >= self._next_counter_write
+
+    def put_all(self, members: Iterable[Member], is_counting: bool = False) -> list[Member]:
+        """Add or replace members. The caller holds the lock."""
+        table, put = dict(self.members), []
+        for member in members:
+            before = table.get(member.name.casefold())
+            if before and member.waiting_for != before.waiting_for:
+                member = replace(member, waiting_since=self._clock() if member.waiting_for else 0.0)
+            table[member.name.casefold()] = member
+            put.append(member)
+            self._revision += 1
+            if not is_counting:
+                self._changed.append((self._revision, member))
+        self.members = table
+        return put
+
+    def remove(self, member: Member) -> None:
+        """The caller holds the lock."""
+        self.members = {key: other for key, other in self.members.items() if other is not member}
+
+    def touch(self) -> None:
+        """Have the next `follow` write the file, even if nothing has changed."""
+        with self.lock:
+            self._revision += 1
+
+    def close(self) -> None:
+        """Write pending changes. Later ones are not written, since the file may have another owner then."""
+        self.follow()
+        with self._writing:
+            self._closed = True
+
+    @contextmanager
+    def saved(self) -> Iterator[None]:
+        """A block whose changes are on disk at its end, or undone. Inside another such block it is a part of that."""
+        with self._writing, self.lock:
+            if self._is_saving:
+                yield
+                return
+            self._is_saving = True
+            before = self.members, self.requests.all(), self._revision
+            try:
+                if self._closed:
+                    raise StateError(f"{self._path} is closed: teamcli is exiting")
+                yield
+                self._revision += 1
+                self._save()
+            except BaseException:  # also KeyboardInterrupt: memory must not be ahead of the file
+                self._undo(*before)
+                raise
+            finally:
+                self._is_saving = False
+
+    def _undo(self, members: dict[str, Member], requests: tuple[Request, ...], revision: int) -> None:
+        self.members = members
+        self.requests.load(requests)
+        while self._changed and self._changed[-1][0] > revision:
+            self._changed.pop()
+
+    def follow(self) -> None:
+        """Write changed statuses to the file. One write covers all changes that were made until then."""
+        problem = ""
+        with self._writing:
+            try:
+                self._save()
+            except StateError as e:  # the status is already true in this process, so this cannot fail the caller
+                problem = str(e)
+            is_news = problem != self._reported
+            self._reported = problem
+        self.announce()
+        if problem and is_news:
+            self._on_problem(f"{problem}; the team keeps working, and the file is updated as soon as it can be written")
+
+    def _save(self) -> None:
+        """The caller holds `_writing`."""
+        with self.lock:
+            revision = self._revision
+            data = b""
+            if not self._closed and revision != self._written:
+                data = self._team._replace(members=tuple(self.members.values()), requests=self.requests.all()).encode()
+        try:
+            if data:
+                # Before the write: if it fails, the next model call does not try again at once.
+                self._next_counter_write = time.monotonic() + self._counter_seconds
+                write_atomic(self._path, data)
+                self._written = revision
+        finally:
+            self._tried = revision
+
+    def announce(self) -> None:
+        """Report each change once, in order. If another thread is already reporting, leave the rest to that one:
+        waiting for it could deadlock with the locks of a callback."""
+        while self._has_news() and self._announcing.acquire(blocking=False):
+            try:
+                while member := self._next_news():
+                    self._on_change(member)
+            finally:
+                self._announcing.release()
+
+    def _has_news(self) -> bool:
+        with self.lock:
+            return bool(self._changed) and self._changed[0][0] <= self._tried
+
+    def _next_news(self) -> Member | None:
+        with self.lock:
+            return self._changed.popleft()[1] if self._has_news() else None
