@@ -67,7 +67,8 @@ class Witness:
         (self.work / "sub").mkdir(parents=True)
         for name, shown in (("run.sh", "./run.sh"), ("evil.sh", "evil"), ("sub/run.sh", "evil")):
             script = self.work / name
-            script.write_text(f"#!/bin/bash\nprintf '%s\\0' C $(($# + 1)) {shown} \"$@\" >> {self._log}\n")
+            words = "\"${@//$'\\n'/$'\\x02'}\""  # as in `record`: bash writes line by line
+            script.write_text(f"#!/bin/bash\nprintf '%s\\0' C $(($# + 1)) {shown} {words} >> {self._log}\n")
             script.chmod(0o755)
 
     def files(self) -> set[str]:
