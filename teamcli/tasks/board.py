@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -32,6 +32,11 @@ class Task(NamedTuple):
     assigned: int = 0
     """How often it was given to someone. The message about an assignment has its id from this, so none is repeated."""
 
+    @property
+    def is_free(self) -> bool:
+        """Whether nobody has it. It may still be blocked."""
+        return self.status is TaskStatus.PENDING and self.owner is None
+
 
 class TaskChange(NamedTuple):
     """What an update asks for; None for what stays."""
@@ -45,6 +50,44 @@ class TaskChange(NamedTuple):
     result: str | None = None
 
 
+class BoardChange(NamedTuple):
+    """What has changed, for those who act on it."""
+
+    actor: str
+    before: Task | None
+    """None for a new task."""
+    after: Task
+    is_outside: bool = False
+    """Another process made the change, and has put it on the timeline."""
+
+    @property
+    def what(self) -> str:
+        """One word for people: created, claimed, assigned, released, completed, cancelled, reopened, changed."""
+        before, after = self.before, self.after
+        if before is None:
+            return "created"
+        if before.status is not after.status and after.status.is_over:
+            return str(after.status)
+        if before.status.is_over and not after.status.is_over:
+            return "reopened"
+        if before.owner != after.owner:
+            return "released" if after.owner is None else "claimed" if after.owner == self.actor else "assigned"
+        return "started" if before.status is not after.status else "changed"
+
+
+class GateEvent(StrEnum):
+    """What a gate can refuse. The values are the names of the hooks."""
+
+    CREATED = "TaskCreated"
+    COMPLETED = "TaskCompleted"
+
+
+Gate = Callable[[GateEvent, Task, str], str]
+"""Takes the task as it would be and who asks; returns why not, or an empty text. Called without the board's lock."""
+OnChange = Callable[[BoardChange], None]
+"""Called after each change, in the thread that made it, without the board's lock."""
+
+
 class Board(Protocol):
     """Every change is one compare-and-set: it is checked and made under one lock, by any number of processes.
 
@@ -52,10 +95,13 @@ class Board(Protocol):
     """
 
     def tasks(self) -> Sequence[Task]:
-        """All, by number."""
+        """All, by number.
+
+        Raises: StateError
+        """
 
     def get(self, id: int) -> Task:
-        """Raises: TaskError"""
+        """Raises: TaskError, StateError"""
 
     def create(
         self,
@@ -69,7 +115,7 @@ class Board(Protocol):
     def update(self, actor: str, id: int, change: TaskChange) -> Task: ...
 
     def claim_next(self, owner: str, but: frozenset[int] = frozenset()) -> Task | None:
-        """Claim the lowest free task that is not in `but`; None if there is none."""
+        """Claim the lowest free task that is not blocked and not in `but`; None if there is none."""
 
     def release(self, owner: str) -> Sequence[Task]:
         """Put the unfinished tasks of an owner that is gone back to pending. Never touches those of a new owner."""

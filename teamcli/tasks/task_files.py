@@ -1,0 +1,225 @@
+"""The files of the board, as a mapping from number to task: each read again only when it has changed.
+
+Writing needs `locked()`, which excludes all other threads and processes. Reading takes no file lock, because a file is
+always replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from teamcli.errors import StateError, TaskError
+from teamcli.storage.files import as_state_error, cannot, make_private_dir, open_private, write_json
+from teamcli.tasks.board import Task, TaskStatus
+from teamcli.tasks.task_file import LARGEST_ID, Damaged, Signature, StoredTask, number_of, read_task, signature_of
+
+_LOCK = ".lock"
+_LOCK_BYTES = 64
+
+
+class Counters(NamedTuple):
+    """What the lock file holds."""
+
+    last: int = 0
+    """The highest number ever used: files can be deleted, numbers are not used again."""
+    changes: int = 0
+    """How many changes were made, except claims."""
+
+
+class TaskFiles(Mapping[int, Task]):
+    def __init__(self, directory: Path, warn: Callable[[str], None]) -> None:
+        """`warn` reports a damaged file, once."""
+        self.directory = directory
+        self._warn = warn
+        self.mutex = threading.RLock()  # flock does not separate threads that share what was read
+        self._lock_fd = -1
+        self._counters = Counters()
+        self._stored: dict[int, StoredTask] = {}
+        self._current_at = -1
+        """The number of changes at the last refresh under the lock."""
+
+    def __getitem__(self, id: int) -> Task:
+        """The task as its file is now. Raises: KeyError, StateError."""
+        with self.mutex:
+            path = self._path(id)
+            try:
+                with as_state_error("read", path):
+                    signature = signature_of(path.lstat())
+            except StateError as e:
+                self._stored.pop(id, None)
+                if isinstance(e.__cause__, FileNotFoundError | NotADirectoryError):
+                    raise KeyError(id) from None
+                raise
+            if not self._read(id, signature):
+                self._set_aside([id])
+            return self._stored[id].task
+
+    def __iter__(self) -> Iterator[int]:
+        return iter([stored.task.id for stored in self.all()])
+
+    def __len__(self) -> int:
+        return len(self.all())
+
+    def all(self) -> list[StoredTask]:
+        """All, by number.
+
+        Raises: StateError
+        """
+        with self.mutex:
+            self._refresh()
+            return [self._stored[id] for id in sorted(self._stored)]
+
+    def free(self) -> Iterator[Task]:
+        """Those that nobody has, by number, under the lock. Cheap if others have only claimed since the last call."""
+        for must_refresh in (self._current_at != self._counters.changes, True):
+            if must_refresh:
+                self._refresh()
+                self._current_at = self._counters.changes
+            # What was taken when it was read still is: otherwise the number of changes would be another.
+            for id in sorted(id for id, stored in self._stored.items() if stored.task.is_free):
+                if (task := self.get(id)) is not None and task.is_free:
+                    yield task
+
+    def next_id(self) -> int:
+        """A number that was never used, not even for a file that was set aside or deleted. Under the lock."""
+        with as_state_error("read", self.directory):
+            used = max((number_of(name)[0] for name in os.listdir(self.directory)), default=0)  # noqa: PTH208 - a path each is slow
+        id = max(used, self._counters.last) + 1
+        if id > LARGEST_ID:
+            raise TaskError(f"the board is full: there is a task {LARGEST_ID} in {self.directory}")
+        self._count(Counters(id, self._counters.changes))
+        return id
+
+    def write(self, task: Task) -> None:
+        """Replace its file, under the lock.
+
+        Raises: StateError
+        """
+        known, path = self._stored.get(task.id), self._path(task.id)
+        stored = StoredTask(task, (0, 0, 0, 0), known.unknown if known else {})
+        if task.status is not TaskStatus.IN_PROGRESS:
+            is_current, changes = self._current_at == self._counters.changes, self._counters.changes + 1
+            self._count(Counters(self._counters.last, changes))
+            self._current_at = changes if is_current else -1
+        write_json(path, stored.to_json())
+        with as_state_error("read", path):
+            self._stored[task.id] = stored._replace(signature=signature_of(path.lstat()))
+
+    def put_back(self) -> None:
+        """Write all again if the directory was deleted.
+
+        Raises: StateError
+        """
+        with self.mutex:
+            lost, last = dict(self._stored), self._counters.last
+            if self.directory.exists() or not lost:
+                return
+            with self.locked():
+                self._count(Counters(max(last, *lost)))
+                self._stored = lost
+                for stored in lost.values():
+                    self.write(stored.task)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Raises: StateError"""
+        with self.mutex:
+            self._refuse_link()
+            self._lock_fd, self._counters = self._take_lock()
+            try:
+                yield
+            finally:
+                os.close(self._lock_fd)
+                self._lock_fd = -1
+
+    def _take_lock(self) -> tuple[int, Counters]:
+        make_private_dir(self.directory)
+        path = self.directory / _LOCK
+        fd = open_private(path, os.O_RDWR | os.O_CREAT)
+        try:
+            with as_state_error("lock", path):
+                fcntl.flock(fd, fcntl.LOCK_EX)
+                numbers = os.pread(fd, _LOCK_BYTES, 0).split()
+        except StateError:
+            os.close(fd)
+            raise
+        is_valid = len(numbers) == len(Counters._fields) and all(n.isdigit() and len(n) < 19 for n in numbers)
+        return fd, Counters(*map(int, numbers)) if is_valid else Counters()
+
+    def _count(self, counters: Counters) -> None:
+        with as_state_error("write", self.directory / _LOCK):
+            os.pwrite(self._lock_fd, "{} {}".format(*counters).ljust(_LOCK_BYTES - 1).encode() + b"\n", 0)
+        self._counters = counters
+
+    def _path(self, id: int) -> Path:
+        return self.directory / f"{id}.json"
+
+    def _refuse_link(self) -> None:
+        if self.directory.is_symlink():  # a cloned repository could point it anywhere
+            raise StateError(f"{self.directory} is a symbolic link; remove it")
+
+    def _refresh(self) -> None:
+        """Read the files that are new or have changed. The caller holds the mutex."""
+        found = self._signatures()
+        for id in self._stored.keys() - found.keys():
+            del self._stored[id]
+        if damaged := [id for id, signature in found.items() if not self._read(id, signature)]:
+            self._set_aside(damaged)
+
+    def _signatures(self) -> dict[int, Signature]:
+        self._refuse_link()
+        found = {}
+        try:
+            with os.scandir(self.directory) as entries:
+                for entry in entries:
+                    id, is_task = number_of(entry.name)
+                    if is_task:
+                        found[id] = signature_of(entry.stat(follow_symlinks=False))
+        except FileNotFoundError:  # no task yet; or a file was set aside during the scan, and the next one tells
+            return self._signatures() if self.directory.is_dir() else {}
+        except OSError as e:
+            raise StateError(cannot("read", self.directory, e)) from e
+        return found
+
+    def _read(self, id: int, signature: Signature) -> bool:
+        """Read the file if it has changed. False if it is damaged."""
+        known = self._stored.get(id)
+        if known is not None and known.signature == signature:
+            return True
+        self._stored.pop(id, None)
+        try:
+            stored = read_task(self._path(id), id, signature)
+        except Damaged:
+            return False
+        if stored is not None:
+            self._stored[id] = stored
+        return True
+
+    def _set_aside(self, ids: Sequence[int]) -> None:
+        """Rename damaged files, so that each is reported once."""
+        if self._lock_fd < 0:
+            with self.locked():
+                self._set_aside(ids)
+            return
+        for id in ids:
+            try:  # again, under the lock: another process may have replaced it
+                stored = read_task(self._path(id), id, (0, 0, 0, 0))
+            except Damaged as e:
+                self._rename(self._path(id), str(e))
+            else:
+                self._stored.update({id: stored} if stored else {})
+
+    def _rename(self, path: Path, problem: str) -> None:
+        number, aside = 1, path.with_suffix(".bad.json")
+        while os.path.lexists(aside):
+            number += 1
+            aside = path.with_suffix(f".bad-{number}.json")
+        with as_state_error("rename", path):
+            path.rename(aside)
+        self._warn(f"{path} does not hold a task ({problem}); it is now {aside.name}")
