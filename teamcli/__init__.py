@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from teamcli.sdk.function_tool import ToolContext, tool
     from teamcli.sdk.session import Result, Session
     from teamcli.sdk.subagents import SubAgents
+    from teamcli.sdk.tasks import Tasks
     from teamcli.subagents.snapshot import Activity, AgentEvent, EventKind, Snapshot, State
+    from teamcli.tasks.board import Task, TaskStatus
     from teamcli.team.message import Message, MessageType
     from teamcli.team.requests import Request as PlanRequest
     from teamcli.team.roster import Member
@@ -50,6 +52,9 @@ __all__ = [
     "Snapshot",
     "State",
     "SubAgents",
+    "Task",
+    "TaskStatus",
+    "Tasks",
     "TeamError",
     "TeamcliError",
     "ToolContext",
@@ -71,6 +76,8 @@ _HOMES = {
     "errors": "ConfigError ModelError TeamError TeamcliError ToolError UsageError",
     "sdk.session": "Result Session",
     "sdk.subagents": "SubAgents",
+    "sdk.tasks": "Tasks",
+    "tasks.board": "Task TaskStatus",
     "commands.reports.inbox": "Mail",
     "llm.langchain": "langchain_model",
     "llm.types": "LLM Reply Request Usage",

@@ -171,6 +171,26 @@ class StatusChanged(NamedTuple):
     details: dict[str, Any]
 
 
+class TaskChanged(NamedTuple):
+    """A task on the board is new or has changed. `agent` is who changed it: an agent, or `user`."""
+
+    agent: str
+    id: int
+    change: str
+    """One word: created, claimed, assigned, started, released, completed, cancelled, reopened or changed."""
+    subject: str
+    status: str
+    owner: str | None
+    is_outside: bool = False
+    """Another process made the change, and has put it on the timeline."""
+
+    @property
+    def text(self) -> str:
+        given = {"created": " for", "assigned": " to"}.get(self.change, "") if self.owner else ""
+        to = f"{given} {self.owner}" if given else ""
+        return f"task {self.id} {self.change}{to}: {one_line(self.subject, 160)}"
+
+
 class Compacted(NamedTuple):
     """The conversation was made shorter."""
 
@@ -237,6 +257,7 @@ Event = (
     | Notice
     | MailSent
     | StatusChanged
+    | TaskChanged
     | Compacted
     | LimitHit
     | TurnEnded

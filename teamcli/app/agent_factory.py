@@ -295,7 +295,8 @@ def _subset(
     """The tools that spawn and role leave; what the protocols need is always there."""
     allowed = wanted if wanted is not None else role.tools if role else None
     denied = role.disallowed_tools if role else ()
-    always = ("submit_plan", "shutdown_response", "send_message", "read_inbox", "wait_for_message")
+    protocols = ("submit_plan", "shutdown_response", "send_message", "read_inbox", "wait_for_message")
+    always = (*protocols, "task_create", "task_update", "task_list")
     return tuple(
         tool
         for tool in tools

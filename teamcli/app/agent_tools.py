@@ -41,7 +41,10 @@ class AgentTools:
         self._commands.add(commands)
         known_files = KnownFiles(self._locks, history.seen_files)
         changed = partial(self._file_changed, name)
-        return AgentContext(self._workspace, commands, known_files, name, team, self._may_see, changed, subagents)
+        tasks = self._runtime.board.tools
+        return AgentContext(
+            self._workspace, commands, known_files, name, team, self._may_see, changed, subagents, tasks
+        )
 
     def toolset(
         self,

@@ -13,10 +13,12 @@ from teamcli.agent.budgets import Budgets
 from teamcli.agent.events import (
     Answered,
     CallStarted,
+    Emit,
     LimitHit,
     Notice,
     PermissionDenied,
     Severity,
+    TaskChanged,
     TurnEnded,
 )
 from teamcli.agent.hooks import NO_HOOKS, Hooks
@@ -26,6 +28,7 @@ from teamcli.app.agent_factory import AgentFactory
 from teamcli.app.choices import Choices, choose, read_rules
 from teamcli.app.host_program import NOTHING_EMBEDDED, Embedding
 from teamcli.app.hosts import open_host, plain_host
+from teamcli.app.lazy_board import LazyBoard
 from teamcli.app.runtime import Runtime
 from teamcli.app.state import OpenState, StateGuard, StateOpener, open_roster
 from teamcli.cancel import CancelScope
@@ -68,6 +71,7 @@ from teamcli.workspace.changes import Changes
 
 if TYPE_CHECKING:
     from teamcli.hooks.runner import RegisteredHook
+    from teamcli.tasks.board import BoardChange
 
 
 def open_session(
@@ -126,9 +130,15 @@ def _assemble(
 
     roster = open_roster(dir, events, settings.limits.shutdown_seconds, notes)
     agents = RunningAgents()
-    guard = StateGuard(state, roster, agents, events, cancel)
+    board = LazyBoard(dir.tasks, partial(_owners, roster), partial(_task_changed, events), warn)
+    guard = StateGuard(state, roster, board, agents, events, cancel)
     key = load_key(project.home)
-    bus = FileBus(dir.inbox, key, settings.durable, warn, on_look=lambda: guard.check(bus))
+
+    def look() -> None:
+        guard.check(bus)
+        board.look()
+
+    bus = FileBus(dir.inbox, key, settings.durable, warn, on_look=look)
     resources.callback(bus.close)
     live_policy = LivePolicy(choices.policy, partial(_save_rule, choices, state), read_rules)
     budgets = Budgets(settings.budgets, options.max_budget_usd, choices.price)
@@ -141,6 +151,7 @@ def _assemble(
         events,
         roster,
         bus,
+        board,
         host,
         live_policy,
         budgets,
@@ -169,6 +180,7 @@ def _assemble(
         state=dir,
         lead=lead,
         team=team,
+        board=board,
         conversation=conversation,
         subagent_source=factory.subagents,
         live_policy=live_policy,
@@ -189,6 +201,16 @@ def _team_parts(runtime: Runtime, agents: RunningAgents, background: BackgroundW
     quiescence = Quiescence(agents, roster, background, runtime.options.headless)
     protocols = Protocols(roster, agents, outbox, left_mail, quiescence, runtime.cancel)
     return TeamParts(roster, agents, outbox, left_mail, quiescence, protocols)
+
+
+def _owners(roster: Roster) -> list[str]:
+    """Those who can be given a task."""
+    return [LEAD, *(member.name for member in roster.members() if member.is_active)]
+
+
+def _task_changed(emit: Emit, change: BoardChange) -> None:
+    task = change.after
+    emit(TaskChanged(change.actor, task.id, change.what, task.subject, task.status, task.owner, change.is_outside))
 
 
 def _save_rule(choices: Choices, state: OpenState, rule: str) -> None:

@@ -8,6 +8,7 @@ from teamcli.agent.budgets import Budgets
 from teamcli.agent.hooks import Hooks
 from teamcli.agent.permission_question import Ask
 from teamcli.app.choices import Choices
+from teamcli.app.lazy_board import LazyBoard
 from teamcli.cancel import CancelScope
 from teamcli.config.options import Options
 from teamcli.config.project import Project
@@ -28,6 +29,7 @@ class Runtime(NamedTuple):
     events: EventBus
     roster: Roster
     bus: MessageBus
+    board: LazyBoard
     host: CommandHost
     live_policy: LivePolicy
     budgets: Budgets

@@ -15,6 +15,7 @@ from teamcli.agent.events import (
 )
 from teamcli.agent.transcript import begin_session, find_session, list_sessions, session_rows
 from teamcli.app.choices import Choices
+from teamcli.app.lazy_board import LazyBoard
 from teamcli.cancel import CancelScope
 from teamcli.config.options import Options
 from teamcli.config.project import Project
@@ -126,12 +127,19 @@ class StateGuard:
     """Writes the state again if `.team/` is deleted while the program runs."""
 
     def __init__(
-        self, state: OpenState, roster: Roster, agents: RunningAgents, emit: Emit, cancel: CancelScope
+        self,
+        state: OpenState,
+        roster: Roster,
+        board: LazyBoard,
+        agents: RunningAgents,
+        emit: Emit,
+        cancel: CancelScope,
     ) -> None:
         self._dir = state.dir
         self._lock = state.lock
         self._owner = state.dir.read_owner_token()
         self._roster = roster
+        self._board = board
         self._agents = agents
         self._emit = emit
         self._cancel = cancel
@@ -164,6 +172,7 @@ class StateGuard:
             self._dir.write_owner_token(self._owner)
             bus.put_back()
             self._roster.put_back()
+            self._board.put_back()
             for agent in self._agents.agents:
                 agent.conversation.put_back()
         except StateError as e:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from teamcli.commands.reports.inbox import Mail
     from teamcli.hooks.functions import Hook
     from teamcli.sdk.subagents import SubAgents
+    from teamcli.sdk.tasks import Tasks
 
 logging.getLogger("teamcli").addHandler(logging.NullHandler())  # the host program decides where our log goes
 
@@ -353,6 +354,13 @@ class Session:
         from teamcli.sdk.subagents import SubAgents
 
         return SubAgents(self._session.subagent_source.open(self._session.team), self._in_use)
+
+    @property
+    def tasks(self) -> Tasks:
+        """The task board."""
+        from teamcli.sdk.tasks import Tasks
+
+        return Tasks(self._session.board.open(), self._in_use)
 
     def subscribe(self, listener: Callable[[Any], object], *kinds: type[Event]) -> Callable[[], None]:
         """Call `listener` with every event, or with those of these kinds. Returns a function that removes it.

@@ -37,6 +37,7 @@ from teamcli.workspace.changes import Changes
 
 if TYPE_CHECKING:
     from teamcli.subagents.manager import SubAgentManager
+    from teamcli.tasks.file_board import FileBoard
 
 EMBEDDED = "embedded"
 OWN_MODEL = "own"
@@ -102,6 +103,15 @@ class SubAgentSource(Protocol):
         """
 
 
+class BoardSource(Protocol):
+    """The task board; what it needs is loaded when there is one, or one is wanted."""
+
+    @property
+    def exists(self) -> bool: ...
+
+    def open(self) -> FileBoard: ...
+
+
 @dataclass
 class Session:
     """Everything about a running team. Built by `app`, and closed by what runs it."""
@@ -110,6 +120,7 @@ class Session:
     state: TeamDir
     lead: Lead
     team: TeammateManager
+    board: BoardSource
     conversation: LeadConversation
     """The lead's."""
     subagent_source: SubAgentSource

@@ -74,8 +74,16 @@ class Timeline:
 
 
 def _entry(event: Event) -> Json | None:
+    if isinstance(event, events.TaskChanged) and event.is_outside:
+        return None
     describe = _DESCRIPTIONS.get(type(event))
     return describe(event) if describe else None
+
+
+def task_entry(event: events.TaskChanged) -> Json:
+    """Also written by `teamcli tasks`, for what it changes itself."""
+    task = {"task": event.id, "subject": _short(event.subject), "status": event.status, "owner": event.owner}
+    return {"event": "task", "change": event.change, **task}
 
 
 _DESCRIPTIONS: Mapping[type, Callable[[Any], Json]] = {
@@ -130,6 +138,7 @@ _DESCRIPTIONS: Mapping[type, Callable[[Any], Json]] = {
         **event.fields,
     },
     events.StatusChanged: lambda event: {"event": "status", "status": event.status, **event.details},
+    events.TaskChanged: task_entry,
     events.Compacted: lambda event: {
         "event": "compacted",
         "tokens_before": event.tokens_before,

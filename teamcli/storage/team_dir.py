@@ -76,7 +76,7 @@ class TeamDir:
         Raises: StateError
         """
         try:
-            for directory in (self.root, self.transcripts, self.logs, self.inbox, self.inbox / "archive"):
+            for directory in (self.root, self.transcripts, self.logs, self.tasks, self.inbox, self.inbox / "archive"):
                 if directory.is_symlink():  # a cloned repository could point it anywhere
                     raise StateError(f"{directory} is a symbolic link; remove it, or use --no-team")
             self.root.mkdir(mode=PRIVATE_DIR, exist_ok=True)

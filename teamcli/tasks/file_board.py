@@ -15,6 +15,8 @@ from teamcli.tasks.board import BoardChange, Gate, GateEvent, OnChange, Task, Ta
 from teamcli.tasks.rules import USER, changed_task, claimed, find, new_task, open_blockers, released
 from teamcli.tasks.task_files import TaskFiles
 
+_TICK_NS = 50_000_000
+
 
 class FileBoard:
     """A `Board`. Many threads can share one; each process has its own."""
@@ -27,16 +29,18 @@ class FileBoard:
         gate: Gate = lambda event, task, actor: "",
         warn: Callable[[str], None] = lambda text: None,
         clock: Callable[[], float] = time.time,
+        only_reads: bool = False,
     ) -> None:
-        """`names` are those who may own a task; `warn` reports a damaged file, once."""
-        self._files = TaskFiles(directory, warn)
+        """`names` are those who may own a task; `warn` reports a damaged file, once. With `only_reads`, it is not set
+        aside."""
+        self._files = TaskFiles(directory, warn, only_reads)
         self._names = names
         self._on_change = on_change
         self._gate = gate
         self._clock = clock
         self._seen: dict[int, Task] = {}
         """What was reported to `on_change`."""
-        self._looked_at: int | None = None
+        self._looked_at = 0
 
     def tasks(self) -> Sequence[Task]:
         return tuple(stored.task for stored in self._files.all())
@@ -103,20 +107,22 @@ class FileBoard:
                     changes.append(BoardChange(owner, before, task))
         return tuple(map(self._report, changes))
 
-    def look(self) -> None:
+    def look(self, is_first: bool = False) -> None:
         """Report what other processes have changed since the last look. One system call if nothing has.
 
         The first look reports nothing.
 
         Raises: StateError
         """
+        now_ns = time.time_ns()
         try:
             modified = self._files.directory.lstat().st_mtime_ns
         except FileNotFoundError:
             modified = 0
         if modified == self._looked_at:
             return
-        is_first, self._looked_at = self._looked_at is None, modified
+        # The clock of a file system ticks slowly: a second change may still get the same time.
+        self._looked_at = modified if now_ns - modified > _TICK_NS else 0
         with self._files.mutex:  # what is written here is not another process's change
             now = {task.id: task for task in self.tasks()}
             before, self._seen = self._seen, now

@@ -33,10 +33,11 @@ class Counters(NamedTuple):
 
 
 class TaskFiles(Mapping[int, Task]):
-    def __init__(self, directory: Path, warn: Callable[[str], None]) -> None:
-        """`warn` reports a damaged file, once."""
+    def __init__(self, directory: Path, warn: Callable[[str], None], only_reads: bool = False) -> None:
+        """`warn` reports a damaged file, once. With `only_reads`, it stays where it is."""
         self.directory = directory
         self._warn = warn
+        self._only_reads = only_reads
         self.mutex = threading.RLock()  # flock does not separate threads that share what was read
         self._lock_fd = -1
         self._counters = Counters()
@@ -203,7 +204,7 @@ class TaskFiles(Mapping[int, Task]):
 
     def _set_aside(self, ids: Sequence[int]) -> None:
         """Rename damaged files, so that each is reported once."""
-        if self._lock_fd < 0:
+        if self._lock_fd < 0 and not self._only_reads:
             with self.locked():
                 self._set_aside(ids)
             return
@@ -216,6 +217,9 @@ class TaskFiles(Mapping[int, Task]):
                 self._stored.update({id: stored} if stored else {})
 
     def _rename(self, path: Path, problem: str) -> None:
+        if self._only_reads:
+            self._warn(f"{path} does not hold a task ({problem}); fix or delete it")
+            return
         number, aside = 1, path.with_suffix(".bad.json")
         while os.path.lexists(aside):
             number += 1

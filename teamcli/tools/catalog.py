@@ -86,11 +86,13 @@ SOLO_TOOLS = (*BASE_TOOLS, *_tools("agent agent_status agent_stop"))
 LEAD_TOOLS = _tools(
     "bash read_file write_file edit_file spawn_teammate list_teammates send_message read_inbox broadcast"
     " glob grep wait_for_message shutdown_request plan_review agent agent_status agent_stop bash_output bash_stop"
+    " task_create task_update task_list"
 )
 
 TEAMMATE_TOOLS = _tools(
     "bash read_file write_file edit_file send_message read_inbox"
     " glob grep wait_for_message submit_plan shutdown_response agent agent_status agent_stop bash_output bash_stop"
+    " task_create task_update task_list"
 )
 
 ALL_TOOLS = tuple(dict.fromkeys((*LEAD_TOOLS, *TEAMMATE_TOOLS)))

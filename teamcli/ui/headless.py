@@ -218,6 +218,9 @@ def stream_line(event: Event) -> Json | None:
             return {"type": "team", "event": "message", "agent": event.agent, **mail}
         case events.StatusChanged():
             return {"type": "team", "event": "status", "agent": event.agent, "status": event.status, **event.details}
+        case events.TaskChanged():
+            task = {"task": event.id, "subject": event.subject, "status": event.status, "owner": event.owner}
+            return {"type": "team", "event": "task", "agent": event.agent, "change": event.change, **task}
         case events.LimitHit():
             return {"type": "team", "event": "limit", "agent": event.agent, "limit": event.limit, "text": event.text}
         case events.Notice(severity=events.Severity.ERROR):

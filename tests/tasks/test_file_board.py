@@ -292,7 +292,7 @@ def test_every_change_is_reported_with_what_it_was(out: Outcome) -> None:
 def test_a_look_reports_what_other_processes_have_changed_and_only_that(out: Outcome) -> None:
     out.fill(2)
     other = Outcome(out.directory).board
-    out.board.look()
+    out.board.look(is_first=True)
     out.changes.clear()
     out.board.create("lead", "ours")
     other.create("user", "theirs")

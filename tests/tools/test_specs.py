@@ -20,6 +20,7 @@ from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.known_files import KnownFiles, PathLocks
 
 AGENT_TOOLS = "agent agent_status agent_stop"
+TASK_TOOLS = "task_create task_update task_list"
 TOOLS_BY_AGENT = {
     "sub-agent": (BASE_TOOLS, "bash read_file write_file edit_file glob grep bash_output bash_stop"),
     "without a team": (
@@ -29,12 +30,12 @@ TOOLS_BY_AGENT = {
     "lead": (
         LEAD_TOOLS,
         "bash read_file write_file edit_file spawn_teammate list_teammates send_message read_inbox broadcast glob grep"
-        f" wait_for_message shutdown_request plan_review {AGENT_TOOLS} bash_output bash_stop",
+        f" wait_for_message shutdown_request plan_review {AGENT_TOOLS} bash_output bash_stop {TASK_TOOLS}",
     ),
     "teammate": (
         TEAMMATE_TOOLS,
         "bash read_file write_file edit_file send_message read_inbox glob grep wait_for_message submit_plan"
-        f" shutdown_response {AGENT_TOOLS} bash_output bash_stop",
+        f" shutdown_response {AGENT_TOOLS} bash_output bash_stop {TASK_TOOLS}",
     ),
 }
 
@@ -61,7 +62,12 @@ def test_the_model_sees_the_tools_that_are_on_file(tmp_path: Path) -> None:
 
 
 def test_all_tools_of_a_lead_are_a_small_part_of_a_request(tmp_path: Path) -> None:
-    assert len(json.dumps(specs_of(LEAD_TOOLS, tmp_path))) <= 8_000
+    assert len(json.dumps(specs_of(LEAD_TOOLS, tmp_path))) <= 9_500
+
+
+def test_the_three_task_tools_cost_little(tmp_path: Path) -> None:
+    tools = tuple(map(LazyTool, TASK_TOOLS.split()))
+    assert sum(len(json.dumps(spec)) for spec in specs_of(tools, tmp_path)) < 1_200
 
 
 @pytest.mark.parametrize("agent", TOOLS_BY_AGENT)

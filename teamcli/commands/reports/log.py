@@ -52,8 +52,8 @@ def describe(row: Json) -> TimelineLine:
 
 
 def concerns(row: Json, name: str) -> bool:
-    """Whether the event is from `name`, or a message to it."""
-    return name.casefold() in (_text(row, "agent").casefold(), _text(row, "to").casefold())
+    """Whether the event is from `name`, a message to it, or a change of its task."""
+    return name.casefold() in (_text(row, field).casefold() for field in ("agent", "to", "owner"))
 
 
 def format_timestamp(timestamp: object) -> str:
@@ -187,6 +187,12 @@ def _describe_status(row: Json) -> str:
     return ", ".join(words)
 
 
+def _describe_task(row: Json) -> str:
+    owner = _text(row, "owner") if row.get("change") in ("created", "assigned") else ""
+    to = f" → {owner}" if owner else ""
+    return f"task {_text(row, 'task')} {_text(row, 'change')}{to}: {_text(row, 'subject')}"
+
+
 def _describe_message(row: Json) -> str:
     kind = "" if row.get("type") == "message" else f" ({_text(row, 'type')})"
     return f"→ {_text(row, 'to')}{kind}: {_text(row, 'content')}"
@@ -222,6 +228,7 @@ _DESCRIPTIONS: Mapping[str, Callable[[Json], str]] = {
     "retry": lambda row: f"retries in {_number(row, 'delay_seconds'):.1f} s: {_text(row, 'reason')}",
     "message": _describe_message,
     "status": _describe_status,
+    "task": _describe_task,
     "compacted": lambda row: (
         f"context compacted: {_number(row, 'tokens_before'):,.0f} → {_number(row, 'tokens_after'):,.0f} tokens"
     ),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from teamcli.agent.tool import Progress, ToolOutput
 from teamcli.cancel import CancelScope
@@ -71,6 +71,20 @@ class ProtocolPort(Protocol):
     def review_plan(self, reviewer: str, request_id: str, approve: bool, feedback: str) -> str: ...
 
 
+class TaskPort(Protocol):
+    """What the task tools need from the board. `agent` is the caller; teamcli sets it, not the model.
+
+    All return the text of the result. They raise TeamError and StateError, which become error results.
+    """
+
+    def create(self, agent: str, subject: str, description: str, blocked_by: tuple[int, ...], owner: str) -> str: ...
+
+    def update(self, agent: str, id: int, fields: Mapping[str, Any]) -> str:
+        """`fields` are those of the call; None for what stays."""
+
+    def describe(self, agent: str, id: int | None) -> str: ...
+
+
 class SubAgentTask(NamedTuple):
     """What a sub-agent is to do."""
 
@@ -115,6 +129,8 @@ class AgentContext(NamedTuple):
     """Called after each file change, with what was there before (None for nothing) and what is there now."""
     subagents: Callable[[], SubAgentPort] | None = None
     """Called when the first one is wanted; None for an agent that cannot have any."""
+    tasks: Callable[[], TaskPort] | None = None
+    """Called when the board is wanted; None for an agent without one."""
 
 
 class CallContext(NamedTuple):

@@ -12,10 +12,10 @@ from pydantic_core import SchemaValidator, ValidationError
 
 from teamcli.agent.tool import Access, Display, Harmless, PreparedCall, Progress, ToolOutput
 from teamcli.cancel import CancelScope
-from teamcli.errors import TeamError, ToolError
+from teamcli.errors import StateError, TeamError, ToolError
 from teamcli.llm.types import ToolSpec
 from teamcli.text.escaping import one_line
-from teamcli.tools.base.context import AgentContext, CallContext, TeamPort
+from teamcli.tools.base.context import AgentContext, CallContext, TaskPort, TeamPort
 from teamcli.tools.base.tool_input import Field, checker, explain, fields_of, input_schema, read_input
 
 NO_TEAM = "There is no team here: work alone."
@@ -98,6 +98,22 @@ def team_tool(
             raise ToolError(str(e)) from e
 
     # Ordered: what an agent sends must arrive in the order in which it was written.
+    return Tool(name, input, run_or_explain, lambda args, context: show(args), lambda *_: Harmless(ordered=True))
+
+
+def task_tool(
+    name: str, input: type[InputT], run: Callable[[InputT, TaskPort, str], str], show: Callable[[InputT], Display]
+) -> Tool[InputT]:
+    """A tool that works with the task board; otherwise as `team_tool`."""
+
+    def run_or_explain(args: InputT, context: AgentContext, _call: CallContext) -> ToolOutput:
+        if context.tasks is None:
+            raise ToolError(NO_TEAM)
+        try:
+            return ToolOutput(run(args, context.tasks(), context.agent))
+        except (TeamError, StateError) as e:
+            raise ToolError(str(e)) from e
+
     return Tool(name, input, run_or_explain, lambda args, context: show(args), lambda *_: Harmless(ordered=True))
 
 

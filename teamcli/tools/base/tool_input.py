@@ -7,7 +7,7 @@ program's first call needs, and would only add the reading of annotations, of wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic_core import PydanticCustomError, SchemaValidator, ValidationError
@@ -50,7 +50,7 @@ class Field(NamedTuple):
         """With its keys sorted: it is part of a prefix that never changes."""
         least, most = self.bounds or (None, None)
         more = {"description": self.description or None, "minimum": least, "maximum": most}
-        default = {} if self.is_required else {"default": self.default}
+        default = {} if self.is_required or self.default is None else {"default": self.default}
         given = {key: value for key, value in more.items() if value is not None}
         return dict(sorted({**_json_schema(self.kind), **default, **given}.items()))
 
@@ -134,5 +134,6 @@ def _core_schema(kind: Any) -> Schema:
         items = {"type": "list", "items_schema": _core_schema(inner[0])}
         return {"type": "function-after", "function": {"type": "no-info", "function": tuple}, "schema": items}
     if of in (Union, UnionType):
-        return {"type": "union", "choices": [_core_schema(each) for each in inner]}
+        choices = [_core_schema(each) for each in inner if each is not NoneType]  # null means: left out
+        return {"type": "union", "choices": choices} if len(choices) > 1 else choices[0]
     return {"type": _CORE_TYPES[kind]}

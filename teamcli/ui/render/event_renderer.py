@@ -49,8 +49,10 @@ FOLDS = 200
 TAIL_CHARACTERS = 8000
 TAIL_LINES = 12
 DEFERRED_EVENTS = 100
-_SHOWN_AS_MAIL = frozenset({"send_message", "broadcast", "wait_for_message", "read_inbox"})
-"""Calls whose outcome is shown as a line of mail anyway."""
+_SHOWN_AS_MAIL = frozenset(
+    {"send_message", "broadcast", "wait_for_message", "read_inbox", "task_create", "task_update"}
+)
+"""Calls whose outcome is shown as a line of mail, or of the board, anyway."""
 _TITLE_SAYS_IT_ALL = frozenset({"spawn_teammate"})
 _UNKNOWN_RECIPIENT = re.compile(r"unknown: \[[^\]]")
 _EXIT = re.compile(r"\[(exit code \d+|killed by signal .+)\]\Z")
@@ -232,6 +234,10 @@ class EventRenderer:
                 return self._tool(event)
             case events.MailSent():
                 return self._mail(event)
+            case events.TaskChanged():
+                color = BOLD if event.agent == LEAD else self._colors.of(event.agent)
+                text = shorten(event.text, max(20, self._style.width() - len(event.agent) - 4))
+                return self._block("tool", [[("  ", PLAIN), (event.agent, color), (f" {text}", DIM)]])
             case events.LimitHit():
                 return self.note(f"{event.agent}: {event.text}.", YELLOW)
             case events.Notice() | events.Compacted():

@@ -34,6 +34,8 @@ class PlainView:
                 self.say(tool_trace(event))
             case events.MailSent():
                 self._show_mail(event)
+            case events.TaskChanged():
+                self.say(f"{event.agent}: {event.text}")
             case events.TurnEnded() if event.agent == LEAD:
                 self._write(["Interrupted"] if event.outcome is Outcome.INTERRUPTED else [])
             case events.RetryScheduled(is_news=True):
