@@ -39,6 +39,7 @@ class AgentThread(ABC):
         self._state = ThreadState.IDLE
         self._turn: CancelScope | None = None
         self._mail_wakes = True
+        self.turns_begun = 0
         self._changed = threading.Condition()
         """Guards the state, and is notified when it changes."""
         self._wakes = threading.Event()
@@ -104,6 +105,7 @@ class AgentThread(ABC):
     def _begin_turn(self) -> CancelScope:
         with self._changed:
             self._state = ThreadState.WORKING
+            self.turns_begun += 1
             self._turn = self.scope.child()
             self._changed.notify_all()
             return self._turn

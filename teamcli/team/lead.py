@@ -87,8 +87,6 @@ class Lead(AgentThread):
         """Those that the current turn has read."""
         self._mail_at: float | None = None
         """When the first mail arrived that has not been looked at."""
-        self._holds_results = False
-        """Results were left unread because a teammate still works."""
         self._idle_wakes = 0
         self._opened_by = "resume" if agent.conversation.messages else "startup"
         """How a session began that hooks do not know of yet; else empty."""
@@ -153,10 +151,8 @@ class Lead(AgentThread):
 
     def teammate_idle(self) -> None:
         """A teammate turned idle: results that waited for it may be due."""
-        # The flag is set under this lock, by the thread that saw the teammate still working: no wake-up is lost.
-        with self._changed:
-            is_waiting = self._holds_results
-        if is_waiting:
+        # No flag remembers that they wait: any thread may look at the lead, and none may take the wake-up away.
+        if self._is_headless and self.mailbox.has_unread:
             self.mail_arrived()
 
     def resume(self) -> None:
@@ -198,14 +194,13 @@ class Lead(AgentThread):
             self._opened_by = source
 
     def _should_wake(self) -> bool:
-        """Whether unread mail is worth a model call now. Called with the lock held."""
-        self._holds_results = False
+        """Whether unread mail is worth a model call now. Called with the lock held, by any thread: changes nothing."""
         if not self._mail_wakes or not self.mailbox.has_unread:
             return False
-        self._holds_results = self._is_headless and self._team.is_working
+        holds_results = self._is_headless and self._team.is_working
         # The results of work that the user began are shown to the user, and go to the model with the next turn.
         return any(
-            message.type is not MessageType.RESULT or not self._holds_results
+            message.type is not MessageType.RESULT or not holds_results
             for message in self.mailbox.look()
             if not message.fields.get("by_user")
         )

@@ -147,14 +147,22 @@ class Quiescence:
             self._changed.notify_all()
 
     def _are_idle_except(self, waiting: Collection[str]) -> bool:
+        # Agents are looked at one after the other. One that was idle may get work from another that is idle a moment
+        # later. If nobody has begun a turn since, a second look sees all the work that they gave each other.
+        begun = self._turns_begun()
+        return self._look_idle(waiting) and self._look_idle(waiting) and self._turns_begun() == begun
+
+    def _look_idle(self, waiting: Collection[str]) -> bool:
         # Background work first: if it ends now, its parent already has the report and is not idle.
-        # The lead twice: a result that waited for the teammates is due when the last one turns idle, which may be now.
         return (
             not self._background.running_detached()
             and (LEAD in waiting or self._is_lead_idle())
             and all(mate.name in waiting or mate.is_idle for mate in self._agents.teammates)
-            and (LEAD in waiting or self._is_lead_idle())
         )
+
+    def _turns_begun(self) -> int:
+        lead = self._agents.lead
+        return sum(mate.turns_begun for mate in self._agents.teammates) + (lead.turns_begun if lead else 0)
 
     def _is_lead_idle(self) -> bool:
         return self._agents.lead is None or self._agents.lead.is_idle
