@@ -25,6 +25,8 @@ from teamcli.text.tags import tagged
     SESSION_START,
     SESSION_END,
     PRE_COMPACT,
+    TASK_CREATED,
+    TASK_COMPLETED,
 ) = HOOK_EVENTS
 
 MAX_SENT_BACK = 3

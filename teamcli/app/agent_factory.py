@@ -28,7 +28,7 @@ from teamcli.config.roles import Role
 from teamcli.errors import ToolError
 from teamcli.storage.files import PRIVATE_DIR, AppendLog, Json, read_lines
 from teamcli.team.lead import Lead
-from teamcli.team.mailbox import Mailbox
+from teamcli.team.mailbox import IDS, Mailbox
 from teamcli.team.manager import TeammateManager
 from teamcli.team.message import LEAD
 from teamcli.team.piece_of_work import WORK, LatestWork, Work, calls_in_latest_work, used_in
@@ -49,6 +49,9 @@ from teamcli.workspace.known_files import KnownFiles
 
 if TYPE_CHECKING:
     from teamcli.subagents.manager import SubAgentManager
+
+
+CHANGING_TOOLS = ("bash", "write_file", "edit_file")
 
 
 class BuiltLead(NamedTuple):
@@ -130,7 +133,7 @@ class AgentFactory:
         window = self.models.context_window(
             lambda: (_pinned_facts(team, "You are the lead."), facts()) if has_team else (facts(),)
         )
-        agent = self._agent(LEAD, setup, log, history, mailbox, meter, window)
+        agent = self._agent(team, setup, log, history, mailbox, meter, window)
         workspace = self.briefing.workspace
         lead = Lead(agent, mailbox, runtime.cancel, workspace, team.quiescence, runtime.options.headless)
         self.close_calls(team, agent)
@@ -162,7 +165,7 @@ class AgentFactory:
         )
         log = AppendLog(path, settings.durable, is_shared=False)
         set_up = partial(self._teammate_setup, team, context=context, memories={})
-        agent = self._agent(member.name, set_up(member), log, history, mailbox, meter, window)
+        agent = self._agent(team, set_up(member), log, history, mailbox, meter, window)
         latest = LatestWork.read(rows, history)
         if prompt is not None:
             latest = LatestWork(Work.begin(1, by_user), is_open=True)
@@ -180,10 +183,21 @@ class AgentFactory:
         for name in request.tools or ():
             if name not in known:
                 raise ToolError(f"tools: a teammate has no tool '{name}' (there are: {', '.join(known)})")
-        model = self.briefing.teammate_model(request.model, self.briefing.roles.match(request.role))
+        role = self.briefing.roles.match(request.role)
+        if request.claims:
+            self._check_claims(request, role)
+        model = self.briefing.teammate_model(request.model, role)
         chosen = next((each.budget for each in self.runtime.roster.members() if each.name == request.name), {})
         if self.runtime.budgets.member_is_bounded_in_usd(request.name, chosen):
             self.models.check_price(model)
+
+    def _check_claims(self, request: SpawnRequest, role: Role | None) -> None:
+        names = {tool.name for tool in _subset(TEAMMATE_TOOLS, request.tools, role)}
+        if names.isdisjoint(CHANGING_TOOLS):
+            raise ToolError(
+                f"claims: '{request.name}' has none of {', '.join(CHANGING_TOOLS)}, so it could not do a task;"
+                " give it one of them, or spawn it without claims"
+            )
 
     def context(self, team: TeammateManager, name: str, history: History) -> AgentContext:
         return self.tools.context(team, name, history, partial(self.subagents.open, team))
@@ -236,7 +250,7 @@ class AgentFactory:
 
     def _agent(
         self,
-        name: str,
+        team: TeammateManager,
         setup: AgentSetup,
         log: AppendLog,
         history: History,
@@ -244,8 +258,11 @@ class AgentFactory:
         meter: Meter,
         window: ContextWindow,
     ) -> Agent:
+        name = setup.toolset.agent
+
         def recorded(message: Any, marks: Mapping[str, Any]) -> None:
             mailbox.recorded(marks)
+            team.tasks.mail_read(marks.get(IDS, ()))
             if message.role == "assistant":
                 mailbox.answered()
             self.runtime.events(Recorded(name, message))

@@ -13,7 +13,6 @@ from teamcli.agent.budgets import Budgets
 from teamcli.agent.events import (
     Answered,
     CallStarted,
-    Emit,
     LimitHit,
     Notice,
     PermissionDenied,
@@ -64,6 +63,8 @@ from teamcli.team.roster import Roster
 from teamcli.team.running_agents import RunningAgents
 from teamcli.team.signing import load_key
 from teamcli.team.stall_detector import StallDetector
+from teamcli.team.task_gate import TaskGate
+from teamcli.team.team_tasks import TeamTasks
 from teamcli.team.undelivered_mail import LeftMail
 from teamcli.text.redaction import register_secrets
 from teamcli.tools.catalog import preload
@@ -130,7 +131,14 @@ def _assemble(
 
     roster = open_roster(dir, events, settings.limits.shutdown_seconds, notes)
     agents = RunningAgents()
-    board = LazyBoard(dir.tasks, partial(_owners, roster), partial(_task_changed, events), warn)
+    hooks = _open_hooks(choices, users_host, events, hook_facts, notes)
+
+    def task_changed(change: BoardChange) -> None:
+        events(_task_event(change))
+        parts.tasks.changed(change)
+
+    gate = TaskGate(hooks, agents, cancel)
+    board = LazyBoard(dir.tasks, partial(_owners, roster), task_changed, warn, gate)
     guard = StateGuard(state, roster, board, agents, events, cancel)
     key = load_key(project.home)
 
@@ -142,7 +150,6 @@ def _assemble(
     resources.callback(bus.close)
     live_policy = LivePolicy(choices.policy, partial(_save_rule, choices, state), read_rules)
     budgets = Budgets(settings.budgets, options.max_budget_usd, choices.price)
-    hooks = _open_hooks(choices, users_host, events, hook_facts, notes)
     runtime = Runtime(
         choices,
         options,
@@ -161,7 +168,8 @@ def _assemble(
         cancel,
     )
     factory = AgentFactory(runtime)
-    team = TeammateManager(_team_parts(runtime, agents, factory.subagents), factory, settings.limits.teammates)
+    parts = _team_parts(runtime, agents, factory.subagents)
+    team = TeammateManager(parts, factory, settings.limits.teammates)
     lead, known_files = factory.build_lead(team, state.log, state.history, read_marks(dir.lead_transcript))
     agents.add_lead(lead)
     events.subscribe(partial(_count, roster, budgets), Answered, TurnEnded)
@@ -199,8 +207,9 @@ def _team_parts(runtime: Runtime, agents: RunningAgents, background: BackgroundW
     roster, outbox = runtime.roster, Outbox(runtime.bus, runtime.events)
     left_mail = LeftMail(agents, outbox)
     quiescence = Quiescence(agents, roster, background, runtime.options.headless)
-    protocols = Protocols(roster, agents, outbox, left_mail, quiescence, runtime.cancel)
-    return TeamParts(roster, agents, outbox, left_mail, quiescence, protocols)
+    tasks = TeamTasks(runtime.board, roster, agents, outbox, quiescence)
+    protocols = Protocols(roster, agents, outbox, left_mail, quiescence, runtime.cancel, tasks)
+    return TeamParts(roster, agents, outbox, left_mail, quiescence, protocols, tasks)
 
 
 def _owners(roster: Roster) -> list[str]:
@@ -208,9 +217,9 @@ def _owners(roster: Roster) -> list[str]:
     return [LEAD, *(member.name for member in roster.members() if member.is_active)]
 
 
-def _task_changed(emit: Emit, change: BoardChange) -> None:
+def _task_event(change: BoardChange) -> TaskChanged:
     task = change.after
-    emit(TaskChanged(change.actor, task.id, change.what, task.subject, task.status, task.owner, change.is_outside))
+    return TaskChanged(change.actor, task.id, change.what, task.subject, task.status, task.owner, change.is_outside)
 
 
 def _save_rule(choices: Choices, state: OpenState, rule: str) -> None:

@@ -107,6 +107,8 @@ HOOK_EVENTS = (
     "SessionStart",
     "SessionEnd",
     "PreCompact",
+    "TaskCreated",
+    "TaskCompleted",
 )
 
 

@@ -19,6 +19,8 @@ from teamcli.agent.hooks import (
     PRE_COMPACT,
     PRE_TOOL_USE,
     SESSION_START,
+    TASK_COMPLETED,
+    TASK_CREATED,
     USER_PROMPT_SUBMIT,
     HookEvent,
     HookResult,
@@ -36,6 +38,8 @@ OUTPUT_LIMIT = 30_000
 _OBJECTION_EXIT_CODE = 2
 _PLAIN_TEXT_IS_CONTEXT = (USER_PROMPT_SUBMIT, SESSION_START, PRE_COMPACT)
 """For these events the model reads whatever a hook prints."""
+_STOPPED_BY_CONTINUE = (PRE_TOOL_USE, USER_PROMPT_SUBMIT, TASK_CREATED, TASK_COMPLETED)
+"""For these events `"continue": false` is an objection."""
 _DECISIONS = {"approve": "allow", "block": "deny"}
 
 
@@ -91,7 +95,7 @@ def _parse_output(out: str, event: HookEvent, emit: Emit) -> HookResult:
         raise ValueError(f"its decision is {decision!r}, not one of allow, ask, deny, approve, block")
     reason = str(specific.get("permissionDecisionReason") or raw.get("reason") or raw.get("stopReason") or "")
     context = str(specific.get("additionalContext") or "")
-    if decision == "deny" or (raw.get("continue") is False and event.name in (PRE_TOOL_USE, USER_PROMPT_SUBMIT)):
+    if decision == "deny" or (raw.get("continue") is False and event.name in _STOPPED_BY_CONTINUE):
         return HookResult(reason or _blocked_by(event.name), context=context)
     changed = specific.get("updatedInput")
     if changed is not None and not isinstance(changed, dict):

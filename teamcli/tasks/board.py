@@ -37,6 +37,10 @@ class Task(NamedTuple):
         """Whether nobody has it. It may still be blocked."""
         return self.status is TaskStatus.PENDING and self.owner is None
 
+    @property
+    def is_in_progress(self) -> bool:
+        return self.status is TaskStatus.IN_PROGRESS
+
 
 class TaskChange(NamedTuple):
     """What an update asks for; None for what stays."""
@@ -100,6 +104,12 @@ class Board(Protocol):
         Raises: StateError
         """
 
+    def ready(self) -> Sequence[Task]:
+        """The pending ones that are not blocked, by number.
+
+        Raises: StateError
+        """
+
     def get(self, id: int) -> Task:
         """Raises: TaskError, StateError"""
 
@@ -116,6 +126,9 @@ class Board(Protocol):
 
     def claim_next(self, owner: str, but: frozenset[int] = frozenset()) -> Task | None:
         """Claim the lowest free task that is not blocked and not in `but`; None if there is none."""
+
+    def start(self, task: Task) -> bool:
+        """Its owner has read about it: it is in progress, if it is still assigned as in `task`. Whether it is."""
 
     def release(self, owner: str) -> Sequence[Task]:
         """Put the unfinished tasks of an owner that is gone back to pending. Never touches those of a new owner."""

@@ -45,6 +45,11 @@ class FileBoard:
     def tasks(self) -> Sequence[Task]:
         return tuple(stored.task for stored in self._files.all())
 
+    def ready(self) -> Sequence[Task]:
+        tasks = {task.id: task for task in self.tasks()}
+        pending = (task for task in tasks.values() if task.status is TaskStatus.PENDING)
+        return [task for task in pending if not open_blockers(tasks, task)]
+
     def get(self, id: int) -> Task:
         return find(self._files, id)
 
@@ -94,6 +99,16 @@ class FileBoard:
             else:
                 return None
         return self._report(BoardChange(owner, before, task))
+
+    def start(self, task: Task) -> bool:
+        with self._files.locked():
+            before = self._files.get(task.id)
+            if before is None or before.status is not TaskStatus.PENDING or _assignment(before) != _assignment(task):
+                return False
+            started = before._replace(status=TaskStatus.IN_PROGRESS, updated=self._clock())
+            self._write(started)
+        self._report(BoardChange(str(task.owner), before, started))
+        return True
 
     def release(self, owner: str) -> Sequence[Task]:
         if not self._files.directory.is_dir():
@@ -164,3 +179,7 @@ class FileBoard:
 
 def _completes(before: Task, after: Task) -> bool:
     return after.status is TaskStatus.COMPLETED and before.status is not TaskStatus.COMPLETED
+
+
+def _assignment(task: Task) -> tuple[str | None, int, float]:
+    return task.owner, task.assigned, task.created

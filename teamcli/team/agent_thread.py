@@ -54,6 +54,11 @@ class AgentThread(ABC):
         return self._thread.is_alive()
 
     @property
+    def current_scope(self) -> CancelScope:
+        """Cancelled when its turn ends early; without a turn, when it leaves."""
+        return self._turn or self.scope
+
+    @property
     def is_idle(self) -> bool:
         """Nothing is running or being reported, and there is nothing to act on."""
         with self._changed:
@@ -118,7 +123,7 @@ class AgentThread(ABC):
 
     def _attach(self, text: str) -> Delivery:
         """The files that the user's words mention."""
-        return attach_mentioned(text, self.agent.toolset, self._workspace, self._turn or self.scope)
+        return attach_mentioned(text, self.agent.toolset, self._workspace, self.current_scope)
 
     def _run(self) -> None:
         with self.scope.on_cancel(self.wake):

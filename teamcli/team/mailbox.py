@@ -66,6 +66,10 @@ class Mailbox:
         """What is unread, without taking it."""
         return self._bus.unread(self._name, self._committed, self._seen).messages
 
+    def has_read(self, id: str) -> bool:
+        """Whether that message is in the conversation."""
+        return id in self._seen
+
     def take(self) -> Taken:
         """What is unread, for a tool to return in its own result."""
         batch = self._bus.unread(self._name, self._reading, self._seen, MOST_AT_ONCE)

@@ -19,6 +19,7 @@ from teamcli.team.protocols import Protocols
 from teamcli.team.quiescence import Quiescence, as_output
 from teamcli.team.roster import Member, Roster, Status
 from teamcli.team.running_agents import RunningAgents
+from teamcli.team.team_tasks import TeamTasks
 from teamcli.team.teammate import Teammate
 from teamcli.team.undelivered_mail import LeftMail
 from teamcli.text.tags import one_fact
@@ -55,6 +56,7 @@ class TeamParts(NamedTuple):
     left_mail: LeftMail
     quiescence: Quiescence
     protocols: Protocols
+    tasks: TeamTasks
 
 
 class TeammateManager:
@@ -65,6 +67,7 @@ class TeammateManager:
         self.outbox = parts.outbox
         self.quiescence = parts.quiescence
         self.protocols = parts.protocols
+        self.tasks = parts.tasks
         self._left_mail = parts.left_mail
         self._factory = factory
         self._max_members = max_members
@@ -191,6 +194,7 @@ class TeammateManager:
     def forget(self, name: str) -> str:
         member = self.roster.get(name)
         self.roster.forget(member.name)
+        self.tasks.left(member.name)
         return f"Forgot '{member.name}'"
 
     def names(self) -> list[str]:
@@ -216,6 +220,7 @@ class TeammateManager:
     def start(self, resume_all: bool) -> None:
         """Bring back every member. Those with unread mail act at once; interrupted and paused ones wait."""
         self.protocols.repeat_plan_answers()
+        self.tasks.restore()
         active = [member for member in self.roster.members() if member.is_active]
         if self._max_members is not None:
             self._leave_out(active[self._max_members :])
@@ -224,6 +229,7 @@ class TeammateManager:
             self._start(teammate)
             teammate.report_again()
         self.protocols.restore()
+        self.tasks.start()
         for teammate in self.agents.teammates:
             member = teammate.member
             if resume_all and not (member.limit and teammate.agent.meter.reached()):
@@ -263,6 +269,7 @@ class TeammateManager:
         if earlier is None:
             self.roster.add(member)
         else:
+            self.tasks.left(earlier.name)
             self.roster.reincarnate(member)
         self._start(teammate)
         teammate.resume()

@@ -35,6 +35,7 @@ class MessageType(StrEnum):
     PLAN_APPROVAL_RESPONSE = "plan_approval_response"
     RESULT = "result"
     ERROR = "error"
+    TASK = "task"
 
 
 class Message(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from teamcli.agent.conversation import History
@@ -60,6 +61,10 @@ class Report(NamedTuple):
             case _:
                 text = "the conversation no longer fits the model's context"
         return cls(MessageType.ERROR, text, work)
+
+    def with_lines(self, lines: Iterable[str]) -> Report:
+        """The report, followed by what the program has to add."""
+        return self._replace(text="\n".join([self.text, *lines]))
 
     def to_row(self) -> Json:
         return {"kind": "end", "type": self.type, "text": self.text, WORK: self.work.to_mark()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from typing import Protocol
 
 from teamcli.agent.tool import Access, Calls, Executes, Writes
 from teamcli.cancel import CancelScope
@@ -30,6 +31,11 @@ SHOWN_CHARACTERS = 300
 """Of the reason for a refusal."""
 
 
+class TaskPort(Protocol):
+    def left(self, name: str) -> None:
+        """A teammate was shut down."""
+
+
 class Protocols:
     def __init__(
         self,
@@ -39,6 +45,7 @@ class Protocols:
         left_mail: LeftMail,
         quiescence: Quiescence,
         cancel: CancelScope,
+        tasks: TaskPort,
     ) -> None:
         self._roster = roster
         self._requests = roster.requests
@@ -47,6 +54,7 @@ class Protocols:
         self._left_mail = left_mail
         self._quiescence = quiescence
         self._cancel = cancel
+        self._tasks = tasks
         self._watching: set[threading.Thread] = set()
 
     def open_requests(self) -> list[str]:
@@ -151,12 +159,14 @@ class Protocols:
         """Shut a teammate down that runs no turn; returns how many unread messages went back to the sender."""
         if self._agents.forget_left_out(name):
             self._roster.transition(name, Status.SHUTDOWN, interrupted=False, waiting_for="")
+            self._tasks.left(name)
             return 0
         if (teammate := self._agents.remove(name)) is None:  # another thread was faster
             return 0
         # Mail goes back before the roster changes: if the program is killed in between, the next start repeats both.
         returned = self._left_mail.watch(name, teammate.mailbox)
         self._roster.transition(name, Status.SHUTDOWN, interrupted=False, waiting_for="")
+        self._tasks.left(name)
         teammate.dismiss()
         self._quiescence.notify()
         return returned

@@ -23,6 +23,8 @@ from teamcli.team.message import LEAD, USER, WAITED, Message, MessageType, new_i
 from teamcli.team.outbox import Outbox
 from teamcli.team.piece_of_work import WORK, LatestWork, Report, Work, in_a_sentence
 from teamcli.team.roster import Member, Roster, Status
+from teamcli.team.task_claims import TaskClaims, TaskPort
+from teamcli.team.task_message import BEGUN_BY_USER
 from teamcli.workspace.bounds import Workspace
 
 logger = logging.getLogger(__name__)
@@ -82,6 +84,9 @@ class TeammatePort(Protocol):
     @property
     def quiescence(self) -> IdlePort: ...
 
+    @property
+    def tasks(self) -> TaskPort: ...
+
 
 class Teammate(AgentThread):
     def __init__(
@@ -107,6 +112,7 @@ class Teammate(AgentThread):
         self._only_user_ends_pause = False
         self._is_leaving = False
         self._wakes_in_a_row = 0
+        self._claims = TaskClaims(self.name, team.tasks)
 
     @property
     def member(self) -> Member:
@@ -117,7 +123,18 @@ class Teammate(AgentThread):
         member = self.member
         if self._is_leaving or member.paused or member.status is Status.SHUTDOWN or self.scope.cancelled:
             return False
-        return (self._latest.is_open and self._may_resume) or (self._mail_wakes and self.mailbox.has_unread)
+        return self._has_own_work or self._would_claim(member)
+
+    @property
+    def _has_own_work(self) -> bool:
+        is_open = self._latest.is_open and self._may_resume
+        return is_open or self._claims.has_taken or (self._mail_wakes and self.mailbox.has_unread)
+
+    def _would_claim(self, member: Member) -> bool:
+        """Whether it takes a task from the board if there is nothing else to do."""
+        is_stopped = not self._mail_wakes or (member.interrupted and not self._may_resume)
+        may_claim = member.claims and not is_stopped and not member.waiting_for
+        return may_claim and self._claims.would_take and self.agent.meter.reached() is None
 
     @property
     def is_paused_by_budget(self) -> bool:
@@ -137,6 +154,7 @@ class Teammate(AgentThread):
     def resume(self) -> None:
         """Continue open work and read mail again, as the user wishes."""
         self._wakes_in_a_row = 0
+        self._claims.allow()
         self._continue()
 
     def _continue(self) -> None:
@@ -232,6 +250,7 @@ class Teammate(AgentThread):
             if setup.preamble != self.agent.preamble:  # the same prefix keeps the model's cache
                 self.agent.use(*setup)
             self._roster.reassign(self.name, **terms)
+            self._claims.allow()
             self._wakes_in_a_row = 0 if by_user else self._wakes_in_a_row + 1
         self._continue()
 
@@ -246,6 +265,7 @@ class Teammate(AgentThread):
             self.agent.emit(LimitHit(self.name, str(why), why.limit, why.is_given))
             self._pause_at(why)
             return False
+        self._claim()
         with self._changed:
             prompt = self._prompt() if self.has_work else None
             if prompt is None:
@@ -266,6 +286,14 @@ class Teammate(AgentThread):
             self._team.protocols.turn_done(self)
         return True
 
+    def _claim(self) -> None:
+        """If there is nothing else to do, take a task from the board."""
+        with self._changed:
+            if self._has_own_work or not self.has_work:
+                return
+            self._state = ThreadState.REPORTING  # it is not idle while the board is written
+        self._claims.take()
+
     def wait_until_reported(self) -> None:
         """If it is just reporting how its work ended, wait until it is idle."""
         if threading.current_thread() is not self._thread:
@@ -275,15 +303,18 @@ class Teammate(AgentThread):
     def _prompt(self) -> Delivery | None:
         """What to work on: new mail, together with open work if there is any."""
         taken = self.mailbox.take_after({})
+        task, is_users_task = self._claims.hand_over()
+        delivery = taken.delivery(self._attach)
+        delivery = delivery._replace(blocks=[*delivery.blocks, *task])
         if self._latest.is_open and self._may_resume:
-            return taken.delivery(self._attach)
-        if not taken.messages:
+            return delivery
+        if not delivery.blocks:
             return None
-        by_user = all(message.sender == USER or message.is_foreign for message in taken.messages)
+        self._claims.allow()
+        by_user = is_users_task and all(map(_is_begun_by_user, taken.messages))
         self._wakes_in_a_row = 0 if by_user else self._wakes_in_a_row + 1
         work = self._next_work(by_user)
         self._latest = LatestWork(work, is_open=True)
-        delivery = taken.delivery(self._attach)
         return delivery._replace(marks={**delivery.marks, WORK: work.to_mark()})
 
     def _incoming(self, noted: Mapping[str, Any]) -> Delivery:
@@ -304,6 +335,7 @@ class Teammate(AgentThread):
 
     def _conclude(self, ended: TurnEnded, turn: CancelScope) -> None:
         """Record how the work ended, report it to the lead, and turn idle, in this order: a crash loses nothing."""
+        unfinished = self._claims.work_ended(ended.outcome is Outcome.DONE)
         if ended.outcome is Outcome.INTERRUPTED:
             self._turn_idle(interrupted=True)
             if not self.scope.cancelled and not self._is_leaving:
@@ -313,7 +345,7 @@ class Teammate(AgentThread):
         if isinstance(ended.error, LimitReached) and not ended.error.is_of_work:
             self._pause_at(ended.error)
             return
-        report = Report.of(ended, self._latest.work)
+        report = Report.of(ended, self._latest.work).with_lines(unfinished)
         self._latest = LatestWork(report.work, is_open=False)
         self.agent.conversation.note(report.to_row())
         self._team.outbox.post(report.message(self.name))
@@ -351,6 +383,10 @@ class Teammate(AgentThread):
 
     def _on_exit(self) -> None:
         self.mailbox.release()  # after its last look
+
+
+def _is_begun_by_user(message: Message) -> bool:
+    return message.sender == USER or message.is_foreign or bool(message.fields.get(BEGUN_BY_USER))
 
 
 def _is_from_user(message: Message) -> bool:

@@ -1,0 +1,75 @@
+"""Which tasks one member takes from the board by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from teamcli.agent.conversation import text_block
+from teamcli.llm.types import Block
+from teamcli.team.message import USER, frame
+from teamcli.team.task_message import task_message
+from teamcli.text.tags import one_fact
+
+if TYPE_CHECKING:
+    from teamcli.tasks.board import Task
+
+
+class TaskPort(Protocol):
+    def held(self, name: str) -> Sequence[Task]:
+        """The member's tasks in progress."""
+
+    def offers(self, name: str, given: Collection[int]) -> bool:
+        """Whether there is a task for an idle member that was given these before. Cheap."""
+
+    def take(self, name: str, given: frozenset[int]) -> Task | None:
+        """The member's own unfinished task, or else a free one, which it claims; None if others were faster.
+
+        Raises: StateError
+        """
+
+
+class TaskClaims:
+    """What a member was given in this run. Nothing is given to it twice, so that it cannot loop over the board."""
+
+    def __init__(self, name: str, tasks: TaskPort) -> None:
+        self._name = name
+        self._tasks = tasks
+        self._given: frozenset[int] = frozenset()
+        self._has_failed = False
+        self._taken: Task | None = None
+        """A task that is not in its conversation yet."""
+
+    @property
+    def has_taken(self) -> bool:
+        return self._taken is not None
+
+    @property
+    def would_take(self) -> bool:
+        """Whether there is a task for it. After a failure there is none until someone writes to it or resumes it."""
+        return not self._has_failed and self._tasks.offers(self._name, self._given)
+
+    def take(self) -> None:
+        """Raises: StateError, which counts as a failure."""
+        self._has_failed = True
+        self._taken = self._tasks.take(self._name, self._given)
+        self._has_failed = False
+        self._given |= {self._taken.id} if self._taken else set()
+
+    def hand_over(self) -> tuple[list[Block], bool]:
+        """The task that was taken, for the conversation, and whether the user created it (true without a task)."""
+        task, self._taken = self._taken, None
+        if task is None:
+            return [], True
+        return [text_block(frame(task_message(task)))], task.created_by == USER
+
+    def allow(self) -> None:
+        """Someone has written to it or resumed it."""
+        self._has_failed = False
+
+    def work_ended(self, is_done: bool) -> list[str]:
+        """Returns what the report says about tasks that are still in progress."""
+        unfinished = self._tasks.held(self._name)
+        self._given |= {task.id for task in unfinished}
+        self._has_failed = not is_done
+        return [f"(task {task.id} is still in progress: {one_fact(task.subject)})" for task in unfinished]

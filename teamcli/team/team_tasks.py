@@ -1,0 +1,156 @@
+"""The team's side of the task board: assigned tasks reach their owners, and idle members take free ones.
+
+Everything follows from the board. `look` does what is left to do and may be repeated at any time, so a crash, or a
+change by another process, loses nothing and repeats nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from teamcli.errors import TeamcliError
+from teamcli.team.message import LEAD, USER, WAITED
+from teamcli.team.outbox import Outbox
+from teamcli.team.quiescence import Quiescence
+from teamcli.team.roster import Roster
+from teamcli.team.running_agents import RunningAgents
+from teamcli.team.task_message import BEGUN_BY_USER, assignment_id, task_message
+
+if TYPE_CHECKING:  # the board's modules are loaded when there is a board
+    from teamcli.tasks.board import Board, BoardChange, Task
+
+
+class BoardSource(Protocol):
+    @property
+    def exists(self) -> bool:
+        """Whether there can be a task."""
+
+    def open(self) -> Board: ...
+
+    def look(self) -> None:
+        """Report what other processes have changed since the last look."""
+
+
+class TeamTasks:
+    def __init__(
+        self, source: BoardSource, roster: Roster, agents: RunningAgents, outbox: Outbox, quiescence: Quiescence
+    ) -> None:
+        self._source = source
+        self._roster = roster
+        self._agents = agents
+        self._outbox = outbox
+        self._quiescence = quiescence
+        self._lock = threading.RLock()
+        """One look at a time. `offers` and `held` do not take it: their callers hold locks of their own."""
+        self._is_started = False
+        self._sent: set[str] = set()
+        """The ids of messages about assignments that are in their owners' inboxes."""
+        self._begun_by_user: set[str] = set()
+        """Those about an assignment by the user, as far as this run knows."""
+        self._problem = ""
+        """What was reported last."""
+        self._free: frozenset[int] = frozenset()
+        self._held: Mapping[str, Sequence[Task]] = {}
+
+    # What happens
+
+    def restore(self) -> None:
+        """Before any member runs: release the tasks of members that are gone, and send what a crash kept back."""
+        self._try(self._restore)
+
+    def start(self) -> None:
+        """All members are there: from now on the board wakes them."""
+        self._is_started = True
+        self._source.look()  # what it finds from now on is news
+        self._try(self._settle)
+
+    def changed(self, change: BoardChange) -> None:
+        """A task was changed, here or by another process."""
+        if change.actor == USER and (change.before is None or change.before.assigned != change.after.assigned):
+            self._begun_by_user.add(assignment_id(change.after))
+        self.look()
+
+    def look(self) -> None:
+        """The board may have changed."""
+        if not self._is_started:
+            return
+        self._try(self._settle)
+        for mate in self._agents.teammates if self._free else ():
+            mate.wake()
+        self._quiescence.teammate_idle()  # without a free task, members that could have taken it are idle
+
+    def mail_read(self, ids: Iterable[str]) -> None:
+        """These messages are in an agent's conversation: the tasks among them are in progress."""
+        if not self._sent.isdisjoint(ids):
+            self.look()
+
+    def left(self, name: str) -> None:
+        """A member was shut down or forgotten: its unfinished tasks are free again."""
+        self._try(lambda board: board.release(name))
+
+    # What a member asks
+
+    def held(self, name: str) -> Sequence[Task]:
+        return self._held.get(name, ())
+
+    def offers(self, name: str, given: Collection[int]) -> bool:
+        return not self._free.issubset(given) or any(task.id not in given for task in self.held(name))
+
+    def take(self, name: str, given: frozenset[int]) -> Task | None:
+        own = next((task for task in self.held(name) if task.id not in given), None)
+        task = own or self._source.open().claim_next(name, given)
+        if task is None:
+            self.look()
+        return task
+
+    def _try(self, act: Callable[[Board], object]) -> None:
+        """A board that cannot be read or written stops nobody. The next look tries again."""
+        if not self._source.exists:
+            return
+        try:
+            with self._lock:
+                act(self._source.open())
+        except TeamcliError as e:
+            if (problem := str(e)) != self._problem:
+                self._problem = problem
+                self._outbox.warn(LEAD, f"Tasks cannot be delivered or released: {problem}")
+
+    def _restore(self, board: Board) -> None:
+        owners = {task.owner for task in board.tasks() if task.owner and not task.status.is_over}
+        for gone in sorted(owner for owner in owners - {USER} if not self._is_here(owner)):
+            board.release(gone)
+        for task in self._assigned(board):
+            # It is news for an interrupted member. A paused one waits for the user.
+            member = self._roster.find(str(task.owner))
+            self._send(task, {} if member and member.paused else {WAITED: True})
+
+    def _settle(self, board: Board) -> None:
+        for task in self._assigned(board):
+            thread = self._agents.get(str(task.owner))
+            if thread is not None and thread.mailbox.has_read(assignment_id(task)):
+                board.start(task)
+            else:
+                self._send(task)
+        held: dict[str, list[Task]] = {}
+        for task in board.tasks():
+            if task.owner and task.is_in_progress:
+                held.setdefault(task.owner, []).append(task)
+        self._held = held
+        self._free = frozenset(task.id for task in board.ready() if task.is_free)
+
+    def _assigned(self, board: Board) -> list[Task]:
+        """The tasks that their owners are to begin."""
+        return [task for task in board.ready() if task.owner and self._is_here(task.owner)]
+
+    def _is_here(self, owner: str) -> bool:
+        member = self._roster.find(owner)
+        return owner == LEAD or (member is not None and member.is_active)
+
+    def _send(self, task: Task, fields: Mapping[str, Any] = MappingProxyType({})) -> None:
+        if (id := assignment_id(task)) not in self._sent:
+            begun = {BEGUN_BY_USER: True} if id in self._begun_by_user else {}
+            self._outbox.post(task_message(task, {**fields, **begun}), once=True)
+            self._sent.add(id)
