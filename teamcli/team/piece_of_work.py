@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from teamcli.agent.conversation import History
@@ -62,9 +61,9 @@ class Report(NamedTuple):
                 text = "the conversation no longer fits the model's context"
         return cls(MessageType.ERROR, text, work)
 
-    def with_lines(self, lines: Iterable[str]) -> Report:
-        """The report, followed by what the program has to add."""
-        return self._replace(text="\n".join([self.text, *lines]))
+    def ending_with(self, line: str) -> Report:
+        """With a line that the program adds. An error has only its reason."""
+        return self._replace(text=f"{self.text}\n\n{line}") if line and self.type is MessageType.RESULT else self
 
     def to_row(self) -> Json:
         return {"kind": "end", "type": self.type, "text": self.text, WORK: self.work.to_mark()}

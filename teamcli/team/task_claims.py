@@ -14,6 +14,8 @@ from teamcli.text.tags import one_fact
 if TYPE_CHECKING:
     from teamcli.tasks.board import Task
 
+MOST_NAMED, SUBJECT_LENGTH = 5, 80
+
 
 class TaskPort(Protocol):
     def held(self, name: str) -> Sequence[Task]:
@@ -67,9 +69,11 @@ class TaskClaims:
         """Someone has written to it or resumed it."""
         self._has_failed = False
 
-    def work_ended(self, is_done: bool) -> list[str]:
-        """Returns what the report says about tasks that are still in progress."""
+    def work_ended(self, is_done: bool) -> str:
+        """Returns a line for the report about tasks that are still in progress; often nothing."""
         unfinished = self._tasks.held(self._name)
         self._given |= {task.id for task in unfinished}
         self._has_failed = not is_done
-        return [f"(task {task.id} is still in progress: {one_fact(task.subject)})" for task in unfinished]
+        named = "; ".join(f"{task.id} ({one_fact(task.subject, SUBJECT_LENGTH)})" for task in unfinished[:MOST_NAMED])
+        more = f" and {left} more" if (left := len(unfinished) - MOST_NAMED) > 0 else ""
+        return f"Still in progress: task {named}{more}" if unfinished else ""

@@ -345,7 +345,7 @@ class Teammate(AgentThread):
         if isinstance(ended.error, LimitReached) and not ended.error.is_of_work:
             self._pause_at(ended.error)
             return
-        report = Report.of(ended, self._latest.work).with_lines(unfinished)
+        report = Report.of(ended, self._latest.work).ending_with(unfinished)
         self._latest = LatestWork(report.work, is_open=False)
         self.agent.conversation.note(report.to_row())
         self._team.outbox.post(report.message(self.name))

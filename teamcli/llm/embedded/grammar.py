@@ -40,16 +40,19 @@ class Verb(NamedTuple):
     tool: str
     pattern: re.Pattern[str]
     """Matches a whole imperative; its groups are the fields of the tool's input."""
+    status: str = ""
+    """A field that is always the same."""
 
     @property
     def word(self) -> str:
         return re.split(r"\W", self.usage, maxsplit=1)[0]
 
 
-def _verb(usage: str, hint: str, tool: str, pattern: str) -> Verb:
-    return Verb(usage, hint, tool, re.compile(pattern, re.IGNORECASE | re.DOTALL))
+def _verb(usage: str, hint: str, tool: str, pattern: str, status: str = "") -> Verb:
+    return Verb(usage, hint, tool, re.compile(pattern, re.IGNORECASE | re.DOTALL), status)
 
 
+_NUMBER = r"#?(?P<id>[0-9]{1,9})\s*[.!]?"
 _NAME = r"[^\s:]+"
 _NEW_FILE = r"\"[^\"]+\"|`[^`]+`|[^\s:]+"  # no spaces unless quoted: "write a poem about rain: …" must not make a file
 
@@ -66,7 +69,8 @@ VERBS = (
         "spawn NAME as ROLE: TASK",
         "such as: spawn alice as coder: run ls then tell lead: done",
         "spawn_teammate",
-        rf"spawn\s+(?P<name>{_NAME})\s+as\s+(?:an?\s+)?(?P<role>[^:]*[^:\s])\s*:\s*(?P<prompt>\S.*)",
+        rf"spawn\s+(?P<name>{_NAME})\s+as\s+(?:an?\s+)?(?P<role>[^:]*?[^:\s])"
+        r"(?P<claims>\s+(?:who|that)\s+claims\s+tasks)?\s*:\s*(?P<prompt>\S.*)",
     ),
     _verb(
         "tell NAME: TEXT",
@@ -76,13 +80,18 @@ VERBS = (
     ),
     _verb("broadcast: TEXT", "such as: broadcast: run git status", "broadcast", r"broadcast\s*:\s*(?P<content>\S.*)"),
     _verb("wait", "until a message comes", "wait_for_message", r"wait(?:\s+for\s+(?=[a-z])[\w\s,'-]+)?\s*[.!]?"),
+    _verb("task TEXT", "such as: task write notes.txt: buy milk", "task_create", r"task(?::\s*|\s+)(?P<subject>\S.*)"),
+    _verb("tasks", "what is on the board", "task_list", r"tasks\s*[.!]?"),
+    _verb("claim N", "take that task", "task_update", rf"claim\s+(?:task\s+)?{_NUMBER}", "in_progress"),
+    _verb("done N", "that task is completed", "task_update", rf"done\s+(?:task\s+)?{_NUMBER}", "completed"),
     _verb("list", "who is in the team", "list_teammates", r"list(?:\s+(?:the\s+|all\s+)?(?:team|teammates))?\s*[.!]?"),
 )
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _BULLET = re.compile(r"\A\s*(?:[-*•]|\d+[.)])\s+")
 _LEAD_IN = re.compile(r"\s*(?:(?:and\s+)?then[\s,]+)?(?:please[\s,]+)?", re.IGNORECASE)
-_SPAWN = re.compile(rf"{_LEAD_IN.pattern}spawn\s+{_NAME}\s+as\s+[^:]+:", re.IGNORECASE)
+_TO_LINE_END = re.compile(rf"{_LEAD_IN.pattern}(?:spawn\s+{_NAME}\s+as\s+[^:]+:|task[\s:])", re.IGNORECASE)
+"""Commands that contain commands for later."""
 _SENTENCE_END = r"(?<=[^\s./])"  # the dots in `cp a . then …` and `ls .. then …` are arguments, not full stops
 _SEPARATOR = re.compile(
     rf"(?:{_SENTENCE_END}[.,]+)?(?<!\s)\s+(?:and\s+)?then\s+|{_SENTENCE_END}\.+\s+",
@@ -130,14 +139,14 @@ def _parse_line(line: str) -> Iterator[Item]:
     separators = list(_outside_quotes(line, _SEPARATOR))
     ends = [separator.start() for separator in separators[1:]] + [len(line)]
     start = 0
-    task_follows = _SPAWN.match(line)
+    task_follows = _TO_LINE_END.match(line)
     for separator, end in zip(separators, ends, strict=False):
         if task_follows:
             break
         if _imperative(_without_lead_in(line[separator.end() : end])):
             yield from _parse_piece(line[start : separator.start()])
             start = separator.end()
-            task_follows = _SPAWN.match(line, start)
+            task_follows = _TO_LINE_END.match(line, start)
     yield from _parse_piece(line[start:])
 
 
@@ -161,13 +170,17 @@ def _without_lead_in(piece: str) -> str:
 def _imperative(piece: str) -> Imperative | None:
     for verb in VERBS:
         if match := verb.pattern.fullmatch(piece):
-            return Imperative(
-                piece, verb.tool, {field: _argument(field, raw) for field, raw in match.groupdict().items()}
-            )
+            given = {field: raw for field, raw in match.groupdict().items() if raw is not None}
+            fields = {field: _argument(field, raw) for field, raw in given.items()}
+            return Imperative(piece, verb.tool, {**fields, "status": verb.status} if verb.status else fields)
     return None
 
 
-def _argument(field: str, raw: str) -> str:
+def _argument(field: str, raw: str) -> str | int:
+    if field == "claims":
+        return True
+    if field == "id":
+        return int(raw)
     raw = raw.strip()
     if field == "path" or (field == "command" and (not re.search(r"\s", raw) or _unquoted(raw[:-1]) is not None)):
         raw = _SENTENCE_STOP.sub("", raw)

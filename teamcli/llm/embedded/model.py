@@ -79,6 +79,8 @@ def _outcome(task: Task) -> str:
     asked = shorten(task.call.text, 120)
     if not task.is_possible:
         return f"{asked} – not done: this agent has no tool {task.call.tool}."
+    if not task.made:
+        return f"{asked} – not done: a command before it failed."
     last = task.made[-1]
     output = show_mail(last.output) if task.call.tool in MAIL_TOOLS else last.output
     output = _cut_middle(output.strip("\n")) or "(no output)"

@@ -18,7 +18,7 @@ OWN_CALL = "toolu_embedded_"
 """The prefix of the ids of the embedded model's calls."""
 
 MAIL_TOOLS = ("read_inbox", "wait_for_message")
-_OBEYED_TYPES = ("message", "broadcast")
+_OBEYED_TYPES = ("message", "broadcast", "task")
 _MAX_PREVIEW = 160
 
 _MAIL = re.compile(r'<message(?P<attributes>(?:\s+[\w-]+="[^"]*")*)\s*>(?P<text>.*?)</message>', re.DOTALL)
@@ -44,9 +44,15 @@ class Task:
     is_possible: bool
     can_read: bool
     made: list[MadeCall] = field(default_factory=list)
+    needs: tuple[Task, ...] = ()
+    """Those that must succeed first."""
+
+    @property
+    def has_failed(self) -> bool:
+        return not self.is_possible or (bool(self.made) and self.made[-1].is_error and self.next_call() is None)
 
     def next_call(self) -> Imperative | None:
-        if not self.is_possible:
+        if not self.is_possible or any(each.has_failed for each in self.needs):
             return None
         if not self.made:
             return self.call
@@ -73,6 +79,8 @@ class IncomingMail(NamedTuple):
     type: str
     request_id: str
     text: str
+    task: str = ""
+    """The number of the task that it gives."""
 
 
 @dataclass
@@ -153,6 +161,8 @@ class Todo:
             self._take_from_user(items)
         elif any(not isinstance(item, Unparsed) for item in items):
             self._add(items)
+            if mail.type == "task":
+                self._complete(mail.task, items)
         elif mail.type == "shutdown_request" and mail.request_id and "shutdown_response" in self.tools:
             self._approve_shutdown(mail)
         elif not is_quoted:
@@ -168,14 +178,22 @@ class Todo:
                 case Unparsed():
                     self.misunderstood.append(item)
 
+    def _complete(self, number: str, items: Sequence[Item]) -> None:
+        """A task whose commands have all succeeded is done, unless they say so themselves."""
+        commands = [item for item in items if isinstance(item, Imperative)]
+        if number.isdigit() and len(commands) == len(items):
+            done = Imperative(f"done {number}", "task_update", {"id": int(number), "status": "completed"})
+            if all(command.input != done.input for command in commands):
+                self.tasks.append(self._task(done, needs=tuple(self.tasks[-len(commands) :])))
+
     def _approve_shutdown(self, mail: IncomingMail) -> None:
         answer: dict[str, object] = {"request_id": mail.request_id, "approve": True}
         call = Imperative(f"shutdown request from {mail.sender}", "shutdown_response", answer)
         position = next((i for i, task in enumerate(self.tasks) if task.next_call()), len(self.tasks))
         self.tasks.insert(position, self._task(call))
 
-    def _task(self, call: Imperative) -> Task:
-        return Task(call, is_possible=call.tool in self.tools, can_read="read_file" in self.tools)
+    def _task(self, call: Imperative, needs: tuple[Task, ...] = ()) -> Task:
+        return Task(call, call.tool in self.tools, can_read="read_file" in self.tools, needs=needs)
 
 
 def from_history(messages: Sequence[Message], tools: frozenset[str]) -> Todo:
@@ -202,6 +220,7 @@ def mails_in(text: str) -> Iterator[IncomingMail]:
             attributes.get("type", "message"),
             attributes.get("request_id", ""),
             _unescape(match["text"]).strip(),
+            attributes.get("task", ""),
         )
 
 
