@@ -17,6 +17,7 @@ from teamcli.storage.files import TooLarge, leads_out, read_regular
 from teamcli.workspace.bounds import TEAM_DIR
 from teamcli.workspace.git_files import listed_below, named_directory, text_of
 
+TEAM_FILE = f"{TEAM_DIR}/team.toml"
 MAX_FILES = 500
 MAX_DIRECTORIES = 1000
 """Per source, like the numbers below."""
@@ -48,6 +49,7 @@ SOURCES = (
     Source("skill", f"{TEAM_DIR}/skills", in_groups=True),
     Source("skill", ".claude/skills", in_groups=True),
     Source("memory", f"{TEAM_DIR}/memory", in_groups=True),
+    Source("members", TEAM_FILE),
 )
 
 
@@ -99,7 +101,8 @@ def brought_state(root: Path) -> str:
 def _is_shared(name: str) -> bool:
     """Whether a name, in lower case, has its own question or means nothing to teamcli."""
     folders = tuple(f"{source.path.partition('/')[2]}/" for source in SOURCES)
-    return name in (".gitignore", "readme.md", "settings.json", "settings.local.json") or name.startswith(folders)
+    files = (".gitignore", "readme.md", "settings.json", "settings.local.json", "team.toml")
+    return name in files or name.startswith(folders)
 
 
 def _files_of(root: Path, source: Source) -> Iterator[FoundFile]:
