@@ -95,7 +95,7 @@ class LatestWork(NamedTuple):
             last_words = history.messages[-1].content if history.messages else ()
             text = "\n".join(block["text"] for block in last_words if block["type"] == "text")
             return cls(work, False, Report(MessageType.RESULT, text, work))
-        return cls(work, bool(rows))
+        return cls(work, bool(history.messages))
 
 
 def calls_in_latest_work(rows: list[Json]) -> int:

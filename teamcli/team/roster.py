@@ -57,6 +57,19 @@ class Roster:
         self.requests = self._table.requests
         """The protocol requests, kept in the same file."""
 
+    @property
+    def team_name(self) -> str:
+        return self._table.team_name
+
+    def rename(self, name: str) -> None:
+        """Give the team another name.
+
+        Raises: StateError
+        """
+        if name != self.team_name:
+            with self._table.saved():
+                self._table.rename(name)
+
     def members(self) -> tuple[Member, ...]:
         return tuple(self._table.members.values())
 
@@ -97,7 +110,8 @@ class Roster:
         return member
 
     def reincarnate(self, member: Member) -> Member:
-        """Replace the shut-down teammate of the same name by `member`, its next incarnation. Old requests are void.
+        """Replace the shut-down teammate of the same name by `member`, its next incarnation, which is spawning or idle.
+        Old requests are void.
 
         Raises: UnknownTeammate, IllegalTransition, StateError
         """
@@ -106,7 +120,8 @@ class Roster:
             moved = self._moved(earlier, Status.SPAWNING, {})
             self.requests.void_here(member.name)
             kept = {each: getattr(earlier, each) for each in ("name", "budget", "used", "unknown")}
-            fresh = replace(member, status=moved.status, incarnation=moved.incarnation, **kept)
+            status = member.status if member.status is Status.IDLE else moved.status
+            fresh = replace(member, status=status, incarnation=moved.incarnation, **kept)
             member = self._put(replace(fresh, since=member.since or moved.since))
         self._table.announce()
         return member

@@ -68,6 +68,14 @@ class RosterTable:
         self.requests.load(team.requests)
 
     @property
+    def team_name(self) -> str:
+        return self._team.name
+
+    def rename(self, name: str) -> None:
+        """The caller saves it."""
+        self._team = self._team._replace(name=name)
+
+    @property
     def counters_are_due(self) -> bool:
         """Whether the last write is long enough ago for one that only changes counters."""
         return time.monotonic() >= self._next_counter_write
