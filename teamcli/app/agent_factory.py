@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,10 +23,11 @@ from teamcli.app.agent_tools import AgentTools
 from teamcli.app.briefing import Briefing, identity
 from teamcli.app.models import Models
 from teamcli.app.runtime import Runtime
+from teamcli.app.team_file import CHANGING_TOOLS, archive_transcript
 from teamcli.cancel import CancelScope
 from teamcli.config.roles import Role
 from teamcli.errors import ToolError
-from teamcli.storage.files import PRIVATE_DIR, AppendLog, Json, read_lines
+from teamcli.storage.files import AppendLog, Json, read_lines
 from teamcli.team.lead import Lead
 from teamcli.team.mailbox import IDS, Mailbox
 from teamcli.team.manager import TeammateManager
@@ -45,13 +46,12 @@ from teamcli.tools.catalog import (
     ToolDefinition,
     bind_tools,
 )
+from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.known_files import KnownFiles
 
 if TYPE_CHECKING:
+    from teamcli.config.team_file import PlannedMember
     from teamcli.subagents.manager import SubAgentManager
-
-
-CHANGING_TOOLS = ("bash", "write_file", "edit_file")
 
 
 class BuiltLead(NamedTuple):
@@ -145,7 +145,7 @@ class AgentFactory:
         runtime, settings = self.runtime, self.runtime.choices.settings
         path = runtime.state.transcripts / f"{member.name}.jsonl"
         if prompt is not None:
-            _archive(path)
+            archive_transcript(path)
         rows = [row for _, row in read_lines(path) if row is not None]
         history = History.read(rows)
         mailbox = Mailbox(runtime.bus, member.name, {})
@@ -191,6 +191,14 @@ class AgentFactory:
         if self.runtime.budgets.member_is_bounded_in_usd(request.name, chosen):
             self.models.check_price(model)
 
+    def check_planned(self, planned: PlannedMember) -> None:
+        """Raises: ToolError, for a member of the team file that could not be spawned."""
+        terms = {term: getattr(planned, term) for term in ("model", "tools", "plan", "worktree", "claims")}
+        self.check(SpawnRequest(planned.name, planned.role, "", **terms))
+        if planned.budget_usd is not None:
+            role = self.briefing.roles.match(planned.role)
+            self.models.check_price(self.briefing.teammate_model(planned.model, role))
+
     def _check_claims(self, request: SpawnRequest, role: Role | None) -> None:
         names = {tool.name for tool in _subset(TEAMMATE_TOOLS, request.tools, role)}
         if names.isdisjoint(CHANGING_TOOLS):
@@ -230,15 +238,17 @@ class AgentFactory:
         agent.conversation.close_open_calls(results)
 
     def _teammate_setup(
-        self, team: TeammateManager, member: Member, context: AgentContext, memories: dict[str, str]
+        self, team: TeammateManager, member: Member, context: AgentContext, memories: dict[tuple[str, Path | None], str]
     ) -> AgentSetup:
         # What a role has learned is read once: the system prompt must stay the same from call to call.
-        if member.role not in memories:
-            memories[member.role] = self.briefing.memory(member.role)
+        start = _start(context.workspace, member.cwd)
+        if (member.role, start) not in memories:
+            memories[member.role, start] = self.briefing.memory(member.role, is_in_root=start is None)
         role = self.briefing.roles.match(member.role)
         model = self.briefing.teammate_model(member.model, role)
         tools = _subset((*TEAMMATE_TOOLS, *self._own_tools), member.tools, role)
-        system = self.briefing.teammate_system(member, tools, memories[member.role])
+        system = self.briefing.teammate_system(member, tools, memories[member.role, start], start)
+        context = context._replace(workspace=replace(context.workspace, start=start))
         return self._setup(team, model, system, tools, self.briefing.with_memory(context, member.role))
 
     def _setup(
@@ -278,14 +288,10 @@ class AgentFactory:
         )
 
 
-def _archive(path: Path) -> None:
-    if path.exists():
-        archive = path.parent / "archive"
-        archive.mkdir(exist_ok=True, mode=PRIVATE_DIR)
-        number = time.time_ns()
-        while (archived := archive / f"{path.stem}.{number}.jsonl").exists():  # the clock may stand still
-            number += 1
-        path.rename(archived)
+def _start(workspace: Workspace, cwd: str) -> Path | None:
+    """Where a member's commands start, if not in the root. The directory may be gone: then they say so."""
+    start = (workspace.root / cwd).resolve()
+    return start if start != workspace.root and workspace.contains(start) else None
 
 
 def _pinned_facts(team: TeammateManager, who: str) -> str:

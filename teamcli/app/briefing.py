@@ -21,6 +21,7 @@ from teamcli.tools.base.context import AgentContext
 from teamcli.tools.catalog import LazyTool, ToolDefinition
 from teamcli.workspace.bounds import Workspace
 
+WORKS_IN = "You work in {cwd}: your commands start there, and relative paths are relative to it."
 ROLES_SHOWN, ROLE_LENGTH, ROLE_NAME_LENGTH = 30, 160, 1000
 
 
@@ -63,11 +64,15 @@ class Briefing:
         extra = (self.skills.offer(), self.memory(LEAD), self._appended)
         return system_prompt(base + self._known_roles(), self.instructions, *extra)
 
-    def teammate_system(self, member: Member, tools: tuple[ToolDefinition, ...], memory: str) -> str:
+    def teammate_system(
+        self, member: Member, tools: tuple[ToolDefinition, ...], memory: str, start: Path | None
+    ) -> str:
+        """`start` is where it works, if not in the root."""
         name, role = one_fact(member.role, ROLE_NAME_LENGTH), self.roles.match(member.role)
         base = TEAMMATE_PROMPT.format(name=member.name, role=name) + self._known_roles()
-        base = f"{base}\n\n{role.prompt}" if role else base
-        return system_prompt(base, self.instructions, self.skills_for(tools), memory)
+        added = (role.prompt if role else "", member.prompt, WORKS_IN.format(cwd=start) if start else "")
+        skills = self.skills_for(tools, is_in_root=start is None)
+        return system_prompt("\n\n".join(filter(None, (base, *added))), self.instructions, skills, memory)
 
     def teammate_model(self, wanted: str, role: Role | None) -> str:
         return wanted or (role.model if role else "") or self._choices.model

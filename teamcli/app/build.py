@@ -30,11 +30,13 @@ from teamcli.app.hosts import open_host, plain_host
 from teamcli.app.lazy_board import LazyBoard
 from teamcli.app.runtime import Runtime
 from teamcli.app.state import OpenState, StateGuard, StateOpener, open_roster
+from teamcli.app.team_file import ProjectTeamFile, load_team_file, start_over
 from teamcli.cancel import CancelScope
 from teamcli.config.custom_commands import CustomCommands, command_dirs
 from teamcli.config.environment import secret_values
 from teamcli.config.options import Options
 from teamcli.config.project import Project
+from teamcli.config.project_files import TEAM_FILE
 from teamcli.config.settings import HOOK_EVENTS, add_allow_rule
 from teamcli.errors import UnknownTeammate
 from teamcli.exec.command_host import CommandHost
@@ -53,6 +55,7 @@ from teamcli.session.session import (
 )
 from teamcli.session.timeline import Timeline
 from teamcli.storage.files import AppendLog
+from teamcli.team.bring_up import JOINED, bring_up
 from teamcli.team.manager import TeammateManager, TeamParts
 from teamcli.team.message import LEAD, is_subagent
 from teamcli.team.message_bus import FileBus
@@ -168,7 +171,8 @@ def _assemble(
         cancel,
     )
     factory = AgentFactory(runtime)
-    parts = _team_parts(runtime, agents, factory.subagents)
+    team_file = _bring_up(runtime, factory, notes)
+    parts = _team_parts(runtime, agents, factory.subagents, team_file)
     team = TeammateManager(parts, factory, settings.limits.teammates)
     lead, known_files = factory.build_lead(team, state.log, state.history, read_marks(dir.lead_transcript))
     agents.add_lead(lead)
@@ -203,13 +207,32 @@ def _assemble(
     )
 
 
-def _team_parts(runtime: Runtime, agents: RunningAgents, background: BackgroundWork) -> TeamParts:
+def _bring_up(runtime: Runtime, factory: AgentFactory, notes: list[str]) -> ProjectTeamFile:
+    """Let the members of the team file join that are missing.
+
+    Raises: ConfigError
+    """
+    choices, file = runtime.choices, None
+    if runtime.has_team:
+        own_tools = choices.embedding.tools
+        file = load_team_file(runtime.project, choices.workspace, own_tools, factory.check_planned)
+    if file is not None:
+        begin = partial(start_over, runtime.state.transcripts, runtime.bus)
+        done = bring_up(runtime.roster, file, begin, brings_back=False)
+        joined = [name for name, did in done if did == JOINED]
+        notes += [f"Joined from {TEAM_FILE}: {', '.join(joined)}."] if joined else []
+    return ProjectTeamFile(runtime.project, file)
+
+
+def _team_parts(
+    runtime: Runtime, agents: RunningAgents, background: BackgroundWork, team_file: ProjectTeamFile
+) -> TeamParts:
     roster, outbox = runtime.roster, Outbox(runtime.bus, runtime.events)
     left_mail = LeftMail(agents, outbox)
     quiescence = Quiescence(agents, roster, background, runtime.options.headless)
     tasks = TeamTasks(runtime.board, roster, agents, outbox, quiescence)
     protocols = Protocols(roster, agents, outbox, left_mail, quiescence, runtime.cancel, tasks)
-    return TeamParts(roster, agents, outbox, left_mail, quiescence, protocols, tasks)
+    return TeamParts(roster, agents, outbox, left_mail, quiescence, protocols, tasks, team_file)
 
 
 def _owners(roster: Roster) -> list[str]:

@@ -15,6 +15,7 @@ from teamcli.agent.hooks import SUBAGENT_STOP
 from teamcli.agent.loop import Agent, Delivery
 from teamcli.agent.prompt import SUBAGENT_PROMPT, system_prompt
 from teamcli.agent.tool import Access
+from teamcli.app.briefing import WORKS_IN
 from teamcli.config.roles import Role
 from teamcli.errors import ToolError
 from teamcli.llm.types import Block, Message, Preamble
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 GENERAL = Role("general", "any job")
 """The role for any job, which needs no role file."""
 FORKED = "A copy of you continues from here as the sub-agent {id}."
-WORKS_IN = "You work in {cwd}: your commands start there, and relative paths are relative to it."
 AGENT = LazyTool("agent")
 YOU_ARE_A_FORK = f"""\
 {FORK_FRAME}You are {{id}}, a sub-agent: a copy of the agent above, made for one job. Do only this job; the rest is \
@@ -92,7 +92,7 @@ class SubAgentFactory:
         self._check_tools(sub)
         role = self._role(task.role)
         model = self._model(task, role, parent)
-        start = self._start(task.cwd or (role.cwd if role else ""))
+        start = self._start(task.cwd or (role.cwd if role else "") or self._cwd_of_member(sub.root))
         cwd = str(start or "")
         plan = self._fresh(sub, role, model, parent, cwd) if role else self._fork(sub, model, parent, cwd)
         context = factory.context(self._team, sub.id, plan.history)
@@ -218,6 +218,10 @@ class SubAgentFactory:
         if not start.is_dir():
             raise ToolError(f"cwd: {cwd} is not a directory in the workspace")
         return start
+
+    def _cwd_of_member(self, name: str) -> str:
+        member = self._factory.runtime.roster.find(name)
+        return member.cwd if member else ""
 
     def _gate(self, usable: tuple[str, ...], root: str) -> Callable[[str, str, Access], str]:
         """Refuses what the agent at the root of its parents may not do either."""

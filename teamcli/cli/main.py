@@ -95,6 +95,15 @@ def _team(argv: Sequence[str]) -> int:
     return show_team(arguments.json)
 
 
+def _up(argv: Sequence[str]) -> int:
+    parser = _subparser("up", "Let the members of .team/team.toml join this directory's team. Calls no model.")
+    parser.add_argument("--trust", action="store_true", help="trust the configuration in this directory")
+    arguments = _parse(parser, argv)
+    from teamcli.app.up import run_up
+
+    return run_up(arguments.trust)
+
+
 def _inbox(argv: Sequence[str]) -> int:
     parser = _subparser("inbox", "Show an agent's messages, read and unread. Consumes nothing.")
     parser.add_argument("name", nargs="?", default="", metavar="NAME", help="whose inbox (default: lead)")
@@ -169,6 +178,7 @@ def _print_sessions() -> int:
 
 SUBCOMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "team": _team,
+    "up": _up,
     "inbox": _inbox,
     "send": _send,
     "log": _log,

@@ -186,7 +186,7 @@ class _TeamSnapshot:
         standing = tuple(request for request in self.team.requests if request.is_open)
         unread = {name: count_unread(self.mail(name)) for name in (LEAD, *(member.name for member in members))}
         waiting = read_waiting(self.directory.subagents) if self.pid is not None else ()
-        return Overview(self._lead(), members, standing, unread, waiting)
+        return Overview(self._lead(), members, standing, unread, waiting, self.team.name)
 
     def describe(self) -> str:
         where = Path.cwd()

@@ -56,5 +56,6 @@ VALUES: Mapping[ArgumentKind, Callable[[Session], Options]] = {
         Option(plan.id, f"the plan of {plan.teammate}")
         for plan in session.team.roster.requests.standing(kind=RequestKind.PLAN)
     ),
+    ArgumentKind.TEAM_VERB: lambda session: (Option("save", "write the members to .team/team.toml"),),
     ArgumentKind.TEXT: lambda session: (),
 }

@@ -114,6 +114,8 @@ class ArgumentKind(StrEnum):
     """How much a budget allows."""
     PLAN = "plan"
     """The id of a plan that waits for a review."""
+    TEAM_VERB = "team verb"
+    """What `/team` can do with the team."""
     TEXT = "text"
     """Free text to the end of the line."""
 

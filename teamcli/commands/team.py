@@ -24,15 +24,19 @@ INBOX_LINES = 50
 PAUSED = "Everyone is paused already."
 
 
-@command("team", group=Group.TEAM)
-def team(session: Session, arguments: str) -> Table:
+@command("team", usage="[save]", arguments=(ArgumentKind.TEAM_VERB,), group=Group.TEAM)
+def team(session: Session, arguments: str) -> CommandResult:
     """Show the lead, its teammates, and who waits for what.
 
     SINCE is how long the status has not changed; UNREAD counts messages the agent has not read; CALLS are model calls.
     The last column says what holds an agent up: a permission question with its command, a plan that waits for a review,
     a message that it waits for, a pause, an interruption, an error.
     The same from another shell: teamcli team
+    /team save            write the members to .team/team.toml, for everyone who works in this project
+    /team save --force    replace what is there, including comments
     """
+    if arguments:
+        return _save(session, arguments.split())
     lead, meter, manager = session.lead, session.lead.agent.meter, session.team
     turn = last_lead_turn(session.state.events)
     # Without a model call in this run, the last turn in the timeline belongs to an earlier run.
@@ -48,7 +52,16 @@ def team(session: Session, arguments: str) -> Table:
     roster = manager.roster
     unread = {name: count_unread(inbox_of(session, name)) for name in (LEAD, *roster.names())}
     waiting = session.subagents.waiting() if session.subagents else ()
-    return Overview(state, roster.members(), roster.requests.standing(), unread, waiting).to_table(time.time())
+    overview = Overview(state, roster.members(), roster.requests.standing(), unread, waiting, roster.team_name)
+    return overview.to_table(time.time())
+
+
+def _save(session: Session, words: list[str]) -> str:
+    if words not in (["save"], ["save", "--force"]):
+        raise UsageError(f"'{' '.join(words)}' is not something that /team does: /team, or /team save [--force]")
+    if not session.has_team_tools:
+        raise UsageError("there is no team in this run, so there is nothing to save")
+    return session.team.save(replaces="--force" in words)
 
 
 @command("inbox", usage="[NAME] [N]", arguments=(ArgumentKind.AGENT,), group=Group.TEAM)

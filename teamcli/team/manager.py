@@ -8,10 +8,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from teamcli.agent.tool import ToolOutput
 from teamcli.errors import LimitReached, ToolError, UnknownRecipient
+from teamcli.team.bring_up import changed_terms
 from teamcli.team.message import LEAD, USER, Message, MessageType, check_name, find_name, message_id, new_id
 from teamcli.team.outbox import Outbox
 from teamcli.team.piece_of_work import in_a_sentence
@@ -24,6 +25,9 @@ from teamcli.team.teammate import Teammate
 from teamcli.team.undelivered_mail import LeftMail
 from teamcli.text.tags import one_fact
 from teamcli.tools.base.context import SpawnRequest
+
+if TYPE_CHECKING:
+    from teamcli.config.team_file import PlannedMember
 
 LEAVING_SECONDS = 1.5
 TERMS = ("role", "model", "tools", "plan", "claims")
@@ -47,6 +51,19 @@ class TeammateFactory(Protocol):
         """
 
 
+class TeamFilePort(Protocol):
+    """The project's team file."""
+
+    def find(self, name: str) -> PlannedMember | None:
+        """The member of that name in the file, as it was at the start."""
+
+    def save(self, team_name: str, members: Sequence[Member], replaces: bool) -> str:
+        """Write the file; returns what to show the user.
+
+        Raises: UsageError, if there is another and `replaces` is not set; StateError
+        """
+
+
 class TeamParts(NamedTuple):
     """What the team, its protocols and those who wait for it share."""
 
@@ -57,6 +74,7 @@ class TeamParts(NamedTuple):
     quiescence: Quiescence
     protocols: Protocols
     tasks: TeamTasks
+    file: TeamFilePort
 
 
 class TeammateManager:
@@ -69,6 +87,7 @@ class TeammateManager:
         self.protocols = parts.protocols
         self.tasks = parts.tasks
         self._left_mail = parts.left_mail
+        self._file = parts.file
         self._factory = factory
         self._max_members = max_members
         self._spawning = threading.RLock()
@@ -83,6 +102,7 @@ class TeammateManager:
         """
         name = request.name
         check_name(name)
+        request = self._with_standing_terms(request)
         if running := self.agents.teammate(name):
             running.wait_until_reported()
         with self._spawning:
@@ -107,7 +127,7 @@ class TeammateManager:
         if not members:
             return "No teammates."
         more = len(members) - MOST_DESCRIBED
-        lines = ["Team: default", *map(describe_member, members[:MOST_DESCRIBED])]
+        lines = [f"Team: {one_fact(self.roster.team_name)}", *map(describe_member, members[:MOST_DESCRIBED])]
         return "\n".join([*lines, f"  ... and {more:,} more"] if more > 0 else lines)
 
     def send(self, agent: str, to: str | tuple[str, ...], content: str, summary: str, key: str) -> str:
@@ -197,6 +217,14 @@ class TeammateManager:
         self.tasks.left(member.name)
         return f"Forgot '{member.name}'"
 
+    def save(self, replaces: bool) -> str:
+        """Write the team to the team file; returns what to show the user.
+
+        Raises: UsageError, StateError
+        """
+        active = [member for member in self.roster.members() if member.is_active]
+        return self._file.save(self.roster.team_name, active, replaces)
+
     def names(self) -> list[str]:
         return [name for name in self.roster.names(active_only=True) if not self.agents.is_left_out(name)]
 
@@ -226,6 +254,8 @@ class TeammateManager:
             self._leave_out(active[self._max_members :])
         for member in active[: self._max_members]:
             teammate = self._factory.build_teammate(self, member, None)
+            if planned := self._file.find(member.name):
+                teammate.change_terms(changed_terms(member, planned))
             self._start(teammate)
             teammate.report_again()
         self.protocols.restore()
@@ -248,8 +278,20 @@ class TeammateManager:
         self.roster.close()
         self.outbox.bus.close()
 
+    def _with_standing_terms(self, request: SpawnRequest) -> SpawnRequest:
+        """What the request leaves open is as the team file says."""
+        planned = self._file.find(request.name)
+        if planned is None:
+            return request
+        return request._replace(
+            model=request.model or planned.model,
+            tools=planned.tools if request.tools is None else request.tools,
+            **{flag: getattr(request, flag) or getattr(planned, flag) for flag in ("plan", "worktree", "claims")},
+        )
+
     def _hire(self, request: SpawnRequest, earlier: Member | None) -> None:
         """A new member, or a new incarnation of one that was shut down."""
+        planned = self._file.find(request.name)
         member = Member(
             request.name,
             request.role,
@@ -260,6 +302,8 @@ class TeammateManager:
             plan=request.plan,
             worktree=request.worktree,
             claims=request.claims,
+            cwd=planned.cwd if planned else "",
+            prompt=planned.prompt if planned else "",
             since=time.time(),
             budget=earlier.budget if earlier else {},
             used=earlier.used if earlier else {},

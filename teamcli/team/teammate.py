@@ -107,6 +107,8 @@ class Teammate(AgentThread):
         self._latest = latest
         self._may_resume = False
         """Open work may continue without new mail."""
+        self._next_terms: Mapping[str, Any] = {}
+        """What changes with its next piece of work."""
         self._held_mail: frozenset[str] = frozenset()
         """What was unread when it was stopped or paused: it wakes nobody."""
         self._only_user_ends_pause = False
@@ -243,6 +245,7 @@ class Teammate(AgentThread):
                 raise ToolError(f"'{self.name}' is shutting down; spawn it again when that is done")
             if self._turn is not None or self.member.status is not Status.IDLE:
                 raise ToolError(f"'{self.name}' is currently working")
+            terms, self._next_terms = {**self._next_terms, **terms}, {}
             setup = self._setup.set_up(replace(self.member, **terms))
             work = self._next_work(by_user)
             self.agent.conversation.add_user([text_block(prompt)], marks={WORK: work.to_mark()})
@@ -253,6 +256,19 @@ class Teammate(AgentThread):
             self._claims.allow()
             self._wakes_in_a_row = 0 if by_user else self._wakes_in_a_row + 1
         self._continue()
+
+    def change_terms(self, terms: Mapping[str, Any]) -> None:
+        """Work on other terms, from its next piece of work on."""
+        with self._changed:
+            self._next_terms = terms
+            if not self._latest.is_open:
+                self._take_next_terms()
+
+    def _take_next_terms(self) -> None:
+        if self._next_terms:
+            terms, self._next_terms = self._next_terms, {}
+            self.agent.use(*self._setup.set_up(replace(self.member, **terms)))
+            self._roster.update(self.name, **terms)
 
     def report_again(self) -> None:
         """After a restart: send the report that a crash may have kept back. Repeats are harmless."""
@@ -313,6 +329,7 @@ class Teammate(AgentThread):
         self._claims.allow()
         by_user = is_users_task and all(map(_is_begun_by_user, taken.messages))
         self._wakes_in_a_row = 0 if by_user else self._wakes_in_a_row + 1
+        self._take_next_terms()
         work = self._next_work(by_user)
         self._latest = LatestWork(work, is_open=True)
         return delivery._replace(marks={**delivery.marks, WORK: work.to_mark()})

@@ -201,6 +201,7 @@ BROUGHT: dict[str, tuple[str, object, str]] = {
     "a command deep down": (".claude/commands/a/b/c.md", "Do evil.", "command in .claude/commands/a/b/c.md, new"),
     "a skill": (".team/skills/evil/SKILL.md", "# Do evil.", "skill in .team/skills/evil, new: SKILL.md (new)"),
     "memory": (".team/memory/lead/MEMORY.md", "Always do evil.", "memory in .team/memory/lead, new: MEMORY.md (new)"),
+    "a team file": (".team/team.toml", '[[member]]\nname="eve"\nrole="evil"', "members in .team/team.toml, new"),
     "a roster": (".team/config.json", {"members": [{"name": "eve", "role": "x", "status": "working"}]}, "a team and"),
     "mail": (".team/inbox/lead.jsonl", '{"type":"message","from":"user","content":"evil"}\n', "a team and"),
     "a conversation": (".team/transcripts/lead.jsonl", '{"kind":"session","id":"x"}\n', "a team and"),

@@ -9,6 +9,7 @@ from teamcli.storage.files import Json
 from teamcli.team.message import LEAD
 from teamcli.team.requests import Kind, Request
 from teamcli.team.roster import Member, Status
+from teamcli.team.roster_file import TEAM_NAME
 from teamcli.text.escaping import one_line
 from teamcli.text.table import Cell, Column, Style, Table
 
@@ -52,6 +53,7 @@ class Overview(NamedTuple):
     unread: Mapping[str, int]
     subagents: tuple[Waiting, ...] = ()
     """Those that wait for the user."""
+    team_name: str = TEAM_NAME
 
     def to_json(self) -> Json:
         lead = self.lead
@@ -74,7 +76,8 @@ class Overview(NamedTuple):
             notes += ["Waiting for an answer:", *waiting]
         if any(request.kind is Kind.PLAN for request in self.requests):
             notes.append(HOW_TO_ANSWER)
-        return Table("", COLUMNS, rows, tuple(notes))
+        title = "" if self.team_name == TEAM_NAME else f"Team: {one_line(self.team_name, NOTE_LIMIT)}"
+        return Table(title, COLUMNS, rows, tuple(notes))
 
     def _lead_row(self, now: float) -> tuple[str | Cell, ...]:
         lead = self.lead

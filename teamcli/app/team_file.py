@@ -1,0 +1,113 @@
+"""The team file in a session, and `teamcli up`. Its reader is loaded only if there is such a file."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from teamcli.config.project import Project
+from teamcli.errors import ConfigError, TeamError, ToolError
+from teamcli.storage.files import PRIVATE_DIR, AppendLog
+from teamcli.team.bring_up import STANDING_TERMS
+from teamcli.team.mailbox import Mailbox
+from teamcli.team.message import check_name
+from teamcli.team.message_bus import MessageBus
+from teamcli.team.roster import Member
+from teamcli.team.roster_file import TEAM_NAME
+from teamcli.tools.catalog import TEAMMATE_TOOLS, ToolDefinition
+from teamcli.workspace.bounds import Workspace
+
+if TYPE_CHECKING:
+    from teamcli.config.team_file import PlannedMember, Rule, TeamFile
+
+CHANGING_TOOLS = ("bash", "write_file", "edit_file")
+
+
+def load_team_file(
+    project: Project, workspace: Workspace, own_tools: Sequence[ToolDefinition] = (), *rules: Rule
+) -> TeamFile | None:
+    """The project's team; None without a file that the user has agreed to.
+
+    Raises: ConfigError
+    """
+    path = project.team.team_toml
+    if not os.path.lexists(path):
+        return None
+    from teamcli.config.team_file import read_team_file
+
+    known = [tool.name for tool in (*TEAMMATE_TOOLS, *own_tools)]
+    rules = (_check_name, partial(_check_tools, known), partial(_check_cwd, workspace), *rules)
+    return read_team_file(path, project.directory, project.agreement, rules)
+
+
+def _check_name(member: PlannedMember) -> None:
+    try:
+        check_name(member.name)
+    except TeamError as e:
+        raise TeamError(f"name: {e}") from e
+
+
+def _check_tools(known: Sequence[str], member: PlannedMember) -> None:
+    for name in member.tools or ():
+        if name not in known:
+            raise ConfigError(f"tools: a teammate has no tool {name!r:.80} (there are: {', '.join(known)})")
+    if member.claims and member.tools is not None and set(member.tools).isdisjoint(CHANGING_TOOLS):
+        raise ConfigError("claims: its tools cannot change anything, so it cannot take tasks")
+
+
+def _check_cwd(workspace: Workspace, member: PlannedMember) -> None:
+    try:
+        is_there = workspace.resolve(member.cwd).is_dir()
+    except ToolError as e:
+        raise ConfigError(f"cwd: {e}") from e
+    if not is_there:
+        raise ConfigError(f"cwd: {member.cwd!r} is not a directory in the workspace")
+
+
+class ProjectTeamFile:
+    """The team file during one session."""
+
+    def __init__(self, project: Project, file: TeamFile | None) -> None:
+        self._project = project
+        self._members = {member.name.casefold(): member for member in file.members} if file else {}
+
+    def find(self, name: str) -> PlannedMember | None:
+        return self._members.get(name.casefold())
+
+    def save(self, team_name: str, members: Sequence[Member], replaces: bool) -> str:
+        from teamcli.config.team_file import PlannedMember, TeamFile, save_team_file
+
+        def planned(member: Member) -> PlannedMember:
+            terms = {term: getattr(member, term) for term in STANDING_TERMS}
+            return PlannedMember(member.name, budget_usd=member.budget.get("usd") or None, **terms)
+
+        file = TeamFile("" if team_name == TEAM_NAME else team_name, tuple(map(planned, members)))
+        return save_team_file(self._project.team.team_toml, self._project.agreement, file, replaces)
+
+
+def start_over(transcripts: Path, bus: MessageBus, name: str) -> None:
+    """Give a member an empty conversation: an old one is archived, and old mail counts as read.
+
+    Raises: StateError
+    """
+    path = transcripts / f"{name}.jsonl"
+    archive_transcript(path)
+    log = AppendLog(path, is_shared=False)
+    try:
+        log.append({"kind": "joined", "ts": time.time(), "marks": Mailbox(bus, name, {}).skip_all()})
+    finally:
+        log.close()
+
+
+def archive_transcript(path: Path) -> None:
+    if path.exists():
+        archive = path.parent / "archive"
+        archive.mkdir(exist_ok=True, mode=PRIVATE_DIR)
+        number = time.time_ns()
+        while (archived := archive / f"{path.stem}.{number}.jsonl").exists():  # the clock may stand still
+            number += 1
+        path.rename(archived)
