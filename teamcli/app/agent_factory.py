@@ -21,6 +21,7 @@ from teamcli.agent.prompt import (
 )
 from teamcli.app.agent_tools import AgentTools
 from teamcli.app.briefing import Briefing, identity
+from teamcli.app.command_reports import report_end
 from teamcli.app.models import Models
 from teamcli.app.runtime import Runtime
 from teamcli.app.team_file import CHANGING_TOOLS, archive_transcript
@@ -31,7 +32,7 @@ from teamcli.storage.files import AppendLog, Json, read_lines
 from teamcli.team.lead import Lead
 from teamcli.team.mailbox import IDS, Mailbox
 from teamcli.team.manager import TeammateManager
-from teamcli.team.message import LEAD
+from teamcli.team.message import LEAD, is_subagent
 from teamcli.team.piece_of_work import WORK, LatestWork, Work, calls_in_latest_work, used_in
 from teamcli.team.roster import Member
 from teamcli.team.teammate import AgentSetup, Teammate
@@ -208,7 +209,9 @@ class AgentFactory:
             )
 
     def context(self, team: TeammateManager, name: str, history: History) -> AgentContext:
-        return self.tools.context(team, name, history, partial(self.subagents.open, team))
+        # The commands of a sub-agent end with it.
+        on_end = None if is_subagent(name) else partial(report_end, team, name)
+        return self.tools.context(team, name, history, partial(self.subagents.open, team), on_end)
 
     @property
     def base_tools(self) -> tuple[ToolDefinition, ...]:

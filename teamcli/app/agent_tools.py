@@ -16,7 +16,7 @@ from teamcli.agent.tool_calls import Toolset
 from teamcli.app.runtime import Runtime
 from teamcli.config.memory import is_memory
 from teamcli.errors import StateError
-from teamcli.exec.commands import Commands
+from teamcli.exec.commands import Commands, Report
 from teamcli.permissions.policy import Decision
 from teamcli.tools.base.context import AgentContext, SubAgentPort, TeamPort
 from teamcli.workspace.bounds import Workspace
@@ -35,9 +35,15 @@ class AgentTools:
         self._commands: WeakSet[Commands] = WeakSet()
 
     def context(
-        self, team: TeamPort, name: str, history: History, subagents: Callable[[], SubAgentPort]
+        self,
+        team: TeamPort,
+        name: str,
+        history: History,
+        subagents: Callable[[], SubAgentPort],
+        on_end: Callable[[Report], None] | None,
     ) -> AgentContext:
-        commands = Commands(self._runtime.host)
+        """`on_end` is called when a background command of the agent has ended."""
+        commands = Commands(self._runtime.host, on_end)
         self._commands.add(commands)
         known_files = KnownFiles(self._locks, history.seen_files)
         changed = partial(self._file_changed, name)

@@ -46,13 +46,24 @@ class BackgroundStatus(NamedTuple):
         return self.ended is None and not self.lost
 
 
+Report = Callable[[], BackgroundStatus | None]
+"""How a command ended; None if its agent knows already. The agent knows it after the call."""
+
+
 class Commands:
     """Safe for the threads of one agent's calls."""
 
-    def __init__(self, host: CommandHost) -> None:
+    def __init__(self, host: CommandHost, on_end: Callable[[Report], None] | None = None) -> None:
+        """`on_end` is called when a background command has ended, in the thread that follows it."""
         self._host = host
+        self._on_end = on_end
         self._lock = threading.Lock()
         self._background: dict[str, _BackgroundCommand] = {}
+
+    @property
+    def reports_ends(self) -> bool:
+        """Whether the agent is notified when a background command ends."""
+        return self._on_end is not None
 
     def run(
         self,
@@ -88,7 +99,8 @@ class Commands:
                 raise ToolError(f"{MAX_BACKGROUND} commands run in the background already; end one with bash_stop")
             for id in ended[: max(0, len(ended) - _MAX_KEPT_ENDED)]:
                 del self._background[id]
-            background = _BackgroundCommand(self._host.next_id(), command, self._host.start(command, cwd))
+            running = self._host.start(command, cwd)
+            background = _BackgroundCommand(self._host.next_id(), command, running, self._on_end)
             self._background[background.id] = background
         return background.id
 
@@ -137,8 +149,9 @@ class Commands:
 class _BackgroundCommand:
     """A command with a thread that reads its output."""
 
-    def __init__(self, id: str, command: str, running: RunningCommand) -> None:
+    def __init__(self, id: str, command: str, running: RunningCommand, on_end: Callable[[Report], None] | None) -> None:
         self.id = id
+        self._on_end = on_end
         self._command = command
         self._running = running
         self._lock = threading.Lock()
@@ -147,6 +160,8 @@ class _BackgroundCommand:
         self._ended_at: float | None = None
         self._ended: Ended | None = None
         self._lost = ""
+        self._is_known = False
+        """The agent has stopped it, or has seen that it ended."""
         self._thread = threading.Thread(target=self._follow, name=f"command {id}", daemon=True)
         self._thread.start()
 
@@ -155,6 +170,7 @@ class _BackgroundCommand:
         return self._ended_at is not None
 
     def stop(self) -> None:
+        self._is_known = True
         self._running.stop()
 
     def join(self) -> None:
@@ -162,10 +178,20 @@ class _BackgroundCommand:
 
     def status(self) -> BackgroundStatus:
         with self._lock:
-            seconds = (self._ended_at or time.monotonic()) - self._started_at
-            new_output = str(self._new_output).rstrip("\n")
+            status = self._status()
             self._new_output.clear()
-            return BackgroundStatus(self.id, self._command, seconds, new_output, self._ended, self._lost)
+            self._is_known = self._is_known or self.is_over
+            return status
+
+    def report(self) -> BackgroundStatus | None:
+        with self._lock:
+            is_known, self._is_known = self._is_known, True
+            return None if is_known else self._status()
+
+    def _status(self) -> BackgroundStatus:
+        seconds = (self._ended_at or time.monotonic()) - self._started_at
+        new_output = str(self._new_output).rstrip("\n")
+        return BackgroundStatus(self.id, self._command, seconds, new_output, self._ended, self._lost)
 
     def _follow(self) -> None:
         ended, lost = None, ""
@@ -175,6 +201,8 @@ class _BackgroundCommand:
             lost = str(e)
         with self._lock:
             self._ended, self._lost, self._ended_at = ended, lost, time.monotonic()
+        if self._on_end is not None:
+            self._on_end(self.report)
 
     def _add(self, text: str) -> None:
         with self._lock:

@@ -108,6 +108,7 @@ class AgentThread(ABC):
         return True
 
     def _begin_turn(self) -> CancelScope:
+        self.mailbox.late.hold()
         with self._changed:
             self._state = ThreadState.WORKING
             self.turns_begun += 1
@@ -137,6 +138,7 @@ class AgentThread(ABC):
                 except Exception as e:  # boundary: an agent's thread never dies silently
                     logger.exception("%s failed", self.name)
                     self._on_failure(e)
+                self.mailbox.late.release()
                 if self._state is ThreadState.REPORTING:  # only now has the end of every turn been reported
                     self._end_turn(ThreadState.IDLE)
                 self._on_idle()

@@ -318,6 +318,7 @@ class Lead(AgentThread):
 
     def _incoming(self, noted: Mapping[str, Any]) -> Delivery:
         """Between two model calls: what the user has typed in the meantime, and mail."""
+        self.mailbox.late.flush()
         with self._changed:
             lines, self._lines = self._lines, []
             self._read += lines

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from teamcli.agent.conversation import Marks, text_block
@@ -36,6 +38,53 @@ class Taken(NamedTuple):
         return Delivery(blocks, self.marks, seen_files)
 
 
+class LateMail:
+    """Mail that waits while its reader is in the middle of a step, because that step may make it needless."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_held = False
+        self._waits = 0
+        """Calls in progress that wait for mail."""
+        self._sends: list[Callable[[], None]] = []
+
+    def add(self, send: Callable[[], None]) -> None:
+        """Call `send`, from any thread: now, or when nothing holds it back."""
+        with self._lock:
+            self._sends.append(send)
+            is_held = self._is_held and not self._waits
+        if not is_held:
+            self.flush()
+
+    def hold(self) -> None:
+        with self._lock:
+            self._is_held = True
+
+    def release(self) -> None:
+        with self._lock:
+            self._is_held = False
+        self.flush()
+
+    @contextmanager
+    def wanted(self) -> Iterator[None]:
+        """Inside the block its reader waits for mail, so nothing is held back."""
+        with self._lock:
+            self._waits += 1
+        self.flush()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waits -= 1
+
+    def flush(self) -> None:
+        """Send what waits. Not with a lock that a recipient of mail may take."""
+        with self._lock:
+            sends, self._sends = self._sends, []
+        for send in sends:
+            send()
+
+
 class Mailbox:
     """Used by the agent's own thread; others may look."""
 
@@ -49,6 +98,7 @@ class Mailbox:
         self._answered = self._committed
         """Behind `_committed` while messages are recorded that the model has not answered yet."""
         self._unanswered: set[str] = set()
+        self.late = LateMail()
 
     @property
     def has_unread(self) -> bool:

@@ -161,6 +161,7 @@ class TeammateManager:
     def read_inbox(self, agent: str) -> ToolOutput:
         thread = self.agents.get(agent)
         assert thread is not None  # it is the one that asks
+        thread.mailbox.late.flush()
         return as_output(thread.mailbox.take()) or ToolOutput("(no new messages)")
 
     # What the user does

@@ -20,6 +20,8 @@ WAITED = "waited"
 
 OWN_ID = "msg_"
 """The prefix of our ids. A foreign line must not use it."""
+COMMAND = "bash:"
+"""How the sender of a report about a background command begins. No agent can have such a name."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 _SUBAGENT_ID = re.compile(r"sa-[0-9]+")
 _ATTRIBUTE_NAME = re.compile(r"[a-z][a-z_]*")
@@ -52,6 +54,11 @@ class Message(NamedTuple):
     """Whether it came from another program, so that `sender` is only a claim."""
     key: str = ""
     """What identifies a repeat, if the id alone does not."""
+
+    @property
+    def is_from_command(self) -> bool:
+        """Whether it reports the end of a background command."""
+        return self.sender.startswith(COMMAND) and not self.is_foreign
 
     @property
     def read_as(self) -> str:

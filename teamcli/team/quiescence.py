@@ -105,7 +105,8 @@ class Quiescence:
         """Raises: Cancelled, StateError."""
         self.show_waiting(agent, "message")
         try:
-            return self._next_mail(agent, timeout_seconds, cancel)
+            with self._mailbox(agent).late.wanted():
+                return self._next_mail(agent, timeout_seconds, cancel)
         finally:  # outside the lock: this emits an event, whose consumers may look at the team
             self.show_waiting(agent, "")
 

@@ -216,8 +216,9 @@ class Teammate(AgentThread):
         self._held_mail = frozenset(message.read_as for message in self.mailbox.look())
 
     def _new_mail(self) -> list[Message]:
-        """What has arrived since it was stopped or paused."""
-        return [message for message in self.mailbox.look() if message.read_as not in self._held_mail]
+        """What has arrived since it was stopped or paused. The end of one of its commands does not count."""
+        new = [message for message in self.mailbox.look() if message.read_as not in self._held_mail]
+        return [message for message in new if not message.is_from_command]
 
     def _ends_pause(self) -> bool:
         """Whether new mail ends the pause. Nothing does while a limit is reached: only the user can raise it."""
@@ -329,12 +330,15 @@ class Teammate(AgentThread):
         self._claims.allow()
         by_user = is_users_task and all(map(_is_begun_by_user, taken.messages))
         self._wakes_in_a_row = 0 if by_user else self._wakes_in_a_row + 1
+        if all(message.is_from_command for message in taken.messages):  # this continues what the command was for
+            by_user = self._latest.work.by_user
         self._take_next_terms()
         work = self._next_work(by_user)
         self._latest = LatestWork(work, is_open=True)
         return delivery._replace(marks={**delivery.marks, WORK: work.to_mark()})
 
     def _incoming(self, noted: Mapping[str, Any]) -> Delivery:
+        self.mailbox.late.flush()
         # A teammate that is leaving makes no further call: its mail stays unread and goes back to the senders.
         return Delivery() if self._is_leaving else self.mailbox.take_after(noted).delivery(self._attach)
 

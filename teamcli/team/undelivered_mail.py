@@ -44,12 +44,14 @@ class LeftMail:
         with self._lock:  # each message is returned once, whichever thread notices it
             mailbox = self._mailboxes.get(name)
             unseen = mailbox.take_unseen() if mailbox else ()
-        # Not the request to leave, not a task, which is free again, and not a message that was returned itself: it
-        # would go back and forth forever.
+        # Not the request to leave, not a task, which is free again, not the end of its own command, and not a message
+        # that was returned itself: it would go back and forth forever.
         returned = [
             message
             for message in unseen
-            if message.type not in (MessageType.SHUTDOWN_REQUEST, MessageType.TASK) and RETURNED not in message.fields
+            if message.type not in (MessageType.SHUTDOWN_REQUEST, MessageType.TASK)
+            and RETURNED not in message.fields
+            and not message.is_from_command
         ]
         for message in returned:
             self._return(name, message)

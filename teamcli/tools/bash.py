@@ -37,7 +37,10 @@ def run(args: BashInput, context: AgentContext, call: CallContext) -> ToolOutput
     if args.background:
         # It outlives this call, so neither its timeout nor a canceled turn ends it.
         id = context.commands.start_background(args.command, cwd)
-        return ToolOutput(f"Started in the background as {id}; bash_output shows what it prints, bash_stop ends it.")
+        report = "a message reports its end, " if context.commands.reports_ends else ""
+        return ToolOutput(
+            f"Started in the background as {id}; {report}bash_output shows what it prints, bash_stop ends it."
+        )
     finished = context.commands.run(args.command, cwd, args.timeout_seconds, call.cancel, call.progress)
     if finished.ended.timed_out:
         return ToolOutput(_explain_timeout(finished, args.timeout_seconds), is_error=True)

@@ -23,11 +23,11 @@ def run(args: BashOutputInput, context: AgentContext, _: CallContext) -> ToolOut
 
 
 def describe(status: BackgroundStatus) -> str:
-    lines = [f"{status.id}: {_describe_state(status)}", status.new_output or "(no new output)"]
+    lines = [f"{status.id}: {describe_state(status)}", status.new_output or "(no new output)"]
     return "\n".join(lines + (notes(status.ended) if status.ended else []))
 
 
-def _describe_state(status: BackgroundStatus) -> str:
+def describe_state(status: BackgroundStatus) -> str:
     if status.lost:
         return f"lost after {status.seconds:.0f}s: {status.lost}"
     if status.ended is None:

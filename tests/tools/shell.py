@@ -17,7 +17,7 @@ import pytest
 from teamcli.agent.tool import ToolOutput
 from teamcli.cancel import CancelScope
 from teamcli.exec.command_host import CommandHost
-from teamcli.exec.commands import Commands
+from teamcli.exec.commands import Commands, Report
 from teamcli.exec.supervisor import serve
 from teamcli.tools.base.context import AgentContext
 from teamcli.tools.base.tool import Tool
@@ -31,9 +31,11 @@ needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="looks into /pro
 
 
 class Shell:
-    def __init__(self, root: Path, host: CommandHost | None = None) -> None:
+    def __init__(
+        self, root: Path, host: CommandHost | None = None, on_end: Callable[[Report], None] | None = None
+    ) -> None:
         self.host = host or CommandHost(os.environ)
-        self.commands = Commands(self.host)
+        self.commands = Commands(self.host, on_end)
         self.context = AgentContext(Workspace(root), self.commands, KnownFiles(PathLocks()))
         self.cancel = CancelScope()
         self.progress: list[str] = []

@@ -8,7 +8,7 @@ import pytest
 
 from teamcli.agent.tool import Harmless
 from teamcli.errors import ToolError
-from teamcli.exec.commands import MAX_BACKGROUND
+from teamcli.exec.commands import MAX_BACKGROUND, Report
 from teamcli.tools.bash_output import BASH_OUTPUT
 from teamcli.tools.bash_stop import BASH_STOP
 from tests.tools.shell import Shell, alter_supervisor, needs_proc, new_mark, processes_with, wait_until
@@ -149,3 +149,51 @@ def test_status_and_stop_need_no_permission(shell: Shell) -> None:
         assert bound.prepare({"id": "bg-1"}).access == Harmless()
         assert "bg-1" in bound.prepare({"id": "bg-1"}).display.title
         assert len(str(bound.spec.to_dict())) < 250
+
+
+class TestReport:
+    """How a command ended is offered to its agent once, unless the agent knows."""
+
+    @pytest.fixture
+    def ends(self) -> list[Report]:
+        return []
+
+    @pytest.fixture
+    def shell(self, tmp_path: Path, ends: list[Report]) -> Iterator[Shell]:
+        shell = Shell(tmp_path, on_end=ends.append)
+        yield shell
+        shell.close()
+
+    def test_says_exit_code_time_and_new_output_and_only_once(self, shell: Shell, ends: list[Report]) -> None:
+        id = shell.in_background("echo one; echo two >&2; exit 3")
+        wait_until(lambda: ends, f"the end of {id}")
+        status = ends[0]()
+        assert status
+        assert (status.id, status.new_output) == (id, "one\ntwo")
+        assert status.ended
+        assert status.ended.exit_code == 3
+        assert ends[0]() is None
+
+    def test_leaves_the_output_for_bash_output(self, shell: Shell, ends: list[Report]) -> None:
+        id = shell.in_background("echo one")
+        wait_until(lambda: ends, f"the end of {id}")
+        ends[0]()
+        assert "one" in look(shell, id)
+
+    def test_is_not_made_if_the_agent_has_seen_the_end(self, shell: Shell, ends: list[Report]) -> None:
+        id = shell.in_background("exit 0")
+        look_until(shell, id, "exited with code 0")
+        wait_until(lambda: ends, f"the end of {id}")
+        assert ends[0]() is None
+
+    def test_is_not_made_if_the_agent_has_stopped_the_command(self, shell: Shell, ends: list[Report]) -> None:
+        stop(shell, shell.in_background("sleep 300"))
+        assert [report() for report in ends] == [None]
+
+    def test_is_not_made_if_all_commands_are_ended(self, shell: Shell, ends: list[Report]) -> None:
+        shell.in_background("sleep 300")
+        shell.commands.close()
+        assert [report() for report in ends] == [None]
+
+    def test_is_announced_when_the_command_starts(self, shell: Shell) -> None:
+        assert "a message reports its end" in shell.bash("sleep 300", background=True)
