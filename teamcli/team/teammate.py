@@ -330,8 +330,8 @@ class Teammate(AgentThread):
         self._claims.allow()
         by_user = is_users_task and all(map(_is_begun_by_user, taken.messages))
         self._wakes_in_a_row = 0 if by_user else self._wakes_in_a_row + 1
-        if all(message.is_from_command for message in taken.messages):  # this continues what the command was for
-            by_user = self._latest.work.by_user
+        if taken.messages and not task and all(message.is_from_command for message in taken.messages):
+            by_user = self._latest.work.by_user  # this continues what the command was for
         self._take_next_terms()
         work = self._next_work(by_user)
         self._latest = LatestWork(work, is_open=True)

@@ -66,6 +66,25 @@ def test_it_wakes_an_idle_teammate_whose_result_goes_to_the_lead(program: Progra
     assert ">it failed<" in str(script.requests["lead"][3])
 
 
+def test_it_continues_work_that_the_user_began_without_waking_the_lead(program: Program) -> None:
+    spawn = tool("spawn_teammate", name="alice", role="coder", prompt="x")
+    script = TeamScript(
+        lead=[spawn, text("hired"), text("ready")],
+        alice=[text("here"), background(), text("started"), text("it failed")],
+    )
+    with program.against(script), Running(program, *BYPASS) as repl:
+        repl.type("go")
+        repl.wait_for("ready")
+        repl.type("@alice start it")
+        repl.wait_for("started")
+        (program.directory / "go").touch()
+        repl.wait_for("it failed")
+        repl.type("/wait")
+        repl.wait_for("Everyone is idle.")
+        assert repl.leave() == 0
+    assert len(script.requests["lead"]) == 3
+
+
 def test_an_agent_that_waits_for_a_message_gets_it(program: Program) -> None:
     spawn = tool("spawn_teammate", name="alice", role="coder", prompt="x")
     waits = answer(background("echo hi"), tool("wait_for_message", timeout_seconds=60))

@@ -134,6 +134,18 @@ class TestStart:
         assert by_spawn["system"] == by_mail["system"]
         assert by_spawn["tools"] == by_mail["tools"]
 
+    def test_a_member_that_claims_takes_a_task_before_it_has_had_any_work(self, program: Program) -> None:
+        write(program, f"{SHOP}claims = true\n")
+        script = TeamScript(
+            lead=[tool("task_create", subject="count the stars"), text("a"), text("b")],
+            alice=[tool("task_update", id=1, status="completed"), text("done")],
+        )
+        with program.against(script):
+            assert program.run("-p", "x", "--trust", *BYPASS).code == 0
+        assert "count the stars" in said_by_user(script.requests["alice"][0])
+        task = json.loads((program.directory / ".team/tasks/1.json").read_text())
+        assert (task["status"], task["owner"]) == ("completed", "alice")
+
     def test_without_trust_the_file_is_not_used_and_the_run_says_so(self, program: Program) -> None:
         write(program)
         ran = program.run("-p", "list")
