@@ -139,6 +139,18 @@ def _log(argv: Sequence[str]) -> int:
     return show_log(arguments.follow, arguments.agent, arguments.n, arguments.json)
 
 
+def _tasks(argv: Sequence[str]) -> int:
+    parser = _subparser("tasks", "Show the task board, add a task (add TEXT) or complete one (done N).")
+    parser.add_argument("words", nargs="*", metavar="N | add TEXT | done N", help="which task, or what to do")
+    parser.add_argument("--owner", default="", metavar="NAME", help="with add: who gets the task")
+    parser.add_argument("--blocked-by", default="", metavar="N,…", help="with add: the tasks that must be done first")
+    parser.add_argument("--json", action="store_true", help="print an array of the tasks as their files hold them")
+    arguments = _parse(parser, argv)
+    from teamcli.cli.tasks import run_tasks
+
+    return run_tasks(arguments.words, arguments.owner, arguments.blocked_by, arguments.json)
+
+
 def _demo(argv: Sequence[str]) -> int:
     # Without --cwd: the demo works in a directory that it creates.
     parser = _Parser(
@@ -172,7 +184,7 @@ def _print_sessions() -> int:
     from teamcli.commands.reports.sessions import session_table
     from teamcli.storage.team_dir import TeamDir
 
-    print_table(session_table(TeamDir.of(Path.cwd()).lead_transcript))
+    print_table(session_table(TeamDir.here().lead_transcript))
     return ExitStatus.DONE
 
 
@@ -182,6 +194,7 @@ SUBCOMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "inbox": _inbox,
     "send": _send,
     "log": _log,
+    "tasks": _tasks,
     "sessions": _sessions,
     "demo": _demo,
     "doctor": _doctor,

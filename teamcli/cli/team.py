@@ -47,7 +47,7 @@ DIM, MAGENTA, RED, PLAIN = "\x1b[2m", "\x1b[35m", "\x1b[31m", "\x1b[0m"
 
 def show_team(as_json: bool) -> int:
     """Print the roster; returns the exit code."""
-    snapshot = _TeamSnapshot.here()
+    snapshot = TeamSnapshot.here()
     overview = snapshot.overview()
     if as_json:
         team = {"team_name": snapshot.team.name, "running": snapshot.pid is not None, "pid": snapshot.pid}
@@ -56,13 +56,13 @@ def show_team(as_json: bool) -> int:
         print(escape_controls(snapshot.describe()))
         print_table(overview.to_table(time.time()))
     if snapshot.damage:
-        _warn(snapshot.damage)
+        warn(snapshot.damage)
     return ExitStatus.USAGE if snapshot.damage else ExitStatus.DONE
 
 
 def show_inbox(name: str, only_unread: bool, as_json: bool) -> int:
     """Print an inbox; returns the exit code."""
-    snapshot = _TeamSnapshot.here()
+    snapshot = TeamSnapshot.here()
     exact = snapshot.owner_of_inbox(name or LEAD)
     mails = [mail for mail in snapshot.mail(exact) if not (only_unread and mail.is_read)]
     if as_json:
@@ -77,7 +77,7 @@ def show_inbox(name: str, only_unread: bool, as_json: bool) -> int:
 
 def send(name: str, text: str) -> int:
     """Append a message from the user to an inbox; returns the exit code."""
-    snapshot = _TeamSnapshot.here()
+    snapshot = TeamSnapshot.here()
     if not snapshot.directory.root.is_dir():
         raise UsageError(f"there is no team in {Path.cwd()}: start teamcli here first, or name a directory with --cwd")
     if not text.strip():
@@ -97,7 +97,7 @@ def send(name: str, text: str) -> int:
 
 def show_log(follow: bool, agent: str, last: int | None, as_json: bool) -> int:
     """Print the timeline, and follow it if asked to; returns the exit code."""
-    snapshot = _TeamSnapshot.here()
+    snapshot = TeamSnapshot.here()
     printer = _Printer(agent, as_json)
     events = TimelineReader(snapshot.directory.events)
     with signals_raise(SIGINT, SIGTERM, SIGHUP), closing(events):
@@ -155,7 +155,7 @@ class _Printer:
         return f"{DIM}{line.time}{PLAIN}  {MAGENTA}{line.agent:<{NAME_WIDTH}}{PLAIN}  {text}"
 
 
-class _TeamSnapshot:
+class TeamSnapshot:
     """The team of a directory, as its files describe it at this moment."""
 
     def __init__(self, directory: TeamDir) -> None:
@@ -164,12 +164,12 @@ class _TeamSnapshot:
         self.pid = lock_holder(directory.lock)
 
     @classmethod
-    def here(cls) -> _TeamSnapshot:
+    def here(cls) -> TeamSnapshot:
         """Raises: StateError."""
         # Any program may have written to these files, so a key could be in them.
         register_secrets(secret_values(os.environ))
-        directory = TeamDir.of(Path.cwd())
-        for path in (directory.root, directory.inbox, directory.transcripts):
+        directory = TeamDir.here()
+        for path in (directory.root, directory.inbox, directory.transcripts, directory.tasks):
             if path.is_symlink():  # it could point anywhere, and `send` would write there
                 raise StateError(f"{path} is a symbolic link; remove it")
         return cls(directory)
@@ -189,7 +189,7 @@ class _TeamSnapshot:
         return Overview(self._lead(), members, standing, unread, waiting, self.team.name)
 
     def describe(self) -> str:
-        where = Path.cwd()
+        where = self.directory.root.parent
         if self.pid is not None:
             return f"teamcli is running in {where} (process {self.pid})."
         return f"teamcli is not running in {where}."
@@ -227,7 +227,7 @@ class _TeamSnapshot:
         except UsageError as e:
             if not may_come:
                 raise
-            _warn(f"{e}; waiting for it")
+            warn(f"{e}; waiting for it")
 
     def _named(self, name: str, names: Sequence[str]) -> str:
         if found := find_name(name, names):
@@ -258,7 +258,7 @@ class _TeamSnapshot:
         return LeadState("working" if turn.is_under_way else "idle", turn.at)
 
 
-def _warn(text: str) -> None:
+def warn(text: str) -> None:
     print(f"teamcli: {escape_controls(text)}", file=sys.stderr)
 
 

@@ -9,6 +9,7 @@ from teamcli.commands.base import ArgumentKind, Option
 from teamcli.commands.budget import AMOUNTS
 from teamcli.commands.catalog import all_commands
 from teamcli.commands.session import mode_options, model_options, session_options
+from teamcli.commands.tasks import VERB_OPTIONS
 from teamcli.session.session import Session
 from teamcli.team.message import LEAD
 from teamcli.team.requests import Kind as RequestKind
@@ -36,6 +37,11 @@ def _agents(session: Session) -> Options:
     return (Option(LEAD, ""), *_teammates(session))
 
 
+def _open_tasks(session: Session) -> Options:
+    found = session.board.open().tasks() if session.board.exists else ()
+    return tuple(Option(str(task.id), one_line(task.subject, 60)) for task in found if not task.status.is_over)
+
+
 _SHARED_BUDGETS = (Option(SESSION, "all agents, in this run"), Option(TEAM, "all teammates, in this run"))
 
 VALUES: Mapping[ArgumentKind, Callable[[Session], Options]] = {
@@ -57,5 +63,7 @@ VALUES: Mapping[ArgumentKind, Callable[[Session], Options]] = {
         for plan in session.team.roster.requests.standing(kind=RequestKind.PLAN)
     ),
     ArgumentKind.TEAM_VERB: lambda session: (Option("save", "write the members to .team/team.toml"),),
+    ArgumentKind.TASK_VERB: lambda session: (*VERB_OPTIONS, *_open_tasks(session)),
+    ArgumentKind.TASK: _open_tasks,
     ArgumentKind.TEXT: lambda session: (),
 }

@@ -116,6 +116,10 @@ class ArgumentKind(StrEnum):
     """The id of a plan that waits for a review."""
     TEAM_VERB = "team verb"
     """What `/team` can do with the team."""
+    TASK_VERB = "task verb"
+    """What `/tasks` does, or the number of a task."""
+    TASK = "task"
+    """The number of an open task."""
     TEXT = "text"
     """Free text to the end of the line."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 
 from teamcli.agent.events import Notice, Severity
-from teamcli.commands import budget, cost, diff, display, team
+from teamcli.commands import budget, cost, diff, display, tasks, team
 from teamcli.commands import session as session_commands
 from teamcli.commands.base import ArgumentKind, CommandResult, Group, Prompt, SlashCommand, command
 from teamcli.commands.help import help_table, help_text
@@ -49,6 +49,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     team.forget,
     team.approve,
     team.reject,
+    tasks.tasks,
     session_commands.compact,
     session_commands.clear,
     session_commands.sessions,

@@ -23,6 +23,7 @@ KEYS = (
     ("Up", "Take back an unread line, or recall an earlier one."),
     ("Ctrl-R", "Search earlier lines."),
     ("Ctrl-O", "Show all of what was folded last."),
+    ("Ctrl-T", "Show or hide the task board."),
     ("Shift-Tab", "Switch to the next permission mode."),
     ("Ctrl-X Ctrl-E", "Write the line in your editor."),
     ("Ctrl-Z", "Suspend; `fg` in the shell comes back."),

@@ -111,6 +111,9 @@ class BoardSource(Protocol):
 
     def open(self) -> FileBoard: ...
 
+    def look(self) -> None:
+        """Report what other processes have changed since the last look, and nothing the first time."""
+
 
 @dataclass
 class Session:
@@ -152,6 +155,7 @@ class Session:
 
     def start(self, resume_all: bool = False) -> None:
         """Start the threads. `resume_all`: those that were interrupted resume as well."""
+        self.board.look()
         self.subagent_source.report_lost(self.team)
         self.lead.start()
         self.team.start(resume_all)

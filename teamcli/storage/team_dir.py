@@ -63,6 +63,16 @@ class TeamDir:
         return cls(directory / TEAM_DIR)
 
     @classmethod
+    def here(cls) -> TeamDir:
+        """Of the current directory. Inside a member's checkout, that of the team it belongs to."""
+        current = Path.cwd()
+        for checkout in (current, *current.parents):
+            is_checkout = checkout.parent.name == "worktrees" and checkout.parent.parent.name == TEAM_DIR
+            if is_checkout and (checkout == current or not (current / TEAM_DIR).exists()):
+                return cls(checkout.parent.parent)
+        return cls.of(current)
+
+    @classmethod
     def temporary(cls) -> TeamDir:
         return cls(Path(tempfile.mkdtemp(prefix="teamcli-")), is_private=True)
 

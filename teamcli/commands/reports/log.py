@@ -188,7 +188,7 @@ def _describe_status(row: Json) -> str:
 
 
 def _describe_task(row: Json) -> str:
-    owner = _text(row, "owner") if row.get("change") in ("created", "assigned") else ""
+    owner = _text(row, "owner") if row.get("owner") and row.get("change") in ("created", "assigned") else ""
     to = f" → {owner}" if owner else ""
     return f"task {_text(row, 'task')} {_text(row, 'change')}{to}: {_text(row, 'subject')}"
 

@@ -50,6 +50,8 @@ class PromptHost(Protocol):
 
     def expand(self) -> None: ...
 
+    def toggle_tasks(self) -> None: ...
+
     def leave(self) -> None: ...
 
     def show_question(self, question: PromptQuestion) -> list[Line]:
@@ -251,6 +253,7 @@ class LivePrompt:
             (("tab",), is_line, lambda: self.editor.complete()),
             (("s-tab",), ~has_completions, self._host.next_mode),
             (("c-o",), True, self._host.expand),
+            (("c-t",), True, self._host.toggle_tasks),
             (("c-x", "c-e"), True, lambda: self.editor.open_editor()),
         )
 

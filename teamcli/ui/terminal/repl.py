@@ -193,6 +193,9 @@ class Terminal(Repl):
     def expand(self) -> None:
         self.show(Expand(1))
 
+    def toggle_tasks(self) -> None:
+        self._status.tasks.toggle()
+
     def leave(self) -> None:
         self._prompt.exit()
 

@@ -1,4 +1,4 @@
-"""The two lines below the prompt: the agents, and model, mode, mail, cost and context of the session."""
+"""The lines below the prompt: the board if it is shown, agents, and model, mode, mail, cost and context."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from teamcli.team.message import LEAD
 from teamcli.ui.render.style import Line
 from teamcli.ui.terminal.questions import ChoiceQuestion, PromptQuestion
 from teamcli.ui.terminal.status import AgentState, SessionMeter, StatusBoard, meter_line
+from teamcli.ui.terminal.task_panel import TaskPanel
 
 
 class StatusBar:
@@ -21,6 +22,7 @@ class StatusBar:
             notes = [word for word in ("interrupted", "paused", "error") if getattr(member, word)]
             states.append(AgentState(member.name, member.status, ", ".join(notes)))
         self.board = StatusBoard(LEAD, states)
+        self.tasks = TaskPanel(session)
         self._session = session
         self._unread = 0
         self._context: tuple[float | None, int] = (None, 0)
@@ -28,6 +30,7 @@ class StatusBar:
 
     def note(self, event: Event) -> None:
         """Update what costs too much to look up for each drawing."""
+        self.tasks.note(event)
         match event:
             case events.Answered() if event.agent == LEAD and event.model != EMBEDDED:
                 self._note_context(event.usage.context_tokens)
@@ -44,7 +47,8 @@ class StatusBar:
         share, tokens = self._context
         meter = SessionMeter(session.model, session.live_policy.policy.mode, share, cost, self._unread, tokens)
         asking = [question.agent for question in questions]
-        return [self.board.agent_line(width, time.monotonic(), asking), meter_line(meter, hint, width)]
+        panel = self.tasks.lines(width)
+        return [*panel, self.board.agent_line(width, time.monotonic(), asking), meter_line(meter, hint, width)]
 
     def hint(self, current: PromptQuestion | None, has_questions: bool, has_jobs: bool) -> str:
         """What a key does right now."""

@@ -1,0 +1,62 @@
+"""Many processes claim and release tasks at the same time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from teamcli.tasks.board import TaskStatus
+from teamcli.tasks.file_board import FileBoard
+
+SOAK = bool(os.environ.get("TEAMCLI_SOAK"))
+PROCESSES, TASKS = 8, 500 if SOAK else 50
+
+WORKER = """
+import random, sys
+from pathlib import Path
+from teamcli.errors import TaskError
+from teamcli.tasks.board import TaskChange, TaskStatus
+from teamcli.tasks.file_board import FileBoard
+
+name, directory, seed = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+chance, board = random.Random(seed), FileBoard(directory, lambda: ())
+while (task := board.claim_next(name)) is not None:
+    try:
+        board.update(name, task.id % 7 + 1, TaskChange(status=TaskStatus.IN_PROGRESS))
+    except TaskError:
+        pass
+    fate = chance.random()
+    if fate < 0.2:
+        board.release(name)
+    elif fate < 0.3:
+        board.update(name, task.id, TaskChange(status=TaskStatus.PENDING))
+    else:
+        board.update(name, task.id, TaskChange(status=TaskStatus.COMPLETED))
+        print(task.id)
+board.release(name)
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200 if SOAK else 120)
+def test_every_task_is_completed_once_by_the_process_that_holds_it(tmp_path: Path) -> None:
+    """A completion by a process that no longer holds the task, or a second claim, would be an error in the worker."""
+    board = FileBoard(tmp_path, lambda: ())
+    for _ in range(TASKS):
+        board.create("user", "work")
+    names = [f"worker{number}" for number in range(PROCESSES)]
+    workers = [
+        subprocess.Popen([sys.executable, "-c", WORKER, name, str(tmp_path), str(seed)], stdout=subprocess.PIPE)
+        for seed, name in enumerate(names)
+    ]
+    done = [line for worker in workers for line in worker.communicate()[0].decode().split()]
+    assert [worker.returncode for worker in workers] == [0] * PROCESSES
+    assert Counter(Counter(done).values()) == {1: len(done)}
+    left = [task for task in board.tasks() if not task.status.is_over]
+    assert [task.is_free for task in left] == [True] * len(left)
+    assert {str(task.id) for task in board.tasks() if task.status is TaskStatus.COMPLETED} == set(done)
