@@ -16,6 +16,7 @@ from tests.support.fake_api import text, tool
 from tests.support.prepared import Prepared
 from tests.support.program import Program
 from tests.support.running import Running
+from tests.support.screen import Screen
 from tests.support.team_script import TeamScript
 
 BYPASS = ("--permission-mode", "bypassPermissions")
@@ -224,3 +225,28 @@ class TestSlashCommands:
         (team.directory / ".team/tasks/1.json").write_text(json.dumps(document))
         shown = team.run(*BYPASS, stdin="/tasks\n").out
         assert re.search(r"1 +Build it +in_progress +alice .*stalled", shown)
+
+
+class TestAtTheTerminal:
+    def test_ctrl_t_shows_the_board_live_and_hides_it(self, team: Program) -> None:
+        with Screen(team, *BYPASS) as screen:
+            screen.wait_for("team >>")
+            screen.type("\x14")
+            screen.wait_for_all("Tasks: 1 pending", "○ 1 Build it")
+            assert team.run("tasks", "add", "From outside", "--blocked-by", "1").code == 0
+            screen.wait_for_all(
+                "Tasks: 2 pending", "○ 2 From outside  blocked by 1", "user task 2 created: From outside"
+            )
+            screen.type("/tasks done 1\r")
+            screen.wait_for_all("Tasks: 1 pending, 1 completed", "✓ 1 Build it")
+            assert screen.text.index("Tasks: 1 pending") < screen.text.rindex("○ alice")  # the status bar
+            screen.type("\x14")
+            screen.type("/tasks add last\r")
+            screen.wait_for("Added task 3: last")
+            assert "Tasks: " not in screen.text
+
+    def test_tab_completes_what_tasks_can_do(self, team: Program) -> None:
+        with Screen(team, *BYPASS) as screen:
+            screen.wait_for("team >>")
+            screen.type("/tasks assi\t 1 ali\t\r")
+            screen.wait_for("Task 1 is assigned to alice: Build it")
