@@ -147,9 +147,13 @@ class TaskFiles(Mapping[int, Task]):
             with as_state_error("lock", path):
                 fcntl.flock(fd, fcntl.LOCK_EX)
                 numbers = os.pread(fd, _LOCK_BYTES, 0).split()
+                is_deleted = not os.fstat(fd).st_nlink
         except StateError:
             os.close(fd)
             raise
+        if is_deleted:  # while we waited for it: others would lock another file
+            os.close(fd)
+            return self._take_lock()
         is_valid = len(numbers) == len(Counters._fields) and all(n.isdigit() and len(n) < 19 for n in numbers)
         return fd, Counters(*map(int, numbers)) if is_valid else Counters()
 

@@ -183,6 +183,14 @@ class TestFromAnotherShell:
         assert "tasks/2.json does not hold a task" in ran.err
         assert (team.directory / ".team/tasks/2.json").exists()
 
+    @pytest.mark.parametrize("arguments", [(), ("1",), ("--json",)])
+    def test_no_text_in_a_file_controls_the_terminal(self, team: Program, arguments: tuple[str, ...]) -> None:
+        hostile = {name: f"{name} \x1b[2J\x07" for name in ("subject", "description", "result", "owner", "created_by")}
+        (team.directory / ".team/tasks/1.json").write_text(json.dumps({**stored(team, 1), **hostile}))
+        ran = team.run("tasks", *arguments)
+        assert "subject" in ran.out
+        assert re.search(r"[\x1b\x07]", ran.out + ran.err) is None
+
     @pytest.mark.parametrize("below", [".", "src/deep"])
     def test_inside_a_checkout_all_commands_use_the_main_directory(self, team: Program, below: str) -> None:
         checkout = team.directory / ".team/worktrees/alice"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import threading
@@ -13,6 +14,7 @@ import pytest
 from teamcli.errors import StateError, TaskError
 from teamcli.tasks.board import BoardChange, GateEvent, Task, TaskChange, TaskStatus
 from teamcli.tasks.file_board import FileBoard
+from tests.support.waiting import wait_until
 
 PENDING, IN_PROGRESS, COMPLETED, CANCELLED = TaskStatus
 NAMES = ("lead", "alice", "bob")
@@ -354,6 +356,26 @@ def test_a_deleted_board_is_written_again(out: Outcome) -> None:
     out.board.put_back()
     assert [task.id for task in out.board.tasks()] == [1, 2, 3]
     assert out.board.create("lead", "x").id == 4
+
+
+def test_a_lock_that_is_deleted_while_others_wait_for_it_protects_nobody_twice(out: Outcome) -> None:
+    out.fill(1)
+    held = os.open(out.directory / ".lock", os.O_RDWR)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    claimed: list[Task | None] = []
+    waiting = threading.Thread(target=lambda: claimed.append(out.board.claim_next("alice")))
+    waiting.start()
+    wait_until(lambda: any(f" {os.fstat(held).st_ino} " in line and "->" in line for line in locks()))
+    (out.directory / ".lock").unlink()
+    os.close(held)
+    waiting.join()
+    assert [task and task.owner for task in claimed] == ["alice"]
+    assert (out.directory / ".lock").exists()
+
+
+def locks() -> list[str]:
+    """What `/proc` shows: a line with `->` for each that waits."""
+    return [line.replace(":", " ") for line in Path("/proc/locks").read_text().splitlines()]
 
 
 def test_of_many_threads_one_claims_each_task(out: Outcome) -> None:
