@@ -73,7 +73,7 @@ class ProjectTeamFile:
 
     def __init__(self, project: Project, file: TeamFile | None) -> None:
         self._project = project
-        self._members = {member.name.casefold(): member for member in file.members} if file else {}
+        self._members = _by_name(file)
 
     def find(self, name: str) -> PlannedMember | None:
         return self._members.get(name.casefold())
@@ -86,7 +86,13 @@ class ProjectTeamFile:
             return PlannedMember(member.name, budget_usd=member.budget.get("usd") or None, **terms)
 
         file = TeamFile("" if team_name == TEAM_NAME else team_name, tuple(map(planned, members)))
-        return save_team_file(self._project.team.team_toml, self._project.agreement, file, replaces)
+        saved = save_team_file(self._project.team.team_toml, self._project.agreement, file, replaces)
+        self._members = _by_name(file)
+        return saved
+
+
+def _by_name(file: TeamFile | None) -> dict[str, PlannedMember]:
+    return {member.name.casefold(): member for member in file.members} if file else {}
 
 
 def start_over(transcripts: Path, bus: MessageBus, name: str) -> None:

@@ -55,7 +55,7 @@ class TeamFilePort(Protocol):
     """The project's team file."""
 
     def find(self, name: str) -> PlannedMember | None:
-        """The member of that name in the file, as it was at the start."""
+        """The member of that name in the file, as it was when it was last read or written here."""
 
     def save(self, team_name: str, members: Sequence[Member], replaces: bool) -> str:
         """Write the file; returns what to show the user.
