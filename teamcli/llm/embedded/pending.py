@@ -20,6 +20,8 @@ OWN_CALL = "toolu_embedded_"
 MAIL_TOOLS = ("read_inbox", "wait_for_message")
 _OBEYED_TYPES = ("message", "broadcast", "task")
 _MAX_PREVIEW = 160
+_EXIT_CODE = "[exit code "
+"""In the result of a command that failed."""
 
 _MAIL = re.compile(r'<message(?P<attributes>(?:\s+[\w-]+="[^"]*")*)\s*>(?P<text>.*?)</message>', re.DOTALL)
 _ATTRIBUTE = re.compile(r'([\w-]+)="([^"]*)"')
@@ -49,7 +51,12 @@ class Task:
 
     @property
     def has_failed(self) -> bool:
-        return not self.is_possible or (bool(self.made) and self.made[-1].is_error and self.next_call() is None)
+        if not self.is_possible:
+            return True
+        if not self.made or self.next_call() is not None:
+            return False
+        last = self.made[-1]
+        return last.is_error or (self.call.tool == "bash" and _EXIT_CODE in last.output)
 
     def next_call(self) -> Imperative | None:
         if not self.is_possible or any(each.has_failed for each in self.needs):
