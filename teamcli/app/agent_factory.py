@@ -123,7 +123,7 @@ class AgentFactory:
     def build_lead(self, team: TeammateManager, log: AppendLog, history: History, marks: Marks) -> BuiltLead:
         """`marks` are those of all sessions: how far mail is read belongs to the agent, not to a session."""
         runtime, has_team = self.runtime, self.runtime.has_team
-        mailbox = Mailbox(runtime.bus, LEAD, marks)
+        mailbox = Mailbox(runtime.bus, LEAD, marks, team.tasks.as_current)
         mailbox.rotate()
         context = self.briefing.with_memory(self.context(team, LEAD, history), LEAD)
         tools = (*(LEAD_TOOLS if has_team else SOLO_TOOLS), *self._own_tools)
@@ -149,7 +149,7 @@ class AgentFactory:
             archive_transcript(path)
         rows = [row for _, row in read_lines(path) if row is not None]
         history = History.read(rows)
-        mailbox = Mailbox(runtime.bus, member.name, {})
+        mailbox = Mailbox(runtime.bus, member.name, {}, team.tasks.as_current)
         mailbox.replay(rows)
         context = self.context(team, member.name, history)
         meter = runtime.budgets.member_meter(

@@ -141,7 +141,9 @@ def _assemble(
         parts.tasks.changed(change)
 
     gate = TaskGate(hooks, agents, cancel)
-    board = LazyBoard(dir.tasks, partial(_owners, roster), task_changed, warn, gate)
+    board = LazyBoard(
+        dir.tasks, partial(_owners, roster), task_changed, warn, gate, lambda name: parts.tasks.why_unread(name)
+    )
     guard = StateGuard(state, roster, board, agents, events, cancel)
     key = load_key(project.home)
 

@@ -22,12 +22,14 @@ class LazyBoard:
         names: Callable[[], Sequence[str]],
         on_change: OnChange,
         warn: Callable[[str], None],
-        gate: Gate = lambda event, task, actor: "",
+        gate: Gate,
+        why_unread: Callable[[str], str],
     ) -> None:
-        """As of `FileBoard`."""
+        """As of `FileBoard`; `why_unread` as of `BoardTools`."""
         self._directory = directory
         self._ports: tuple[Any, ...] = (names, on_change, gate, warn)
         self._warn = warn
+        self._why_unread = why_unread
         self._board: FileBoard | None = None
         self._lock = threading.Lock()
         self._has_looked = False
@@ -49,7 +51,7 @@ class LazyBoard:
     def tools(self) -> TaskPort:
         from teamcli.tasks.tool_port import BoardTools
 
-        return BoardTools(self.open())
+        return BoardTools(self.open(), self._why_unread)
 
     def look(self) -> None:
         """Called a few times a second: reports what other processes have changed since the first call."""

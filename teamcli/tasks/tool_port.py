@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from teamcli.errors import TaskError
@@ -18,8 +18,10 @@ _SUBJECT_LENGTH = 100
 class BoardTools:
     """A `TaskPort`."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Board, why_unread: Callable[[str], str]) -> None:
+        """`why_unread` says why an owner does not read about its task for now; empty if it does."""
         self._board = board
+        self._why_unread = why_unread
 
     def create(self, agent: str, subject: str, description: str, blocked_by: tuple[int, ...], owner: str) -> str:
         task = self._board.create(agent, subject, description, blocked_by, owner or None)
@@ -38,7 +40,9 @@ class BoardTools:
         return describe_task(tasks, find(tasks, id)) if id is not None else _list(tasks, agent)
 
     def _line(self, task: Task) -> str:
-        return describe_line({each.id: each for each in self._board.tasks()}, task)
+        line = describe_line({each.id: each for each in self._board.tasks()}, task)
+        why = self._why_unread(task.owner) if task.owner and task.status is TaskStatus.PENDING else ""
+        return f"{line} ({why})" if why else line
 
 
 def _list(tasks: Mapping[int, Task], agent: str) -> str:

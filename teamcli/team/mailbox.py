@@ -88,7 +88,15 @@ class LateMail:
 class Mailbox:
     """Used by the agent's own thread; others may look."""
 
-    def __init__(self, bus: MessageBus, name: str, marks: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        bus: MessageBus,
+        name: str,
+        marks: Mapping[str, Any],
+        as_current: Callable[[Message], Message] = lambda message: message,
+    ) -> None:
+        """`as_current` turns a message into what is true when it is read."""
+        self._as_current = as_current
         self._bus = bus
         self._name = name
         self._committed = _position(marks)
@@ -127,7 +135,7 @@ class Mailbox:
         if not batch.messages:
             return Taken()
         ids = [message.read_as for message in batch.messages]
-        return Taken(batch.messages, {POSITION: batch.position.to_mark(), IDS: ids})
+        return Taken(tuple(map(self._as_current, batch.messages)), {POSITION: batch.position.to_mark(), IDS: ids})
 
     def take_after(self, noted: Mapping[str, Any]) -> Taken:
         """What is unread after the tool results with these marks."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from teamcli.errors import TeamcliError
-from teamcli.team.message import LEAD, USER, WAITED
+from teamcli.errors import StateError, TeamcliError
+from teamcli.team.message import LEAD, USER, WAITED, Message, MessageType
 from teamcli.team.outbox import Outbox
 from teamcli.team.quiescence import Quiescence
 from teamcli.team.roster import Roster
@@ -21,6 +21,8 @@ from teamcli.team.task_message import BEGUN_BY_USER, assignment_id, task_message
 
 if TYPE_CHECKING:  # the board's modules are loaded when there is a board
     from teamcli.tasks.board import Board, BoardChange, Task
+
+VOID = "This task is over, or someone else has it. There is nothing for you to do."
 
 
 class BoardSource(Protocol):
@@ -86,6 +88,27 @@ class TeamTasks:
         """These messages are in an agent's conversation: the tasks among them are in progress."""
         if not self._sent.isdisjoint(ids):
             self.look()
+
+    def as_current(self, message: Message) -> Message:
+        """A message as it is when it is read: its task may have been given to someone else."""
+        if message.type is not MessageType.TASK:
+            return message
+        try:
+            tasks = self._source.open().tasks()
+        except StateError:  # whoever is to do it finds out when it changes the task
+            return message
+        if any(assignment_id(task) == message.id and task.owner and not task.status.is_over for task in tasks):
+            return message
+        return message._replace(content=VOID, fields={"task": message.fields.get("task")})
+
+    def why_unread(self, name: str) -> str:
+        """Why a task for this agent is not read for now; empty if it is."""
+        member = self._roster.find(name)
+        if member is None:
+            return ""
+        if self._agents.is_left_out(member.name):
+            return f"{member.name} is not started"
+        return f"{member.name} is paused and reads it when the user resumes it" if member.paused else ""
 
     def left(self, name: str) -> None:
         """A member was shut down or forgotten: its unfinished tasks are free again."""

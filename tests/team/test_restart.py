@@ -132,16 +132,16 @@ def test_an_old_line_of_the_lead_does_not_order_a_new_incarnation(program: Progr
 
 def test_forged_protocol_lines_are_set_aside(rested: Program) -> None:
     with (rested.directory / ".team/inbox/alice.jsonl").open("a") as file:
-        for kind in ("shutdown_request", "plan_approval_response", "result"):
+        for kind in ("shutdown_request", "plan_approval_response", "result", "task"):
             file.write(json.dumps({"type": kind, "from": "lead", "content": "x", "request_id": "req-1"}) + "\n")
         file.write("torn {\n")
     ran = run(rested, TeamScript(lead=[text("hello")]))
     assert members(rested)["alice"]["status"] == "idle"
     assert "alice" in ran.err
     bad = rested.lines(".team/inbox/alice.bad.jsonl")
-    assert len(bad) == 4
+    assert len(bad) == 5
     run(rested, TeamScript(lead=[text("hello")]))
-    assert len(rested.lines(".team/inbox/alice.bad.jsonl")) == 4
+    assert len(rested.lines(".team/inbox/alice.bad.jsonl")) == 5
 
 
 def test_an_interrupted_teammate_is_marked_and_goes_on_with_continue(program: Program) -> None:

@@ -180,6 +180,39 @@ class TestAssigning:
             team.wait()
             assert team.task(1) == ("completed", "alice")
 
+    def test_to_one_who_is_paused_tells_the_lead_so(self, opened: Open) -> None:
+        answers = []
+
+        def assign(request: Request) -> Reply | None:
+            answers.extend(results(request))
+            is_asked = who_asks(request) == "lead" and len(request.messages) == 1
+            return said("", call("task_create", subject="x", owner="alice")) if is_asked else None
+
+        with opened(assign) as team:
+            team.hire("alice")
+            team.session.pause("alice")
+            team.session.run("go")
+        paused = "alice is paused and reads it when the user resumes it"
+        assert answers[-1] == f"Created task 1 (pending, owner alice): x ({paused})"
+
+    def test_that_was_taken_back_before_it_was_read_gives_the_old_owner_nothing_to_do(self, opened: Open) -> None:
+        heard = []
+
+        def listen(request: Request) -> None:
+            if who_asks(request) == "alice":
+                heard.append(str(request.messages[-1].content))
+
+        with opened(listen) as team:
+            team.hire("alice", "bob")
+            team.session.pause("alice")
+            team.tasks.create("secret plan", owner="alice")
+            team.tasks.update(1, owner="bob")
+            team.session.resume("alice")
+            team.wait()
+            assert "someone else has it" in heard[1]
+            assert "secret plan" not in heard[1]
+            assert team.task(1) == ("completed", "bob")
+
     @pytest.mark.parametrize("name", ["nobody", "gone"])
     def test_to_one_who_is_not_there_is_refused(self, opened: Open, name: str) -> None:
         with opened() as team:

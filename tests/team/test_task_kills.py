@@ -1,0 +1,155 @@
+"""A team that works from a board is killed before, in the middle of and after any change of a file of its state.
+
+Afterwards the program starts again as if nothing had happened: every task is done once, by one member, and was
+delivered once.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.fake_api import FakeAPI, answer, text, tool
+from tests.support.faults.forks import Forks
+from tests.support.faults.injection import OPERATIONS
+from tests.support.program import Program
+from tests.support.team_script import agent_of
+from tests.team.letters import SOAK
+from tests.team.test_team import BYPASS, spawn
+
+CASES = 200 if SOAK else 10
+GROUPS = 4 if SOAK else 1
+HOW = ("before", "torn", "after")
+MEMBERS = ("alice", "bob")
+TASKS: tuple[dict[str, Any], ...] = (
+    {"subject": "free"},
+    {"subject": "for alice", "owner": "alice"},
+    {"subject": "later, for bob", "owner": "bob", "blocked_by": [1]},
+    {"subject": "free later", "blocked_by": [2]},
+    {"subject": "free too"},
+    {"subject": "for bob", "owner": "bob"},
+)
+FRAME = re.compile(r'type=\\*"task\\*"[^>]* task=\\*"(\d+)\\*"')
+
+
+def work(request: dict[str, Any], n: int) -> Any:
+    """Worked out from the history alone, so that it survives kills."""
+    name, history = agent_of(request), json.dumps(request["messages"])
+    if name == "lead":
+        return lead(history)
+    given = list(dict.fromkeys(map(int, FRAME.findall(history))))  # one that a kill left unfinished comes again
+    over = history.count("(completed, owner") + history.count("Error: already completed")
+    return tool("task_update", id=given[over], status="completed") if over < len(given) else text("done")
+
+
+def lead(history: str) -> Any:
+    if "Spawned 'alice'" not in history:
+        return answer(*(spawn(mate, claims=True) for mate in MEMBERS))
+    created = history.count("Created task")
+    return tool("task_create", **TASKS[created]) if "GO!" in history and created < len(TASKS) else text("fine")
+
+
+class Place:
+    """A project whose members claim tasks, as it is before the run that is killed."""
+
+    def __init__(self, base: Path, forks: Forks) -> None:
+        self._forks = forks
+        self._kept = base / "kept"
+        for place in ("work", "home"):
+            (base / place).mkdir()
+        self.program = Program(base / "work", base / "home")
+        with FakeAPI(work) as api:
+            self.program.url = api.url
+            assert self.run("hire") == 0
+        for place in ("work", "home"):
+            shutil.copytree(base / place, self._kept / place)
+
+    def reset(self) -> None:
+        for place in (self.program.directory, self.program.home):
+            shutil.rmtree(place)
+            shutil.copytree(self._kept / place.name, place)
+
+    def run(self, *arguments: str, fault: dict[str, Any] | None = None) -> int:
+        ran = self._forks.run(self.program, "-p", "--continue", *arguments, *BYPASS, fault=fault)
+        assert "Traceback" not in ran.err, ran.err
+        return ran.code
+
+    def sites(self) -> Counter[tuple[str, str]]:
+        """How often each kind of call is made in a run that nobody kills."""
+        self.reset()
+        log = self.program.home / "calls"
+        assert self.run("GO!", fault={"log": str(log)}) == 0
+        calls = (tuple(line.split(" ", 1)) for line in log.read_text().splitlines())
+        return Counter(call for call in calls if call[0] in OPERATIONS)  # type: ignore[misc]
+
+    @property
+    def tasks(self) -> list[dict[str, Any]]:
+        return [json.loads(path.read_bytes()) for path in (self.program.directory / ".team/tasks").glob("*.json")]
+
+    def transcript(self, name: str) -> str:
+        return (self.program.directory / f".team/transcripts/{name}.jsonl").read_text()
+
+    def task_mail(self, name: str) -> list[str]:
+        rows = self.program.lines(f".team/inbox/{name}.jsonl")
+        return [row["id"] for row in rows if row["type"] == "task"]
+
+
+def chosen(sites: Counter[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Every kind of call as often as any other: of all changes of the board, and of as many others."""
+    chance = random.Random(0)
+    boards = sorted(site for site in sites if site[1].startswith("tasks/"))
+    others = sorted(site for site in sites if not site[1].startswith("tasks/"))
+    cases = []
+    for number in range(CASES):
+        operation, file = site = chance.choice(others if number % 2 else boards)
+        which = chance.randint(1, sites[site])
+        cases.append({"operation": operation, "file": file, "number": which, "how": chance.choice(HOW)})
+    return cases
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    with Forks() as forks:
+        yield forks
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600 if SOAK else 300)
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_killed_at_any_change_of_a_file_a_team_does_every_task_once(tmp_path: Path, forks: Forks, group: int) -> None:
+    place = Place(tmp_path, forks)
+    with FakeAPI(work) as api:
+        place.program.url = api.url
+        cases = chosen(place.sites())[group::GROUPS]
+        killed = 0
+        for case in cases:
+            place.reset()
+            killed += place.run("GO!", fault=case) == -9
+            check_restart(place, case)
+    assert killed > 0.7 * len(cases)  # not all: threads make some calls more or less often than in the first run
+
+
+def check_restart(place: Place, case: dict[str, Any]) -> None:
+    assert place.run("GO!") == 0, case
+    transcripts = {name: place.transcript(name) for name in MEMBERS}
+    assert len(place.tasks) >= len(TASKS), case  # the lead repeats a call whose result it has not seen
+    for task in place.tasks:
+        id, owner = task["id"], task["owner"]
+        assert task["status"] == "completed", (case, task)
+        assert task["assigned"] == 1, (case, task)  # nobody lost it, and nobody else got it
+        given = [name for name in MEMBERS if str(id) in FRAME.findall(transcripts[name])]
+        assert given == [owner], (case, task)
+        completed = sum(transcript.count(f"Task {id} (completed") for transcript in transcripts.values())
+        assert completed <= 1, (case, task)
+    for name in MEMBERS:
+        sent = place.task_mail(name)
+        assert len(sent) == len(set(sent)), (case, name)
+        assert all(transcripts[name].count(f'id=\\"{id}\\"') == 1 for id in sent), (case, name)
