@@ -95,7 +95,7 @@ class TeamTasks:
             return message
         try:
             tasks = self._source.open().tasks()
-        except StateError:  # whoever is to do it finds out when it changes the task
+        except StateError:  # a refused update tells it later
             return message
         if any(assignment_id(task) == message.id and task.owner and not task.status.is_over for task in tasks):
             return message

@@ -305,6 +305,37 @@ def test_a_hook_may_say_what_a_summary_keeps_or_that_there_is_none(program: Prog
     assert not (program.directory / "never").exists()
 
 
+class TestTasks:
+    def test_exit_2_refuses_a_task_with_stderr_as_the_result(self, program: Program) -> None:
+        guard = "cat > told.json; grep -q 'because' told.json || { echo say why >&2; exit 2; }"
+        program.settings(hooks={"TaskCreated": [hook(guard)]})
+        calls = [
+            tool("task_create", subject="x"),
+            tool("task_create", subject="x", description="because"),
+            tool("task_list"),
+        ]
+        with program.against([*calls, text("done")]) as api:
+            program.run("-p", "x")
+        refused, created, listed = (results(api, request)[0] for request in (1, 2, 3))
+        assert (result_text(refused), refused["is_error"]) == ("Error: say why", True)
+        assert result_text(created).startswith("Created task")
+        assert result_text(listed).count(": x") == 1
+        told = json.loads((program.directory / "told.json").read_text())
+        about = {"hook_event_name": "TaskCreated", "agent": "lead", "task_subject": "x", "task_description": "because"}
+        assert about.items() <= told.items()
+        assert (told["team_name"], told["task_id"]) == ("default", result_text(created).split()[2])
+
+    @pytest.mark.parametrize("output", [{"decision": "block", "reason": "not yet"}, {"continue": False}])
+    def test_json_refuses_the_end_of_a_task(self, program: Program, output: dict[str, Any]) -> None:
+        program.settings(hooks={"TaskCompleted": [hook(says(**output))]})
+        calls = [tool("task_create", subject="x"), tool("task_update", id=1, status="completed"), text("done")]
+        with program.against(calls) as api:
+            program.run("-p", "x")
+        (refused,) = results(api, 2)
+        assert result_text(refused) == f"Error: {output.get('reason', 'A TaskCompleted hook blocks this.')}"
+        assert json.loads((program.directory / ".team/tasks/1.json").read_text())["status"] == "pending"
+
+
 class TestExamples:
     """Those of docs/hooks.md, as they stand there."""
 

@@ -64,6 +64,23 @@ def test_each_verb_becomes_its_tool_call_in_any_case(text, expected, manner) -> 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("task run ls then read x", [("task_create", {"subject": "run ls then read x"})]),
+        ("run ls then task: read x. run pwd", [bash("ls"), ("task_create", {"subject": "read x. run pwd"})]),
+        ("claim task #12.", [("task_update", {"id": 12, "status": "in_progress"})]),
+        ("done 3 then tasks", [("task_update", {"id": 3, "status": "completed"}), ("task_list", {})]),
+        (
+            "spawn alice as coder who claims tasks: wait",
+            [("spawn_teammate", {"name": "alice", "role": "coder", "claims": True, "prompt": "wait"})],
+        ),
+    ],
+)
+def test_the_board_has_verbs(text, expected) -> None:
+    assert calls(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
         ("run echo a then b", [bash("echo a then b")]),
         ("run echo a then read x", [bash("echo a"), read("x")]),
         ("run echo a. b. c", [bash("echo a. b. c")]),
@@ -171,6 +188,8 @@ def test_help_can_be_asked_for(text) -> None:
         ("spawn alice: run ls", "spawn NAME as ROLE: TASK"),
         ("broadcast hello", "broadcast: TEXT"),
         ("list files", "list"),
+        ("done with it", "done N"),
+        ("claim", "claim N"),
     ],
 )
 def test_text_that_is_not_a_command_comes_back_with_a_hint_if_there_is_one(text, usage) -> None:

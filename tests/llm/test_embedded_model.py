@@ -26,8 +26,9 @@ from teamcli.llm.types import (
 
 FILE_TOOLS = ("bash", "read_file", "write_file")
 MAIL_TOOLS = ("send_message", "read_inbox", "wait_for_message", "list_teammates")
-LEAD_TOOLS = (*FILE_TOOLS, *MAIL_TOOLS, "spawn_teammate", "broadcast")
-TEAMMATE_TOOLS = (*FILE_TOOLS, *MAIL_TOOLS, "shutdown_response")
+TASK_TOOLS = ("task_create", "task_update", "task_list")
+LEAD_TOOLS = (*FILE_TOOLS, *MAIL_TOOLS, *TASK_TOOLS, "spawn_teammate", "broadcast")
+TEAMMATE_TOOLS = (*FILE_TOOLS, *MAIL_TOOLS, *TASK_TOOLS, "shutdown_response")
 INTERRUPTED = {"content": "Interrupted by the user.", "is_error": True}
 
 
@@ -112,7 +113,8 @@ def test_each_imperative_is_one_call_in_order_and_the_answer_quotes_the_results(
 def test_every_verb_reaches_its_tool() -> None:
     conversation = Conversation()
     conversation.run(
-        "run a\nread b\nwrite c: d\nspawn e as coder: wait then list\ntell f: g\nbroadcast: h\nwait\nlist",
+        "run a\nread b\nwrite c: d\nspawn e as coder: wait then list\ntell f: g\nbroadcast: h\nwait\nlist\n"
+        "task i then run j\ntasks\nclaim 1\ndone 2",
     )
     assert conversation.calls == [
         ("bash", {"command": "a"}),
@@ -123,6 +125,10 @@ def test_every_verb_reaches_its_tool() -> None:
         ("broadcast", {"content": "h"}),
         ("wait_for_message", {}),
         ("list_teammates", {}),
+        ("task_create", {"subject": "i then run j"}),
+        ("task_list", {}),
+        ("task_update", {"id": 1, "status": "in_progress"}),
+        ("task_update", {"id": 2, "status": "completed"}),
     ]
 
 
@@ -265,6 +271,33 @@ def test_messages_and_broadcasts_are_obeyed(kind) -> None:
     conversation = Conversation(*TEAMMATE_TOOLS)
     conversation.run(mail('run echo "<b> & &lt;" then read x', "lead", kind))
     assert conversation.calls == [("bash", {"command": 'echo "<b> & &lt;"'}), ("read_file", {"path": "x"})]
+
+
+DONE = ("task_update", {"id": 3, "status": "completed"})
+
+
+@pytest.mark.parametrize(
+    ("task", "calls"),
+    [
+        ("run a then run b", [("bash", {"command": "a"}), ("bash", {"command": "b"}), DONE]),
+        ("run a\n\ndone 3", [("bash", {"command": "a"}), DONE]),
+        ("tidy up", []),
+        ("run a\n\nand tidy up", [("bash", {"command": "a"})]),
+    ],
+)
+def test_a_task_is_obeyed_and_completed_if_it_is_understood(task: str, calls: list[Any]) -> None:
+    conversation = Conversation(*TEAMMATE_TOOLS)
+    conversation.run(mail(task, "team", "task", 'task="3"'))
+    assert conversation.calls == calls
+
+
+@pytest.mark.parametrize("failure", [{"content": "Error: no", "is_error": True}, "oops\n[exit code 1]"])
+def test_a_task_with_a_command_that_failed_is_not_completed(failure: str | Block) -> None:
+    conversation = Conversation(*TEAMMATE_TOOLS)
+    conversation.answer = lambda tool, given: failure
+    reply = conversation.run(mail("run a", "team", "task", 'task="3"'))
+    assert conversation.calls == [("bash", {"command": "a"})]
+    assert "done 3 – not done: a command before it failed." in reply.text
 
 
 def test_several_messages_in_one_block_or_many_are_obeyed_in_order() -> None:

@@ -19,7 +19,11 @@ from teamcli.llm.types import OnEvent
 from teamcli.tasks.board import Task, TaskChange, TaskStatus
 from teamcli.tasks.file_board import FileBoard
 from tests.sdk.models import Model, call, results, said, who_asks
+from tests.support.fake_api import answer, text, tool
+from tests.support.program import Program
+from tests.support.team_script import TeamScript
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
+from tests.team.test_team import spawn, told
 
 TASK = re.compile(r'<message from="team" type="task" id="(\w+)"[^>]* task="(\d+)"')
 Say = Callable[[Request], Reply | None]
@@ -493,6 +497,44 @@ class TestNothingGetsStuck:
             team.wait()
             assert team.task(1) == ("completed", "alice")
         assert (place / ".team/transcripts/alice.jsonl").read_text().count('type=\\"task') == 1
+
+
+class TestHeadless:
+    def test_a_run_ends_when_its_members_have_done_all_tasks(self, program: Program) -> None:
+        create = [tool("task_create", subject=f"task {n}", blocked_by=[n - 1] if n > 1 else []) for n in range(1, 6)]
+
+        def member(request: dict[str, Any], n: int) -> Any:
+            (*_, last) = request["messages"][-1]["content"]
+            ids = [int(id) for _, id in TASK.findall(last.get("text", ""))]
+            return tool("task_update", id=ids[0], status="completed") if ids else text("done")
+
+        hire = (spawn("alice", claims=True), spawn("bob", claims=True))
+        script = TeamScript(lead=[*create, answer(*hire), text("hired"), text("all done")], alice=member, bob=member)
+        with program.against(script):
+            ran = program.run("-p", "go", "--output-format", "json")
+        assert (ran.code, ran.json["result"]) == (0, "all done")
+        tasks = [json.loads(path.read_text()) for path in (program.directory / ".team/tasks").glob("*.json")]
+        assert {task["status"] for task in tasks} == {"completed"}
+        done = [row["task"] for row in program.lines(".team/events.jsonl") if row.get("change") == "completed"]
+        assert done == [1, 2, 3, 4, 5]
+        assert len(told(script, "lead").split("Spawned 'bob'")[1].split('type="result"')) == 1 + 2 + 5
+
+    def test_tasks_that_nobody_can_take_do_not_hold_it(self, program: Program) -> None:
+        script = TeamScript(
+            lead=[tool("task_create", subject="x"), spawn("alice"), text("hired"), text("end")], alice=[text("done")]
+        )
+        with program.against(script):
+            assert program.run("-p", "go").code == 0
+        assert not any("task" in str(request["messages"]) for request in script.requests["alice"])
+
+    def test_the_embedded_model_works_from_a_board(self, program: Program) -> None:
+        lines = ["task write a.txt: A", "task run false", "task write b.txt: B"]
+        lines += [f"spawn {name} as coder who claims tasks: run true" for name in ("alice", "bob")]
+        ran = program.run("--offline", "-p", "\n".join(lines), "--permission-mode", "bypassPermissions")
+        assert ran.code == 0
+        assert [(program.directory / f"{name}.txt").read_text() for name in "ab"] == ["A", "B"]
+        board = [json.loads((program.directory / f".team/tasks/{id}.json").read_text()) for id in (1, 2, 3)]
+        assert [task["status"] for task in board] == ["completed", "in_progress", "completed"]
 
 
 class TestGates:
