@@ -36,7 +36,7 @@ from teamcli.team.message import LEAD, is_subagent
 from teamcli.team.piece_of_work import WORK, LatestWork, Work, calls_in_latest_work, used_in
 from teamcli.team.roster import Member
 from teamcli.team.teammate import AgentSetup, Teammate
-from teamcli.text.tags import tagged
+from teamcli.text.tags import one_fact, tagged
 from teamcli.tools.base.context import AgentContext, SpawnRequest
 from teamcli.tools.catalog import (
     BASE_TOOLS,
@@ -132,7 +132,7 @@ class AgentFactory:
         meter = runtime.budgets.lead_meter(LEAD, runtime.options.max_turns, on_wait=on_wait)
         facts = partial(environment_facts, runtime.choices.workspace.root)
         window = self.models.context_window(
-            lambda: (_pinned_facts(team, "You are the lead."), facts()) if has_team else (facts(),)
+            lambda: (_pinned_facts(team, LEAD, "You are the lead."), facts()) if has_team else (facts(),)
         )
         agent = self._agent(team, setup, log, history, mailbox, meter, window)
         workspace = self.briefing.workspace
@@ -162,7 +162,7 @@ class AgentFactory:
             on_wait=partial(team.quiescence.show_waiting, member.name),
         )
         window = self.models.context_window(
-            lambda: (_pinned_facts(team, identity(runtime.roster.get(member.name))),), mail_is_work=True
+            lambda: (_pinned_facts(team, member.name, identity(runtime.roster.get(member.name))),), mail_is_work=True
         )
         log = AppendLog(path, settings.durable, is_shared=False)
         set_up = partial(self._teammate_setup, team, context=context, memories={})
@@ -297,11 +297,12 @@ def _start(workspace: Workspace, cwd: str) -> Path | None:
     return start if start != workspace.root and workspace.contains(start) else None
 
 
-def _pinned_facts(team: TeammateManager, who: str) -> str:
+def _pinned_facts(team: TeammateManager, name: str, who: str) -> str:
     """What an agent must know of its team after a compaction."""
     requests = [f"  {request}" for request in team.protocols.open_requests()]
+    tasks = [f"  {task.id}: {one_fact(task.subject)}" for task in team.tasks.held(name)]
     lines = [who, team.describe(), *(["Open requests:", *requests] if requests else [])]
-    return tagged("team", "\n".join(lines))
+    return tagged("team", "\n".join([*lines, *(["Your tasks in progress:", *tasks] if tasks else [])]))
 
 
 def _repeat(agent: Agent, call: Json, key: str) -> Json | None:

@@ -81,7 +81,8 @@ class TeamTasks:
             return
         self._try(self._settle)
         for mate in self._agents.teammates if self._free else ():
-            mate.wake()
+            if (member := self._roster.find(mate.name)) and member.claims:
+                mate.wake()
         self._quiescence.teammate_idle()  # without a free task, members that could have taken it are idle
 
     def mail_read(self, ids: Iterable[str]) -> None:
@@ -123,8 +124,9 @@ class TeamTasks:
         return not self._free.issubset(given) or any(task.id not in given for task in self.held(name))
 
     def take(self, name: str, given: frozenset[int]) -> Task | None:
-        own = next((task for task in self.held(name) if task.id not in given), None)
-        task = own or self._source.open().claim_next(name, given)
+        board = self._source.open()
+        own = (task for task in board.tasks() if task.owner == name and task.is_in_progress and task.id not in given)
+        task = next(own, None) or board.claim_next(name, given)
         if task is None:
             self.look()
         return task
@@ -145,13 +147,14 @@ class TeamTasks:
         owners = {task.owner for task in board.tasks() if task.owner and not task.status.is_over}
         for gone in sorted(owner for owner in owners - {USER} if not self._is_here(owner)):
             board.release(gone)
-        for task in self._assigned(board):
+        for task in self._assigned(board.ready()):
             # It is news for an interrupted member. A paused one waits for the user.
             member = self._roster.find(str(task.owner))
             self._send(task, {} if member and member.paused else {WAITED: True})
 
     def _settle(self, board: Board) -> None:
-        for task in self._assigned(board):
+        ready = board.ready()
+        for task in self._assigned(ready):
             thread = self._agents.get(str(task.owner))
             if thread is not None and thread.mailbox.has_read(assignment_id(task)):
                 board.start(task)
@@ -162,11 +165,11 @@ class TeamTasks:
             if task.owner and task.is_in_progress:
                 held.setdefault(task.owner, []).append(task)
         self._held = held
-        self._free = frozenset(task.id for task in board.ready() if task.is_free)
+        self._free = frozenset(task.id for task in ready if task.is_free)
 
-    def _assigned(self, board: Board) -> list[Task]:
+    def _assigned(self, ready: Iterable[Task]) -> list[Task]:
         """The tasks that their owners are to begin."""
-        return [task for task in board.ready() if task.owner and self._is_here(task.owner)]
+        return [task for task in ready if task.owner and self._is_here(task.owner)]
 
     def _is_here(self, owner: str) -> bool:
         member = self._roster.find(owner)
