@@ -67,7 +67,8 @@ def _assign(session: Session, arguments: str) -> str:
     if not name:
         raise UsageError(f"say who gets task {id}: /tasks assign {id} NAME")
     task = session.board.open().update(USER, id, TaskChange(owner=name))
-    return f"Task {task.id} is assigned to {task.owner}: {task.subject}"
+    why = session.team.tasks.why_unread(str(task.owner))
+    return f"Task {task.id} is assigned to {task.owner}: {task.subject}" + (f" ({why})" if why else "")
 
 
 def task_number(text: str) -> int:

@@ -18,7 +18,7 @@ _SUBJECT_LENGTH = 100
 class BoardTools:
     """A `TaskPort`."""
 
-    def __init__(self, board: Board, why_unread: Callable[[str], str]) -> None:
+    def __init__(self, board: Board, why_unread: Callable[[str], str] = lambda name: "") -> None:
         """`why_unread` says why an owner does not read about its task for now; empty if it does."""
         self._board = board
         self._why_unread = why_unread
