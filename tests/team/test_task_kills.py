@@ -32,11 +32,12 @@ MEMBERS = ("alice", "bob")
 TASKS: tuple[dict[str, Any], ...] = (
     {"subject": "free"},
     {"subject": "for alice", "owner": "alice"},
-    {"subject": "later, for bob", "owner": "bob", "blocked_by": [1]},
-    {"subject": "free later", "blocked_by": [2]},
+    {"subject": "later, for bob", "owner": "bob", "blocked_by": [0]},
+    {"subject": "free later", "blocked_by": [1]},
     {"subject": "free too"},
     {"subject": "for bob", "owner": "bob"},
 )
+"""Their blockers are positions in this list."""
 FRAME = re.compile(r'type=\\*"task\\*"[^>]* task=\\*"(\d+)\\*"')
 
 
@@ -53,8 +54,11 @@ def work(request: dict[str, Any], n: int) -> Any:
 def lead(history: str) -> Any:
     if "Spawned 'alice'" not in history:
         return answer(*(spawn(mate, claims=True) for mate in MEMBERS))
-    created = history.count("Created task")
-    return tool("task_create", **TASKS[created]) if "GO!" in history and created < len(TASKS) else text("fine")
+    created = [int(id) for id in re.findall(r"Created task (\d+)", history)]
+    if "GO!" not in history or len(created) == len(TASKS):
+        return text("fine")
+    task = TASKS[len(created)]
+    return tool("task_create", **task | {"blocked_by": [created[each] for each in task.get("blocked_by", ())]})
 
 
 class Place:
