@@ -13,6 +13,7 @@ from teamcli.cli.team import TeamSnapshot, warn
 from teamcli.commands.reports.tasks import busy_names, task_table, task_text
 from teamcli.commands.tasks import task_number
 from teamcli.config.options import ExitStatus
+from teamcli.config.project import inspect_project
 from teamcli.errors import UsageError
 from teamcli.session.timeline import task_entry
 from teamcli.storage.files import AppendLog
@@ -42,7 +43,9 @@ def show_tasks(number: str, as_json: bool) -> int:
 
 def add_task(text: str, owner: str, blocked_by: str) -> int:
     """Add a task as the user; returns the exit code."""
-    snapshot = _existing_team()
+    snapshot = TeamSnapshot.here()
+    if not snapshot.directory.has_state:
+        inspect_project(Path.cwd()).claim()  # otherwise the next start would take the task for someone else's
     blockers = [task_number(word.strip()) for word in blocked_by.split(",") if word.strip()]
     task = _board(snapshot).create(USER, text, blocked_by=blockers, owner=owner or None)
     waits = task.owner and task.owner != USER and snapshot.pid is None

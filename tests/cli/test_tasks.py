@@ -143,6 +143,12 @@ class TestFromAnotherShell:
         assert team.run("tasks", "done", "1").out == "Task 1 is completed: Build it\n"
         assert "\npending, owner alice; created by user; changed" in team.run("tasks", "2").out
 
+    def test_the_first_task_may_come_before_the_first_session(self, program: Program) -> None:
+        assert program.run("tasks", "add", "Begin here").out == "Added task 1: Begin here\n"
+        ran = program.run("-p", "--offline", "tasks")
+        assert "Begin here" in ran.out
+        assert "not made here" not in ran.err
+
     def test_json_is_an_array_of_what_the_files_hold(self, team: Program) -> None:
         path = team.directory / ".team/tasks/1.json"
         path.write_text(json.dumps({**stored(team, 1), "color": "red"}))
