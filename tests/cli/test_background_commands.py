@@ -11,7 +11,7 @@ from tests.support.answers import answer, result_text, said_by_user, tool_result
 from tests.support.fake_api import text, tool
 from tests.support.program import Program
 from tests.support.running import Running
-from tests.support.team_script import TeamScript
+from tests.support.team_script import After, TeamScript
 from tests.support.waiting import wait_until
 
 BYPASS = ("--permission-mode", "bypassPermissions")
@@ -54,7 +54,7 @@ def test_it_wakes_an_idle_teammate_whose_result_goes_to_the_lead(program: Progra
     spawn = tool("spawn_teammate", name="alice", role="coder", prompt="x")
     script = TeamScript(
         lead=[spawn, text("hired"), text("she waits"), text("all done")],
-        alice=[background(), text("started"), text("it failed")],
+        alice=[background(), After(2, text("started")), text("it failed")],
     )
     with program.against(script), Running(program, *BYPASS) as repl:
         repl.type("go")
@@ -70,7 +70,7 @@ def test_it_continues_work_that_the_user_began_without_waking_the_lead(program: 
     spawn = tool("spawn_teammate", name="alice", role="coder", prompt="x")
     script = TeamScript(
         lead=[spawn, text("hired"), text("ready")],
-        alice=[text("here"), background(), text("started"), text("it failed")],
+        alice=[After(2, text("here")), background(), text("started"), text("it failed")],
     )
     with program.against(script), Running(program, *BYPASS) as repl:
         repl.type("go")
@@ -90,7 +90,7 @@ def test_an_agent_that_waits_for_a_message_gets_it(program: Program) -> None:
     waits = answer(background("echo hi"), tool("wait_for_message", timeout_seconds=60))
     script = TeamScript(
         lead=[spawn, waits, tool("bash", command="touch end"), text("I see"), text("all done")],
-        alice=[tool("bash", command="until [ -e end ]; do sleep 0.02; done"), text("ok")],
+        alice=[tool("bash", command="until [ -e end ]; do sleep 0.02; done"), After(4, text("ok"))],
     )
     with program.against(script):
         assert program.run("-p", "x", *BYPASS).out == "all done\n"
@@ -126,7 +126,8 @@ def test_it_does_not_hold_p_and_a_command_that_ends_with_the_program_is_not_repo
 def test_a_stopped_teammate_is_not_woken_by_it(program: Program) -> None:
     spawn = tool("spawn_teammate", name="alice", role="coder", prompt="x")
     script = TeamScript(
-        lead=[spawn, text("hired")], alice=[background(), tool("bash", command="touch there; sleep 300"), text("later")]
+        lead=[spawn, text("hired"), text("ok")],
+        alice=[background(), tool("bash", command="touch there; sleep 300"), text("later")],
     )
     with program.against(script), Running(program, *BYPASS) as repl:
         repl.type("go")

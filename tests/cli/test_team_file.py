@@ -19,7 +19,7 @@ from tests.support.answers import result_text, said_by_user, tool_results
 from tests.support.fake_api import FakeAPI, text, tool
 from tests.support.program import Program
 from tests.support.running import Running
-from tests.support.team_script import TeamScript
+from tests.support.team_script import After, TeamScript
 from tests.support.waiting import wait_until
 
 BYPASS = ("--permission-mode", "bypassPermissions")
@@ -121,7 +121,7 @@ class TestStart:
         spawn = tool("spawn_teammate", name="alice", role="coder", prompt="and again")
         script = TeamScript(
             lead=[tool("send_message", to="alice", content="go"), text("a"), spawn, text("b"), text("c")],
-            alice=[tool("bash", command="basename $PWD"), text("done"), text("done again")],
+            alice=[tool("bash", command="basename $PWD"), After(2, text("done")), text("done again")],
         )
         with program.against(script):
             ran = program.run("-p", "x", "--trust", *BYPASS)
@@ -176,7 +176,7 @@ class TestStart:
         assert program.run("up", "--trust").out == "alice: takes the new prompt with its next piece of work\n"
         second = TeamScript(
             lead=[text("a"), tool("send_message", to="alice", content="more"), text("b"), text("c")],
-            alice=[text("done"), text("done again")],
+            alice=[After(1, text("done")), text("done again")],
         )
         with program.against(second):
             program.run("-p", "x", "--continue", *BYPASS)
