@@ -21,6 +21,9 @@ class TaskPort(Protocol):
     def held(self, name: str) -> Sequence[Task]:
         """The member's tasks in progress."""
 
+    def is_from_before(self, task: Task) -> bool:
+        """Whether it was in progress when the program started."""
+
     def offers(self, name: str, given: Collection[int]) -> bool:
         """Whether there is a task for an idle member that was given these before. Cheap."""
 
@@ -72,7 +75,8 @@ class TaskClaims:
     def work_ended(self, is_done: bool) -> str:
         """Returns a line for the report about tasks that are still in progress; often nothing."""
         unfinished = self._tasks.held(self._name)
-        self._given |= {task.id for task in unfinished}
+        # A crash may have come between the claim and the conversation: a task from before is given once, in any case.
+        self._given |= {task.id for task in unfinished if not self._tasks.is_from_before(task)}
         self._has_failed = not is_done
         named = "; ".join(f"{task.id} ({one_fact(task.subject, SUBJECT_LENGTH)})" for task in unfinished[:MOST_NAMED])
         more = f" and {left} more" if (left := len(unfinished) - MOST_NAMED) > 0 else ""

@@ -56,6 +56,8 @@ class TeamTasks:
         """What was reported last."""
         self._free: frozenset[int] = frozenset()
         self._held: Mapping[str, Sequence[Task]] = {}
+        self._from_before: frozenset[str] = frozenset()
+        """The assignments that were in progress when the program started."""
 
     # What happens
 
@@ -68,6 +70,7 @@ class TeamTasks:
         self._is_started = True
         self._source.look()  # what it finds from now on is news
         self._try(self._settle)
+        self._from_before = frozenset(assignment_id(task) for tasks in self._held.values() for task in tasks)
 
     def changed(self, change: BoardChange) -> None:
         """A task was changed, here or by another process."""
@@ -119,6 +122,9 @@ class TeamTasks:
 
     def held(self, name: str) -> Sequence[Task]:
         return self._held.get(name, ())
+
+    def is_from_before(self, task: Task) -> bool:
+        return assignment_id(task) in self._from_before
 
     def offers(self, name: str, given: Collection[int]) -> bool:
         return not self._free.issubset(given) or any(task.id not in given for task in self.held(name))

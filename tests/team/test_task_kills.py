@@ -102,7 +102,8 @@ class Place:
         return (self.program.directory / f".team/transcripts/{name}.jsonl").read_text()
 
     def task_mail(self, name: str) -> list[str]:
-        rows = self.program.lines(f".team/inbox/{name}.jsonl")
+        lines = (self.program.directory / f".team/inbox/{name}.jsonl").read_text().splitlines()
+        rows = [json.loads(line) for line in lines if line.endswith("}")]  # a kill leaves half a line
         return [row["id"] for row in rows if row["type"] == "task"]
 
 

@@ -472,6 +472,18 @@ class TestNothingGetsStuck:
                 assert team.given == [("alice", 1)]
                 assert team.task(1) == ("in_progress", "alice")
 
+    def test_it_is_also_given_to_one_who_has_mail_first(self, opened: Open) -> None:
+        with opened(leave_unfinished) as team:
+            team.hire("alice", claims=True)
+            team.tasks.create("x")
+            team.wait()
+            team.session.pause("alice")
+            team.tasks.create("y", owner="alice")
+        with opened(leave_unfinished) as team:
+            team.session.send("alice", "hello again")
+            team.wait()
+            assert team.given == [("alice", 2), ("alice", 1)]
+
     def test_an_interrupted_member_keeps_its_task_and_continues_when_it_is_resumed(
         self, opened: Open, place: Path
     ) -> None:
