@@ -140,7 +140,7 @@ def _assemble(
         events(_task_event(change))
         parts.tasks.changed(change)
 
-    gate = TaskGate(hooks, agents, cancel)
+    gate = TaskGate(hooks, roster, agents, cancel)
     board = LazyBoard(
         dir.tasks, partial(_owners, roster), task_changed, warn, gate, lambda name: parts.tasks.why_unread(name)
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from teamcli.agent.hooks import HookEvent, Hooks
 from teamcli.cancel import CancelScope
 from teamcli.team.message import LEAD, USER
-from teamcli.team.roster_file import TEAM_NAME
+from teamcli.team.roster import Roster
 from teamcli.team.running_agents import RunningAgents
 
 if TYPE_CHECKING:
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 class TaskGate:
     """A `Gate` that runs the hooks `TaskCreated` and `TaskCompleted`."""
 
-    def __init__(self, hooks: Hooks, agents: RunningAgents, cancel: CancelScope) -> None:
+    def __init__(self, hooks: Hooks, roster: Roster, agents: RunningAgents, cancel: CancelScope) -> None:
         self._hooks = hooks
+        self._roster = roster
         self._agents = agents
         self._cancel = cancel
 
@@ -29,7 +30,7 @@ class TaskGate:
         """
         if not self._hooks.wants(event):
             return ""
-        fields = {"task_id": str(task.id), "task_subject": task.subject, "team_name": TEAM_NAME}
+        fields = {"task_id": str(task.id), "task_subject": task.subject, "team_name": self._roster.team_name}
         if task.description:
             fields["task_description"] = task.description
         if actor not in (LEAD, USER):

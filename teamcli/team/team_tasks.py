@@ -156,6 +156,8 @@ class TeamTasks:
         for task in self._assigned(board.ready()):
             # It is news for an interrupted member. A paused one waits for the user.
             member = self._roster.find(str(task.owner))
+            if task.created_by == USER:  # most likely with `teamcli tasks add`, while nothing was running
+                self._begun_by_user.add(assignment_id(task))
             self._send(task, {} if member and member.paused else {WAITED: True})
 
     def _settle(self, board: Board) -> None:

@@ -170,8 +170,9 @@ class TestAssigning:
         outside.create("user", "x", owner="alice")
         for given in ([("alice", 1)], []):
             with opened(leave_unfinished) as team:
-                team.wait()
+                team.session.run("hello")
                 assert team.given == given
+                assert team.calls["lead"] == 1
 
     def test_to_one_who_is_paused_waits_for_the_user(self, opened: Open) -> None:
         with opened() as team:
