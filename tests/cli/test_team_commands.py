@@ -28,6 +28,8 @@ LOOKS = (
     ("log",),
     ("log", "--json", "--agent", "alice"),
     ("log", "-n", "2"),
+    ("tasks",),
+    ("tasks", "--json"),
 )
 
 
@@ -96,7 +98,7 @@ class TestLooking:
         assert "alice" in elsewhere.run(f"--cwd={team.directory}", "team").out
         assert elsewhere.run("inbox", "--cwd", "missing").code == 2
 
-    @pytest.mark.parametrize("name", ["team", "inbox", "send", "log", "demo"])
+    @pytest.mark.parametrize("name", ["team", "inbox", "send", "log", "tasks", "demo"])
     def test_every_command_has_help(self, program: Program, name: str) -> None:
         ran = program.run(name, "--help")
         assert ran.code == 0

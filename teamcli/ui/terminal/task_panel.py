@@ -10,9 +10,10 @@ from teamcli.commands.reports.tasks import busy_names, in_order, is_stalled, not
 from teamcli.errors import StateError
 from teamcli.session.session import Session
 from teamcli.tasks.board import Task, TaskStatus
+from teamcli.text.console import shorten
 from teamcli.text.escaping import one_line
 from teamcli.ui.render.style import BOLD, DIM, GREEN, PLAIN, RED, YELLOW, Line
-from teamcli.ui.terminal.fragments import clipped
+from teamcli.ui.terminal.fragments import clipped, width_of
 
 MOST_LINES = 8
 _MARKS = {TaskStatus.PENDING: "○", TaskStatus.IN_PROGRESS: "●", TaskStatus.COMPLETED: "✓", TaskStatus.CANCELLED: "✗"}
@@ -34,7 +35,7 @@ class TaskPanel:
             self._update()
 
     def lines(self, width: int) -> list[Line]:
-        return [clipped(line, width) for line in self._lines] if self._is_shown else []
+        return [clipped(_fitted(line, width), width) for line in self._lines] if self._is_shown else []
 
     def _update(self) -> None:
         board = self._session.board
@@ -55,6 +56,7 @@ class TaskPanel:
     def _row(self, tasks: dict[int, Task], task: Task, busy: set[str]) -> Line:
         color = YELLOW if is_stalled(task, busy) else GREEN if task.status is TaskStatus.IN_PROGRESS else DIM
         remark = note(tasks, task, busy)
+        # The subject comes third: it gives way to what follows.
         return [
             (f"  {_MARKS[task.status]} ", color),
             (f"{task.id} ", DIM),
@@ -62,3 +64,10 @@ class TaskPanel:
             (f"  {one_line(task.owner, 32)}" if task.owner else "", BOLD),
             (f"  {remark}" if remark else "", YELLOW),
         ]
+
+
+def _fitted(line: Line, width: int) -> Line:
+    if len(line) < 3:
+        return line
+    room = width - width_of([*line[:2], *line[3:]])
+    return [*line[:2], (shorten(line[2][0], max(8, room)), line[2][1]), *line[3:]]
