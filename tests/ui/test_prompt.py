@@ -100,6 +100,8 @@ class Keyboard:
 
     def expand(self) -> None: ...
 
+    def toggle_tasks(self) -> None: ...
+
     def leave(self) -> None:
         self.has_left.set()
 
