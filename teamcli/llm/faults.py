@@ -5,7 +5,6 @@ Text from the endpoint is shortened, kept to one line and cleared of secrets bef
 
 from __future__ import annotations
 
-import email.utils
 import json
 import re
 import socket
@@ -251,6 +250,8 @@ def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
         elif re.fullmatch(r"[\d.]+", value):
             seconds = float(value)
         else:
+            import email.utils  # late: it takes longer to load than a short run can spare
+
             seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
     except ValueError:
         return None
