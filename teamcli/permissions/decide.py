@@ -7,7 +7,7 @@ the sandbox is the real boundary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ from teamcli.permissions.rules import (
 from teamcli.permissions.shell.commands import read_commands
 from teamcli.permissions.shell.forms import never_covered
 from teamcli.permissions.shell.steps import Step, steps
-from teamcli.permissions.shell.strict import NotUnderstood, read_line
+from teamcli.permissions.shell.strict import Command, NotUnderstood, read_line
 from teamcli.workspace.bounds import Workspace
 
 CanChange = Callable[[Path], bool]
@@ -115,23 +115,24 @@ class _CommandLine(NamedTuple):
     can_change: CanChange
 
     def decide(self) -> Decision:
-        # The order is the promise: denials first, then questions, and only then what allows.
-        return self._refused() or self._asked() or self._settled() or self._judged()
-
-    def _refused(self) -> Decision | None:
         if danger := danger_of(self.access.command):
             return Decision(Verdict.DENY, f"Dangerous command blocked: {danger}.")
+        files = self._changes()
+        # The order is the promise: denials first, then questions, and only then what allows.
+        return self._refused(files) or self._asked(files) or self._settled() or self._judged()
+
+    def _refused(self, files: Sequence[Writes]) -> Decision | None:
         for rule in self.policy.deny:
             if self._is_hit(rule):
                 return _denied(rule, self._doubt(rule))
-        by_file = next(filter(None, (_refused(self.policy, _WRITE, file, self.root) for file in self._changes())), None)
+        by_file = next(filter(None, (_refused(self.policy, _WRITE, file, self.root) for file in files)), None)
         return by_file or _by_plan(self.policy.mode, self.tool)
 
-    def _asked(self) -> Decision | None:
+    def _asked(self, files: Sequence[Writes]) -> Decision | None:
         for rule in self.policy.ask:
             if self._is_hit(rule):
                 return _asked(rule, self._doubt(rule))
-        found = (_settled(self.policy, _WRITE, file, self.root) for file in self._changes())
+        found = (_settled(self.policy, _WRITE, file, self.root) for file in files)
         return next((decision for decision in found if decision and decision.is_asked_by_rule), None)
 
     def _is_hit(self, rule: Rule) -> bool:
@@ -145,13 +146,15 @@ class _CommandLine(NamedTuple):
     def _changes(self) -> list[Writes]:
         """The files that its redirections certainly write."""
         try:
-            return [Writes(path) for step in self._steps() for path in step.written]
+            commands = read_line(self.access.command)
+            # Most lines write no file. Then where they run does not matter, and finding out costs system calls.
+            found = self._steps(commands) if any(command.writes for command in commands) else ()
+            return [Writes(path) for step in found for path in step.written]
         except NotUnderstood:  # its targets are unknown: only rules about commands apply
             return []
 
-    def _steps(self) -> list[Step]:
-        """Raises: NotUnderstood"""
-        return steps(read_line(self.access.command), self.access.directory or self.root)
+    def _steps(self, commands: Sequence[Command]) -> list[Step]:
+        return steps(commands, self.access.directory or self.root)
 
     def _settled(self) -> Decision | None:
         if self.policy.mode is Mode.BYPASS_PERMISSIONS:
@@ -165,7 +168,7 @@ class _CommandLine(NamedTuple):
     def _judged(self) -> Decision:
         line = self.access.command
         try:
-            found = self._steps()
+            found = self._steps(read_line(line))
             if exact := next((rule for rule in self._rules() if is_line(rule, line)), None):
                 return _allowed(exact)
             covering = [self._covering(step) for step in found]
