@@ -59,10 +59,15 @@ class AgentThread(ABC):
         return self._turn or self.scope
 
     @property
+    def is_in_turn(self) -> bool:
+        """A turn is running or being reported."""
+        return self._state in (ThreadState.WORKING, ThreadState.REPORTING)
+
+    @property
     def is_idle(self) -> bool:
         """Nothing is running or being reported, and there is nothing to act on."""
         with self._changed:
-            return self._state in (ThreadState.IDLE, ThreadState.HELD) and not self.has_work
+            return not self.is_in_turn and not self.has_work
 
     @property
     @abstractmethod

@@ -6,8 +6,9 @@ was copied. A crash between the two copies a line twice, with the same id, so th
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from teamcli.storage.files import as_state_error
@@ -40,8 +41,9 @@ class Archives:
         Raises: StateError
         """
         with self._lock:
-            self._note_unknown(position)
-            number = max([self._state.last_archive, *self._find()]) + 1
+            archived = self._find()
+            self._note_unknown(position, archived)
+            number = max([self._state.last_archive, *archived]) + 1
             path = self._directory / f"{self._inbox.path.stem}.{number}.jsonl"
             is_moved = self._inbox.move_to(path, position, limit_bytes)
             if is_moved:
@@ -56,8 +58,8 @@ class Archives:
         """
         with self._lock:
             if self._known is None:
-                self._note_unknown(Position())
                 self._known = self._find()
+                self._note_unknown(Position(), self._known)
             for number, path in self._known.items():
                 size, read = size_of(str(path)), self._state.read_of(number)
                 if size is None or read is None:
@@ -78,10 +80,10 @@ class Archives:
             self._inbox.append(b"".join(lines))
             self._state.note_archives({number: piece.end})
 
-    def _note_unknown(self, position: Position) -> None:
+    def _note_unknown(self, position: Position, archived: Mapping[int, Path]) -> None:
         """A file that a killed run archived is recognized by the position at its end. A file from an earlier version of
         teamcli counts as delivered."""
-        for number, path in self._find().items():
+        for number, path in archived.items():
             if self._state.read_of(number) is not None:
                 continue
             if position.offset and is_valid_in(path, position) and not is_valid_in(self._inbox.path, position):
@@ -91,11 +93,17 @@ class Archives:
 
     def _find(self) -> dict[int, Path]:
         """Raises: StateError."""
+        beginning = f"{self._inbox.path.stem}."
         with as_state_error("read", self._directory):
-            found = {_number(path): path for path in self._directory.glob(f"{self._inbox.path.stem}.*.jsonl")}
+            try:
+                names = os.listdir(self._directory)  # noqa: PTH208 - a glob would compile a pattern for each inbox
+            except (FileNotFoundError, NotADirectoryError):  # nothing was archived yet
+                return {}
+        found = {_number(name): self._directory / name for name in names if name.startswith(beginning)}
         return {number: path for number, path in found.items() if number}
 
 
-def _number(archive: Path) -> int:
-    number = archive.name.split(".")[1]
+def _number(archive: str) -> int:
+    """0 if this is not the name of an archived file."""
+    number = archive.split(".")[1] if archive.endswith(".jsonl") else ""
     return int(number) if number.isascii() and number.isdigit() else 0

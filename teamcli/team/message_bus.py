@@ -145,8 +145,9 @@ class FileBus:
 
     def unread(self, name: str, position: Position, seen: Container[str] = (), most: int | None = None) -> Batch:
         box = self._box(name)
-        box.archives.carry_over(self._codec.with_id)
-        size, start = box.inbox.size(), box.locate(position)
+        box.archives.carry_over(self._with_id)
+        size = box.inbox.size()
+        start = box.locate(position, size)
         if size is None or start is None:
             return Batch((), position)
         collector = _Collector(seen, most)
@@ -207,7 +208,7 @@ class FileBus:
     def rotate(self, name: str, position: Position) -> Position:
         box = self._box(name)
         is_moved = box.archives.begin(position, self._rotate_bytes)
-        box.archives.carry_over(self._codec.with_id)
+        box.archives.carry_over(self._with_id)
         if is_moved:
             return BEGINNING
         box.note_if_gone(position)  # it may have been deleted or emptied while nothing ran
@@ -215,7 +216,7 @@ class FileBus:
 
     def begin_anew(self, name: str) -> Position:
         box = self._box(name)
-        box.archives.carry_over(self._codec.with_id)
+        box.archives.carry_over(self._with_id)
         if box.inbox.size() is not None or box.state.generation or box.state.incarnation:
             box.state.begin_incarnation()  # so that messages to an earlier one cannot be repeated to it
         return box.position(box.inbox.end(), Start(0, 0))
@@ -240,6 +241,10 @@ class FileBus:
                 return LineCodec(secrets.token_bytes(KEY_BYTES))
             self._known_codec = self._codec_of(token)
         return self._known_codec
+
+    def _with_id(self, line: bytes, id: str) -> bytes:
+        # The codec is found only now: between most turns there is nothing to carry over.
+        return self._codec.with_id(line, id)
 
     def _codec_of(self, token: bytes) -> LineCodec:
         self._token = token
@@ -282,7 +287,7 @@ class FileBus:
         for box in tuple(self._boxes.values()):
             try:
                 if box.is_read:
-                    box.archives.carry_over(self._codec.with_id)
+                    box.archives.carry_over(self._with_id)
             except StateError as e:  # the next check tries again
                 logger.warning("late lines stay in the archive: %s", e)
 
@@ -325,11 +330,13 @@ class _Box:
         self._nothing_at: tuple[Size | None, int] = (None, 0)
         """At that size, nothing from that offset on can be delivered. A torn line must not wake its reader forever."""
 
-    def locate(self, position: Position) -> Start | None:
-        """Where a reader at that position continues; None without a file."""
+    def locate(self, position: Position, size: Size | None) -> Start | None:
+        """Where a reader at that position continues; None without a file, which is what most teammates have."""
         self.is_read = True
         if self.gone_since:
             self._note_gone(position, self.gone_since)
+        if size is None:
+            return None
         if position.generation == self.state.generation - 1 and self.inbox.is_put_back(position, self.state):
             self.state.restore_file()
         return self.inbox.locate(position, self.state)
@@ -351,7 +358,7 @@ class _Box:
                 self._note_gone(position, self.gone_since)
             return False
         if self._located[:2] != (size, position):
-            start = self.locate(position)
+            start = self.locate(position, size)
             self._located = size, position, start.offset if start else size.bytes
         start_offset = self._located[2]
         looked_at, nothing_from = self._nothing_at

@@ -158,6 +158,8 @@ class Quiescence:
         return (
             not self._background.running_detached()
             and (LEAD in waiting or self._is_lead_idle())
+            # First without reading any inbox: while someone works, as is usual, the others do not matter.
+            and not any(mate.is_in_turn and mate.name not in waiting for mate in self._agents.teammates)
             and all(mate.name in waiting or mate.is_idle for mate in self._agents.teammates)
         )
 
