@@ -8,18 +8,28 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from teamcli.errors import StateError
 from teamcli.storage.files import write_atomic
 from teamcli.team.requests import SHUTDOWN_SECONDS, Request, Requests
-from teamcli.team.roster_file import Member, keep_aside, parse_team, read_file
+from teamcli.team.roster_file import Member, TeamConfig, keep_aside, parse_team, read_file
 
 COUNTER_SECONDS = 0.5
 """The least time between two writes that only change counters, which every model call does."""
+
+
+class _Memory(NamedTuple):
+    """What the table holds at one moment."""
+
+    team: TeamConfig
+    members: dict[str, Member]
+    requests: dict[str, Request]
+    revision: int
 
 
 class RosterTable:
@@ -113,36 +123,51 @@ class RosterTable:
     @contextmanager
     def saved(self) -> Iterator[None]:
         """A block whose changes are on disk at its end, or undone. Inside another such block it is a part of that."""
-        with self._writing, self.lock:
-            if self._is_saving:
-                yield
-                return
-            self._is_saving = True
-            before = self.members, self.requests.all(), self._revision
-            try:
-                if self._closed:
-                    raise StateError(f"{self._path} is closed: teamcli is exiting")
-                yield
-                self._revision += 1
-                self._save()
-            except BaseException:  # also KeyboardInterrupt: memory must not be ahead of the file
-                self._undo(*before)
-                raise
-            finally:
-                self._is_saving = False
+        with self._writing:
+            with self.lock:
+                if self._is_saving:
+                    yield
+                    return
+                self._is_saving = True
+                before = self._memory()
+                try:
+                    if self._closed:
+                        raise StateError(f"{self._path} is closed: teamcli is exiting")
+                    yield
+                    self._revision += 1
+                except BaseException:  # also KeyboardInterrupt: memory must not be ahead of the file
+                    self._undo(before, self._memory())
+                    raise
+                finally:
+                    self._is_saving = False
+                after = self._memory()
+            # Without `lock`: every model call of every teammate counts under it, and must not wait for the disk.
+            self._save(lambda: self._undo(before, after))
 
-    def _undo(self, members: dict[str, Member], requests: tuple[Request, ...], revision: int) -> None:
-        self.members = members
-        self.requests.load(requests)
-        while self._changed and self._changed[-1][0] > revision:
-            self._changed.pop()
+    def _memory(self) -> _Memory:
+        requests = {request.id: request for request in self.requests.all()}
+        return _Memory(self._team, self.members, requests, self._revision)
+
+    def _undo(self, before: _Memory, after: _Memory) -> None:
+        """Take back what a block has changed, and keep what others have changed since."""
+        with self.lock:
+            now = self._memory()
+            self._team = before.team
+            self.members = _taken_back(before.members, after.members, now.members, _without_change)
+            requests = _taken_back(before.requests, after.requests, now.requests, lambda *, now, **_: now)
+            self.requests.load(requests.values())
+            kept = [entry for entry in self._changed if not before.revision < entry[0] <= after.revision]
+            self._changed = deque(kept)
 
     def follow(self) -> None:
         """Write changed statuses to the file. One write covers all changes that were made until then."""
-        problem = ""
+        problem, wanted = "", self._revision
         with self._writing:
             try:
-                self._save()
+                # Another thread may have written them meanwhile. Later changes, which every model call makes, do not
+                # matter here: each thread writes its own, and counters can wait.
+                if self._written < wanted:
+                    self._save()
             except StateError as e:  # the status is already true in this process, so this cannot fail the caller
                 problem = str(e)
             is_news = problem != self._reported
@@ -151,8 +176,8 @@ class RosterTable:
         if problem and is_news:
             self._on_problem(f"{problem}; the team keeps working, and the file is updated as soon as it can be written")
 
-    def _save(self) -> None:
-        """The caller holds `_writing`."""
+    def _save(self, undo: Callable[[], None] = lambda: None) -> None:
+        """The caller holds `_writing`. `undo` is called if the write fails, before anything of it can be announced."""
         with self.lock:
             revision = self._revision
             data = b""
@@ -164,6 +189,9 @@ class RosterTable:
                 self._next_counter_write = time.monotonic() + self._counter_seconds
                 write_atomic(self._path, data)
                 self._written = revision
+        except BaseException:
+            undo()
+            raise
         finally:
             self._tried = revision
 
@@ -184,3 +212,29 @@ class RosterTable:
     def _next_news(self) -> Member | None:
         with self.lock:
             return self._changed.popleft()[1] if self._has_news() else None
+
+
+EntryT = TypeVar("EntryT", Member, Request)
+
+
+def _taken_back(
+    before: Mapping[str, EntryT], after: Mapping[str, EntryT], now: Mapping[str, EntryT], merge: Callable[..., EntryT]
+) -> dict[str, EntryT]:
+    """`now` without what changed from `before` to `after`. `merge` decides about an entry that changed again since."""
+    if now == after:  # nobody else was here
+        return dict(before)
+    undone = dict(now)
+    for key in before.keys() | after.keys():
+        was, became, is_now = before.get(key), after.get(key), now.get(key)
+        if was is became:
+            continue
+        if was is None:
+            undone.pop(key, None)
+        else:
+            undone[key] = was if is_now is became else merge(was=was, became=became, now=is_now)
+    return undone
+
+
+def _without_change(was: Member, became: Member, now: Member) -> Member:
+    changed = [field.name for field in fields(Member) if getattr(was, field.name) != getattr(became, field.name)]
+    return replace(now, **{name: getattr(was, name) for name in changed})
