@@ -7,7 +7,7 @@ which is a line in the transcript too, replaces that beginning.
 
 from __future__ import annotations
 
-import secrets
+import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +30,8 @@ Marks = dict[str, Any]
 """What a transcript line records besides its content, by name. A later value replaces an earlier one; lists add up."""
 OnRecord = Callable[[Message, Mapping[str, Any]], None]
 """Called with each message that is on disk, and the marks of its line."""
+_keys = random.Random()
+"""Keys are unique, not secret, so they need no system call. Not the shared generator, which a program may seed."""
 
 
 def joined_marks(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> Marks:
@@ -194,7 +196,7 @@ class Conversation:
         row: Json = {
             "kind": "assistant",
             "ts": time.time(),
-            "key": secrets.token_hex(6),
+            "key": f"{_keys.getrandbits(48):012x}",
             "content": list(reply.content),
             "stop_reason": reply.stop_reason,
             "model": reply.model,

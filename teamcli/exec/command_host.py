@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _PR_SET_DUMPABLE = 4
 _UNATTENDED = {"GIT_TERMINAL_PROMPT": "0", "PAGER": "cat", "GIT_PAGER": "cat"}
 """With these variables, programs do not wait for a person."""
-_MAX_IDLE_SUPERVISORS = 8
+_MAX_IDLE_SUPERVISORS = 32
 
 
 def check_command(command: str) -> None:
@@ -69,9 +69,11 @@ class CommandHost:
         run without one.
         """
         self._owns_process = owns_process
-        self._environment = _UNATTENDED | visible_variables(environment, hidden)
-        self.programs = programs or Programs(self._environment.get("PATH"))
+        visible = visible_variables(environment, hidden)
+        self.programs = programs or Programs(visible.get("PATH"))
         self._shell = self.programs.find("bash") or "/bin/sh"
+        # Without SHELL, as in a container, every bash would look the user up in /etc/passwd to find it.
+        self._environment = {"SHELL": self._shell} | _UNATTENDED | visible
         self._starter = HostStarter(self._environment, make_sandbox, is_required)
         self._on_unconfined = on_unconfined
         self._should_report = make_sandbox is not None and not is_required
@@ -162,6 +164,8 @@ class CommandHost:
 
     def _report_unconfined(self) -> None:
         """Call this without the lock: the callback may wait for a thread that is about to start a command."""
+        if not self._should_report:  # for good; other threads hold the lock while they fork
+            return
         with self._lock:
             should_report = self._should_report and bool(self._starter.why_unconfined)
             self._should_report &= not should_report

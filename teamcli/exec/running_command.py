@@ -153,21 +153,21 @@ class _OutputPipe:
         self._feed = feed
         self._end = end
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._is_at_end = False
         os.set_blocking(descriptor, False)
 
     def read(self, limit: int) -> bool:
         """Pass on what was written, up to about `limit` bytes. False at the end."""
         size = 0
-        while size < limit:
+        while size < limit and not self._is_at_end:
             try:
                 data = os.read(self.descriptor, _CHUNK)
             except BlockingIOError:
                 return True
-            if not data:
-                return False
+            self._is_at_end = not data
             size += len(data)
             self._feed(self._decoder.decode(data))
-        return True
+        return not self._is_at_end
 
     def finish(self) -> None:
         self._feed(self._decoder.decode(b"", final=True))

@@ -46,11 +46,11 @@ def write_atomic(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
     Raises: StateError
     """
     with as_state_error("write", path):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
-        fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        fd, temporary = _make_temporary(path)
         try:
             try:
-                os.fchmod(fd, mode)
+                if mode != PRIVATE_FILE:  # which it already has
+                    os.fchmod(fd, mode)
                 write_whole(fd, data, durable=True)
             finally:
                 os.close(fd)
@@ -59,6 +59,15 @@ def write_atomic(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
             Path(temporary).unlink(missing_ok=True)
             raise
     sync_directory(path.parent)
+
+
+def _make_temporary(path: Path) -> tuple[int, str]:
+    """A file next to `path`: its descriptor and its path."""
+    try:
+        return tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except FileNotFoundError:  # only then: the directory is there, and each look at it is a system call
+        path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
+        return tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
 
 
 def open_private(path: Path, flags: int) -> int:
@@ -128,12 +137,16 @@ class AppendLog:
         self._lock = threading.Lock()  # flock does not separate threads that share a descriptor
         self._unsynced = b""
         """What `write` has appended since the last `sync`."""
-        with as_state_error("open", path):
-            path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
-            is_new = not path.exists()
-        self._fd = open_private(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
-        if is_new and durable:
-            sync_directory(path.parent)
+        try:
+            self._fd = open_private(path, os.O_RDWR | os.O_APPEND)
+        except StateError as e:
+            if not isinstance(e.__cause__, FileNotFoundError):
+                raise
+            with as_state_error("open", path):
+                path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
+            self._fd = open_private(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+            if durable:
+                sync_directory(path.parent)
         try:
             self.torn = self._locked(cut_torn_tail)
         except OSError as e:

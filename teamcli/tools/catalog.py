@@ -105,8 +105,13 @@ def bind_tools(tools: tuple[ToolDefinition, ...], context: AgentContext) -> dict
 
 def preload(name: str) -> None:
     """Load a tool that is about to be called. Ignores a name that the model has invented."""
-    if LazyTool(name) in ALL_TOOLS:
+    # Only once: even looking for a module that is loaded takes longer than everything else before a call.
+    if name in _not_loaded:
         LazyTool(name).load()
+        _not_loaded.discard(name)
+
+
+_not_loaded = {tool.name for tool in ALL_TOOLS}
 
 
 @cache

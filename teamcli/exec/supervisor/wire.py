@@ -37,7 +37,8 @@ def send_frame(sock: socket.socket, *fields: bytes, descriptors: Iterable[int] =
     data = len(payload).to_bytes(4, "big") + payload
     passed = list(descriptors)
     sent = socket.send_fds(sock, [data], passed) if passed else 0
-    sock.sendall(data[sent:])
+    if sent < len(data):
+        sock.sendall(data[sent:])
 
 
 def receive_frame(sock: socket.socket) -> Frame | None:
