@@ -30,8 +30,6 @@ Marks = dict[str, Any]
 """What a transcript line records besides its content, by name. A later value replaces an earlier one; lists add up."""
 OnRecord = Callable[[Message, Mapping[str, Any]], None]
 """Called with each message that is on disk, and the marks of its line."""
-_keys = random.Random()
-"""Keys are unique, not secret, so they need no system call. Not the shared generator, which a program may seed."""
 
 
 def joined_marks(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> Marks:
@@ -125,6 +123,9 @@ class Conversation:
         self._log = log
         self._on_record = on_record
         self._unsynced: _Unsynced | None = None
+        # Keys must be unique, not secret: one system call for all of them. Not the shared generator, which a program
+        # may seed, and not one for all conversations, which forks of a program would share.
+        self._keys = random.Random()
         self._missing = NOT_RUN_CALL
         """The result of open calls that get none."""
         self._unwritten: Sequence[Block] = ()
@@ -196,7 +197,7 @@ class Conversation:
         row: Json = {
             "kind": "assistant",
             "ts": time.time(),
-            "key": f"{_keys.getrandbits(48):012x}",
+            "key": f"{self._keys.getrandbits(48):012x}",
             "content": list(reply.content),
             "stop_reason": reply.stop_reason,
             "model": reply.model,

@@ -147,7 +147,7 @@ class AgentFactory:
         path = runtime.state.transcripts / f"{member.name}.jsonl"
         if prompt is not None:
             archive_transcript(path)
-        rows = [row for _, row in read_lines(path) if row is not None]
+        rows = [row for _, row in read_lines(path) if row is not None] if prompt is None else []
         history = History.read(rows)
         mailbox = Mailbox(runtime.bus, member.name, {}, team.tasks.as_current)
         mailbox.replay(rows)

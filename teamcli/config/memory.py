@@ -91,6 +91,8 @@ def offer(role: str, places: Iterable[MemoryDir], may_write: bool = True) -> str
 
 
 def _contents(place: MemoryDir) -> list[str]:
+    if not place.path.is_dir():  # as for most roles
+        return []
     try:
         index = place.read(place.path / INDEX)
         others = _other_files(place)
@@ -111,8 +113,6 @@ def _bounded(text: str) -> str:
 
 def _other_files(place: MemoryDir) -> str:
     """The names of the other files, in one line."""
-    if not place.path.is_dir():
-        return ""
     found = (path for path in islice(place.path.iterdir(), _MAX_LOOKED_AT) if path.name.isprintable())
     names = sorted(
         path.name for path in found if path.name != INDEX and path.name[0] != "." and _is_usable(place, path)

@@ -137,21 +137,15 @@ class AppendLog:
         self._lock = threading.Lock()  # flock does not separate threads that share a descriptor
         self._unsynced = b""
         """What `write` has appended since the last `sync`."""
-        try:
-            self._fd = open_private(path, os.O_RDWR | os.O_APPEND)
-        except StateError as e:
-            if not isinstance(e.__cause__, FileNotFoundError):
-                raise
-            with as_state_error("open", path):
-                path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
-            self._fd = open_private(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
-            if durable:
-                sync_directory(path.parent)
-        try:
-            self.torn = self._locked(cut_torn_tail)
-        except OSError as e:
-            self.close()
-            raise StateError(cannot("lock", path, e)) from e
+        self._fd, is_new = _open_or_create(path)
+        if is_new and durable:
+            sync_directory(path.parent)
+        if not is_new:
+            try:
+                self.torn = self._locked(cut_torn_tail)
+            except OSError as e:
+                self.close()
+                raise StateError(cannot("lock", path, e)) from e
         self._is_shared = is_shared
 
     def append(self, *values: Json) -> None:
@@ -228,6 +222,24 @@ class AppendLog:
                 return act(self._fd)
             finally:
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+
+def _open_or_create(path: Path) -> tuple[int, bool]:
+    """Open a log; true if it is new. One system call in either case, unless its directory is missing.
+
+    Raises: StateError
+    """
+    flags = os.O_RDWR | os.O_APPEND
+    try:
+        return open_private(path, flags | os.O_CREAT | os.O_EXCL), True
+    except StateError as e:
+        if isinstance(e.__cause__, FileExistsError):
+            return open_private(path, flags | os.O_CREAT), False
+        if not isinstance(e.__cause__, FileNotFoundError):
+            raise
+    with as_state_error("open", path):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
+    return open_private(path, flags | os.O_CREAT), True
 
 
 def put_back(fd: int, path: Path) -> None:
