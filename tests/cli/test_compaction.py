@@ -201,7 +201,7 @@ class TestByHand:
             small.url = api.url
             out = small.run(stdin=f"one {STORY}\ntwo\n/compact\nthree\n").out
         assert "teamcli: " in out
-        assert "500" in out
+        assert "(500)" in out
         assert "Context compacted" not in out
         assert api.requests[3]["messages"][:3] == api.requests[1]["messages"]
         assert compactions(small) == []

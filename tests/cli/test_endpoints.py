@@ -66,7 +66,7 @@ def test_a_rate_limit_that_hits_the_whole_team_is_one_line(program: Program) -> 
         ran = program.run("-p", "go", *BYPASS)
     assert ran.code == 0, ran.err
     assert ran.err.count("Retrying in 0.5 s, for 10 more minutes.") == 1
-    assert ran.err.count("429") == 1
+    assert ran.err.count("(429)") == 1
 
 
 class TestWindows:

@@ -73,7 +73,7 @@ class TestWhatTheySay:
     def test_their_text_is_hidden_by_default(self, program: Program) -> None:
         ran = run(program, self.script())
         assert "look" not in ran.err
-        assert "42" not in ran.err
+        assert "found: 42" not in ran.err
         program.settings(subagents={"show_output": True})
         ran = run(program, self.script("sa-2"))
         assert "  [sa-2] I look\n  [sa-2] around.\n" in ran.err

@@ -338,7 +338,7 @@ def test_printing_above_loses_nothing_and_leaves_the_terminal_raw(
             thread.start()
         for thread in threads:
             thread.join()
-        wait_until(lambda: "999" in "".join(keyboard.written))
+        wait_until(lambda: all(f"{name}999" in "".join(keyboard.written) for name in "abcd"))
         keyboard.stop()
     lines = re.sub(r"\x1b\[\?2026[hl]", "", "".join(keyboard.written)).split()
     for name in "abcd":
