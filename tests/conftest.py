@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import signal
@@ -79,3 +80,9 @@ def program(tmp_path: Path, clean_environment: Path) -> Program:
     directory = tmp_path / "work"
     directory.mkdir()
     return Program(directory, clean_environment)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and their modules stay until the end: the garbage collector need not look at them again."""
+    gc.collect()
+    gc.freeze()
