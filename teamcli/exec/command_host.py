@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _PR_SET_DUMPABLE = 4
 _UNATTENDED = {"GIT_TERMINAL_PROMPT": "0", "PAGER": "cat", "GIT_PAGER": "cat"}
 """With these variables, programs do not wait for a person."""
-_MAX_IDLE_SUPERVISORS = 32
+_MAX_IDLE_SUPERVISORS = 8
 
 
 def check_command(command: str) -> None:

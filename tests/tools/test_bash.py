@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 import tracemalloc
@@ -124,6 +125,7 @@ def test_commands_see_no_credentials_and_wait_for_no_person(tmp_path: Path) -> N
         seen.pop(name, None)
     assert seen == {
         "PATH": os.environ["PATH"],
+        "SHELL": shutil.which("bash"),  # given, because every bash would look it up in /etc/passwd
         "PAGER": "most",
         "GIT_PAGER": "cat",
         "GIT_TERMINAL_PROMPT": "0",
