@@ -26,7 +26,7 @@ from tests.support.team_script import agent_of
 from tests.team.letters import SOAK, append, outside
 from tests.team.test_team import BYPASS, spawn
 
-CASES = 1000 if SOAK else 50
+CASES = 1000 if SOAK else 100
 GROUPS = 20 if SOAK else 2
 HOW = ("before", "torn", "after")
 LONG_BLANK_LINE = b" " * 1_100_000 + b"\n"
