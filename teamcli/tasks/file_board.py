@@ -90,14 +90,18 @@ class FileBoard:
     def claim_next(self, owner: str, but: frozenset[int] = frozenset()) -> Task | None:
         if not self._files.directory.is_dir():
             return None
+        self._files.read_ahead()
         with self._files.locked():
+            skipped = 0
             for before in self._files.free():
                 if before.id not in but and not open_blockers(self._files, before):
-                    task = claimed(self._files, before, owner)._replace(updated=self._clock())
-                    self._write(task)
                     break
+                skipped = skipped or before.id
             else:
                 return None
+            task = claimed(self._files, before, owner)._replace(updated=self._clock())
+            self._write(task)
+            self._files.none_free_below(skipped or task.id + 1)
         return self._report(BoardChange(owner, before, task))
 
     def start(self, task: Task) -> bool:

@@ -30,6 +30,8 @@ class Counters(NamedTuple):
     """The highest number ever used: files can be deleted, numbers are not used again."""
     changes: int = 0
     """How many changes were made, except claims."""
+    free_from: int = 0
+    """No task below this number was free after the last claim. Any other change starts over at 0."""
 
 
 class TaskFiles(Mapping[int, Task]):
@@ -83,9 +85,19 @@ class TaskFiles(Mapping[int, Task]):
                 self._refresh()
                 self._current_at = self._counters.changes
             # What was taken when it was read still is: otherwise the number of changes would be another.
-            for id in sorted(id for id, stored in self._stored.items() if stored.task.is_free):
+            free = (id for id, stored in self._stored.items() if stored.task.is_free)
+            for id in sorted(id for id in free if must_refresh or id >= self._counters.free_from):
                 if (task := self.get(id)) is not None and task.is_free:
                     yield task
+
+    def read_ahead(self) -> None:
+        """Read all files before the first use of the lock, so that nobody waits for that."""
+        if self._current_at < 0:
+            self.all()
+
+    def none_free_below(self, id: int) -> None:
+        """Spare the next claim, of whichever process, to look at the tasks before this one. Under the lock."""
+        self._count(self._counters._replace(free_from=id))
 
     def next_id(self) -> int:
         """A number that was never used, not even for a file that was set aside or deleted. Under the lock."""
@@ -94,7 +106,7 @@ class TaskFiles(Mapping[int, Task]):
         id = max(used, self._counters.last) + 1
         if id > LARGEST_ID:
             raise TaskError(f"the board is full: there is a task {LARGEST_ID} in {self.directory}")
-        self._count(Counters(id, self._counters.changes))
+        self._count(self._counters._replace(last=id))
         return id
 
     def write(self, task: Task) -> None:
@@ -159,7 +171,7 @@ class TaskFiles(Mapping[int, Task]):
 
     def _count(self, counters: Counters) -> None:
         with as_state_error("write", self.directory / _LOCK):
-            os.pwrite(self._lock_fd, "{} {}".format(*counters).ljust(_LOCK_BYTES - 1).encode() + b"\n", 0)
+            os.pwrite(self._lock_fd, "{} {} {}".format(*counters).ljust(_LOCK_BYTES - 1).encode() + b"\n", 0)
         self._counters = counters
 
     def _path(self, id: int) -> Path:
