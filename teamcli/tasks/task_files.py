@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,9 +86,10 @@ class TaskFiles(Mapping[int, Task]):
                 self._refresh()
                 self._current_at = self._counters.changes
             # What was taken when it was read still is: otherwise the number of changes would be another.
-            free = (id for id, stored in self._stored.items() if stored.task.is_free)
-            for id in sorted(id for id in free if must_refresh or id >= self._counters.free_from):
-                if (task := self.get(id)) is not None and task.is_free:
+            ids = sorted(self._stored)
+            for id in ids if must_refresh else ids[bisect_left(ids, self._counters.free_from) :]:
+                known = self._stored.get(id)
+                if known and known.task.is_free and (task := self.get(id)) and task.is_free:
                     yield task
 
     def read_ahead(self) -> None:
@@ -186,7 +188,7 @@ class TaskFiles(Mapping[int, Task]):
         found = self._signatures()
         for id in self._stored.keys() - found.keys():
             del self._stored[id]
-        if damaged := [id for id, signature in found.items() if not self._read(id, signature)]:
+        if damaged := [id for id, signature in sorted(found.items()) if not self._read(id, signature)]:
             self._set_aside(damaged)
 
     def _signatures(self) -> dict[int, Signature]:
