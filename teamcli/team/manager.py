@@ -210,6 +210,7 @@ class TeammateManager:
             else:
                 self.resume(mate.name)
                 resumed.append(mate.name)
+        self.tasks.look()  # members that could not afford a free task may take it now
         return resumed
 
     def forget(self, name: str) -> str:

@@ -83,7 +83,7 @@ class TeamTasks:
         if not self._is_started:
             return
         self._try(self._settle)
-        for mate in self._agents.teammates if self._free else ():
+        for mate in self._agents.teammates:
             if (member := self._roster.find(mate.name)) and member.claims:
                 mate.wake()
         self._quiescence.teammate_idle()  # without a free task, members that could have taken it are idle

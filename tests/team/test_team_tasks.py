@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from teamcli import CancelScope, Hook, HookEvent, HookResult, ModelError, Reply, Request, Session, TeamError
+from teamcli.commands.budget import budget
 from teamcli.llm.types import OnEvent
 from teamcli.tasks.board import Task, TaskChange, TaskStatus
 from teamcli.tasks.file_board import FileBoard
@@ -382,6 +383,16 @@ class TestClaiming:
             if stop == "shutdown":
                 return
             team.session.resume("alice")
+            team.wait()
+            assert team.given == [("alice", 1)]
+
+    def test_is_not_done_at_a_limit_until_the_user_raises_it(self, opened: Open) -> None:
+        with opened(settings={"budgets": {"teammate": {"calls": 1}}}) as team:
+            team.hire("alice", claims=True)
+            team.tasks.create("x")
+            team.wait()
+            assert team.given == []
+            budget.run(team.session._session, "alice 5 calls")
             team.wait()
             assert team.given == [("alice", 1)]
 
