@@ -142,7 +142,7 @@ class FileBoard:
             return
         # The clock of a file system ticks slowly: a second change may still get the same time.
         self._looked_at = modified if now_ns - modified > _TICK_NS else 0
-        with self._files.mutex:  # what is written here is not another process's change
+        with self._files.held():  # what is written here is not another process's change
             now = {task.id: task for task in self.tasks()}
             before, self._seen = self._seen, now
         for id, task in now.items() if not is_first else ():

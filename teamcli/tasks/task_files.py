@@ -41,7 +41,9 @@ class TaskFiles(Mapping[int, Task]):
         self.directory = directory
         self._warn = warn
         self._only_reads = only_reads
-        self.mutex = threading.RLock()  # flock does not separate threads that share what was read
+        self._mutex = threading.RLock()  # flock does not separate threads that share what was read
+        self._depth = 0
+        self._to_report: list[str] = []
         self._lock_fd = -1
         self._counters = Counters()
         self._stored: dict[int, StoredTask] = {}
@@ -50,7 +52,7 @@ class TaskFiles(Mapping[int, Task]):
 
     def __getitem__(self, id: int) -> Task:
         """The task as its file is now. Raises: KeyError, StateError."""
-        with self.mutex:
+        with self.held():
             path = self._path(id)
             try:
                 with as_state_error("read", path):
@@ -75,7 +77,7 @@ class TaskFiles(Mapping[int, Task]):
 
         Raises: StateError
         """
-        with self.mutex:
+        with self.held():
             self._refresh()
             return [self._stored[id] for id in sorted(self._stored)]
 
@@ -131,7 +133,7 @@ class TaskFiles(Mapping[int, Task]):
 
         Raises: StateError
         """
-        with self.mutex:
+        with self.held():
             lost, last = dict(self._stored), self._counters.last
             if self.directory.exists() or not lost:
                 return
@@ -142,9 +144,27 @@ class TaskFiles(Mapping[int, Task]):
                     self.write(stored.task)
 
     @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other threads of this process out. Problems are reported at the end, when others may read again: what
+        reports them may wait for a thread that reads the board."""
+        report: list[str] = []
+        try:
+            with self._mutex:
+                self._depth += 1
+                try:
+                    yield
+                finally:
+                    self._depth -= 1
+                    if not self._depth:
+                        report, self._to_report = self._to_report, report
+        finally:
+            for problem in report:
+                self._warn(problem)
+
+    @contextmanager
     def locked(self) -> Iterator[None]:
         """Raises: StateError"""
-        with self.mutex:
+        with self.held():
             self._refuse_link()
             self._lock_fd, self._counters = self._take_lock()
             try:
@@ -184,7 +204,7 @@ class TaskFiles(Mapping[int, Task]):
             raise StateError(f"{self.directory} is a symbolic link; remove it")
 
     def _refresh(self) -> None:
-        """Read the files that are new or have changed. The caller holds the mutex."""
+        """Read the files that are new or have changed. The caller is in `held`."""
         found = self._signatures()
         for id in self._stored.keys() - found.keys():
             del self._stored[id]
@@ -236,7 +256,7 @@ class TaskFiles(Mapping[int, Task]):
 
     def _rename(self, path: Path, problem: str) -> None:
         if self._only_reads:
-            self._warn(f"{path} does not hold a task ({problem}); fix or delete it")
+            self._to_report.append(f"{path} does not hold a task ({problem}); fix or delete it")
             return
         number, aside = 1, path.with_suffix(".bad.json")
         while os.path.lexists(aside):
@@ -244,4 +264,4 @@ class TaskFiles(Mapping[int, Task]):
             aside = path.with_suffix(f".bad-{number}.json")
         with as_state_error("rename", path):
             path.rename(aside)
-        self._warn(f"{path} does not hold a task ({problem}); it is now {aside.name}")
+        self._to_report.append(f"{path} does not hold a task ({problem}); it is now {aside.name}")

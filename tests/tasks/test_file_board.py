@@ -14,7 +14,7 @@ import pytest
 from teamcli.errors import StateError, TaskError
 from teamcli.tasks.board import BoardChange, GateEvent, Task, TaskChange, TaskStatus
 from teamcli.tasks.file_board import FileBoard
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_SECONDS, wait_until
 
 PENDING, IN_PROGRESS, COMPLETED, CANCELLED = TaskStatus
 NAMES = ("lead", "alice", "bob")
@@ -95,6 +95,23 @@ def test_a_damaged_file_is_set_aside_and_reported_once_and_the_rest_works(out: O
     assert [task.id for task in Outcome(out.directory).board.tasks()] == [1, 3]
     assert (out.directory / "2.bad.json").read_bytes() == damage
     assert [text.split(";")[-1] for text in out.warnings] == [" it is now 2.bad.json"]
+
+
+def test_a_damaged_file_is_reported_while_other_threads_can_read_the_board(tmp_path: Path) -> None:
+    """What reports it may wait for a thread that reads."""
+    read: list[list[int]] = []
+
+    def warn(problem: str) -> None:
+        reader = threading.Thread(target=lambda: read.append([task.id for task in board.tasks()]), daemon=True)
+        reader.start()
+        reader.join(DEADLINE_SECONDS)
+
+    board = FileBoard(tmp_path, lambda: NAMES, warn=warn)
+    board.create("lead", "work")
+    board.create("lead", "work")
+    (tmp_path / "1.json").write_text("{")
+    board.tasks()
+    assert read == [[2]]
 
 
 @pytest.mark.parametrize(
