@@ -23,6 +23,7 @@ TeamcliError
 │   └── TaskError           the task board refuses a change
 ├── PromptBlocked       a hook refused what the user typed
 ├── ToolError           the *model* can act on it                  → an error result, never leaves the tool pipeline
+│   └── GitError            git failed
 └── TurnStopped         control flow: the turn ends early, with a valid history
     ├── Cancelled           by the user, or because the program exits
     ├── StreamInterrupted   in the middle of an answer; carries what had arrived
@@ -151,6 +152,18 @@ class PromptBlocked(TeamcliError):
 
 class ToolError(TeamcliError):
     """Raised by a tool for a problem that the model can fix: it becomes an error result."""
+
+
+class GitError(ToolError):
+    """Raised when git fails; says what git said."""
+
+    def __init__(self, message: str, exit_code: int | None = None, errors: str = "", has_run: bool = True) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        """None if git has not run to its end."""
+        self.errors = errors
+        """All that it printed about it."""
+        self.has_run = has_run
 
 
 class TurnStopped(TeamcliError):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import ArgumentKind, CommandOutput, Diff, Group, Job, command
-from teamcli.errors import ToolError, UsageError
+from teamcli.errors import GitError, ToolError, UsageError
 from teamcli.exec.command_host import CommandHost
 from teamcli.session.session import Session
 from teamcli.team.message import LEAD, find_name
@@ -18,19 +17,13 @@ from teamcli.workspace.changes import MAX_FILE_BYTES, FileChange
 from teamcli.workspace.diff import unified_diff
 from teamcli.workspace.file_access import read_content_if_there
 from teamcli.workspace.text_files import decode_text
+from teamcli.worktrees.git import Git
 
 GIT_SECONDS = 5.0
 MAX_NAMED = 50
-# Git runs in the sandbox, as the commands of agents do. These options make it safe without a sandbox, too. A repository
-# can name programs: a file watcher, filters, hooks, the other side of a fetch that completes a partial clone, and all
-# of that again in its submodules. Looking at the repository must start none of them.
-GIT = ("--no-optional-locks", *("-c", "core.fsmonitor=false"), *("-c", "core.hooksPath=/dev/null"))
-GIT_VARIABLES = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
-GIT_FILTERS = (*GIT, "config", "--includes", "--null", "--name-only", "--get-regexp", r"^filter\..*\.(clean|process)$")
 GIT_STATUS = (
-    *GIT,
-    *("-c", "core.quotePath=false", "-c", "status.relativePaths=true"),
-    *("status", "--short", "--untracked-files=all", "--no-renames", "--ignore-submodules=all", "--", "."),
+    *("-c", "status.relativePaths=true", "status", "--short", "--untracked-files=all", "--no-renames"),
+    *("--ignore-submodules=all", "--", "."),
 )
 
 
@@ -100,36 +93,20 @@ def _describe(change: FileChange, workspace: Workspace) -> str:
 
 
 def _git_changed(root: Path, host: CommandHost, cancel: CancelScope) -> Iterator[str]:
-    """Raises: ToolError."""
-    git = host.programs.find("git")
-    if git is None or not any((directory / ".git").exists() for directory in (root, *root.parents)):
-        return
-    names = _run_git((git, *GIT_FILTERS), {}, root, host, cancel)
-    if "\ufffd" in names:
-        raise ToolError("a filter in its config has a name that is not UTF-8")
-    # A filter is a program of the repository's choice. An empty command turns it off, unless it is required.
-    drivers = dict.fromkeys(name.rpartition(".")[0] for name in names.split("\0") if name)
-    off = {f"{driver}.{key}": "" for driver in drivers for key in ("clean", "process")}
-    off |= {f"{driver}.required": "false" for driver in drivers}
-    status = _run_git((git, *GIT_STATUS), off, root, host, cancel)
-    # Each line is two letters, a space and a path, which git puts in quotes if it has special characters.
-    yield from (line[3:].strip('"') for line in status.splitlines())
-
-
-def _run_git(
-    command: Sequence[str], config: Mapping[str, str], root: Path, host: CommandHost, cancel: CancelScope
-) -> str:
-    """What git prints; empty outside a repository, or if the repository is too large to scan in time.
+    """Nothing outside a repository, or if it is too large to scan in time.
 
     Raises: ToolError
     """
-    variables = {**GIT_VARIABLES, "GIT_CONFIG_COUNT": str(len(config))}
-    for number, (key, value) in enumerate(config.items()):  # not with -c: a name may contain any character
-        variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    assigned = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
-    output: list[str] = []
-    with Path(os.devnull).open("rb") as nothing:
-        running = host.start(f"{assigned} {shlex.join(command)}", root, nothing)
-        with cancel.on_cancel(running.stop):
-            ended = running.follow(output.append, lambda text: None, GIT_SECONDS)
-    return "" if ended.exit_code else "".join(output)
+    git = Git(host, root, may_climb=True)
+    has_git = host.programs.find("git") is not None
+    if not has_git or not any((directory / ".git").exists() for directory in (root, *root.parents)):
+        return
+    try:
+        off = git.filters_off(cancel)
+        status = git.run(*GIT_STATUS, env=off, cancel=cancel, seconds=GIT_SECONDS)
+    except GitError as e:
+        if e.has_run:
+            return
+        raise
+    # Each line is two letters, a space and a path, which git puts in quotes if it has special characters.
+    yield from (line[3:].strip('"') for line in status.decode("utf-8", "replace").splitlines())

@@ -113,10 +113,13 @@ class CommandHost:
         """A name for a background command, unique in this program."""
         return f"bg-{next(self._numbers)}"
 
-    def start(self, command: str, cwd: Path, given: BinaryIO | None = None) -> RunningCommand:
+    def start(
+        self, command: str, cwd: Path, given: BinaryIO | None = None, output: BinaryIO | None = None
+    ) -> RunningCommand:
         """Start `command` in a shell; the caller must `follow` it.
 
-        With a file `given` as its standard input, its error output is kept apart from its output.
+        With a file `given` as its standard input, its error output is kept apart from its output. If that goes to the
+        file `output`, unchanged, the errors are what is followed.
 
         Raises: ToolError
         """
@@ -124,9 +127,9 @@ class CommandHost:
         request = (wire.RUN, os.fsencode(cwd), os.fsencode(self._shell), b"-c", b"--", command.encode())
         pipes: list[tuple[int, int]] = []
         try:
-            while len(pipes) < (1 if given is None else 2):
+            while len(pipes) < (1 if given is None or output is not None else 2):
                 pipes.append(os.pipe())
-            sinks = [sink for _, sink in pipes]
+            sinks = [*([] if output is None else [output.fileno()]), *(sink for _, sink in pipes)]
             supervisor = self._hand_over(request, sinks if given is None else [sinks[0], given.fileno(), sinks[1]])
         except BaseException as e:
             for source, _ in pipes:
