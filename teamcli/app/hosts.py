@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from teamcli.app.choices import find_hook_files
@@ -25,9 +27,14 @@ def safe_programs(settings: Settings, workspace: Workspace, project: Project) ->
     return Programs(None, [workspace.root, *workspace.extra, *opened, project.home, real_path(project.home)])
 
 
-def plain_host(settings: Settings, programs: Programs, owns_process: bool = True) -> CommandHost:
+def plain_host(
+    settings: Settings,
+    programs: Programs,
+    owns_process: bool = True,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> CommandHost:
     """What runs the user's own commands and hooks, which no sandbox confines."""
-    return CommandHost(os.environ, settings.hidden_variables, owns_process, programs=programs)
+    return CommandHost({**os.environ, **variables}, settings.hidden_variables, owns_process, programs=programs)
 
 
 def open_host(
@@ -42,7 +49,6 @@ def open_host(
 
     Raises: ConfigError, if a sandbox is required and there is none
     """
-    is_needed = settings.sandbox == "required" or settings.sandbox_network != "on"
     programs = safe_programs(settings, workspace, project)
     if settings.sandbox == "off":
         if settings.sandbox_network != "on":
@@ -50,14 +56,9 @@ def open_host(
         return plain_host(settings, programs, owns_process)
 
     def make_sandbox() -> Sandbox:
-        from teamcli.exec.sandbox.plan import SandboxSettings
-        from teamcli.exec.sandbox.sandbox import Sandbox
+        return _sandbox(settings, project, programs, (workspace.root, *workspace.extra), is_trial)
 
-        network, paths = settings.sandbox_network, (settings.sandbox_writable, settings.sandbox_closed)
-        roots = (workspace.root, *workspace.extra)
-        guarded = find_hook_files(settings, workspace.root)
-        return Sandbox(SandboxSettings(roots, project.home.parent, network, *paths, is_trial, guarded), programs)
-
+    is_needed = _is_needed(settings)
     host = CommandHost(
         os.environ,
         settings.hidden_variables,
@@ -71,3 +72,49 @@ def open_host(
         setting = "sandbox" if settings.sandbox == "required" else "sandbox_network"
         raise ConfigError(f"the setting `{setting}` needs a sandbox, and there is none: {why}; see teamcli doctor")
     return host
+
+
+def open_member_host(
+    settings: Settings,
+    root: Path,
+    project: Project,
+    programs: Programs,
+    checkout: Path,
+    variables: Mapping[str, str],
+    owns_process: bool = True,
+) -> CommandHost:
+    """What runs the commands of a member with its own checkout. The directory `root` and its repository are read-only.
+
+    `programs` are those of the team, which no agent can replace.
+    """
+    if settings.sandbox == "off":
+        return plain_host(settings, programs, owns_process, variables)
+
+    def make_sandbox() -> Sandbox:
+        from teamcli.exec.sandbox.git import repositories_behind
+
+        return _sandbox(settings, project, programs, (checkout,), main=(root, *repositories_behind(root)))
+
+    environment = {**os.environ, **variables}
+    hidden = settings.hidden_variables
+    return CommandHost(environment, hidden, owns_process, make_sandbox, _is_needed(settings), programs)
+
+
+def _is_needed(settings: Settings) -> bool:
+    return settings.sandbox == "required" or settings.sandbox_network != "on"
+
+
+def _sandbox(
+    settings: Settings,
+    project: Project,
+    programs: Programs,
+    roots: tuple[Path, ...],
+    is_trial: bool = False,
+    main: tuple[Path, ...] = (),
+) -> Sandbox:
+    from teamcli.exec.sandbox.plan import SandboxSettings
+    from teamcli.exec.sandbox.sandbox import Sandbox
+
+    network, paths = settings.sandbox_network, (settings.sandbox_writable, settings.sandbox_closed)
+    hook_files = find_hook_files(settings, roots[0])
+    return Sandbox(SandboxSettings(roots, project.home.parent, network, *paths, is_trial, hook_files, main), programs)

@@ -19,6 +19,8 @@ OWNER_TOKEN = ".owner"
 """In a `.team/` that teamcli has worked in."""
 _GIT_DIR = ".git"
 _MEMORY = "memory"
+CHECKOUTS = "worktrees"
+"""In `.team/`: each member that works isolated has its own directory there."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Workspace:
                 f"Path escapes workspace: {path} (the workspace is {self.root}; "
                 f"the user can add directories with --add-dir)"
             )
-        if self.is_team_state(resolved):
+        if self.is_team_state(resolved) and not self._is_in_checkout(resolved):
             raise ToolError(f"{path} is teamcli's own state: file tools may use only {TEAM_DIR}/{_MEMORY}/ there")
         return resolved
 
@@ -65,6 +67,8 @@ class Workspace:
         Raises: ToolError
         """
         resolved = self.resolve(path)
+        if self.is_team_state(resolved):
+            raise ToolError(f"{path} is in the checkout of a teammate, which only that teammate changes")
         if self._is_skill(resolved):
             raise ToolError(f"{path} belongs to a skill: file tools only read those; the user can change them")
         if self._is_in_git(resolved):
@@ -93,7 +97,7 @@ class Workspace:
             return False
         # Compare both the path and what it resolves to: `.team` itself may be a link.
         states = [directory / TEAM_DIR for directory in (self.root, *self.extra)]
-        states += _states_above(resolved)
+        states += [state for state in _states_above(resolved) if not self.root.is_relative_to(state)]
         if any(_is_in(each, resolved, _MEMORY) for state in states for each in (state, state.resolve())):
             return True
         try:
@@ -104,6 +108,11 @@ class Workspace:
 
     def _tops(self) -> tuple[Path, ...]:
         return (self.root, *self.extra, *([self.memory.resolve()] if self.memory else []), *self.skills)
+
+    def _is_in_checkout(self, resolved: Path) -> bool:
+        """Whether it is a file of a member that works isolated: others may read it."""
+        checkouts = self.root.resolve() / TEAM_DIR / CHECKOUTS
+        return len(resolved.parts) > len(checkouts.parts) + 1 and resolved.is_relative_to(checkouts)
 
     def _is_skill(self, resolved: Path) -> bool:
         return any(resolved.is_relative_to(folder) for folder in self.skills)

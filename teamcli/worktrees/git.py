@@ -65,7 +65,8 @@ class Git:
     def run(
         self,
         *arguments: str,
-        input: bytes = b"",
+        input: bytes | BinaryIO = b"",
+        output: BinaryIO | None = None,
         check: bool = True,
         env: Mapping[str, str] | None = None,
         cancel: CancelScope | None = None,
@@ -73,20 +74,22 @@ class Git:
     ) -> bytes:
         """What git prints, byte for byte. Unless it is to `check`, also if git fails.
 
+        Input and output can be files, which may be large; the result is empty then.
+
         Raises: GitError, with the reason that git gives
         """
-        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output:
-            given.write(input)
-            given.seek(0)
+        with contextlib.ExitStack() as files:
+            given = _as_file(input, files)
+            printed = output or files.enter_context(tempfile.TemporaryFile())
             errors = BoundedText(_MOST_ERRORS)
-            ended = self._follow(self._command(arguments, env or {}), given, output, errors, cancel, seconds)
+            ended = self._follow(self._command(arguments, env or {}), given, printed, errors, cancel, seconds)
             if ended.timed_out:
                 raise GitError(f"git {arguments[0]} took longer than {seconds:.0f} s in {self.directory}")
             if check and ended.exit_code:
                 reason = _reason(str(errors)) or describe_exit(ended.exit_code)
                 raise GitError(f"git {arguments[0]}: {reason}", ended.exit_code, str(errors))
-            output.seek(0)
-            return output.read()
+            printed.seek(0)
+            return printed.read() if output is None else b""
 
     def text(self, *arguments: str, check: bool = True, env: Mapping[str, str] | None = None) -> str:
         """What git prints, as text without the last line end.
@@ -161,6 +164,15 @@ class Git:
                 return running.follow(errors.add, lambda text: None, seconds)
         except ToolError as e:
             raise GitError(f"git cannot be run: {e}", has_run=False) from e
+
+
+def _as_file(input: bytes | BinaryIO, files: contextlib.ExitStack) -> BinaryIO:
+    if not isinstance(input, bytes):
+        return input
+    given: BinaryIO = files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - it is
+    given.write(input)
+    given.seek(0)
+    return given
 
 
 def _reason(errors: str) -> str:

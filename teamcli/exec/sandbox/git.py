@@ -277,6 +277,14 @@ def shared_repository(root: Path) -> Path | None:
     return shared if kept.parent == shared / "worktrees" else None
 
 
+def repositories_behind(root: Path) -> tuple[Path, ...]:
+    """The directories outside `root` that hold its repository: of a worktree, of a submodule, behind a link."""
+    entry = real_path(root / _GIT)
+    own = named_directory(entry) if is_file(entry) else entry
+    found = (own, common_directory(own)) if own else ()
+    return tuple(path for path in found if path and is_directory(path) and not path.is_relative_to(root))
+
+
 def set_aside(paths: Iterable[Path]) -> None:
     """Rename to something that git does not know, so that nothing is lost if the user has made it."""
     for path in paths:

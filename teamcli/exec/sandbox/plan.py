@@ -71,6 +71,13 @@ class SandboxSettings(NamedTuple):
     """Only to see whether it works: leaves nothing behind."""
     hook_files: tuple[Path, ...] = ()
     """They run outside the sandbox, so commands must not change them."""
+    main: tuple[Path, ...] = ()
+    """For a member with its own checkout: the directory of the team first, and its repository. They are read-only."""
+
+    @property
+    def obeyed(self) -> tuple[Path, ...]:
+        """Directories whose `.team/` and `.claude/` count. Those in a checkout are files like any other."""
+        return () if self.main else self.roots
 
     @property
     def has_network(self) -> bool:
@@ -82,8 +89,12 @@ class SandboxSettings(NamedTuple):
 
     def all_writable(self) -> list[Path]:
         """The workspace, what the user has opened, and the repositories behind worktrees."""
+        opened = self.paths(self.writable)
+        if self.main:
+            closed_to_member = (path for path in opened if is_in_any(path, self.main) or is_above_any(path, self.main))
+            return sorted({*self.roots, *opened} - set(closed_to_member))
         repositories = [directory for root in self.roots if (directory := shared_repository(root))]
-        return sorted({*self.roots, *self.paths(self.writable), *repositories})
+        return sorted({*self.roots, *opened, *repositories})
 
 
 class PrivateDirs(NamedTuple):
@@ -178,6 +189,7 @@ def make_plan(
     memories = [root / TEAM_DIR / "memory" for root in settings.roots]
     memories = [path for path in memories if is_directory(path) and real_path(path) == path]
     kernel = _kernel_settings(_ROOT in writable)
+    main = [path for path in settings.main if path != _ROOT]
     options = [
         *_namespaces(settings.has_network),
         *("--bind" if _ROOT in writable else "--ro-bind", "/", "/"),
@@ -186,6 +198,7 @@ def make_plan(
         *_hidden_sockets(settings.has_network, environment),
         *_temp(settings.home, private, environment, writable),
         *_each("--tmpfs", (path for path in closed if is_above_any(path, writable))),
+        *_each("--ro-bind", main, twice=True),
         *_each("--bind-try", tops, twice=True),
         # A mount cannot be renamed, so no other directory can replace one whose parts are guarded.
         *_each("--bind", sorted({*pinned, *opened}), twice=True),
@@ -194,9 +207,9 @@ def make_plan(
         *_each("--bind-try", memories, twice=True),
         *(option for path in closed if not is_above_any(path, writable) for option in _close(path, private)),
     ]
-    mounted = dict.fromkeys((*writable, *opened, *guarded, *memories))
+    mounted = dict.fromkeys((*writable, *opened, *guarded, *memories, *main))
     closed_if_there = (*(settings.home / name for name in CLOSED_IN_HOME), *settings.paths(settings.closed))
-    guarded_if_there = (*(root / TEAM_DIR for root in settings.roots), *settings.hook_files)
+    guarded_if_there = (*(root / TEAM_DIR for root in settings.obeyed), *settings.hook_files)
     watched = dict.fromkeys((*mounted, *closed_if_there, *guarded_if_there))
     identities = {path: identity_of(path) for path in watched}
     hosts = settings.network if isinstance(settings.network, tuple) else None
@@ -209,7 +222,7 @@ def make_plan(
         tuple(identities.items()),
         tuple((path, identities[path]) for path in mounted if not is_in_any(path, closed)),
         tuple(writable),
-        tuple(path for path in (*kernel, *guarded) if not is_in_any(path, closed)),
+        tuple(path for path in (*kernel, *guarded, *main) if not is_in_any(path, closed)),
     )
 
 
@@ -258,7 +271,7 @@ def _search_path(environment: Mapping[str, str]) -> list[Path]:
 def _guarded(settings: SandboxSettings, guards: Guards, writable: list[Path], hidden: Iterable[Path]) -> list[Path]:
     """What teamcli, git and the user's shell obey. Targets of links are guarded only if commands could write there."""
     guarded = list(guards.fixed)
-    for path in (root / name for root in settings.roots for name in (TEAM_DIR, CLAUDE_DIR)):
+    for path in (root / name for root in settings.obeyed for name in (TEAM_DIR, CLAUDE_DIR)):
         target = real_path(path) if is_link(path) else path
         if is_directory(target) and is_below_any(target, writable) and not is_in_any(target, _SPECIAL):
             guarded.append(target)

@@ -49,7 +49,7 @@ class Sandbox:
         self._repositories = Repositories(
             settings.roots, writable, filter(is_directory, settings.paths(settings.writable))
         )
-        states = [root / name for root in settings.roots for name in (TEAM_DIR, CLAUDE_DIR)]
+        states = [root / name for root in settings.obeyed for name in (TEAM_DIR, CLAUDE_DIR)]
         links = {path: target for path in states if (target := link_target(path)) is not None}
         self._links = {**self._repositories.links, **links}
         self._note = ""
@@ -138,7 +138,7 @@ def _make_private(temp: Path, settings: SandboxSettings) -> PrivateDirs:
         (temp / name).mkdir(PRIVATE_DIR)
     (temp / "nothing").touch(0o400)
     # Each project has its own: what one has put into a cache must not be run in another.
-    root = settings.roots[0]
+    root = (settings.main or settings.roots)[0]
     name = f"{root.name or 'root'}-{hashlib.sha256(os.fsencode(root)).hexdigest()[:12]}"
     caches = temp / "caches" if settings.is_trial else settings.home / USER_DIR / "sandbox" / name
     try:

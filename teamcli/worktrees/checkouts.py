@@ -1,0 +1,346 @@
+"""The checkouts of all isolated members: made, found again, brought back into the main repository, and removed.
+
+A member can write its own `.git`, so git runs there only inside the member's sandbox. Git in the main directory never
+reads that repository: commits cross as a pack, whose objects are checked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from teamcli.errors import GitError, StateError, ToolError
+from teamcli.exec.command_host import CommandHost
+from teamcli.storage.files import cannot, make_private_dir
+from teamcli.worktrees.checkout import Checkout, Notes, checkouts_in
+from teamcli.worktrees.git import Git
+from teamcli.worktrees.making import Main, copy_included, run_setup, write_repository
+
+OpenHost = Callable[[Path, Mapping[str, str]], CommandHost]
+"""Opens what runs the commands of the member whose checkout is at that path, with these variables."""
+_FIRST_PORT, _PORTS, _MEMBERS = 20_000, 10, 1_000
+_LOCKS = ("index", "HEAD", "config", "packed-refs", "shallow")
+_STATUS = ("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--ignore-submodules=none")
+_DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--ignore-submodules=dirty")
+
+
+class BranchStatus(NamedTuple):
+    """How far the work of a member is."""
+
+    branch: str
+    base: str
+    """The last commit that it shares with the lead."""
+    tip: str
+    ahead: int
+    """Commits that the lead does not have."""
+    files: int
+    """How many differ from the base, committed or not."""
+    uncommitted: int
+
+    def __str__(self) -> str:
+        left = f"{_count(self.uncommitted, 'file')} uncommitted" if self.uncommitted else "nothing uncommitted"
+        return f"{self.branch}: {_count(self.ahead, 'commit')} ahead, {_count(self.files, 'file')} changed, {left}"
+
+
+class Checkouts:
+    """Safe for the threads of the program, as long as each member's checkout is used by one at a time."""
+
+    def __init__(self, main: Git, directory: Path, open_host: OpenHost, setup: str = "") -> None:
+        """`main` is the git of the lead's directory, `directory` is `.team/worktrees`, `setup` a command."""
+        self.main = main
+        self.directory = directory
+        self._open_host = open_host
+        self._setup = setup
+        self._hosts: dict[str, CommandHost] = {}
+        self._lock = threading.Lock()
+
+    def find(self, member: str) -> Checkout | None:
+        """A member's checkout; None if it has none, or if what is there is not ours."""
+        checkout = Checkout(member, self.directory / member)
+        return checkout if Notes.read(checkout) else None
+
+    def host(self, member: str) -> CommandHost:
+        """What runs the commands of a member."""
+        with self._lock:
+            if member not in self._hosts:
+                checkout = Checkout(member, self.directory / member)
+                self._hosts[member] = self._open_host(checkout.path, self._variables(checkout))
+            return self._hosts[member]
+
+    def git(self, member: str) -> Git:
+        """Git in a member's checkout, inside the member's sandbox."""
+        return Git(self.host(member), self.directory / member)
+
+    def close(self, member: str) -> None:
+        """End the commands of a member."""
+        with self._lock:
+            host = self._hosts.pop(member, None)
+        if host is not None:
+            host.close()
+
+    def close_all(self) -> None:
+        for member in tuple(self._hosts):
+            self.close(member)
+
+    # Making
+
+    def prepare(self, member: str) -> str:
+        """Make a member's checkout, or find it again. Returns what to say about it, in a few words.
+
+        Raises: ToolError, with the reason why there is none; StateError
+        """
+        checkout = Checkout(member, self.directory / member)
+        main = Main.read(self.main)
+        notes = Notes.read(checkout)
+        if notes is not None and not notes.is_ready:  # the program was killed while it made this one
+            self._undo(checkout, notes)
+            notes = Notes.read(checkout)
+        if notes is None:
+            self._check_free(checkout)
+            self._make(checkout, main, Notes(main.head, self._free_slot()))
+            return f"in {checkout.shown} on {checkout.branch}"
+        if checkout.exists:
+            return f"in {checkout.shown}, which was there already, on {checkout.branch}"
+        self.repair(member)
+        return f"in {checkout.shown}, made again, on {checkout.branch}"
+
+    def repair(self, member: str) -> str:
+        """Before a piece of work. Makes a checkout again that was deleted by hand; returns what to say about that.
+
+        Raises: ToolError, StateError
+        """
+        checkout = Checkout(member, self.directory / member)
+        notes = Notes.read(checkout)
+        if notes is None:
+            raise ToolError(f"the notes about {checkout.shown} are gone: shut {member} down and spawn it again")
+        if checkout.exists and notes.is_ready:
+            self._remove_locks(checkout)
+            return ""
+        if notes.is_ready and os.path.lexists(checkout.path):
+            raise ToolError(f"{checkout.shown} has no .git any more: save what you need from it, and delete it")
+        _remove_files(checkout)
+        main = Main.read(self.main)
+        start = self.main.commit(checkout.ref) or main.head
+        self._make(checkout, main, notes._replace(tip=start))
+        return (
+            f"{checkout.shown} was deleted. It was made again from {checkout.branch}; what was not committed is lost."
+        )
+
+    def _check_free(self, checkout: Checkout) -> None:
+        """Raises: ToolError"""
+        other = [each.member for each in checkouts_in(self.directory) if each.member != checkout.member]
+        if same := next((name for name in other if name.casefold() == checkout.member.casefold()), None):
+            raise ToolError(f"there is a checkout of '{same}', which differs only in case; use another name")
+        if os.path.lexists(checkout.path):
+            raise ToolError(f"{checkout.shown} is in the way: teamcli has not made it; move or delete it")
+        taken = self.main.text("for-each-ref", "--format=%(refname:short)", "refs/heads/team")
+        for branch in taken.splitlines():
+            if branch.casefold() == checkout.branch.casefold() or branch == "team":
+                raise ToolError(f"the branch {branch} is in the way: teamcli has not made it; rename or delete it")
+
+    def _make(self, checkout: Checkout, main: Main, notes: Notes) -> None:
+        """Raises: ToolError, StateError; nothing is left then"""
+        if self.directory.is_symlink():  # a cloned repository could point it anywhere
+            raise ToolError(f"{self.directory} is a symbolic link; remove it")
+        make_private_dir(self.directory)
+        start = notes.tip or notes.base
+        notes._replace(is_ready=False).write(checkout)
+        try:
+            write_repository(checkout, main, start)
+            self.git(checkout.member).run("reset", "--hard", "--quiet", seconds=600)
+            copy_included(checkout, main.git, self.host(checkout.member))
+            if self._setup:
+                run_setup(self._setup, checkout, self.host(checkout.member))
+            if not self.main.commit(checkout.ref):
+                self.main.run("update-ref", "--no-deref", checkout.ref, start, "0" * len(start))
+            notes._replace(tip=start, is_ready=True).write(checkout)
+        except BaseException as e:
+            self._undo(checkout, notes)
+            if isinstance(e, OSError):
+                raise ToolError(cannot("write", checkout.path, e)) from e
+            raise
+
+    def _undo(self, checkout: Checkout, notes: Notes) -> None:
+        self.close(checkout.member)
+        _remove_files(checkout)
+        if notes.tip:  # the branch has work in it: only the files are missing
+            notes._replace(is_ready=True).write(checkout)
+            return
+        if self.main.commit(checkout.ref) == notes.base:
+            self._delete_branch(checkout, notes.base)
+        checkout.notes.unlink(missing_ok=True)
+
+    def _free_slot(self) -> int:
+        taken = {notes.slot for each in checkouts_in(self.directory) if (notes := Notes.read(each))}
+        return next(slot for slot in range(len(taken) + 1) if slot not in taken)
+
+    def _variables(self, checkout: Checkout) -> dict[str, str]:
+        notes = Notes.read(checkout)
+        # Projects begin at different places, so that two teams on one machine seldom meet.
+        place = (crc32(os.fsencode(self.directory)) + (notes.slot if notes else 0)) % _MEMBERS
+        return {"TEAMCLI_WORKTREE": str(checkout.path), "TEAMCLI_PORT_BASE": str(_FIRST_PORT + place * _PORTS)}
+
+    def _remove_locks(self, checkout: Checkout) -> None:
+        """Of a git that was killed. Call this only while the member does nothing."""
+        locks = [f".git/{name}.lock" for name in (*_LOCKS, checkout.ref)]
+        if any(os.path.lexists(checkout.path / name) for name in locks):
+            # Inside the sandbox: `.git` may be a link to somewhere else.
+            running = self.host(checkout.member).start(f"rm -f {' '.join(locks)}", checkout.path)
+            running.follow(lambda text: None, lambda text: None)
+
+    # Bringing commits into the main repository
+
+    def bring(self, member: str) -> str:
+        """Bring a member's branch into the main repository; returns its commit.
+
+        Raises: ToolError, StateError
+        """
+        checkout, notes = self._ours(member)
+        tip = self._tip(checkout)
+        known = self.main.commit(checkout.ref)
+        if tip == known:
+            return tip
+        if self.main.text("symbolic-ref", "--quiet", "HEAD", check=False) == checkout.ref:
+            raise GitError(f"{checkout.branch} is checked out in the main directory: switch to another branch there")
+        if known not in ("", notes.tip) and not self.git(member).succeeds("merge-base", "--is-ancestor", known, tip):
+            raise GitError(f"{checkout.branch} was changed in the main repository: merge or delete it there")
+        if not self.main.commit(tip):
+            self._carry(checkout, tip, [known, self.main.commit("HEAD")])
+        self.main.run("update-ref", "--no-deref", checkout.ref, tip, known or "0" * len(tip))
+        notes._replace(tip=tip).write(checkout)
+        return tip
+
+    def _carry(self, checkout: Checkout, tip: str, known: list[str]) -> None:
+        wanted = "\n".join([tip, *(f"^{commit}" for commit in known if commit), ""])
+        with tempfile.TemporaryFile() as pack:
+            options = ("--revs", "--thin", "--stdout", "--quiet", "--delta-base-offset")
+            self.git(checkout.member).run("pack-objects", *options, input=wanted.encode(), output=pack, seconds=600)
+            pack.seek(0)
+            # It fails for objects that git itself would never write: a path such as `.git/x` or `..`, say.
+            self.main.run("index-pack", "--stdin", "--fix-thin", "--strict", input=pack, seconds=600)
+        if not self.main.commit(tip):
+            raise GitError(f"the commit of {checkout.branch} has not arrived in the main repository")
+
+    def _tip(self, checkout: Checkout) -> str:
+        if not checkout.exists:
+            raise GitError(f"{checkout.shown} is gone")
+        tip = self.git(checkout.member).commit(checkout.ref)
+        if not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", tip):
+            raise GitError(f"{checkout.shown} has no branch {checkout.branch}")
+        return tip
+
+    # Looking
+
+    def status(self, member: str) -> BranchStatus:
+        """Raises: ToolError"""
+        checkout, notes = self._ours(member)
+        git, tip = self.git(member), self._tip(checkout)
+        base = git.text("merge-base", self.main.commit("HEAD"), tip, check=False) or notes.base
+        changed = self.uncommitted(member)
+        names = {*git.run(*_DIFF, "--name-only", "-z", base, "--").split(b"\0"), *changed} - {b""}
+        ahead = int(git.text("rev-list", "--count", f"{base}..{tip}"))
+        return BranchStatus(checkout.branch, base, tip, ahead, len(names), len(changed))
+
+    def uncommitted(self, member: str) -> list[bytes]:
+        """The files in a checkout that are not committed; ignored ones do not count.
+
+        Raises: ToolError
+        """
+        return [entry[3:] for entry in self.git(member).run(*_STATUS).split(b"\0") if entry]
+
+    def diff(self, member: str) -> tuple[str, list[str]]:
+        """All changes of a member since its base, committed or not, and the files that git does not know yet.
+
+        Raises: ToolError
+        """
+        git, base = self.git(member), self.status(member).base
+        new = git.run("ls-files", "-z", "--others", "--exclude-standard").split(b"\0")
+        text = git.run(*_DIFF, base, "--").decode("utf-8", "replace")
+        return text, [os.fsdecode(name) for name in new if name]
+
+    # The end
+
+    def end(self, member: str) -> str:
+        """The member is gone: remove a checkout that is clean and merged. Returns what to say; often nothing."""
+        if (checkout := self.find(member)) is None:
+            return ""
+        try:
+            why = self._why_keep(checkout)
+        except ToolError as e:
+            why = str(e)
+        if not why:
+            self._remove_both(checkout)
+            return f"Removed {checkout.shown} and {checkout.branch}: everything is merged."
+        self.close(member)
+        return f"Kept {checkout.shown} and {checkout.branch}: {why}. /merge {member} or /discard {member}"
+
+    def discard(self, member: str) -> str:
+        """Remove a member's checkout and branch, whatever is in them.
+
+        Raises: ToolError
+        """
+        checkout, _ = self._ours(member)
+        self._remove_both(checkout)
+        return f"Removed {checkout.shown} and {checkout.branch}."
+
+    def _why_keep(self, checkout: Checkout) -> str:
+        """Raises: ToolError"""
+        head, known = self.main.commit("HEAD"), self.main.commit(checkout.ref)
+        if self.main.text("symbolic-ref", "--quiet", "HEAD", check=False) == checkout.ref:
+            return f"{checkout.branch} is checked out"
+        if known and not self.main.succeeds("merge-base", "--is-ancestor", known, head):
+            return "not merged"
+        if not checkout.exists:
+            return ""
+        if changed := self.uncommitted(checkout.member):
+            return f"{_count(len(changed), 'file')} uncommitted"
+        if any((checkout.path / ".git" / "modules").glob("*")):
+            return "it has submodules"
+        # All branches and stashes of the checkout, not only the one that the program brings.
+        ahead = self.git(checkout.member).text("rev-list", "--count", "HEAD", "--all", "--not", head)
+        return f"{_count(int(ahead), 'commit')} not merged" if ahead != "0" else ""
+
+    def _remove_both(self, checkout: Checkout) -> None:
+        self.close(checkout.member)
+        if known := self.main.commit(checkout.ref):
+            self._delete_branch(checkout, known)
+        _remove_files(checkout)
+        checkout.notes.unlink(missing_ok=True)
+
+    def _delete_branch(self, checkout: Checkout, known: str) -> None:
+        self.main.run("update-ref", "--no-deref", "-d", checkout.ref, known)
+
+    def _ours(self, member: str) -> tuple[Checkout, Notes]:
+        checkout = Checkout(member, self.directory / member)
+        if (notes := Notes.read(checkout)) is None:
+            raise ToolError(f"'{member}' has no checkout")
+        return checkout, notes
+
+
+def _remove_files(checkout: Checkout) -> None:
+    """Raises: StateError"""
+
+    def open_and_retry(function: Callable[[str], object], path: str, _: Any) -> None:
+        os.chmod(os.path.dirname(path), 0o700)  # noqa: PTH101, PTH120 - tools make directories read-only
+        if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
+            os.chmod(path, 0o700)  # noqa: PTH101
+            shutil.rmtree(path)
+        else:
+            function(path)
+
+    try:
+        if os.path.lexists(checkout.path):
+            shutil.rmtree(checkout.path, onerror=open_and_retry)
+    except OSError as e:
+        raise StateError(cannot("remove", checkout.path, e)) from e
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
