@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from teamcli.agent.budgets import used_from
 from teamcli.agent.context_window import ContextWindow
 from teamcli.agent.conversation import SENDING_CALLS, Conversation, History, Marks, open_calls, text_block
-from teamcli.agent.events import Recorded
+from teamcli.agent.events import Notice, Recorded, Severity
 from teamcli.agent.hooks import STOP, TEAMMATE_IDLE
 from teamcli.agent.limits import Meter
 from teamcli.agent.loop import Agent
@@ -25,9 +25,10 @@ from teamcli.app.command_reports import report_end
 from teamcli.app.models import Models
 from teamcli.app.runtime import Runtime
 from teamcli.app.team_file import CHANGING_TOOLS, archive_transcript
+from teamcli.app.workplaces import Workplace, Workplaces
 from teamcli.cancel import CancelScope
 from teamcli.config.roles import Role
-from teamcli.errors import ToolError
+from teamcli.errors import StateError, ToolError
 from teamcli.storage.files import AppendLog, Json, read_lines
 from teamcli.team.lead import Lead
 from teamcli.team.mailbox import IDS, Mailbox
@@ -35,6 +36,7 @@ from teamcli.team.manager import TeammateManager
 from teamcli.team.message import LEAD, is_subagent
 from teamcli.team.piece_of_work import WORK, LatestWork, Work, calls_in_latest_work, used_in
 from teamcli.team.roster import Member
+from teamcli.team.roster_file import NOT_ENFORCED
 from teamcli.team.teammate import AgentSetup, Teammate
 from teamcli.text.tags import one_fact, tagged
 from teamcli.tools.base.context import AgentContext, SpawnRequest
@@ -53,6 +55,7 @@ from teamcli.workspace.known_files import KnownFiles
 if TYPE_CHECKING:
     from teamcli.config.team_file import PlannedMember
     from teamcli.subagents.manager import SubAgentManager
+    from teamcli.worktrees.checkouts import Checkouts
 
 
 class BuiltLead(NamedTuple):
@@ -96,27 +99,49 @@ class TeammateResources:
     """What one teammate uses."""
 
     def __init__(
-        self, agent: Agent, context: AgentContext, max_wakes: int | None, set_up: Callable[[Member], AgentSetup]
+        self,
+        agent: Agent,
+        context: AgentContext,
+        max_wakes: int | None,
+        set_up: Callable[[Member], AgentSetup],
+        checkouts: Checkouts | None,
     ) -> None:
+        """`checkouts` only if it works in one of them."""
         self.max_wakes = max_wakes
         self.set_up = set_up
         self._agent = agent
         self._context = context
+        self._checkouts = checkouts
 
-    def release(self) -> None:
+    def begin_work(self) -> None:
+        if self._checkouts and (said := self._checkouts.repair(self._agent.name)):
+            self._agent.emit(Notice(self._agent.name, said, Severity.WARNING))
+
+    def end_work(self) -> str:
+        if self._checkouts is None:
+            return ""
+        try:
+            self._checkouts.bring(self._agent.name)
+            return f"[{self._checkouts.status(self._agent.name)}]"
+        except (ToolError, StateError) as e:
+            return f"[The commits of {self._agent.name} are not in the main repository: {e}]"
+
+    def release(self) -> str:
         self._context.commands.close()
         self._agent.llm.close()
         self._agent.conversation.close()
+        return self._checkouts.end(self._agent.name) if self._checkouts else ""
 
 
 class AgentFactory:
     """Builds the lead and teammates. They differ only in name, prompt, tools, model and what they remember."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, owns_process: bool = True) -> None:
         self.runtime = runtime
         self.models = Models(runtime.choices)
         self.briefing = Briefing(runtime.choices, runtime.project, runtime.options.append_system_prompt)
-        self.tools = AgentTools(runtime, self.briefing.workspace)
+        self.places = Workplaces(runtime, self.briefing.workspace, owns_process)
+        self.tools = AgentTools(runtime)
         self.subagents = LazySubAgents(self)
         self._own_tools = runtime.choices.embedding.tools
 
@@ -125,9 +150,10 @@ class AgentFactory:
         runtime, has_team = self.runtime, self.runtime.has_team
         mailbox = Mailbox(runtime.bus, LEAD, marks, team.tasks.as_current)
         mailbox.rotate()
-        context = self.briefing.with_memory(self.context(team, LEAD, history), LEAD)
+        place = self.places.shared
+        context = self.briefing.with_memory(self.context(team, LEAD, history, place), LEAD)
         tools = (*(LEAD_TOOLS if has_team else SOLO_TOOLS), *self._own_tools)
-        setup = self._setup(team, runtime.choices.model, self.briefing.lead_system(has_team), tools, context)
+        setup = self._setup(team, runtime.choices.model, self.briefing.lead_system(has_team), tools, context, place)
         on_wait = partial(team.quiescence.show_waiting, LEAD)
         meter = runtime.budgets.lead_meter(LEAD, runtime.options.max_turns, on_wait=on_wait)
         facts = partial(environment_facts, runtime.choices.workspace.root)
@@ -135,8 +161,7 @@ class AgentFactory:
             lambda: (_pinned_facts(team, LEAD, "You are the lead."), facts()) if has_team else (facts(),)
         )
         agent = self._agent(team, setup, log, history, mailbox, meter, window)
-        workspace = self.briefing.workspace
-        lead = Lead(agent, mailbox, runtime.cancel, workspace, team.quiescence, runtime.options.headless)
+        lead = Lead(agent, mailbox, runtime.cancel, place.workspace, team.quiescence, runtime.options.headless)
         self.close_calls(team, agent)
         return BuiltLead(lead, context.known_files)
 
@@ -151,7 +176,8 @@ class AgentFactory:
         history = History.read(rows)
         mailbox = Mailbox(runtime.bus, member.name, {}, team.tasks.as_current)
         mailbox.replay(rows)
-        context = self.context(team, member.name, history)
+        place = self.places.of(member)
+        context = self.context(team, member.name, history, place)
         meter = runtime.budgets.member_meter(
             member.name,
             member.budget,
@@ -165,7 +191,7 @@ class AgentFactory:
             lambda: (_pinned_facts(team, member.name, identity(runtime.roster.get(member.name))),), mail_is_work=True
         )
         log = AppendLog(path, settings.durable, is_shared=False)
-        set_up = partial(self._teammate_setup, team, context=context, memories={})
+        set_up = partial(self._teammate_setup, team, context=context, memories={}, place=place)
         agent = self._agent(team, set_up(member), log, history, mailbox, meter, window)
         latest = LatestWork.read(rows, history)
         if prompt is not None:
@@ -175,11 +201,20 @@ class AgentFactory:
         else:
             mailbox.rotate()
             self.close_calls(team, agent)
-        resources = TeammateResources(agent, context, settings.limits.wakes, set_up)
+        checkouts = self.places.open() if member.worktree else None
+        resources = TeammateResources(agent, context, settings.limits.wakes, set_up, checkouts)
         scope = runtime.cancel.child()
-        return Teammate(agent, mailbox, scope, self.briefing.workspace, team, resources, latest)
+        return Teammate(agent, mailbox, scope, place.workspace, team, resources, latest)
 
-    def check(self, request: SpawnRequest) -> None:
+    def prepare(self, member: Member) -> str:
+        if not member.worktree:
+            return ""
+        checkouts = self.places.open()
+        where = checkouts.prepare(member.name)
+        why = checkouts.host(member.name).why_unconfined()
+        return f"{where} ({NOT_ENFORCED}: {why})" if why else where
+
+    def check(self, request: SpawnRequest) -> SpawnRequest:
         known = [tool.name for tool in (*TEAMMATE_TOOLS, *self._own_tools)]
         for name in request.tools or ():
             if name not in known:
@@ -191,6 +226,8 @@ class AgentFactory:
         chosen = next((each.budget for each in self.runtime.roster.members() if each.name == request.name), {})
         if self.runtime.budgets.member_is_bounded_in_usd(request.name, chosen):
             self.models.check_price(model)
+        role = self.briefing.roles.match(request.role)
+        return request._replace(worktree=request.worktree or bool(role and role.is_isolated))
 
     def check_planned(self, planned: PlannedMember) -> None:
         """Raises: ToolError, for a member of the team file that could not be spawned."""
@@ -208,10 +245,10 @@ class AgentFactory:
                 " give it one of them, or spawn it without claims"
             )
 
-    def context(self, team: TeammateManager, name: str, history: History) -> AgentContext:
+    def context(self, team: TeammateManager, name: str, history: History, place: Workplace) -> AgentContext:
         # The commands of a sub-agent end with it.
         on_end = None if is_subagent(name) else partial(report_end, team, name)
-        return self.tools.context(team, name, history, partial(self.subagents.open, team), on_end)
+        return self.tools.context(team, name, history, partial(self.subagents.open, team), on_end, place)
 
     @property
     def base_tools(self) -> tuple[ToolDefinition, ...]:
@@ -224,6 +261,7 @@ class AgentFactory:
 
     def close(self) -> None:
         """Close what all agents have shared."""
+        self.places.close()
         self.tools.close()
         self.models.close()
 
@@ -241,24 +279,36 @@ class AgentFactory:
         agent.conversation.close_open_calls(results)
 
     def _teammate_setup(
-        self, team: TeammateManager, member: Member, context: AgentContext, memories: dict[tuple[str, Path | None], str]
+        self,
+        team: TeammateManager,
+        member: Member,
+        context: AgentContext,
+        memories: dict[tuple[str, Path | None], str],
+        place: Workplace,
     ) -> AgentSetup:
         # What a role has learned is read once: the system prompt must stay the same from call to call.
         start = _start(context.workspace, member.cwd)
+        is_in_root = start is None and not member.worktree
         if (member.role, start) not in memories:
-            memories[member.role, start] = self.briefing.memory(member.role, is_in_root=start is None)
+            memories[member.role, start] = self.briefing.memory(member.role, is_in_root=is_in_root)
         role = self.briefing.roles.match(member.role)
         model = self.briefing.teammate_model(member.model, role)
         tools = _subset((*TEAMMATE_TOOLS, *self._own_tools), member.tools, role)
         system = self.briefing.teammate_system(member, tools, memories[member.role, start], start)
         context = context._replace(workspace=replace(context.workspace, start=start))
-        return self._setup(team, model, system, tools, self.briefing.with_memory(context, member.role))
+        return self._setup(team, model, system, tools, self.briefing.with_memory(context, member.role), place)
 
     def _setup(
-        self, team: TeammateManager, model: str, system: str, tools: tuple[ToolDefinition, ...], context: AgentContext
+        self,
+        team: TeammateManager,
+        model: str,
+        system: str,
+        tools: tuple[ToolDefinition, ...],
+        context: AgentContext,
+        place: Workplace,
     ) -> AgentSetup:
-        bound, gate = bind_tools(tools, context), team.protocols.gate
-        toolset = self.tools.toolset(context.agent, bound, gate, team.quiescence.show_waiting, self.runtime.events)
+        bound, gate, show_waiting = bind_tools(tools, context), team.protocols.gate, team.quiescence.show_waiting
+        toolset = self.tools.toolset(context.agent, bound, gate, show_waiting, self.runtime.events, place)
         return AgentSetup(self.models.preamble(model, system, tools), toolset)
 
     def _agent(

@@ -14,12 +14,12 @@ from teamcli.agent.permission_question import Permissions
 from teamcli.agent.tool import Access, AnyTool, Executes
 from teamcli.agent.tool_calls import Toolset
 from teamcli.app.runtime import Runtime
+from teamcli.app.workplaces import Workplace
 from teamcli.config.memory import is_memory
 from teamcli.errors import StateError
 from teamcli.exec.commands import Commands, Report
 from teamcli.permissions.policy import Decision
 from teamcli.tools.base.context import AgentContext, SubAgentPort, TeamPort
-from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.known_files import KnownFiles, PathLocks
 
 if TYPE_CHECKING:
@@ -27,10 +27,9 @@ if TYPE_CHECKING:
 
 
 class AgentTools:
-    def __init__(self, runtime: Runtime, workspace: Workspace) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._root = runtime.choices.workspace.root
-        self._workspace = workspace
         self._locks = PathLocks()
         self._commands: WeakSet[Commands] = WeakSet()
 
@@ -41,16 +40,15 @@ class AgentTools:
         history: History,
         subagents: Callable[[], SubAgentPort],
         on_end: Callable[[Report], None] | None,
+        place: Workplace,
     ) -> AgentContext:
         """`on_end` is called when a background command of the agent has ended."""
-        commands = Commands(self._runtime.host, on_end)
+        commands = Commands(place.host, on_end)
         self._commands.add(commands)
         known_files = KnownFiles(self._locks, history.seen_files)
         changed = partial(self._file_changed, name)
-        tasks = self._runtime.board.tools
-        return AgentContext(
-            self._workspace, commands, known_files, name, team, self._may_see, changed, subagents, tasks
-        )
+        may_see, tasks = partial(self._may_see, place.workspace.root), self._runtime.board.tools
+        return AgentContext(place.workspace, commands, known_files, name, team, may_see, changed, subagents, tasks)
 
     def toolset(
         self,
@@ -59,6 +57,7 @@ class AgentTools:
         gate: Callable[[str, str, Access], str],
         show_waiting: Callable[[str, str], None],
         emit: Emit,
+        place: Workplace,
     ) -> Toolset:
         """`gate` refuses calls whatever the rules say; `show_waiting` is called when an agent waits for the user."""
         runtime = self._runtime
@@ -69,7 +68,7 @@ class AgentTools:
 
         policy = runtime.live_policy
         permissions = Permissions(
-            self._decide, runtime.ask, policy.always_allow, gate, wait_for_answer, policy.on_change
+            partial(self._decide, place), runtime.ask, policy.always_allow, gate, wait_for_answer, policy.on_change
         )
         return Toolset(name, tools, permissions, emit, runtime.hooks)
 
@@ -78,19 +77,19 @@ class AgentTools:
         for commands in tuple(self._commands):
             commands.close()
 
-    def _decide(self, tool: str, access: Access) -> Decision:
+    def _decide(self, place: Workplace, tool: str, access: Access) -> Decision:
         from teamcli.permissions.decide import decide  # late: the first request does without it
 
-        policy = self._runtime.live_policy.policy
+        policy = self._runtime.live_policy.policy._replace(hook_files=place.hook_files)
         # Whether there is a sandbox is asked only if it matters: it may have to start first.
         if self._runtime.choices.settings.sandbox_allows_bash and isinstance(access, Executes):
-            policy = policy._replace(commands_are_confined=not self._runtime.host.why_unconfined())
-        return decide(policy, tool, access, self._root, self._workspace.can_change)
+            policy = policy._replace(commands_are_confined=not place.host.why_unconfined())
+        return decide(policy, tool, access, place.workspace.root, place.workspace.can_change)
 
-    def _may_see(self, path: Path) -> bool:
+    def _may_see(self, root: Path, path: Path) -> bool:
         from teamcli.permissions.decide import may_see  # late, for the same reason
 
-        return may_see(self._runtime.live_policy.policy, path, self._root)
+        return may_see(self._runtime.live_policy.policy, path, root)
 
     def _file_changed(self, agent: str, path: Path, before: Content | None, after: bytes) -> None:
         self._runtime.changes.note(agent, path, before)

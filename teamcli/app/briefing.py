@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from teamcli.agent.prompt import LEAD_PROMPT, LEAD_TEAM_PROMPT, TEAMMATE_PROMPT, system_prompt
+from teamcli.agent.prompt import CHECKOUT_PROMPT, LEAD_PROMPT, LEAD_TEAM_PROMPT, TEAMMATE_PROMPT, system_prompt
 from teamcli.app.choices import Choices
 from teamcli.config.instructions import find_instructions
 from teamcli.config.memory import memory_dirs, offer, users_memory
@@ -70,8 +70,14 @@ class Briefing:
         """`start` is where it works, if not in the root."""
         name, role = one_fact(member.role, ROLE_NAME_LENGTH), self.roles.match(member.role)
         base = TEAMMATE_PROMPT.format(name=member.name, role=name) + self._known_roles()
-        added = (role.prompt if role else "", member.prompt, WORKS_IN.format(cwd=start) if start else "")
-        skills = self.skills_for(tools, is_in_root=start is None)
+        where = {"root": self._choices.workspace.root, "branch": f"team/{member.name}"}
+        added = (
+            CHECKOUT_PROMPT.format(**where) if member.worktree else "",
+            role.prompt if role else "",
+            member.prompt,
+            WORKS_IN.format(cwd=start) if start else "",
+        )
+        skills = self.skills_for(tools, is_in_root=start is None and not member.worktree)
         return system_prompt("\n\n".join(filter(None, (base, *added))), self.instructions, skills, memory)
 
     def teammate_model(self, wanted: str, role: Role | None) -> str:

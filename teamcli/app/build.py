@@ -61,7 +61,7 @@ from teamcli.team.message import LEAD, is_subagent
 from teamcli.team.message_bus import FileBus
 from teamcli.team.outbox import Outbox
 from teamcli.team.protocols import Protocols
-from teamcli.team.quiescence import BackgroundWork, Quiescence
+from teamcli.team.quiescence import Quiescence
 from teamcli.team.roster import Roster
 from teamcli.team.running_agents import RunningAgents
 from teamcli.team.signing import load_key
@@ -117,7 +117,8 @@ def _assemble(
 
     def hook_facts(agent: str) -> dict[str, Any]:
         transcripts = dir.subagent_transcripts if is_subagent(agent) else dir.transcripts
-        facts = {"cwd": str(root), "permission_mode": str(live_policy.policy.mode)}
+        place = factory.places.named(factory.subagents.parent_of(agent))
+        facts = {"cwd": str(place.workspace.root), "permission_mode": str(live_policy.policy.mode)}
         return {"session_id": conversation.id, "transcript_path": str(transcripts / f"{agent}.jsonl"), **facts}
 
     register_secrets(secret_values(os.environ, settings.hidden_variables))
@@ -128,7 +129,6 @@ def _assemble(
     events.subscribe(timeline)
     events.subscribe(record.denials.append, PermissionDenied)
     events.subscribe(record.limits.append, LimitHit)
-    events.subscribe(partial(_get_ready, host), CallStarted)
     users_host = plain_host(settings, host.programs, owns_process)
     resources.callback(users_host.close)
 
@@ -172,9 +172,10 @@ def _assemble(
         record.changes,
         cancel,
     )
-    factory = AgentFactory(runtime)
+    factory = AgentFactory(runtime, owns_process)
+    events.subscribe(partial(_get_ready, factory), CallStarted)
     team_file = _bring_up(runtime, factory, notes)
-    parts = _team_parts(runtime, agents, factory.subagents, team_file)
+    parts = _team_parts(runtime, agents, factory, team_file)
     team = TeammateManager(parts, factory, settings.limits.teammates)
     lead, known_files = factory.build_lead(team, state.log, state.history, read_marks(dir.lead_transcript))
     agents.add_lead(lead)
@@ -227,14 +228,14 @@ def _bring_up(runtime: Runtime, factory: AgentFactory, notes: list[str]) -> Proj
 
 
 def _team_parts(
-    runtime: Runtime, agents: RunningAgents, background: BackgroundWork, team_file: ProjectTeamFile
+    runtime: Runtime, agents: RunningAgents, factory: AgentFactory, team_file: ProjectTeamFile
 ) -> TeamParts:
     roster, outbox = runtime.roster, Outbox(runtime.bus, runtime.events)
     left_mail = LeftMail(agents, outbox)
-    quiescence = Quiescence(agents, roster, background, runtime.options.headless)
+    quiescence = Quiescence(agents, roster, factory.subagents, runtime.options.headless)
     tasks = TeamTasks(runtime.board, roster, agents, outbox, quiescence)
     protocols = Protocols(roster, agents, outbox, left_mail, quiescence, runtime.cancel, tasks)
-    return TeamParts(roster, agents, outbox, left_mail, quiescence, protocols, tasks, team_file)
+    return TeamParts(roster, agents, outbox, left_mail, quiescence, protocols, tasks, team_file, factory.places)
 
 
 def _owners(roster: Roster) -> list[str]:
@@ -280,12 +281,12 @@ def _open_hooks(
     return HookRunner(registered, events, facts)
 
 
-def _get_ready(host: CommandHost, event: CallStarted) -> None:
+def _get_ready(factory: AgentFactory, event: CallStarted) -> None:
     """Load what a call needs while the model still writes it."""
     import teamcli.permissions.decide  # noqa: F401 - late: the first request waits for nothing that decides
 
     if event.tool == "bash":
-        host.prestart()
+        factory.places.named(factory.subagents.parent_of(event.agent)).host.prestart()
     preload(event.tool)
 
 

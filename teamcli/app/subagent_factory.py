@@ -28,6 +28,7 @@ from teamcli.team.message import LEAD
 from teamcli.team.message import Message as Mail
 from teamcli.tools.base.context import SubAgentTask
 from teamcli.tools.catalog import LazyTool, ToolDefinition, bind_tools
+from teamcli.workspace.bounds import Workspace
 
 if TYPE_CHECKING:
     from teamcli.app.agent_factory import AgentFactory
@@ -92,10 +93,12 @@ class SubAgentFactory:
         self._check_tools(sub)
         role = self._role(task.role)
         model = self._model(task, role, parent)
-        start = self._start(task.cwd or (role.cwd if role else "") or self._cwd_of_member(sub.root))
+        place = factory.places.named(sub.root)
+        cwd = task.cwd or (role.cwd if role else "") or self._cwd_of_member(sub.root)
+        start = self._start(cwd, place.workspace)
         cwd = str(start or "")
         plan = self._fresh(sub, role, model, parent, cwd) if role else self._fork(sub, model, parent, cwd)
-        context = factory.context(self._team, sub.id, plan.history)
+        context = factory.context(self._team, sub.id, plan.history, place)
         remembers_as = self._remembers_as(sub, role)
         if remembers_as:
             context = factory.briefing.with_memory(context, remembers_as)
@@ -110,7 +113,7 @@ class SubAgentFactory:
 
         tools = bind_tools(plan.tools, context)
         show_waiting = lambda agent, what: sub.show_waiting(what)  # noqa: E731 - shorter than its name
-        toolset = factory.tools.toolset(sub.id, tools, self._gate(plan.usable, sub.root), show_waiting, emit)
+        toolset = factory.tools.toolset(sub.id, tools, self._gate(plan.usable, sub.root), show_waiting, emit, place)
         log = AppendLog(path, factory.runtime.choices.settings.durable, is_shared=False)
         conversation = Conversation(log, plan.history, lambda message, marks: emit(Recorded(sub.id, message)))
         conversation.note(_first_row(sub, model, len(plan.history.messages)))
@@ -210,11 +213,11 @@ class SubAgentFactory:
         may_go_deeper = sub.depth < self._factory.runtime.choices.settings.subagents.depth
         return (*self._factory.base_tools, AGENT) if may_go_deeper else self._factory.base_tools
 
-    def _start(self, cwd: str) -> Path | None:
+    def _start(self, cwd: str, workspace: Workspace) -> Path | None:
         """Raises: ToolError."""
         if not cwd:
             return None
-        start = self._factory.briefing.workspace.resolve(cwd)
+        start = workspace.resolve(cwd)
         if not start.is_dir():
             raise ToolError(f"cwd: {cwd} is not a directory in the workspace")
         return start

@@ -25,9 +25,11 @@ from teamcli.llm.pricing import price_of
 from teamcli.permissions.access import Executes
 from teamcli.permissions.decide import decide
 from teamcli.permissions.policy import Verdict
-from teamcli.storage.team_dir import lock_holder
+from teamcli.storage.team_dir import TeamDir, lock_holder
+from teamcli.team.roster_file import read_team
 from teamcli.text.escaping import escape_controls
 from teamcli.workspace.bounds import Workspace
+from teamcli.worktrees.checkout import checkouts_in
 
 
 class Doubt(str):
@@ -193,4 +195,11 @@ class _Checks:
             raise ConfigError(f"{team.root} is not writable: change its owner or mode, or use --no-team")
         pid = lock_holder(team.lock)
         running = f"; teamcli is running here (process {pid})" if pid is not None else ""
-        return f"{len(list_sessions(team.lead_transcript))} sessions{running}"
+        return f"{len(list_sessions(team.lead_transcript))} sessions{running}{_orphans(team)}"
+
+
+def _orphans(team: TeamDir) -> str:
+    """The checkouts whose members are not in the team any more."""
+    members = {member.name for member in read_team(team.config).members}
+    names = [each.member for each in checkouts_in(team.worktrees) if each.member not in members]
+    return f"; worktrees of nobody: {', '.join(names)} (/discard NAME removes one)" if names else ""

@@ -47,6 +47,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     team.resume,
     team.shutdown,
     team.forget,
+    team.discard,
     team.approve,
     team.reject,
     tasks.tasks,

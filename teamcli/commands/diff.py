@@ -17,10 +17,12 @@ from teamcli.workspace.changes import MAX_FILE_BYTES, FileChange
 from teamcli.workspace.diff import unified_diff
 from teamcli.workspace.file_access import read_content_if_there
 from teamcli.workspace.text_files import decode_text
+from teamcli.worktrees.checkouts import Checkouts
 from teamcli.worktrees.git import Git
 
 GIT_SECONDS = 5.0
 MAX_NAMED = 50
+MAX_DIFF = 500_000
 GIT_STATUS = (
     *("-c", "status.relativePaths=true", "status", "--short", "--untracked-files=all", "--no-renames"),
     *("--ignore-submodules=all", "--", "."),
@@ -31,9 +33,10 @@ GIT_STATUS = (
 def diff(session: Session, arguments: str) -> Job:
     """Show what agents changed in files, and who changed it.
 
-    With NAME, only files that NAME has changed. Compares each file with its content before an agent of this run first
-    changed it. Changes by commands are not tracked: in a git repository, files that git sees as changed and no agent's
-    file tool touched are listed at the end.
+    With NAME, only files that NAME has changed; for a teammate with its own checkout, its whole branch, with what it
+    has not committed. Compares each file with its content before an agent of this run first changed it. Changes by
+    commands are not tracked: in a git repository, files that git sees as changed and no agent's file tool touched are
+    listed at the end.
     """
     known = dict.fromkeys((LEAD, *session.team.roster.names(), *(agent.name for agent in session.agents)))
     name = find_name(arguments.removeprefix("@"), known) if arguments else ""
@@ -41,7 +44,9 @@ def diff(session: Session, arguments: str) -> Job:
         raise UsageError(f"there is no agent '{arguments.removeprefix('@')}'; there are: {', '.join(known)}")
 
     def compare(cancel: CancelScope) -> CommandOutput:
-        every_change = session.record.changes.all()
+        if name and (session.state.worktrees / f"{name}.json").exists():
+            return branch_diff(session.team.checkouts.open(), name)
+        every_change = [each for each in session.record.changes.all() if not _is_in_checkout(each.path, session)]
         text = describe_changes((each for each in every_change if not name or name in each.agents), session.workspace)
         others = "" if name else changed_otherwise(every_change, session.workspace.root, session.hosts.agents, cancel)
         none = f"{name} has changed no file" if name else "No agent has changed a file"
@@ -49,6 +54,29 @@ def diff(session: Session, arguments: str) -> Job:
         return Diff("\n\n".join(filter(None, (text, others))), title) if text or others else title
 
     return Job(compare, "")
+
+
+def branch_diff(checkouts: Checkouts, name: str) -> CommandOutput:
+    """All that an isolated member has changed since its base.
+
+    Raises: ToolError
+    """
+    checkout = checkouts.directory / name
+    status, text, new = checkouts.status(name), *checkouts.diff(name)
+    parts = [text[:MAX_DIFF]]
+    workspace = Workspace(checkout)
+    for path in new[:MAX_NAMED]:
+        parts.append(_describe(FileChange(checkout / path, None, None, (name,)), workspace))
+    parts += [f"… and {len(new) - MAX_NAMED} more new files"] if len(new) > MAX_NAMED else []
+    parts += [f"… {len(text) - MAX_DIFF:,} more characters: git diff {status.base}..{status.branch}"] * (
+        len(text) > MAX_DIFF
+    )
+    shown = "\n".join(filter(None, (part.rstrip("\n") for part in parts)))
+    return Diff(shown, f"{status}:") if shown else f"{status}."
+
+
+def _is_in_checkout(path: Path, session: Session) -> bool:
+    return path.is_relative_to(session.state.worktrees.resolve())
 
 
 def describe_changes(changes: Iterable[FileChange], workspace: Workspace) -> str:

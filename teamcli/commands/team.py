@@ -8,16 +8,17 @@ from collections.abc import Callable
 from contextlib import closing
 
 from teamcli.cancel import CancelScope
-from teamcli.commands.base import ArgumentKind, CommandResult, Group, Job, Table, command
+from teamcli.commands.base import ArgumentKind, Choice, CommandResult, Group, Job, Option, Table, command
 from teamcli.commands.reports.inbox import count_unread, inbox_of, mail_table, whole_text
 from teamcli.commands.reports.log import TimelineReader, last_lead_turn, timeline_table
 from teamcli.commands.reports.subagents import NO_SUBAGENTS, steps_of, subagent_table
 from teamcli.commands.reports.team import LeadState, Overview
-from teamcli.errors import UsageError
+from teamcli.errors import ToolError, UsageError
 from teamcli.session.session import Session
-from teamcli.team.message import LEAD, USER
+from teamcli.team.message import LEAD, USER, find_name
 from teamcli.team.requests import Kind as RequestKind
-from teamcli.team.roster import Member
+from teamcli.team.roster import Member, Status
+from teamcli.worktrees.checkout import checkouts_in
 
 LOG_LINES = 20
 INBOX_LINES = 50
@@ -136,6 +137,41 @@ def forget(session: Session, arguments: str) -> str:
     forgotten = session.team.forget(name)
     session.budgets.close(name)  # a new member with this name starts from zero
     return forgotten
+
+
+@command("discard", usage="NAME", arguments=(ArgumentKind.TEAMMATE,), group=Group.TEAM)
+def discard(session: Session, arguments: str) -> CommandResult:
+    """Delete a teammate's checkout and branch, after a question.
+
+    Everything that is not merged is lost. A teammate that is idle is shut down first; a working one keeps both.
+    Where nobody can be asked, /discard NAME yes does it.
+    """
+    wanted, sure = _split(session, arguments)
+    checkouts = session.team.checkouts.open()
+    known = [each.member for each in checkouts_in(checkouts.directory) if checkouts.find(each.member)]
+    name = find_name(wanted, known)
+    if name is None:
+        raise UsageError(f"'{wanted}' has no checkout; there are: {', '.join(known) or 'none'}")
+    member = session.team.roster.find(name)
+    if member is not None and member.status in (Status.WORKING, Status.SPAWNING):
+        raise UsageError(f"'{name}' is {member.status}: /stop {name} first")
+
+    def choose(answer: str) -> CommandResult:
+        if answer != "yes":
+            return f"Nothing is deleted; {name} keeps its checkout."
+        if member is not None and member.is_active:
+            session.team.protocols.request_shutdown(USER, name, "its checkout is discarded")
+        # The shutdown removes a checkout that has nothing in it.
+        return checkouts.discard(name) if checkouts.find(name) else f"Removed the checkout and branch of '{name}'."
+
+    try:
+        state = str(checkouts.status(name))
+    except ToolError as e:
+        state = f"team/{name}: {e}"
+    if sure:
+        return choose(sure)
+    options = (Option("no", "keep it", is_current=True), Option("yes", f"delete .team/worktrees/{name} and its branch"))
+    return Choice(f"Delete this for good? {state}", options, choose)
 
 
 @command("pause", usage="[NAME]", arguments=(ArgumentKind.TEAMMATE,), group=Group.TEAM)

@@ -10,7 +10,14 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from teamcli.config.settings import BudgetSettings, LimitSettings, PermissionSettings, Settings, SubAgentSettings
+from teamcli.config.settings import (
+    BudgetSettings,
+    LimitSettings,
+    PermissionSettings,
+    Settings,
+    SubAgentSettings,
+    WorktreeSettings,
+)
 from teamcli.storage.files import Json
 
 RESTRICTING = ("ask", "deny")
@@ -19,6 +26,7 @@ _PARTS: Mapping[str, Collection[str] | None] = {
     "limits": LimitSettings._fields,
     "subagents": SubAgentSettings._fields,
     "budgets": BudgetSettings._fields,
+    "worktree": WorktreeSettings._fields,
     "prices": None,
 }
 """Objects in which each entry is a separate setting, with the known names. Any other value is one setting."""

@@ -16,10 +16,12 @@ from teamcli.storage.files import cannot
 from teamcli.workspace.bounds import TEAM_DIR
 
 BUILTIN_ROLES = Path(__file__).with_name("builtin_roles")
-_FIELDS = ("name", "description", "tools", "disallowedTools", "model", "cwd")
+_FIELDS = ("name", "description", "tools", "disallowedTools", "model", "cwd", "isolation")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _SAME_MODEL = "inherit"
+WORKTREE = "worktree"
+"""The one kind of `isolation`."""
 
 
 class Role(NamedTuple):
@@ -33,6 +35,8 @@ class Role(NamedTuple):
     """Empty for the team's model."""
     cwd: str = ""
     """The directory in the workspace where its sub-agents work; empty for the root."""
+    is_isolated: bool = False
+    """Its teammates have their own checkout."""
 
 
 class Roles(NamedTuple):
@@ -86,6 +90,7 @@ def read_role(path: Path, folder: Folder | None = None) -> Role:
         _tools(matter, "disallowedTools") or (),
         "" if model == _SAME_MODEL else model,
         _text(matter, "cwd"),
+        _is_isolated(matter),
     )
 
 
@@ -104,6 +109,13 @@ def _text(matter: FrontMatter, field: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{_at(matter, field)}{field} must be a text, not a list")
     return value
+
+
+def _is_isolated(matter: FrontMatter) -> bool:
+    isolation = _text(matter, "isolation")
+    if isolation not in ("", WORKTREE):
+        raise ValueError(f"{_at(matter, 'isolation')}isolation: {isolation!r:.80} is not known; there is: {WORKTREE}")
+    return bool(isolation)
 
 
 def _tools(matter: FrontMatter, field: str) -> tuple[str, ...] | None:

@@ -97,6 +97,13 @@ class HookGroup(NamedTuple):
     """A regular expression for the subject of the event, for example a tool name; empty for all."""
 
 
+class WorktreeSettings(NamedTuple):
+    setup: str | None = None
+    """A command that runs once in each new checkout."""
+    gate: str | None = None
+    """A command that must succeed in a checkout before its work is merged."""
+
+
 HOOK_EVENTS = (
     "PreToolUse",
     "PostToolUse",
@@ -155,6 +162,8 @@ class Settings(NamedTuple):
     """Prices that are not in the built-in list, by model."""
     hooks: Mapping[str, tuple[HookGroup, ...]] = MappingProxyType({})
     """Commands to run, by event."""
+    worktree: WorktreeSettings = WorktreeSettings()
+    """What belongs to the checkouts of isolated members."""
     vi_mode: bool = False
     """Use vi keys at the prompt."""
     notify: Literal["off", "bell", "desktop"] = "bell"
@@ -325,6 +334,7 @@ _check = _made_of(
     stuck_after_seconds=_SECONDS,
     prices=_each(_made_of(Price, ("input", "output"), input=_DOLLARS, output=_DOLLARS)),
     hooks=_each(_list_of(_HOOK_GROUP)),
+    worktree=_made_of(WorktreeSettings, setup=_or_nothing(_text), gate=_or_nothing(_text)),
     hidden_variables=_TEXTS,
     durable=_flag,
     vi_mode=_flag,

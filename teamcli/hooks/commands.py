@@ -66,7 +66,7 @@ def _call(
     with tempfile.TemporaryFile() as stdin:
         stdin.write(json.dumps(redact_value(payload)).encode())
         stdin.seek(0)
-        running = host.start(command, root, stdin)
+        running = host.start(command, Path(str(event.fields.get("cwd", root))), stdin)
     with cancel.on_cancel(running.stop):
         ended = running.follow(out.add, lambda text: None, timeout_of(event.name, hook.timeout), on_error=errors.add)
     cancel.check()

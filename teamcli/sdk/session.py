@@ -263,12 +263,14 @@ class Session:
         model: str = "",
         tools: Iterable[str] | None = None,
         plan: bool = False,
+        worktree: bool = False,
         claims: bool = False,
     ) -> Member:
         """Start a teammate, or give an idle one its next task. Returns while it works.
 
-        `tools` names the tools it may use. With `plan`, it changes nothing until its plan is approved. With `claims`,
-        it takes free tasks from the board whenever it is idle.
+        `tools` names the tools it may use. With `plan`, it changes nothing until its plan is approved. With `worktree`,
+        it works in its own checkout of the repository. With `claims`, it takes free tasks from the board whenever it is
+        idle.
 
         Raises: UsageError; TeamError, for an invalid name or a teammate that is working; StateError
         """
@@ -281,10 +283,10 @@ class Session:
             raise UsageError("this session has no team: open it without team=False")
         only = None if tools is None else [tools] if isinstance(tools, str) else list(tools)
         given = {"name": name, "role": role, "prompt": prompt, "model": model, "tools": only, "plan": plan}
-        args = checked_input(SPAWN_TEAMMATE, {**given, "claims": claims})
+        args = checked_input(SPAWN_TEAMMATE, {**given, "worktree": worktree, "claims": claims})
         with tool_errors_raised():
             chosen = None if only is None else args.tools
-            request = SpawnRequest(args.name, args.role, args.prompt, args.model, chosen, args.plan)
+            request = SpawnRequest(args.name, args.role, args.prompt, args.model, chosen, args.plan, args.worktree)
             session.team.spawn(request._replace(claims=args.claims, by_user=True))
         return session.team.roster.get(name)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from teamcli.agent.tool import ToolOutput
@@ -19,6 +20,7 @@ from teamcli.team.piece_of_work import in_a_sentence
 from teamcli.team.protocols import Protocols
 from teamcli.team.quiescence import Quiescence, as_output
 from teamcli.team.roster import Member, Roster, Status
+from teamcli.team.roster_file import NOT_ENFORCED
 from teamcli.team.running_agents import RunningAgents
 from teamcli.team.team_tasks import TeamTasks
 from teamcli.team.teammate import Teammate
@@ -28,6 +30,7 @@ from teamcli.tools.base.context import SpawnRequest
 
 if TYPE_CHECKING:
     from teamcli.config.team_file import PlannedMember
+    from teamcli.worktrees.checkouts import Checkouts
 
 LEAVING_SECONDS = 1.5
 TERMS = ("role", "model", "tools", "plan", "claims")
@@ -39,8 +42,17 @@ MOST_DESCRIBED = 300
 class TeammateFactory(Protocol):
     """Builds teammates; implemented by the composition root."""
 
-    def check(self, request: SpawnRequest) -> None:
-        """Raises: ToolError, for a tool that no teammate can have, or a model that its budget cannot count."""
+    def check(self, request: SpawnRequest) -> SpawnRequest:
+        """The request, with what its role adds.
+
+        Raises: ToolError, for a tool that no teammate can have, or a model that its budget cannot count
+        """
+
+    def prepare(self, member: Member) -> str:
+        """Make a checkout for a new member, if it works in one. Returns where it is, in a few words.
+
+        Raises: ToolError, StateError
+        """
 
     def build_teammate(
         self, team: TeammateManager, member: Member, prompt: str | None, by_user: bool = False
@@ -64,6 +76,15 @@ class TeamFilePort(Protocol):
         """
 
 
+class CheckoutSource(Protocol):
+    """The checkouts of isolated members; what they need is loaded when the first is wanted."""
+
+    def open(self) -> Checkouts: ...
+
+    def end(self, member: str) -> str:
+        """The member is gone. Returns what is to say about its checkout; empty if it has none."""
+
+
 class TeamParts(NamedTuple):
     """What the team, its protocols and those who wait for it share."""
 
@@ -75,6 +96,7 @@ class TeamParts(NamedTuple):
     protocols: Protocols
     tasks: TeamTasks
     file: TeamFilePort
+    checkouts: CheckoutSource
 
 
 class TeammateManager:
@@ -86,6 +108,7 @@ class TeammateManager:
         self.quiescence = parts.quiescence
         self.protocols = parts.protocols
         self.tasks = parts.tasks
+        self.checkouts = parts.checkouts
         self._left_mail = parts.left_mail
         self._file = parts.file
         self._factory = factory
@@ -105,20 +128,22 @@ class TeammateManager:
         request = self._with_standing_terms(request)
         if running := self.agents.teammate(name):
             running.wait_until_reported()
+        where = ""
         with self._spawning:
             known = self.roster.find(name)
             if known is None or known.status is Status.SHUTDOWN:
                 self._check_number()
-                self._hire(request, known)
+                where = self._hire(request, known)
             elif known.name != name:
                 raise ToolError(f"name: '{name}' differs from '{known.name}' only in case; use that name or another")
             elif known.status is not Status.IDLE:
                 raise ToolError(f"'{name}' is currently working")
             else:  # it keeps its memory; everything else is as the request says
-                self._factory.check(request)
+                if self._factory.check(request).worktree and not known.worktree:
+                    raise ToolError(f"'{name}' works in the shared directory: shut it down, then spawn it again")
                 terms = {each: getattr(request, each) for each in TERMS}
                 self.agents.active(name).assign(request.prompt, terms, request.by_user)
-        return f"Spawned '{name}' (role: {request.role})"
+        return f"Spawned '{name}' (role: {request.role})" + (f" {where}" if where else "")
 
     def describe(self) -> str:
         for teammate in self.agents.teammates:  # who has read a result finds its sender idle
@@ -217,7 +242,8 @@ class TeammateManager:
         member = self.roster.get(name)
         self.roster.forget(member.name)
         self.tasks.left(member.name)
-        return f"Forgot '{member.name}'"
+        kept = self.checkouts.end(member.name)
+        return f"Forgot '{member.name}'" + (f". {kept}" if kept else "")
 
     def save(self, replaces: bool) -> str:
         """Write the team to the team file; returns what to show the user.
@@ -255,11 +281,7 @@ class TeammateManager:
         if self._max_members is not None:
             self._leave_out(active[self._max_members :])
         for member in active[: self._max_members]:
-            teammate = self._factory.build_teammate(self, member, None)
-            if planned := self._file.find(member.name):
-                teammate.change_terms(changed_terms(member, planned))
-            self._start(teammate)
-            teammate.report_again()
+            self._restore(member)
         self.protocols.restore()
         self.tasks.start()
         for teammate in self.agents.teammates:
@@ -270,6 +292,18 @@ class TeammateManager:
                 teammate.stay_stopped()
             else:
                 teammate.wake()
+
+    def _restore(self, member: Member) -> None:
+        terms = dict(changed_terms(member, planned)) if (planned := self._file.find(member.name)) else {}
+        # Where a member works is decided when it is built. Open work ends where it began.
+        is_isolated = terms.pop("worktree", member.worktree)
+        if is_isolated != member.worktree and not member.interrupted:
+            self.roster.update(member.name, worktree=is_isolated)
+            member = self.roster.get(member.name)
+        teammate = self._factory.build_teammate(self, member, None)
+        teammate.change_terms(terms)
+        self._start(teammate)
+        teammate.report_again()
 
     def close(self) -> None:
         """The program's scope is cancelled: wait for the threads, then record where they stopped."""
@@ -291,9 +325,10 @@ class TeammateManager:
             **{flag: getattr(request, flag) or getattr(planned, flag) for flag in ("plan", "worktree", "claims")},
         )
 
-    def _hire(self, request: SpawnRequest, earlier: Member | None) -> None:
-        """A new member, or a new incarnation of one that was shut down."""
+    def _hire(self, request: SpawnRequest, earlier: Member | None) -> str:
+        """A new member, or a new incarnation of one that was shut down. Returns where it works, if not here."""
         planned = self._file.find(request.name)
+        request = self._factory.check(request)
         member = Member(
             request.name,
             request.role,
@@ -310,7 +345,8 @@ class TeammateManager:
             budget=earlier.budget if earlier else {},
             used=earlier.used if earlier else {},
         )
-        self._factory.check(request)
+        where = self._factory.prepare(member)
+        member = replace(member, unconfined=NOT_ENFORCED in where)
         teammate = self._factory.build_teammate(self, member, request.prompt, request.by_user)
         if earlier is None:
             self.roster.add(member)
@@ -319,6 +355,7 @@ class TeammateManager:
             self.roster.reincarnate(member)
         self._start(teammate)
         teammate.resume()
+        return where
 
     def _start(self, teammate: Teammate) -> None:
         self._left_mail.forget(teammate.name)
@@ -359,7 +396,8 @@ def _stays_paused(name: str, why: LimitReached) -> str:
 
 def describe_member(member: Member) -> str:
     """One line of the roster, as models and people read it."""
-    marks = [mark for mark in ("interrupted", "paused") if getattr(member, mark)]
+    marks = [member.branch] if member.branch else []
+    marks += [mark for mark in ("interrupted", "paused") if getattr(member, mark)]
     marks += [f"waiting for {one_fact(member.waiting_for)}"] if member.waiting_for else []
     marks += ["stuck"] if member.stuck_since else []
     marks += [f"{'limit' if member.limit else 'error'}: {one_fact(member.error, 500)}"] if member.error else []

@@ -81,6 +81,8 @@ class LatestWork(NamedTuple):
     work: Work
     is_open: bool
     report: Report | None = None
+    is_recorded: bool = True
+    """False if a crash came before the line that says how it ended."""
 
     @classmethod
     def read(cls, rows: list[Json], history: History) -> LatestWork:
@@ -94,7 +96,7 @@ class LatestWork(NamedTuple):
             # A crash came between the last answer and the line that says how the work ended.
             last_words = history.messages[-1].content if history.messages else ()
             text = "\n".join(block["text"] for block in last_words if block["type"] == "text")
-            return cls(work, False, Report(MessageType.RESULT, text, work))
+            return cls(work, False, Report(MessageType.RESULT, text, work), is_recorded=False)
         return cls(work, bool(history.messages))
 
 

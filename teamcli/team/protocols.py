@@ -155,21 +155,24 @@ class Protocols:
             except TeamError:  # it has expired, or another request has replaced it
                 continue
 
-    def remove(self, name: str) -> int:
-        """Shut a teammate down that runs no turn; returns how many unread messages went back to the sender."""
+    def remove(self, name: str) -> str:
+        return self._shut_down(name)[1]
+
+    def _shut_down(self, name: str) -> tuple[int, str]:
+        """For a teammate that runs no turn: how many unread messages went back to the sender, and what is left."""
         if self._agents.forget_left_out(name):
             self._roster.transition(name, Status.SHUTDOWN, interrupted=False, waiting_for="")
             self._tasks.left(name)
-            return 0
+            return 0, ""
         if (teammate := self._agents.remove(name)) is None:  # another thread was faster
-            return 0
+            return 0, ""
         # Mail goes back before the roster changes: if the program is killed in between, the next start repeats both.
         returned = self._left_mail.watch(name, teammate.mailbox)
         self._roster.transition(name, Status.SHUTDOWN, interrupted=False, waiting_for="")
         self._tasks.left(name)
-        teammate.dismiss()
+        left = teammate.dismiss()
         self._quiescence.notify()
-        return returned
+        return returned, left
 
     def _open(self, asker: str, member: Member, reason: str) -> Request | None:
         """None if the user repeats a request."""
@@ -184,10 +187,10 @@ class Protocols:
         return request
 
     def _leave_now(self, name: str) -> str:
-        returned = self.remove(name)
+        returned, left = self._shut_down(name)
         messages = "message" if returned == 1 else "messages"
         unread = f"; {returned} unread {messages} went back to the sender" if returned else ""
-        return f"'{name}' was idle and is shut down now{unread}"
+        return f"'{name}' was idle and is shut down now{unread}" + (f". {left}" if left else "")
 
     def _asked(self, request: Request) -> Teammate | None:
         """The teammate that was asked, if it is still there in the same incarnation."""

@@ -24,6 +24,9 @@ from teamcli.team.requests import Request
 TEAM_NAME = "default"
 LARGEST_TEAM = 64_000_000
 
+NOT_ENFORCED = "not enforced"
+"""Said of a checkout whose member no sandbox keeps in it."""
+
 
 class Status(StrEnum):
     SPAWNING = "spawning"
@@ -58,6 +61,8 @@ class Member:
     plan_approved: bool = False
     worktree: bool = False
     """Whether it works in its own checkout of the repository."""
+    unconfined: bool = False
+    """No sandbox keeps it in its checkout."""
     claims: bool = False
     """Whether it takes free tasks from the board by itself."""
     cwd: str = ""
@@ -85,6 +90,11 @@ class Member:
     """What this teammate and its sub-agents have used, over all incarnations."""
     unknown: Mapping[str, Any] = field(default_factory=dict)
     """Fields that this version does not know, kept as they are."""
+
+    @property
+    def branch(self) -> str:
+        """What is to know about its branch; empty if it has none."""
+        return f"team/{self.name}{f' ({NOT_ENFORCED})' if self.unconfined else ''}" if self.worktree else ""
 
     @property
     def is_active(self) -> bool:
@@ -120,7 +130,7 @@ _MEMBER_TYPES: dict[str, tuple[type, ...]] = {
     "incarnation": COUNT,
     "model": TEXT,
     "tools": (list, NOTHING),
-    **dict.fromkeys(("plan", "plan_approved", "worktree", "claims"), FLAG),
+    **dict.fromkeys(("plan", "plan_approved", "worktree", "unconfined", "claims"), FLAG),
     **dict.fromkeys(("cwd", "prompt"), TEXT),
     "error": TEXT,
     **dict.fromkeys(("interrupted", "paused"), FLAG),

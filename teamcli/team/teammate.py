@@ -52,16 +52,25 @@ class TeammateSetup(Protocol):
     def set_up(self, member: Member) -> AgentSetup:
         """What a member with this role, model and tools works with."""
 
-    def release(self) -> None:
-        """Close what the teammate used."""
+    def begin_work(self) -> None:
+        """See that it has a place to work in.
+
+        Raises: ToolError, StateError
+        """
+
+    def end_work(self) -> str:
+        """Called after each piece of work. Returns a line for the report; often nothing."""
+
+    def release(self) -> str:
+        """Close what the teammate used. Returns what is left of it; often nothing."""
 
 
 class ShutdownPort(Protocol):
     def turn_done(self, teammate: Teammate) -> None:
         """A turn has ended normally."""
 
-    def remove(self, name: str) -> int:
-        """Shut a teammate down whose turn has ended."""
+    def remove(self, name: str) -> str:
+        """Shut a teammate down whose turn has ended. Returns what is to say about that; often nothing."""
 
 
 class IdlePort(Protocol):
@@ -198,7 +207,7 @@ class Teammate(AgentThread):
         if is_working:
             self.interrupt("shut down")
         else:
-            self._team.protocols.remove(self.name)
+            self._remove()
 
     def leave_if_idle(self) -> bool:
         """From now on no turn begins; false if one is running."""
@@ -207,10 +216,14 @@ class Teammate(AgentThread):
             self._is_leaving = self._is_leaving or is_idle
         return is_idle
 
-    def dismiss(self) -> None:
-        """End the thread and close what it used. Nothing is reported."""
+    def dismiss(self) -> str:
+        """End the thread and close what it used. Nothing is reported; returns what is left."""
         self.scope.cancel("shut down")
-        self._setup.release()
+        return self._setup.release()
+
+    def _remove(self) -> None:
+        if left := self._team.protocols.remove(self.name):
+            self._team.outbox.warn(self.name, left)
 
     def _hold_mail(self) -> None:
         self._held_mail = frozenset(message.read_as for message in self.mailbox.look())
@@ -273,8 +286,12 @@ class Teammate(AgentThread):
 
     def report_again(self) -> None:
         """After a restart: send the report that a crash may have kept back. Repeats are harmless."""
-        if self._latest.report is not None:
-            self._team.outbox.post(self._latest.report.message(self.name), once=True)
+        if (report := self._latest.report) is None:
+            return
+        if not self._latest.is_recorded and (line := self._setup.end_work()):
+            report = report.ending_with(line)
+            self.agent.conversation.note(report.to_row())
+        self._team.outbox.post(report.message(self.name), once=True)
 
     def step(self) -> bool:
         if self.has_work and (why := self._limit()):  # before mail is taken: it stays unread
@@ -292,13 +309,14 @@ class Teammate(AgentThread):
                 self._roster.transition(self.name, Status.WORKING, error="", interrupted=False, waiting_for="")
             turn = self._begin_turn()
         try:
+            self._begin_work()
             ended = run_turn(self.agent, prompt, turn, self._incoming)
             self._state = ThreadState.REPORTING
             self._conclude(ended, turn)
         finally:
             self._end_turn(ThreadState.REPORTING)
         if self._is_leaving:
-            self._team.protocols.remove(self.name)
+            self._remove()
         elif ended.outcome is Outcome.DONE:
             self._team.protocols.turn_done(self)
         return True
@@ -310,6 +328,14 @@ class Teammate(AgentThread):
                 return
             self._state = ThreadState.REPORTING  # it is not idle while the board is written
         self._claims.take()
+
+    def _begin_work(self) -> None:
+        try:
+            self._setup.begin_work()
+        except TeamcliError:  # the user must see to it: only new mail tries again
+            self._hold_mail()
+            self._mail_wakes = False
+            raise
 
     def wait_until_reported(self) -> None:
         """If it is just reporting how its work ended, wait until it is idle."""
@@ -357,6 +383,7 @@ class Teammate(AgentThread):
     def _conclude(self, ended: TurnEnded, turn: CancelScope) -> None:
         """Record how the work ended, report it to the lead, and turn idle, in this order: a crash loses nothing."""
         unfinished = self._claims.work_ended(ended.outcome is Outcome.DONE)
+        line = "" if self.scope.cancelled else self._setup.end_work()
         if ended.outcome is Outcome.INTERRUPTED:
             self._turn_idle(interrupted=True)
             if not self.scope.cancelled and not self._is_leaving:
@@ -366,7 +393,7 @@ class Teammate(AgentThread):
         if isinstance(ended.error, LimitReached) and not ended.error.is_of_work:
             self._pause_at(ended.error)
             return
-        report = Report.of(ended, self._latest.work).ending_with(unfinished)
+        report = Report.of(ended, self._latest.work).ending_with(unfinished).ending_with(line)
         self._latest = LatestWork(report.work, is_open=False)
         self.agent.conversation.note(report.to_row())
         self._team.outbox.post(report.message(self.name))

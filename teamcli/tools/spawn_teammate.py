@@ -20,12 +20,13 @@ class SpawnTeammateInput(NamedTuple):
     model: str = ""
     tools: Annotated[tuple[str, ...], "Only these; else all"] = ()
     plan: Annotated[bool, "It cannot write before you approve its plan"] = False
+    worktree: Annotated[bool, "It works in its own checkout, on the branch team/NAME"] = False
     claims: Annotated[bool, "When idle, it takes free tasks from the board"] = False
 
 
 def run(args: SpawnTeammateInput, team: TeamPort, _agent: str, _call: CallContext) -> ToolOutput:
     tools = tuple(args.tools) or None  # models write an empty list for "all"
-    request = SpawnRequest(args.name, args.role, args.prompt, args.model, tools, args.plan, claims=args.claims)
+    request = SpawnRequest(args.name, args.role, args.prompt, args.model, tools, args.plan, args.worktree, args.claims)
     return ToolOutput(team.spawn(request))
 
 
@@ -34,6 +35,7 @@ def show(args: SpawnTeammateInput) -> Display:
     conditions = [f"model {args.model}"] if args.model else []
     conditions += [f"only {', '.join(args.tools)}"] if args.tools else []
     conditions += ["plan first"] if args.plan else []
+    conditions += ["in a worktree"] if args.worktree else []
     conditions += ["claims tasks"] if args.claims else []
     return Display(title, text=f"{', '.join([title, *conditions])}: {args.prompt}")
 

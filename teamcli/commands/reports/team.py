@@ -129,6 +129,8 @@ def _waiting(what: str, since: float, now: float) -> str:
 
 
 def _notes(member: Member, now: float) -> Iterator[str]:
+    if member.branch:
+        yield f"on {member.branch}"
     if member.stuck_since:
         yield f"stuck: no progress for {age(now - member.stuck_since)}"
     if member.interrupted:

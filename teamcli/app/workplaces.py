@@ -1,0 +1,82 @@
+"""Where agents work: all in the directory of the team, except members that have their own checkout."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from teamcli.app.choices import find_hook_files
+from teamcli.app.hosts import open_member_host
+from teamcli.app.runtime import Runtime
+from teamcli.exec.command_host import CommandHost
+from teamcli.team.message import LEAD
+from teamcli.team.roster import Member
+from teamcli.workspace.bounds import TEAM_DIR, Workspace
+
+if TYPE_CHECKING:
+    from teamcli.worktrees.checkouts import Checkouts
+
+
+class Workplace(NamedTuple):
+    """The files that an agent works on, and what runs its commands."""
+
+    workspace: Workspace
+    host: CommandHost
+    hook_files: tuple[Path, ...]
+    """In this workspace: changing one always asks."""
+
+
+class Workplaces:
+    def __init__(self, runtime: Runtime, workspace: Workspace, owns_process: bool = True) -> None:
+        """`workspace` is that of the team."""
+        self.shared = Workplace(workspace, runtime.host, runtime.choices.policy.hook_files)
+        self._runtime = runtime
+        self._owns_process = owns_process
+        self._directory = runtime.state.worktrees.resolve()
+        self._checkouts: Checkouts | None = None
+        self._lock = threading.Lock()
+
+    def open(self) -> Checkouts:
+        """All checkouts. What they need is loaded when the first is wanted."""
+        with self._lock:
+            if self._checkouts is None:
+                from teamcli.worktrees.checkouts import Checkouts
+                from teamcli.worktrees.git import Git
+
+                git = Git(self._runtime.host, self.shared.workspace.root)
+                setup = self._runtime.choices.settings.worktree.setup or ""
+                self._checkouts = Checkouts(git, self._directory, self._open_host, setup)
+        return self._checkouts
+
+    def end(self, member: str) -> str:
+        """The member is gone. Returns what is to say about its checkout; empty if it has none."""
+        return self.open().end(member) if (self._directory / f"{member}.json").exists() else ""
+
+    def of(self, member: Member) -> Workplace:
+        if not member.worktree:
+            return self.shared
+        root = self._directory / member.name
+        # What a role learns in this project is not part of the checkout: it must outlive it.
+        memory = self.shared.workspace.root / TEAM_DIR / "memory"
+        workspace = replace(self.shared.workspace, root=root, extra=(memory,))
+        hook_files = find_hook_files(self._runtime.choices.settings, root)
+        return Workplace(workspace, self.open().host(member.name), hook_files)
+
+    def named(self, agent: str) -> Workplace:
+        """That of the lead or a teammate."""
+        member = None if agent == LEAD else self._runtime.roster.find(agent)
+        return self.of(member) if member else self.shared
+
+    def close(self) -> None:
+        if self._checkouts is not None:
+            self._checkouts.close_all()
+
+    def _open_host(self, checkout: Path, variables: Mapping[str, str]) -> CommandHost:
+        runtime, settings = self._runtime, self._runtime.choices.settings
+        root, programs = self.shared.workspace.root, runtime.host.programs
+        return open_member_host(
+            settings, root, runtime.project, programs, checkout, variables, owns_process=self._owns_process
+        )
