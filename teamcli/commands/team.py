@@ -141,7 +141,7 @@ def forget(session: Session, arguments: str) -> str:
 
 @command("discard", usage="NAME", arguments=(ArgumentKind.TEAMMATE,), group=Group.TEAM)
 def discard(session: Session, arguments: str) -> CommandResult:
-    """Delete a teammate's checkout and branch, after a question.
+    """Delete a teammate's checkout and branch; asks first.
 
     Everything that is not merged is lost. A teammate that is idle is shut down first; a working one keeps both.
     Where nobody can be asked, /discard NAME yes does it.

@@ -298,8 +298,7 @@ class TeammateManager:
         # Where a member works is decided when it is built. Open work ends where it began.
         is_isolated = terms.pop("worktree", member.worktree)
         if is_isolated != member.worktree and not member.interrupted:
-            self.roster.update(member.name, worktree=is_isolated)
-            member = self.roster.get(member.name)
+            member = self.roster.update(member.name, worktree=is_isolated)
         teammate = self._factory.build_teammate(self, member, None)
         teammate.change_terms(terms)
         self._start(teammate)
