@@ -3,11 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # Tests that depend on the user who runs them. tests/test_ci.py finds missing ones.
-RIGHTS := tests/tools tests/exec tests/cli/test_doctor.py tests/team/test_roster.py tests/storage/test_files.py \
-  $(addprefix tests/redteam/, $(addsuffix .py, test_sandbox test_fails_closed test_git_layouts test_paths test_secrets test_floods))
+RIGHTS := tests/tools tests/exec tests/worktrees tests/cli/test_worktrees.py tests/cli/test_doctor.py tests/team/test_roster.py tests/storage/test_files.py \
+  $(addprefix tests/redteam/, $(addsuffix .py, test_sandbox test_fails_closed test_git_layouts test_paths test_secrets test_floods \
+  test_worktrees))
 # Tests that depend on whether bwrap works.
 SANDBOX := tests/exec/test_sandbox.py tests/tools/test_bash.py tests/cli/test_doctor.py tests/cli/test_slash_commands.py \
-  tests/redteam/test_sandbox.py tests/redteam/test_fails_closed.py
+  tests/cli/test_worktrees.py \
+  $(addprefix tests/redteam/, $(addsuffix .py, test_sandbox test_fails_closed test_worktrees))
 NO_BWRAP := PATH="$$PWD/tests/redteam/no_sandbox:$$PATH"
 
 .DEFAULT_GOAL := help

@@ -59,6 +59,7 @@ class Checkouts:
         self._open_host = open_host
         self._setup = setup
         self._hosts: dict[str, CommandHost] = {}
+        self._slots: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def find(self, member: str) -> Checkout | None:
@@ -96,7 +97,13 @@ class Checkouts:
 
         Raises: ToolError, with the reason why there is none; StateError
         """
-        checkout = Checkout(member, self.directory / member)
+        try:
+            return self._prepare(Checkout(member, self.directory / member))
+        except BaseException:
+            self.close(member)
+            raise
+
+    def _prepare(self, checkout: Checkout) -> str:
         main = Main.read(self.main)
         notes = Notes.read(checkout)
         if notes is not None and not notes.is_ready:  # the program was killed while it made this one
@@ -104,22 +111,22 @@ class Checkouts:
             notes = Notes.read(checkout)
         if notes is None:
             self._check_free(checkout)
-            self._make(checkout, main, Notes(main.head, self._free_slot()))
+            self._make(checkout, main, Notes(main.head, self._slot(checkout)))
             return f"in {checkout.shown} on {checkout.branch}"
         if checkout.exists:
             return f"in {checkout.shown}, which was there already, on {checkout.branch}"
-        self.repair(member)
+        self.repair(checkout.member)
         return f"in {checkout.shown}, made again, on {checkout.branch}"
 
     def repair(self, member: str) -> str:
-        """Before a piece of work. Makes a checkout again that was deleted by hand; returns what to say about that.
+        """Before a piece of work. Makes a checkout that is not there yet, or was deleted by hand; says so then.
 
         Raises: ToolError, StateError
         """
         checkout = Checkout(member, self.directory / member)
         notes = Notes.read(checkout)
-        if notes is None:
-            raise ToolError(f"the notes about {checkout.shown} are gone: shut {member} down and spawn it again")
+        if notes is None:  # a member that has not worked yet
+            return f"{member} works {self._prepare(checkout)}."
         if checkout.exists and notes.is_ready:
             self._remove_locks(checkout)
             return ""
@@ -168,7 +175,6 @@ class Checkouts:
             raise
 
     def _undo(self, checkout: Checkout, notes: Notes) -> None:
-        self.close(checkout.member)
         _remove_files(checkout)
         if notes.tip:  # the branch has work in it: only the files are missing
             notes._replace(is_ready=True).write(checkout)
@@ -177,14 +183,19 @@ class Checkouts:
             self._delete_branch(checkout, notes.base)
         checkout.notes.unlink(missing_ok=True)
 
-    def _free_slot(self) -> int:
-        taken = {notes.slot for each in checkouts_in(self.directory) if (notes := Notes.read(each))}
-        return next(slot for slot in range(len(taken) + 1) if slot not in taken)
+    def _slot(self, checkout: Checkout) -> int:
+        """A number that no other member has. Its host may need it before there is a checkout."""
+        if notes := Notes.read(checkout):
+            return notes.slot
+        if checkout.member not in self._slots:
+            noted = {notes.slot for each in checkouts_in(self.directory) if (notes := Notes.read(each))}
+            taken = noted | set(self._slots.values())
+            self._slots[checkout.member] = next(slot for slot in range(len(taken) + 1) if slot not in taken)
+        return self._slots[checkout.member]
 
     def _variables(self, checkout: Checkout) -> dict[str, str]:
-        notes = Notes.read(checkout)
         # Projects begin at different places, so that two teams on one machine seldom meet.
-        place = (crc32(os.fsencode(self.directory)) + (notes.slot if notes else 0)) % _MEMBERS
+        place = (crc32(os.fsencode(self.directory)) + self._slot(checkout)) % _MEMBERS
         return {"TEAMCLI_WORKTREE": str(checkout.path), "TEAMCLI_PORT_BASE": str(_FIRST_PORT + place * _PORTS)}
 
     def _remove_locks(self, checkout: Checkout) -> None:

@@ -14,6 +14,7 @@ from tests.support.answers import answer, result_text, said_by_user, tool_result
 from tests.support.fake_api import text, tool
 from tests.support.program import Program, Ran
 from tests.support.team_script import TeamScript
+from tests.support.waiting import wait_until
 from tests.worktrees.conftest import git
 from tests.worktrees.conftest import repository_to_copy as repository_to_copy
 
@@ -24,9 +25,13 @@ COMMIT = tool("bash", command="echo new > new.py && git add -A && git commit -qm
 
 @pytest.fixture
 def project(program: Program, repository_to_copy: Path) -> Program:
-    """The program in a git repository."""
+    """The program in a git repository, with a sandbox."""
     need_sandbox()
-    shutil.copytree(repository_to_copy, program.directory, dirs_exist_ok=True, symlinks=True)
+    return in_repository(program, repository_to_copy)
+
+
+def in_repository(program: Program, repository: Path) -> Program:
+    shutil.copytree(repository, program.directory, dirs_exist_ok=True, symlinks=True)
     return program
 
 
@@ -174,7 +179,10 @@ class TestIfThereCanBeNone:
         assert said == f"Error: {program.directory} is not a git repository: make it one with git init and a commit"
         assert "alice" not in program.run("team").out
 
-    def test_without_a_sandbox_it_says_that_nothing_enforces_it(self, project: Program) -> None:
+    def test_without_a_sandbox_it_says_that_nothing_enforces_it(
+        self, program: Program, repository_to_copy: Path
+    ) -> None:
+        project = in_repository(program, repository_to_copy)
         project.settings(sandbox="off")
         _, script = run_team(project, COMMIT)
         said = result_text(tool_results(script.requests["lead"][1])[0])
@@ -269,6 +277,16 @@ class TestTheEnd:
 
 
 class TestRestart:
+    def test_a_kill_while_one_is_made_leaves_nothing_that_blocks_the_name(self, project: Program) -> None:
+        project.settings(worktree={"setup": "touch begun; [ -e ../../go ] || sleep 60"})
+        with project.against(TeamScript(lead=[SPAWN])), project.start("-p", "x", *BYPASS) as process:
+            wait_until((checkout(project) / "begun").exists)
+            process.kill()
+        (project.directory / ".team" / "go").touch()
+        _, script = run_team(project)
+        said = result_text(tool_results(script.requests["lead"][1])[0])
+        assert said == "Spawned 'alice' (role: coder) in .team/worktrees/alice on team/alice"
+
     def test_a_checkout_is_found_again(self, project: Program) -> None:
         run_team(project, COMMIT)
         script = TeamScript(lead=[text("Done.")], alice=[tool("bash", command="pwd; ls new.py"), text("Yes.")])

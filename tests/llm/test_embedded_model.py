@@ -113,14 +113,15 @@ def test_each_imperative_is_one_call_in_order_and_the_answer_quotes_the_results(
 def test_every_verb_reaches_its_tool() -> None:
     conversation = Conversation()
     conversation.run(
-        "run a\nread b\nwrite c: d\nspawn e as coder: wait then list\ntell f: g\nbroadcast: h\nwait\nlist\n"
-        "task i then run j\ntasks\nclaim 1\ndone 2",
+        "run a\nread b\nwrite c: d\nspawn e as coder: wait then list\nspawn f as a coder in a worktree: wait\n"
+        "tell f: g\nbroadcast: h\nwait\nlist\ntask i then run j\ntasks\nclaim 1\ndone 2",
     )
     assert conversation.calls == [
         ("bash", {"command": "a"}),
         ("read_file", {"path": "b"}),
         ("write_file", {"path": "c", "content": "d"}),
         ("spawn_teammate", {"name": "e", "role": "coder", "prompt": "wait then list"}),
+        ("spawn_teammate", {"name": "f", "role": "coder", "worktree": True, "prompt": "wait"}),
         ("send_message", {"to": "f", "content": "g"}),
         ("broadcast", {"content": "h"}),
         ("wait_for_message", {}),

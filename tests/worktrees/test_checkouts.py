@@ -354,6 +354,23 @@ class TestTheEnd:
 
 
 class TestRecovery:
+    def test_a_member_that_has_not_worked_yet_gets_one_with_its_first_piece_of_work(
+        self, checkouts: Checkouts, alice: Path
+    ) -> None:
+        hosts = [checkouts.host(name) for name in ("bob", "carol")]
+        assert checkouts.repair("bob") == "bob works in .team/worktrees/bob on team/bob."
+        checkouts.repair("carol")
+        assert [checkouts.host(name) for name in ("bob", "carol")] == hosts
+        ports = {as_member(checkouts, "echo $TEAMCLI_PORT_BASE", name)[1] for name in ("alice", "bob", "carol")}
+        assert len(ports) == 3
+
+    def test_a_failed_repair_can_be_tried_again(self, repository: Path, open_in: Open) -> None:
+        checkouts = open_in(repository, "test -e /tmp/ready || { touch /tmp/ready; exit 1; }")
+        with pytest.raises(ToolError, match="the setup command"):
+            checkouts.repair("alice")
+        checkouts.repair("alice")
+        assert checkouts.status("alice").ahead == 0
+
     def test_one_that_was_deleted_by_hand_is_made_again_from_its_branch(
         self, checkouts: Checkouts, alice: Path
     ) -> None:

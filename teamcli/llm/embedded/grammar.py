@@ -70,7 +70,7 @@ VERBS = (
         "such as: spawn alice as coder: run ls then tell lead: done",
         "spawn_teammate",
         rf"spawn\s+(?P<name>{_NAME})\s+as\s+(?:an?\s+)?(?P<role>[^:]*?[^:\s])"
-        r"(?P<claims>\s+(?:who|that)\s+claims\s+tasks)?\s*:\s*(?P<prompt>\S.*)",
+        r"(?P<worktree>\s+in\s+a\s+worktree)?(?P<claims>\s+(?:who|that)\s+claims\s+tasks)?\s*:\s*(?P<prompt>\S.*)",
     ),
     _verb(
         "tell NAME: TEXT",
@@ -177,7 +177,7 @@ def _imperative(piece: str) -> Imperative | None:
 
 
 def _argument(field: str, raw: str) -> str | int:
-    if field == "claims":
+    if field in ("claims", "worktree"):
         return True
     if field == "id":
         return int(raw)
