@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bench.client_run import (
     FLOOR,
@@ -80,6 +80,7 @@ def main() -> int:
         four_sleeps,
         cancelling,
         sandbox,
+        worktrees,
         message_bus,
         tasks,
         team,
@@ -153,13 +154,24 @@ def sandbox(effort: Effort) -> list[Figure]:
     return [Figure(f"sandbox: {name}", ms, promises[name], 1.0, "ms", "the promise") for name, ms in found.items()]
 
 
-def _measure_aside(module: str) -> dict[str, float]:
+def worktrees(effort: Effort) -> list[Figure]:
+    """Of a member with its own checkout; empty without a sandbox."""
+    found = _measure_aside("bench.worktrees", *(["--quick"] if effort.is_quick else []))
+    names = {
+        "make": ("a checkout of 20,000 files", 1.5, "git worktree add"),
+        "command": ("a command in a checkout", 1.05, "one outside"),
+    }
+    figures = [(*found[key], *name) for key, name in names.items() if key in found]
+    return [Figure(name, ours, other, bound, "ms", against) for ours, other, name, bound, against in figures]
+
+
+def _measure_aside(module: str, *options: str) -> dict[str, Any]:
     """In a separate process, so that this one stays small (see client_run)."""
     with fresh_directory() as directory:
-        command = [sys.executable, "-m", module, str(directory / "work")]
+        command = [sys.executable, "-m", module, str(directory / "work"), *options]
         environment = client_environment(directory, "")
         done = subprocess.run(command, env=environment, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 

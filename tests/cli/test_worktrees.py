@@ -46,8 +46,15 @@ def run_team(program: Program, *work: Any, then: tuple[str, ...] = ()) -> tuple[
         return program.run("-p", "x", *BYPASS, *then), script
 
 
-def result_to_lead(script: TeamScript) -> str:
-    return said_by_user(script.requests["lead"][-1])
+@pytest.fixture(scope="module")
+def worked(repository_to_copy: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Program, TeamScript]:
+    """Alice has committed one file and left others; tests that only look share this."""
+    need_sandbox()
+    place = tmp_path_factory.mktemp("worked")
+    (place / "home").mkdir()
+    (place / "work").mkdir()
+    program = in_repository(Program(place / "work", place / "home"), repository_to_copy)
+    return program, run_team(program, COMMIT, tool("bash", command="echo more >> README.md; echo y > untracked"))[1]
 
 
 class TestEverythingHappensThere:
@@ -120,26 +127,36 @@ class TestEverythingHappensThere:
         assert "src/**" in result_text(tool_results(script.requests["alice"][1])[0])
         assert not (checkout(project) / "src" / "x.py").exists()
 
-    def test_it_is_told_about_its_branch(self, project: Program) -> None:
-        _, script = run_team(project)
-        assert "on the branch team/alice" in script.requests["alice"][0]["system"][0]["text"]
+    def test_it_is_told_about_its_branch(self, worked: tuple[Program, TeamScript]) -> None:
+        assert "on the branch team/alice" in worked[1].requests["alice"][0]["system"][0]["text"]
 
 
 class TestWhatTheLeadGets:
-    def test_the_spawn_says_where_it_is(self, project: Program) -> None:
-        _, script = run_team(project)
-        said = result_text(tool_results(script.requests["lead"][1])[0])
+    def test_the_spawn_says_where_it_is(self, worked: tuple[Program, TeamScript]) -> None:
+        said = result_text(tool_results(worked[1].requests["lead"][1])[0])
         assert said == "Spawned 'alice' (role: coder) in .team/worktrees/alice on team/alice"
 
-    def test_the_result_ends_with_the_state_of_the_branch(self, project: Program) -> None:
-        _, script = run_team(project, COMMIT, tool("write_file", path="b.txt", content="b"))
-        line = "I am done.\n\n[team/alice: 1 commit ahead, 2 files changed, 1 file uncommitted]"
-        assert line in result_to_lead(script)
+    def test_the_result_ends_with_the_state_of_the_branch(self, worked: tuple[Program, TeamScript]) -> None:
+        line = "I am done.\n\n[team/alice: 1 commit ahead, 3 files changed, 2 files uncommitted]"
+        assert line in said_by_user(worked[1].requests["lead"][-1])
 
-    def test_commits_are_in_the_main_repository_when_the_result_is(self, project: Program) -> None:
-        run_team(project, COMMIT)
-        assert git(project.directory, "show", "team/alice:new.py") == "new"
-        assert git(project.directory, "status", "--short") == ""
+    def test_commits_are_in_the_main_repository_when_the_result_is(self, worked: tuple[Program, TeamScript]) -> None:
+        directory = worked[0].directory
+        assert git(directory, "show", "team/alice:new.py") == "new"
+        assert git(directory, "status", "--short") == ""
+
+    def test_team_shows_the_branch(self, worked: tuple[Program, TeamScript]) -> None:
+        out = worked[0].run("team").out
+        assert "on team/alice" in out
+        assert "not enforced" not in out
+
+    def test_diff_shows_the_whole_branch(self, worked: tuple[Program, TeamScript]) -> None:
+        out = worked[0].run("--offline", stdin="/diff alice\n/diff\n").out
+        assert out.startswith("team/alice: 1 commit ahead, 3 files changed, 2 files uncommitted:\n")
+        assert "+++ b/new.py\n@@ -0,0 +1 @@\n+new\n" in out
+        assert " # Shop\n+more\n" in out
+        assert "untracked: alice (new)" in out
+        assert out.endswith("No agent has changed a file since teamcli was started.\n")
 
     def test_the_lead_reads_its_files_and_changes_none(self, project: Program) -> None:
         path = ".team/worktrees/alice/new.py"
@@ -154,20 +171,6 @@ class TestWhatTheLeadGets:
         assert "new" in read
         assert written.endswith("is in the checkout of a teammate, which only that teammate changes")
         assert "no matches" in result_text(tool_results(script.requests["lead"][4])[0])
-
-    def test_team_shows_the_branch(self, project: Program) -> None:
-        run_team(project)
-        assert "on team/alice" in project.run("team").out
-        assert "not enforced" not in project.run("team").out
-
-    def test_diff_shows_the_whole_branch(self, project: Program) -> None:
-        run_team(project, COMMIT, tool("bash", command="echo more >> README.md; echo y > untracked"))
-        out = project.run(stdin="/diff alice\n/diff\n").out
-        assert out.startswith("team/alice: 1 commit ahead, 3 files changed, 2 files uncommitted:\n")
-        assert "+++ b/new.py\n@@ -0,0 +1 @@\n+new\n" in out
-        assert " # Shop\n+more\n" in out
-        assert "untracked: alice (new)" in out
-        assert out.endswith("No agent has changed a file since teamcli was started.\n")
 
 
 class TestIfThereCanBeNone:
