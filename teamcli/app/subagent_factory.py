@@ -96,6 +96,8 @@ class SubAgentFactory:
         place = factory.places.named(sub.root)
         cwd = task.cwd or (role.cwd if role else "") or self._cwd_of_member(sub.root)
         start = self._start(cwd, place.workspace)
+        if place is not factory.places.shared:  # paths of skills and memory are not relative to a checkout
+            start = start or place.workspace.root
         cwd = str(start or "")
         plan = self._fresh(sub, role, model, parent, cwd) if role else self._fork(sub, model, parent, cwd)
         context = factory.context(self._team, sub.id, plan.history, place)

@@ -283,6 +283,8 @@ class Checkouts:
         if (checkout := self.find(member)) is None:
             return ""
         try:
+            if checkout.exists:
+                self.bring(member)
             why = self._why_keep(checkout)
         except ToolError as e:
             why = str(e)

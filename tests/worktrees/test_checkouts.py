@@ -321,15 +321,15 @@ class TestTheEnd:
         ("work", "why"),
         [
             ("echo x > x", "1 file uncommitted"),
-            (COMMIT, "1 commit not merged"),
+            (COMMIT, "not merged"),
             (f"git checkout -qb side && {COMMIT} && git checkout -q team/alice", "1 commit not merged"),
             ("echo x > README.md && git stash -q", "2 commits not merged"),
-            ("rm -rf .git/objects .git/HEAD", "not a git repository"),
+            ("rm -rf .git/objects .git/HEAD", "has no branch team/alice"),
         ],
     )
     def test_one_with_work_in_it_stays(self, checkouts: Checkouts, alice: Path, work: str, why: str) -> None:
         as_member(checkouts, work)
-        told = checkouts.end("alice")
+        told = checkouts.end("alice")  # also brings what an interrupted piece of work has committed
         assert told.startswith("Kept .team/worktrees/alice and team/alice: ")
         assert why in told
         assert alice.exists()
