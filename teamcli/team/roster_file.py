@@ -93,8 +93,10 @@ class Member:
 
     @property
     def branch(self) -> str:
-        """What is to know about its branch; empty if it has none."""
-        return f"team/{self.name}{f' ({NOT_ENFORCED})' if self.unconfined else ''}" if self.worktree else ""
+        """What is to know about its branch; empty if it does not work on one."""
+        if not self.worktree or not self.is_active:
+            return ""
+        return f"team/{self.name} ({NOT_ENFORCED})" if self.unconfined else f"team/{self.name}"
 
     @property
     def is_active(self) -> bool:
