@@ -95,6 +95,11 @@ class CommandHost:
         else:
             threading.Thread(target=self._prepare, name="sandbox", daemon=True).start()
 
+    def renew(self) -> None:
+        """Run later commands in a new sandbox: the workspace was replaced, maybe by one with the same inode number."""
+        with self._lock:
+            self._retire_process()
+
     def why_unconfined(self) -> str:
         """Why commands run without a sandbox; empty if they do not. Waits until that is known."""
         self._decide()

@@ -161,6 +161,7 @@ class Checkouts:
         notes._replace(is_ready=False).write(checkout)
         try:
             write_repository(checkout, main, start)
+            self.host(checkout.member).renew()
             self.git(checkout.member).run("reset", "--hard", "--quiet", seconds=600)
             copy_included(checkout, main.git, self.host(checkout.member))
             if self._setup:
