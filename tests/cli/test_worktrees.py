@@ -213,6 +213,18 @@ class TestSettings:
             project.run("-p", "x", *BYPASS)
         assert result_text(tool_results(script.requests["alice"][1])[0]) == str(checkout(project))
 
+    def test_the_team_file_can_ask_for_it_also_for_a_member_that_is_there(self, project: Program) -> None:
+        (project.directory / ".team").mkdir()
+        file = project.directory / ".team" / "team.toml"
+        for line in ("", "worktree = true\n"):
+            file.write_text(f'[[member]]\nname = "alice"\nrole = "coder"\n{line}')
+            project.run("--trust", "--offline", stdin="q\n")
+        project.run("send", "alice", "Where are you?")
+        script = TeamScript(lead=[text("Done.")], alice=[tool("bash", command="pwd"), text("There.")])
+        with project.against(script):
+            project.run("-p", "x", *BYPASS, "--trust")
+        assert result_text(tool_results(script.requests["alice"][1])[0]) == str(checkout(project))
+
     def test_a_setup_command_of_the_user_runs(self, project: Program) -> None:
         project.settings(worktree={"setup": "echo ready > build.log"})
         run_team(project)
