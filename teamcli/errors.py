@@ -20,7 +20,8 @@ TeamcliError
 │   ├── UnknownTeammate     no teammate has that name
 │   ├── IllegalTransition   a teammate cannot go from its status to that one
 │   ├── MessageTooLong      more than one message to an inbox may hold
-│   └── TaskError           the task board refuses a change
+│   ├── TaskError           the task board refuses a change
+│   └── MergeRefused        a member's work is not merged, and the target is as it was
 ├── PromptBlocked       a hook refused what the user typed
 ├── ToolError           the *model* can act on it                  → an error result, never leaves the tool pipeline
 │   └── GitError            git failed
@@ -144,6 +145,24 @@ class MessageTooLong(TeamError):
 
 class TaskError(TeamError):
     """Raised when the task board refuses a change; names the reason."""
+
+
+class MergeRefused(TeamError):
+    """Raised when a member's work is not merged; names the reason. The target branch and its files are as they were."""
+
+
+class MergeBlocked(MergeRefused):
+    """Raised when the member has to do something first: resolve a conflict, or make the gate pass."""
+
+    def __init__(self, message: str, outcome: str, target: str, advice: str, files: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+        """`conflict` or `gate_failed`."""
+        self.target = target
+        self.advice = advice
+        """What the member should read."""
+        self.files = files
+        """Those in conflict."""
 
 
 class PromptBlocked(TeamcliError):
