@@ -191,6 +191,22 @@ class TaskChanged(NamedTuple):
         return f"task {self.id} {self.change}{to}: {one_line(self.subject, 160)}"
 
 
+class MergeEnded(NamedTuple):
+    """The branch of `agent` was merged, or could not be."""
+
+    agent: str
+    target: str
+    """The branch that it goes into."""
+    outcome: str
+    """`merged`, `conflict` or `gate_failed`."""
+    text: str
+    commits: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    """Those that changed, or that are in conflict."""
+    by_user: bool = False
+    """The user asked for it, and has seen its outcome."""
+
+
 class Compacted(NamedTuple):
     """The conversation was made shorter."""
 
@@ -258,6 +274,7 @@ Event = (
     | MailSent
     | StatusChanged
     | TaskChanged
+    | MergeEnded
     | Compacted
     | LimitHit
     | TurnEnded

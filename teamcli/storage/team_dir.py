@@ -51,6 +51,9 @@ class TeamDir:
         self.subagents = root / "subagents.json"
         self.tasks = root / "tasks"
         self.worktrees = root / "worktrees"
+        self.merge_lock = root / "merge.lock"
+        self.merge_journals = (root / "merge.json", root / "merge-work.json")
+        """Of a merge that runs or was cut off: in the main checkout, and in that of the member."""
         self.team_toml = root / "team.toml"
         self.settings = root / "settings.json"
         self.local_settings = root / "settings.local.json"
