@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from teamcli.team.message import Message, MessageType
     from teamcli.team.requests import Request as PlanRequest
     from teamcli.team.roster import Member
+    from teamcli.worktrees.merge import Merged
 
 __all__ = [
     "LLM",
@@ -39,6 +40,7 @@ __all__ = [
     "HookResult",
     "Mail",
     "Member",
+    "Merged",
     "Message",
     "MessageType",
     "ModelError",
@@ -87,6 +89,7 @@ _HOMES = {
     "team.roster": "Member",
     "sdk.function_tool": "ToolContext tool",
     "hooks.functions": "Hook",
+    "worktrees.merge": "Merged",
 }
 """The module of each public name (`public=internal` if they differ). Loaded on first use."""
 

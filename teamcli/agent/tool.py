@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from teamcli.cancel import CancelScope
 from teamcli.llm.types import ToolSpec
-from teamcli.permissions.access import Access, Calls, Executes, Harmless, Reads, Writes
+from teamcli.permissions.access import Access, Calls, Executes, Harmless, Merges, Reads, Writes
 
 __all__ = [
     "Access",
@@ -20,6 +20,7 @@ __all__ = [
     "Display",
     "Executes",
     "Harmless",
+    "Merges",
     "PreparedCall",
     "Progress",
     "Reads",

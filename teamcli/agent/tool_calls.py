@@ -40,6 +40,7 @@ from teamcli.agent.tool import (
     Display,
     Executes,
     Harmless,
+    Merges,
     PreparedCall,
     Reads,
     ToolOutput,
@@ -296,6 +297,8 @@ def must_wait(later: Access, earlier: Access) -> bool:
         case (Writes(path), Reads(other) | Writes(other)) | (Reads(path), Writes(other)):
             return path.is_relative_to(other) or other.is_relative_to(path)
         case Harmless(ordered=True), Harmless(ordered=True):
+            return True
+        case (Merges(), _) | (_, Merges()):
             return True
         case _:
             return False

@@ -28,6 +28,7 @@ from teamcli.app.choices import Choices, choose, read_rules
 from teamcli.app.host_program import NOTHING_EMBEDDED, Embedding
 from teamcli.app.hosts import open_host, plain_host
 from teamcli.app.lazy_board import LazyBoard
+from teamcli.app.merging import open_merging
 from teamcli.app.runtime import Runtime
 from teamcli.app.state import OpenState, StateGuard, StateOpener, open_roster
 from teamcli.app.team_file import ProjectTeamFile, load_team_file, start_over
@@ -235,7 +236,10 @@ def _team_parts(
     quiescence = Quiescence(agents, roster, factory.subagents, runtime.options.headless)
     tasks = TeamTasks(runtime.board, roster, agents, outbox, quiescence)
     protocols = Protocols(roster, agents, outbox, left_mail, quiescence, runtime.cancel, tasks)
-    return TeamParts(roster, agents, outbox, left_mail, quiescence, protocols, tasks, team_file, factory.places)
+    merging = partial(open_merging, runtime, agents, outbox, factory.places)
+    return TeamParts(
+        roster, agents, outbox, left_mail, quiescence, protocols, tasks, team_file, factory.places, merging
+    )
 
 
 def _owners(roster: Roster) -> list[str]:

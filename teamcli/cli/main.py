@@ -151,6 +151,16 @@ def _tasks(argv: Sequence[str]) -> int:
     return run_tasks(arguments.words, arguments.owner, arguments.blocked_by, arguments.json)
 
 
+def _merge(argv: Sequence[str]) -> int:
+    parser = _subparser("merge", "Merge the branch of a teammate that works in its own worktree, after the gate.")
+    parser.add_argument("name", metavar="NAME", help="the teammate")
+    parser.add_argument("-m", "--message", default="", metavar="TEXT", help="for what it has not committed")
+    arguments = _parse(parser, argv)
+    from teamcli.cli.merge import merge
+
+    return merge(arguments.name, arguments.message)
+
+
 def _demo(argv: Sequence[str]) -> int:
     # Without --cwd: the demo works in a directory that it creates.
     parser = _Parser(
@@ -195,6 +205,7 @@ SUBCOMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "send": _send,
     "log": _log,
     "tasks": _tasks,
+    "merge": _merge,
     "sessions": _sessions,
     "demo": _demo,
     "doctor": _doctor,

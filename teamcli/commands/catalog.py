@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 
 from teamcli.agent.events import Notice, Severity
-from teamcli.commands import budget, cost, diff, display, tasks, team
+from teamcli.commands import budget, cost, diff, display, merge, tasks, team
 from teamcli.commands import session as session_commands
 from teamcli.commands.base import ArgumentKind, CommandResult, Group, Prompt, SlashCommand, command
 from teamcli.commands.help import help_table, help_text
@@ -47,6 +47,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     team.resume,
     team.shutdown,
     team.forget,
+    merge.merge,
     team.discard,
     team.approve,
     team.reject,

@@ -32,10 +32,16 @@ class Calls(NamedTuple):
     function: str
 
 
+class Merges(NamedTuple):
+    """Brings the branch of a teammate into the main checkout: changes many files at once."""
+
+    member: str
+
+
 class Harmless(NamedTuple):
     """Affects nothing outside teamcli itself. `ordered` calls of one answer run one after the other, in call order."""
 
     ordered: bool = False
 
 
-Access = Reads | Writes | Executes | Calls | Harmless
+Access = Reads | Writes | Executes | Calls | Merges | Harmless

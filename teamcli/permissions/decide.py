@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from teamcli.permissions.access import Access, Calls, Executes, Reads, Writes
+from teamcli.permissions.access import Access, Calls, Executes, Merges, Reads, Writes
 from teamcli.permissions.dangerous import danger_of
 from teamcli.permissions.policy import Decision, Mode, Policy, Verdict
 from teamcli.permissions.rules import (
@@ -23,6 +23,7 @@ from teamcli.permissions.rules import (
     hides_path,
     hits,
     is_line,
+    matches_member,
     matches_path,
     rule_for_command,
     rule_for_path,
@@ -65,7 +66,7 @@ def _refused(policy: Policy, tool: str, access: Access, root: Path) -> Decision 
     for rule in policy.deny:
         if _concerns(rule, tool, access, root):
             return _denied(rule)
-    return _by_plan(policy.mode, tool) if isinstance(access, Writes | Calls) else None
+    return _by_plan(policy.mode, tool) if isinstance(access, Writes | Calls | Merges) else None
 
 
 def _settled(policy: Policy, tool: str, access: Access, root: Path) -> Decision | None:
@@ -79,7 +80,9 @@ def _settled(policy: Policy, tool: str, access: Access, root: Path) -> Decision 
     for rule in policy.allow:
         is_any = rule.form is Form.ANY
         if rule.tool == tool and (
-            is_any or (isinstance(access, Reads | Writes) and matches_path(rule, access.path, root))
+            is_any
+            or (isinstance(access, Reads | Writes) and matches_path(rule, access.path, root))
+            or (isinstance(access, Merges) and matches_member(rule, access.member))
         ):
             return _allowed(rule)
     return None
@@ -88,16 +91,20 @@ def _settled(policy: Policy, tool: str, access: Access, root: Path) -> Decision 
 def _by_mode(mode: Mode, tool: str, access: Access, root: Path) -> Decision:
     if isinstance(access, Calls):
         return Decision(Verdict.ASK, f"The mode {mode} asks before {tool} is called.", tool)
-    if not isinstance(access, Writes):
+    if not isinstance(access, Writes | Merges):
         return Decision(Verdict.ALLOW, f"{tool} changes nothing.")
     if mode is Mode.ACCEPT_EDITS:
         return Decision(Verdict.ALLOW, "The mode acceptEdits allows file changes.")
+    if isinstance(access, Merges):
+        return Decision(Verdict.ASK, f"The mode {mode} asks before each merge.", f"{tool}({access.member})")
     rule = rule_for_path(tool, access.path, root)
     return Decision(Verdict.ASK, f"The mode {mode} asks before {tool} changes a file.", str(rule))
 
 
 def _concerns(rule: Rule, tool: str, access: Access, root: Path) -> bool:
     """Whether a rule that denies or asks applies. A path rule applies to every tool with the same kind of access."""
+    if isinstance(access, Merges):
+        return rule.tool == tool and (rule.form is Form.ANY or matches_member(rule, access.member))
     if rule.form is Form.ANY or not isinstance(access, Reads | Writes):
         return rule.tool == tool and rule.form is Form.ANY
     return rule.tool in (READING_TOOLS if isinstance(access, Reads) else WRITING_TOOLS) and hides_path(

@@ -2,7 +2,8 @@
 
 For `bash` a pattern is one command (`git status`) or the words that commands begin with (`git log:*`). For file tools
 it is a glob as in .gitignore: `src/**` and `./a.py` from the workspace root, `*.pem` at any depth, `/abs/**` or `~/x`
-outside. `="…"` (a JSON string) is the form for texts that would otherwise be read as a list, a glob or a prefix.
+outside. For `merge_teammate` it is a name. `="…"` (a JSON string) is the form for texts that would otherwise be read as
+a list, a glob or a prefix.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from teamcli.workspace.globs import Part, matches_names, parse_names
 COMMAND_TOOLS = names("bash")
 READING_TOOLS = names("read_file glob grep")
 WRITING_TOOLS = names("write_file edit_file")
-_PATTERN_TOOLS = COMMAND_TOOLS | READING_TOOLS | WRITING_TOOLS
+MEMBER_TOOLS = names("merge_teammate")
+_PATTERN_TOOLS = COMMAND_TOOLS | READING_TOOLS | WRITING_TOOLS | MEMBER_TOOLS
 
 _TOOL_NAME = re.compile(r"\s*([A-Za-z][\w-]*)\s*", re.ASCII)
 _INSIDE = re.compile(r"""[^()'"\\]+|\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
@@ -131,6 +133,8 @@ def _make_rule(tool: str, parenthesis: str, known_tools: Collection[str]) -> Rul
     if tool not in _PATTERN_TOOLS:
         raise ConfigError(f"permission rule {written!r}: {tool} takes no pattern; write {tool} alone")
     pattern = parenthesis[1:-1].strip()
+    if tool in MEMBER_TOOLS:
+        return Rule(tool, Form.PATTERN, pattern)
     try:
         return _command_rule(tool, pattern) if tool in COMMAND_TOOLS else _path_rule(tool, pattern)
     except ValueError as e:
@@ -295,6 +299,11 @@ def _prefix_words(pattern: str) -> tuple[str, ...]:
         return (*prefix.assignments, *prefix.words)
     # words such as `time`, `[` and X=1 can be denied, though nothing with them is ever allowed
     return tuple(pattern.split()) if re.fullmatch(r"(?!if\b)[\w./+@=:,%!\[ -]+", pattern) else ()
+
+
+def matches_member(rule: Rule, member: str) -> bool:
+    """Whether a rule with a name is about this teammate."""
+    return rule.pattern.casefold() == member.casefold()
 
 
 def matches_path(rule: Rule, path: Path, workspace_root: Path) -> bool:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from teamcli.hooks.functions import Hook
     from teamcli.sdk.subagents import SubAgents
     from teamcli.sdk.tasks import Tasks
+    from teamcli.worktrees.merge import Merged
 
 logging.getLogger("teamcli").addHandler(logging.NullHandler())  # the host program decides where our log goes
 
@@ -323,6 +324,19 @@ class Session:
         Raises: TeamError
         """
         return self._after(name, lambda name: self._in_use().team.protocols.request_shutdown(USER, name, reason))
+
+    def merge(self, name: str, message: str = "") -> Merged:
+        """Merge the branch of an idle teammate that works in a worktree into the branch that is checked out, as
+        `/merge` does. `message` is for what it has not committed. Returns what was merged.
+
+        Raises: TeamError, with the reason; nothing has changed then, and a conflict or a failed gate is reported to the
+        teammate; StateError
+        """
+        from teamcli.sdk.checks import tool_errors_raised
+
+        session = self._in_use()
+        with tool_errors_raised():
+            return session.team.merging.run(USER, name, message, session.cancel.child(), lambda text: None)
 
     @property
     def plans(self) -> tuple[PlanRequest, ...]:

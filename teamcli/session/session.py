@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from teamcli.agent.budgets import Budgets
 from teamcli.agent.conversation import text_block
-from teamcli.agent.events import LimitHit, PermissionDenied, TurnEnded
+from teamcli.agent.events import LimitHit, Notice, PermissionDenied, Severity, TurnEnded
 from teamcli.agent.hooks import check_prompt
 from teamcli.agent.limits import Budget
 from teamcli.agent.loop import Agent
@@ -18,7 +18,7 @@ from teamcli.cancel import CancelScope
 from teamcli.config.custom_commands import CustomCommands
 from teamcli.config.instructions import add_instruction
 from teamcli.config.skills import Skill
-from teamcli.errors import Cancelled, PromptBlocked, UsageError
+from teamcli.errors import Cancelled, PromptBlocked, TeamcliError, UsageError
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.commands import Commands
 from teamcli.exec.running_command import describe_exit
@@ -29,7 +29,7 @@ from teamcli.session.live_policy import LivePolicy
 from teamcli.storage.team_dir import TeamDir
 from teamcli.team.lead import Lead
 from teamcli.team.manager import TeammateManager
-from teamcli.team.message import USER
+from teamcli.team.message import LEAD, USER
 from teamcli.text.tags import tagged
 from teamcli.tools.catalog import ALL_TOOLS
 from teamcli.workspace.bounds import Workspace
@@ -157,6 +157,7 @@ class Session:
         """Start the threads. `resume_all`: those that were interrupted resume as well."""
         self.board.look()
         self.subagent_source.report_lost(self.team)
+        self._finish_merge()
         self.lead.start()
         self.team.start(resume_all)
 
@@ -278,6 +279,17 @@ class Session:
             agent.llm.close()
             agent.conversation.close()
         self.resources.close()
+
+    def _finish_merge(self) -> None:
+        """Complete or undo a merge that was cut off, before any agent works."""
+        if not any(path.exists() for path in self.state.merge_journals):
+            return
+        try:
+            note = self.team.merging.recover(self.cancel)
+        except TeamcliError as e:
+            note = f"A merge was cut off, and cannot be completed now: {e}. The next merge tries again."
+        if note:
+            self.events(Notice(LEAD, note, Severity.WARNING))
 
     def _line_blocked(self, ended: TurnEnded) -> None:
         if isinstance(ended.error, PromptBlocked | Cancelled):  # by a hook, or while one was checking it

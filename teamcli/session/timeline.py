@@ -139,6 +139,14 @@ _DESCRIPTIONS: Mapping[type, Callable[[Any], Json]] = {
     },
     events.StatusChanged: lambda event: {"event": "status", "status": event.status, **event.details},
     events.TaskChanged: task_entry,
+    events.MergeEnded: lambda event: {
+        "event": "merge",
+        "target": event.target,
+        "outcome": event.outcome,
+        "text": _short(event.text),
+        "commits": list(event.commits),
+        "files": list(event.files),
+    },
     events.Compacted: lambda event: {
         "event": "compacted",
         "tokens_before": event.tokens_before,

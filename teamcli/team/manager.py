@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from teamcli.agent.tool import ToolOutput
@@ -30,6 +31,7 @@ from teamcli.tools.base.context import SpawnRequest
 
 if TYPE_CHECKING:
     from teamcli.config.team_file import PlannedMember
+    from teamcli.team.merging import Merging
     from teamcli.worktrees.checkouts import Checkouts
 
 LEAVING_SECONDS = 1.5
@@ -97,6 +99,8 @@ class TeamParts(NamedTuple):
     tasks: TeamTasks
     file: TeamFilePort
     checkouts: CheckoutSource
+    open_merging: Callable[[], Merging]
+    """Called when the first merge is wanted."""
 
 
 class TeammateManager:
@@ -109,12 +113,17 @@ class TeammateManager:
         self.protocols = parts.protocols
         self.tasks = parts.tasks
         self.checkouts = parts.checkouts
+        self._open_merging = parts.open_merging
         self._left_mail = parts.left_mail
         self._file = parts.file
         self._factory = factory
         self._max_members = max_members
         self._spawning = threading.RLock()
         self.outbox.bus.subscribe(self._mail_arrived)
+
+    @cached_property
+    def merging(self) -> Merging:
+        return self._open_merging()
 
     # What tools do
 

@@ -87,6 +87,7 @@ LEAD_TOOLS = _tools(
     "bash read_file write_file edit_file spawn_teammate list_teammates send_message read_inbox broadcast"
     " glob grep wait_for_message shutdown_request plan_review agent agent_status agent_stop bash_output bash_stop"
     " task_create task_update task_list"
+    " merge_teammate"
 )
 
 TEAMMATE_TOOLS = _tools(

@@ -221,6 +221,9 @@ def stream_line(event: Event) -> Json | None:
         case events.TaskChanged():
             task = {"task": event.id, "subject": event.subject, "status": event.status, "owner": event.owner}
             return {"type": "team", "event": "task", "agent": event.agent, "change": event.change, **task}
+        case events.MergeEnded():
+            merge = {name: value for name, value in event._asdict().items() if name != "by_user"}
+            return {"type": "team", "event": "merge", **merge}
         case events.LimitHit():
             return {"type": "team", "event": "limit", "agent": event.agent, "limit": event.limit, "text": event.text}
         case events.Notice(severity=events.Severity.ERROR):

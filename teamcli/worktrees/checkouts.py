@@ -20,13 +20,12 @@ from teamcli.errors import GitError, StateError, ToolError
 from teamcli.exec.command_host import CommandHost
 from teamcli.storage.files import cannot, make_private_dir
 from teamcli.worktrees.checkout import Checkout, Notes, checkouts_in
-from teamcli.worktrees.git import Git
+from teamcli.worktrees.git import Git, drop_stale_lock
 from teamcli.worktrees.making import Main, copy_included, run_setup, write_repository
 
 OpenHost = Callable[[Path, Mapping[str, str]], CommandHost]
 """Opens what runs the commands of the member whose checkout is at that path, with these variables."""
 _FIRST_PORT, _PORTS, _MEMBERS = 20_000, 10, 1_000
-_LOCKS = ("index", "HEAD", "config", "packed-refs", "shallow")
 _STATUS = ("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--ignore-submodules=none")
 _DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--ignore-submodules=dirty")
 
@@ -201,8 +200,8 @@ class Checkouts:
 
     def _remove_locks(self, checkout: Checkout) -> None:
         """Of a git that was killed. Call this only while the member does nothing."""
-        locks = [f".git/{name}.lock" for name in (*_LOCKS, checkout.ref)]
-        if any(os.path.lexists(checkout.path / name) for name in locks):
+        locks = (".git/*.lock", f".git/{checkout.ref}.lock")
+        if any(True for name in locks for _ in checkout.path.glob(name)):
             # Inside the sandbox: `.git` may be a link to somewhere else.
             running = self.host(checkout.member).start(f"rm -f {' '.join(locks)}", checkout.path)
             running.follow(lambda text: None, lambda text: None)
@@ -225,7 +224,13 @@ class Checkouts:
             raise GitError(f"{checkout.branch} was changed in the main repository: merge or delete it there")
         if not self.main.commit(tip):
             self._carry(checkout, tip, [known, self.main.commit("HEAD")])
-        self.main.run("update-ref", "--no-deref", checkout.ref, tip, known or "0" * len(tip))
+        move = ("update-ref", "--no-deref", checkout.ref, tip, known or "0" * len(tip))
+        try:
+            self.main.run(*move)
+        except GitError:  # perhaps one that was killed has left its lock: only the program moves this branch
+            lock = self.main.text("rev-parse", "--git-path", f"{checkout.ref}.lock")
+            drop_stale_lock(self.main.directory / lock)
+            self.main.run(*move)
         notes._replace(tip=tip).write(checkout)
         return tip
 

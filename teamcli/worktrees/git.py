@@ -6,7 +6,8 @@ import contextlib
 import os
 import shlex
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,9 +16,12 @@ from teamcli.errors import GitError, ToolError
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.command_output import BoundedText
 from teamcli.exec.running_command import Ended, describe_exit
+from teamcli.storage.files import as_state_error, read_regular
 from teamcli.text.escaping import one_line
 
 GIT_SECONDS = 120.0
+STALE_SECONDS = 1.0
+"""Git holds the lock of a branch for a few milliseconds."""
 _MOST_ERRORS = 4_000
 _REASON_LENGTH = 300
 # A repository can name programs: hooks, a file watcher, filters, a signer, the other side of a fetch that completes a
@@ -180,3 +184,18 @@ def _reason(errors: str) -> str:
     lines = [line for line in errors.splitlines() if line.strip()]
     wrong = [line for line in lines if line.startswith(("fatal: ", "error: "))]
     return one_line((wrong or lines or [""])[0].removeprefix("fatal: ").removeprefix("error: "), _REASON_LENGTH)
+
+
+def drop_stale_lock(path: Path, is_ours: Callable[[bytes], bool] = lambda content: True) -> None:
+    """Remove the lock of a git that was killed. One that lives is done in a moment, and its lock is left alone.
+
+    Raises: StateError
+    """
+    with as_state_error("remove", path), contextlib.suppress(FileNotFoundError):
+        before = path.lstat()
+        time.sleep(STALE_SECONDS)
+        now = path.lstat()
+        if (before.st_ino, before.st_mtime_ns) == (now.st_ino, now.st_mtime_ns) and is_ours(
+            read_regular(path, 1_000, os.O_NOFOLLOW)
+        ):
+            path.unlink()

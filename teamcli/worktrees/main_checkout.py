@@ -24,12 +24,11 @@ from teamcli.storage.files import as_state_error, read_json, read_regular, write
 from teamcli.text.escaping import one_line
 from teamcli.workspace.open_file import open_parent
 from teamcli.worktrees.changes import Change, Entry, changes_between
-from teamcli.worktrees.git import Git
+from teamcli.worktrees.git import Git, drop_stale_lock
 from teamcli.worktrees.working_files import CHANGED, Signature, move, obstacle, signature, update_files
 
 LOCK_TRIES, LOCK_SECONDS = 20, 0.1
 """Editors and prompts look at the repository all the time, and git locks the index for that."""
-STALE_SECONDS = 1.0
 LARGEST_INDEX = 1 << 30
 MOST_NAMED = 20
 _BRANCHES = "refs/heads/"
@@ -125,7 +124,7 @@ class MainCheckout:
         if (raw := read_json(self._journal)) is None:
             return ""
         step = Step(*(str(raw.get(name, "")) for name in Step._fields))
-        self._drop_stale_locks(step, cancel)
+        self._drop_stale_locks(step)
         where = self._git.commit(step.branch)
         is_here = self._git.text("symbolic-ref", "--quiet", "HEAD", check=False) == step.branch
         with self._workplace():
@@ -292,17 +291,11 @@ class MainCheckout:
         self._unlock(step)
         return {**kept, **dict.fromkeys(look.foreign, CHANGED)}
 
-    def _drop_stale_locks(self, step: Step, cancel: CancelScope) -> None:
-        """A git that was killed while it moved the branch has left its locks. One that lives is done in a moment."""
+    def _drop_stale_locks(self, step: Step) -> None:
+        """Of a git that was killed while it moved the branch. They hold the new commit, or not even that yet."""
         branch_lock = self._git.text("rev-parse", "--git-path", f"{step.branch}.lock")
         for lock in (self._root / branch_lock, self._git_dir / "HEAD.lock"):
-            known = signature(lock)
-            if known is None or cancel.wait(STALE_SECONDS) or signature(lock) != known:
-                continue
-            with as_state_error("read", lock):
-                content = read_regular(lock, 1000, os.O_NOFOLLOW)
-                if f"{step.new}\n".encode().startswith(content):
-                    lock.unlink()
+            drop_stale_lock(lock, f"{step.new}\n".encode().startswith)
 
 
 def describe_kept(kept: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from teamcli.agent.events import Event, ToolFinished
-from teamcli.agent.tool import ToolOutput
+from teamcli.agent.tool import Progress, ToolOutput
 from teamcli.agent.tool_calls import Permissions, Results, Toolset
 from teamcli.cancel import CancelScope
 from teamcli.errors import TeamError
@@ -16,7 +16,7 @@ from teamcli.exec.command_host import CommandHost
 from teamcli.exec.commands import Commands
 from teamcli.llm.types import Block
 from teamcli.permissions.decide import decide
-from teamcli.permissions.policy import Policy
+from teamcli.permissions.policy import Mode, Policy
 from teamcli.tools.base.context import AgentContext, SpawnRequest, TeamPort
 from teamcli.tools.catalog import LazyTool, bind_tools
 from teamcli.workspace.bounds import Workspace
@@ -39,6 +39,16 @@ class FakeTeam:
     @property
     def protocols(self) -> FakeTeam:
         return self
+
+    @property
+    def merging(self) -> FakeTeam:
+        return self
+
+    def preview(self, name: str) -> str:
+        return f"team/{name} into main: 1 file\n  a.py"
+
+    def merge(self, asker: str, name: str, message: str, cancel: CancelScope, progress: Progress) -> str:
+        return self._note("merge", asker, name, message)
 
     def spawn(self, request: SpawnRequest) -> str:
         return self._note("spawn", request)
@@ -87,7 +97,7 @@ class TeamAgent:
     def __init__(self, root: Path, tools: tuple[LazyTool, ...], team: TeamPort | None, name: str = "lead") -> None:
         context = AgentContext(Workspace(root), Commands(CommandHost({})), KnownFiles(PathLocks()), name, team)
         permissions = Permissions(
-            lambda tool, access: decide(Policy(), tool, access, root),
+            lambda tool, access: decide(Policy(Mode.ACCEPT_EDITS), tool, access, root),
             ask=lambda question: None,
             remember=lambda rule: None,
         )

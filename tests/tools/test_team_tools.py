@@ -23,6 +23,7 @@ EVERY_CALL: dict[str, dict[str, Any]] = {
     "broadcast": {"content": "hello"},
     "wait_for_message": {},
     "shutdown_request": {"teammate": "alice"},
+    "merge_teammate": {"name": "alice"},
     "plan_review": {"request_id": "r1", "approve": True},
     "submit_plan": {"plan": "1. look 2. change"},
     "shutdown_response": {"request_id": "r2", "approve": False},

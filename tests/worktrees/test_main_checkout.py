@@ -328,7 +328,7 @@ class TestAfterAGitThatWasKilled:
 
     @pytest.fixture
     def step(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> Step:
-        monkeypatch.setattr("teamcli.worktrees.main_checkout.STALE_SECONDS", 0.01)
+        monkeypatch.setattr("teamcli.worktrees.git.STALE_SECONDS", 0.01)
         step = place.step(place.commit(everything))
 
         def die(*arguments: object) -> None:

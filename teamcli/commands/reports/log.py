@@ -47,6 +47,7 @@ def describe(row: Json) -> TimelineLine:
         or row.get("severity") in ("warning", "error")
         or (event == "message" and row.get("type") == "error")
         or (event == "turn_ended" and row.get("outcome") != "done")
+        or (event == "merge" and row.get("outcome") != "merged")
     )
     return TimelineLine(format_timestamp(row.get("ts")), one_line(_text(row, "agent"), 32), text, is_bad)
 
@@ -229,6 +230,7 @@ _DESCRIPTIONS: Mapping[str, Callable[[Json], str]] = {
     "message": _describe_message,
     "status": _describe_status,
     "task": _describe_task,
+    "merge": lambda row: _text(row, "text"),
     "compacted": lambda row: (
         f"context compacted: {_number(row, 'tokens_before'):,.0f} → {_number(row, 'tokens_after'):,.0f} tokens"
     ),

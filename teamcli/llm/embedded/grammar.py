@@ -73,6 +73,9 @@ VERBS = (
         r"(?P<worktree>\s+in\s+a\s+worktree)?(?P<claims>\s+(?:who|that)\s+claims\s+tasks)?\s*:\s*(?P<prompt>\S.*)",
     ),
     _verb(
+        "merge NAME", "the work of a teammate in a worktree", "merge_teammate", rf"merge\s+@?(?P<name>{_NAME}?)\s*[.!]?"
+    ),
+    _verb(
         "tell NAME: TEXT",
         "such as: tell alice: read notes.txt",
         "send_message",

@@ -56,6 +56,9 @@ class TeamPort(Protocol):
     @property
     def protocols(self) -> ProtocolPort: ...
 
+    @property
+    def merging(self) -> MergePort: ...
+
 
 class WaitPort(Protocol):
     def wait_for_message(self, agent: str, timeout_seconds: float, cancel: CancelScope) -> ToolOutput: ...
@@ -83,6 +86,13 @@ class TaskPort(Protocol):
         """`fields` are those of the call; None for what stays."""
 
     def describe(self, agent: str, id: int | None) -> str: ...
+
+
+class MergePort(Protocol):
+    def preview(self, name: str) -> str:
+        """What a merge would bring, in words. Never raises: what is wrong is said by the merge itself."""
+
+    def merge(self, asker: str, name: str, message: str, cancel: CancelScope, progress: Progress) -> str: ...
 
 
 class SubAgentTask(NamedTuple):

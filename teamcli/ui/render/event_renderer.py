@@ -240,6 +240,8 @@ class EventRenderer:
                 return self._block("tool", [[("  ", PLAIN), (event.agent, color), (f" {text}", DIM)]])
             case events.LimitHit():
                 return self.note(f"{event.agent}: {event.text}.", YELLOW)
+            case events.MergeEnded(by_user=False):
+                return self.note(event.text, PLAIN if event.outcome == "merged" else YELLOW)
             case events.Notice() | events.Compacted():
                 severity = event.severity if isinstance(event, events.Notice) else None
                 color = {Severity.ERROR: RED, Severity.WARNING: YELLOW}.get(severity, DIM) if severity else DIM

@@ -42,7 +42,7 @@ class PlainView:
                 self.say(event.text)
             case events.LimitHit():
                 self.say(f"{event.agent}: {event.text}.")
-            case events.Notice() | events.Compacted():
+            case events.Notice() | events.Compacted() | events.MergeEnded(by_user=False):
                 self.say(named(event.agent, event.text))
 
     def show(self, shown: CommandOutput) -> None:

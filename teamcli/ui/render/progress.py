@@ -24,6 +24,8 @@ class Progress:
                 line = f"teamcli: {escape_controls(named(event.agent, event.text))}"
             case events.Recorded() if self._shows_subagents and (words := subagent_words(event)):
                 line = escape_controls(words)
+            case events.MergeEnded(by_user=False):
+                line = f"teamcli: {escape_controls(event.text)}"
             case events.LimitHit() | events.Compacted():
                 line = f"teamcli: {event.agent}: {event.text}"
             case events.PermissionDenied():

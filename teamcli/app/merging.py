@@ -1,0 +1,94 @@
+"""Builds what merges the work of members: for a session, and for `teamcli merge` from another shell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from teamcli.app.choices import find_hook_files, read_settings
+from teamcli.app.hosts import open_host, open_member_host
+from teamcli.app.runtime import Runtime
+from teamcli.app.workplaces import Workplaces
+from teamcli.config.project import inspect_project
+from teamcli.errors import UnknownTeammate, UsageError
+from teamcli.exec.command_host import CommandHost
+from teamcli.session.timeline import Timeline
+from teamcli.storage.files import AppendLog
+from teamcli.storage.team_dir import TeamDir, lock_holder
+from teamcli.team.message import WAITED, Message, find_name
+from teamcli.team.message_bus import FileBus
+from teamcli.team.outbox import Outbox
+from teamcli.team.roster_file import Member, Status, read_team
+from teamcli.team.running_agents import RunningAgents
+from teamcli.team.signing import load_key
+from teamcli.workspace.bounds import Workspace
+
+if TYPE_CHECKING:
+    from teamcli.team.merging import Merging
+
+
+def open_merging(runtime: Runtime, agents: RunningAgents, outbox: Outbox, places: Workplaces) -> Merging:
+    """For the members of a session. Called when the first merge is wanted, so it loads what that needs."""
+    from teamcli.team.merging import Merging
+    from teamcli.worktrees.merge import Merger
+
+    def find(name: str) -> Member:
+        member = runtime.roster.get(name)
+        if running := agents.teammate(member.name):
+            running.wait_until_reported()  # who has read its result finds it idle
+        return runtime.roster.get(member.name)
+
+    gate = runtime.choices.settings.worktree.gate or ""
+    merger = Merger(places.open(), runtime.state, gate, places.shared.hook_files)
+    return Merging(merger, find, outbox.post, runtime.events)
+
+
+@contextmanager
+def merging_from_outside(directory: Path) -> Iterator[Merging]:
+    """For the team of a directory, whether it is running or not.
+
+    Raises: ConfigError, UsageError
+    """
+    from teamcli.team.merging import Merging
+    from teamcli.worktrees.checkouts import Checkouts
+    from teamcli.worktrees.git import Git
+    from teamcli.worktrees.merge import Merger
+
+    project, state = inspect_project(directory), TeamDir.of(directory)
+    if project.offers:  # a gate might be among it, and no work must get past it
+        raise UsageError(f"this directory is not trusted ({project.offers[0]}): start teamcli here, and agree first")
+    settings, workspace = read_settings(project), Workspace(project.directory)
+    root = workspace.root
+    with ExitStack() as resources:
+        host = open_host(settings, workspace, project)
+        resources.callback(host.close)
+
+        def open_member(checkout: Path, variables: Mapping[str, str]) -> CommandHost:
+            return open_member_host(settings, root, project, host.programs, checkout, variables)
+
+        checkouts = Checkouts(Git(host, root), state.worktrees.resolve(), open_member)
+        resources.callback(checkouts.close_all)
+        bus = FileBus(state.inbox, load_key(project.home))
+        resources.callback(bus.close)
+        timeline = Timeline(AppendLog(state.events, durable=False), lambda text: None)
+        resources.callback(timeline.close)
+
+        def post(message: Message) -> None:
+            bus.send(message if lock_holder(state.lock) else message._replace(fields={WAITED: True}))
+
+        merger = Merger(checkouts, state, settings.worktree.gate or "", find_hook_files(settings, root))
+        yield Merging(merger, lambda name: _member(state, name), post, timeline)
+
+
+def _member(state: TeamDir, name: str) -> Member:
+    """Raises: UnknownTeammate, StateError"""
+    members = {member.name: member for member in read_team(state.config).members}
+    if (found := find_name(name, members)) is None:
+        raise UnknownTeammate(f"there is no teammate '{name}'; there are: {', '.join(members) or 'none'}")
+    member = members[found]
+    if lock_holder(state.lock) is None and member.is_active:  # one that worked was killed with the program
+        return replace(member, status=Status.IDLE)
+    return member
