@@ -48,6 +48,8 @@ LIST = ("list_teammates", dict[str, str]())
         ("spawn alice as coder: run ls", spawn("alice", "coder", "run ls")),
         ("tell alice: hello there", tell("alice", "hello there")),
         ("broadcast: stand up", ("broadcast", {"content": "stand up"})),
+        ("merge alice", ("merge_teammate", {"name": "alice"})),
+        ("merge @alice.", ("merge_teammate", {"name": "alice"})),
         ("wait", WAIT),
         ("list", LIST),
     ],

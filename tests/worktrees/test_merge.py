@@ -426,3 +426,14 @@ class TestPreview:
 
     def test_what_is_wrong_is_left_to_the_merge(self, place: Place) -> None:
         assert place.open().preview("bob") == ""
+
+
+class TestLocksOfAGitThatWasKilled:
+    @pytest.mark.parametrize("name", [".git/refs/heads/team/alice.lock", ".team/worktrees/alice/.git/ORIG_HEAD.lock"])
+    def test_they_do_not_block_the_next_merge(self, place: Place, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("teamcli.worktrees.git.STALE_SECONDS", 0.01)
+        place.commit(place.alice, theirs="x\n")
+        place.commit(place.root, mine="y\n")
+        (place.root / name).write_text("")
+        assert "Merged team/alice" in place.merge()
+        assert not (place.root / name).exists()
