@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
 
 from teamcli.app.merging import merging_from_outside
@@ -12,6 +11,7 @@ from teamcli.cancel import CancelScope
 from teamcli.config.environment import secret_values
 from teamcli.config.options import ExitStatus
 from teamcli.errors import MergeRefused
+from teamcli.storage.team_dir import TeamDir
 from teamcli.team.message import USER
 from teamcli.text.escaping import escape_controls
 from teamcli.text.redaction import register_secrets
@@ -22,7 +22,9 @@ def merge(name: str, message: str) -> int:
     """Merge, and print what was merged; returns the exit code."""
     register_secrets(secret_values(os.environ))
     cancel = CancelScope()
-    with merging_from_outside(Path.cwd()) as merging, signals_raise(SIGINT, SIGTERM, SIGHUP):
+    # Inside a member's checkout, the team of the main directory is meant.
+    directory = TeamDir.here().root.parent
+    with merging_from_outside(directory) as merging, signals_raise(SIGINT, SIGTERM, SIGHUP):
 
         def run() -> str:
             return merging.merge(USER, name.removeprefix("@"), message, cancel, _show)

@@ -166,7 +166,7 @@ class Checkouts:
             if self._setup:
                 run_setup(self._setup, checkout, self.host(checkout.member))
             if not self.main.commit(checkout.ref):
-                self.main.run("update-ref", "--no-deref", checkout.ref, start, "0" * len(start))
+                self._move_branch(checkout, checkout.ref, start, "0" * len(start))
             notes._replace(tip=start, is_ready=True).write(checkout)
         except BaseException as e:
             self._undo(checkout, notes)
@@ -224,13 +224,7 @@ class Checkouts:
             raise GitError(f"{checkout.branch} was changed in the main repository: merge or delete it there")
         if not self.main.commit(tip):
             self._carry(checkout, tip, [known, self.main.commit("HEAD")])
-        move = ("update-ref", "--no-deref", checkout.ref, tip, known or "0" * len(tip))
-        try:
-            self.main.run(*move)
-        except GitError:  # perhaps one that was killed has left its lock: only the program moves this branch
-            lock = self.main.text("rev-parse", "--git-path", f"{checkout.ref}.lock")
-            drop_stale_lock(self.main.directory / lock)
-            self.main.run(*move)
+        self._move_branch(checkout, checkout.ref, tip, known or "0" * len(tip))
         notes._replace(tip=tip).write(checkout)
         return tip
 
@@ -244,6 +238,15 @@ class Checkouts:
             self.main.run("index-pack", "--stdin", "--fix-thin", "--strict", input=pack, seconds=600)
         if not self.main.commit(tip):
             raise GitError(f"the commit of {checkout.branch} has not arrived in the main repository")
+
+    def _move_branch(self, checkout: Checkout, *arguments: str) -> None:
+        """Only the program moves this branch, so a lock that does not go away is that of a git that was killed."""
+        try:
+            self.main.run("update-ref", "--no-deref", *arguments)
+        except GitError:
+            lock = self.main.text("rev-parse", "--git-path", f"{checkout.ref}.lock")
+            drop_stale_lock(self.main.directory / lock)
+            self.main.run("update-ref", "--no-deref", *arguments)
 
     def _tip(self, checkout: Checkout) -> str:
         if not checkout.exists:
@@ -334,7 +337,7 @@ class Checkouts:
         checkout.notes.unlink(missing_ok=True)
 
     def _delete_branch(self, checkout: Checkout, known: str) -> None:
-        self.main.run("update-ref", "--no-deref", "-d", checkout.ref, known)
+        self._move_branch(checkout, "-d", checkout.ref, known)
 
     def _ours(self, member: str) -> tuple[Checkout, Notes]:
         checkout = Checkout(member, self.directory / member)

@@ -26,7 +26,7 @@ from tests.worktrees.conftest import git
 SOAK = bool(os.environ.get("TEAMCLI_SOAK"))
 KILLS = 200 if SOAK else 10
 NAMES = ("alice", "bob")
-BYPASS = ("--permission-mode", "bypassPermissions")
+BYPASS = ("--permission-mode", "bypassPermissions", "--max-turns", "30")
 
 
 def talk(request: dict[str, Any], n: int) -> Any:
@@ -34,10 +34,10 @@ def talk(request: dict[str, Any], n: int) -> Any:
     name, history = agent_of(request), str(request["messages"])
     if name == "lead":
         return lead(history, n)
-    if f"{name} is done" in history:
+    if f"{name}-done" in history:
         return text("done")
     # A git that was killed may have left a lock. Then the file is not committed, and the merge does that.
-    work = f"echo {name} > {name}.txt; git add -A && git commit -qm 'Work of {name}'; echo {name} is done"
+    work = f"echo {name} > {name}.txt; git add -A && git commit -qm 'Work of {name}'; echo {name}-do''ne"
     return tool("bash", command=work)
 
 
@@ -88,6 +88,7 @@ class Place:
     def check(self, case: dict[str, Any]) -> None:
         root = self.program.directory
         for name in NAMES:
+            assert (root / f"{name}.txt").exists(), case
             assert (root / f"{name}.txt").read_text() == f"{name}\n", case
         subjects = Counter(git(root, "log", "--format=%s").splitlines())
         assert all(subjects[f"Work of {name}"] == 1 for name in NAMES), (case, subjects)
