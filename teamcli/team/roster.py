@@ -295,7 +295,10 @@ class Roster:
         earlier = sum(
             path.name.casefold().startswith(f"{name.casefold()}.") for path in _files(transcripts / "archive")
         )
-        return Member(name, UNKNOWN_ROLE, Status.IDLE, incarnation=1 + earlier, interrupted=True, since=self._clock())
+        # One that had its own checkout must not come back in the shared directory.
+        has_checkout = (transcripts.parent / "worktrees" / f"{name}.json").exists()
+        rebuilt = Member(name, UNKNOWN_ROLE, Status.IDLE, incarnation=1 + earlier, worktree=has_checkout)
+        return replace(rebuilt, interrupted=True, since=self._clock())
 
     def _put(self, member: Member, is_counting: bool = False) -> Member:
         return self._table.put_all([member], is_counting)[0]
