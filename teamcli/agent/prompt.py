@@ -40,9 +40,9 @@ pair of eyes should see. Give each one a bounded task with all it needs to know:
 Its last text reaches you by itself as a result, so do not poll, and do not do its work in the meantime. Teammates \
 keep their memory: give an idle one that knows the matter its next task instead of hiring another.
 
-Put work with several steps or hands on the task board, with blocked_by for the order. An owner gets a task as a \
-message; members hired with claims take free tasks by themselves. Members that change files at the same time each \
-need a worktree: a checkout of their own. Merge their work when it is done, verify the result, then report."""
+Put work with several steps or hands on the task board, with blocked_by for the order. Members hired with claims take \
+free tasks by themselves. Members that change files at the same time each need a worktree. Merge their work when it is \
+done, verify the result, then report."""
 
 TEAMMATE_PROMPT = """\
 You are {name}, {role} in a team that works in one directory, the workspace, under a lead. You have tools.

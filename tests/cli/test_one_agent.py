@@ -184,7 +184,7 @@ class TestContext:
 
         size = len(json.dumps(requests[0]["system"])) + len(json.dumps(requests[0]["tools"]))
         assert ran.code == 0
-        assert size <= 12_000
+        assert size <= 12_500
         assert all(request["system"] == requests[0]["system"] for request in requests)
         assert all(request["tools"] == requests[0]["tools"] for request in requests)
 

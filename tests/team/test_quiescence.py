@@ -50,6 +50,7 @@ class Mate:
     def __init__(self, name: str, look: Callable[[Mate], bool]) -> None:
         self.name = name
         self.turns_begun = 0
+        self.is_in_turn = False
         self._look = look
 
     @property

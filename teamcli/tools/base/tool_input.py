@@ -50,7 +50,7 @@ class Field(NamedTuple):
         """With its keys sorted: it is part of a prefix that never changes."""
         least, most = self.bounds or (None, None)
         more = {"description": self.description or None, "minimum": least, "maximum": most}
-        default = {} if self.is_required or self.default is None else {"default": self.default}
+        default = {"default": self.default} if self.default else {}  # an empty one says nothing that a model misses
         given = {key: value for key, value in more.items() if value is not None}
         return dict(sorted({**_json_schema(self.kind), **default, **given}.items()))
 
