@@ -115,7 +115,7 @@ class TeammateResources:
 
     def begin_work(self) -> None:
         if self._checkouts and (said := self._checkouts.repair(self._agent.name)):
-            self._agent.emit(Notice(self._agent.name, said, Severity.WARNING))
+            self._agent.emit(Notice(LEAD, said, Severity.INFO))  # the text names the member
 
     def end_work(self) -> str:
         if self._checkouts is None:

@@ -1,4 +1,4 @@
-"""`teamcli demo`: a team of two in a scratch directory, step by step, on the embedded model.
+"""`teamcli demo`: a team of two in a small git repository, step by step, on the embedded model.
 
 Each step is typed at the real prompt, and can be followed in the files with `cat` and `tail -F`.
 """
@@ -10,6 +10,7 @@ import select
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from typing import NamedTuple
 from teamcli.app.build import open_session
 from teamcli.config.options import Options
 from teamcli.config.project import inspect_project
+from teamcli.errors import ConfigError
 from teamcli.ui.piped import PipedRepl
 from teamcli.ui.render.plain_view import PlainView
 from teamcli.ui.render.terminal_view import TerminalView
@@ -26,8 +28,8 @@ from teamcli.ui.signals import SignalReceived, signals_raise
 
 INTRODUCTION = """\
 This demo shows a lead and two teammates at work. It needs no API key: a small
-embedded model follows simple commands literally. Threads, inboxes, tools and
-files are real.
+embedded model follows simple commands literally. Threads, inboxes, tools, git
+and files are real.
 
 Everything happens in {directory}
 To watch, open a second terminal and try any of these:
@@ -36,7 +38,7 @@ To watch, open a second terminal and try any of these:
   tail -F .team/inbox/bob.jsonl   # bob's messages, as they arrive (the file
                                   # is created with the first one)
   cat .team/config.json           # the teammates and their status
-  {teamcli} team                    # the same as a table
+  {teamcli} tasks                   # the task board
   {teamcli} log -f                  # what everyone does, as it happens
 """
 ENDING = """\
@@ -44,6 +46,7 @@ That was the team. Everything is in plain files, and stays there:
 
   cd {directory}
   cat .team/config.json              # the teammates
+  cat .team/tasks/1.json             # a task of the board
   cat .team/inbox/lead.jsonl         # the lead's inbox, one message per line
   cat .team/transcripts/bob.jsonl    # everything bob saw and did
   {teamcli} log                        # the timeline
@@ -61,27 +64,45 @@ class DemoStep(NamedTuple):
 
 STEPS = (
     DemoStep(
-        "You talk to the lead, and it hires teammates. Here is the first one, with\n"
-        "something to read. /wait waits until everyone is idle.",
-        ("spawn bob as reviewer: read welcome.txt", "/wait"),
-    ),
-    DemoStep(
-        "bob has finished, reported to the lead, and is idle. He costs nothing now, and\nremembers everything.",
-        ("/team",),
-    ),
-    DemoStep(
-        "The second teammate writes a file and messages bob about it directly, without\n"
-        "the lead. The message wakes bob. What each of them says at the end is\n"
-        "reported to the lead automatically.",
+        "You talk to the lead, and it hires teammates. Each of these two works in its\n"
+        "own checkout of the repository. /wait waits until everyone is idle.",
         (
-            "spawn alice as coder: write notes.txt: hello from alice then tell bob: read notes.txt",
+            "spawn alice as coder in a worktree: read welcome.txt",
+            "spawn bob as coder in a worktree: read welcome.txt",
             "/wait",
         ),
     ),
     DemoStep(
-        "An inbox is a file with one message per line. This is what alice sent to bob,\n"
-        "and what `tail -F` has shown in your second terminal:",
-        ("!cat .team/inbox/bob.jsonl",),
+        "Both have reported to the lead, and are idle. They cost nothing now, and\nremember everything.",
+        ("/team",),
+    ),
+    DemoStep(
+        "The team shares a task board. A task reaches its owner as a message, and wakes\n"
+        "it. (A teammate that is hired with `claims` takes free tasks by itself.)",
+        (
+            "/tasks add write prices.txt: apples 3",
+            "/tasks assign 1 alice",
+            "/tasks add write stock.txt: apples 40",
+            "/tasks assign 2 bob",
+            "/wait",
+            "/tasks",
+        ),
+    ),
+    DemoStep(
+        "A task is a file, and so is everything else. The work itself is in the\n"
+        "checkouts: the main directory has not changed.",
+        ("!cat .team/tasks/1.json", "!ls", "/diff alice"),
+    ),
+    DemoStep(
+        "Merging brings the work back: what is uncommitted is committed, your branch is\n"
+        "merged into the teammate's, your checks run there, and only then your branch\n"
+        "moves. A conflict or a failed check would leave it as it is.",
+        ("/merge alice", "/merge bob", "!git log --oneline --graph", "!ls"),
+    ),
+    DemoStep(
+        "Teammates also write to each other, without the lead. An inbox is a file with\n"
+        "one message per line; `tail -F` has shown this one in your second terminal.",
+        ("/send alice tell bob: read stock.txt", "/wait", "!tail -n 1 .team/inbox/bob.jsonl"),
     ),
     DemoStep(
         "Any program may append a line, and the teammate acts on it, knowing that the\nline came from outside.",
@@ -92,29 +113,24 @@ STEPS = (
         ),
     ),
     DemoStep(
-        "You can also message a teammate yourself, here or with `teamcli send` from\n"
-        "another terminal. You see the answer; the lead reads it with its next turn.",
-        ("/send bob read notes.txt", "/wait"),
-    ),
-    DemoStep(
-        "The lead's inbox. UNREAD are the answers to the shell and to you. Looking at\nan inbox changes nothing.",
-        ("/inbox",),
-    ),
-    DemoStep(
-        "The timeline: every message, tool call and status change, with its time.",
+        "The timeline: every message, task, tool call and status change, with its time.",
         ("/log 12",),
     ),
     DemoStep(
-        "They are idle, so they shut down at once. Their files stay.",
+        "They are idle, so they shut down at once. Their work is merged, so their\n"
+        "checkouts are removed. Inboxes and transcripts stay.",
         ("/shutdown alice", "/shutdown bob", "/team"),
     ),
 )
 
 
 def run_demo() -> int:
-    """Returns the exit code."""
+    """Returns the exit code.
+
+    Raises: ConfigError, if there is no git
+    """
     directory = Path(tempfile.mkdtemp(prefix="teamcli-demo-")).resolve()
-    (directory / "welcome.txt").write_text("Welcome to the team, bob.\n", encoding="utf-8")
+    _make_repository(directory)
     teamcli = "teamcli" if shutil.which("teamcli") else f"{shlex.quote(sys.executable)} -m teamcli"
     words = {"directory": shlex.quote(str(directory)), "teamcli": teamcli}
     print(INTRODUCTION.format(**words), flush=True)
@@ -125,6 +141,21 @@ def run_demo() -> int:
             code = e.exit_code
     print("\n" * sys.stdout.isatty() + ENDING.format(**words), flush=True)
     return code
+
+
+def _make_repository(directory: Path) -> None:
+    (directory / "welcome.txt").write_text("Welcome to the team.\n", encoding="utf-8")
+    # The user's own settings must not matter here: no name, a template with hooks, a key to sign with.
+    settings = ("user.name=demo", "user.email=demo@example.com", "commit.gpgSign=false", "core.hooksPath=/dev/null")
+    options = [word for setting in settings for word in ("-c", setting)]
+    for command in (["init", "--quiet", "--initial-branch=main"], ["add", "."], ["commit", "--quiet", "-m", "Begin"]):
+        try:
+            subprocess.run(["git", *options, *command], cwd=directory, check=True, capture_output=True, text=True)
+        except FileNotFoundError as e:
+            shutil.rmtree(directory)
+            raise ConfigError("the demo works in a git repository, and git is not installed; install it first") from e
+        except subprocess.CalledProcessError as e:
+            raise ConfigError(f"the demo cannot make a git repository in {directory}: {e.stderr.strip()}") from e
 
 
 def _play(directory: Path) -> int:

@@ -40,19 +40,35 @@ def test_the_demo_ends_by_itself_without_a_terminal(here: Program) -> None:
     assert str(directory) in ran.out
     assert list(here.directory.iterdir()) == []
     for shown in (
-        "team >> spawn alice as coder:",
-        "alice → bob: read notes.txt",
-        "[bob] read_file: 1 hello from alice",
+        "team >> spawn alice as coder in a worktree:",
+        "team → alice (task): write prices.txt: apples 3",
+        '"subject": "write prices.txt: apples 3"',
+        "Merged team/alice into main: 1 commit",
+        "Merged team/bob into main: 1 commit",
+        "alice → bob: read stock.txt",
+        "[bob] read_file: 1 apples 40",
         "bob → lead (result)",
         '"from":"alice","to":"bob"',
         "outside, claims to be a shell",
         "'alice' was idle and is shut down now",
+        "Removed .team/worktrees/alice and team/alice",
         "tail -F",
     ):
         assert shown in ran.out, shown
     assert "teamcli: " not in ran.out
     assert "\x1b" not in ran.out
-    assert ran.out.count("--- ") == STEPS
+    assert ran.out.count(f" of {STEPS} ---") == STEPS
+    assert (directory / "prices.txt").read_text() == "apples 3"
+    assert (directory / "stock.txt").read_text() == "apples 40"
+
+
+def test_without_git_the_demo_says_what_it_needs(here: Program, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    here.variables["PATH"] = str(tmp_path / "bin")
+    ran = here.run("demo")
+    assert (ran.code, ran.out) == (2, "")
+    assert "git is not installed" in ran.err
+    assert list(Path(here.variables["TMPDIR"]).iterdir()) == []
 
 
 def test_the_commands_that_the_demo_prints_work_as_printed(here: Program) -> None:
@@ -60,7 +76,7 @@ def test_the_commands_that_the_demo_prints_work_as_printed(here: Program) -> Non
     directory = scratch_of(here)
     ending = out[out.index("That was the team") :]
     enter, *printed = [line.strip() for line in ending.splitlines() if line.startswith("  ")]
-    assert len(printed) == 5
+    assert len(printed) == 6
     assert enter.startswith("cd ")
     for command in printed:
         done = subprocess.run(
@@ -94,7 +110,7 @@ def test_at_a_terminal_the_reader_sets_the_pace(here: Program) -> None:
         screen.wait_for("Enter: continue")
         assert "Spawned" not in screen.text
         screen.type("\r")
-        screen.wait_for("✓ spawn bob")
+        screen.wait_for("✓ spawn alice")
         screen.wait_for("2 of 9")
         assert "\x1b[32m✓" in screen.raw
         screen.type("\x04")

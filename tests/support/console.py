@@ -26,7 +26,7 @@ from tests.support.waiting import wait_until
 
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 TYPED = re.compile(r"^(\$|team >>|allow\? >>) ?(.*)$")
-REPL = re.compile(r"^(?:\.venv/bin/)?teamcli(?: (?:--?\w[\w-]*|\"[^\"]*\"|\S+,\S+))*$|^make run\b")
+REPL = re.compile(r"^(?:\.venv/bin/)?teamcli(?: (?:--?\w[\w-]*|acceptEdits|\"[^\"]*\"|\S+,\S+))*$|^make run\b")
 SUBCOMMAND = re.compile(
     r"teamcli (?:-p|team|inbox|send|log|tasks|doctor|demo|sessions|--version|--help)\b|ARGS=\"?doctor"
 )
