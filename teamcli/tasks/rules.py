@@ -41,9 +41,8 @@ def changed_task(tasks: Tasks, actor: str, id: int, change: TaskChange, names: S
         task = task._replace(status=TaskStatus.PENDING, owner=None)
     task = _with_owner(tasks, task, actor, change, names)
     task = _with_status(tasks, task, actor, change)
-    if task != old and not (may_change(old, actor) or may_change(task, actor)):
-        whose = f"belongs to {old.owner}" if old.owner else "is not yours; claim it with status in_progress"
-        raise TaskError(f"task {id} {whose}")
+    if task != old and not may_change(old, actor):
+        _refuse_unless_claimed(tasks, old, task, actor)
     return task
 
 
@@ -57,6 +56,16 @@ def claimed(tasks: Tasks, task: Task, actor: str) -> Task:
         return task
     _refuse_blocked(tasks, task)
     return task._replace(status=TaskStatus.IN_PROGRESS, owner=actor, assigned=task.assigned + (task.owner is None))
+
+
+def _refuse_unless_claimed(tasks: Tasks, old: Task, task: Task, actor: str) -> None:
+    """A teammate may change a task that is not its own if it claims it. What else it changes must not help with that:
+    neither reopening it nor removing its blockers."""
+    if task.owner == actor:
+        claimed(tasks, old, actor)
+    else:
+        whose = f"belongs to {old.owner}" if old.owner else "is not yours; claim it with status in_progress"
+        raise TaskError(f"task {old.id} {whose}")
 
 
 def released(task: Task) -> Task:

@@ -52,6 +52,9 @@ def test_claiming_what_one_holds_changes_nothing() -> None:
         ("bob", 2, {"status": COMPLETED}, "task 2 belongs to alice"),
         ("bob", 2, {"status": PENDING}, "task 2 belongs to alice"),
         ("bob", 2, {"owner": ""}, "task 2 belongs to alice"),
+        ("bob", 2, {"status": PENDING, "owner": "bob"}, "already claimed by alice"),
+        ("bob", 3, {"status": PENDING, "owner": "bob"}, "already completed"),
+        ("bob", 4, {"status": IN_PROGRESS, "blocked_by": ()}, "blocked by 1, 2"),
         ("bob", 1, {"status": COMPLETED}, "task 1 is not yours; claim it with status in_progress"),
         ("alice", 2, {"owner": "bob"}, "only lead and user give tasks to others; ask lead to give it to bob"),
         ("lead", 1, {"owner": "carol"}, "there is no 'carol' who could own a task (there are: lead, alice, bob)"),
@@ -153,6 +156,12 @@ def test_lead_and_user_complete_any_task() -> None:
 
 def test_a_teammate_changes_a_free_task_that_it_created() -> None:
     assert change(board(FREE._replace(created_by="bob")), "bob", 1, status=CANCELLED).status is CANCELLED
+
+
+@pytest.mark.parametrize("fields", [{"status": PENDING}, {"owner": ""}])
+def test_a_teammate_does_not_take_back_a_task_that_it_created_and_another_has(fields: dict[str, object]) -> None:
+    with pytest.raises(TaskError, match=r"^task 2 belongs to alice$"):
+        change(board(OWN._replace(created_by="bob")), "bob", 2, **fields)
 
 
 def test_a_subject_is_one_line() -> None:
