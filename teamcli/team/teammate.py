@@ -212,6 +212,7 @@ class Teammate(AgentThread):
     def leave_if_idle(self) -> bool:
         """From now on no turn begins; false if one is running."""
         with self._changed:
+            self.wait_until_reported()  # a task that it is claiming must be its own before its tasks are released
             is_idle = self._turn is None and self.member.status is not Status.WORKING
             self._is_leaving = self._is_leaving or is_idle
         return is_idle

@@ -8,6 +8,7 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from teamcli.commands.budget import budget
 from teamcli.llm.types import OnEvent
 from teamcli.tasks.board import Task, TaskChange, TaskStatus
 from teamcli.tasks.file_board import FileBoard
+from teamcli.team.agent_thread import ThreadState
 from tests.sdk.models import Model, call, results, said, who_asks
 from tests.support.fake_api import answer, text, tool
 from tests.support.program import Program
@@ -450,6 +452,20 @@ class TestNothingGetsStuck:
             assert team.given == [("alice", 1), ("bob", 1)]
             assert team.task(1) == ("completed", "bob")
 
+    def test_one_who_is_just_claiming_a_task_is_not_idle_for_a_shutdown(self, opened: Open, outside: FileBoard) -> None:
+        with opened() as team, ThreadPoolExecutor() as pool:
+            team.hire("alice", claims=True)
+            alice = team.session._session.team.agents.active("alice")
+            with outside._files.locked():
+                outside._write(Task(1, "x", created_by="user"))
+                wait_until(lambda: alice._state is ThreadState.REPORTING)
+                is_leaving = pool.submit(alice.leave_if_idle)
+                assert not wait([is_leaving], timeout=0.1).done
+            team.wait()
+            if is_leaving.result():
+                team.session.shutdown("alice")
+            assert team.task(1) == ("completed", "alice")
+
     def test_a_new_owner_keeps_its_task_when_the_old_one_leaves(self, opened: Open) -> None:
         with opened(leave_unfinished) as team:
             team.hire("alice", "bob")
@@ -590,6 +606,19 @@ class TestGates:
         assert [task.subject for task in outside.tasks() if task.created_by == "alice"] == (
             [] if event == "TaskCreated" else ["x"]
         )
+
+    def test_hooks_read_the_name_that_the_team_file_gives_the_team(self, opened: Open, place: Path) -> None:
+        names: list[object] = []
+
+        def note(happened: HookEvent) -> HookResult:
+            names.append(happened.fields["team_name"])
+            return HookResult()
+
+        (place / ".team").mkdir()
+        (place / ".team/team.toml").write_text('name = "shop"\n')
+        with opened(hooks=[Hook("TaskCreated", note)], trust=True) as team:
+            team.tasks.create("x")
+        assert names == ["shop"]
 
     def test_a_refused_task_stays_in_progress(self, opened: Open) -> None:
         with opened(hooks=[Hook("TaskCompleted", lambda event: HookResult("no"))]) as team:
