@@ -24,7 +24,7 @@ from teamcli.app.briefing import Briefing, identity
 from teamcli.app.command_reports import report_end
 from teamcli.app.models import Models
 from teamcli.app.runtime import Runtime
-from teamcli.app.team_file import CHANGING_TOOLS, archive_transcript
+from teamcli.app.team_file import CHANGING_TOOLS, archive_transcript, can_change
 from teamcli.app.workplaces import Workplace, Workplaces
 from teamcli.cancel import CancelScope
 from teamcli.config.roles import Role
@@ -238,8 +238,7 @@ class AgentFactory:
             self.models.check_price(self.briefing.teammate_model(planned.model, role))
 
     def _check_claims(self, request: SpawnRequest, role: Role | None) -> None:
-        names = {tool.name for tool in _subset(TEAMMATE_TOOLS, request.tools, role)}
-        if names.isdisjoint(CHANGING_TOOLS):
+        if not can_change(request.tools, role):
             raise ToolError(
                 f"claims: '{request.name}' has none of {', '.join(CHANGING_TOOLS)}, so it could not do a task;"
                 " give it one of them, or spawn it without claims"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from teamcli.config.project import Project
+from teamcli.config.roles import Role, load_roles, role_dirs
 from teamcli.errors import ConfigError, TeamError, ToolError
 from teamcli.storage.files import PRIVATE_DIR, AppendLog
 from teamcli.team.bring_up import STANDING_TERMS
@@ -40,7 +41,8 @@ def load_team_file(
     from teamcli.config.team_file import read_team_file
 
     known = [tool.name for tool in (*TEAMMATE_TOOLS, *own_tools)]
-    rules = (_check_name, partial(_check_tools, known), partial(_check_cwd, workspace), *rules)
+    own_rules = (_check_name, partial(_check_tools, known), partial(_check_claims, project))
+    rules = (*own_rules, partial(_check_cwd, workspace), *rules)
     return read_team_file(path, project.directory, project.agreement, rules)
 
 
@@ -55,8 +57,21 @@ def _check_tools(known: Sequence[str], member: PlannedMember) -> None:
     for name in member.tools or ():
         if name not in known:
             raise ConfigError(f"tools: a teammate has no tool {name!r:.80} (there are: {', '.join(known)})")
-    if member.claims and member.tools is not None and set(member.tools).isdisjoint(CHANGING_TOOLS):
+
+
+def _check_claims(project: Project, member: PlannedMember) -> None:
+    if not member.claims:
+        return
+    roles = load_roles(role_dirs(project.directory, project.home, project.agreement.covers))
+    if not can_change(member.tools, roles.match(member.role)):
         raise ConfigError("claims: its tools cannot change anything, so it cannot take tasks")
+
+
+def can_change(tools: Sequence[str] | None, role: Role | None) -> bool:
+    """Whether a member that was given these tools (None: those of its role) can do a task."""
+    allowed = tools if tools is not None else role.tools if role else None
+    denied = role.disallowed_tools if role else ()
+    return any((allowed is None or name in allowed) and name not in denied for name in CHANGING_TOOLS)
 
 
 def _check_cwd(workspace: Workspace, member: PlannedMember) -> None:

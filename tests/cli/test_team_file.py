@@ -229,6 +229,13 @@ class TestRules:
             self.load(program, *lines)
         assert str(raised.value).startswith(f".team/team.toml, {problem}")
 
+    @pytest.mark.parametrize("tools", ["tools: read_file, grep", "disallowedTools: bash, write_file, edit_file"])
+    def test_a_member_whose_role_can_change_nothing_may_not_claim(self, program: Program, tools: str) -> None:
+        (program.directory / ".team/agents").mkdir(parents=True)
+        (program.directory / ".team/agents/coder.md").write_text(f"---\nname: coder\n{tools}\n---\nLook.\n")
+        with pytest.raises(ConfigError, match="line 4: claims: its tools cannot change anything"):
+            self.load(program, 'name = "a"', "claims = true")
+
     def test_a_member_that_can_change_something_may_claim(self, program: Program) -> None:
         file = self.load(program, 'name = "a"', "claims = true", 'tools = ["grep", "edit_file"]', 'cwd = "backend"')
         assert file
