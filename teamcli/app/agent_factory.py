@@ -38,7 +38,7 @@ from teamcli.team.piece_of_work import WORK, LatestWork, Work, calls_in_latest_w
 from teamcli.team.roster import Member
 from teamcli.team.roster_file import NOT_ENFORCED
 from teamcli.team.teammate import AgentSetup, Teammate
-from teamcli.text.tags import one_fact, tagged
+from teamcli.text.tags import tagged
 from teamcli.tools.base.context import AgentContext, SpawnRequest
 from teamcli.tools.catalog import (
     BASE_TOOLS,
@@ -349,9 +349,8 @@ def _start(workspace: Workspace, cwd: str) -> Path | None:
 def _pinned_facts(team: TeammateManager, name: str, who: str) -> str:
     """What an agent must know of its team after a compaction."""
     requests = [f"  {request}" for request in team.protocols.open_requests()]
-    tasks = [f"  {task.id}: {one_fact(task.subject)}" for task in team.tasks.held(name)]
-    lines = [who, team.describe(), *(["Open requests:", *requests] if requests else [])]
-    return tagged("team", "\n".join([*lines, *(["Your tasks in progress:", *tasks] if tasks else [])]))
+    lines = [who, team.describe(), *(["Open requests:", *requests] if requests else []), team.tasks.reminder(name)]
+    return tagged("team", "\n".join(filter(None, lines)))
 
 
 def _repeat(agent: Agent, call: Json, key: str) -> Json | None:

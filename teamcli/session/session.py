@@ -163,11 +163,12 @@ class Session:
 
     def submit(self, text: str, piped: str = "") -> Future[TurnEnded]:
         """A line from the user, with what was piped in: the lead's next turn, or part of the current one."""
-        roster: list[Block] = []
-        # A lead that starts over must know the team that is already there.
-        if not self.lead.agent.conversation.messages and self.has_team_tools and self.team.roster.members():
-            roster = [text_block(tagged("team", self.team.describe()))]
-        return self.lead.submit(self.conversation.line(text, piped), roster, text, piped)
+        facts: list[Block] = []
+        # A lead that starts over must know its tasks and the team that is already there.
+        if not self.lead.agent.conversation.messages and self.has_team_tools:
+            known = (self.team.tasks.reminder(LEAD), self.team.describe() if self.team.roster.members() else "")
+            facts = [text_block(tagged("team", "\n".join(filter(None, known))))] if any(known) else []
+        return self.lead.submit(self.conversation.line(text, piped), facts, text, piped)
 
     def say(self, name: str, text: str) -> str:
         """A message from the user to a teammate, unless a hook blocks it; returns what to show the user.

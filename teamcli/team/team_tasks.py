@@ -18,6 +18,7 @@ from teamcli.team.quiescence import Quiescence
 from teamcli.team.roster import Roster
 from teamcli.team.running_agents import RunningAgents
 from teamcli.team.task_message import BEGUN_BY_USER, assignment_id, task_message
+from teamcli.text.tags import one_fact
 
 if TYPE_CHECKING:  # the board's modules are loaded when there is a board
     from teamcli.tasks.board import Board, BoardChange, Task
@@ -125,6 +126,11 @@ class TeamTasks:
 
     def is_from_before(self, task: Task) -> bool:
         return assignment_id(task) in self._from_before
+
+    def reminder(self, name: str) -> str:
+        """For an agent whose conversation starts over; empty if it has no task in progress."""
+        lines = [f"  {task.id}: {one_fact(task.subject)}" for task in self.held(name)]
+        return "\n".join(["Your tasks in progress:", *lines]) if lines else ""
 
     def offers(self, name: str, given: Collection[int]) -> bool:
         return not self._free.issubset(given) or any(task.id not in given for task in self.held(name))

@@ -240,6 +240,12 @@ class TestSlashCommands:
         shown = team.run(*BYPASS, stdin="/tasks\n").out
         assert re.search(r"1 +Build it +in_progress +alice .*stalled", shown)
 
+    def test_a_lead_that_starts_over_is_reminded_of_its_task(self, team: Program) -> None:
+        team.run("-p", "claim 1", *BYPASS)
+        team.run("-p", "list", *BYPASS)
+        asked = [row["content"] for row in team.transcript() if row["kind"] == "user"]
+        assert "Your tasks in progress:\n  1: Build it\nTeam: default" in asked[-2][-1]["text"]
+
 
 class TestAtTheTerminal:
     def test_ctrl_t_shows_the_board_live_and_hides_it(self, team: Program) -> None:
