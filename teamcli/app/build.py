@@ -55,7 +55,7 @@ from teamcli.session.session import (
     Session,
 )
 from teamcli.session.timeline import Timeline
-from teamcli.storage.files import AppendLog
+from teamcli.storage.files import AppendLog, make_private_dir
 from teamcli.team.bring_up import JOINED, bring_up
 from teamcli.team.manager import TeammateManager, TeamParts
 from teamcli.team.message import LEAD, is_subagent
@@ -152,6 +152,7 @@ def _assemble(
         guard.check(bus)
         board.look()
 
+    make_private_dir(dir.inbox)  # any program may append a line to an inbox, also before the first message
     bus = FileBus(dir.inbox, key, settings.durable, warn, on_look=look)
     resources.callback(bus.close)
     live_policy = LivePolicy(choices.policy, partial(_save_rule, choices, state), read_rules)

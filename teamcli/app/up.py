@@ -15,7 +15,7 @@ from teamcli.config.project_files import TEAM_FILE
 from teamcli.errors import ConfigError
 from teamcli.session.event_bus import EventBus
 from teamcli.session.timeline import Timeline
-from teamcli.storage.files import AppendLog
+from teamcli.storage.files import AppendLog, make_private_dir
 from teamcli.storage.team_dir import LeadLock, lock_holder
 from teamcli.team.bring_up import bring_up
 from teamcli.team.message_bus import FileBus
@@ -66,7 +66,8 @@ def _bring_up(project: Project, resources: ExitStack) -> list[str]:
     events.subscribe(timeline)
     roster = open_roster(dir, events, SHUTDOWN_SECONDS, notes)
     resources.callback(roster.close)
+    make_private_dir(dir.inbox)
     bus = FileBus(dir.inbox, load_key(project.home))
     resources.callback(bus.close)
     done = bring_up(roster, file, partial(start_over, dir.transcripts, bus), brings_back=True)
-    return [*notes, *(f"{name}: {did}" for name, did in done)]
+    return [*notes, *(f"{name}: {did}" for name, did in done)] if done else [*notes, f"{TEAM_FILE} has no members"]

@@ -62,6 +62,17 @@ class TestUp:
         assert shown["team_name"] == "shop"
         assert program.run("up").out == "alice: unchanged\n"
 
+    def test_a_member_that_has_just_joined_gets_a_line_that_another_program_appends(self, program: Program) -> None:
+        write(program)
+        program.run("up", "--trust")
+        with (program.directory / ".team/inbox/alice.jsonl").open("a") as inbox:
+            inbox.write('{"type":"message","from":"me","content":"run echo good morning"}\n')
+        assert "good morning" in program.run(*BYPASS, stdin="/wait\n").out
+
+    def test_a_file_without_members_is_named(self, program: Program) -> None:
+        write(program, 'name = "shop"\n')
+        assert program.run("up", "--trust").out == ".team/team.toml has no members\n"
+
     def test_without_trust_it_does_nothing(self, program: Program) -> None:
         write(program)
         ran = program.run("up")
