@@ -73,7 +73,12 @@ class FileBoard:
         new_task(self._files, actor, draft, names)  # what the rules refuse takes no number
         with self._files.locked():
             draft = draft._replace(id=self._files.next_id())
-        self._pass_gate(GateEvent.CREATED, new_task(self._files, actor, draft, names), actor)
+        try:
+            self._pass_gate(GateEvent.CREATED, new_task(self._files, actor, draft, names), actor)
+        except BaseException:  # also Cancelled: there is no such task
+            with self._files.locked():
+                self._files.give_back(draft.id)
+            raise
         with self._files.locked():
             task = new_task(self._files, actor, draft, names)
             self._write(task)

@@ -113,6 +113,11 @@ class TaskFiles(Mapping[int, Task]):
         self._count(self._counters._replace(last=id))
         return id
 
+    def give_back(self, id: int) -> None:
+        """The number was not used. If it is still the last one, the next task gets it. Under the lock."""
+        if self._counters.last == id:
+            self._count(Counters(id - 1, self._counters.changes))
+
     def write(self, task: Task) -> None:
         """Replace its file, under the lock.
 

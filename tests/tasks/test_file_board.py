@@ -339,6 +339,8 @@ def test_a_gate_refuses_a_new_task(out: Outcome) -> None:
         out.board.create("alice", "x")
     assert (out.board.tasks(), out.changes) == ((), [])
     assert [(event, task.id, actor) for event, task, actor in out.gated] == [(GateEvent.CREATED, 1, "alice")]
+    out.refusal = ""
+    assert out.board.create("alice", "with a test").id == 1
 
 
 def test_a_gate_refuses_a_completion_and_is_asked_about_nothing_else(out: Outcome) -> None:
