@@ -36,6 +36,8 @@ def show_tasks(number: str, as_json: bool) -> int:
         print(json.dumps(found, indent=2))
     elif wanted is not None:
         print(escape_controls(task_text(tasks, wanted, busy, time.time())))
+    elif not tasks:
+        print("No tasks yet. Add one with teamcli tasks add TEXT.")
     else:
         print_table(task_table(tuple(tasks.values()), busy, time.time()))
     return ExitStatus.DONE
@@ -43,6 +45,8 @@ def show_tasks(number: str, as_json: bool) -> int:
 
 def add_task(text: str, owner: str, blocked_by: str) -> int:
     """Add a task as the user; returns the exit code."""
+    if not text.strip():
+        raise UsageError("say what is to be done: teamcli tasks add TEXT")
     snapshot = TeamSnapshot.here()
     if not snapshot.directory.has_state:
         inspect_project(Path.cwd()).claim()  # otherwise the next start would take the task for someone else's
@@ -70,7 +74,7 @@ def run_tasks(words: Sequence[str], owner: str, blocked_by: str, as_json: bool) 
         return add_task(" ".join(rest), owner, blocked_by)
     if verb == "done" and len(rest) == 1:
         return finish_task(rest[0])
-    if rest:
+    if rest or verb == "done":
         raise UsageError("use teamcli tasks [N], teamcli tasks add TEXT or teamcli tasks done N")
     return show_tasks(verb, as_json)
 

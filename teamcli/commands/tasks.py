@@ -75,7 +75,7 @@ def task_number(text: str) -> int:
     """Raises: UsageError"""
     digits = text.removeprefix("#")
     if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
-        raise UsageError(f"'{text}' is not the number of a task; /tasks lists them")
+        raise UsageError(f"'{text}' is not the number of a task; give one such as 3")
     return int(digits)
 
 

@@ -170,8 +170,9 @@ class TestFromAnotherShell:
             (("9",), "no task 9 (there is 1)"),
             (("add", "x", "--owner", "zed"), "there is no 'zed' who could own a task (there are: lead, alice)"),
             (("add", "x", "--blocked-by", "7"), "no task 7 (there is 1)"),
-            (("add", "x", "--blocked-by", "one"), "'one' is not the number of a task; /tasks lists them"),
-            (("add", " "), "the subject is empty; say in a few words what is to be done"),
+            (("add", "x", "--blocked-by", "one"), "'one' is not the number of a task; give one such as 3"),
+            (("add", " "), "say what is to be done: teamcli tasks add TEXT"),
+            (("done",), "use teamcli tasks [N], teamcli tasks add TEXT or teamcli tasks done N"),
             (("1", "2"), "use teamcli tasks [N], teamcli tasks add TEXT or teamcli tasks done N"),
             (("1", "--owner", "bob"), "--owner and --blocked-by go with teamcli tasks add TEXT"),
         ],
@@ -181,6 +182,11 @@ class TestFromAnotherShell:
         assert (ran.code, ran.out) == (2, "")
         assert ran.err.startswith(f"teamcli: {problem}")
         assert ran.err.count("\n") == 1
+
+    def test_without_a_task_nothing_is_left_behind(self, program: Program) -> None:
+        assert program.run("tasks").out == "No tasks yet. Add one with teamcli tasks add TEXT.\n"
+        assert program.run("tasks", "add").code == 2
+        assert not (program.directory / ".team").exists()
 
     def test_a_damaged_file_is_named_and_the_rest_is_shown(self, team: Program) -> None:
         (team.directory / ".team/tasks/2.json").write_text("{")
