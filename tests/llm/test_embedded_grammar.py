@@ -68,6 +68,15 @@ def test_each_verb_becomes_its_tool_call_in_any_case(text, expected, manner) -> 
     [
         ("task run ls then read x", [("task_create", {"subject": "run ls then read x"})]),
         ("run ls then task: read x. run pwd", [bash("ls"), ("task_create", {"subject": "read x. run pwd"})]),
+        (
+            "task run ls then read x then task wait then tasks",
+            [
+                ("task_create", {"subject": "run ls then read x"}),
+                ("task_create", {"subject": "wait"}),
+                ("task_list", {}),
+            ],
+        ),
+        ("spawn alice as coder: task a then tasks", [spawn("alice", "coder", "task a then tasks")]),
         ("claim task #12.", [("task_update", {"id": 12, "status": "in_progress"})]),
         ("done 3 then tasks", [("task_update", {"id": 3, "status": "completed"}), ("task_list", {})]),
         (

@@ -93,8 +93,8 @@ VERBS = (
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _BULLET = re.compile(r"\A\s*(?:[-*•]|\d+[.)])\s+")
 _LEAD_IN = re.compile(r"\s*(?:(?:and\s+)?then[\s,]+)?(?:please[\s,]+)?", re.IGNORECASE)
-_TO_LINE_END = re.compile(rf"{_LEAD_IN.pattern}(?:spawn\s+{_NAME}\s+as\s+[^:]+:|task[\s:])", re.IGNORECASE)
-"""Commands that contain commands for later."""
+_TO_LINE_END = re.compile(rf"{_LEAD_IN.pattern}(?:spawn\s+{_NAME}\s+as\s+[^:]+:|(?P<task>task)[\s:])", re.IGNORECASE)
+"""Commands that contain commands for later. A task contains none for the board: `task run ls then tasks`."""
 _SENTENCE_END = r"(?<=[^\s./])"  # the dots in `cp a . then …` and `ls .. then …` are arguments, not full stops
 _SEPARATOR = re.compile(
     rf"(?:{_SENTENCE_END}[.,]+)?(?<!\s)\s+(?:and\s+)?then\s+|{_SENTENCE_END}\.+\s+",
@@ -142,14 +142,13 @@ def _parse_line(line: str) -> Iterator[Item]:
     separators = list(_outside_quotes(line, _SEPARATOR))
     ends = [separator.start() for separator in separators[1:]] + [len(line)]
     start = 0
-    task_follows = _TO_LINE_END.match(line)
+    later = _TO_LINE_END.match(line)
     for separator, end in zip(separators, ends, strict=False):
-        if task_follows:
-            break
-        if _imperative(_without_lead_in(line[separator.end() : end])):
+        following = _imperative(_without_lead_in(line[separator.end() : end]))
+        if following and (not later or (later["task"] and following.tool.startswith("task_"))):
             yield from _parse_piece(line[start : separator.start()])
             start = separator.end()
-            task_follows = _TO_LINE_END.match(line, start)
+            later = _TO_LINE_END.match(line, start)
     yield from _parse_piece(line[start:])
 
 
