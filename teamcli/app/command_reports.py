@@ -11,7 +11,7 @@ from teamcli.team.agent_thread import AgentThread
 from teamcli.team.manager import TeammateManager
 from teamcli.team.message import COMMAND, Message, MessageType, new_id
 from teamcli.team.outbox import Outbox
-from teamcli.text.tags import one_fact
+from teamcli.text.escaping import one_line
 
 COMMAND_LENGTH = 200
 LINES, CHARACTERS = 20, 2_000
@@ -39,7 +39,7 @@ def _text(status: BackgroundStatus) -> str:
     from teamcli.tools.bash_output import describe_state  # late: most runs have no background commands
 
     state = (
-        f"Your background command {status.id} (`{one_fact(status.command, COMMAND_LENGTH)}`) {describe_state(status)}"
+        f"Your background command {status.id} (`{one_line(status.command, COMMAND_LENGTH)}`) {describe_state(status)}"
     )
     lines = status.new_output.splitlines()[-LINES:]
     end = "\n".join(lines)[-CHARACTERS:]

@@ -9,7 +9,7 @@ from teamcli.agent.conversation import text_block
 from teamcli.llm.types import Block
 from teamcli.team.message import USER, frame
 from teamcli.team.task_message import task_message
-from teamcli.text.tags import one_fact
+from teamcli.text.escaping import one_line
 
 if TYPE_CHECKING:
     from teamcli.tasks.board import Task
@@ -78,6 +78,6 @@ class TaskClaims:
         # A crash may have come between the claim and the conversation: a task from before is given once, in any case.
         self._given |= {task.id for task in unfinished if not self._tasks.is_from_before(task)}
         self._has_failed = not is_done
-        named = "; ".join(f"{task.id} ({one_fact(task.subject, SUBJECT_LENGTH)})" for task in unfinished[:MOST_NAMED])
+        named = "; ".join(f"{task.id} ({one_line(task.subject, SUBJECT_LENGTH)})" for task in unfinished[:MOST_NAMED])
         more = f" and {left} more" if (left := len(unfinished) - MOST_NAMED) > 0 else ""
         return f"Still in progress: task {named}{more}" if unfinished else ""

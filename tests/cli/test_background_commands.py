@@ -47,7 +47,8 @@ def test_its_end_wakes_an_idle_lead_once(program: Program, script: TeamScript) -
     assert "91\n92\n93\n94\n95\n96\n97\n98\n99\n100</message>" in told
     assert "\n80\n" not in told
     assert told.count("</message>") == 1
-    assert len(reports(program, "lead")) == 1
+    (report,) = reports(program, "lead")
+    assert f"bg-1 (`{COMMAND}`) exited" in report["content"]
 
 
 def test_it_wakes_an_idle_teammate_whose_result_goes_to_the_lead(program: Program) -> None:

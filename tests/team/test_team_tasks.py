@@ -338,12 +338,12 @@ class TestClaiming:
     def test_does_not_repeat_what_was_left_unfinished_and_the_result_says_so(self, opened: Open) -> None:
         with opened(leave_unfinished) as team:
             team.hire("alice", claims=True)
-            for subject in ("first", "second"):
+            for subject in ("first: a < b", "second"):
                 team.tasks.create(subject)
             team.wait()
             assert team.given == [("alice", 1), ("alice", 2)]
             assert team.task(1) == ("in_progress", "alice")
-            assert team.results()[1] == "I give up\n\nStill in progress: task 1 (first)"
+            assert team.results()[1] == "I give up\n\nStill in progress: task 1 (first: a < b)"
             team.tasks.update(1, status="pending")
             team.wait()
             assert team.given == [("alice", 1), ("alice", 2)]
