@@ -48,7 +48,7 @@ def task_table(tasks: Sequence[Task], busy: Collection[str], now: float) -> Tabl
     by_id, over = {task.id: task for task in tasks}, sum(task.status.is_over for task in tasks)
     shown = in_order(tasks)[: len(tasks) - max(0, over - MOST_OVER)]
     rows = tuple(_row(by_id, task, busy, now) for task in shown)
-    notes = [f"{over - MOST_OVER} older ones are over, too."] if over > MOST_OVER else []
+    notes = [f"{over - MOST_OVER} older tasks are over and not shown."] if over > MOST_OVER else []
     return Table("" if tasks else NO_TASKS, COLUMNS, rows, tuple(notes))
 
 
