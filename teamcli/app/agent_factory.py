@@ -113,8 +113,8 @@ class TeammateResources:
         self._context = context
         self._checkouts = checkouts
 
-    def begin_work(self) -> None:
-        if self._checkouts and (said := self._checkouts.repair(self._agent.name)):
+    def begin_work(self, cancel: CancelScope) -> None:
+        if self._checkouts and (said := self._checkouts.repair(self._agent.name, cancel)):
             self._agent.emit(Notice(LEAD, said, Severity.INFO))  # the text names the member
 
     def end_work(self) -> str:
@@ -206,11 +206,11 @@ class AgentFactory:
         scope = runtime.cancel.child()
         return Teammate(agent, mailbox, scope, place.workspace, team, resources, latest)
 
-    def prepare(self, member: Member) -> str:
+    def prepare(self, member: Member, cancel: CancelScope | None) -> str:
         if not member.worktree:
             return ""
         checkouts = self.places.open()
-        where = checkouts.prepare(member.name)
+        where = checkouts.prepare(member.name, cancel)
         why = checkouts.host(member.name).why_unconfined()
         return f"{where} ({NOT_ENFORCED}: {why})" if why else where
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from teamcli.agent.tool import ToolOutput
+from teamcli.cancel import CancelScope
 from teamcli.errors import LimitReached, ToolError, UnknownRecipient
 from teamcli.team.bring_up import changed_terms
 from teamcli.team.message import LEAD, USER, Message, MessageType, check_name, find_name, message_id, new_id
@@ -50,10 +51,10 @@ class TeammateFactory(Protocol):
         Raises: ToolError, for a tool that no teammate can have, or a model that its budget cannot count
         """
 
-    def prepare(self, member: Member) -> str:
+    def prepare(self, member: Member, cancel: CancelScope | None) -> str:
         """Make a checkout for a new member, if it works in one. Returns where it is, in a few words.
 
-        Raises: ToolError, StateError
+        Raises: ToolError, StateError, Cancelled
         """
 
     def build_teammate(
@@ -127,10 +128,10 @@ class TeammateManager:
 
     # What tools do
 
-    def spawn(self, request: SpawnRequest) -> str:
+    def spawn(self, request: SpawnRequest, cancel: CancelScope | None = None) -> str:
         """Hire a teammate, or give an idle one its next task.
 
-        Raises: ToolError, TeamError, StateError
+        Raises: ToolError, TeamError, StateError, Cancelled
         """
         name = request.name
         check_name(name)
@@ -142,7 +143,7 @@ class TeammateManager:
             known = self.roster.find(name)
             if known is None or known.status is Status.SHUTDOWN:
                 self._check_number()
-                where = self._hire(request, known)
+                where = self._hire(request, known, cancel)
             elif known.name != name:
                 raise ToolError(f"name: '{name}' differs from '{known.name}' only in case; use that name or another")
             elif known.status is not Status.IDLE:
@@ -333,7 +334,7 @@ class TeammateManager:
             **{flag: getattr(request, flag) or getattr(planned, flag) for flag in ("plan", "worktree", "claims")},
         )
 
-    def _hire(self, request: SpawnRequest, earlier: Member | None) -> str:
+    def _hire(self, request: SpawnRequest, earlier: Member | None, cancel: CancelScope | None) -> str:
         """A new member, or a new incarnation of one that was shut down. Returns where it works, if not here."""
         planned = self._file.find(request.name)
         request = self._factory.check(request)
@@ -353,7 +354,7 @@ class TeammateManager:
             budget=earlier.budget if earlier else {},
             used=earlier.used if earlier else {},
         )
-        where = self._factory.prepare(member)
+        where = self._factory.prepare(member, cancel)
         member = replace(member, unconfined=NOT_ENFORCED in where)
         teammate = self._factory.build_teammate(self, member, request.prompt, request.by_user)
         if earlier is None:

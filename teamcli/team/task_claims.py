@@ -33,6 +33,9 @@ class TaskPort(Protocol):
         Raises: StateError
         """
 
+    def give_back(self, name: str, task: Task) -> None:
+        """The member could not begin with a task: it is free again."""
+
 
 class TaskClaims:
     """What a member was given in this run. Nothing is given to it twice, so that it cannot loop over the board."""
@@ -44,6 +47,7 @@ class TaskClaims:
         self._has_failed = False
         self._taken: Task | None = None
         """A task that is not in its conversation yet."""
+        self._handed_over: Task | None = None
 
     @property
     def has_taken(self) -> bool:
@@ -63,10 +67,17 @@ class TaskClaims:
 
     def hand_over(self) -> tuple[list[Block], bool]:
         """The task that was taken, for the conversation, and whether the user created it (true without a task)."""
-        task, self._taken = self._taken, None
+        self._handed_over = task = self._taken
+        self._taken = None
         if task is None:
             return [], True
         return [text_block(frame(task_message(task)))], task.created_by == USER
+
+    def give_back(self) -> None:
+        """What was handed over has not reached its conversation."""
+        if task := self._handed_over:
+            self._given -= {task.id}
+            self._tasks.give_back(self._name, task)
 
     def allow(self) -> None:
         """Someone has written to it or resumed it."""

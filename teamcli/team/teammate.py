@@ -15,7 +15,7 @@ from teamcli.agent.limits import MAX_TURNS
 from teamcli.agent.loop import Agent, Delivery, run_turn
 from teamcli.agent.tool_calls import Toolset
 from teamcli.cancel import CancelScope
-from teamcli.errors import LimitReached, TeamcliError, ToolError
+from teamcli.errors import Cancelled, LimitReached, TeamcliError, ToolError
 from teamcli.llm.types import Preamble
 from teamcli.team.agent_thread import AgentThread, ThreadState
 from teamcli.team.mailbox import Mailbox
@@ -52,10 +52,10 @@ class TeammateSetup(Protocol):
     def set_up(self, member: Member) -> AgentSetup:
         """What a member with this role, model and tools works with."""
 
-    def begin_work(self) -> None:
+    def begin_work(self, cancel: CancelScope) -> None:
         """See that it has a place to work in.
 
-        Raises: ToolError, StateError
+        Raises: ToolError, StateError, Cancelled
         """
 
     def end_work(self) -> str:
@@ -302,6 +302,7 @@ class Teammate(AgentThread):
             return False
         self._claim()
         with self._changed:
+            before = self._latest
             prompt = self._prompt() if self.has_work else None
             if prompt is None:
                 return False
@@ -310,7 +311,7 @@ class Teammate(AgentThread):
                 self._roster.transition(self.name, Status.WORKING, error="", interrupted=False, waiting_for="")
             turn = self._begin_turn()
         try:
-            self._begin_work()
+            self._begin_work(turn, before)
             ended = run_turn(self.agent, prompt, turn, self._incoming)
             self._state = ThreadState.REPORTING
             self._conclude(ended, turn)
@@ -330,12 +331,16 @@ class Teammate(AgentThread):
             self._state = ThreadState.REPORTING  # it is not idle while the board is written
         self._claims.take()
 
-    def _begin_work(self) -> None:
+    def _begin_work(self, turn: CancelScope, before: LatestWork) -> None:
         try:
-            self._setup.begin_work()
+            self._setup.begin_work(turn)
+        except Cancelled:
+            return  # the turn ends at once, as an interrupted one
         except TeamcliError:  # the user must see to it: only new mail tries again
+            self._latest = before  # its conversation has nothing of this work
             self._hold_mail()
             self._mail_wakes = False
+            self._claims.give_back()
             raise
 
     def wait_until_reported(self) -> None:

@@ -24,10 +24,10 @@ class SpawnTeammateInput(NamedTuple):
     claims: Annotated[bool, "When idle, it takes free tasks from the board"] = False
 
 
-def run(args: SpawnTeammateInput, team: TeamPort, _agent: str, _call: CallContext) -> ToolOutput:
+def run(args: SpawnTeammateInput, team: TeamPort, _agent: str, call: CallContext) -> ToolOutput:
     tools = tuple(args.tools) or None  # models write an empty list for "all"
     request = SpawnRequest(args.name, args.role, args.prompt, args.model, tools, args.plan, args.worktree, args.claims)
-    return ToolOutput(team.spawn(request))
+    return ToolOutput(team.spawn(request, call.cancel))
 
 
 def show(args: SpawnTeammateInput) -> Display:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from teamcli.cancel import CancelScope
 from teamcli.errors import GitError, StateError, ToolError
 from teamcli.exec.command_host import CommandHost
 from teamcli.storage.files import cannot, make_private_dir
@@ -91,18 +92,18 @@ class Checkouts:
 
     # Making
 
-    def prepare(self, member: str) -> str:
+    def prepare(self, member: str, cancel: CancelScope | None = None) -> str:
         """Make a member's checkout, or find it again. Returns what to say about it, in a few words.
 
-        Raises: ToolError, with the reason why there is none; StateError
+        Raises: ToolError, with the reason why there is none; StateError, Cancelled
         """
         try:
-            return self._prepare(Checkout(member, self.directory / member))
+            return self._prepare(Checkout(member, self.directory / member), cancel or CancelScope())
         except BaseException:
             self.close(member)
             raise
 
-    def _prepare(self, checkout: Checkout) -> str:
+    def _prepare(self, checkout: Checkout, cancel: CancelScope) -> str:
         main = Main.read(self.main)
         notes = Notes.read(checkout)
         if notes is not None and not notes.is_ready:  # the program was killed while it made this one
@@ -110,22 +111,22 @@ class Checkouts:
             notes = Notes.read(checkout)
         if notes is None:
             self._check_free(checkout)
-            self._make(checkout, main, Notes(main.head, self._slot(checkout)))
+            self._make(checkout, main, Notes(main.head, self._slot(checkout)), cancel)
             return f"in {checkout.shown} on {checkout.branch}"
         if checkout.exists:
             return f"in {checkout.shown}, which was there already, on {checkout.branch}"
-        self.repair(checkout.member)
+        self.repair(checkout.member, cancel)
         return f"in {checkout.shown}, made again, on {checkout.branch}"
 
-    def repair(self, member: str) -> str:
+    def repair(self, member: str, cancel: CancelScope | None = None) -> str:
         """Before a piece of work. Makes a checkout that is not there yet, or was deleted by hand; says so then.
 
-        Raises: ToolError, StateError
+        Raises: ToolError, StateError, Cancelled
         """
         checkout = Checkout(member, self.directory / member)
         notes = Notes.read(checkout)
-        if notes is None:  # a member that has not worked yet
-            return f"{member} works {self._prepare(checkout)}."
+        if notes is None or not (notes.is_ready or notes.tip):  # it has not worked yet
+            return f"{member} works {self._prepare(checkout, cancel or CancelScope())}."
         if checkout.exists and notes.is_ready:
             self._remove_locks(checkout)
             return ""
@@ -134,7 +135,7 @@ class Checkouts:
         _remove_files(checkout)
         main = Main.read(self.main)
         start = self.main.commit(checkout.ref) or main.head
-        self._make(checkout, main, notes._replace(tip=start))
+        self._make(checkout, main, notes._replace(tip=start), cancel or CancelScope())
         return (
             f"{checkout.shown} was deleted. It was made again from {checkout.branch}; what was not committed is lost."
         )
@@ -151,8 +152,8 @@ class Checkouts:
             if branch.casefold() == checkout.branch.casefold() or branch == "team":
                 raise ToolError(f"the branch {branch} is in the way: teamcli has not made it; rename or delete it")
 
-    def _make(self, checkout: Checkout, main: Main, notes: Notes) -> None:
-        """Raises: ToolError, StateError; nothing is left then"""
+    def _make(self, checkout: Checkout, main: Main, notes: Notes, cancel: CancelScope) -> None:
+        """Raises: ToolError, StateError, Cancelled; nothing is left then"""
         if self.directory.is_symlink():  # a cloned repository could point it anywhere
             raise ToolError(f"{self.directory} is a symbolic link; remove it")
         make_private_dir(self.directory)
@@ -162,9 +163,9 @@ class Checkouts:
             write_repository(checkout, main, start)
             self.host(checkout.member).renew()
             self.git(checkout.member).run("reset", "--hard", "--quiet", seconds=600)
-            copy_included(checkout, main.git, self.host(checkout.member))
+            copy_included(checkout, main.git, self.host(checkout.member), cancel)
             if self._setup:
-                run_setup(self._setup, checkout, self.host(checkout.member))
+                run_setup(self._setup, checkout, self.host(checkout.member), cancel)
             if not self.main.commit(checkout.ref):
                 self._move_branch(checkout, checkout.ref, start, "0" * len(start))
             notes._replace(tip=start, is_ready=True).write(checkout)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from teamcli.cancel import CancelScope
 from teamcli.errors import GitError, ToolError
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.command_output import BoundedText
@@ -116,10 +117,10 @@ def _line(section: str, _: str, name: str, value: str) -> str:
     return f'[{heading}]\n\t{name} = "{quoted}"\n'
 
 
-def copy_included(checkout: Checkout, main: Git, host: CommandHost) -> None:
+def copy_included(checkout: Checkout, main: Git, host: CommandHost, cancel: CancelScope) -> None:
     """Copy the ignored files that `.worktreeinclude` names. The copy runs in the sandbox: a link leads nowhere.
 
-    Raises: ToolError
+    Raises: ToolError, Cancelled
     """
     if not (main.directory / INCLUDE_FILE).is_file():
         return
@@ -130,7 +131,7 @@ def copy_included(checkout: Checkout, main: Git, host: CommandHost) -> None:
         with tempfile.TemporaryFile() as listed:
             listed.write(b"".join(b"./" + name + b"\0" for name in names))
             listed.seek(0)
-            _run(_COPY, main.directory, host, f"copying what {INCLUDE_FILE} names", listed.fileno())
+            _run(_COPY, main.directory, host, f"copying what {INCLUDE_FILE} names", cancel, listed.fileno())
 
 
 def _included(names: list[bytes], root: Path) -> Iterator[bytes]:
@@ -152,19 +153,21 @@ def _included(names: list[bytes], root: Path) -> Iterator[bytes]:
             raise ToolError(f"{INCLUDE_FILE} names more than {most}: name less, or let the setup command make it")
 
 
-def run_setup(command: str, checkout: Checkout, host: CommandHost) -> None:
-    """Raises: ToolError"""
-    _run(command, checkout.path, host, f"the setup command `{one_line(command)}`")
+def run_setup(command: str, checkout: Checkout, host: CommandHost, cancel: CancelScope) -> None:
+    """Raises: ToolError, Cancelled"""
+    _run(command, checkout.path, host, f"the setup command `{one_line(command)}`", cancel)
 
 
-def _run(command: str, cwd: Path, host: CommandHost, what: str, given: int = -1) -> None:
+def _run(command: str, cwd: Path, host: CommandHost, what: str, cancel: CancelScope, given: int = -1) -> None:
     output = BoundedText(_OUTPUT_LENGTH)
     if given < 0:
         running = host.start(command, cwd)
     else:
         with os.fdopen(os.dup(given), "rb") as file:
             running = host.start(f"{{ {command}; }} 2>&1", cwd, file)
-    ended = running.follow(output.add, lambda text: None, SETUP_SECONDS)
+    with cancel.on_cancel(running.stop):
+        ended = running.follow(output.add, lambda text: None, SETUP_SECONDS)
+    cancel.check()
     if ended.timed_out:
         raise ToolError(f"{what} took longer than {SETUP_SECONDS / 60:.0f} minutes")
     if ended.exit_code:

@@ -132,7 +132,7 @@ class Merger:
     ) -> Merged:
         branch, old = self._main.head()
         target, main = branch.removeprefix("refs/heads/"), self._checkouts.main
-        self._checkouts.repair(checkout.member)
+        self._checkouts.repair(checkout.member, cancel)
         work = MemberWork(self._checkouts.git(checkout.member), checkout, target, self._work_journal)
         work.commit(message)
         try:

@@ -50,7 +50,7 @@ class FakeTeam:
     def merge(self, asker: str, name: str, message: str, cancel: CancelScope, progress: Progress) -> str:
         return self._note("merge", asker, name, message)
 
-    def spawn(self, request: SpawnRequest) -> str:
+    def spawn(self, request: SpawnRequest, cancel: CancelScope | None = None) -> str:
         return self._note("spawn", request)
 
     def describe(self) -> str:
