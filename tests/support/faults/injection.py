@@ -1,7 +1,8 @@
 """Patches the functions through which a program changes files below `.team/`.
 
-A fault is a JSON object: `operation` (of `OPERATIONS`, or `flock`), `file` (relative to `.team/`, as `site` writes it),
-`number` (which of these calls, from 1; 0: all of them) and `how`:
+A fault is a JSON object: `operation` (of `OPERATIONS`, `flock` or `START`), `file` (relative to `.team/`, as `site`
+writes it; for `START`, the name of the command's directory), `number` (which of these calls, from 1; 0: all of them)
+and `how`:
 
 - `before`, `after`: the program is killed before or after the call;
 - `torn`: the call is done halfway, then the program is killed;
@@ -24,6 +25,8 @@ from collections.abc import Callable
 from typing import Any
 
 OPERATIONS = ("write", "pwrite", "fsync", "ftruncate", "rename", "replace", "link")
+START = "start"
+"""A command that is started, git included. Killed after that means: while it runs. Only in runs of `Forks`."""
 _TEMPORARY = re.compile(r"^(\..+\.)[a-z0-9_]{8}$")
 _readlink, _kill, _write = os.readlink, os.kill, os.write
 
@@ -34,6 +37,8 @@ def inject(fault: str) -> None:
     for operation in OPERATIONS:
         setattr(os, operation, plan.wrapped(operation, getattr(os, operation)))
     fcntl.flock = plan.wrapped("flock", fcntl.flock)  # type: ignore[assignment]
+    if commands := sys.modules.get("teamcli.exec.command_host"):  # loaded before a fork, else not yet
+        commands.CommandHost.start = plan.wrapped(START, commands.CommandHost.start)
 
 
 def site(path: str) -> str | None:
@@ -55,7 +60,7 @@ class _Plan:
 
     def wrapped(self, operation: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:
-            file = site(_path(operation, arguments))
+            file = arguments[2].name if operation == START else site(_path(operation, arguments))
             if file is None:
                 return function(*arguments, **named)
             if self._log >= 0:
