@@ -326,7 +326,8 @@ class Teammate(AgentThread):
     def _claim(self) -> None:
         """If there is nothing else to do, take a task from the board."""
         with self._changed:
-            if self._has_own_work or not self.has_work:
+            # In this order: if it is resumed just now, it has its open work, and the task in it must not come again.
+            if not self.has_work or self._has_own_work:
                 return
             self._state = ThreadState.REPORTING  # it is not idle while the board is written
         self._claims.take()

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from teamcli.llm.types import OnEvent
 from teamcli.tasks.board import Task, TaskChange, TaskStatus
 from teamcli.tasks.file_board import FileBoard
 from teamcli.team.agent_thread import ThreadState
+from teamcli.team.roster import Member, Roster
 from tests.sdk.models import Model, call, results, said, who_asks
 from tests.support.fake_api import answer, text, tool
 from tests.support.program import Program
@@ -111,6 +113,29 @@ def outside(place: Path) -> FileBoard:
 
 def leave_unfinished(request: Request) -> Reply | None:
     return said("I give up") if tasks_in(request) else None
+
+
+def finish(request: Request) -> Reply | None:
+    """Complete the first task, also if the newest message does not give it."""
+    return None if "completed" in str(results(request)) else complete(1)
+
+
+@pytest.fixture
+def interrupted(opened: Open) -> Open:
+    """Opens a team again that was left while alice, who claims, worked on a task."""
+    reached = threading.Event()
+
+    def hang(request: Request) -> Reply | None:
+        if tasks_in(request):
+            reached.set()
+            return said("", call("bash", command="sleep 60"))
+        return None
+
+    with opened(hang, permission_mode="bypassPermissions") as team:
+        team.hire("alice", claims=True)
+        team.tasks.create("x")
+        assert reached.wait(DEADLINE_SECONDS)
+    return opened
 
 
 class TestAssigning:
@@ -513,29 +538,34 @@ class TestNothingGetsStuck:
             assert team.given == [("alice", 2), ("alice", 1)]
 
     def test_an_interrupted_member_keeps_its_task_and_continues_when_it_is_resumed(
-        self, opened: Open, place: Path
+        self, interrupted: Open, place: Path
     ) -> None:
-        reached = threading.Event()
-
-        def hang(request: Request) -> Reply | None:
-            if tasks_in(request):
-                reached.set()
-                return said("", call("bash", command="sleep 60"))
-            return None
-
-        def finish(request: Request) -> Reply | None:
-            return None if "completed" in str(results(request)) else complete(1)
-
-        with opened(hang, permission_mode="bypassPermissions") as team:
-            team.hire("alice", claims=True)
-            team.tasks.create("x")
-            assert reached.wait(DEADLINE_SECONDS)
-        with opened(finish) as team:
+        with interrupted(finish) as team:
             team.wait()
             assert (team.task(1), team.calls["alice"]) == (("in_progress", "alice"), 0)
             team.session.resume("alice")
             team.wait()
             assert team.task(1) == ("completed", "alice")
+        assert (place / ".team/transcripts/alice.jsonl").read_text().count('type=\\"task') == 1
+
+    @pytest.mark.parametrize("moment", [1, 2, 3])
+    def test_one_who_is_resumed_while_it_looks_for_a_task_is_not_given_its_own_again(
+        self, interrupted: Open, place: Path, monkeypatch: pytest.MonkeyPatch, moment: int
+    ) -> None:
+        with interrupted(finish) as team:
+            team.wait()
+            alice = team.session._session.team.agents.get("alice")
+            assert alice is not None
+            get, looks = Roster.get, count(1)
+
+            def resume_meanwhile(roster: Roster, name: str) -> Member:
+                if threading.current_thread().name == "alice" and next(looks) == moment:
+                    alice.resume()
+                return get(roster, name)
+
+            monkeypatch.setattr(Roster, "get", resume_meanwhile)
+            alice.wake()
+            wait_until(lambda: team.task(1) == ("completed", "alice"))
         assert (place / ".team/transcripts/alice.jsonl").read_text().count('type=\\"task') == 1
 
 
