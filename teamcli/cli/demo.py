@@ -10,21 +10,25 @@ import select
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 from teamcli.app.build import open_session
+from teamcli.app.hosts import plain_host
 from teamcli.config.options import Options
 from teamcli.config.project import inspect_project
-from teamcli.errors import ConfigError
+from teamcli.config.settings import Settings
+from teamcli.errors import ConfigError, GitError
+from teamcli.exec.programs import Programs
 from teamcli.ui.piped import PipedRepl
 from teamcli.ui.render.plain_view import PlainView
 from teamcli.ui.render.terminal_view import TerminalView
 from teamcli.ui.signals import SignalReceived, signals_raise
+from teamcli.worktrees.git import Git
 
 INTRODUCTION = """\
 This demo shows a lead and two teammates at work. It needs no API key: a small
@@ -145,17 +149,15 @@ def run_demo() -> int:
 
 def _make_repository(directory: Path) -> None:
     (directory / "welcome.txt").write_text("Welcome to the team.\n", encoding="utf-8")
-    # The user's own settings must not matter here: no name, a template with hooks, a key to sign with.
-    settings = ("user.name=demo", "user.email=demo@example.com", "commit.gpgSign=false", "core.hooksPath=/dev/null")
-    options = [word for setting in settings for word in ("-c", setting)]
-    for command in (["init", "--quiet", "--initial-branch=main"], ["add", "."], ["commit", "--quiet", "-m", "Begin"]):
+    with closing(plain_host(Settings(), Programs())) as host:
+        git = Git(host, directory)
         try:
-            subprocess.run(["git", *options, *command], cwd=directory, check=True, capture_output=True, text=True)
-        except FileNotFoundError as e:
+            git.run("init", "--quiet", "--initial-branch=main")
+            git.run("add", ".")
+            git.run("-c", "user.name=demo", "-c", "user.email=demo@example.com", "commit", "--quiet", "-m", "Begin")
+        except GitError as e:
             shutil.rmtree(directory)
-            raise ConfigError("the demo works in a git repository, and git is not installed; install it first") from e
-        except subprocess.CalledProcessError as e:
-            raise ConfigError(f"the demo cannot make a git repository in {directory}: {e.stderr.strip()}") from e
+            raise ConfigError(f"the demo works in a git repository, which cannot be made: {e}") from e
 
 
 def _play(directory: Path) -> int:

@@ -130,5 +130,5 @@ class Board(Protocol):
     def start(self, task: Task) -> bool:
         """Its owner has read about it: it is in progress, if it is still assigned as in `task`. Whether it is."""
 
-    def release(self, owner: str) -> Sequence[Task]:
-        """Put the unfinished tasks of an owner that is gone back to pending. Never touches those of a new owner."""
+    def release(self, owner: str, id: int | None = None) -> Sequence[Task]:
+        """Put the unfinished tasks of an owner, or only this one, back to pending; never those of a new owner."""

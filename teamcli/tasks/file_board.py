@@ -119,13 +119,13 @@ class FileBoard:
         self._report(BoardChange(str(task.owner), before, started))
         return True
 
-    def release(self, owner: str) -> Sequence[Task]:
+    def release(self, owner: str, id: int | None = None) -> Sequence[Task]:
         if not self._files.directory.is_dir():
             return ()
         changes = []
         with self._files.locked():
             for before in self.tasks():
-                if before.owner == owner and not before.status.is_over:
+                if before.owner == owner and not before.status.is_over and id in (None, before.id):
                     task = released(before)._replace(updated=self._clock())
                     self._write(task)
                     changes.append(BoardChange(owner, before, task))

@@ -144,9 +144,7 @@ class TeamTasks:
         return task
 
     def give_back(self, name: str, task: Task) -> None:
-        from teamcli.tasks.board import TaskChange, TaskStatus
-
-        self._try(lambda board: board.update(name, task.id, TaskChange(TaskStatus.PENDING)))
+        self._try(lambda board: board.release(name, task.id))
 
     def _try(self, act: Callable[[Board], object]) -> None:
         """A board that cannot be read or written stops nobody. The next look tries again."""
