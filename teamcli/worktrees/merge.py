@@ -90,11 +90,11 @@ class Merger:
         checkout = self._checkout(member)
         git, target = self._checkouts.main, branch.removeprefix("refs/heads/")
         base = git.text("merge-base", old, checkout.ref)
-        files = [change.path for change in changes_between(git, base, checkout.ref)]
-        waiting = self._checkouts.uncommitted(member)
+        committed = [change.path for change in changes_between(git, base, checkout.ref)]
+        waiting = [os.fsdecode(path) for path in self._checkouts.uncommitted(member)]
+        files = {**dict.fromkeys(committed, ""), **dict.fromkeys(waiting, " (uncommitted)")}
         lines = [f"{checkout.branch} into {target}: {_count(len(files), 'file')}"]
-        lines += [f"  {one_line(path, 200)}" for path in files]
-        return "\n".join([*lines, *([f"  and {_count(len(waiting), 'uncommitted file')}"] if waiting else [])])
+        return "\n".join([*lines, *(f"  {one_line(path, 200)}{note}" for path, note in sorted(files.items()))])
 
     def recover(self, cancel: CancelScope) -> str:
         """Complete or undo a merge that was cut off. Returns what to tell the user; usually nothing.

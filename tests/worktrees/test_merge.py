@@ -422,7 +422,7 @@ class TestPreview:
         place.checkouts.bring("alice")
         (place.alice / "more").write_text("")
         place.commit(place.root, mine="y\n")
-        assert place.open().preview("alice") == "team/alice into main: 1 file\n  theirs\n  and 1 uncommitted file"
+        assert place.open().preview("alice") == "team/alice into main: 2 files\n  more (uncommitted)\n  theirs"
 
     def test_what_is_wrong_is_left_to_the_merge(self, place: Place) -> None:
         assert place.open().preview("bob") == ""

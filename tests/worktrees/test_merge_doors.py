@@ -63,7 +63,7 @@ class TestTheLead:
         opened(permission_mode="default", ask=ask).run("merge alice")
         (question,) = (each for each in asked if each.tool == "merge_teammate")
         assert question.rule == "merge_teammate(alice)"
-        assert "team/alice into main: 0 files\n  and 1 uncommitted file" in question.display.text
+        assert "team/alice into main: 1 file\n  new.txt (uncommitted)" in question.display.text
         assert (project / "new.txt").exists() == (consent is Consent.ONCE)
 
     @pytest.mark.parametrize("rule", ["merge_teammate(alice)", "merge_teammate(ALICE)", "merge_teammate"])
