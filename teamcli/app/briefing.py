@@ -6,7 +6,14 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from teamcli.agent.prompt import CHECKOUT_PROMPT, LEAD_PROMPT, LEAD_TEAM_PROMPT, TEAMMATE_PROMPT, system_prompt
+from teamcli.agent.prompt import (
+    LEAD_PROMPT,
+    LEAD_TEAM_PROMPT,
+    OWN_CHECKOUT,
+    SHARED_PLACE,
+    TEAMMATE_PROMPT,
+    system_prompt,
+)
 from teamcli.app.choices import Choices
 from teamcli.config.instructions import find_instructions
 from teamcli.config.memory import memory_dirs, offer, users_memory
@@ -69,10 +76,10 @@ class Briefing:
     ) -> str:
         """`start` is where it works, if not in the root."""
         name, role = one_fact(member.role, ROLE_NAME_LENGTH), self.roles.match(member.role)
-        base = TEAMMATE_PROMPT.format(name=member.name, role=name) + self._known_roles()
-        where = {"root": self._choices.workspace.root, "branch": f"team/{member.name}"}
+        checkout = OWN_CHECKOUT.format(root=self._choices.workspace.root, branch=f"team/{member.name}")
+        place = checkout if member.worktree else SHARED_PLACE
+        base = TEAMMATE_PROMPT.format(name=member.name, role=name, place=place) + self._known_roles()
         added = (
-            CHECKOUT_PROMPT.format(**where) if member.worktree else "",
             role.prompt if role else "",
             member.prompt,
             WORKS_IN.format(cwd=start) if start else "",

@@ -130,6 +130,44 @@ class TestEverythingHappensThere:
     def test_it_is_told_about_its_branch(self, worked: tuple[Program, TeamScript]) -> None:
         assert "on the branch team/alice" in worked[1].requests["alice"][0]["system"][0]["text"]
 
+    def test_it_is_not_told_to_expect_others_there(self, worked: tuple[Program, TeamScript]) -> None:
+        assert "in the same directory" not in worked[1].requests["alice"][0]["system"][0]["text"]
+
+    def test_a_hook_file_of_the_project_is_guarded_in_the_checkout(self, project: Program) -> None:
+        (project.directory / "check.sh").write_text("exit 0\n")
+        git(project.directory, "add", "check.sh")
+        git(project.directory, "commit", "--quiet", "-m", "Check")
+        hook = {"type": "command", "command": "sh check.sh"}
+        project.settings(hooks={"PreToolUse": [{"matcher": "grep", "hooks": [hook]}]})
+        write = answer(
+            tool("write_file", "t1", path="check.sh", content="exit 2\n"),
+            tool("bash", "t2", command="name=check; echo exit 2 > $name.sh"),
+        )
+        ran, script = run_team(project, write)
+        by_tool, by_command = tool_results(script.requests["alice"][1])
+        assert ran.code == 4
+        assert "A hook runs check.sh: changing it always asks" in result_text(by_tool)
+        assert "check.sh: Read-only file system" in result_text(by_command)
+        assert (checkout(project) / "check.sh").read_text() == "exit 0\n"
+
+    def test_what_its_role_remembers_is_that_of_the_project(self, project: Program) -> None:
+        notes = project.directory / ".team/memory/coder"
+        work = answer(
+            tool("write_file", "t1", path=str(notes / "MEMORY.md"), content="Use tabs."),
+            tool("bash", "t2", command=f"echo x > {notes}/x.md"),
+        )
+        _, script = run_team(project, work, then=("--trust",))
+        assert f"`{notes}/`" in script.requests["alice"][0]["system"][0]["text"]
+        assert (notes / "MEMORY.md").read_text() == "Use tabs."
+        assert "Read-only file system" in result_text(tool_results(script.requests["alice"][1])[1])
+        script = TeamScript(
+            lead=[tool("spawn_teammate", name="bob", role="coder", prompt="Go.", worktree=True), text("."), text(".")],
+            bob=[text("I know.")],
+        )
+        with project.against(script):
+            project.run("-p", "y", *BYPASS)
+        assert "Use tabs." in script.requests["bob"][0]["system"][0]["text"]
+
 
 class TestWhatTheLeadGets:
     def test_the_spawn_says_where_it_is(self, worked: tuple[Program, TeamScript]) -> None:
