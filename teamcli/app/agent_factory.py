@@ -113,9 +113,15 @@ class TeammateResources:
         self._context = context
         self._checkouts = checkouts
 
-    def begin_work(self, cancel: CancelScope) -> None:
-        if self._checkouts and (said := self._checkouts.repair(self._agent.name, cancel)):
+    def begin_work(self, cancel: CancelScope) -> bool:
+        if self._checkouts is None:
+            return True
+        said = self._checkouts.repair(self._agent.name, cancel)
+        why = self._checkouts.host(self._agent.name).why_unconfined()
+        if said:
+            said = f"{said} This is {NOT_ENFORCED}: {why}." if why else said
             self._agent.emit(Notice(LEAD, said, Severity.INFO))  # the text names the member
+        return not why
 
     def end_work(self) -> str:
         if self._checkouts is None:

@@ -52,8 +52,8 @@ class TeammateSetup(Protocol):
     def set_up(self, member: Member) -> AgentSetup:
         """What a member with this role, model and tools works with."""
 
-    def begin_work(self, cancel: CancelScope) -> None:
-        """See that it has a place to work in.
+    def begin_work(self, cancel: CancelScope) -> bool:
+        """See that it has a place to work in. Returns whether a sandbox keeps it there, if one should.
 
         Raises: ToolError, StateError, Cancelled
         """
@@ -334,7 +334,7 @@ class Teammate(AgentThread):
 
     def _begin_work(self, turn: CancelScope, before: LatestWork) -> None:
         try:
-            self._setup.begin_work(turn)
+            is_confined = self._setup.begin_work(turn)
         except Cancelled:
             return  # the turn ends at once, as an interrupted one
         except TeamcliError:  # the user must see to it: only new mail tries again
@@ -343,6 +343,8 @@ class Teammate(AgentThread):
             self._mail_wakes = False
             self._claims.give_back()
             raise
+        if self.member.unconfined == is_confined:
+            self._roster.update(self.name, unconfined=not is_confined)
 
     def wait_until_reported(self) -> None:
         """If it is just reporting how its work ended, wait until it is idle."""

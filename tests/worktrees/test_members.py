@@ -83,6 +83,21 @@ class TestWorkThatCannotBegin:
         assert not alice(session).error
 
 
+class TestWithoutASandbox:
+    def test_a_member_of_the_team_file_is_shown_as_not_enforced(self, opened: Open, repository: Path) -> None:
+        (repository / ".team").mkdir()
+        (repository / ".team/team.toml").write_text('[[member]]\nname = "alice"\nrole = "coder"\nworktree = true\n')
+        session = opened(trust=True)
+        session.send("alice", "run true")
+        wait(session)
+        assert alice(session).branch == "team/alice (not enforced)"
+
+    def test_the_library_spawns_a_member_in_a_worktree(self, opened: Open, repository: Path, checkout: Path) -> None:
+        spawn(opened(), "write new.txt: hi")
+        assert (checkout / "new.txt").exists()
+        assert not (repository / "new.txt").exists()
+
+
 class TestASetupThatTakesLong:
     def test_the_user_can_stop_the_lead_that_hires(self, opened: Open, repository: Path, checkout: Path) -> None:
         session = opened(SLOW_SETUP)
