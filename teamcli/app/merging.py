@@ -42,7 +42,8 @@ def open_merging(runtime: Runtime, agents: RunningAgents, outbox: Outbox, places
         return runtime.roster.get(member.name)
 
     gate = runtime.choices.settings.worktree.gate or ""
-    merger = Merger(places.open(), runtime.state, gate, places.shared.hook_files)
+    is_trusted = not runtime.project.has_pending_setting("worktree", "gate")
+    merger = Merger(places.open(), runtime.state, gate, places.shared.hook_files, is_trusted)
     return Merging(merger, find, outbox.post, runtime.events)
 
 

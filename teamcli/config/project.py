@@ -113,6 +113,15 @@ class Project:
         """One line for each pending offer."""
         return tuple(offer.line for offer in self.pending)
 
+    def has_pending_setting(self, *path: str) -> bool:
+        """Whether the user has still to agree to the setting at this path."""
+        agreed = self.trusted.agreed
+        return any(
+            each.path == path and each.digest not in agreed.get(name, ())
+            for name, raw in self._settings.items()
+            for each in settings_to_agree(raw)
+        )
+
     @property
     def may_use_state(self) -> bool:
         """Whether team, mail and conversations were created here, or the user has agreed to them."""

@@ -48,6 +48,8 @@ class Merging:
     def run(self, asker: str, name: str, message: str, cancel: CancelScope, progress: Progress) -> Merged:
         """Raises: MergeRefused, UnknownTeammate, ToolError, StateError, Cancelled."""
         member = self._member(name)
+        if not member.worktree and not self._merger.knows(member.name):
+            raise MergeRefused(f"'{member.name}' works in the main directory, where its changes are")
 
         def why_busy() -> str:
             now = self._member(member.name)

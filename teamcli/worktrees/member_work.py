@@ -44,7 +44,7 @@ class MemberWork(NamedTuple):
             raise self._blocked(conflicts, "")
         self.git.run("add", "--all")
         if self.git.commit("MERGE_HEAD") or not self.git.succeeds("diff", "--cached", "--quiet", "--no-ext-diff"):
-            text = message or f"Work of {self.checkout.member}"
+            text = message.strip() or f"Work of {self.checkout.member}"
             self.git.run("commit", "--quiet", "--no-verify", f"--message={text}")
 
     def merge(self, old: str, cancel: CancelScope) -> None:
@@ -80,8 +80,8 @@ class MemberWork(NamedTuple):
         details = [line for line in printed.splitlines() if line.startswith(kinds)]
         found = f"{self.target} and {self.checkout.branch} are in conflict: {name_some(conflicts)}"
         advice = (
-            f"Your work was not merged: {found}. Both versions are in your checkout. Resolve the conflicts, then run"
-            " `git add` on these files and `git commit`."
+            f"Your work was not merged: {found}. Both versions are in your checkout. Resolve the conflicts, add these"
+            " files with `git add`, and commit with `git commit`."
         )
         advice = "\n".join([advice, *details[:_MOST_DETAILS]])
         return MergeBlocked(f"{found}; {self.target} is as it was", "conflict", self.target, advice, tuple(conflicts))

@@ -68,14 +68,25 @@ class Merged(NamedTuple):
 
 
 class Merger:
-    def __init__(self, checkouts: Checkouts, state: TeamDir, gate: str = "", hook_files: Sequence[Path] = ()) -> None:
-        """The command `gate` must succeed before the target is moved. `hook_files` run outside the sandbox."""
+    def __init__(
+        self,
+        checkouts: Checkouts,
+        state: TeamDir,
+        gate: str = "",
+        hook_files: Sequence[Path] = (),
+        is_trusted: bool = True,
+    ) -> None:
+        """The command `gate` must succeed before the target is moved. `hook_files` run outside the sandbox.
+
+        Unless it `is_trusted`, the project has another gate, which the user has not agreed to: nothing gets past it.
+        """
         self._checkouts = checkouts
         self._lock = state.merge_lock
         of_main, self._work_journal = state.merge_journals
         self._main = MainCheckout(checkouts.main, of_main)
         self._gate = gate
         self._hook_files = hook_files
+        self._is_trusted = is_trusted
 
     def knows(self, member: str) -> bool:
         """Whether there is a checkout of that member. It may be all that is left of it."""
@@ -115,6 +126,10 @@ class Merger:
         Raises: MergeRefused, MergeBlocked, GitError, Cancelled, with the target as it was; StateError
         """
         checkout = self._checkout(member)
+        if not self._is_trusted:
+            raise MergeRefused(
+                "the project's gate is not trusted, so it is not used: agree to it at the start, or use --trust"
+            )
         with self._alone(cancel, progress):
             if note := self._recover(cancel):
                 progress(f"{note}\n")
@@ -158,7 +173,7 @@ class Merger:
 
     def _checkout(self, member: str) -> Checkout:
         if (checkout := self._checkouts.find(member)) is None:
-            raise MergeRefused(f"'{member}' has no worktree: it works in the main directory, where its changes are")
+            raise MergeRefused(f"'{member}' has no checkout, so there is nothing to merge")
         return checkout
 
     def _refuse_unmergeable(self, checkout: Checkout, changes: Sequence[Change]) -> None:

@@ -106,6 +106,11 @@ class TestMerging:
         place.merge(message="Count to two")
         assert git(place.root, "log", "-1", "--format=%s") == "Count to two"
 
+    def test_a_message_of_spaces_counts_as_none(self, place: Place) -> None:
+        (place.alice / "two").write_text("2\n")
+        place.merge(message="  ")
+        assert git(place.root, "log", "-1", "--format=%s") == "Work of alice"
+
     def test_both_sides_are_in_the_result(self, place: Place) -> None:
         place.commit(place.alice, theirs="x\n")
         place.commit(place.root, mine="y\n")
@@ -287,9 +292,14 @@ class TestRefusals:
     def test_an_unknown_member(self, place: Place) -> None:
         assert "there is no teammate 'bob'" in place.refused("bob")
 
+    def test_a_member_whose_checkout_is_not_made_yet(self, place: Place) -> None:
+        place.checkouts.discard("alice")
+        assert place.refused() == "'alice' has no checkout, so there is nothing to merge"
+
     def test_a_member_without_a_worktree(self, place: Place) -> None:
         place.checkouts.discard("alice")
-        assert "'alice' has no worktree" in place.refused()
+        place.member = replace(place.member, worktree=False)
+        assert place.refused() == "'alice' works in the main directory, where its changes are"
 
     @pytest.mark.parametrize("status", [Status.WORKING, Status.SPAWNING])
     def test_a_member_that_is_working(self, place: Place, status: Status) -> None:

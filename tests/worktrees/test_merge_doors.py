@@ -94,6 +94,15 @@ class TestTheLead:
         assert "no new files" in session.inbox("alice")[-1].message.content
         assert session.inbox("alice")[-1].message.sender == "lead"
 
+    def test_nothing_gets_past_a_gate_that_is_not_trusted(self, opened: Open, project: Path) -> None:
+        opened().close()
+        (project / ".team/settings.json").write_text('{"worktree": {"gate": "true"}}')
+        session = opened()
+        assert "the project's gate is not trusted" in session.run("merge alice").text
+        assert not (project / "new.txt").exists()
+        session.close()
+        assert "gate passed (`true`)" in opened(trust=True).run("merge alice").text
+
 
 class TestTheLibrary:
     def test_it_returns_what_was_merged(self, opened: Open) -> None:
