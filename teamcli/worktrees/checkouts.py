@@ -149,7 +149,7 @@ class Checkouts:
             raise ToolError(f"{checkout.shown} is in the way: teamcli has not made it; move or delete it")
         taken = self.main.text("for-each-ref", "--format=%(refname:short)", "refs/heads/team")
         for branch in taken.splitlines():
-            if branch.casefold() == checkout.branch.casefold() or branch == "team":
+            if branch == "team" or f"{branch}/".casefold().startswith(f"{checkout.branch}/".casefold()):
                 raise ToolError(f"the branch {branch} is in the way: teamcli has not made it; rename or delete it")
 
     def _make(self, checkout: Checkout, main: Main, notes: Notes, cancel: CancelScope) -> None:
@@ -219,8 +219,7 @@ class Checkouts:
         known = self.main.commit(checkout.ref)
         if tip == known:
             return tip
-        if self.main.text("symbolic-ref", "--quiet", "HEAD", check=False) == checkout.ref:
-            raise GitError(f"{checkout.branch} is checked out in the main directory: switch to another branch there")
+        self._refuse_checked_out(checkout)
         if known not in ("", notes.tip) and not self.git(member).succeeds("merge-base", "--is-ancestor", known, tip):
             raise GitError(f"{checkout.branch} was changed in the main repository: merge or delete it there")
         if not self.main.commit(tip):
@@ -228,6 +227,11 @@ class Checkouts:
         self._move_branch(checkout, checkout.ref, tip, known or "0" * len(tip))
         notes._replace(tip=tip).write(checkout)
         return tip
+
+    def _refuse_checked_out(self, checkout: Checkout) -> None:
+        """Git does not notice if the branch of a directory moves, and takes the difference for changes of its files."""
+        if where := self.main.text("for-each-ref", "--format=%(worktreepath)", checkout.ref):
+            raise GitError(f"{checkout.branch} is checked out in {where}: switch to another branch there")
 
     def _carry(self, checkout: Checkout, tip: str, known: list[str]) -> None:
         wanted = "\n".join([tip, *(f"^{commit}" for commit in known if commit), ""])
@@ -310,18 +314,18 @@ class Checkouts:
         Raises: ToolError
         """
         checkout, _ = self._ours(member)
+        self._refuse_checked_out(checkout)
         self._remove_both(checkout)
         return f"Removed {checkout.shown} and {checkout.branch}."
 
     def _why_keep(self, checkout: Checkout) -> str:
         """Raises: ToolError"""
         head, known = self.main.commit("HEAD"), self.main.commit(checkout.ref)
-        if self.main.text("symbolic-ref", "--quiet", "HEAD", check=False) == checkout.ref:
-            return f"{checkout.branch} is checked out"
+        self._refuse_checked_out(checkout)
         if known and not self.main.succeeds("merge-base", "--is-ancestor", known, head):
             return "not merged"
         if not checkout.exists:
-            return ""
+            return "it has no .git any more" if os.path.lexists(checkout.path) else ""
         if changed := self.uncommitted(checkout.member):
             return f"{_count(len(changed), 'file')} uncommitted"
         if any((checkout.path / ".git" / "modules").glob("*")):

@@ -108,7 +108,7 @@ class MainCheckout:
                 look = self._look(changes)
                 self._refuse_obstacles(changes, look)
                 env = self._stage(look)
-                self._refuse_filters(changes, env)
+                self._refuse_filters(step, changes, env)
                 self._move_branch(step)
             except BaseException:
                 if self._git.commit(step.branch) != step.new:
@@ -214,6 +214,8 @@ class MainCheckout:
         The copy has the time of the original: git distrusts entries that are as new as the file itself.
         """
         index = self._git_dir / "index"
+        if not index.exists():
+            raise MergeRefused(f"{self._root} has no files checked out (is it bare?): merge in a clone that has them")
         with as_state_error("copy", index):
             found = index.lstat()
             copy = self._put(name, read_regular(index, LARGEST_INDEX, os.O_NOFOLLOW), found)
@@ -262,7 +264,7 @@ class MainCheckout:
         self._git.run(*checkout, input=_join(new), env=env)
         return env
 
-    def _refuse_filters(self, changes: Sequence[Change], env: Mapping[str, str]) -> None:
+    def _refuse_filters(self, step: Step, changes: Sequence[Change], env: Mapping[str, str]) -> None:
         """A filter is a program of the repository's choice, and files without it may be wrong."""
         keys = [value for name, value in env.items() if name.startswith("GIT_CONFIG_KEY_")]
         names = {key.removeprefix("filter.").rpartition(".")[0] for key in keys}
@@ -270,7 +272,8 @@ class MainCheckout:
         fields = _split(self._git.run("check-attr", "--cached", "-z", "--stdin", "filter", input=_join(paths), env=env))
         filtered = [path for path, value in zip(fields[::3], fields[2::3], strict=True) if value in names]
         if filtered:
-            raise MergeRefused(f"git runs a filter for {name_some(filtered)}, and teamcli does not")
+            yourself = f"merge it yourself: git merge team/{step.member}"
+            raise MergeRefused(f"git runs a filter for {name_some(filtered)}, and teamcli does not; {yourself}")
 
     def _move_branch(self, step: Step) -> None:
         try:

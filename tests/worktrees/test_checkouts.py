@@ -96,7 +96,7 @@ class TestWhyThereIsNone:
         with pytest.raises(ToolError, match="has no commit yet"):
             open_in(root).prepare("alice")
 
-    @pytest.mark.parametrize("branch", ["team/alice", "team/ALICE", "team"])
+    @pytest.mark.parametrize("branch", ["team/alice", "team/ALICE", "team", "team/alice/part"])
     def test_a_branch_in_the_way(self, checkouts: Checkouts, repository: Path, branch: str) -> None:
         git(repository, "branch", branch)
         with pytest.raises(ToolError, match=f"the branch {branch} is in the way"):
@@ -271,12 +271,23 @@ class TestBringing:
         git(repository, "checkout", "--quiet", "team/alice")
         git(repository, "commit", "--quiet", "--allow-empty", "-m", "By hand")
         as_member(checkouts, COMMIT)
-        with pytest.raises(GitError, match="team/alice is checked out in the main directory"):
+        with pytest.raises(GitError, match=f"team/alice is checked out in {repository}: switch"):
             checkouts.bring("alice")
         git(repository, "checkout", "--quiet", "main")
         with pytest.raises(GitError, match="team/alice was changed in the main repository"):
             checkouts.bring("alice")
         assert git(repository, "log", "-1", "--format=%s", "team/alice") == "By hand"
+
+    def test_a_branch_that_the_user_looks_at_in_another_worktree_is_not_moved(
+        self, checkouts: Checkouts, alice: Path, repository: Path, tmp_path: Path
+    ) -> None:
+        git(repository, "worktree", "add", "--quiet", str(tmp_path / "look"), "team/alice")
+        as_member(checkouts, COMMIT)
+        with pytest.raises(GitError, match=f"team/alice is checked out in {tmp_path}/look"):
+            checkouts.bring("alice")
+        with pytest.raises(GitError, match="is checked out"):
+            checkouts.discard("alice")
+        assert git(tmp_path / "look", "status", "--porcelain") == ""
 
     def test_a_branch_that_the_user_deleted_comes_back(
         self, checkouts: Checkouts, alice: Path, repository: Path
@@ -333,6 +344,12 @@ class TestTheEnd:
         assert told.startswith("Kept .team/worktrees/alice and team/alice: ")
         assert why in told
         assert alice.exists()
+
+    def test_files_without_a_repository_stay(self, checkouts: Checkouts, alice: Path) -> None:
+        (alice / "work.txt").touch()
+        shutil.rmtree(alice / ".git")
+        assert "it has no .git any more" in checkouts.end("alice")
+        assert (alice / "work.txt").exists()
 
     def test_a_member_without_one_has_nothing_to_end(self, checkouts: Checkouts) -> None:
         assert checkouts.end("bob") == ""

@@ -245,6 +245,11 @@ class TestWhatIsInTheWay:
         (place.root / ".git/index.lock").write_text("")
         assert "another git is at work here" in place.refused(new)
 
+    def test_a_directory_without_checked_out_files(self, place: Place) -> None:
+        new = place.commit(write("a", "x\n"))
+        (place.root / ".git/index").unlink()
+        assert "has no files checked out" in place.refused(new)
+
     def test_a_filter_is_neither_run_nor_left_out(self, place: Place) -> None:
         def edit(root: Path) -> None:
             write(".gitattributes", "*.big filter=lfs\n")(root)
@@ -254,7 +259,9 @@ class TestWhatIsInTheWay:
         ran = place.root.with_name("ran")
         for key in ("smudge", "clean", "process"):
             users_git(place.root, "config", f"filter.lfs.{key}", f"touch {ran}; cat")
-        assert "git runs a filter for a.big" in place.refused(new)
+        refusal = place.refused(new)
+        assert "git runs a filter for a.big" in refusal
+        assert refusal.endswith("merge it yourself: git merge team/alice")
         assert not ran.exists()
 
     def test_attributes_of_a_filter_that_is_not_installed_change_nothing(self, place: Place) -> None:
