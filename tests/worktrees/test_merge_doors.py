@@ -6,6 +6,7 @@ import fcntl
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.worktrees.conftest import git
 
 SPAWN = "spawn alice as coder in a worktree: write new.txt: hi"
 ACCEPT = {"permission_mode": "acceptEdits"}
+BYPASS = ("--permission-mode", "bypassPermissions")
 Open = Callable[..., Session]
 
 
@@ -208,6 +210,26 @@ class TestTheProgram:
         assert (ran.code, ran.out) == (1, "")
         assert "'alice' is currently working; merge when it is idle" in ran.err
         assert program.run("merge", "alice").code == 0  # killed with the program, so it does not work
+
+    def test_inside_a_checkout_the_team_of_the_main_directory_is_meant(self, program: Program) -> None:
+        program.run("-p", SPAWN, "--permission-mode", "acceptEdits")
+        inside = replace(program, directory=program.directory / ".team/worktrees/alice/src")
+        ran = inside.run("merge", "alice")
+        assert ran.out.startswith("Merged team/alice into main: 1 commit, 1 file")
+        assert (program.directory / "new.txt").exists()
+
+    def test_the_next_start_completes_a_merge_that_was_cut_off_and_says_so(self, program: Program) -> None:
+        program.run("-p", "spawn alice as coder in a worktree: run touch a && git add a && git commit -qm A", *BYPASS)
+        root = program.directory
+        old, new = (git(root, "rev-parse", name) for name in ("main", "team/alice"))
+        journal = {"v": 1, "member": "alice", "branch": "refs/heads/main", "old": old, "new": new}
+        (root / ".team/merge.json").write_text(json.dumps(journal))
+        (root / ".git/index.lock").write_text(f"teamcli merge alice {old} {new}\n")
+        git(root, "update-ref", "refs/heads/main", new)
+        ran = program.run("-p", "list")
+        assert "The merge of alice into main was cut off, and is complete now." in ran.err
+        assert (root / "a").exists()
+        assert git(root, "status", "--porcelain") == ""
 
     def test_an_unknown_name_is_a_usage_error(self, program: Program) -> None:
         ran = program.run("merge", "bob")
