@@ -434,7 +434,8 @@ class Teammate(AgentThread):
         self._state = ThreadState.REPORTING
         try:
             self._turn_idle(error=str(error))
-            self._report_error(f"{type(error).__name__}: {error}")
+            # Ours are whole sentences. Of any other, the type says more than the text.
+            self._report_error(str(error) if isinstance(error, TeamcliError) else f"{type(error).__name__}: {error}")
         except TeamcliError:
             logger.exception("%s could not report that it failed", self.name)
 
