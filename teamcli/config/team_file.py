@@ -46,34 +46,36 @@ Rule = Callable[[PlannedMember], object]
 """Raises: TeamcliError, with a message that begins with the key at fault: `tools: ...`"""
 
 
-class Kind(NamedTuple):
+class ValueKind(NamedTuple):
     words: str
     accepts: Callable[[Any], bool]
 
 
-_TEXT = Kind("a text", lambda value: isinstance(value, str))
-_SOME_TEXT = Kind("a text that is not empty", lambda value: isinstance(value, str) and bool(value.strip()))
-_FLAG = Kind("true or false", lambda value: isinstance(value, bool))
-_MEMBER_KINDS: Mapping[str, Kind] = {
+_TEXT = ValueKind("a text", lambda value: isinstance(value, str))
+_SOME_TEXT = ValueKind("a text that is not empty", lambda value: isinstance(value, str) and bool(value.strip()))
+_FLAG = ValueKind("true or false", lambda value: isinstance(value, bool))
+_MEMBER_KINDS: Mapping[str, ValueKind] = {
     "name": _SOME_TEXT,
     "role": _SOME_TEXT,
     "model": _TEXT,
     "worktree": _FLAG,
     "claims": _FLAG,
     "plan": _FLAG,
-    "tools": Kind(
+    "tools": ValueKind(
         "a list of tool names", lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value)
     ),
     "cwd": _TEXT,
-    "budget_usd": Kind(
+    "budget_usd": ValueKind(
         "an amount of dollars above 0", lambda value: type(value) in (int, float) and 0 < value < math.inf
     ),
-    "host": Kind('"any"', lambda value: value == "any"),
+    "host": ValueKind('"any"', lambda value: value == "any"),
     "prompt": _TEXT,
 }
-_TEAM_KINDS: Mapping[str, Kind] = {
+_TEAM_KINDS: Mapping[str, ValueKind] = {
     "name": _SOME_TEXT,
-    "member": Kind("a list of tables", lambda value: isinstance(value, list) and all(type(m) is dict for m in value)),
+    "member": ValueKind(
+        "a list of tables", lambda value: isinstance(value, list) and all(type(m) is dict for m in value)
+    ),
 }
 
 
@@ -119,7 +121,7 @@ def parse_team_file(text: str, rules: Iterable[Rule] = ()) -> TeamFile:
     return TeamFile(raw.get("name", ""), tuple(members.values()))
 
 
-def _check(text: str, member: int | None, fields: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
+def _check(text: str, member: int | None, fields: Mapping[str, Any], kinds: Mapping[str, ValueKind]) -> None:
     for key, value in fields.items():
         if key not in kinds:
             what = "the file" if member is None else "a member"

@@ -31,7 +31,7 @@ SHOWN_CHARACTERS = 300
 """Of the reason for a refusal."""
 
 
-class TaskPort(Protocol):
+class TaskReleasePort(Protocol):
     def left(self, name: str) -> None:
         """A teammate was shut down."""
 
@@ -45,7 +45,7 @@ class Protocols:
         left_mail: LeftMail,
         quiescence: Quiescence,
         cancel: CancelScope,
-        tasks: TaskPort,
+        tasks: TaskReleasePort,
     ) -> None:
         self._roster = roster
         self._requests = roster.requests

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MOST_NAMED, SUBJECT_LENGTH = 5, 80
 
 
-class TaskPort(Protocol):
+class BoardPort(Protocol):
     def held(self, name: str) -> Sequence[Task]:
         """The member's tasks in progress."""
 
@@ -40,7 +40,7 @@ class TaskPort(Protocol):
 class TaskClaims:
     """What a member was given in this run. Nothing is given to it twice, so that it cannot loop over the board."""
 
-    def __init__(self, name: str, tasks: TaskPort) -> None:
+    def __init__(self, name: str, tasks: BoardPort) -> None:
         self._name = name
         self._tasks = tasks
         self._given: frozenset[int] = frozenset()

@@ -23,7 +23,7 @@ from teamcli.team.message import LEAD, USER, WAITED, Message, MessageType, new_i
 from teamcli.team.outbox import Outbox
 from teamcli.team.piece_of_work import WORK, LatestWork, Report, Work, in_a_sentence
 from teamcli.team.roster import Member, Roster, Status
-from teamcli.team.task_claims import TaskClaims, TaskPort
+from teamcli.team.task_claims import BoardPort, TaskClaims
 from teamcli.team.task_message import BEGUN_BY_USER
 from teamcli.workspace.bounds import Workspace
 
@@ -94,7 +94,7 @@ class TeammatePort(Protocol):
     def quiescence(self) -> IdlePort: ...
 
     @property
-    def tasks(self) -> TaskPort: ...
+    def tasks(self) -> BoardPort: ...
 
 
 class Teammate(AgentThread):

@@ -39,7 +39,7 @@ class TargetMoved(Exception):
     """Raised when the branch is no longer at the commit that the merge began with."""
 
 
-class Step(NamedTuple):
+class MergeStep(NamedTuple):
     """One move of the branch; what the journal holds."""
 
     member: str
@@ -93,7 +93,7 @@ class MainCheckout:
         with self._workplace():
             self._refuse_obstacles(changes, self._look(changes))
 
-    def advance(self, step: Step, changes: Sequence[Change], cancel: CancelScope) -> dict[str, str]:
+    def advance(self, step: MergeStep, changes: Sequence[Change], cancel: CancelScope) -> dict[str, str]:
         """Move the branch, the index and the files. Returns the files that someone changed just then and that were left
         as they are, with the reason.
 
@@ -123,7 +123,7 @@ class MainCheckout:
         """
         if (raw := read_json(self._journal)) is None:
             return ""
-        step = Step(*(str(raw.get(name, "")) for name in Step._fields))
+        step = MergeStep(*(str(raw.get(name, "")) for name in MergeStep._fields))
         self._drop_stale_locks(step)
         where = self._git.commit(step.branch)
         is_here = self._git.text("symbolic-ref", "--quiet", "HEAD", check=False) == step.branch
@@ -167,7 +167,7 @@ class MainCheckout:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self._work)
 
-    def _lock_index(self, step: Step, cancel: CancelScope) -> None:
+    def _lock_index(self, step: MergeStep, cancel: CancelScope) -> None:
         """The lock appears with its content in one step, so it is always recognized as ours."""
         lock = self._git_dir / "index.lock"
         self._put("lock", step.lock_text)
@@ -183,13 +183,13 @@ class MainCheckout:
                 cancel.wait(LOCK_SECONDS)
                 cancel.check()
 
-    def _is_ours(self, step: Step) -> bool:
+    def _is_ours(self, step: MergeStep) -> bool:
         try:
             return read_regular(self._git_dir / "index.lock", 1000, os.O_NOFOLLOW) == step.lock_text
         except (OSError, ValueError):
             return False
 
-    def _unlock(self, step: Step) -> None:
+    def _unlock(self, step: MergeStep) -> None:
         with as_state_error("remove", self._git_dir / "index.lock"):
             if self._is_ours(step):
                 (self._git_dir / "index.lock").unlink()
@@ -264,7 +264,7 @@ class MainCheckout:
         self._git.run(*checkout, input=_join(new), env=env)
         return env
 
-    def _refuse_filters(self, step: Step, changes: Sequence[Change], env: Mapping[str, str]) -> None:
+    def _refuse_filters(self, step: MergeStep, changes: Sequence[Change], env: Mapping[str, str]) -> None:
         """A filter is a program of the repository's choice, and files without it may be wrong."""
         keys = [value for name, value in env.items() if name.startswith("GIT_CONFIG_KEY_")]
         names = {key.removeprefix("filter.").rpartition(".")[0] for key in keys}
@@ -275,7 +275,7 @@ class MainCheckout:
             yourself = f"merge it yourself: git merge team/{step.member}"
             raise MergeRefused(f"git runs a filter for {name_some(filtered)}, and teamcli does not; {yourself}")
 
-    def _move_branch(self, step: Step) -> None:
+    def _move_branch(self, step: MergeStep) -> None:
         try:
             message = f"merge team/{step.member}: Fast-forward"
             self._git.run("update-ref", "-m", message, step.branch, step.new, step.old)
@@ -286,7 +286,7 @@ class MainCheckout:
             if where != step.new:
                 raise TargetMoved from e
 
-    def _finish(self, step: Step, look: _Look, env: Mapping[str, str]) -> dict[str, str]:
+    def _finish(self, step: MergeStep, look: _Look, env: Mapping[str, str]) -> dict[str, str]:
         kept = update_files(self._root, self._staged, look.to_do, look.unchanged)
         self._git.run("update-index", "-q", "--refresh", check=False, env=env)
         with as_state_error("write", self._git_dir / "index"):
@@ -294,7 +294,7 @@ class MainCheckout:
         self._unlock(step)
         return {**kept, **dict.fromkeys(look.foreign, CHANGED)}
 
-    def _drop_stale_locks(self, step: Step) -> None:
+    def _drop_stale_locks(self, step: MergeStep) -> None:
         """Of a git that was killed while it moved the branch. They hold the new commit, or not even that yet."""
         branch_lock = self._git.text("rev-parse", "--git-path", f"{step.branch}.lock")
         for lock in (self._root / branch_lock, self._git_dir / "HEAD.lock"):

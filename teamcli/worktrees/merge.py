@@ -25,7 +25,7 @@ from teamcli.text.escaping import one_line
 from teamcli.worktrees.changes import Change, changes_between
 from teamcli.worktrees.checkout import Checkout
 from teamcli.worktrees.checkouts import Checkouts
-from teamcli.worktrees.main_checkout import MainCheckout, Step, TargetMoved, describe_kept, name_some
+from teamcli.worktrees.main_checkout import MainCheckout, MergeStep, TargetMoved, describe_kept, name_some
 from teamcli.worktrees.member_work import MemberWork, undo_cut_off
 
 GATE_SECONDS = 1800.0
@@ -166,7 +166,7 @@ class Merger:
         if busy := why_busy():
             raise MergeRefused(busy)
         cancel.check()
-        kept = self._main.advance(Step(checkout.member, branch, old, new), changes, cancel)
+        kept = self._main.advance(MergeStep(checkout.member, branch, old, new), changes, cancel)
         commits = main.text("log", "--no-merges", "--no-show-signature", "--format=%h %s", f"{old}..{new}").splitlines()
         files = tuple(change.path for change in changes)
         return Merged(checkout.member, checkout.branch, target, new, tuple(commits), files, self._gate, kept)

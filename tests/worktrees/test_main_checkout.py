@@ -16,7 +16,7 @@ from teamcli.exec.command_host import CommandHost
 from teamcli.worktrees import working_files
 from teamcli.worktrees.changes import changes_between
 from teamcli.worktrees.git import Git
-from teamcli.worktrees.main_checkout import MainCheckout, Step, TargetMoved
+from teamcli.worktrees.main_checkout import MainCheckout, MergeStep, TargetMoved
 from tests.worktrees.conftest import git as users_git
 
 Edit = Callable[[Path], object]
@@ -42,8 +42,8 @@ class Place:
         users_git(self.root, "worktree", "remove", "--force", str(elsewhere))
         return made
 
-    def step(self, new: str) -> Step:
-        return Step("alice", *self.checkout.head(), new)
+    def step(self, new: str) -> MergeStep:
+        return MergeStep("alice", *self.checkout.head(), new)
 
     def advance(self, new: str) -> dict[str, str]:
         step = self.step(new)
@@ -334,7 +334,7 @@ class TestAfterAGitThatWasKilled:
     """Its locks are left. The journal says that they are ours."""
 
     @pytest.fixture
-    def step(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> Step:
+    def step(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> MergeStep:
         monkeypatch.setattr("teamcli.worktrees.git.STALE_SECONDS", 0.01)
         step = place.step(place.commit(everything))
 
@@ -347,21 +347,21 @@ class TestAfterAGitThatWasKilled:
             place.checkout.advance(step, changes_between(place.git, step.old, step.new), CancelScope())
         return step
 
-    def test_locks_of_the_branch_and_of_head_are_removed(self, place: Place, step: Step) -> None:
+    def test_locks_of_the_branch_and_of_head_are_removed(self, place: Place, step: MergeStep) -> None:
         (place.root / ".git/refs/heads/main.lock").write_text(step.new + "\n")
         (place.root / ".git/HEAD.lock").write_text("")
         assert "are as they were. Merge again" in place.checkout.recover(CancelScope())
         assert place.advance(step.new) == {}
         assert place.status == ""
 
-    def test_the_lock_of_a_branch_that_someone_else_moves_stays(self, place: Place, step: Step) -> None:
+    def test_the_lock_of_a_branch_that_someone_else_moves_stays(self, place: Place, step: MergeStep) -> None:
         lock = place.root / ".git/refs/heads/main.lock"
         lock.write_text(step.old + "\n")
         place.checkout.recover(CancelScope())
         assert lock.exists()
 
     def test_the_index_lock_of_another_git_stays(
-        self, place: Place, step: Step, monkeypatch: pytest.MonkeyPatch
+        self, place: Place, step: MergeStep, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("teamcli.worktrees.main_checkout.LOCK_SECONDS", 0.001)
         users_git(place.root, "update-ref", "refs/heads/main", step.new)
@@ -373,7 +373,7 @@ class TestAfterAGitThatWasKilled:
         assert "is complete now" in place.checkout.recover(CancelScope())
         assert place.status == ""
 
-    def test_a_branch_that_has_moved_since_is_left_alone(self, place: Place, step: Step) -> None:
+    def test_a_branch_that_has_moved_since_is_left_alone(self, place: Place, step: MergeStep) -> None:
         (place.root / ".git/index.lock").unlink()
         users_git(place.root, "commit", "--quiet", "--allow-empty", "-m", "Meanwhile")
         before = place.state()
