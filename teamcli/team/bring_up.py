@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from teamcli.team.roster import Member, Roster, Status
+from teamcli.team.roster import UNKNOWN_ROLE, Member, Roster, Status
 
 if TYPE_CHECKING:
     from teamcli.config.team_file import PlannedMember, TeamFile
@@ -45,7 +45,9 @@ def _bring_up_member(
         did = "brought back"
     elif changed := changed_terms(known, planned):
         did = f"takes the new {', '.join(changed)} with its next piece of work"
-        if not (known.interrupted or known.paused):  # it has no open work
+        if known.role == UNKNOWN_ROLE:  # rebuilt after a crash: its own terms are lost, and its checkout is not
+            roster.update(name, **{**changed, "worktree": known.worktree or planned.worktree})
+        elif not (known.interrupted or known.paused):  # it has no open work
             roster.update(name, **changed)
     budget = roster.get(name).budget
     if planned.budget_usd is not None and budget.get("usd") != planned.budget_usd:

@@ -67,6 +67,21 @@ def test_a_member_with_open_work_keeps_its_terms_until_that_is_done(roster: Rost
     assert roster.get("alice").role == "tester"
 
 
+@pytest.mark.parametrize(("had_checkout", "planned"), [(False, True), (True, False)])
+def test_a_member_that_was_rebuilt_from_its_files_takes_the_terms_at_once_and_works_in_a_worktree(
+    roster: Roster, tmp_path: Path, had_checkout: bool, planned: bool
+) -> None:
+    (tmp_path / "transcripts").mkdir()
+    (tmp_path / "transcripts/alice.jsonl").touch()
+    (tmp_path / "worktrees").mkdir()
+    if had_checkout:
+        (tmp_path / "worktrees/alice.json").touch()
+    roster.recover(tmp_path / "transcripts", tmp_path / "inbox")
+    bring(roster, ALICE._replace(worktree=planned))
+    alice = roster.get("alice")
+    assert (alice.role, alice.tools, alice.worktree) == ("coder", ("bash",), True)
+
+
 def test_a_new_budget_applies_at_once_and_keeps_other_bounds(roster: Roster) -> None:
     add(roster, budget={"usd": 1.0, "calls": 5}, interrupted=True)
     assert bring(roster, ALICE) == {"alice": "takes the new budget"}
