@@ -183,7 +183,7 @@ def time_threads(workers: float, turns: float) -> float:
 
 def bare_worker(turns: int) -> Callable[[str], None]:
     """The same requests and the same tool, and nothing else: no transcript, no timeline, no roster, no rules."""
-    from teamcli.agent.prompt import TEAMMATE_PROMPT, system_prompt
+    from teamcli.agent.prompt import SHARED_PLACE, TEAMMATE_PROMPT, system_prompt
     from teamcli.cancel import CancelScope
     from teamcli.exec.command_host import CommandHost
     from teamcli.exec.commands import Commands
@@ -202,7 +202,7 @@ def bare_worker(turns: int) -> Callable[[str], None]:
     specs = tuple(tool.spec for tool in tools.values())
 
     def work(name: str) -> None:
-        system = system_prompt(TEAMMATE_PROMPT.format(name=name, role="worker"), [])
+        system = system_prompt(TEAMMATE_PROMPT.format(name=name, role="worker", place=SHARED_PLACE), [])
         preamble = Preamble(os.environ["MODEL_ID"], system, specs, 32_000)
         llm = connect(endpoint, backoff)
         messages = [Message("user", ({"type": "text", "text": "go"},))]
