@@ -80,11 +80,11 @@ def main() -> int:
         four_sleeps,
         cancelling,
         sandbox,
-        worktrees,
         message_bus,
         tasks,
         team,
         terminal,
+        worktrees,  # last: the disk is still busy with its files afterwards, and others wait for the disk
     )
     for measure in measures:
         print(f"measuring: {measure.__name__.replace('_', ' ')} …", file=sys.stderr, flush=True)
