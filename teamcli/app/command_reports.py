@@ -25,7 +25,7 @@ def report_end(team: TeammateManager, name: str, report: Report) -> None:
 
 
 def _send(outbox: Outbox, thread: AgentThread, report: Report) -> None:
-    # A program that leaves ends all commands: that is no news.
+    # A program that leaves ends all commands: nobody needs a report.
     if thread.scope.cancelled or (status := report()) is None:
         return
     message = Message(MessageType.RESULT, COMMAND + status.id, thread.name, _text(status), time.time(), new_id())

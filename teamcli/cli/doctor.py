@@ -199,7 +199,7 @@ class _Checks:
 
 
 def _orphans(team: TeamDir) -> str:
-    """The checkouts whose members are not in the team any more."""
+    """The checkouts whose members are no longer in the team."""
     members = {member.name for member in read_team(team.config).members}
     names = [each.member for each in checkouts_in(team.worktrees) if each.member not in members]
     return f"; worktrees of nobody: {', '.join(names)} (/discard NAME removes one)" if names else ""

@@ -75,7 +75,7 @@ class FileBoard:
             draft = draft._replace(id=self._files.next_id())
         try:
             self._pass_gate(GateEvent.CREATED, new_task(self._files, actor, draft, names), actor)
-        except BaseException:  # also Cancelled: there is no such task
+        except BaseException:  # also Cancelled: the task was not created
             with self._files.locked():
                 self._files.give_back(draft.id)
             raise

@@ -19,7 +19,7 @@ class BoardTools:
     """A `TaskPort`."""
 
     def __init__(self, board: Board, why_unread: Callable[[str], str] = lambda name: "") -> None:
-        """`why_unread` says why an owner does not read about its task for now; empty if it does."""
+        """`why_unread` says what keeps an owner from reading about its task yet; empty if nothing does."""
         self._board = board
         self._why_unread = why_unread
 

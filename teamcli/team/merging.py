@@ -1,4 +1,4 @@
-"""Merging as the team sees it: who may be merged when, what its member is told, and what everyone else sees of it."""
+"""Merging as the team sees it: who may be merged when, what its member reads, and what everyone else sees of it."""
 
 from __future__ import annotations
 

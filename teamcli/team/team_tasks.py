@@ -107,7 +107,7 @@ class TeamTasks:
         return message._replace(content=VOID, fields={"task": message.fields.get("task")})
 
     def why_unread(self, name: str) -> str:
-        """Why a task for this agent is not read for now; empty if it is."""
+        """What keeps this agent from reading about a task yet; empty if nothing does."""
         member = self._roster.find(name)
         if member is None:
             return ""

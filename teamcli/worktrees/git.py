@@ -193,6 +193,7 @@ def drop_stale_lock(path: Path, is_ours: Callable[[bytes], bool] = lambda conten
     """
     with as_state_error("remove", path), contextlib.suppress(FileNotFoundError):
         before = path.lstat()
+        # Nothing tells whether the git that made it still lives, so there is no condition to wait for.
         time.sleep(STALE_SECONDS)
         now = path.lstat()
         if (before.st_ino, before.st_mtime_ns) == (now.st_ino, now.st_mtime_ns) and is_ours(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ from teamcli.errors import StateError
 from teamcli.team import roster_table as module
 from teamcli.team.roster import Roster
 from teamcli.team.roster_file import Member, Status, read_team
+from tests.support.waiting import wait_until
 from tests.team.test_roster import in_threads
 
 PATIENCE_SECONDS = 30
@@ -118,10 +118,7 @@ def test_one_write_serves_every_status_that_changed_while_another_was_written(
         roster.add(Member(name, "coder", Status.IDLE))
 
     def wait_for_the_others() -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while any(member.status is Status.IDLE for member in roster.members()):
-            assert time.monotonic() < deadline, "they wait for the disk"
-            time.sleep(0.001)
+        wait_until(lambda: all(member.status is not Status.IDLE for member in roster.members()), PATIENCE_SECONDS)
 
     written = during_write(wait_for_the_others)
     in_threads(*(partial(roster.transition, name, Status.WORKING) for name in names))
