@@ -30,6 +30,7 @@ from teamcli.storage.team_dir import TeamDir
 from teamcli.team.lead import Lead
 from teamcli.team.manager import TeammateManager
 from teamcli.team.message import LEAD, USER
+from teamcli.team.team_tasks import BoardSource
 from teamcli.text.tags import tagged
 from teamcli.tools.catalog import ALL_TOOLS
 from teamcli.workspace.bounds import Workspace
@@ -37,7 +38,6 @@ from teamcli.workspace.changes import Changes
 
 if TYPE_CHECKING:
     from teamcli.subagents.manager import SubAgentManager
-    from teamcli.tasks.file_board import FileBoard
 
 EMBEDDED = "embedded"
 OWN_MODEL = "own"
@@ -101,18 +101,6 @@ class SubAgentSource(Protocol):
 
         Raises: StateError
         """
-
-
-class BoardSource(Protocol):
-    """The task board; what it needs is loaded when there is one, or one is wanted."""
-
-    @property
-    def exists(self) -> bool: ...
-
-    def open(self) -> FileBoard: ...
-
-    def look(self) -> None:
-        """Report what other processes have changed since the last look, and nothing the first time."""
 
 
 @dataclass

@@ -27,6 +27,8 @@ VOID = "This task is over, or someone else has it. There is nothing for you to d
 
 
 class BoardSource(Protocol):
+    """The task board. What it needs is loaded when there is one, or one is wanted."""
+
     @property
     def exists(self) -> bool:
         """Whether there can be a task."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,11 +19,10 @@ import pytest
 
 from tests.support.fake_api import FakeAPI, answer, text, tool
 from tests.support.faults.forks import Forks
-from tests.support.faults.injection import OPERATIONS
-from tests.support.program import Program
 from tests.support.team_script import agent_of
+from tests.team.killed_team import KilledTeam
 from tests.team.letters import SOAK, append, outside
-from tests.team.test_team import BYPASS, spawn
+from tests.team.test_team import spawn
 
 CASES = 1000 if SOAK else 100
 GROUPS = 20 if SOAK else 2
@@ -58,15 +56,11 @@ def lead(history: str) -> Any:
     return spawn("carol") if hired == 1 else text("fine")
 
 
-class Place:
+class Place(KilledTeam):
     """A project with a team, as it is before the run that is killed."""
 
     def __init__(self, base: Path, forks: Forks) -> None:
-        self._forks = forks
-        self._kept = base / "kept"
-        (base / "work").mkdir()
-        (base / "home").mkdir()
-        self.program = Program(base / "work", base / "home")
+        super().__init__(base, forks)
         with FakeAPI(talk) as api:
             self.program.url = api.url
             for content in ("old 1", "old 2"):
@@ -75,30 +69,11 @@ class Place:
                 assert self.run("read") == 0
         append(self.inboxes / "archive/alice.1.jsonl", outside("late 1") + outside("late 2"))
         append(self.inboxes / "bob.jsonl", outside("shell 1") + outside("shell 2", id="mine") + outside("torn")[:20])
-        for place in ("work", "home"):
-            shutil.copytree(base / place, self._kept / place)
+        self.keep()
 
     @property
     def inboxes(self) -> Path:
         return self.program.directory / ".team/inbox"
-
-    def reset(self) -> None:
-        for place in (self.program.directory, self.program.home):
-            shutil.rmtree(place)
-            shutil.copytree(self._kept / place.name, place)
-
-    def run(self, *arguments: str, fault: dict[str, Any] | None = None) -> int:
-        ran = self._forks.run(self.program, "-p", "--continue", *arguments, *BYPASS, fault=fault)
-        assert "Traceback" not in ran.err, ran.err
-        return ran.code
-
-    def sites(self) -> Counter[tuple[str, str]]:
-        """How often each kind of call is made in a run that nobody kills."""
-        self.reset()
-        log = self.program.home / "calls"
-        assert self.run("GO!", fault={"log": str(log)}) == 0
-        calls = (tuple(line.split(" ", 1)) for line in log.read_text().splitlines())
-        return Counter(call for call in calls if call[0] in OPERATIONS)  # type: ignore[misc]
 
     def rows(self, *paths: Path) -> list[dict[str, Any]]:
         lines = (line for path in paths if path.exists() for line in path.read_bytes().splitlines())

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +18,10 @@ import pytest
 
 from tests.support.fake_api import FakeAPI, answer, text, tool
 from tests.support.faults.forks import Forks
-from tests.support.faults.injection import OPERATIONS
-from tests.support.program import Program
 from tests.support.team_script import agent_of
+from tests.team.killed_team import KilledTeam
 from tests.team.letters import SOAK
-from tests.team.test_team import BYPASS, spawn
+from tests.team.test_team import spawn
 
 CASES = 200 if SOAK else 10
 GROUPS = 4 if SOAK else 1
@@ -61,38 +59,15 @@ def lead(history: str) -> Any:
     return tool("task_create", **task | {"blocked_by": [created[each] for each in task.get("blocked_by", ())]})
 
 
-class Place:
+class Place(KilledTeam):
     """A project whose members claim tasks, as it is before the run that is killed."""
 
     def __init__(self, base: Path, forks: Forks) -> None:
-        self._forks = forks
-        self._kept = base / "kept"
-        for place in ("work", "home"):
-            (base / place).mkdir()
-        self.program = Program(base / "work", base / "home")
+        super().__init__(base, forks)
         with FakeAPI(work) as api:
             self.program.url = api.url
             assert self.run("hire") == 0
-        for place in ("work", "home"):
-            shutil.copytree(base / place, self._kept / place)
-
-    def reset(self) -> None:
-        for place in (self.program.directory, self.program.home):
-            shutil.rmtree(place)
-            shutil.copytree(self._kept / place.name, place)
-
-    def run(self, *arguments: str, fault: dict[str, Any] | None = None) -> int:
-        ran = self._forks.run(self.program, "-p", "--continue", *arguments, *BYPASS, fault=fault)
-        assert "Traceback" not in ran.err, ran.err
-        return ran.code
-
-    def sites(self) -> Counter[tuple[str, str]]:
-        """How often each kind of call is made in a run that nobody kills."""
-        self.reset()
-        log = self.program.home / "calls"
-        assert self.run("GO!", fault={"log": str(log)}) == 0
-        calls = (tuple(line.split(" ", 1)) for line in log.read_text().splitlines())
-        return Counter(call for call in calls if call[0] in OPERATIONS)  # type: ignore[misc]
+        self.keep()
 
     @property
     def tasks(self) -> list[dict[str, Any]]:
