@@ -12,7 +12,8 @@ from teamcli.agent.events import Event, Outcome
 from teamcli.agent.tool import Display
 from teamcli.llm.types import Message
 from teamcli.text.console import cell_width
-from teamcli.ui.render.event_renderer import TAIL_LINES, EventRenderer
+from teamcli.ui.render.answers import TAIL_LINES
+from teamcli.ui.render.event_renderer import EventRenderer
 from teamcli.ui.render.style import AgentColors, TerminalStyle
 
 
