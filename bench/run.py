@@ -87,6 +87,7 @@ def main() -> int:
         worktrees,  # last: the disk is still busy with its files afterwards, and others wait for the disk
     )
     for measure in measures:
+        os.sync()  # what the figure before has left to write must not slow this one
         print(f"measuring: {measure.__name__.replace('_', ' ')} …", file=sys.stderr, flush=True)
         figures += measure(effort)
     print_table(figures)

@@ -348,6 +348,8 @@ class AgentFactory:
 
 def _start(workspace: Workspace, cwd: str) -> Path | None:
     """Where a member's commands start, if not in the root. The directory may be gone: then they say so."""
+    if not cwd:
+        return None
     start = (workspace.root / cwd).resolve()
     return start if start != workspace.root and workspace.contains(start) else None
 

@@ -69,7 +69,7 @@ class Briefing:
     def lead_system(self, has_team: bool) -> str:
         base = f"{LEAD_PROMPT}\n\n{LEAD_TEAM_PROMPT}" if has_team else LEAD_PROMPT
         extra = (self.skills.offer(), self.memory(LEAD), self._appended)
-        return system_prompt(base + self._known_roles(), self.instructions, *extra)
+        return system_prompt(base + self._known_roles, self.instructions, *extra)
 
     def teammate_system(
         self, member: Member, tools: tuple[ToolDefinition, ...], memory: str, start: Path | None
@@ -78,7 +78,7 @@ class Briefing:
         name, role = one_fact(member.role, ROLE_NAME_LENGTH), self.roles.match(member.role)
         checkout = OWN_CHECKOUT.format(root=self._choices.workspace.root, branch=f"team/{member.name}")
         place = checkout if member.worktree else SHARED_PLACE
-        base = TEAMMATE_PROMPT.format(name=member.name, role=name, place=place) + self._known_roles()
+        base = TEAMMATE_PROMPT.format(name=member.name, role=name, place=place) + self._known_roles
         added = (
             role.prompt if role else "",
             member.prompt,
@@ -109,6 +109,7 @@ class Briefing:
         memory = users_memory(self._project.home, role) if self._project.trusted.config else None
         return context._replace(workspace=replace(context.workspace, memory=memory))
 
+    @cached_property
     def _known_roles(self) -> str:
         lines = [f"- {role.name}: {one_line(role.description, ROLE_LENGTH)}" for role in self.roles.found.values()]
         shown = lines[:ROLES_SHOWN]
