@@ -10,8 +10,9 @@ Distinguish them by class, not by `==`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from teamcli.agent.tool import Display
@@ -93,6 +94,10 @@ class Recorded(NamedTuple):
 
     agent: str
     message: Message
+    end: int = 0
+    """The offset in the transcript at which its line ends."""
+    marks: Mapping[str, Any] = MappingProxyType({})
+    """What the line records besides the message, such as which mail it holds."""
 
 
 class ToolStarted(NamedTuple):

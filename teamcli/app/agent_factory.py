@@ -333,8 +333,9 @@ class AgentFactory:
             team.tasks.mail_read(marks.get(IDS, ()))
             if message.role == "assistant":
                 mailbox.answered()
-            self.runtime.events(Recorded(name, message))
+            self.runtime.events(Recorded(name, message, log.end, marks))
 
+        self.runtime.watching.opened(name, log.end)
         return Agent(
             llm=self.models.connect(),
             preamble=setup.preamble,

@@ -55,6 +55,7 @@ from teamcli.session.session import (
     Session,
 )
 from teamcli.session.timeline import Timeline
+from teamcli.session.watching import Watching
 from teamcli.storage.files import AppendLog, make_private_dir
 from teamcli.team.bring_up import JOINED, bring_up
 from teamcli.team.manager import TeammateManager, TeamParts
@@ -128,6 +129,8 @@ def _assemble(
     timeline = Timeline(AppendLog(dir.events, durable=False, is_shared=False), warn)
     resources.callback(timeline.close)
     events.subscribe(timeline)
+    watching = Watching(events, dir)
+    events.subscribe(watching, *Watching.KINDS)
     events.subscribe(record.denials.append, PermissionDenied)
     events.subscribe(record.limits.append, LimitHit)
     users_host = plain_host(settings, host.programs, owns_process)
@@ -172,6 +175,7 @@ def _assemble(
         ask,
         hooks,
         record.changes,
+        watching,
         cancel,
     )
     factory = AgentFactory(runtime, owns_process)
@@ -203,6 +207,7 @@ def _assemble(
         live_policy=live_policy,
         budgets=budgets,
         events=events,
+        watching=watching,
         hosts=Hosts(host, Commands(users_host)),
         catalog=Catalog(custom_commands, factory.briefing.skills.found, models),
         record=record,

@@ -15,6 +15,7 @@ from teamcli.config.project import Project
 from teamcli.exec.command_host import CommandHost
 from teamcli.session.event_bus import EventBus
 from teamcli.session.live_policy import LivePolicy
+from teamcli.session.watching import Watching
 from teamcli.storage.team_dir import TeamDir
 from teamcli.team.message_bus import MessageBus
 from teamcli.team.roster import Roster
@@ -36,6 +37,7 @@ class Runtime(NamedTuple):
     ask: Ask
     hooks: Hooks
     changes: Changes
+    watching: Watching
     cancel: CancelScope
 
     @property

@@ -26,6 +26,7 @@ from teamcli.llm.types import Block, Usage
 from teamcli.session.event_bus import EventBus
 from teamcli.session.lead_conversation import LeadConversation
 from teamcli.session.live_policy import LivePolicy
+from teamcli.session.watching import Watching
 from teamcli.storage.team_dir import TeamDir
 from teamcli.team.lead import Lead
 from teamcli.team.manager import TeammateManager
@@ -118,6 +119,7 @@ class Session:
     live_policy: LivePolicy
     budgets: Budgets
     events: EventBus
+    watching: Watching
     hosts: Hosts
     catalog: Catalog
     record: RunRecord

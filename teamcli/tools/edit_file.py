@@ -209,4 +209,9 @@ def show(args: EditFileInput, context: AgentContext) -> Display:
         return Display(f"edit {shown}")
 
 
-EDIT_FILE = Tool("edit_file", EditFileInput, run, show, access)
+def show_past(args: EditFileInput, context: AgentContext) -> Display:
+    shown = context.workspace.relative(context.workspace.resolve(args.path))
+    return Display(f"edit {shown}", diff=unified_diff(args.old_text, args.new_text, shown))
+
+
+EDIT_FILE = Tool("edit_file", EditFileInput, run, show, access, show_past)

@@ -94,4 +94,8 @@ def show(args: WriteFileInput, context: AgentContext) -> Display:
     return _display(before, args.content, shown)
 
 
-WRITE_FILE = Tool("write_file", WriteFileInput, run, show, access)
+def show_past(args: WriteFileInput, context: AgentContext) -> Display:
+    return Display(f"write {context.workspace.relative(context.workspace.resolve(args.path))}")
+
+
+WRITE_FILE = Tool("write_file", WriteFileInput, run, show, access, show_past)

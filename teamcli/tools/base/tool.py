@@ -33,6 +33,8 @@ class Tool(Generic[InputT]):
     show: Callable[[InputT, AgentContext], Display]
     access: Callable[[InputT, AgentContext], Access] = lambda args, context: Harmless()
     """What the permission rules decide about. By default, something that needs no permission."""
+    show_past: Callable[[InputT, AgentContext], Display] | None = None
+    """How an old call is shown, if `show` looks at files: they have changed since."""
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -45,6 +47,13 @@ class Tool(Generic[InputT]):
         Raises: ValidationError
         """
         return read_input(self.input, self._check, raw)
+
+    def recall(self, raw: object, context: AgentContext) -> Display:
+        """How a call is shown that has run long ago.
+
+        Raises: ValidationError, ToolError
+        """
+        return (self.show_past or self.show)(self.read(raw), context)
 
     def bind(self, context: AgentContext) -> BoundTool[InputT]:
         return BoundTool(self, context)

@@ -22,6 +22,7 @@ def call_lines(event: events.ToolFinished, who: Line, width: int, is_verbose: bo
     failed = event.is_error or (event.tool == "bash" and _EXIT.search(event.content) is not None)
     outcome = _short_outcome(event)
     took = f"{event.seconds:.1f}s" if event.seconds < 60 else short_time(event.seconds)
+    took = took if event.seconds >= 0 else ""  # a call of the past, of which nobody knows
     ending: Line = [(f"  {took}", DIM), (f" · {outcome}" if outcome else "", RED if failed else DIM)]
     room = width - 5 - width_of(ending) - width_of(who)
     mark = ("✗ ", RED) if failed else ("✓ ", GREEN)
