@@ -42,6 +42,7 @@ from teamcli.config.settings import HOOK_EVENTS, add_allow_rule
 from teamcli.errors import UnknownTeammate
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.commands import Commands
+from teamcli.exec.job_list import JobList
 from teamcli.llm.pricing import built_in_prices
 from teamcli.session.event_bus import EventBus
 from teamcli.session.lead_conversation import LeadConversation
@@ -170,6 +171,7 @@ def _assemble(
         bus,
         board,
         host,
+        JobList(),
         live_policy,
         budgets,
         ask,
@@ -208,7 +210,7 @@ def _assemble(
         budgets=budgets,
         events=events,
         watching=watching,
-        hosts=Hosts(host, Commands(users_host)),
+        hosts=Hosts(host, Commands(users_host), runtime.jobs),
         catalog=Catalog(custom_commands, factory.briefing.skills.found, models),
         record=record,
         preferences=Preferences(settings.vi_mode, settings.notify, settings.subagents.show_output),

@@ -13,6 +13,7 @@ from teamcli.cancel import CancelScope
 from teamcli.config.options import Options
 from teamcli.config.project import Project
 from teamcli.exec.command_host import CommandHost
+from teamcli.exec.job_list import JobList
 from teamcli.session.event_bus import EventBus
 from teamcli.session.live_policy import LivePolicy
 from teamcli.session.watching import Watching
@@ -32,6 +33,7 @@ class Runtime(NamedTuple):
     bus: MessageBus
     board: LazyBoard
     host: CommandHost
+    jobs: JobList
     live_policy: LivePolicy
     budgets: Budgets
     ask: Ask

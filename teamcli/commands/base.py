@@ -120,6 +120,10 @@ class ArgumentKind(StrEnum):
     """What `/tasks` does, or the number of a task."""
     TASK = "task"
     """The number of an open task."""
+    JOB_VERB = "job verb"
+    """`stop`, or the id of a job."""
+    JOB = "job"
+    """The id of a running job, or all of them."""
     TEXT = "text"
     """Free text to the end of the line."""
 

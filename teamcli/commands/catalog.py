@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 
 from teamcli.agent.events import Notice, Severity
-from teamcli.commands import budget, cost, diff, display, merge, tasks, team
+from teamcli.commands import budget, cost, diff, display, jobs, merge, tasks, team
 from teamcli.commands import session as session_commands
 from teamcli.commands.base import ArgumentKind, CommandResult, Group, Prompt, SlashCommand, command
 from teamcli.commands.help import help_table, help_text
@@ -52,6 +52,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     team.approve,
     team.reject,
     tasks.tasks,
+    jobs.jobs,
     session_commands.compact,
     session_commands.clear,
     session_commands.sessions,

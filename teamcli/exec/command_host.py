@@ -7,7 +7,6 @@ after another, so that a command costs little more than its shell.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import socket
 import threading
@@ -77,7 +76,6 @@ class CommandHost:
         self._starter = HostStarter(self._environment, make_sandbox, is_required)
         self._on_unconfined = on_unconfined
         self._should_report = make_sandbox is not None and not is_required
-        self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._process: HostProcess | None = None
         self._retired: list[HostProcess] = []
@@ -113,10 +111,6 @@ class CommandHost:
     def explain(self, output: str) -> str:
         """What the model should know about the sandbox to understand `output`; often nothing."""
         return self._starter.explain(output)
-
-    def next_id(self) -> str:
-        """A name for a background command, unique in this program."""
-        return f"bg-{next(self._numbers)}"
 
     def start(
         self, command: str, cwd: Path, given: BinaryIO | None = None, output: BinaryIO | None = None

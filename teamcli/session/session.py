@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from teamcli.agent.budgets import Budgets
@@ -21,6 +22,7 @@ from teamcli.config.skills import Skill
 from teamcli.errors import Cancelled, PromptBlocked, TeamcliError, UsageError
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.commands import Commands
+from teamcli.exec.job_list import OWN, JobList
 from teamcli.exec.running_command import describe_exit
 from teamcli.llm.types import Block, Usage
 from teamcli.session.event_bus import EventBus
@@ -74,6 +76,7 @@ class Hosts(NamedTuple):
     agents: CommandHost
     users: Commands
     """The user's own commands, which no sandbox confines."""
+    jobs: JobList
 
 
 @dataclass
@@ -221,9 +224,15 @@ class Session:
 
         Raises: ToolError, Cancelled
         """
-        finished = self.hosts.users.run(
-            command, self.workspace.root, SHELL_TIMEOUT_SECONDS, cancel, progress, SHELL_PACE
-        )
+        with self.hosts.jobs.listed(USER, command, partial(cancel.cancel, "stopped by the user"), OWN) as job:
+
+            def show(text: str) -> None:
+                job.add(text)
+                progress(text)
+
+            finished = self.hosts.users.run(
+                command, self.workspace.root, SHELL_TIMEOUT_SECONDS, cancel, show, SHELL_PACE
+            )
         if finished.ended.timed_out:
             return f"[ended after {SHELL_TIMEOUT_SECONDS:.0f} s]"
         return f"[{describe_exit(finished.ended.exit_code)}]" if finished.ended.exit_code else ""

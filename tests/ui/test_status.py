@@ -87,7 +87,8 @@ def test_the_bar_is_never_wider_than_the_terminal(width: int) -> None:
     crowd = [events.TurnStarted(f"worker-{number}") for number in range(12)]
     shown = board(*crowd, tool_started("worker-3", "$ 漢字 " * 40), events.TurnStarted("lead"))
     assert 0 < width_of(shown.agent_line(width, now=3.0, asking=["bob"])) <= width
-    meter = SessionMeter("claude-something-long-5-5", "bypassPermissions", 0.93, "$12.34", 7)
+    senders = ("worker-1", "worker-2")
+    meter = SessionMeter("claude-something-long-5-5", "bypassPermissions", 0.93, "$12.34", 7, 0, senders, jobs=12)
     assert 0 < width_of(meter_line(meter, "Esc: interrupt", width)) <= width
 
 
@@ -104,6 +105,35 @@ def test_the_meter_drops_the_least_important_part_first() -> None:
     assert wide.startswith("model · plan · ✉ 2 unread · $0.10 · context 5%  ")
     assert wide.endswith("  /help")
     assert text(meter_line(meter, "/help", 30)) == "model · plan · ✉ 2 unread"
+
+
+@pytest.mark.parametrize(
+    ("width", "mail"),
+    [
+        (120, "✉ 3 unread from alice, bob · $0.0012 · context 5%"),
+        (80, "✉ 3 unread from alice, bob · $0.0012"),
+        (60, "✉ 3 from alice, bob · $0.0012"),
+        (56, "✉ 3 from alice +1 · $0.0012"),
+        (40, "✉ 3 unread"),
+    ],
+)
+def test_unread_mail_says_from_whom_as_far_as_there_is_room(width: int, mail: str) -> None:
+    meter = SessionMeter("claude-opus-5-5", "default", 0.05, "$0.0012", 3, senders=("alice", "bob"))
+    assert text(meter_line(meter, "", width)).startswith(f"claude-opus-5-5 · default · {mail}")
+
+
+@pytest.mark.parametrize(("jobs", "words"), [(1, "1 job"), (2, "2 jobs")])
+def test_the_meter_counts_background_commands(jobs: int, words: str) -> None:
+    meter = SessionMeter("model", "plan", None, "$0.10", 0, jobs=jobs)
+    assert text(meter_line(meter, "", 60)) == f"model · plan · {words} · $0.10"
+
+
+@pytest.mark.parametrize(("width", "left"), [(120, "context 5%"), (60, "$0.0012"), (40, "claude-opus-5-5")])
+def test_an_urgent_hint_takes_the_room_of_what_is_on_the_left(width: int, left: str) -> None:
+    meter = SessionMeter("claude-opus-5-5", "default", 0.05, "$0.0012", 0)
+    line = text(meter_line(meter, "Ctrl-C again to leave", width, is_urgent=True))
+    assert line.endswith("  Ctrl-C again to leave")
+    assert line.removesuffix("Ctrl-C again to leave").rstrip().endswith(left)
 
 
 def test_an_unknown_context_window_is_shown_in_tokens() -> None:

@@ -14,6 +14,7 @@ from teamcli.team.message import LEAD
 from teamcli.team.roster import Member, Status
 from teamcli.text.console import wrap
 from teamcli.text.escaping import one_line
+from teamcli.ui.leaving import busy_agents, leaving_lines
 from teamcli.ui.render.style import BOLD, CYAN, DIM, YELLOW, Piece, TerminalStyle
 
 HINT = "Type a task, or /help. Esc interrupts, q leaves."
@@ -41,9 +42,13 @@ def banner(session: Session, style: TerminalStyle) -> str:
 
 
 def farewell(session: Session, style: TerminalStyle) -> str:
+    """Who was interrupted and which commands were stopped; what it cost; how to resume."""
+    width = style.width() - 1
+    lines = leaving_lines(session, busy_agents(session))
+    left = "".join(style.paint(part) + "\n" for line in lines for part in wrap([(line, YELLOW)], width))
     cost, how = session.cost_line(), "Resume with: teamcli --continue"
     fits = len(cost) + 1 + len(how) < style.width()
-    return f"\n{cost}{' ' if fits else chr(10)}{how}"
+    return f"\n{left}{cost}{' ' if fits else chr(10)}{how}"
 
 
 class InboxTip:

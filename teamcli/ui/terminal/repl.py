@@ -23,6 +23,7 @@ from teamcli.team.message import MessageType
 from teamcli.team.requests import Kind
 from teamcli.text.console import shorten, wrap
 from teamcli.text.escaping import one_line
+from teamcli.ui.leaving import leaving_hint
 from teamcli.ui.lines import OutputStream, Repl
 from teamcli.ui.render.event_renderer import EventRenderer
 from teamcli.ui.render.style import DIM, RED, YELLOW, AgentColors, Line, TerminalStyle
@@ -228,7 +229,9 @@ class Terminal(Repl):
 
     def bar(self, width: int, hint: str) -> list[Line]:
         questions = self._questions.open
-        hint = hint or self._status.hint(self._questions.current, bool(questions), bool(self._jobs))
+        if hint:
+            return self._status.lines(width, questions, leaving_hint(self._session, hint), is_urgent=True)
+        hint = self._status.hint(self._questions.current, bool(questions), bool(self._jobs))
         return self._status.lines(width, questions, hint)
 
     # Events, in the render thread

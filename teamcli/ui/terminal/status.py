@@ -106,6 +106,10 @@ class SessionMeter(NamedTuple):
     cost: str
     unread: int
     context_tokens: int = 0
+    senders: tuple[str, ...] = ()
+    """Of the unread messages."""
+    jobs: int = 0
+    """How many commands run in the background."""
 
 
 class StatusBoard:
@@ -150,24 +154,44 @@ class StatusBoard:
         return clipped(_agent_pieces(states[0], 0, now, asking), width)
 
 
-def meter_line(meter: SessionMeter, hint: str, width: int) -> list[Piece]:
-    """Model, mode, mail, cost and context on the left; on the right, if there is room, what a key does."""
+def meter_line(meter: SessionMeter, hint: str, width: int, is_urgent: bool = False) -> list[Piece]:
+    """Model, mode, mail, cost and context on the left; on the right, if there is room, what a key does.
+
+    An urgent hint takes the room of what is on the left.
+    """
     mode_color = {"default": DIM, "plan": CYAN, "acceptEdits": GREEN}.get(meter.mode, RED)
     share = meter.context_share
     left: list[list[Piece]] = [[(meter.model, DIM)], [(meter.mode, mode_color)]]
+    if meter.jobs:
+        left.append([(f"{meter.jobs} job{'' if meter.jobs == 1 else 's'}", GREEN)])
     if meter.unread:
-        left.append([(f"✉ {meter.unread} unread", YELLOW)])
+        # Names give way to the cost, and the context to names.
+        room = width - width_of(_joined([*left, [(meter.cost, DIM)]], " · ")) - len(" · ")
+        left.append([(_mail_words(meter, room), YELLOW)])
     left.append([(meter.cost, DIM)])
     if share is not None:
         left.append([(f"context {share:.0%}", YELLOW if share >= 0.8 else DIM)])
     elif meter.context_tokens:
         left.append([(f"context {meter.context_tokens:,} tokens", DIM)])
-    while width_of(line := _joined(left, " · ")) > width and len(left) > 1:
+    wanted = width - width_of([(hint, DIM)]) - 2 if is_urgent else width
+    while width_of(line := _joined(left, " · ")) > wanted and len(left) > 1:
         left.pop()
     room = width - width_of(line) - width_of([(hint, DIM)])
     if room >= 2 and hint:
         return [*line, (" " * room, PLAIN), (hint, DIM)]
     return clipped(line, width)
+
+
+def _mail_words(meter: SessionMeter, room: int) -> str:
+    """How much is unread, and from whom as far as there is room."""
+    names = meter.senders
+    for shown in range(len(names), 0, -1):
+        more = f" +{len(names) - shown}" if shown < len(names) else ""
+        for unread in (" unread", ""):
+            words = f"✉ {meter.unread}{unread} from {', '.join(names[:shown])}{more}"
+            if width_of([(words, PLAIN)]) <= room:
+                return words
+    return f"✉ {meter.unread} unread"
 
 
 def _agent_pieces(state: AgentState, room: int, now: float, asking: Sequence[str]) -> list[Piece]:

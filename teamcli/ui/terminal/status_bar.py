@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from teamcli.agent import events
 from teamcli.agent.events import Event
 from teamcli.session.session import EMBEDDED, Session
-from teamcli.team.message import LEAD
+from teamcli.team.message import LEAD, Message, shown_sender
 from teamcli.ui.render.style import Line
 from teamcli.ui.terminal.questions import ChoiceQuestion, PromptQuestion
 from teamcli.ui.terminal.status import AgentState, SessionMeter, StatusBoard, meter_line
@@ -24,7 +24,7 @@ class StatusBar:
         self.board = StatusBoard(LEAD, states)
         self.tasks = TaskPanel(session)
         self._session = session
-        self._unread = 0
+        self._unread: tuple[Message, ...] = ()
         self._context: tuple[float | None, int] = (None, 0)
         """The share of its window that the lead's conversation fills, and its tokens."""
 
@@ -37,18 +37,24 @@ class StatusBar:
             case events.Compacted() if event.agent == LEAD and self._session.model != EMBEDDED:
                 self._note_context(event.tokens_after)
             case events.MailSent() | events.TurnStarted() | events.TurnEnded():
-                self._unread = len(self._session.lead.mailbox.look())
+                self._unread = self._session.lead.mailbox.look()
 
-    def lines(self, width: int, questions: Sequence[PromptQuestion], hint: str) -> list[Line]:
+    def lines(self, width: int, questions: Sequence[PromptQuestion], hint: str, is_urgent: bool = False) -> list[Line]:
         session, budget = self._session, self._session.budget
         # A small cost would be shown as $0.00.
         digits = 2 if budget.spent_usd >= 0.1 or not budget.spent_usd else 4
         cost = f"${budget.spent_usd:.{digits}f}" if budget.is_known else f"{session.usage.context_tokens:,} tokens"
         share, tokens = self._context
-        meter = SessionMeter(session.model, session.live_policy.policy.mode, share, cost, self._unread, tokens)
+        unread, jobs = self._unread, len(session.hosts.jobs.background())
+        mode, senders = session.live_policy.policy.mode, tuple(dict.fromkeys(map(shown_sender, unread)))
+        meter = SessionMeter(session.model, mode, share, cost, len(unread), tokens, senders, jobs)
         asking = [question.agent for question in questions]
         panel = self.tasks.lines(width)
-        return [*panel, self.board.agent_line(width, time.monotonic(), asking), meter_line(meter, hint, width)]
+        return [
+            *panel,
+            self.board.agent_line(width, time.monotonic(), asking),
+            meter_line(meter, hint, width, is_urgent),
+        ]
 
     def hint(self, current: PromptQuestion | None, has_questions: bool, has_jobs: bool) -> str:
         """What a key does right now."""
