@@ -266,6 +266,7 @@ def _agent_parser() -> _Parser:
     several("--add-dir", dest="add_dirs", type=Path, metavar="DIR", help="let file tools use DIR, too")
     add("--no-team", action="store_true", help="one agent, no team tools, no state in .team/")
     add("--cwd", type=Path, metavar="DIR", help="work in DIR")
+    add("--verbose", action="store_true", help="show more: with -p each step on stderr, else as /verbose does")
     add("--debug", action="store_true", help="write a detailed log to .team/logs/")
     add("-V", "--version", action="version", version=f"teamcli {__version__}")
     return parser

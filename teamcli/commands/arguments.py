@@ -69,5 +69,6 @@ VALUES: Mapping[ArgumentKind, Callable[[Session], Options]] = {
     ArgumentKind.TASK: _open_tasks,
     ArgumentKind.JOB_VERB: lambda session: (*_JOB_VERBS, *job_options(session)),
     ArgumentKind.JOB: lambda session: (*job_options(session), Option(ALL, "all that run")),
+    ArgumentKind.SWITCH: lambda session: (Option("on", ""), Option("off", "")),
     ArgumentKind.TEXT: lambda session: (),
 }

@@ -124,6 +124,8 @@ class ArgumentKind(StrEnum):
     """`stop`, or the id of a job."""
     JOB = "job"
     """The id of a running job, or all of them."""
+    SWITCH = "switch"
+    """`on` or `off`."""
     TEXT = "text"
     """Free text to the end of the line."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from teamcli.commands.base import Expand, Group, Verbosity, command
+from teamcli.commands.base import ArgumentKind, Expand, Group, Verbosity, command
 from teamcli.errors import UsageError
 from teamcli.session.session import Session
 
@@ -20,7 +20,7 @@ def expand(session: Session, arguments: str) -> Expand:
     return Expand(int(arguments or 1))
 
 
-@command("verbose", usage="[on|off]", group=Group.REPORTS)
+@command("verbose", usage="[on|off]", arguments=(ArgumentKind.SWITCH,), group=Group.REPORTS)
 def verbose(session: Session, arguments: str) -> Verbosity:
     """Show more from now on, or fold again."""
     if arguments not in SWITCH:

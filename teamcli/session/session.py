@@ -59,6 +59,8 @@ class Preferences(NamedTuple):
     notify: Literal["off", "bell", "desktop"] = "bell"
     shows_subagents: bool = False
     """Show what sub-agents write as they write it."""
+    verbose: bool = False
+    """Show more from the start."""
 
 
 class Catalog(NamedTuple):

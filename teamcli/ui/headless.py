@@ -40,7 +40,7 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str, 
     With `resumes`, teammates that were interrupted resume their work.
     """
     printer = PRINTERS[output_format](session)
-    session.events.subscribe(Progress(sys.stderr, shows_subagents=session.preferences.shows_subagents))
+    session.events.subscribe(Progress(sys.stderr, session.preferences))
     session.events.subscribe(printer)
     session.start(resumes)  # after subscribing, so that no event is missed
     piped = framed_stdin(stdin) if prompt and stdin else ""

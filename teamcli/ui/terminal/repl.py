@@ -82,6 +82,8 @@ class Terminal(Repl):
         self._session.events.subscribe(self._renderer)
         threading.Thread(target=self._serve_lines, name="typed", daemon=True).start()
         self._renderer.start()
+        if self._session.preferences.verbose:
+            self.show(Verbosity(on=True))
         self._renderer.render(lambda renderer: renderer.recap(self._session.lead.agent.conversation.messages))
         self._session.start()  # only now, so that nothing happens unseen
         if first_task:
