@@ -182,7 +182,8 @@ class TaskChanged(NamedTuple):
     agent: str
     id: int
     change: str
-    """One word: created, claimed, assigned, started, released, completed, cancelled, reopened or changed."""
+    """One word: created, claimed, assigned, started, released, completed, cancelled, reopened, deleted or
+    changed."""
     subject: str
     status: str
     owner: str | None
