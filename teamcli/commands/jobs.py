@@ -19,9 +19,9 @@ COLUMNS = (
     Column("OWNER", "name"),
     Column("TIME", "dim", right=True),
     Column("COMMAND", shrinks=True),
-    Column("LAST OUTPUT", "dim", goes_below=True),
+    Column("", "dim", goes_below=True),
 )
-_COMMAND_LENGTH, _LINE_LENGTH = 200, 160
+_COMMAND_LENGTH, _LINE_LENGTH = 200, 100
 
 
 @command(

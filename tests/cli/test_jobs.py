@@ -39,7 +39,7 @@ def test_a_running_command_is_listed_shown_and_stopped_and_its_agent_learns_that
         repl.wait_for("ready")
         wait_until(lambda: is_up(program))
         repl.type("/jobs")
-        repl.wait_for("LAST OUTPUT")
+        repl.wait_for("COMMAND")
         repl.wait_for("listening on 8000")
         row = next(line for line in repl.out.splitlines() if line.startswith("bg-1"))
         assert row.split()[1] == "alice"

@@ -43,12 +43,13 @@ def test_jobs_are_counted_listed_stopped_and_named_on_leaving(program: Program, 
     assert "running command" not in screen.text
 
 
-def test_the_first_ctrl_c_says_what_leaving_stops_and_the_last_lines_name_it(program: Program) -> None:
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_the_first_ctrl_c_says_what_leaving_stops_and_the_last_lines_name_it(program: Program, columns: int) -> None:
     script = TeamScript(
         lead=[SPAWN, tool("bash", command="sleep 301", background=True), text("ready")],
         alice=[tool("bash", command="sleep 302"), text("never")],
     )
-    with program.against(script), Screen(program, *BYPASS, columns=80) as screen:
+    with program.against(script), Screen(program, *BYPASS, columns=columns) as screen:
         screen.wait_for("team >>")
         screen.type("go\r")
         screen.wait_for_all("ready", "1 job", "$ sleep 302")

@@ -128,11 +128,11 @@ def test_the_meter_counts_background_commands(jobs: int, words: str) -> None:
     assert text(meter_line(meter, "", 60)) == f"model · plan · {words} · $0.10"
 
 
-@pytest.mark.parametrize(("width", "left"), [(120, "context 5%"), (60, "$0.0012"), (40, "claude-opus-5-5")])
+@pytest.mark.parametrize(("width", "left"), [(120, "context 5%"), (60, "$0.0012"), (40, "claude-opus-5-5"), (30, "")])
 def test_an_urgent_hint_takes_the_room_of_what_is_on_the_left(width: int, left: str) -> None:
     meter = SessionMeter("claude-opus-5-5", "default", 0.05, "$0.0012", 0)
     line = text(meter_line(meter, "Ctrl-C again to leave", width, is_urgent=True))
-    assert line.endswith("  Ctrl-C again to leave")
+    assert line.endswith("Ctrl-C again to leave")
     assert line.removesuffix("Ctrl-C again to leave").rstrip().endswith(left)
 
 

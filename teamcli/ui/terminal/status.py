@@ -179,7 +179,7 @@ def meter_line(meter: SessionMeter, hint: str, width: int, is_urgent: bool = Fal
     room = width - width_of(line) - width_of([(hint, DIM)])
     if room >= 2 and hint:
         return [*line, (" " * room, PLAIN), (hint, DIM)]
-    return clipped(line, width)
+    return clipped([(hint, DIM)] if is_urgent else line, width)
 
 
 def _mail_words(meter: SessionMeter, room: int) -> str:
