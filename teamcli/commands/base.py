@@ -159,6 +159,11 @@ class SlashCommand(NamedTuple):
     def heading(self) -> str:
         return f"/{self.name} {self.usage}".rstrip()
 
+    @property
+    def needs_arguments(self) -> bool:
+        """Whether it does nothing useful without arguments; those in brackets are optional."""
+        return bool(self.usage) and not self.usage.startswith("[")
+
 
 def command(
     name: str,

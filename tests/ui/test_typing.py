@@ -257,3 +257,44 @@ def test_only_the_newest_queued_lines_are_shown() -> None:
     assert lines[2].endswith("…  (Up takes it back)")
     assert len(lines[2]) <= 60
     assert queued_lines([], 60) == []
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_enter_takes_the_only_completion_even_before_the_menu_appears(program: Program, columns: int) -> None:
+    (program.directory / "main_entry.py").write_text("x\n")
+    with program.against([text("read it")]) as api, Screen(program, columns=columns) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("explain @mainent\r")
+        screen.wait_for(f"{PROMPT} explain @main_entry.py")
+        assert not api.requests
+        screen.type("\r")
+        screen.wait_for("read it")
+        screen.type("/mo\r")
+        screen.wait_for("choose >>")
+    assert "explain @main_entry.py" in said_by_user(api.requests[0])
+
+
+def test_enter_sends_a_line_as_it_is_if_the_user_has_restored_it(program: Program) -> None:
+    (program.directory / "property_list.py").touch()
+    with program.against([text("a decorator")]) as api, Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("explain @property\r")
+        screen.wait_for(f"{PROMPT} explain @property_list.py")
+        screen.type("\x1f")  # Ctrl-_ undoes it
+        screen.wait_for(f"{PROMPT} explain @property\n")
+        screen.type("\r")
+        screen.wait_for("a decorator")
+    assert "explain @property" in said_by_user(api.requests[0]).splitlines()
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_an_unknown_word_after_an_at_sign_is_mentioned_before_the_line_is_sent(program: Program, columns: int) -> None:
+    with program.against([text("which file?")]) as api, Screen(program, columns=columns) as screen:
+        screen.wait_for("default")
+        screen.type("look at @nothing.py and @../up")
+        screen.wait_for("@nothing.py, @../up: no such file or teammate")
+        assert "default" in screen.text or columns == 60
+        screen.type("\r")
+        screen.wait_for("which file?")
+        assert "no such file" not in screen.text
+    assert len(api.requests) == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.completion import CompleteEvent, Completer
+from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import Condition, FilterOrBool, is_searching, to_filter
@@ -19,7 +19,7 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout.controls import FormattedTextControl
 from prompt_toolkit.styles import Style
 
-from teamcli.ui.terminal.completion import may_be_completed
+from teamcli.ui.terminal.completion import LineCompleter, may_be_completed
 from teamcli.ui.terminal.history import LineHistory
 from teamcli.ui.terminal.pastes import Pastes
 
@@ -57,12 +57,14 @@ class LineEditor:
         keys: Sequence[KeyBinding],
         can_complete: Callable[[], bool],
         history: Path,
-        completer: Completer | None,
+        completer: LineCompleter | None,
         use_vi: bool,
     ) -> None:
         self._completer = completer
         self._pastes = Pastes()
         self._is_in_editor = False
+        self._completed_from = ""
+        """The line that Enter has completed last."""
         self._keys_at_once = 0
         """How many keys the event loop has received together so far."""
         bindings = KeyBindings()
@@ -181,6 +183,25 @@ class LineEditor:
                 buffer.go_to_completion(0)
         if buffer.complete_state is not None and len(buffer.complete_state.completions) == 1:
             buffer.complete_state = None  # no choice is left, so the next Enter sends the line
+
+    def complete_for_enter(self) -> bool:
+        """Enter: complete an unfinished command or mention if there is only one way. Returns True if the line should
+        not be sent yet."""
+        text = self.buffer.text
+        # Someone who restores the line means it as it is.
+        if self._completer is None or not self.buffer.document.is_cursor_at_the_end or text == self._completed_from:
+            return False
+        completed = self._completer.only(text)
+        if completed is None:
+            return False
+        self._completed_from = text
+        self.replace(Document(completed.text))
+        return not completed.can_be_sent
+
+    @property
+    def hint(self) -> str:
+        """What is wrong with the line so far; usually empty."""
+        return self._completer.hint(self.buffer.text) if self._completer else ""
 
     def open_editor(self) -> None:
         """Edit the line in $EDITOR."""

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from prompt_toolkit.completion import Completer
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, has_completions, is_searching, vi_insert_mode, vi_mode
 from prompt_toolkit.formatted_text import StyleAndTextTuples
@@ -21,6 +20,7 @@ from teamcli.text.console import wrap
 from teamcli.text.escaping import escape_controls
 from teamcli.ui.lines import QUIT_WORDS
 from teamcli.ui.render.style import BOLD, CYAN, DIM, YELLOW, Line, TerminalStyle
+from teamcli.ui.terminal.completion import LineCompleter
 from teamcli.ui.terminal.fragments import clipped
 from teamcli.ui.terminal.line_editor import KeyBinding, LineEditor
 from teamcli.ui.terminal.questions import PromptQuestion, QuestionQueue
@@ -78,7 +78,7 @@ class LivePrompt:
         questions: QuestionQueue,
         style: TerminalStyle,
         history: Path,
-        completer: Completer | None,
+        completer: LineCompleter | None,
         use_vi: bool,
     ) -> None:
         self._host = host
@@ -219,8 +219,11 @@ class LivePrompt:
         return [*self._format(lines, newline=True), *self._format([[(self._question.label, YELLOW)]])]
 
     def _toolbar(self) -> StyleAndTextTuples:
-        hint = "Ctrl-C again to leave" if self._may_leave else ""
-        return self._format(self._host.bar(self._style.width() - 1, hint), newline=True)[:-1]
+        width = self._style.width() - 1
+        lines = self._host.bar(width, "Ctrl-C again to leave" if self._may_leave else "")
+        if self._question is None and (hint := self.editor.hint):
+            lines = [*lines[:-1], clipped([(hint, YELLOW), ("  ", ""), *lines[-1]], width)]
+        return self._format(lines, newline=True)[:-1]
 
     def _format(self, lines: Sequence[Line], newline: bool = False) -> StyleAndTextTuples:
         """Lines as prompt_toolkit wants them."""
@@ -262,7 +265,7 @@ class LivePrompt:
             pass  # the next Enter sends the line
         elif self._question is not None:
             self._answer(self._question, self.editor.buffer.text)
-        else:
+        elif not self.editor.complete_for_enter():
             self._enter_line(self.editor.buffer.text)
 
     def _on_line_feed(self) -> None:
