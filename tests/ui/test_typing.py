@@ -298,3 +298,26 @@ def test_an_unknown_word_after_an_at_sign_is_mentioned_before_the_line_is_sent(p
         screen.wait_for("which file?")
         assert "no such file" not in screen.text
     assert len(api.requests) == 1
+
+
+def rows_below_the_prompt(screen: Screen) -> list[str]:
+    rows = screen.text.splitlines()
+    return rows[max(number for number, row in enumerate(rows) if row.startswith(PROMPT)) + 1 :]
+
+
+@pytest.mark.parametrize("lines", [12, 40])
+def test_the_menu_and_long_text_leave_no_blank_rows_behind(program: Program, lines: int) -> None:
+    with Screen(program, lines=lines) as screen:
+        screen.wait_for("default")
+        screen.type("!seq 9\r")
+        screen.wait_for("\n9\n")
+        screen.type("/")
+        screen.wait_for("/send NAME TEXT")
+        screen.type("\x15")
+        screen.wait_for(f"{PROMPT}\n")
+        assert len(rows_below_the_prompt(screen)) == 2
+        screen.type("\x1b[200~" + "long\n" * 8 + "last\x1b[201~")
+        screen.wait_for("last")
+        screen.type("\x03")
+        screen.wait_for(f"{PROMPT}\n")
+        assert len(rows_below_the_prompt(screen)) == 2

@@ -98,6 +98,10 @@ class LineEditor:
             # Terminals disagree on the width of some characters, and a question must be visible in full.
             if isinstance(window.content, FormattedTextControl):
                 window.wrap_lines = to_filter(True)
+            elif window.content is app.layout.current_control:
+                # The status bar follows the line. At the bottom of the screen, the menu or a long line would leave
+                # blank rows between the two when it is gone.
+                window.dont_extend_height = to_filter(True)
         app.renderer.cpr_not_supported_callback = None  # it prints a useless warning across the prompt
         app.ttimeoutlen = ESCAPE_SECONDS
         app.min_redraw_interval = REDRAW_SECONDS
