@@ -21,6 +21,7 @@ from teamcli.commands.base import Choice, Option
 from teamcli.ui.render.style import Line, TerminalStyle
 from teamcli.ui.terminal import prompt
 from teamcli.ui.terminal.history import LineHistory
+from teamcli.ui.terminal.pastes import STORED_CHARACTERS, Pastes
 from teamcli.ui.terminal.prompt import LivePrompt
 from teamcli.ui.terminal.prompt_output import AbovePrompt
 from teamcli.ui.terminal.questions import ChoiceQuestion, PromptQuestion, QuestionQueue
@@ -241,7 +242,31 @@ def test_typing_works_with_a_history_that_cannot_be_used(keyboard: Keyboard, tmp
     history.mkdir()
     keyboard.type("third\r")
     wait_until(lambda: keyboard.lines == ["first", "second", "third"])
-    assert list(LineHistory(history).load_history_strings()) == []
+    assert list(LineHistory(history, Pastes()).load_history_strings()) == []
+
+
+def test_the_history_keeps_a_bounded_part_of_a_huge_paste(tmp_path: Path) -> None:
+    pastes = Pastes()
+    mark = pastes.folded("begin\n" + "x\n" * STORED_CHARACTERS + "end")
+    LineHistory(tmp_path / "history", pastes).store_string(f"see {mark}")
+    later = Pastes()
+    (line,) = LineHistory(tmp_path / "history", later).load_history_strings()
+    whole = later.unfolded(line)
+    assert whole.startswith("see begin\n")
+    assert whole.endswith("x\nend")
+    assert "characters left out" in whole
+    assert len(whole) < STORED_CHARACTERS + 100
+
+
+def test_the_history_forgets_its_oldest_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    history = LineHistory(tmp_path / "history", Pastes())
+    for number in range(100):
+        history.store_string(f"line {number}\nand more")
+    monkeypatch.setattr("teamcli.ui.terminal.history.MAX_BYTES", 2000)
+    kept = list(history.load_history_strings())
+    assert 5 < len(kept) < 40
+    assert kept == [f"line {99 - number}\nand more" for number in range(len(kept))]
+    assert stat.S_IMODE((tmp_path / "history").stat().st_mode) == 0o600
 
 
 def test_a_question_waits_for_the_editor_and_a_paste_is_edited_whole(

@@ -76,7 +76,7 @@ class LineEditor:
         self._session: PromptSession[None] = PromptSession(
             message=message,
             bottom_toolbar=toolbar,
-            history=LineHistory(history),
+            history=LineHistory(history, self._pastes),
             completer=completer,
             # Only if there is something to complete: otherwise the menu would reserve empty rows below the prompt.
             complete_while_typing=Condition(
@@ -161,6 +161,10 @@ class LineEditor:
     def unfold(self, text: str) -> str:
         """The text with its folded pastes in full."""
         return self._pastes.unfolded(text)
+
+    def fold(self, text: str) -> str:
+        """A line that was sent and comes back, with its pastes folded again."""
+        return self._pastes.folded_again(text)
 
     def accept_completion(self) -> bool:
         """Keep the completion that is selected in the menu, if any."""

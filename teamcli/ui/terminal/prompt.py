@@ -171,20 +171,19 @@ class LivePrompt:
     # Lines
 
     def _enter_line(self, text: str) -> None:
-        whole = self.editor.unfold(text)
-        self.editor.replace(Document(whole))
-        if whole.strip():
+        self.editor.replace(Document(text))
+        if text.strip():
             self.editor.buffer.append_to_history()
         self.editor.clear()
-        if not whole.strip():  # Enter at an empty prompt
+        if not text.strip():  # Enter at an empty prompt
             self._questions.bring_back()
-        self._host.enter(whole)
+        self._host.enter(self.editor.unfold(text))
 
     def _interrupt(self) -> bool:
         """End the turn. Queued lines come back to be edited; otherwise they would start the next turn."""
         queued: list[str] = []
         while (text := self._host.take_back()) is not None:
-            queued.insert(0, text)
+            queued.insert(0, self.editor.fold(text))
         if not self._host.interrupt() and not queued:
             return False
         if queued:
@@ -299,6 +298,6 @@ class LivePrompt:
 
     def _on_up(self) -> None:
         if (text := self._host.take_back()) is not None:
-            self.editor.buffer.insert_text(text)
+            self.editor.buffer.insert_text(self.editor.fold(text))
         else:
             self.editor.buffer.auto_up()
