@@ -13,6 +13,7 @@ INSTEAD = {
     "add-dir": "start with --add-dir DIR",
     "agent": "/team lists the team, /agents the sub-agents",
     "approvals": "/permissions switches the mode; Shift-Tab does, too",
+    "bashes": "/jobs lists what runs in the background",
     "ask": "write the question; /permissions plan keeps agents from changing anything",
     "bug": "`teamcli doctor` in a shell collects what a report needs",
     "code": "/permissions acceptEdits lets agents change files without asking",

@@ -48,6 +48,7 @@ class Keyboard:
         self.interrupted = threading.Event()
         self.has_left = threading.Event()
         self.asked: list[PromptQuestion] = []
+        self.answered: list[str] = []
         self.text_before: list[str] = []
         """The text at the prompt when each question appeared."""
         self.questions = QuestionQueue()
@@ -113,6 +114,7 @@ class Keyboard:
 
     def answer(self, asked: PromptQuestion, text: str) -> bool:
         taken = asked.take(text) is not None
+        self.answered += [text] if taken else []
         self.prompt.redraw()
         return taken
 
@@ -386,3 +388,34 @@ def test_an_unfinished_line_is_replaced_by_the_finished_one_in_the_same_frame(ke
         keyboard.stop()
     assert (False, "the end") in frames
     assert set(frames) == {(False, "the end"), (True, "what follows")}
+
+
+@pytest.mark.parametrize("keys", ["y\ry\r", "yy\r", "Y\rY\r", "yes\ryes\r"])
+def test_an_answer_that_is_typed_twice_counts_once(
+    keyboard: Keyboard, monkeypatch: pytest.MonkeyPatch, keys: str
+) -> None:
+    monkeypatch.setattr(prompt, "READING_SECONDS", 3600.0)
+    first, second = keyboard.ask("lead"), keyboard.ask("bob")
+    keyboard.is_asked(first)
+    keyboard.type(keys)
+    keyboard.is_asked(second)
+    assert first.wait(CancelScope()).consent is Consent.ONCE
+    assert second.is_open
+    assert not keyboard.lines
+    assert len(keyboard.answered) == 1
+
+
+def test_an_answer_that_is_typed_twice_is_no_part_of_the_half_typed_line(
+    keyboard: Keyboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prompt, "READING_SECONDS", 3600.0)
+    keyboard.type("half typed")
+    keyboard.shows("half typed")
+    question = keyboard.ask("alice")
+    keyboard.is_asked(question)
+    keyboard.type("y\r")
+    keyboard.shows("half typed")
+    keyboard.type("y\r")
+    keyboard.type(" and more")
+    keyboard.shows("half typed and more")
+    assert not keyboard.lines

@@ -5,6 +5,7 @@ It does not end between two lines: Enter hands the line over and the prompt stay
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -91,6 +92,9 @@ class LivePrompt:
         self._typed_at = -TYPING_SECONDS
         self._ignores_enter_until = 0.0
         """Enter was probably meant for a question that has just disappeared, so it must not answer the next one."""
+        self._last_answer, self._answered_at = "", -math.inf
+        self._restored = ""
+        """What was at the prompt right after the last answer."""
         self._ctrl_c_at = -LEAVE_WITHIN_SECONDS
         self.editor = LineEditor(
             self._message, self._toolbar, self._keys(), lambda: self._question is None, history, completer, use_vi
@@ -127,10 +131,13 @@ class LivePrompt:
         if current is self._question or self.editor.is_borrowed:
             return
         if self._question is not None:
-            self._end_question(current)
-            return
-        pause = self._typed_at + TYPING_SECONDS - time.monotonic()
-        if self.editor.buffer.text and pause > 0 and self.editor.redraw_in(pause):
+            # A pause after an answer keeps one that was typed twice from answering the next question, too.
+            is_answered = time.monotonic() < self._answered_at + TYPING_SECONDS
+            self._end_question(None if is_answered else current)
+            if not is_answered or current is None:
+                return
+        pause = max(self._typed_at if self.editor.buffer.text else 0.0, self._answered_at) + TYPING_SECONDS
+        if (pause := pause - time.monotonic()) > 0 and self.editor.redraw_in(pause):
             return  # the user is typing
         self._half_typed = self.editor.buffer.document
         self._begin_question(current)
@@ -138,6 +145,8 @@ class LivePrompt:
     def _begin_question(self, question: PromptQuestion | None) -> None:
         self._question = question
         self._question_lines = self._host.show_question(question) if question else []
+        if question:  # from now on an answer is meant for this one
+            self._last_answer, self._answered_at = "", -math.inf
         self.editor.clear()
 
     def _end_question(self, following: PromptQuestion | None) -> None:
@@ -150,10 +159,12 @@ class LivePrompt:
         self._begin_question(following)
         if following is None:
             self.editor.replace(self._half_typed)
-            self._half_typed = Document()
+            self._restored, self._half_typed = self._half_typed.text, Document()
 
     def _answer(self, question: PromptQuestion, text: str) -> None:
         words = self.editor.unfold(text).strip()
+        if set(words.lower()) == {"y"} and question.fits(words[0]):  # a doubled key
+            words = words[0]
         if not words or time.monotonic() < self._ignores_enter_until:
             return
         # Commands work at a question, too: the user may want to look something up before answering.
@@ -165,8 +176,21 @@ class LivePrompt:
             self._enter_line(typed + text)
         elif self._host.answer(question, words):
             self.editor.clear()
+            self._last_answer, self._answered_at, self._restored = text, time.monotonic(), ""
         else:
             self._enter_line(text)
+
+    def _repeats_answer(self) -> bool:
+        """Whether Enter belongs to an answer that was typed twice: it must not become a task, nor send a half-typed
+        line that has just come back."""
+        now, text = time.monotonic(), self.editor.buffer.text
+        if now > self._answered_at + READING_SECONDS:
+            return False
+        # If the answer came while the question disappeared, only its Enter is left.
+        if text != self._restored + self._last_answer and (text != self._restored or now > self._ignores_enter_until):
+            return False
+        self.editor.replace(Document(self._restored))
+        return True
 
     # Lines
 
@@ -262,6 +286,8 @@ class LivePrompt:
     def _on_enter(self) -> None:
         if self.editor.accept_completion():
             pass  # the next Enter sends the line
+        elif self._repeats_answer():
+            pass
         elif self._question is not None:
             self._answer(self._question, self.editor.buffer.text)
         elif not self.editor.complete_for_enter():
