@@ -37,6 +37,8 @@ class Display(NamedTuple):
     diff: str = ""
     text: str = ""
     """The full text, if the title is shortened. A person who is asked must see everything."""
+    path: str = ""
+    """The file that the call changes, if it is about one."""
 
 
 class ToolOutput(NamedTuple):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import copy_context
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from teamcli.ui.terminal.history import LineHistory
 from teamcli.ui.terminal.pastes import STORED_CHARACTERS, Pastes
 from teamcli.ui.terminal.prompt import LivePrompt
 from teamcli.ui.terminal.prompt_output import AbovePrompt
-from teamcli.ui.terminal.questions import ChoiceQuestion, PromptQuestion, QuestionQueue
+from teamcli.ui.terminal.questions import ChoiceQuestion, PermissionQuestion, PromptQuestion, QuestionQueue
 from tests.support.waiting import wait_until
 
 ESCAPE, CTRL_C, CTRL_D, CTRL_R = "\x1b", "\x03", "\x04", "\x12"
@@ -36,6 +37,17 @@ class RecordingOutput(DummyOutput):
 
     def write_raw(self, data: str) -> None:
         self.written.append(data)
+
+
+@dataclass(frozen=True, eq=False)
+class NotedQuestion(PermissionQuestion):
+    """Notes when it appears at the prompt."""
+
+    note: Callable[[PromptQuestion], None]
+
+    def body(self) -> list[Line]:
+        self.note(self)
+        return super().body()
 
 
 class Keyboard:
@@ -79,8 +91,12 @@ class Keyboard:
 
     def ask(self, agent: str) -> Question:
         question = Question(agent, "bash", Display("$ ls"), "bash(ls)")
-        self.questions.ask(question)
+        self.questions.add(NotedQuestion(question, self._note))
         return question
+
+    def _note(self, asked: PromptQuestion) -> None:
+        self.text_before.append(self.text)
+        self.asked.append(asked)
 
     def is_asked(self, question: Question) -> None:
         wait_until(lambda: bool(self.asked) and getattr(self.asked[-1], "question", None) is question)
@@ -107,10 +123,7 @@ class Keyboard:
     def leave(self) -> None:
         self.has_left.set()
 
-    def show_question(self, asked: PromptQuestion) -> list[Line]:
-        self.text_before.append(self.text)
-        self.asked.append(asked)
-        return asked.lines()
+    def read(self, question: PromptQuestion) -> None: ...
 
     def answer(self, asked: PromptQuestion, text: str) -> bool:
         taken = asked.take(text) is not None
@@ -216,7 +229,6 @@ def test_a_choice_can_be_made_in_the_middle_of_a_line(keyboard: Keyboard) -> Non
             Choice("Which?", (Option("one", ""), Option("two", "")), lambda value: chosen.append(value) or "")
         )
     )
-    wait_until(lambda: keyboard.asked)
     keyboard.shows("")
     keyboard.type("2\r")
     keyboard.shows("half typed")

@@ -16,6 +16,10 @@ def question(agent: str = "alice", rule: str = "bash(ls)") -> Question:
     return Question(agent, "bash", Display("$ ls", text="$ ls\n-la"), rule)
 
 
+def lines_of(shown: PermissionQuestion) -> list[str]:
+    return ["".join(text for text, _ in line) for line in [*shown.head(), *shown.body()]]
+
+
 @pytest.mark.parametrize(
     ("answer", "reply"),
     [
@@ -49,14 +53,14 @@ def test_other_text_refuses_the_leads_question_and_is_the_reason() -> None:
 
 
 def test_the_whole_command_is_shown() -> None:
-    lines = ["".join(text for text, _ in line) for line in PermissionQuestion(question()).lines()]
+    lines = lines_of(PermissionQuestion(question()))
     assert lines == ["▲ alice wants to use bash:", "  $ ls", "  -la"]
 
 
 def test_a_call_that_no_rule_covers_says_how_to_write_it_and_offers_no_rule() -> None:
     asked = Question("alice", "bash", Display("$ ls *"), "", "no rule covers this line: name the files")
     shown = PermissionQuestion(asked)
-    lines = ["".join(text for text, _ in line) for line in shown.lines()]
+    lines = lines_of(shown)
     assert lines[2:] == ["  no rule covers this line", "  name the files"]
     assert "always" not in shown.keys
     assert "only the rule bash" in (shown.take("a") or "")

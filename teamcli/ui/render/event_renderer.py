@@ -7,7 +7,7 @@ command) is shown at the prompt until it is complete.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from teamcli.agent import events
 from teamcli.agent.events import Event, Outcome, Severity
@@ -109,9 +109,6 @@ class EventRenderer:
     def prose(self, text: str, kind: str = "note") -> str:
         """Text that is ready for the terminal. A blank line sets it off from text of another kind."""
         return self._layout.prose(text, kind)
-
-    def question(self, lines: Iterable[Line]) -> str:
-        return self._layout.block("question", lines)
 
     def typed(self, text: str) -> str:
         """A line that the user has sent. The live prompt clears it, so it is shown again."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import Application
+from prompt_toolkit.application import Application, run_in_terminal
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
@@ -117,6 +117,11 @@ class LineEditor:
         return self._session.default_buffer
 
     @property
+    def is_away(self) -> bool:
+        """The user is in another program, such as an editor."""
+        return self._is_in_editor
+
+    @property
     def is_borrowed(self) -> bool:
         """The user is in an external editor or searches the history, so the line must not change."""
         return self._is_in_editor or self.app.layout.is_searching
@@ -224,6 +229,19 @@ class LineEditor:
             buffer.set_document(Document(whole), bypass_readonly=True)
         self._is_in_editor = True
         buffer.open_in_editor(validate_and_handle=False).add_done_callback(back)
+
+    def lend_terminal(self, use: Callable[[], None]) -> None:
+        """Give the terminal to another program until `use` returns. It runs in a thread."""
+
+        def back(_: object) -> None:
+            self._is_in_editor = False
+            self.app.invalidate()
+
+        async def lend() -> None:
+            await run_in_terminal(use, in_executor=True)
+
+        self._is_in_editor = True
+        self.app.create_background_task(lend()).add_done_callback(back)
 
     def is_end_of_line(self) -> bool:
         """Whether a line feed means Enter: a program wrote the line, or it was typed before the prompt appeared. A

@@ -87,7 +87,7 @@ class PlainPrompt:
         if current is None or current is self._question:
             return
         self._question = current
-        lines: list[Line] = [*current.lines(), [("  " + current.keys, "")], [(current.label, "")]]
+        lines: list[Line] = [*current.head(), *current.body(), [("  " + current.keys, "")], [(current.label, "")]]
         self._print("\n" + "\n".join(self._style.paint(line) for line in lines))
 
     def _ctrl_c(self) -> None:

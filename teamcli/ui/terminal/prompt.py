@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -17,13 +18,13 @@ from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.keys import Keys
 
 from teamcli.team.message import LEAD
-from teamcli.text.console import wrap
 from teamcli.text.escaping import escape_controls
 from teamcli.ui.lines import QUIT_WORDS
 from teamcli.ui.render.style import BOLD, CYAN, DIM, YELLOW, Line, TerminalStyle
 from teamcli.ui.terminal.completion import LineCompleter
 from teamcli.ui.terminal.fragments import clipped
 from teamcli.ui.terminal.line_editor import KeyBinding, LineEditor
+from teamcli.ui.terminal.question_view import EMPTY_LINE_KEYS, PAGE_KEYS, QuestionView, fitted_keys
 from teamcli.ui.terminal.questions import PromptQuestion, QuestionQueue
 
 LEAVE_WITHIN_SECONDS = 2.0
@@ -55,8 +56,8 @@ class PromptHost(Protocol):
 
     def leave(self) -> None: ...
 
-    def show_question(self, question: PromptQuestion) -> list[Line]:
-        """Returns the lines to keep at the prompt until it is answered; a long question is printed above instead."""
+    def read(self, question: PromptQuestion) -> None:
+        """Show all of it in the user's pager, until the user leaves that. Called in a thread."""
         ...
 
     def answer(self, question: PromptQuestion, text: str) -> bool:
@@ -86,7 +87,9 @@ class LivePrompt:
         self._questions = questions
         self._style = style
         self._question: PromptQuestion | None = None
-        self._question_lines: list[Line] = []
+        self._view: QuestionView | None = None
+        """How the question is shown."""
+        self._bar_rows = 2
         self._half_typed = Document()
         """The line that was being typed when a question took the prompt."""
         self._typed_at = -TYPING_SECONDS
@@ -144,7 +147,7 @@ class LivePrompt:
 
     def _begin_question(self, question: PromptQuestion | None) -> None:
         self._question = question
-        self._question_lines = self._host.show_question(question) if question else []
+        self._view = QuestionView(question) if question else None
         if question:  # from now on an answer is meant for this one
             self._last_answer, self._answered_at = "", -math.inf
         self.editor.clear()
@@ -230,22 +233,25 @@ class LivePrompt:
 
     def _message(self) -> StyleAndTextTuples:
         width = self._style.width() - 1
-        lines = [[], *(clipped(line, width) for line in self._host.above())]
-        if self._question is None:
-            return [*self._format(lines, newline=True), *self._format([[("team >> ", CYAN)]])]
-        lines += [[]] if len(lines) > 1 else []
-        for line in self._question_lines:
-            lines += wrap(line, width, keeps_urls=False)
+        above = [clipped(line, width) for line in self._host.above()]
+        if self._view is None:
+            return [*self._format([[], *above], newline=True), *self._format([[("team >> ", CYAN)]])]
+        question = self._view.question
+        rows = self.editor.app.output.get_size().rows
+        asked = self._view.rows(width, rows, self._bar_rows)
         waiting = len(self._questions.open)
-        keys: Line = [("  " + self._question.keys, DIM), (f" · 1 of {waiting}" if waiting > 1 else "", DIM)]
-        lines.append(clipped(keys, width))
-        return [*self._format(lines, newline=True), *self._format([[(self._question.label, YELLOW)]])]
+        asked.append(fitted_keys(question.keys, f" · 1 of {waiting}" if waiting > 1 else "", width))
+        # The question comes first: if rows are scarce, less of what streams meanwhile is shown.
+        room = max(0, rows - len(asked) - self._bar_rows - 3)
+        above = [*above[len(above) - min(room, len(above)) :], *([[]] if above and room else [])]
+        return [*self._format([[], *above, *asked], newline=True), *self._format([[(question.label, YELLOW)]])]
 
     def _toolbar(self) -> StyleAndTextTuples:
         width = self._style.width() - 1
         lines = self._host.bar(width, "Ctrl-C again to leave" if self._may_leave else "")
         if self._question is None and (hint := self.editor.hint):
             lines = [*lines[:-1], clipped([(hint, YELLOW), ("  ", ""), *lines[-1]], width)]
+        self._bar_rows = len(lines)
         return self._format(lines, newline=True)[:-1]
 
     def _format(self, lines: Sequence[Line], newline: bool = False) -> StyleAndTextTuples:
@@ -264,6 +270,8 @@ class LivePrompt:
     def _keys(self) -> tuple[KeyBinding, ...]:
         is_empty = Condition(lambda: not self.editor.buffer.text)
         is_asked = Condition(lambda: self._question is not None)
+        # A line of the answer is being typed otherwise: then these keys move in it.
+        is_reading = is_asked & is_empty & Condition(lambda: self._view is not None and self._view.is_long)
         is_line = ~is_searching  # a search through the history has its own keys
         esc_is_free = is_line & ~(vi_mode & vi_insert_mode)  # there it leaves insert mode
         return (
@@ -278,7 +286,9 @@ class LivePrompt:
             (("up",), is_line & is_empty & ~is_asked, self._on_up),
             (("tab",), is_line, lambda: self.editor.complete()),
             (("s-tab",), ~has_completions, self._host.next_mode),
-            (("c-o",), True, self._host.expand),
+            (("c-o",), True, self._on_ctrl_o),
+            *(((key,), is_line & is_asked, partial(self._scroll, scroll)) for key, scroll in PAGE_KEYS.items()),
+            *(((key,), is_line & is_reading, partial(self._scroll, scroll)) for key, scroll in EMPTY_LINE_KEYS.items()),
             (("c-t",), True, self._host.toggle_tasks),
             (("c-x", "c-e"), True, lambda: self.editor.open_editor()),
         )
@@ -311,7 +321,19 @@ class LivePrompt:
             self._questions.postpone(self._question)
         return True
 
+    def _on_ctrl_o(self) -> None:
+        if self._view is None:
+            self._host.expand()
+        elif not self.editor.is_borrowed:
+            self.editor.lend_terminal(partial(self._host.read, self._view.question))
+
+    def _scroll(self, scroll: Callable[[QuestionView], None]) -> None:
+        if self._view is not None:
+            scroll(self._view)
+
     def _on_ctrl_c(self) -> None:
+        if self.editor.is_away:  # the other program has received it as well
+            return
         if self._on_escape():
             return
         if self.editor.buffer.text:

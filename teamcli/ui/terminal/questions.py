@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Protocol
 
 from teamcli.agent.permission_question import Answer, Consent, Question
 from teamcli.commands.base import Choice, CommandResult
 from teamcli.team.message import LEAD
 from teamcli.team.requests import Request
+from teamcli.text.console import shorten_middle, wrap
 from teamcli.text.escaping import one_line
-from teamcli.ui.render.style import BOLD, CYAN, DIM, GREEN, PLAIN, YELLOW, Line, diff_lines
+from teamcli.ui.render.style import BOLD, CYAN, DIM, GREEN, PLAIN, YELLOW, Line, changed_lines, diff_lines
+from teamcli.ui.terminal.fragments import width_of
 
 ALWAYS_ASKED = "Allowed this once: one of your rules asks every time."
 NO_RULE = "Allowed this once: only the rule bash, which allows every command, would cover this line."
@@ -42,8 +45,12 @@ class PromptQuestion(Protocol):
     @property
     def is_open(self) -> bool: ...
 
-    def lines(self) -> list[Line]:
-        """The question in full."""
+    def head(self, width: int = 0) -> list[Line]:
+        """Who asks for what, in lines of at most `width` cells; 0 for any."""
+        ...
+
+    def body(self) -> list[Line]:
+        """The rest of the question, in full."""
         ...
 
     def fits(self, text: str) -> bool:
@@ -84,17 +91,31 @@ class PermissionQuestion:
     def is_open(self) -> bool:
         return self.question.is_open
 
-    def lines(self) -> list[Line]:
-        asked, display = self.question, self.question.display
-        # Split at \n only: other line breaks are shown as symbols, so that they cannot fake a line of the program.
-        what = (display.text or display.title).rstrip("\n").split("\n")
-        advice = asked.advice.split(": ", 1) if not asked.rule else []
-        return [
-            _head(self.agent, f" wants to use {asked.tool}:"),
-            *([("  " + line, "")] for line in what),
-            *diff_lines(display.diff, with_names=False),
-            *([(f"  {part}", DIM)] for part in advice if part),
-        ]
+    def head(self, width: int = 0) -> list[Line]:
+        head = _head(self.agent, f" wants to use {self.question.tool}:")
+        display = self.question.display
+        if not display.path:
+            return [head]
+        path, counts = one_line(display.path, 10_000), self._counts
+        if not width or width_of([*head, (f" {path}{counts}", "")]) <= width:
+            return [[*head, (f" {path}", BOLD), (counts, YELLOW)]]
+        # The name of the file must not get lost, so it has a row of its own.
+        return [head, [("  " + shorten_middle(path, width - len(counts) - 2), BOLD), (counts, YELLOW)]]
+
+    @cached_property
+    def _counts(self) -> str:
+        return " (+{} -{})".format(*changed_lines(self.question.display.diff))
+
+    def body(self) -> list[Line]:
+        display = self.question.display
+        if display.path:
+            shown = [[(f"  {display.text}", YELLOW)]] if display.text else []
+            shown += diff_lines(display.diff, with_names=False) or [[("    no line differs", DIM)]]
+        else:
+            # Split at \n only: other line breaks are shown as symbols, so that they cannot fake a line of the program.
+            shown = [[("  " + line, "")] for line in (display.text or display.title).rstrip("\n").split("\n")]
+        advice = self.question.advice.split(": ", 1) if not self.question.rule else []
+        return [*shown, *([(f"  {part}", DIM)] for part in advice if part)]
 
     @property
     def keys(self) -> str:
@@ -140,9 +161,11 @@ class PlanQuestion:
     def is_open(self) -> bool:
         return self.still_open(self.request.id)
 
-    def lines(self) -> list[Line]:
-        plan = self.request.text.rstrip("\n").split("\n")
-        return [_head(self.agent, f" has a plan ({self.request.id}):"), *([("  " + line, "")] for line in plan)]
+    def head(self, width: int = 0) -> list[Line]:
+        return [_head(self.agent, f" has a plan ({self.request.id}):")]
+
+    def body(self) -> list[Line]:
+        return [[("  " + line, "")] for line in self.request.text.rstrip("\n").split("\n")]
 
     def fits(self, text: str) -> bool:
         return is_answer(text)
@@ -163,10 +186,14 @@ class ChoiceQuestion:
         self.choice = choice
         self.is_open = True
 
-    def lines(self) -> list[Line]:
+    def head(self, width: int = 0) -> list[Line]:
+        title: Line = [(self.choice.title, BOLD)]
+        return wrap(title, width) if width else [title]
+
+    def body(self) -> list[Line]:
         options = self.choice.options
         width = max((len(option.value) for option in options), default=0)
-        lines: list[Line] = [[(self.choice.title, BOLD)]]
+        lines: list[Line] = []
         for number, option in enumerate(options, start=1):
             mark = ("● ", GREEN) if option.is_current else ("  ", PLAIN)
             lines.append([(f"{number:>4} ", CYAN), mark, (f"{option.value:<{width}}  ", PLAIN), (option.label, DIM)])

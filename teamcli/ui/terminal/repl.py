@@ -21,7 +21,7 @@ from teamcli.permissions.policy import Mode
 from teamcli.session.session import Session
 from teamcli.team.message import MessageType
 from teamcli.team.requests import Kind
-from teamcli.text.console import shorten, wrap
+from teamcli.text.console import shorten
 from teamcli.text.escaping import one_line
 from teamcli.ui.leaving import leaving_hint
 from teamcli.ui.lines import OutputStream, Repl
@@ -32,6 +32,7 @@ from teamcli.ui.terminal.banner import InboxTip
 from teamcli.ui.terminal.completion import session_completer
 from teamcli.ui.terminal.fragments import visible
 from teamcli.ui.terminal.notify import Notifier
+from teamcli.ui.terminal.pager import read_in_pager
 from teamcli.ui.terminal.plain_prompt import AroundThePrompt, PlainPrompt, is_dumb
 from teamcli.ui.terminal.prompt import LivePrompt
 from teamcli.ui.terminal.prompt_output import AbovePrompt
@@ -202,13 +203,9 @@ class Terminal(Repl):
     def leave(self) -> None:
         self._prompt.exit()
 
-    def show_question(self, question: PromptQuestion) -> list[Line]:
-        lines = [visible(line) for line in question.lines()]
-        rows = [part for line in lines for part in wrap(line, self._style.width() - 1, keeps_urls=False)]
-        if len(rows) <= max(4, _screen_rows() // 3):
-            return lines
-        self._renderer.render(lambda renderer: renderer.question(lines))
-        return lines[:1]
+    def read(self, question: PromptQuestion) -> None:
+        with self._failures_shown("a question"):
+            read_in_pager([*question.head(), *question.body()], self._style)
 
     def answer(self, question: PromptQuestion, text: str) -> bool:
         try:
