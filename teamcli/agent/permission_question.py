@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -36,6 +36,8 @@ class Answer(NamedTuple):
     consent: Consent
     feedback: str = ""
     """What the person wants the model to know, with a no."""
+    rules: tuple[str, ...] = ()
+    """What to save with *always*; empty for the narrowest rule."""
 
 
 @dataclass(eq=False)
@@ -47,6 +49,8 @@ class Question:
     """The narrowest rule that would allow the call, for *always*; empty if there is none."""
     advice: str = ""
     """Why no rule covers the call, and how to rewrite it so that one does."""
+    broader: tuple[str, ...] = ()
+    """Rules that together allow the call and those like it, if it is sensible to offer them."""
     asked_at: float = field(default_factory=time.time)
     _answer: Answer | None = None
     _answered: threading.Event = field(default_factory=threading.Event)
@@ -127,16 +131,13 @@ class Permissions:
 
         denied = PermissionDenied(agent, tool, call.display.text or call.display.title, reason="")
         while (decision := judge()).verdict is Verdict.ASK:
-            question = Question(agent, tool, redact_value(call.display), decision.rule, redact(decision.advice))
+            display, advice = redact_value(call.display), redact(decision.advice)
+            question = Question(agent, tool, display, decision.rule, advice, decision.broader)
             answer = self._ask_person(question, judge, cancel, emit)
             if answer.consent is Consent.CHANGED:
                 continue
             if answer.consent is Consent.ALWAYS and decision.rule:
-                try:
-                    self._remember(decision.rule)
-                except TeamcliError as e:
-                    text = f"Allowed for this session, but the rule could not be saved: {e}"
-                    emit(Notice(agent, text, Severity.WARNING))
+                self._save(answer.rules or (decision.rule,), agent, emit)
             if answer.consent in (Consent.ONCE, Consent.ALWAYS):
                 return
             _deny(_explained(denied, decision, answer), emit)
@@ -151,6 +152,14 @@ class Permissions:
         decision = self._decide(tool, call.access)
         if decision.verdict is Verdict.DENY:
             raise ToolError(decision.reason)
+
+    def _save(self, rules: Sequence[str], agent: str, emit: Emit) -> None:
+        for rule in rules:
+            try:
+                self._remember(rule)
+            except TeamcliError as e:
+                text = f"Allowed for this session, but the rule could not be saved: {e}"
+                emit(Notice(agent, text, Severity.WARNING))
 
     def _ask_person(self, question: Question, judge: Callable[[], Decision], cancel: CancelScope, emit: Emit) -> Answer:
         def check_again() -> None:

@@ -32,6 +32,7 @@ from teamcli.permissions.shell.commands import read_commands
 from teamcli.permissions.shell.forms import never_covered
 from teamcli.permissions.shell.steps import Step, steps
 from teamcli.permissions.shell.strict import Command, NotUnderstood, read_line
+from teamcli.permissions.suggest import rule_for_directory, rules_for_commands
 from teamcli.workspace.bounds import Workspace
 
 CanChange = Callable[[Path], bool]
@@ -98,7 +99,9 @@ def _by_mode(mode: Mode, tool: str, access: Access, root: Path) -> Decision:
     if isinstance(access, Merges):
         return Decision(Verdict.ASK, f"The mode {mode} asks before each merge.", f"{tool}({access.member})")
     rule = rule_for_path(tool, access.path, root)
-    return Decision(Verdict.ASK, f"The mode {mode} asks before {tool} changes a file.", str(rule))
+    broader = rule_for_directory(tool, access.path, root)
+    reason = f"The mode {mode} asks before {tool} changes a file."
+    return Decision(Verdict.ASK, reason, str(rule), broader=(str(broader),) if broader else ())
 
 
 def _concerns(rule: Rule, tool: str, access: Access, root: Path) -> bool:
@@ -183,7 +186,7 @@ class _CommandLine(NamedTuple):
         except NotUnderstood as e:
             return self._ask(f"no rule for a program covers this line, because {e}")
         if problem:
-            return self._ask(problem, str(rule_for_command(self.tool, line)))
+            return self._ask(problem, str(rule_for_command(self.tool, line)), self._broader(found, covering))
         rule = next(filter(None, covering), None)
         return _allowed(rule) if rule else Decision(Verdict.ALLOW, "`echo`, `true` and `cd` need no rule.")
 
@@ -208,9 +211,19 @@ class _CommandLine(NamedTuple):
     def _may_write(self, path: Path) -> bool:
         return self.can_change(path) and decide(self.policy, _WRITE, Writes(path), self.root).verdict is Verdict.ALLOW
 
-    def _ask(self, advice: str, rule: str = "") -> Decision:
+    def _broader(self, found: Sequence[Step], covering: Sequence[Rule | None]) -> tuple[str, ...]:
+        """Rules that would allow this line and others like it. They are offered only if they really do."""
+        needed = [
+            s.command for s, rule in zip(found, covering, strict=True) if not rule and not s.needs_no_rule(self.root)
+        ]
+        rules = rules_for_commands(self.tool, needed)
+        wider = self._replace(policy=self.policy._replace(allow=(*self.policy.allow, *rules)))
+        is_enough = not any(wider._problem(step, wider._covering(step)) for step in found)
+        return tuple(map(str, rules)) if rules and is_enough else ()
+
+    def _ask(self, advice: str, rule: str = "", broader: tuple[str, ...] = ()) -> Decision:
         reason = f"The mode {self.policy.mode} asks before {self.tool} runs this command: {advice}."
-        return Decision(Verdict.ASK, reason, rule, advice)
+        return Decision(Verdict.ASK, reason, rule, advice, broader=broader)
 
     def _rules(self) -> Iterator[Rule]:
         return (rule for rule in self.policy.allow if rule.tool == self.tool)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -69,3 +70,58 @@ def test_the_question_names_the_file_and_can_be_read_at_any_size(program: Progra
         screen.wait_for_all("+number 100", "the end", "t-name.py (+100 -0)", "allow? >>")
         screen.type(HOME)
         screen.wait_for_all("@@ -0,0 +1,100 @@", "lines 1–")
+
+
+def saved_rules(program: Program) -> list[str]:
+    path = program.directory / ".team/settings.local.json"
+    return json.loads(path.read_text())["permissions"]["allow"] if path.exists() else []
+
+
+class TestRules:
+    GIT = tool("bash", command="git diff --stat HEAD~1")
+
+    @pytest.mark.parametrize(
+        ("keys", "saved", "is_asked_again"),
+        [
+            ("1\r", ["bash(git diff --stat HEAD~1)"], True),
+            ("a\r", ["bash(git diff --stat HEAD~1)"], True),
+            ("2\r", ["bash(git diff:*)"], False),
+        ],
+    )
+    def test_always_shows_the_rules_and_saves_the_chosen_one(
+        self, program: Program, keys: str, saved: list[str], is_asked_again: bool
+    ) -> None:
+        with asked(program, self.GIT, tool("bash", command="git diff main")) as screen:
+            screen.type("a\r")
+            screen.wait_for_all("1 bash(git diff --stat HEAD~1)", "2 bash(git diff:*)", "rule? >>", "Esc: back")
+            assert saved_rules(program) == []
+            screen.type(keys)
+            screen.wait_for(f"Allowed from now on: {saved[0]}")
+            screen.wait_for("$ git diff main" if is_asked_again else "The end.")
+        assert saved_rules(program) == saved
+
+    @pytest.mark.parametrize(
+        ("call", "keys", "saved"),
+        [
+            (GIT, "a2\r", ["bash(git diff:*)"]),
+            (GIT, "aa\r", ["bash(git diff --stat HEAD~1)"]),
+            (tool("bash", command="git status && ls -l"), "a 2\r", ["bash(git status:*)", "bash(ls:*)"]),
+            (tool("write_file", path="src/x/a.py", content="1"), "a 2\r", ["write_file(src/x/**)"]),
+            (tool("write_file", path="a.py", content="1"), "a\r1\r", ["write_file(./a.py)"]),
+        ],
+    )
+    def test_the_rule_can_be_chosen_at_once(self, program: Program, call: object, keys: str, saved: list[str]) -> None:
+        with asked(program, call) as screen:
+            screen.type(keys)
+            screen.wait_for("The end.")
+        assert saved_rules(program) == saved
+
+    def test_escape_goes_back_to_the_question(self, program: Program) -> None:
+        with asked(program, self.GIT) as screen:
+            screen.type("a\r")
+            screen.wait_for("rule? >>")
+            screen.type("\x1b")
+            screen.wait_for_all("allow? >>", "a always")
+            screen.type("y\r")
+            screen.wait_for("The end.")
+        assert saved_rules(program) == []

@@ -39,7 +39,7 @@ class RecordingOutput(DummyOutput):
         self.written.append(data)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class NotedQuestion(PermissionQuestion):
     """Notes when it appears at the prompt."""
 

@@ -179,7 +179,10 @@ class LivePrompt:
             self._enter_line(typed + text)
         elif self._host.answer(question, words):
             self.editor.clear()
-            self._last_answer, self._answered_at, self._restored = text, time.monotonic(), ""
+            if question.is_open:  # it asks for something else now
+                self._view = QuestionView(question)
+            else:
+                self._last_answer, self._answered_at, self._restored = text, time.monotonic(), ""
         else:
             self._enter_line(text)
 
@@ -315,6 +318,8 @@ class LivePrompt:
             return self._interrupt()
         if self.editor.buffer.text:
             self.editor.buffer.reset()
+        elif self._question.back():
+            self._view = QuestionView(self._question)
         elif self._question.agent == LEAD:  # its question holds up the turn that the user waits for
             self._interrupt()
         else:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, Protocol
 
@@ -22,6 +23,9 @@ NO_RULE = "Allowed this once: only the rule bash, which allows every command, wo
 SHORT_TITLE = 50
 """For the line that confirms an answer: the question has just been shown in full."""
 YES, ALWAYS, NO = ("y", "yes"), ("a", "always"), ("n", "no")
+_ALWAYS = re.compile(r"(?:a|always)\s*(\d*|a)", re.IGNORECASE)
+"""`a` asks which rule to save; `a2` says so at once, and `aa` takes the first."""
+RULE_LENGTH = 400
 
 
 class PromptQuestion(Protocol):
@@ -58,16 +62,21 @@ class PromptQuestion(Protocol):
         ...
 
     def take(self, answer: str) -> CommandResult | None:
-        """Answer with what the user typed. Returns what to show, or None if this is not an answer.
+        """Answer with what the user typed. Returns what to show, or None if this is not an answer. If there is nothing
+        to show, the question may still be open, and ask for something else.
 
         Raises: TeamcliError
         """
         ...
 
+    def back(self) -> bool:
+        """Ask again what was asked first. Returns False if that is what it asks."""
+        ...
+
 
 def is_answer(text: str) -> bool:
     """Whether a line looks like an answer to a yes-or-no question."""
-    return _first_word(text) in (*YES, *ALWAYS, *NO)
+    return _first_word(text) in (*YES, *ALWAYS, *NO) or _ALWAYS.fullmatch(text) is not None
 
 
 def _first_word(text: str) -> str:
@@ -78,10 +87,15 @@ def _head(agent: str, text: str) -> Line:
     return [("▲ ", YELLOW), (agent, f"{BOLD} {YELLOW}"), (text, YELLOW)]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class PermissionQuestion:
     question: Question
-    label: ClassVar[str] = "allow? >> "
+    is_choosing: bool = field(default=False, init=False)
+    """The user wants to allow such calls from now on, and chooses the rule."""
+
+    @property
+    def label(self) -> str:
+        return "rule? >> " if self.is_choosing else "allow? >> "
 
     @property
     def agent(self) -> str:
@@ -107,6 +121,8 @@ class PermissionQuestion:
         return " (+{} -{})".format(*changed_lines(self.question.display.diff))
 
     def body(self) -> list[Line]:
+        if self.is_choosing:
+            return self._rule_lines()
         display = self.question.display
         if display.path:
             shown = [[(f"  {display.text}", YELLOW)]] if display.text else []
@@ -117,24 +133,38 @@ class PermissionQuestion:
         advice = self.question.advice.split(": ", 1) if not self.question.rule else []
         return [*shown, *([(f"  {part}", DIM)] for part in advice if part)]
 
+    def _rules(self) -> list[tuple[str, ...]]:
+        """What can be saved: the exact rule, and the broader ones if it is sensible to offer them."""
+        return [rules for rules in ((self.question.rule,), self.question.broader) if all(rules) and rules]
+
+    def _rule_lines(self) -> list[Line]:
+        asked = self.question
+        exact = "every call of this tool" if asked.rule == asked.tool else "only this"
+        notes = (exact, "every file below" if asked.display.path else "everything that begins so")
+        shown = [shorten_middle(", ".join(rules), RULE_LENGTH) for rules in self._rules()]
+        width = min(40, max(map(len, shown)))
+        lines: list[Line] = []
+        for number, (rule, note) in enumerate(zip(shown, notes, strict=False), start=1):
+            lines.append([(f"  {number} ", CYAN), (f"{rule:<{width}}", BOLD), (f"  {note}", DIM)])
+        return [*lines, [("  saved in .team/settings.local.json, for the whole team", DIM)]]
+
     @property
     def keys(self) -> str:
+        if self.is_choosing:
+            return f"{'1 or 2' if len(self._rules()) > 1 else '1'} save · y only once · Esc: back"
         always = "a always · " if self.question.rule else ""
         return f"y once · {always}n no (add a reason)"
 
     def fits(self, text: str) -> bool:
-        return is_answer(text)
+        return is_answer(text) or (self.is_choosing and text.strip().isdecimal())
 
     def take(self, answer: str) -> str | None:
         title = one_line(self.question.display.title, SHORT_TITLE)
         if answer.lower() in YES:
             self.question.answer(Answer(Consent.ONCE))
             return f"Allowed {self.agent} once: {title}"
-        if answer.lower() in ALWAYS:
-            self.question.answer(Answer(Consent.ALWAYS))
-            if self.question.rule:
-                return f"Allowed from now on: {self.question.rule}"
-            return NO_RULE if self.question.advice else ALWAYS_ASKED
+        if always := _ALWAYS.fullmatch(f"a{answer}" if self.is_choosing and answer.isdecimal() else answer):
+            return self._allow_always(always[1])
         if _first_word(answer) in NO:
             reason = answer.partition(" ")[2].strip()
         elif self.agent == LEAD:  # it waits for this answer, so the line can only be about the call
@@ -143,6 +173,24 @@ class PermissionQuestion:
             return None
         self.question.answer(Answer(Consent.NO, reason))
         return f"Refused {self.agent}: {title}"
+
+    def _allow_always(self, which: str) -> str:
+        if not self.question.rule:
+            self.question.answer(Answer(Consent.ALWAYS))
+            return NO_RULE if self.question.advice else ALWAYS_ASKED
+        if self.is_choosing and not which:
+            which = "1"
+        options = {str(number): rules for number, rules in enumerate(self._rules(), start=1)}
+        chosen = options.get("1" if which.lower() == "a" else which)
+        self.is_choosing = chosen is None
+        if chosen is None:
+            return ""
+        self.question.answer(Answer(Consent.ALWAYS, rules=chosen))
+        return f"Allowed from now on: {', '.join(chosen)}"
+
+    def back(self) -> bool:
+        was_choosing, self.is_choosing = self.is_choosing, False
+        return was_choosing
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,6 +221,9 @@ class PlanQuestion:
     def take(self, answer: str) -> str | None:
         word, feedback = _first_word(answer), answer.partition(" ")[2].strip()
         return self.review(self.request.id, word in YES, feedback) if word in (*YES, *NO) else None
+
+    def back(self) -> bool:
+        return False
 
 
 class ChoiceQuestion:
@@ -206,6 +257,9 @@ class ChoiceQuestion:
         self.is_open = False
         chosen = self._chosen(answer)
         return None if chosen is None else self.choice.choose(chosen)
+
+    def back(self) -> bool:
+        return False
 
     def _chosen(self, answer: str) -> str | None:
         values = [option.value for option in self.choice.options]

@@ -213,7 +213,7 @@ class Terminal(Repl):
         except TeamcliError as e:
             self._say(f"teamcli: {e}", RED)
             return True
-        if result is not None:
+        if result:
             self.show(result)
         return result is not None
 

@@ -10,7 +10,7 @@ from teamcli.agent.events import Event
 from teamcli.session.session import EMBEDDED, Session
 from teamcli.team.message import LEAD, Message, shown_sender
 from teamcli.ui.render.style import Line
-from teamcli.ui.terminal.questions import ChoiceQuestion, PromptQuestion
+from teamcli.ui.terminal.questions import ChoiceQuestion, PermissionQuestion, PromptQuestion
 from teamcli.ui.terminal.status import AgentState, SessionMeter, StatusBoard, meter_line
 from teamcli.ui.terminal.task_panel import TaskPanel
 
@@ -62,6 +62,8 @@ class StatusBar:
             return "Enter: answer"
         if isinstance(current, ChoiceQuestion):
             return "Esc: cancel"
+        if isinstance(current, PermissionQuestion) and current.is_choosing:
+            return "Esc: back"
         if current is not None and current.agent != LEAD:
             return "Esc: answer later"
         key = "Ctrl-C" if self._session.preferences.vi_mode else "Esc"  # in vi mode, Esc leaves insert mode
