@@ -113,6 +113,18 @@ class ToolProgress(NamedTuple):
     text: str
 
 
+class Refusal(NamedTuple):
+    """Why a call did not run."""
+
+    by: str = ""
+    """Such as `you`, `the rule bash(rm:*)`, `plan mode` or `a hook`; empty if only the reason says it."""
+    reason: str = ""
+
+    @property
+    def text(self) -> str:
+        return ": ".join(filter(None, (f"refused by {self.by}" if self.by else "refused", self.reason)))
+
+
 class ToolFinished(NamedTuple):
     agent: str
     call_id: str
@@ -121,6 +133,9 @@ class ToolFinished(NamedTuple):
     content: str
     is_error: bool
     seconds: float
+    """How long it ran. Waiting for a person's answer does not count."""
+    refusal: Refusal | None = None
+    """Set if it was not allowed to run."""
 
 
 class PermissionAsked(NamedTuple):
@@ -129,6 +144,15 @@ class PermissionAsked(NamedTuple):
     agent: str
     tool: str
     title: str
+
+
+class PermissionGiven(NamedTuple):
+    """A person has allowed the call, so it runs now."""
+
+    agent: str
+    call_id: str
+    tool: str
+    waited_seconds: float
 
 
 class PermissionDenied(NamedTuple):
@@ -275,6 +299,7 @@ Event = (
     | ToolProgress
     | ToolFinished
     | PermissionAsked
+    | PermissionGiven
     | PermissionDenied
     | Notice
     | MailSent

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, NoReturn
 
-from teamcli.agent.events import Emit, Notice, PermissionAsked, PermissionDenied, Severity
+from teamcli.agent.events import Emit, Notice, PermissionAsked, PermissionDenied, Refusal, Severity
 from teamcli.agent.hooks import NO_RESULT, HookResult
 from teamcli.agent.tool import Access, Display, PreparedCall
 from teamcli.cancel import CancelScope
-from teamcli.errors import Cancelled, TeamcliError, ToolError
+from teamcli.errors import CallRefused, Cancelled, TeamcliError, ToolError
 from teamcli.permissions.policy import Decision, Verdict
 from teamcli.text.redaction import redact, redact_value
 
@@ -118,13 +118,13 @@ class Permissions:
         cancel: CancelScope,
         emit: Emit,
         hooks_say: HookResult = NO_RESULT,
-    ) -> None:
-        """Return when the call may run.
+    ) -> bool:
+        """Return when the call may run; True if a person has allowed it.
 
-        Raises: ToolError (refused), Cancelled
+        Raises: CallRefused, Cancelled
         """
         if refusal := self._gate(agent, tool, call.access):
-            raise ToolError(refusal)
+            raise CallRefused(refusal, reason="no plan is approved yet")
 
         def judge() -> Decision:
             return _after_hooks(self._decide(tool, call.access), hooks_say)
@@ -139,10 +139,13 @@ class Permissions:
             if answer.consent is Consent.ALWAYS and decision.rule:
                 self._save(answer.rules or (decision.rule,), agent, emit)
             if answer.consent in (Consent.ONCE, Consent.ALWAYS):
-                return
-            _deny(_explained(denied, decision, answer), emit)
+                return True
+            explained = _explained(denied, decision, answer)
+            by = Refusal(reason="nobody can be asked") if explained.unanswered else Refusal("you", answer.feedback)
+            _deny(explained, by, emit)
         if decision.verdict is Verdict.DENY:
-            _deny(denied._replace(reason=decision.reason), emit)
+            _deny(denied._replace(reason=decision.reason), Refusal(decision.by), emit)
+        return False
 
     def refuse_denied(self, tool: str, call: PreparedCall) -> None:
         """For calls that the user asked for directly: no question is needed, but what is denied stays denied.
@@ -203,6 +206,6 @@ def _explained(denied: PermissionDenied, decision: Decision, answer: Answer) -> 
     return denied._replace(reason=reason, rule=rule, unanswered=True)
 
 
-def _deny(denied: PermissionDenied, emit: Emit) -> NoReturn:
+def _deny(denied: PermissionDenied, refusal: Refusal, emit: Emit) -> NoReturn:
     emit(denied)
-    raise ToolError(denied.reason)
+    raise CallRefused(denied.reason, *refusal)

@@ -42,8 +42,8 @@ class Choice(NamedTuple):
 class Expand(NamedTuple):
     """Show folded text in full."""
 
-    which: int
-    """Counted from the newest, which is 1."""
+    which: int = 0
+    """Counted from the newest, which is 1; 0 for the call or message that was shown last."""
 
 
 class Verbosity(NamedTuple):

@@ -126,7 +126,7 @@ class _CommandLine(NamedTuple):
 
     def decide(self) -> Decision:
         if danger := danger_of(self.access.command):
-            return Decision(Verdict.DENY, f"Dangerous command blocked: {danger}.")
+            return Decision(Verdict.DENY, f"Dangerous command blocked: {danger}.", by="a built-in rule")
         files = self._changes()
         # The order is the promise: denials first, then questions, and only then what allows.
         return self._refused(files) or self._asked(files) or self._settled() or self._judged()
@@ -236,7 +236,7 @@ def _denied(rule: Rule, doubt: str = "") -> Decision:
             f"The rule {rule} may deny this call, and so does: {doubt}. "
             "Write the command out, without expansions in the words that the rule is about."
         )
-    return Decision(Verdict.DENY, reason, str(rule))
+    return Decision(Verdict.DENY, reason, str(rule), by=f"the rule {rule}")
 
 
 def _asked(rule: Rule, doubt: str = "") -> Decision:
@@ -251,7 +251,8 @@ def _allowed(rule: Rule) -> Decision:
 def _by_plan(mode: Mode, tool: str) -> Decision | None:
     if mode is not Mode.PLAN:
         return None
-    return Decision(Verdict.DENY, f"The mode plan refuses {tool}: only reading is possible until it is left.")
+    reason = f"The mode plan refuses {tool}: only reading is possible until it is left."
+    return Decision(Verdict.DENY, reason, by="plan mode")
 
 
 _BYPASSED = Decision(Verdict.ALLOW, "The mode bypassPermissions allows every call.")

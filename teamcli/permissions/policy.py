@@ -44,3 +44,5 @@ class Decision(NamedTuple):
     """An ask rule or the file itself asks, and nothing but the user's answer lets the call through."""
     broader: tuple[str, ...] = ()
     """For ASK: rules that together allow this call and those like it, if it is sensible to offer them."""
+    by: str = ""
+    """For DENY: what refuses the call, in a few words."""

@@ -49,6 +49,12 @@ def test_the_bar_follows_a_turn_to_its_end() -> None:
     assert not shown.is_busy
 
 
+def test_the_time_of_a_call_begins_when_it_is_allowed() -> None:
+    shown = board(events.TurnStarted("lead"), tool_started())
+    shown.apply(events.PermissionGiven("lead", "c1", "bash", 60.0), 60.0)
+    assert "lead $ pytest -q 5s" in text(shown.agent_line(120, now=65.0))
+
+
 def test_the_bar_counts_down_to_a_retry() -> None:
     shown = board(events.TurnStarted("lead"), events.RetryScheduled("lead", 30.0, 1, 5, "overloaded"))
     assert "lead retries in 30 s" in text(shown.agent_line(120, now=0.0))

@@ -210,7 +210,10 @@ def _describe_answer(row: Json) -> str:
 
 def _describe_tool_finished(row: Json) -> str:
     what = ": ".join(filter(None, (_text(row, "tool"), _text(row, "title"))))
-    return f"{'✗' if row.get('is_error') else '✓'} {one_line(what, TITLE_LIMIT)} ({_number(row, 'seconds'):.1f} s)"
+    refused = one_line(_text(row, "refused"))
+    took = f"{_number(row, 'seconds'):.1f} s"
+    mark = "⊘" if refused else "✗" if row.get("is_error") else "✓"
+    return f"{mark} {one_line(what, TITLE_LIMIT)} ({refused or took})"
 
 
 def _describe_unknown(row: Json) -> str:
@@ -225,6 +228,7 @@ _DESCRIPTIONS: Mapping[str, Callable[[Json], str]] = {
     "tool_started": lambda row: f"▸ {_text(row, 'tool')}: {_text(row, 'title')}",
     "tool_finished": _describe_tool_finished,
     "permission_asked": lambda row: f"? asks for {_text(row, 'tool')}: {_text(row, 'title')}",
+    "permission_given": lambda row: f"allowed {_text(row, 'tool')} after {_number(row, 'waited_seconds'):.1f} s",
     "permission_denied": lambda row: f"refused {_text(row, 'tool')}: {_text(row, 'title')} ({_text(row, 'reason')})",
     "retry": lambda row: f"retries in {_number(row, 'delay_seconds'):.1f} s: {_text(row, 'reason')}",
     "message": _describe_message,

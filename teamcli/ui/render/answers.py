@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from teamcli.text.console import wrap
 from teamcli.text.escaping import escape_controls
 from teamcli.ui.render.blocks import Block, BlockSplitter
-from teamcli.ui.render.folds import Folds
+from teamcli.ui.render.folds import Fold, Folds
 from teamcli.ui.render.layout import Layout
 from teamcli.ui.render.style import DIM, PLAIN, AgentColors, Line, TerminalStyle
 
@@ -77,7 +77,7 @@ class Answers:
         thought, answer.thought = answer.thought.strip(), ""
         if not thought:
             return ""
-        self._folds.add(f"{agent}: thoughts", thought)
+        self._folds.add(Fold(f"{agent}: thoughts", thought, is_thought=True))
         shown = [[("  " + line, DIM)] for line in thought.splitlines()] if is_verbose else []
         who: Line = [(f"{agent} ", self._colors.of(agent))] if agent != self._focus else []
         return self._layout.block("tool", [[("  ", PLAIN), *who, ("✻ thought", DIM)], *shown])

@@ -18,7 +18,7 @@ from teamcli.text.escaping import one_line
 from teamcli.text.table import Table
 from teamcli.ui.render.answers import TAIL_CHARACTERS, Answers, tail_lines
 from teamcli.ui.render.call_lines import call_lines, width_of
-from teamcli.ui.render.folds import Folds
+from teamcli.ui.render.folds import Fold, Folds
 from teamcli.ui.render.layout import Layout, more_lines
 from teamcli.ui.render.style import (
     BOLD,
@@ -117,7 +117,7 @@ class EventRenderer:
         first, *rest = text.split("\n")
         echoed = rest[: ECHOED_LINES - 1]
         if len(rest) > len(echoed):
-            self._folds.add("you", text)
+            self._folds.add(Fold("you", text))
         more = more_lines(len(rest) - len(echoed))
         lines: list[Line] = [[(PROMPT, CYAN), (first, BOLD)], *([(" " * len(PROMPT) + line, BOLD)] for line in echoed)]
         self._layout.set_off()  # each line is set off, also from another one
@@ -202,8 +202,8 @@ class EventRenderer:
         if is_mail and not self._is_verbose:
             return ""
         display = event.display
-        body = "\n".join(filter(None, (display.text or display.title, display.diff, event.content)))
-        self._folds.add(f"{event.agent}: {one_line(display.title, 120)}", body)
+        title = f"{event.agent}: {one_line(display.title, 120)}"
+        self._folds.add(Fold(title, display.text or display.title, display.diff, event.content))
         who: Line = [(f"{event.agent} ", self._colors.of(event.agent))] if event.agent != self._focus else []
         return self._layout.block("tool", call_lines(event, who, self._style.width(), self._is_verbose))
 
@@ -213,10 +213,9 @@ class EventRenderer:
         kind = "" if event.type == MessageType.MESSAGE else f" {event.type.replace('_', ' ')}"
         color = BOLD if event.agent == LEAD else self._colors.of(event.agent)
         who: Line = [("  ", PLAIN), (event.agent, color), (f" → {event.to}{kind}: ", DIM)]
+        self._folds.add(Fold(f"{event.agent} → {event.to}", event.content))
         if is_whole:
             color = RED if event.type == MessageType.ERROR else PLAIN
             return self._layout.block("mail", [[*who, (event.content.rstrip(), color)]])
         flat = shorten(one_line(event.content, 1000), max(20, self._style.width() - width_of(who) - 1))
-        if flat != event.content:
-            self._folds.add(f"{event.agent} → {event.to}", event.content)
         return self._layout.block("tool", [[*who, (flat, PLAIN)]])

@@ -56,12 +56,15 @@ def _step(event: Event) -> str:
     """A call, with the agent's name."""
     if not isinstance(event, events.ToolFinished):
         return ""
+    title = one_line(event.display.title, 100)
+    if event.refusal:
+        return f"  ⊘ {event.agent}: {title} ({one_line(event.refusal.text)})"
     from teamcli.text.failures import failed_exit, first_error_line  # late: the first request does not need it
 
     ending = failed_exit(event.content) if event.tool == "bash" else ""
     mark = "✗" if event.is_error or ending else "✓"
     outcome = f", {ending}" if ending else ""
-    line = f"  {mark} {event.agent}: {one_line(event.display.title, 100)} ({event.seconds:.1f} s{outcome})"
+    line = f"  {mark} {event.agent}: {title} ({event.seconds:.1f} s{outcome})"
     why = one_line(first_error_line(event.content), 160) if mark == "✗" else ""
     return f"{line}\n      {why}" if why else line
 

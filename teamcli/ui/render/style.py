@@ -17,7 +17,7 @@ RED, GREEN, YELLOW, BLUE, MAGENTA, CYAN = "red", "green", "yellow", "blue", "mag
 _CODES = {BOLD: "1", DIM: "2", RED: "31", GREEN: "32", YELLOW: "33", BLUE: "34", MAGENTA: "35", CYAN: "36"}
 _FOUR_COLORS = (MAGENTA, BLUE, GREEN, CYAN)
 _AGENT_COLORS = (*_FOUR_COLORS, *(f"{BOLD} {color}" for color in _FOUR_COLORS))  # bright ones are illegible on white
-_ASCII_SIGNS = str.maketrans("✓✗●○▲◆✉→…·│✻↳•─", "+x*o!*@>~-|*>--") | {ord("⏎"): "Enter"}
+_ASCII_SIGNS = str.maketrans("✓✗⊘●○▲◆✉→…·│✻↳•─", "+x-*o!*@>~-|*>--") | {ord("⏎"): "Enter"}
 WIDTH_WITHOUT_TERMINAL = 80
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 

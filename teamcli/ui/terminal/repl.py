@@ -195,7 +195,7 @@ class Terminal(Repl):
         self._session.live_policy.set_mode(following)
 
     def expand(self) -> None:
-        self.show(Expand(1))
+        self.show(Expand())
 
     def toggle_tasks(self) -> None:
         self._status.tasks.toggle()

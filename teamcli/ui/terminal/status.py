@@ -56,11 +56,8 @@ class AgentState:
                 self._activity = Activity("thinking", now)
             case events.TurnEnded():
                 self._become_idle()
-            case events.ToolStarted():
-                self._calls[event.call_id] = Activity(one_line(event.display.title, 80), now)
-            case events.ToolFinished():
-                self._calls.pop(event.call_id, None)
-                self._start("thinking", now)
+            case events.ToolStarted() | events.PermissionGiven() | events.ToolFinished():
+                self._note_call(event, now)
             case events.RetryScheduled():
                 self._retry_at = now + event.delay_seconds
         return True
@@ -74,6 +71,15 @@ class AgentState:
             return one_line(self.note or ("" if self.status == "idle" else self.status), room)
         stuck = "stuck: " if self.is_stuck else ""
         return f"{stuck}{one_line(activity.what, room)} {short_time(now - activity.since)}"
+
+    def _note_call(self, event: events.ToolStarted | events.PermissionGiven | events.ToolFinished, now: float) -> None:
+        call = self._calls.pop(event.call_id, None)
+        if isinstance(event, events.ToolStarted):
+            self._calls[event.call_id] = Activity(one_line(event.display.title, 80), now)
+        elif isinstance(event, events.ToolFinished):
+            self._start("thinking", now)
+        elif call is not None:  # it has waited for an answer, and starts only now
+            self._calls[event.call_id] = call._replace(since=now)
 
     def _start(self, what: str, now: float) -> bool:
         if self._activity is not None and self._activity.what == what and self._retry_at is None:
