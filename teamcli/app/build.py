@@ -32,6 +32,7 @@ from teamcli.app.merging import open_merging
 from teamcli.app.runtime import Runtime
 from teamcli.app.state import OpenState, StateGuard, StateOpener, open_roster
 from teamcli.app.team_file import ProjectTeamFile, load_team_file, start_over
+from teamcli.app.watch_channel import WatchChannel
 from teamcli.cancel import CancelScope
 from teamcli.config.custom_commands import CustomCommands, command_dirs
 from teamcli.config.environment import secret_values
@@ -155,7 +156,10 @@ def _assemble(
     def look() -> None:
         guard.check(bus)
         board.look()
+        channel.look()
 
+    channel = WatchChannel(dir, state.lock, events, watching, lambda: [LEAD, *roster.names()])
+    resources.callback(channel.close)
     make_private_dir(dir.inbox)  # any program may append a line to an inbox, also before the first message
     bus = FileBus(dir.inbox, key, settings.durable, warn, on_look=look)
     resources.callback(bus.close)

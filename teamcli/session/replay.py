@@ -23,7 +23,7 @@ from teamcli.exec.commands import Commands
 from teamcli.llm.types import Block, Message
 from teamcli.session.steps import READING_CALLS, frames_in, mail_in
 from teamcli.session.steps import steps_of as steps_of
-from teamcli.storage.files import Json, as_number, decode_line
+from teamcli.storage.files import LARGEST_LINE, Json, as_number, decode_line
 from teamcli.storage.tail import beginning, lines_before, open_log
 from teamcli.team.message import LEAD, MessageType
 from teamcli.text.escaping import one_line
@@ -56,33 +56,40 @@ class Step(NamedTuple):
     event: Event
 
 
-def read_steps(agent: str, transcript: Path, end: int, file: str, count: int, after: int = 0) -> list[Step]:
+def read_steps(agent: str, transcript: Path, end: int, file: str, count: int, after: int | None = None) -> list[Step]:
     """The last steps that are recorded before the offset `end`, at most `count`; with `after`, only those behind it.
 
-    Nothing if `transcript` is another file by now. Lines that make no sense are skipped.
+    Nothing if `transcript` is another file by now. Lines that make no sense are skipped. Of the lead, the steps of its
+    last session; behind an offset, all.
     """
     fd = open_log(transcript)
     if fd is None:
         return []
+    replay = _Replay(agent, transcript)
     try:
         if beginning(fd) != file:
             return []
-        rows = _last_rows(lines_before(fd, end, after), count)
+        if after is None:
+            rows = _last_rows(lines_before(fd, end), count)
+        else:
+            rows = [row for line in lines_before(fd, end, after, LARGEST_LINE) if (row := decode_line(line))][::-1]
+            # The answer whose calls have their results behind the offset.
+            replay.take_calls(decode_line(next(lines_before(fd, after), b"")) or {})
     finally:
         os.close(fd)
-    steps = list(_Replay(agent, transcript).steps(redact_value(rows)))
+    steps = list(replay.steps(redact_value(rows)))
     return steps[_first_of_last(steps, count) :]
 
 
 def _last_rows(lines: Iterable[bytes], count: int) -> list[Json]:
-    """The rows with the last steps, in order. Of the lead's sessions, only the last one."""
+    """The rows with the last steps, in order. Of several sessions, only those of the last one."""
     rows: list[Json] = []
     session: object = None
     earlier: list[Json] | None = None
     """Rows of a part of the transcript whose `session` line is still to come."""
     steps = 0
     for line in lines:
-        row = decode_line(line) if line.strip() else None
+        row = decode_line(line)
         if row is None:
             continue
         if row.get("kind") == "session":
@@ -91,14 +98,13 @@ def _last_rows(lines: Iterable[bytes], count: int) -> list[Json]:
                 steps += sum(map(_steps_in, earlier))
             session = row.get("id") if session is None else session
             earlier = []
-            continue
-        if earlier is not None:
+        elif earlier is not None:
             earlier.append(row)
-            continue
-        rows.append(row)
-        steps += _steps_in(row)
+        else:
+            rows.append(row)
+            steps += _steps_in(row)
         # The results of calls need the answer that made them.
-        if steps >= count and not _has_results(row):
+        if steps >= count and not (rows and _has_results(rows[-1])):
             break
     return rows[::-1]
 
@@ -148,6 +154,7 @@ class _Replay:
             case "user":
                 yield from self._user(_content(row), row.get("marks"))
             case "assistant":
+                self.take_calls(row)
                 yield from self._assistant(_content(row))
             case "end" if row.get("type") in (MessageType.RESULT, MessageType.ERROR) and agent != LEAD:
                 work = row.get("work")
@@ -157,8 +164,11 @@ class _Replay:
                 before, after = as_number(row.get("tokens_before")), as_number(row.get("tokens_after"))
                 yield events.Compacted(agent, int(before), int(after), bool(row.get("opening")))
 
+    def take_calls(self, row: Json) -> None:
+        """The results of these calls follow."""
+        self._calls = {block["id"]: block for block in _content(row) if block["type"] == "tool_use"}
+
     def _assistant(self, content: list[Block]) -> Iterator[Event]:
-        self._calls = {block["id"]: block for block in content if block["type"] == "tool_use"}
         for block in content:
             if block["type"] == "thinking" and isinstance(thought := block.get("thinking"), str):
                 yield events.ThinkingArrived(self._agent, thought)

@@ -43,8 +43,8 @@ class Snapshot(NamedTuple):
     current: tuple[Event, ...] = ()
     """What the bus has delivered since then, and no line of the transcript before `end` says."""
 
-    def past(self, count: int = LAST_STEPS, after: int = 0) -> list[Step]:
-        """The last recorded steps, at most `count` of them, or those behind the offset `after`. Reads the file."""
+    def past(self, count: int = LAST_STEPS, after: int | None = None) -> list[Step]:
+        """The last recorded steps, at most `count` of them; with `after`, only those behind that offset."""
         from teamcli.session.replay import read_steps
 
         return read_steps(self.agent, self.transcript, self.end, self.file, count, after)

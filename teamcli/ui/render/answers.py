@@ -43,6 +43,7 @@ class Answers:
         self._colors = colors
         self._folds = folds
         self._focus = focus
+        self._speaker = focus
         self._answers: dict[str, _Answer] = defaultdict(lambda: _Answer(streams_code))
 
     @property
@@ -52,10 +53,13 @@ class Answers:
 
     @property
     def tail(self) -> str:
-        """The end of the focused agent's answer that is not printed yet."""
-        return self._answers[self._focus].splitter.tail
+        """The end of the focused agent's answer that is not printed yet; without a focus, of the last that wrote."""
+        speaker = self._focus or self._speaker
+        text = self._answers[speaker].splitter.tail
+        return f"{speaker} │ {text.strip()}" if text.strip() and speaker != self._focus else text
 
     def add_text(self, agent: str, text: str, is_verbose: bool) -> str:
+        self._speaker = agent
         return self._thought(agent, is_verbose) + self._markdown(agent, self._answers[agent].splitter.feed(text))
 
     def add_thought(self, agent: str, text: str) -> None:

@@ -53,7 +53,8 @@ class EventRenderer:
         is_dumb: bool = False,
         focus: str = LEAD,
     ) -> None:
-        """`above` is the kind of what the screen shows already. The words of `focus` stream in, without its name.
+        """`above` is the kind of what the screen shows already. The words of `focus` stream in, without its name; if it
+        is empty, everyone's do, with their names.
 
         A dumb terminal shows what the user types by itself, and its prompt is printed again below each piece of output.
         """
@@ -153,7 +154,7 @@ class EventRenderer:
         """Show the events of an answer as it arrives, and leave the others to `_line`."""
         match event:
             case events.TextArrived():
-                is_shown = self._is_verbose or event.agent == self._focus
+                is_shown = self._is_verbose or self._focus in (event.agent, "")
                 is_shown |= self._shows_subagents and is_subagent(event.agent)
                 return self._answers.add_text(event.agent, event.text, self._is_verbose) if is_shown else ""
             case events.ThinkingArrived() if event.agent == self._focus or self._is_verbose:
