@@ -31,14 +31,6 @@ class Missed(NamedTuple):
     """This watcher was too slow; new snapshots follow."""
 
 
-class Line(NamedTuple):
-    """One line of the channel: what it holds, and its text."""
-
-    item: Event | Snapshots | Missed | None
-    """None for something of a newer version."""
-    value: Json
-
-
 class WatchClient:
     def __init__(self, state: TeamDir, connection: socket.socket) -> None:
         self._transcripts = state.transcripts
@@ -75,7 +67,7 @@ class WatchClient:
     def close(self) -> None:
         self._connection.close()
 
-    def read(self) -> list[Line] | None:
+    def read(self) -> list[Event | Snapshots | Missed] | None:
         """What has arrived; None if the other end has gone.
 
         Raises: StateError, if it refuses
@@ -91,9 +83,11 @@ class WatchClient:
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > LARGEST_LINE:
             return None
-        return [Line(self._item(value), value) for line in lines if (value := decode_line(line)) is not None]
+        values = (value for line in lines if (value := decode_line(line)) is not None)
+        return [item for value in values if (item := self._item(value)) is not None]
 
     def _item(self, value: Json) -> Event | Snapshots | Missed | None:
+        """None for what this version does not know."""
         match value.get("kind"):
             case "event":
                 return decode_event(value)

@@ -39,7 +39,6 @@ DEFERRED_EVENTS = 100
 _SHOWN_AS_MAIL = frozenset(
     {"send_message", "broadcast", "wait_for_message", "read_inbox", "task_create", "task_update"}
 )
-"""Calls whose outcome is shown as a line of mail, or of the board, anyway."""
 _UNKNOWN_RECIPIENT = re.compile(r"unknown: \[[^\]]")
 
 
@@ -199,8 +198,7 @@ class EventRenderer:
 
     def _tool(self, event: events.ToolFinished) -> str:
         self._output.pop(event.call_id, None)
-        is_mail = event.tool in _SHOWN_AS_MAIL and not event.is_error and not _UNKNOWN_RECIPIENT.search(event.content)
-        if is_mail and not self._is_verbose:
+        if is_shown_as_mail(event) and not self._is_verbose:
             return ""
         display = event.display
         title = f"{event.agent}: {one_line(display.title, 120)}"
@@ -220,3 +218,8 @@ class EventRenderer:
             return self._layout.block("mail", [[*who, (event.content.rstrip(), color)]])
         flat = shorten(one_line(event.content, 1000), max(20, self._style.width() - width_of(who) - 1))
         return self._layout.block("tool", [[*who, (flat, PLAIN)]])
+
+
+def is_shown_as_mail(event: events.ToolFinished) -> bool:
+    """Whether a line of mail, or of the board, says what the call has done."""
+    return event.tool in _SHOWN_AS_MAIL and not event.is_error and not _UNKNOWN_RECIPIENT.search(event.content)
