@@ -43,6 +43,7 @@ class WatchChannel:
         self._listener: socket.socket | None = None
         self._file: os.stat_result | None = None
         self._server: WatchServer | None = None
+        self._has_warned = False
         self._is_over = False
 
     def look(self) -> None:
@@ -83,9 +84,10 @@ class WatchChannel:
         try:
             self._listener = listen(self._path)
             self._file = self._path.lstat()
-        except OSError as e:  # everything else works without it
-            logger.warning("teamcli watch cannot show what streams: %s: %s", self._path, e)
-            self._is_over = True
+        except OSError as e:  # everything else works without it, and the next look tries again
+            if not self._has_warned:
+                logger.warning("teamcli watch cannot show what streams: %s: %s", self._path, e)
+            self._has_warned = True
 
     def _accept(self) -> socket.socket | None:
         if self._listener is None:

@@ -14,6 +14,7 @@ from teamcli.agent.events import Event
 from teamcli.session.replay import Step
 from teamcli.session.steps import is_from_outside, steps_of
 from teamcli.session.watching import LAST_STEPS, Snapshot
+from teamcli.storage.tail import ends_line
 
 ALL_STEPS = 1_000_000
 MOST_REMEMBERED = 1_000
@@ -83,8 +84,7 @@ class _Shown:
                 self._unrecorded = [*self._unrecorded[-MOST_REMEMBERED:], _key(event)]
 
     def take_over(self, snapshot: Snapshot, count: int) -> _Taken:
-        is_same = self._end is not None and self._file in ("", snapshot.file)
-        past = snapshot.past(ALL_STEPS, after=self._end) if is_same else snapshot.past(count)
+        past = snapshot.past(ALL_STEPS, after=self._end) if self._continues_in(snapshot) else snapshot.past(count)
         new = _Unseen(self._streamed, self._unrecorded)
         taken = _Taken(
             [Step(step.at, event) for step in past for event in new.part_of(step.event)],
@@ -95,6 +95,12 @@ class _Shown:
         for event in snapshot.current:
             self.note(event)
         return taken
+
+    def _continues_in(self, snapshot: Snapshot) -> bool:
+        """Whether the transcript is the one of which the beginning was shown."""
+        if self._end is None or self._file:
+            return self._end is not None and self._file == snapshot.file
+        return self._end <= snapshot.end and ends_line(snapshot.transcript, self._end)
 
     def _forget(self) -> None:
         self._streamed = {}

@@ -48,9 +48,7 @@ class WatchServer:
         """Serve a watcher, in a thread of its own."""
         self.drop_closed()
         if len(self._watchers) >= MOST_WATCHERS:
-            with suppress(OSError):
-                connection.send(encode_line({"kind": "error", "text": f"there are {MOST_WATCHERS} watchers already"}))
-            connection.close()
+            _refuse(connection, f"there are {MOST_WATCHERS} watchers already")
             return
         watcher = _Watcher(connection, self._bus, self._watching, self._names)
         try:
@@ -65,7 +63,7 @@ class WatchServer:
         for watcher in self._watchers:
             if watcher.is_gone():
                 watcher.close()
-        self._watchers = [watcher for watcher in self._watchers if watcher.is_alive()]
+        self._watchers = [each for each in self._watchers if each.is_alive() and not each.is_gone()]
 
     def close(self) -> None:
         """Send what is left to those who still read it, and end."""
@@ -96,10 +94,7 @@ class _Watcher(threading.Thread):
         self._is_ending = False
 
     def is_gone(self) -> bool:
-        try:
-            return is_closed(self._connection)
-        except OSError:
-            return True
+        return is_closed(self._connection)
 
     def finish(self) -> None:
         """End when everything is sent."""
@@ -127,7 +122,7 @@ class _Watcher(threading.Thread):
         agent = _read_request(self._connection)
         self._connection.settimeout(None)
         if agent is None:
-            self._send({"kind": "error", "text": "the request is not valid: update teamcli"})
+            _refuse(self._connection, "the request is not valid: update teamcli")
             return
         self._agent = agent
         self._send({"kind": "hello", "v": VERSION, "pid": os.getpid()})
@@ -175,6 +170,15 @@ class _Watcher(threading.Thread):
 
     def _send(self, value: Json) -> None:
         self._connection.sendall(encode_line(value))
+
+
+def _refuse(connection: socket.socket, why: str) -> None:
+    with connection, suppress(OSError):
+        connection.setblocking(False)
+        connection.send(encode_line({"kind": "error", "text": why}))
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(LONGEST_REQUEST):  # what stays unread would make the system drop the answer
+            pass
 
 
 def _read_request(connection: socket.socket) -> str | None:

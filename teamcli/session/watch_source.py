@@ -55,6 +55,7 @@ class TeamSource:
             client = self._connect(lead)
             yield from self._stream(client) if client else self._follow_files(lead)
             has_left = True
+            self._pause(None)  # a lead that lets go of a watcher is about to leave
 
     @property
     def _lead(self) -> int | None:

@@ -13,13 +13,24 @@ _BEGINNING_BYTES = 64
 _FIRST_CHUNK = 64 * 1024
 
 
-def file_identity(transcript: Path) -> tuple[int, str]:
+def file_identity(log: Path) -> tuple[int, str]:
     """The size of a file, and how it begins: the first line holds the time at which it was written."""
-    fd = open_log(transcript)
+    fd = open_log(log)
     if fd is None:
         return 0, ""
     try:
         return os.fstat(fd).st_size, beginning(fd)
+    finally:
+        os.close(fd)
+
+
+def ends_line(log: Path, offset: int) -> bool:
+    """Whether a line ends at this offset. In another file, hardly any line does."""
+    fd = open_log(log)
+    if fd is None:
+        return False
+    try:
+        return offset == 0 or os.pread(fd, 1, offset - 1) == b"\n"
     finally:
         os.close(fd)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import struct
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from teamcli.storage.files import PRIVATE_FILE
@@ -55,13 +55,12 @@ def peer(connection: socket.socket) -> tuple[int | None, int | None]:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Whether the other end has gone. What it has sent stays unread."""
-    with suppress(BlockingIOError):
-        try:
-            return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except ConnectionError:
-            return True
-    return False
+    """Whether this end or the other is closed."""
+    if connection.fileno() < 0:
+        return True
+    poll = select.poll()
+    poll.register(connection, 0)  # no events: poll always reports that the other end has gone
+    return bool(poll.poll(0))
 
 
 def _at_address(path: Path, use: Callable[[str], object]) -> None:

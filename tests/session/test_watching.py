@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from teamcli.storage.team_dir import TeamDir
 from teamcli.text.redaction import Redactor, register_secrets
 
 ALICE = "alice"
+TURNS = 60
 
 
 class Scene:
@@ -102,54 +102,58 @@ def words(shown: Iterable[Event]) -> list[str]:
     return seen
 
 
-class TestHandOver:
-    def work(self, scene: Scene, name: str, turns: int, stop: threading.Event) -> list[str]:
-        """Act as an agent does, and return what a watcher of all of it reads."""
-        conversation, expected = scene.open(name), []
-        for turn in range(turns):
-            frame = f'<message from="bob" type="message" id="m{turn}" time="t">mail {turn}</message>'
-            conversation.add_user([text_block(frame)], marks={"mail": [f"m{turn}"]}, is_next_sent=True)
-            conversation.sync()
-            pieces = [f"{name}-{turn}-{piece} " for piece in range(12)]
-            for piece in pieces:
-                scene.bus(events.TextArrived(name, piece))
-            id = f"{name}-{turn}"
-            conversation.add_reply(reply(text_block("".join(pieces)), call(id, "bash", command=f"echo {turn}")), None)
-            scene.bus(events.ToolStarted(name, id, "bash", Display(f"$ echo {turn}")))
-            scene.bus(events.ToolFinished(name, id, "bash", Display(f"$ echo {turn}"), "out", False, 0.1))
-            conversation.add_user([result(id, "out")])
-            conversation.note({"kind": "end", "type": "result", "text": f"done {turn}"})
-            scene.bus(events.MailSent(name, "lead", "result", f"done {turn}", {}))
-            expected += [f"mail:bob>{name}:mail {turn}", f"text:{''.join(pieces)}", "recorded"]
-            expected += [f"call:{id}:$ echo {turn}", f"mail:{name}>lead:done {turn}"]
+class Busy(threading.Thread):
+    """An agent that works, and knows what a watcher of all of it reads."""
+
+    def __init__(self, scene: Scene, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self._scene = scene
+        self.may_continue = threading.Semaphore(0)
+        """One for each turn."""
+        self.expected: list[str] = []
+
+    def run(self) -> None:
+        conversation = self._scene.open(self.name)
+        for turn in range(TURNS):
+            self.may_continue.acquire()
+            self._turn(conversation, self._scene.bus, self.name, turn)
         conversation.close()
-        stop.set()
-        return expected
 
+    def _turn(self, conversation: Conversation, bus: EventBus, name: str, turn: int) -> None:
+        frame = f'<message from="bob" type="message" id="m{turn}" time="t">mail {turn}</message>'
+        conversation.add_user([text_block(frame)], marks={"mail": [f"m{turn}"]}, is_next_sent=True)
+        conversation.sync()
+        pieces = [f"{name}-{turn}-{piece} " for piece in range(12)]
+        for piece in pieces:
+            bus(events.TextArrived(name, piece))
+        id = f"{name}-{turn}"
+        conversation.add_reply(reply(text_block("".join(pieces)), call(id, "bash", command=f"echo {turn}")), None)
+        bus(events.ToolStarted(name, id, "bash", Display(f"$ echo {turn}")))
+        bus(events.ToolFinished(name, id, "bash", Display(f"$ echo {turn}"), "out", False, 0.1))
+        conversation.add_user([result(id, "out")])
+        conversation.note({"kind": "end", "type": "result", "text": f"done {turn}"})
+        bus(events.MailSent(name, "lead", "result", f"done {turn}", {}))
+        self.expected += [f"mail:bob>{name}:mail {turn}", f"text:{''.join(pieces)}", "recorded"]
+        self.expected += [f"call:{id}:$ echo {turn}", f"mail:{name}>lead:done {turn}"]
+
+
+class TestHandOver:
     def test_a_watcher_that_begins_at_any_moment_misses_nothing_and_sees_nothing_twice(self, scene: Scene) -> None:
-        names = ("alice", "bob")
-        expected: dict[str, list[str]] = {}
-        ends = [threading.Event() for _ in names]
-        feeds: list[tuple[str, list[Event | Snapshot]]] = []
-
-        def work(name: str, end: threading.Event) -> None:
-            expected[name] = self.work(scene, name, 60, end)
-
-        agents = [threading.Thread(target=work, args=pair) for pair in zip(names, ends, strict=True)]
+        agents = [Busy(scene, name) for name in ("alice", "bob")]
+        feeds: list[tuple[Busy, list[Event | Snapshot]]] = []
         for agent in agents:
             agent.start()
-        while not all(end.is_set() for end in ends):
-            for name in names:
+        for _ in range(TURNS):
+            for agent in agents:
+                agent.may_continue.release()  # so the turn runs while the watcher begins
                 feed: list[Event | Snapshot] = []
                 scene.bus.subscribe(feed.append)
-                scene.watching.watch(name, feed.append)
-                feeds.append((name, feed))
-            time.sleep(0.002)  # leave the agents some time: each watcher makes every event slower
+                scene.watching.watch(agent.name, feed.append)
+                feeds.append((agent, feed))
         for agent in agents:
             agent.join()
-        seen = [(name, words(self._follow(name, feed))) for name, feed in feeds]
-        assert [name for name, shown in seen if shown != expected[name]] == []
-        assert len(feeds) >= 4
+        wrong = [agent.name for agent, feed in feeds if words(self._follow(agent.name, feed)) != agent.expected]
+        assert wrong == []
 
     def _follow(self, name: str, feed: list[Event | Snapshot]) -> Iterator[Event]:
         start = next(index for index, item in enumerate(feed) if isinstance(item, Snapshot))
