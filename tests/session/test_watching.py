@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -110,6 +111,8 @@ class Busy(threading.Thread):
         self._scene = scene
         self.may_continue = threading.Semaphore(0)
         """One for each turn."""
+        self.has_ended = threading.Semaphore(1)
+        """One for each turn that has ended, and for that before the first."""
         self.expected: list[str] = []
 
     def run(self) -> None:
@@ -117,6 +120,7 @@ class Busy(threading.Thread):
         for turn in range(TURNS):
             self.may_continue.acquire()
             self._turn(conversation, self._scene.bus, self.name, turn)
+            self.has_ended.release()
         conversation.close()
 
     def _turn(self, conversation: Conversation, bus: EventBus, name: str, turn: int) -> None:
@@ -138,6 +142,13 @@ class Busy(threading.Thread):
 
 
 class TestHandOver:
+    @pytest.fixture(autouse=True)
+    def threads_switch_often(self) -> Iterator[None]:
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(0.000_01)
+        yield
+        sys.setswitchinterval(before)
+
     def test_a_watcher_that_begins_at_any_moment_misses_nothing_and_sees_nothing_twice(self, scene: Scene) -> None:
         agents = [Busy(scene, name) for name in ("alice", "bob")]
         feeds: list[tuple[Busy, list[Event | Snapshot]]] = []
@@ -145,7 +156,8 @@ class TestHandOver:
             agent.start()
         for _ in range(TURNS):
             for agent in agents:
-                agent.may_continue.release()  # so the turn runs while the watcher begins
+                agent.has_ended.acquire()  # the turn before
+                agent.may_continue.release()  # so one runs while the watcher begins
                 feed: list[Event | Snapshot] = []
                 scene.bus.subscribe(feed.append)
                 scene.watching.watch(agent.name, feed.append)
