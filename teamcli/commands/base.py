@@ -51,6 +51,12 @@ class Verbosity(NamedTuple):
     """None toggles it."""
 
 
+class Watch(NamedTuple):
+    """Turn the screen to an agent."""
+
+    name: str
+
+
 class Diff(NamedTuple):
     """A unified diff."""
 
@@ -73,7 +79,7 @@ class Job(NamedTuple):
     """Shown before it starts; may be empty."""
 
 
-CommandOutput: TypeAlias = str | Table | Choice | Expand | Verbosity | Diff | Prompt
+CommandOutput: TypeAlias = str | Table | Choice | Expand | Verbosity | Watch | Diff | Prompt
 """What can be shown right away."""
 CommandResult: TypeAlias = CommandOutput | Job
 
@@ -89,6 +95,8 @@ def plain(output: CommandOutput) -> str:
             return "Nothing is folded here. /expand works at a terminal."
         case Verbosity():
             return "/verbose works at a terminal."
+        case Watch():
+            return f"/watch works at a live prompt. In another terminal: teamcli watch {output.name}"
         case Diff():
             return escape_controls("\n".join(filter(None, (output.title, output.text.rstrip("\n")))))
         case Prompt():

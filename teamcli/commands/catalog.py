@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 from teamcli.agent.events import Notice, Severity
-from teamcli.commands import budget, context, cost, diff, display, jobs, merge, tasks, team
+from teamcli.commands import budget, context, cost, diff, display, jobs, merge, tasks, team, watch
 from teamcli.commands import session as session_commands
 from teamcli.commands.base import ArgumentKind, CommandResult, Group, Prompt, SlashCommand, command
 from teamcli.commands.elsewhere import INSTEAD
@@ -44,6 +44,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     show_help,
     team.send,
     team.team,
+    watch.watch,
     team.inbox,
     team.wait,
     team.stop,

@@ -11,7 +11,7 @@ from teamcli.cancel import CancelScope
 from teamcli.commands.base import CommandResult, Job, Leave, Prompt
 from teamcli.commands.catalog import run_command
 from teamcli.session.session import Session
-from teamcli.team.message import find_name
+from teamcli.team.message import LEAD, find_name
 
 QUIT_WORDS = ("q", "exit", "quit")
 
@@ -29,6 +29,8 @@ class Repl(ABC):
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self.addressee = LEAD
+        """Who gets the line that is being served, if it is not a command."""
 
     @abstractmethod
     def show(self, result: CommandResult) -> None:
@@ -68,7 +70,11 @@ class Repl(ABC):
             instruction = text.lstrip("#").strip()
             self.show(self._session.add_instruction(instruction) if instruction else "Usage: #TEXT")
         else:
-            self.task(text)
+            self.plain_line(text)
+
+    def plain_line(self, text: str) -> None:
+        """A line that is not a command: a task for the lead, unless the user talks to someone else."""
+        self.task(text)
 
     def _run(self, result: CommandResult) -> None:
         if isinstance(result, Prompt):
@@ -107,5 +113,6 @@ class Repl(ABC):
             return True
         if not mentioned_paths(text, self._session.workspace):
             who = ", ".join(names) or "none yet"
-            self.show(f"There is no teammate or file '{name}' (teammates: {who}). Sent to the lead as a task.")
+            to = "the lead as a task" if self.addressee == LEAD else self.addressee
+            self.show(f"There is no teammate or file '{name}' (teammates: {who}). Sent to {to}.")
         return False

@@ -19,7 +19,7 @@ from teamcli.agent.permission_question import Answer, Consent, Question
 from teamcli.agent.tool import Display
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Choice, Option
-from teamcli.ui.render.style import Line, TerminalStyle
+from teamcli.ui.render.style import Line, Piece, TerminalStyle
 from teamcli.ui.terminal import prompt
 from teamcli.ui.terminal.history import LineHistory
 from teamcli.ui.terminal.pastes import STORED_CHARACTERS, Pastes
@@ -131,10 +131,19 @@ class Keyboard:
         self.prompt.redraw()
         return taken
 
+    is_watching = False
+
+    def label(self) -> Piece:
+        return "team >> ", "cyan"
+
+    def turn(self, step: int) -> None: ...
+
+    def return_to_lead(self, after_jobs: bool) -> None: ...
+
     def above(self) -> list[Line]:
         return []
 
-    def bar(self, width: int, hint: str) -> list[Line]:
+    def bar(self, width: int, taken: int, hint: str) -> list[Line]:
         return []
 
 

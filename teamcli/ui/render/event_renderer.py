@@ -29,6 +29,7 @@ from teamcli.ui.render.style import (
     YELLOW,
     AgentColors,
     Line,
+    Piece,
     TerminalStyle,
     diff_lines,
 )
@@ -40,6 +41,11 @@ _SHOWN_AS_MAIL = frozenset(
     {"send_message", "broadcast", "wait_for_message", "read_inbox", "task_create", "task_update"}
 )
 _UNKNOWN_RECIPIENT = re.compile(r"unknown: \[[^\]]")
+
+
+def prompt_label(to: str, colors: AgentColors) -> Piece:
+    """What is shown in front of a typed line: it says to whom the line goes."""
+    return (PROMPT, CYAN) if to == LEAD else (f"{to} >> ", colors.of(to))
 
 
 class EventRenderer:
@@ -92,6 +98,10 @@ class EventRenderer:
         """What is incomplete or deferred, at the end of the session."""
         return self._answers.finish_all(self._is_verbose) + "".join(map(self._stream, self._deferred))
 
+    @property
+    def is_verbose(self) -> bool:
+        return self._is_verbose
+
     def set_verbose(self, on: bool | None) -> str:
         """None switches to the other state."""
         self._is_verbose = not self._is_verbose if on is None else on
@@ -104,11 +114,19 @@ class EventRenderer:
         return self._layout.note(text, style)
 
     def table(self, table: Table) -> str:
-        return self._layout.table(table)
+        return self._layout.table(table, self._colors.known())
 
     def prose(self, text: str, kind: str = "note") -> str:
         """Text that is ready for the terminal. A blank line sets it off from text of another kind."""
         return self._layout.prose(text, kind)
+
+    def heading(self, about: str, remark: str = "") -> str:
+        """A line across the screen with the name of the focused agent. The text below it may be the middle of a block,
+        so this has no influence on blank lines."""
+        line: Line = [("── ", DIM), (self._focus, f"{BOLD} {self._colors.of(self._focus)}")]
+        line.append((shorten(f" · {about} " if about else " ", max(8, self._style.width() - width_of(line) - 4)), DIM))
+        line.append(("─" * (self._style.width() - 1 - width_of(line)), DIM))
+        return "".join(f"\n{self._style.paint(each)}" for each in [line, *([[(remark, DIM)]] if remark else [])]) + "\n"
 
     def typed(self, text: str) -> str:
         """A line that the user has sent. The live prompt clears it, so it is shown again."""
@@ -119,7 +137,9 @@ class EventRenderer:
         if len(rest) > len(echoed):
             self._folds.add(Fold("you", text))
         more = more_lines(len(rest) - len(echoed))
-        lines: list[Line] = [[(PROMPT, CYAN), (first, BOLD)], *([(" " * len(PROMPT) + line, BOLD)] for line in echoed)]
+        label = prompt_label(self._focus, self._colors)
+        indent = " " * len(label[0])
+        lines: list[Line] = [[label, (first, BOLD)], *([(indent + line, BOLD)] for line in echoed)]
         self._layout.set_off()  # each line is set off, also from another one
         return self._layout.block("typed", [*lines, *more])
 
@@ -160,7 +180,8 @@ class EventRenderer:
                 self._answers.add_thought(event.agent, event.text)
             case events.RetryScheduled():
                 self._answers.drop(event.agent)
-                return self.note(f"{event.text} Esc stops.", YELLOW) if event.is_news else ""
+                hint = " Esc stops." if event.agent == self._focus == LEAD else ""
+                return self.note(f"{event.text}{hint}", YELLOW) if event.is_news else ""
             case events.Recorded(message=Message(role="assistant")):
                 return self._answers.finish(event.agent, self._is_verbose)
             case events.TurnEnded():
@@ -183,9 +204,9 @@ class EventRenderer:
             case events.MailSent():
                 return self._mail(event)
             case events.TaskChanged():
-                color = BOLD if event.agent == LEAD else self._colors.of(event.agent)
                 text = shorten(event.text, max(20, self._style.width() - len(event.agent) - 4))
-                return self._layout.block("tool", [[("  ", PLAIN), (event.agent, color), (f" {text}", DIM)]])
+                who = (event.agent, self._colors.of(event.agent))
+                return self._layout.block("tool", [[("  ", PLAIN), who, (f" {text}", DIM)]])
             case events.LimitHit():
                 return self.note(f"{event.agent}: {event.text}.", YELLOW)
             case events.MergeEnded(by_user=False):
@@ -210,8 +231,8 @@ class EventRenderer:
         """One line for each message. Errors and the answer to a request of the user are shown whole."""
         is_whole = event.fields.get("by_user") or (event.type == MessageType.ERROR and event.to == LEAD)
         kind = "" if event.type == MessageType.MESSAGE else f" {event.type.replace('_', ' ')}"
-        color = BOLD if event.agent == LEAD else self._colors.of(event.agent)
-        who: Line = [("  ", PLAIN), (event.agent, color), (f" → {event.to}{kind}: ", DIM)]
+        sender, to = ((name, self._colors.of(name)) for name in (event.agent, event.to))
+        who: Line = [("  ", PLAIN), sender, (" → ", DIM), to, (f"{kind}: ", DIM)]
         self._folds.add(Fold(f"{event.agent} → {event.to}", event.content))
         if is_whole:
             color = RED if event.type == MessageType.ERROR else PLAIN

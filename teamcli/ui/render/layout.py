@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from teamcli.text.console import wrap
 from teamcli.text.table import Table
@@ -29,8 +29,9 @@ class Layout:
         """A remark of the program itself."""
         return self.block("note", wrap([(text, style)], self.style.width() - 1))
 
-    def table(self, table: Table) -> str:
-        return self.prose(self.style.signs(table.to_text(self.style.width() - 1, self.style.has_color)))
+    def table(self, table: Table, name_colors: Mapping[str, str]) -> str:
+        text = table.to_text(self.style.width() - 1, self.style.has_color, name_colors)
+        return self.prose(self.style.signs(text))
 
     def set_off(self) -> None:
         """A blank line precedes the next block, whatever its kind."""

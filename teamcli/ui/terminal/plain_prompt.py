@@ -67,6 +67,9 @@ class PlainPrompt:
     def redraw(self) -> None:
         os.write(self._wake, b".")
 
+    def turn(self, before: str, after: str) -> None:
+        """Does nothing: this terminal shows only the lead."""
+
     def ring(self, sequence: str) -> None:
         """Does nothing: this terminal would print the sequence."""
 

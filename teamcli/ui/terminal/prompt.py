@@ -6,6 +6,7 @@ It does not end between two lines: Enter hands the line over and the prompt stay
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,7 +21,7 @@ from prompt_toolkit.keys import Keys
 from teamcli.team.message import LEAD
 from teamcli.text.escaping import escape_controls
 from teamcli.ui.lines import QUIT_WORDS
-from teamcli.ui.render.style import BOLD, CYAN, DIM, YELLOW, Line, TerminalStyle
+from teamcli.ui.render.style import BOLD, DIM, REVERSE, YELLOW, Line, Piece, TerminalStyle
 from teamcli.ui.terminal.completion import LineCompleter
 from teamcli.ui.terminal.fragments import clipped
 from teamcli.ui.terminal.line_editor import KeyBinding, LineEditor
@@ -48,6 +49,23 @@ class PromptHost(Protocol):
         """Remove and return the newest queued line."""
         ...
 
+    @property
+    def is_watching(self) -> bool:
+        """Whether the screen shows another agent than the lead."""
+        ...
+
+    def label(self) -> Piece:
+        """Shown in front of the line: who gets it."""
+        ...
+
+    def turn(self, step: int) -> None:
+        """Show the next agent, or the previous one."""
+        ...
+
+    def return_to_lead(self, after_jobs: bool) -> None:
+        """Show the lead. With `after_jobs`, if a command of the user runs, end that instead."""
+        ...
+
     def next_mode(self) -> None: ...
 
     def expand(self) -> None: ...
@@ -68,8 +86,8 @@ class PromptHost(Protocol):
         """Unfinished output, shown right above the prompt."""
         ...
 
-    def bar(self, width: int, hint: str) -> list[Line]:
-        """The status bar. `hint` replaces its own."""
+    def bar(self, width: int, taken: int, hint: str) -> list[Line]:
+        """The status bar; the prompt has `taken` so many rows of the screen. `hint` replaces its own."""
         ...
 
 
@@ -92,6 +110,8 @@ class LivePrompt:
         self._bar_rows = 2
         self._half_typed = Document()
         """The line that was being typed when a question took the prompt."""
+        self._drafts: dict[str, Document] = {}
+        """Lines that were being typed to agents that are not shown."""
         self._typed_at = -TYPING_SECONDS
         self._ignores_enter_until = 0.0
         """Enter was probably meant for a question that has just disappeared, so it must not answer the next one."""
@@ -99,6 +119,8 @@ class LivePrompt:
         self._restored = ""
         """What was at the prompt right after the last answer."""
         self._ctrl_c_at = -LEAVE_WITHIN_SECONDS
+        self._message_rows = 1
+        """How many rows were last drawn above the line that is edited."""
         self.editor = LineEditor(
             self._message, self._toolbar, self._keys(), lambda: self._question is None, history, completer, use_vi
         )
@@ -125,6 +147,29 @@ class LivePrompt:
             self.editor.app.output.flush()
 
         self.editor.call_soon(send)
+
+    def turn(self, before: str, after: str) -> None:
+        """From any thread: another agent is shown. A half-typed line stays with the one that it was meant for."""
+        if threading.current_thread() is threading.main_thread():
+            self._swap_drafts(before, after)
+        else:
+            self.editor.call_soon(lambda: self._swap_drafts(before, after))
+
+    def _swap_drafts(self, before: str, after: str) -> None:
+        if before != after:
+            self._drafts[before] = self._draft
+            self._keep_draft(self._drafts.pop(after, Document()))
+        self.redraw()
+
+    @property
+    def _draft(self) -> Document:
+        return self.editor.buffer.document if self._question is None else self._half_typed
+
+    def _keep_draft(self, draft: Document) -> None:
+        if self._question is None:
+            self.editor.replace(draft)
+        else:
+            self._half_typed = draft
 
     # Questions
 
@@ -217,12 +262,12 @@ class LivePrompt:
         if not self._host.interrupt() and not queued:
             return False
         if queued:
-            line = self._half_typed if self._question else self.editor.buffer.document
+            line = self._drafts.get(LEAD, Document()) if self._host.is_watching else self._draft
             whole = Document("\n".join([*queued, *([line.text] if line.text else [])]))
-            if self._question:
-                self._half_typed = whole
+            if self._host.is_watching:
+                self._drafts[LEAD] = whole
             else:
-                self.editor.replace(whole)
+                self._keep_draft(whole)
         return True
 
     @property
@@ -237,8 +282,9 @@ class LivePrompt:
     def _message(self) -> StyleAndTextTuples:
         width = self._style.width() - 1
         above = [clipped(line, width) for line in self._host.above()]
+        self._message_rows = len(above) + 1
         if self._view is None:
-            return [*self._format([[], *above], newline=True), *self._format([[("team >> ", CYAN)]])]
+            return [*self._format([[], *above], newline=True), *self._format([[self._host.label()]])]
         question = self._view.question
         rows = self.editor.app.output.get_size().rows
         asked = self._view.rows(width, rows, self._bar_rows)
@@ -247,11 +293,14 @@ class LivePrompt:
         # The question comes first: if rows are scarce, less of what streams meanwhile is shown.
         room = max(0, rows - len(asked) - self._bar_rows - 3)
         above = [*above[len(above) - min(room, len(above)) :], *([[]] if above and room else [])]
+        # More than that gives way to the status bar, since a long question can be scrolled.
+        self._message_rows = min(len(above) + len(asked) + 1, rows // 2)
         return [*self._format([[], *above, *asked], newline=True), *self._format([[(question.label, YELLOW)]])]
 
     def _toolbar(self) -> StyleAndTextTuples:
         width = self._style.width() - 1
-        lines = self._host.bar(width, "Ctrl-C again to leave" if self._may_leave else "")
+        taken = self._message_rows + self.editor.buffer.document.line_count
+        lines = self._host.bar(width, taken, "Ctrl-C again to leave" if self._may_leave else "")
         if self._question is None and (hint := self.editor.hint):
             lines = [*lines[:-1], clipped([(hint, YELLOW), ("  ", ""), *lines[-1]], width)]
         self._bar_rows = len(lines)
@@ -263,7 +312,7 @@ class LivePrompt:
         for line in lines:
             for text, style in line:
                 words = style.split() if self._style.has_color else ()
-                names = (word if word in (BOLD, DIM) else f"ansi{word}" for word in words)
+                names = (word if word in (BOLD, DIM, REVERSE) else f"ansi{word.replace('_', '')}" for word in words)
                 formatted.append((" ".join(names), self._style.signs(escape_controls(text))))
             formatted += [("", "\n")] if newline else []
         return formatted
@@ -289,6 +338,8 @@ class LivePrompt:
             (("up",), is_line & is_empty & ~is_asked, self._on_up),
             (("tab",), is_line, lambda: self.editor.complete()),
             (("s-tab",), ~has_completions, self._host.next_mode),
+            (("s-down",), is_line, lambda: self._host.turn(1)),
+            (("s-up",), is_line, lambda: self._host.turn(-1)),
             (("c-o",), True, self._on_ctrl_o),
             *(((key,), is_line & is_asked, partial(self._scroll, scroll)) for key, scroll in PAGE_KEYS.items()),
             *(((key,), is_line & is_reading, partial(self._scroll, scroll)) for key, scroll in EMPTY_LINE_KEYS.items()),
@@ -313,7 +364,10 @@ class LivePrompt:
             self.editor.buffer.insert_text("\n")
 
     def _on_escape(self) -> bool:
-        """Postpone a question, or end the turn. Returns False if there is neither."""
+        """Postpone a question, return to the lead, or end its turn. Returns False if there is none of these."""
+        if self._question is None and self._host.is_watching:
+            self._host.return_to_lead(after_jobs=False)
+            return True
         if self._question is None:
             return self._interrupt()
         if self.editor.buffer.text:
@@ -339,10 +393,13 @@ class LivePrompt:
     def _on_ctrl_c(self) -> None:
         if self.editor.is_away:  # the other program has received it as well
             return
-        if self._on_escape():
+        is_watched_line = self._question is None and self._host.is_watching
+        if not is_watched_line and self._on_escape():
             return
         if self.editor.buffer.text:
             self.editor.buffer.reset()
+        elif is_watched_line:
+            self._host.return_to_lead(after_jobs=True)
         elif self._may_leave:
             self._host.leave()
         else:
@@ -350,7 +407,7 @@ class LivePrompt:
             self.editor.redraw_in(LEAVE_WITHIN_SECONDS)
 
     def _on_up(self) -> None:
-        if (text := self._host.take_back()) is not None:
+        if not self._host.is_watching and (text := self._host.take_back()) is not None:
             self.editor.buffer.insert_text(self.editor.fold(text))
         else:
             self.editor.buffer.auto_up()
