@@ -21,6 +21,7 @@ KEYS = (
     ("Esc, Ctrl-C", "Interrupt the lead; Ctrl-C also clears the line."),
     ("Ctrl-C twice", "At an empty prompt: leave."),
     ("Up", "Take back an unread line, or recall an earlier one."),
+    ("Shift-Down, Shift-Up", "Watch the next or previous teammate; Esc returns."),
     ("Ctrl-R", "Search earlier lines."),
     ("Ctrl-O", "Show all of what was folded last."),
     ("Ctrl-T", "Show or hide the task board."),

@@ -10,7 +10,7 @@ from teamcli.team.message import LEAD, find_name
 
 @command("watch", usage="[NAME]", arguments=(ArgumentKind.ANY_AGENT,), group=Group.TEAM)
 def watch(session: Session, arguments: str) -> CommandResult:
-    """Show what NAME does, as it happens; without NAME, the lead again.
+    """Show what NAME does, as it happens, or the lead again.
 
     The screen shows its last 200 steps, then its text as it streams, its calls, its mail and its tasks. Lines that you
     type go to NAME. Questions of all agents still appear. Esc returns to the lead, and shows what happened meanwhile.

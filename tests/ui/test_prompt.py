@@ -57,6 +57,8 @@ class Keyboard:
         self.lines: list[str] = []
         self.written: list[str] = []
         self.queued: list[str] = []
+        self.is_watching = False
+        self.returned: list[bool] = []
         self.interrupted = threading.Event()
         self.has_left = threading.Event()
         self.asked: list[PromptQuestion] = []
@@ -131,14 +133,13 @@ class Keyboard:
         self.prompt.redraw()
         return taken
 
-    is_watching = False
-
     def label(self) -> Piece:
         return "team >> ", "cyan"
 
     def turn(self, step: int) -> None: ...
 
-    def return_to_lead(self, after_jobs: bool) -> None: ...
+    def return_to_lead(self, after_jobs: bool) -> None:
+        self.returned.append(after_jobs)
 
     def above(self) -> list[Line]:
         return []
@@ -440,3 +441,44 @@ def test_an_answer_that_is_typed_twice_is_no_part_of_the_half_typed_line(
     keyboard.type(" and more")
     keyboard.shows("half typed and more")
     assert not keyboard.lines
+
+
+def test_esc_returns_to_the_lead_and_does_not_interrupt_it(keyboard: Keyboard) -> None:
+    keyboard.is_watching = True
+    keyboard.type("half typed")
+    keyboard.shows("half typed")
+    keyboard.type(ESCAPE)
+    wait_until(lambda: keyboard.returned == [False])
+    assert not keyboard.interrupted.is_set()
+
+
+def test_ctrl_c_while_watching_clears_the_line_then_returns(keyboard: Keyboard) -> None:
+    keyboard.is_watching = True
+    keyboard.type(f"half typed{CTRL_C}")
+    keyboard.shows("")
+    assert keyboard.returned == []
+    keyboard.type(CTRL_C)
+    wait_until(lambda: keyboard.returned == [True])
+    assert not keyboard.interrupted.is_set()
+
+
+def test_esc_at_a_question_while_watching_postpones_it_and_stays(keyboard: Keyboard) -> None:
+    keyboard.is_watching = True
+    question = keyboard.ask("bob")
+    keyboard.is_asked(question)
+    keyboard.type(ESCAPE)
+    wait_until(lambda: keyboard.questions.current is None)
+    assert question.is_open
+    assert keyboard.returned == []
+
+
+def test_queued_lines_of_an_interrupted_lead_wait_at_its_prompt(keyboard: Keyboard) -> None:
+    keyboard.is_watching = True
+    keyboard.queued = ["queued line"]
+    keyboard.is_asked(keyboard.ask("lead"))
+    keyboard.type(ESCAPE)
+    wait_until(keyboard.interrupted.is_set)
+    keyboard.shows("")
+    keyboard.is_watching = False
+    keyboard.prompt.turn("alice", "lead")
+    keyboard.shows("queued line")

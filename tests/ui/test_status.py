@@ -12,7 +12,7 @@ from teamcli.agent.tool import Display
 from teamcli.llm.types import Usage
 from teamcli.text.console import wrap
 from teamcli.text.duration import short_time
-from teamcli.ui.render.style import Piece
+from teamcli.ui.render.style import AgentColors, Piece
 from teamcli.ui.terminal.fragments import clipped, width_of
 from teamcli.ui.terminal.status import AgentState, SessionMeter, StatusBoard, meter_line
 from teamcli.ui.terminal.status_area import Moment, agent_lines, one_line_of
@@ -238,3 +238,11 @@ def test_the_lines_of_agents_keep_to_the_width_and_the_rows(width: int, rows: in
     lines = agent_lines(shown.states(), width, rows, Moment(3.0, ["worker-7"], "worker-3"))
     assert len(lines) <= rows
     assert max(map(width_of, lines)) <= width
+
+
+def test_the_first_eight_teammates_have_different_colors() -> None:
+    colors = AgentColors()
+    names = [f"mate{number}" for number in range(8)]
+    of_others = {colors.of(name) for name in ("lead", "user", "sa-1")}  # these take no color away
+    assert len({colors.of(name) for name in names} - of_others) == 8
+    assert colors.known() == {name: colors.of(name) for name in names}
