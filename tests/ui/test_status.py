@@ -243,6 +243,6 @@ def test_the_lines_of_agents_keep_to_the_width_and_the_rows(width: int, rows: in
 def test_the_first_eight_teammates_have_different_colors() -> None:
     colors = AgentColors()
     names = [f"mate{number}" for number in range(8)]
-    of_others = {colors.of(name) for name in ("lead", "user", "sa-1")}  # these take no color away
+    of_others = {colors.of(name) for name in ("lead", "user", "team", "outside", "sa-1")}  # these take no color away
     assert len({colors.of(name) for name in names} - of_others) == 8
     assert colors.known() == {name: colors.of(name) for name in names}

@@ -23,9 +23,10 @@ def call_lines(event: events.ToolFinished, who: Line, width: int, is_verbose: bo
         return _refused_lines(event, event.refusal, who, width)
     failed = event.is_error or bool(_exit_of(event))
     outcome = _short_outcome(event)
-    took = f"{event.seconds:.1f}s" if event.seconds < 60 else short_time(event.seconds)
+    took = f"  {event.seconds:.1f}s" if event.seconds < 60 else f"  {short_time(event.seconds)}"
     took = took if event.seconds >= 0 else ""  # a call of the past, of which nobody knows
-    ending: Line = [(f"  {took}", DIM), (f" · {outcome}" if outcome else "", RED if failed else DIM)]
+    gap = " · " if took else "  "
+    ending: Line = [(took, DIM), (f"{gap}{outcome}" if outcome else "", RED if failed else DIM)]
     lines = [_first_line(event, ("✗ ", RED) if failed else ("✓ ", GREEN), ending, who, width)]
     if failed and (why := _what_went_wrong(event)):
         lines.append([("    " + shorten(one_line(why, 1000), width - 6), RED)])

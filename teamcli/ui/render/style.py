@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TextIO
 
-from teamcli.team.message import LEAD, USER, is_subagent
+from teamcli.team.message import COMMAND, RESERVED, is_subagent
 from teamcli.text.console import Line as Line
 from teamcli.text.console import Piece as Piece
 from teamcli.text.escaping import escape_controls, has_color
@@ -23,6 +23,7 @@ _CODES |= {RED: "31", GREEN: "32", YELLOW: "33", BLUE: "34", MAGENTA: "35", CYAN
 # bright colors are illegible on white. Bright red, because red means an error.
 _AGENT_COLORS = (MAGENTA, BLUE, GREEN, CYAN, BRIGHT_RED, YELLOW, f"{REVERSE} {MAGENTA}", f"{REVERSE} {CYAN}")
 _ASCII_SIGNS = str.maketrans("✓✗⊘●○▲◆✉→…·│✻↳•─◂", "+x-*o!*@>~-|*>--<") | {ord("⏎"): "Enter"}
+_NO_TEAMMATES = (*RESERVED, "outside")
 WIDTH_WITHOUT_TERMINAL = 80
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 
@@ -71,8 +72,8 @@ class AgentColors:
             self.of(name)
 
     def of(self, name: str) -> str:
-        """Sub-agents come and go, so they take no color away from teammates."""
-        if name in (LEAD, USER) or is_subagent(name):
+        """Those who are no teammates take no color away from them."""
+        if name in _NO_TEAMMATES or name.startswith(COMMAND) or is_subagent(name):
             return BOLD
         with self._lock:
             return self._colors.setdefault(name, _AGENT_COLORS[len(self._colors) % len(_AGENT_COLORS)])
