@@ -34,6 +34,7 @@ from teamcli.team.lead import Lead
 from teamcli.team.manager import TeammateManager
 from teamcli.team.message import LEAD, USER
 from teamcli.team.team_tasks import BoardSource
+from teamcli.text.counting import counted
 from teamcli.text.tags import tagged
 from teamcli.tools.catalog import ALL_TOOLS
 from teamcli.workspace.bounds import Workspace
@@ -265,7 +266,7 @@ class Session:
         price = f"${self.budget.spent_usd:.4f}" if self.budget.is_known else "price of the model unknown"
         calls = sum(agent.meter.turns for agent in self.agents)
         estimated = " (estimated)" if used.is_estimated else ""
-        return f"{calls} model {'call' if calls == 1 else 'calls'}, {tokens}{estimated}, {price}."
+        return f"{counted(calls, 'model call')}, {tokens}{estimated}, {price}."
 
     def close(self) -> None:
         """Stop everything, in this order: agents, their commands, then the files they write to."""

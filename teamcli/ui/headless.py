@@ -62,7 +62,7 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str, 
             ended, code = _wait_for_end(turn), ExitStatus.FAILED
     for each in (*session.team.protocols.open_requests(), *_stopped_earlier(session)):
         print(f"teamcli: {escape_controls(each)}", file=sys.stderr)
-    print_leaving(session, interrupted)
+    print_leaving(session, interrupted, is_headless=True)
     session.events.unsubscribe(printer)  # the result comes last
     printer.finish(ended, result_object(session, ended, code, started))
     return code

@@ -13,6 +13,7 @@ from teamcli.commands.jobs import describe
 from teamcli.session.session import Session
 from teamcli.team.message import LEAD
 from teamcli.team.roster import Status
+from teamcli.text.counting import counted
 from teamcli.text.escaping import escape_controls
 
 
@@ -28,30 +29,27 @@ def leaving_hint(session: Session, hint: str) -> str:
     """The hint that the next key leaves, with what that ends."""
     busy, jobs = len(busy_agents(session)), len(session.hosts.jobs.running())
     ends = [f"{busy} working"] if busy else []
-    ends += [_counted(jobs, "job")] if jobs else []
+    ends += [counted(jobs, "job")] if jobs else []
     return f"{hint} (stops {', '.join(ends)})" if ends else hint
 
 
-def leaving_lines(session: Session, interrupted: Sequence[str]) -> list[str]:
+def leaving_lines(session: Session, interrupted: Sequence[str], is_headless: bool = False) -> list[str]:
     """Call this before the session is closed, which ends the commands."""
     lines = []
     if interrupted:
         can_resume = any(session.team.roster.find(name) for name in interrupted)
         resume = " After teamcli --continue, /resume lets teammates continue." if can_resume else ""
+        resume = " Resume with: teamcli -p --continue" if is_headless else resume
         lines.append(f"Interrupted: {', '.join(interrupted)}.{resume}")
     if stopped := session.hosts.jobs.running():
         lines += [
-            f"Stopped {_counted(len(stopped), 'running command')}:",
+            f"Stopped {counted(len(stopped), 'running command')}:",
             *(f"  {describe(entry)}" for entry in stopped),
         ]
     return lines
 
 
-def print_leaving(session: Session, interrupted: Sequence[str]) -> None:
+def print_leaving(session: Session, interrupted: Sequence[str], is_headless: bool = False) -> None:
     """Without a terminal: on stderr."""
-    for line in leaving_lines(session, interrupted):
+    for line in leaving_lines(session, interrupted, is_headless):
         print(f"teamcli: {escape_controls(line)}", file=sys.stderr)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

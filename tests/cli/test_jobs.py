@@ -107,7 +107,7 @@ def test_p_that_is_stopped_by_a_signal_says_who_was_interrupted(program: Program
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 143
-    assert b"teamcli: Interrupted: lead.\n" in err
+    assert b"teamcli: Interrupted: lead. Resume with: teamcli -p --continue\n" in err
 
 
 def test_an_ordinary_end_says_nothing_about_it(program: Program) -> None:

@@ -20,7 +20,12 @@ CALLS = (tool("bash", command="ls nope"), tool("bash", command="echo hi"))
 def script() -> TeamScript:
     return TeamScript(
         lead=[SPAWN, tool("task_create", subject="Build it"), text("hired"), text("all done")],
-        alice=[*CALLS, tool("send_message", to="lead", content="nearly"), After(3, text("built"))],
+        alice=[
+            answer(text("I look."), CALLS[0]),
+            CALLS[1],
+            tool("send_message", to="lead", content="nearly"),
+            After(3, text("built")),
+        ],
     )
 
 
@@ -35,12 +40,11 @@ def test_each_step_of_everyone_is_on_stderr_and_stdout_has_only_the_answer(
     assert lines[failed].endswith(" s, exit code 2)")
     assert "No such file or directory" in lines[failed + 1]
     for expected in (
-        "  ✓ lead: spawn alice (coder)",
-        "  alice joins the team",
+        "  alice joins the team as coder",
         "  lead: task 1 created: Build it",
+        "  alice: I look.",
         "  ✓ alice: $ echo hi",
         "  alice → lead (message): nearly",
-        "  alice: built",
         "teamcli: alice → lead (result): built",
     ):
         assert any(line.startswith(expected) for line in lines), (expected, ran.err)

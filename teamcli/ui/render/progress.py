@@ -7,11 +7,11 @@ from typing import TextIO
 from teamcli.agent import events
 from teamcli.agent.events import Event
 from teamcli.session.session import Preferences
-from teamcli.team.message import LEAD
 from teamcli.text.escaping import escape_controls, one_line
 from teamcli.ui.render.plain_view import named, subagent_words
 
 _WORDS_LENGTH = 200
+_HAVE_EVENTS = frozenset({"spawn_teammate", "send_message", "broadcast", "task_create", "task_update"})
 
 
 class Progress:
@@ -23,10 +23,11 @@ class Progress:
         self._steps = stream.isatty() or preferences.verbose
 
     def __call__(self, event: Event) -> None:
+        verbose = self._preferences.verbose
         line = self._notice(event)
-        if not line and self._steps:
+        if not line and self._steps and not (verbose and _is_shown_otherwise(event)):
             line = _step(event)
-        if not line and self._preferences.verbose:
+        if not line and verbose:
             line = _detail(event)
         if line:
             print(line, file=self._stream, flush=True)
@@ -50,6 +51,11 @@ class Progress:
             case events.MailSent(type="result" | "error"):
                 return f"teamcli: {event.agent} → {event.to} ({event.type}): {one_line(event.content, 160)}"
         return ""
+
+
+def _is_shown_otherwise(event: Event) -> bool:
+    """Whether there is also an event about what the call did."""
+    return isinstance(event, events.ToolFinished) and event.tool in _HAVE_EVENTS and not event.is_error
 
 
 def _step(event: Event) -> str:
@@ -79,14 +85,14 @@ def _detail(event: Event) -> str:
         case events.TaskChanged():
             return f"  {event.agent}: {one_line(event.text)}"
         case events.StatusChanged(status="spawning" | "shutdown"):
-            joined = "joins the team" if event.status == "spawning" else "has left"
-            return f"  {event.agent} {joined}"
+            what = f"joins the team as {event.details.get('role', '')}" if event.status == "spawning" else "has left"
+            return f"  {event.agent} {one_line(what)}"
     return ""
 
 
 def _words(event: events.Recorded) -> str:
     content = event.message.content
     said = " ".join(str(block["text"]) for block in content if block["type"] == "text")
-    # An answer of the lead without a call may be the last one, which goes to stdout.
-    is_answer = event.agent == LEAD and not any(block["type"] == "tool_use" for block in content)
-    return "" if is_answer or not said.strip() else f"  {event.agent}: {one_line(said, _WORDS_LENGTH)}"
+    # An answer without a call ends a turn: it is the result, which goes to the lead or to stdout.
+    is_result = not any(block["type"] == "tool_use" for block in content)
+    return "" if is_result or not said.strip() else f"  {event.agent}: {one_line(said, _WORDS_LENGTH)}"

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from teamcli.agent import events
 from teamcli.agent.events import Event
+from teamcli.text.counting import counted
 from teamcli.text.duration import short_time
 from teamcli.text.escaping import one_line
 from teamcli.ui.render.style import CYAN, DIM, GREEN, PLAIN, RED, YELLOW, Piece
@@ -163,7 +164,7 @@ def meter_line(meter: SessionMeter, hint: str, width: int, is_urgent: bool = Fal
     share = meter.context_share
     left: list[list[Piece]] = [[(meter.model, DIM)], [(meter.mode, mode_color)]]
     if meter.jobs:
-        left.append([(f"{meter.jobs} job{'' if meter.jobs == 1 else 's'}", GREEN)])
+        left.append([(counted(meter.jobs, "job"), GREEN)])
     if meter.unread:
         # Names give way to the cost, and the context to names.
         room = width - width_of(joined([*left, [(meter.cost, DIM)]], " · ")) - len(" · ")
