@@ -9,7 +9,7 @@ from teamcli.commands.reports.log import format_timestamp, short_timestamp
 from teamcli.commands.reports.team import age
 from teamcli.storage.files import Json
 from teamcli.team.mailbox import Mailbox
-from teamcli.team.message import Message, MessageType
+from teamcli.team.message import Message, MessageType, shown_sender
 from teamcli.text.escaping import escape_controls, one_line
 from teamcli.text.table import Cell, Column, Table
 
@@ -87,7 +87,9 @@ def mail_table(name: str, mails: list[Mail], now: float, last: int | None = None
     shown = mails if last is None else mails[-last:]
     left_out = len(mails) - len(shown)
     notes = (f"{left_out} earlier ones are not shown. To see all: teamcli inbox {name}",) if left_out else ()
-    title = f"{count} for {name}, {count_unread(mails)} unread:"
+    senders = dict.fromkeys(shown_sender(mail.message) for mail in mails if not mail.is_read)
+    whose = f" from {one_line(', '.join(senders), 60)}" if senders else ""
+    title = f"{count} for {name}, {count_unread(mails)} unread{whose}:"
     return Table(title, COLUMNS, tuple(_row(mail, now) for mail in shown), notes)
 
 
