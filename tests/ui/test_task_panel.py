@@ -15,7 +15,7 @@ from teamcli.tasks.board import Task, TaskChange, TaskStatus
 from teamcli.tasks.file_board import FileBoard
 from teamcli.ui.terminal.fragments import width_of
 from teamcli.ui.terminal.task_panel import FEWEST_LINES, MOST_LINES, TaskPanel
-from tests.support.fake_api import text, tool
+from tests.support.fake_api import answer, stall_after, text, tool
 from tests.support.program import Program
 from tests.support.screen import Screen
 from tests.support.team_script import After, TeamScript
@@ -105,3 +105,23 @@ def test_the_board_is_live_with_owners_and_blockers(program: Program, columns: i
         screen.type("/tasks add last\r")
         screen.wait_for("Added task 4: last")
         assert "Tasks: " not in screen.text
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_a_question_and_a_streaming_lead_leave_room_for_the_board_on_24_lines(program: Program, columns: int) -> None:
+    words = "".join(f"line {number} of a long paragraph\n" for number in range(30))
+    command = "touch made && " + " && ".join(f"echo part {number} of a long command" for number in range(8))
+    script = TeamScript(
+        lead=[
+            *(tool("task_create", subject=f"Step {number}") for number in range(12)),
+            tool("spawn_teammate", name="alice", role="coder", prompt="x"),
+            answer(text(words, pieces=30), stall_after(32)),
+        ],
+        alice=[After(14, tool("bash", command=command)), text("x")],
+    )
+    with program.against(script), Screen(program, columns=columns, lines=24) as screen:
+        screen.wait_for("team >>")
+        screen.type(CTRL_T)
+        screen.type("go\r")
+        screen.wait_for_all("alice wants to use bash", "allow? >>", "Tasks: 12 pending", "more (/tasks)", "alice asks")
+        screen.wait_for_all("test-model · default", "line 29 of a long paragraph")
