@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from tests.support.fake_api import text, tool
+from tests.support.fake_api import answer, text, tool
 from tests.support.program import Program
 from tests.support.screen import Screen
+from tests.support.waiting import wait_until
 
 PROMPT = "team >>"
 PAGE_DOWN, PAGE_UP, UP, DOWN, HOME, END = "\x1b[6~", "\x1b[5~", "\x1b[A", "\x1b[B", "\x1b[H", "\x1b[F"
@@ -45,7 +47,7 @@ def read_on(screen: Screen, key: str) -> None:
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_a_diff_of_2000_lines_is_read_to_its_end_before_it_is_approved(program: Program, columns: int) -> None:
     content = "".join(f"line number {number}\n" for number in range(1, 2001))
-    with asked(program, tool("write_file", path="src/big.py", content=content), columns=columns, lines=50) as screen:
+    with asked(program, tool("write_file", path="src/big.py", content=content), columns=columns, lines=100) as screen:
         seen: set[str] = set()
         while True:
             assert "lead wants to use write_file: src/big.py (+2000 -0)" in screen.text
@@ -125,3 +127,177 @@ class TestRules:
             screen.type("y\r")
             screen.wait_for("The end.")
         assert saved_rules(program) == []
+
+
+class TestOutcome:
+    """A call that did not run has not failed."""
+
+    @pytest.mark.parametrize(
+        ("keys", "arguments", "expected"),
+        [
+            ("n use tee\r", (), ["⊘ $ touch made", "refused by you", "    use tee"]),
+            ("", ("--disallowedTools", "bash(touch:*)"), ["⊘ $ touch made", "refused by the rule bash(touch:*)"]),
+            ("", ("--permission-mode", "plan"), ["⊘ $ touch made", "refused by plan mode"]),
+        ],
+    )
+    def test_a_refused_call_says_by_what(
+        self, program: Program, keys: str, arguments: tuple[str, ...], expected: list[str]
+    ) -> None:
+        calls = [tool("bash", command="touch made"), text("The end.")]
+        with program.against(calls), Screen(program, *arguments) as screen:
+            screen.wait_for(PROMPT)
+            screen.type("do it\r")
+            if keys:
+                screen.wait_for("allow? >>")
+                screen.type(keys)
+            screen.wait_for_all("The end.", *expected)
+            assert "failed" not in screen.text
+            screen.type("q\r")
+            assert screen.wait_for_end() == 0
+        finished = [row for row in program.lines(".team/events.jsonl") if row["event"] == "tool_finished"]
+        assert finished[0]["refused"].startswith("refused by")
+        assert "⊘ bash" in program.run("log").out
+
+    def test_a_pipe_says_refused_too(self, program: Program) -> None:
+        with program.against([tool("bash", command="touch made"), text("end")]):
+            assert "> bash: refused: The mode default asks" in program.run(stdin="do it\n").out
+
+    def test_the_line_that_says_why_a_command_failed_is_under_it(self, program: Program) -> None:
+        with asked(program, tool("bash", command="python3 -c 'import nonexistent'")) as screen:
+            screen.type("y\r")
+            screen.wait_for_all("exit code 1", "\n    ModuleNotFoundError: No module named 'nonexistent'", "The end.")
+            screen.type(CTRL_O)
+            screen.wait_for_all("(/expand 1 of 1)", "Traceback")
+
+    def test_the_wait_for_an_answer_is_not_the_time_of_the_call(self, program: Program) -> None:
+        with asked(program, tool("bash", command="touch made")) as screen:
+            screen.wait_for("▲ lead asks")
+            begun = time.monotonic()
+            wait_until(lambda: time.monotonic() > begun + 1)
+            screen.type("n\x7fy\r")
+            screen.wait_for("The end.")
+            screen.type("q\r")
+            screen.wait_for_end()
+        rows = {row["event"]: row for row in program.lines(".team/events.jsonl")}
+        assert rows["permission_given"]["waited_seconds"] >= 1
+        assert rows["tool_finished"]["seconds"] < rows["permission_given"]["waited_seconds"]
+
+
+class TestLongQuestions:
+    def test_nothing_in_a_long_line_is_hidden(self, program: Program) -> None:
+        command = "echo " + "漢字\t" * 3000 + "y" * 20_000 + "; rm it"
+        with asked(program, tool("bash", command=command), columns=60, lines=16) as screen:
+            screen.wait_for_all("below", "lines 1–1 of ", "$ echo 漢字")
+            screen.type(END)
+            screen.wait_for_all("; rm it", "the end")
+            screen.type(PAGE_UP)
+            screen.wait_for("%")
+            assert not re.search(
+                r"^\S", screen.text.partition("wants to use bash:")[2].partition("lines ")[0].strip("\n")
+            )
+            screen.type("n\r")
+            screen.wait_for("The end.")
+
+    def test_a_megabyte_on_one_line_is_scrolled_at_once(self, program: Program) -> None:
+        with asked(program, tool("bash", command="echo " + "x" * 1_000_000 + "; rm it")) as screen:
+            screen.type(END)
+            screen.wait_for_all("; rm it", "the end")
+            screen.type(HOME)
+            screen.wait_for("$ echo")
+            screen.type("n\r")
+            screen.wait_for("Refused lead")
+
+    def test_keys_scroll_only_while_the_answer_is_empty(self, program: Program) -> None:
+        content = "".join(f"number {number}\n" for number in range(1, 101))
+        with asked(program, tool("write_file", path="a", content=content)) as screen:
+            first = position(screen)
+            screen.type(DOWN)
+            screen.wait_for(f"lines 2–{first[1] + 1} of")
+            screen.type(UP)
+            screen.wait_for(f"lines 1–{first[1]} of")
+            screen.type(" ")
+            screen.wait_for(f"lines {first[1]}–")
+            screen.type("n not like this ")
+            screen.wait_for("allow? >> n not like this")
+            screen.type(HOME + "no, " + END + "at all\r")
+            screen.wait_for("refused by you")
+            screen.wait_for("n not like this at all")
+
+    def test_a_question_that_is_withdrawn_while_it_is_read_leaves_the_prompt(self, program: Program) -> None:
+        content = "".join(f"number {number}\n" for number in range(1, 101))
+        with asked(program, tool("write_file", path="a", content=content)) as screen:
+            read_on(screen, PAGE_DOWN)
+            screen.type("\x1b[Z")  # Shift-Tab: acceptEdits
+            screen.wait_for_all("The end.", PROMPT)
+            assert "below" not in screen.text.rpartition("The end.")[2]
+        assert (program.directory / "a").read_text() == content
+
+    def test_each_question_is_read_from_its_start(self, program: Program) -> None:
+        contents = ["".join(f"{name} {number}\n" for number in range(1, 101)) for name in ("first", "second")]
+        calls = [tool("write_file", path=f"{number}.txt", content=content) for number, content in enumerate(contents)]
+        with asked(program, answer(*calls)) as screen:
+            screen.wait_for("1 of 2")
+            screen.type(END)
+            screen.wait_for("the end")
+            screen.type("y\r")
+            screen.wait_for_all("@@ -0,0 +1,100 @@", "lines 1–", "allow? >>")
+            screen.type("y\r")
+            screen.wait_for("The end.")
+
+    def test_a_terminal_that_only_prints_shows_all_of_it_and_the_rules(self, program: Program) -> None:
+        program.variables["TERM"] = "dumb"
+        content = "".join(f"number {number}\n" for number in range(1, 301))
+        with asked(program, tool("write_file", path="src/a", content=content)) as screen:
+            shown = screen.text_with_scrollback
+            assert all(f"    +number {number}\n" in shown for number in range(1, 301))
+            assert "lead wants to use write_file: src/a (+300 -0)" in shown
+            screen.type("a\n")
+            screen.wait_for_all("1 write_file(src/a)", "2 write_file(src/**)", "rule? >>")
+            screen.type("2\n")
+            screen.wait_for("The end.")
+        assert saved_rules(program) == ["write_file(src/**)"]
+
+
+class TestPager:
+    def test_a_question_opens_in_the_pager_without_keys_or_control_characters(self, program: Program) -> None:
+        pager = program.directory / "pager"
+        pager.write_text('#!/bin/sh\ncat > read.txt; echo "$@" > args.txt; env > env.txt; touch done\n')
+        pager.chmod(0o755)
+        program.variables["PAGER"] = f"{pager} -x"
+        content = "".join(f"number {number} \x1b[2J\r{program.key}\n" for number in range(1, 101))
+        with asked(program, tool("write_file", path="a", content=content)) as screen:
+            screen.type(CTRL_O)
+            wait_until((program.directory / "done").exists)
+            screen.wait_for_all("allow? >>", "lines 1–")
+            screen.type("n\r")
+            screen.wait_for("The end.")
+        read, passed, env = ((program.directory / name).read_text() for name in ("read.txt", "args.txt", "env.txt"))
+        assert "+number 100 ␛[2J␍" in read
+        assert read.startswith("▲ lead wants to use write_file: a (+100 -0)\n")
+        assert passed == "-x\n"
+        assert program.key not in read + passed + env
+
+    def test_ctrl_c_in_the_pager_is_not_an_answer(self, program: Program) -> None:
+        """Programs such as less receive it as a signal, and so does teamcli."""
+        pager = program.directory / "pager"
+        pager.write_text("#!/bin/sh\ntrap 'touch interrupted' INT\ncat > /dev/null\ntouch ready\nread key < /dev/tty\n")
+        pager.chmod(0o755)
+        program.variables["PAGER"] = str(pager)
+        with asked(program, tool("bash", command="touch made")) as screen:
+            screen.type(CTRL_O)
+            wait_until((program.directory / "ready").exists)
+            screen.type("\x03")
+            wait_until((program.directory / "interrupted").exists)
+            screen.type("\r")
+            screen.wait_for("allow? >>")
+            screen.type("y\r")
+            screen.wait_for("The end.")
+            assert "Interrupted" not in screen.text
+        assert (program.directory / "made").exists()
+
+    def test_a_pager_that_cannot_be_started_is_named(self, program: Program) -> None:
+        program.variables["PAGER"] = "no-such-pager"
+        with asked(program, tool("bash", command="touch made")) as screen:
+            screen.type(CTRL_O)
+            screen.wait_for("the pager 'no-such-pager' cannot be started")
+            screen.wait_for("allow? >>")
