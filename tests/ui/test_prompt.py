@@ -28,7 +28,7 @@ from teamcli.ui.terminal.prompt_output import AbovePrompt
 from teamcli.ui.terminal.questions import ChoiceQuestion, PermissionQuestion, PromptQuestion, QuestionQueue
 from tests.support.waiting import wait_until
 
-ESCAPE, CTRL_C, CTRL_D, CTRL_R = "\x1b", "\x03", "\x04", "\x12"
+ESCAPE, CTRL_C, CTRL_D, CTRL_O, CTRL_R = "\x1b", "\x03", "\x04", "\x0f", "\x12"
 
 
 class RecordingOutput(DummyOutput):
@@ -61,6 +61,7 @@ class Keyboard:
         self.returned: list[bool] = []
         self.interrupted = threading.Event()
         self.has_left = threading.Event()
+        self.is_reading, self.has_read = threading.Event(), threading.Event()
         self.asked: list[PromptQuestion] = []
         self.answered: list[str] = []
         self.text_before: list[str] = []
@@ -125,7 +126,9 @@ class Keyboard:
     def leave(self) -> None:
         self.has_left.set()
 
-    def read(self, question: PromptQuestion) -> None: ...
+    def read(self, question: PromptQuestion) -> None:
+        self.is_reading.set()
+        self.has_read.wait()
 
     def answer(self, asked: PromptQuestion, text: str) -> bool:
         taken = asked.take(text) is not None
@@ -482,3 +485,18 @@ def test_queued_lines_of_an_interrupted_lead_wait_at_its_prompt(keyboard: Keyboa
     keyboard.is_watching = False
     keyboard.prompt.turn("alice", "lead")
     keyboard.shows("queued line")
+
+
+def test_a_question_that_is_answered_elsewhere_while_it_is_in_the_pager_gives_the_line_back(keyboard: Keyboard) -> None:
+    keyboard.type("half typed")
+    keyboard.shows("half typed")
+    question = keyboard.ask("alice")
+    keyboard.is_asked(question)
+    keyboard.type(CTRL_O)
+    wait_until(keyboard.is_reading.is_set)
+    question.answer(Answer(Consent.CHANGED))
+    keyboard.prompt.redraw()
+    keyboard.has_read.set()
+    keyboard.shows("half typed")
+    keyboard.type("\r")
+    wait_until(lambda: keyboard.lines == ["half typed"])

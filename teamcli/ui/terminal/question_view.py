@@ -21,7 +21,8 @@ FIXED_ROWS = 4
 CONTINUED = 2
 """How far the second row of a line is set in: it must not look like a line of its own."""
 KEPT_PARTS = 500
-READING_KEYS = ("PgUp/PgDn", "Ctrl-O: pager")
+READING_KEYS = (" · PgUp/PgDn · Ctrl-O: pager", " · PgUp/PgDn")
+"""The first that fits is shown."""
 
 
 class _Part(NamedTuple):
@@ -129,11 +130,15 @@ class QuestionView:
             last.part + 1 == len(self._parts) or self._parts[last.part + 1].number != numbers[1]
         )
         below = total - numbers[1] + (0 if is_whole else 1)
-        lines = f"lines {numbers[0]}–{numbers[1]} of {total:,}"
-        if total < len(self._parts):  # a line can be longer than the screen
-            lines += f" ({(last.part + is_whole) * 100 // len(self._parts)}%)"
-        rest = (f"{below:,} below", YELLOW) if below else ("the end", DIM)
-        return [(f"  {lines} · ", DIM), rest, *((f" · {key}", DIM) for key in READING_KEYS)]
+        percent = f" ({(last.part + is_whole) * 100 // len(self._parts)}%)" if total < len(self._parts) else ""
+        rest = (f" · {below:,} below", YELLOW) if below else (" · the end", DIM)
+        spans = (
+            f"lines {numbers[0]}–{numbers[1]} of {total:,}{percent}",
+            f"{numbers[0]}–{numbers[1]}/{total:,}{percent}",
+        )
+        lines: list[Line] = [[(f"  {spans[0]}", DIM), rest, (keys, DIM)] for keys in READING_KEYS]
+        lines.append([(f"  {spans[1]}", DIM), rest, (" · PgDn", DIM)])
+        return next((line for line in lines if width_of(line) <= self._width), lines[-1])
 
 
 PAGE_KEYS: Mapping[str, Callable[[QuestionView], None]] = {
