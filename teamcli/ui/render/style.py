@@ -22,7 +22,7 @@ _CODES |= {RED: "31", GREEN: "32", YELLOW: "33", BLUE: "34", MAGENTA: "35", CYAN
 # Only these six differ in every theme: some show bright blue and bright magenta like the regular ones, and the other
 # bright colors are illegible on white. Bright red, because red means an error.
 _AGENT_COLORS = (MAGENTA, BLUE, GREEN, CYAN, BRIGHT_RED, YELLOW, f"{REVERSE} {MAGENTA}", f"{REVERSE} {CYAN}")
-_ASCII_SIGNS = str.maketrans("✓✗⊘●○▲◆✉→…·│✻↳•─◂", "+x-*o!*@>~-|*>--<") | {ord("⏎"): "Enter"}
+_ASCII_SIGNS = str.maketrans("✓✗⊘●○▲◆✉→…·│✻↳•─–◂", "+x-*o!*@>~-|*>---<") | {ord("⏎"): "Enter"}
 _NO_TEAMMATES = (*RESERVED, "outside")
 WIDTH_WITHOUT_TERMINAL = 80
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
