@@ -217,7 +217,13 @@ def _assemble(
         hosts=Hosts(host, Commands(users_host), runtime.jobs),
         catalog=Catalog(custom_commands, factory.briefing.skills.found, models),
         record=record,
-        preferences=Preferences(settings.vi_mode, settings.notify, settings.subagents.show_output, options.verbose),
+        preferences=Preferences(
+            settings.vi_mode,
+            settings.notify,
+            settings.subagents.show_output,
+            options.verbose,
+            settings.shell_output == "share",
+        ),
         cancel=cancel,
         resources=resources.pop_all(),
     )

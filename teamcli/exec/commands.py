@@ -100,6 +100,13 @@ class Commands:
             raise Cancelled(cancel.reason, text)
         return Finished(text, ended)
 
+    def run_at_terminal(self, command: str, cwd: Path, cancel: CancelScope) -> int:
+        """Run a command that has the whole terminal until it ends. Returns its exit code.
+
+        Raises: ToolError
+        """
+        return self._host.run_at_terminal(command, cwd, cancel)
+
     def start_background(self, command: str, cwd: Path) -> str:
         """Start `command` and return its id.
 

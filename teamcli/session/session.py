@@ -62,6 +62,8 @@ class Preferences(NamedTuple):
     """Show what sub-agents write as they write it."""
     verbose: bool = False
     """Show more from the start."""
+    shares_shell: bool = True
+    """The lead sees the user's own commands and their output."""
 
 
 class Catalog(NamedTuple):
@@ -233,12 +235,26 @@ class Session:
                 job.add(text)
                 progress(text)
 
-            finished = self.hosts.users.run(
-                command, self.workspace.root, SHELL_TIMEOUT_SECONDS, cancel, show, SHELL_PACE
-            )
+            try:
+                finished = self.hosts.users.run(
+                    command, self.workspace.root, SHELL_TIMEOUT_SECONDS, cancel, show, SHELL_PACE
+                )
+            except Cancelled as e:
+                self._share(command, e.output, "[interrupted by the user]")
+                raise
+        ending = f"[{describe_exit(finished.ended.exit_code)}]" if finished.ended.exit_code else ""
         if finished.ended.timed_out:
-            return f"[ended after {SHELL_TIMEOUT_SECONDS:.0f} s]"
-        return f"[{describe_exit(finished.ended.exit_code)}]" if finished.ended.exit_code else ""
+            ending = f"[ended after {SHELL_TIMEOUT_SECONDS:.0f} s]"
+        self._share(command, finished.output, ending)
+        return ending
+
+    def run_at_terminal(self, command: str, cancel: CancelScope) -> str:
+        """Run the user's own command that needs the whole terminal, such as an editor. The lead does not see it.
+
+        Raises: ToolError
+        """
+        exit_code = self.hosts.users.run_at_terminal(command, self.workspace.root, cancel)
+        return f"[{describe_exit(exit_code)}]" if exit_code else ""
 
     @property
     def budget(self) -> Budget:
@@ -282,6 +298,10 @@ class Session:
             agent.llm.close()
             agent.conversation.close()
         self.resources.close()
+
+    def _share(self, command: str, output: str, ending: str) -> None:
+        if self.preferences.shares_shell:
+            self.conversation.add_shell(command, output, ending)
 
     def _finish_merge(self) -> None:
         """Complete or undo a merge that was cut off, before any agent works."""

@@ -10,8 +10,10 @@ from teamcli.agent.mentions import mentioned_paths
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import CommandResult, Job, Leave, Prompt
 from teamcli.commands.catalog import run_command
+from teamcli.errors import UsageError
 from teamcli.session.session import Session
 from teamcli.team.message import LEAD, find_name
+from teamcli.ui.interactive import needs_terminal
 
 QUIT_WORDS = ("q", "exit", "quit")
 
@@ -88,15 +90,27 @@ class Repl(ABC):
 
     def _shell(self, command: str) -> None:
         """`!command` is the user's own, so no permission is asked."""
+        if program := needs_terminal(command):
+            self.run_at_terminal(command, program)
+            return
         stream = self.output_stream()
 
         def run(scope: CancelScope) -> CommandResult:
             try:
-                return self._session.run_shell(command, scope, stream.add)
+                ending = self._session.run_shell(command, scope, stream.add)
             finally:
                 stream.finish()
+            return "\n".join(filter(None, (ending, self.tip_about_sharing())))
 
         self.run_job(run)
+
+    def run_at_terminal(self, command: str, program: str) -> None:
+        """Run a command that needs the whole terminal; raises UsageError if there is none to give."""
+        raise UsageError(f"{program} needs a terminal of its own; run it in another window")
+
+    def tip_about_sharing(self) -> str:
+        """Shown after a command; empty if the user knows, or if nobody reads it."""
+        return ""
 
     def _talk(self, text: str) -> bool:
         """Send `@alice text` to alice. Returns False for any other @word: the line is a task, shown with a hint."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import Application, run_in_terminal
+from prompt_toolkit.application import Application, in_terminal, run_in_terminal
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
@@ -42,6 +45,7 @@ _STYLE = Style.from_dict(
     }
 )
 
+T = TypeVar("T")
 Draw = Callable[[], StyleAndTextTuples]
 KeyBinding = tuple[tuple[str, ...], FilterOrBool, Callable[[], object]]
 """The keys, when they apply, and what they do."""
@@ -148,6 +152,22 @@ class LineEditor:
         """From any thread."""
         if (loop := self.app.loop) is not None:
             loop.call_soon_threadsafe(call)
+
+    def hand_over(self, run: Callable[[], T]) -> T:
+        """From another thread: leave the terminal to `run` until it returns. What is printed meanwhile waits."""
+        is_free, is_over = threading.Event(), asyncio.Event()
+
+        async def wait() -> None:
+            async with in_terminal():
+                is_free.set()
+                await is_over.wait()
+
+        self.call_soon(lambda: self.app.create_background_task(wait()))
+        is_free.wait()
+        try:
+            return run()
+        finally:
+            self.call_soon(is_over.set)
 
     def redraw_in(self, seconds: float) -> bool:
         """Returns False if the prompt is not running yet."""

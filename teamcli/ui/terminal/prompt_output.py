@@ -60,6 +60,10 @@ class AbovePrompt(io.TextIOBase):
         self._print_soon()
         return len(text)
 
+    def write_now(self) -> None:
+        """Print what waits, while the prompt has left the terminal to something else."""
+        self._write_waiting()
+
     def close(self) -> None:
         with self._lock:
             self._waiting.append(self._line)  # the last line may lack a newline

@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from teamcli.agent.events import Event, StillArriving, TextArrived, ThinkingArrived
@@ -66,6 +67,13 @@ class RenderThread:
         """Print something that concerns all views, or switch to another, after what is queued already."""
         self._queue.put(change)
 
+    def flush(self) -> None:
+        """Wait until the page has all that is queued."""
+        for _ in range(2):  # the page gets a batch as a whole; the second one comes after that
+            passed = threading.Event()
+            self._queue.put(partial(_pass, passed))
+            passed.wait()
+
     def start(self) -> None:
         self._thread.start()
 
@@ -110,6 +118,11 @@ class RenderThread:
         except Exception:  # boundary: one item that cannot be shown must not end the thread
             logger.exception("cannot show %r", item)
             return "", True
+
+
+def _pass(passed: threading.Event, views: Views) -> str:
+    passed.set()
+    return ""
 
 
 def _merged(batch: list[Event | Change | None]) -> list[Event | Change | None]:

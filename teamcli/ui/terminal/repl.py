@@ -47,6 +47,7 @@ logger = logging.getLogger(__name__)
 
 QUEUED_LINES = 2
 NOBODY_TO_WATCH = "There is nobody to watch yet. Ask the lead to hire someone; /watch NAME then shows what they do."
+SHARED = "The lead sees this with your next line (the setting shell_output changes that)."
 UP_HINT = "  (Up takes it back)"
 MODES = (Mode.DEFAULT, Mode.ACCEPT_EDITS, Mode.PLAN)
 """What Shift-Tab cycles through. The mode that asks nothing must be typed by name."""
@@ -68,6 +69,7 @@ class Terminal(Repl):
         self._jobs: list[CancelScope] = []
         self._shell_outputs: list[ShellOutput] = []
         """Replaced as a whole: the main thread reads it while others add to it."""
+        self._tips_about_sharing = session.preferences.shares_shell
         self._tip = InboxTip(is_wanted=not names)
         self._prompt = PlainPrompt(self, questions, self._style) if is_dumb() else self._live_prompt()
         self._notifier = Notifier(session.preferences.notify, self._prompt.ring)
@@ -178,6 +180,23 @@ class Terminal(Repl):
                     self.show(result)
 
         threading.Thread(target=work, name="job", daemon=True).start()
+
+    def run_at_terminal(self, command: str, program: str) -> None:
+        prompt, page = self._prompt, self._page
+        if isinstance(prompt, PlainPrompt) or isinstance(page, AroundThePrompt):
+            super().run_at_terminal(command, program)
+            return
+
+        def run(scope: CancelScope) -> str:
+            page.write_now()  # the command itself comes before what it prints
+            return self._session.run_at_terminal(command, scope)
+
+        self._renderer.flush()
+        self.run_job(lambda scope: prompt.editor.hand_over(lambda: run(scope)))
+
+    def tip_about_sharing(self) -> str:
+        is_wanted, self._tips_about_sharing = self._tips_about_sharing, False
+        return SHARED if is_wanted else ""
 
     def output_stream(self) -> OutputStream:
         def show(text: str) -> None:
