@@ -14,7 +14,7 @@ from teamcli.ui.render.style import AgentColors, Line
 from teamcli.ui.terminal.questions import ChoiceQuestion, PermissionQuestion, PromptQuestion
 from teamcli.ui.terminal.status import AgentState, SessionMeter, StatusBoard, meter_line
 from teamcli.ui.terminal.status_area import Moment, agent_lines
-from teamcli.ui.terminal.task_panel import TaskPanel
+from teamcli.ui.terminal.task_panel import TaskPanel, lines_for_board
 
 AGENTS_SHARE = 4
 """At most a fourth of the screen lists agents: the rest is for what they say."""
@@ -69,7 +69,7 @@ class StatusBar:
         unread, jobs = self._unread, len(session.hosts.jobs.background())
         mode, senders = session.live_policy.policy.mode, tuple(dict.fromkeys(map(shown_sender, unread)))
         meter = SessionMeter(session.model, mode, share, cost, len(unread), tokens, senders, jobs)
-        panel = self.tasks.lines(room.width)
+        panel = self.tasks.lines(room.width, lines_for_board(room.height, bool(questions)))
         rows = max(1, min(room.height // AGENTS_SHARE, room.height - room.taken - len(panel) - 1))
         moment = Moment(time.monotonic(), [question.agent for question in questions], watched, self._colors)
         agents = agent_lines(self.board.states(), room.width, rows, moment)

@@ -22,6 +22,14 @@ FEWEST_LINES = 3
 _MARKS = {TaskStatus.PENDING: "○", TaskStatus.IN_PROGRESS: "●", TaskStatus.COMPLETED: "✓", TaskStatus.CANCELLED: "✗"}
 
 
+def lines_for_board(screen_rows: int, has_questions: bool) -> int:
+    """How much of the screen it may take. A question must be read, so then it takes less.
+
+    This does not depend on how long the question is, which itself depends on what is left.
+    """
+    return screen_rows // 5 if has_questions else screen_rows * 2 // 5
+
+
 class _Drawn(NamedTuple):
     title: Line
     rows: tuple[Line, ...] = ()
