@@ -1,4 +1,4 @@
-"""What teamcli knows about Claude Code: its names for tools, and its settings that teamcli does not use yet."""
+"""Settings of Claude Code that teamcli does not use yet."""
 
 from __future__ import annotations
 
@@ -11,22 +11,6 @@ from teamcli.storage.files import LARGEST_DOCUMENT, read_regular
 
 _EFFECTIVE = {"hooks": "hooks", "permissions": "permission rules"}
 """Settings that a user may rely on."""
-
-OUR_TOOLS = {
-    "Bash": "bash",
-    "BashOutput": "bash_output",
-    "KillBash": "bash_stop",
-    "KillShell": "bash_stop",
-    "Read": "read_file",
-    "Write": "write_file",
-    "Edit": "edit_file",
-    "MultiEdit": "edit_file",
-    "Glob": "glob",
-    "Grep": "grep",
-    "Task": "agent",
-    "Agent": "agent",
-}
-"""Claude Code's names for our tools, in roles and in hooks."""
 
 
 def unused_settings(directory: Path, users_home: Path) -> str:
