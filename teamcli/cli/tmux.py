@@ -32,36 +32,35 @@ def open_panes(name: str, is_verbose: bool) -> int:
     if not names:
         print(NOBODY)
         return ExitStatus.DONE
-    window = os.environ.get("TMUX_PANE", "")
-    opened = [each for each in names if _open_pane(window, each, _command(each, is_verbose))]
-    _tmux("select-layout", *_target(window), "tiled")
+    opened: list[str] = []
+    pane = os.environ.get("TMUX_PANE", "")
+    for each in names:
+        if new := _open_pane(pane, each, _command(each, is_verbose)):
+            opened.append(each)
+            pane = new
     if left := [each for each in names if each not in opened]:
         print(f"No room for {', '.join(left)}: make the window larger, or open another one with teamcli watch NAME.")
     return ExitStatus.DONE if opened else ExitStatus.FAILED
 
 
-def _open_pane(window: str, name: str, command: Sequence[str]) -> bool:
-    """False if the window has no room for another pane."""
-    split = ["split-window", *_target(window), "-d", "-P", "-F", "#{pane_id}", "-c", str(Path.cwd())]
-    made = _run(*split, shlex.join(command))
+def _open_pane(before: str, name: str, command: Sequence[str]) -> str:
+    """The id of a new pane behind the pane `before`; empty if the window has no room for another one."""
+    target = ["-t", before] if before else []
+    made = _run("split-window", *target, "-d", "-P", "-F", "#{pane_id}", "-c", str(Path.cwd()), shlex.join(command))
     if made.returncode != 0:
         if "no space" in made.stderr:
-            return False
+            return ""
         raise ConfigError(f"tmux cannot open a pane: {made.stderr.strip() or made.returncode}")
-    # The layout after each pane: the next one is cut from the largest, and a window fits more of them.
-    _tmux("select-pane", "-t", made.stdout.strip(), "-T", name)
-    _tmux("select-layout", *_target(window), "tiled")
-    return True
+    pane = made.stdout.strip()
+    _tmux("select-pane", "-t", pane, "-T", name)
+    _tmux("select-layout", "-t", pane, "tiled")  # after each pane, so that all have the same room and more of them fit
+    return pane
 
 
 def _command(name: str, is_verbose: bool) -> list[str]:
     """The same program on the same interpreter. Nothing is imported from the directory of the team (-P)."""
     start = f"import sys; sys.path.insert(0, {str(PROGRAM)!r}); from teamcli.__main__ import main; sys.exit(main())"
     return [sys.executable, "-P", "-c", start, "watch", *(["--verbose"] if is_verbose else []), "--", name]
-
-
-def _target(window: str) -> list[str]:
-    return ["-t", window] if window else []
 
 
 def _tmux(*arguments: str) -> None:
