@@ -25,7 +25,7 @@ from teamcli.session.steps import READING_CALLS, frames_in, mail_in
 from teamcli.session.steps import steps_of as steps_of
 from teamcli.storage.files import LARGEST_LINE, Json, as_number, decode_line
 from teamcli.storage.tail import beginning, lines_before, open_log
-from teamcli.team.message import LEAD, MessageType
+from teamcli.team.message import LEAD, MessageType, is_subagent
 from teamcli.text.escaping import one_line
 from teamcli.text.redaction import redact_value
 from teamcli.tools.base.context import AgentContext
@@ -136,7 +136,8 @@ def _first_of_last(steps: list[Step], count: int) -> int:
 class _Replay:
     def __init__(self, agent: str, transcript: Path) -> None:
         self._agent = agent
-        self._recall = Recall(agent, transcript.parent.parent)
+        is_subagents = is_subagent(agent)  # their transcripts are one directory further down
+        self._recall = Recall(agent, transcript.parents[2 if is_subagents else 1])
         self._calls: dict[str, Block] = {}
         """Of the last answer, by id."""
 

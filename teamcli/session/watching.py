@@ -18,6 +18,7 @@ from teamcli.agent.events import Event
 from teamcli.session.event_bus import EventBus
 from teamcli.storage.tail import file_identity
 from teamcli.storage.team_dir import TeamDir
+from teamcli.team.message import is_subagent
 
 if TYPE_CHECKING:
     from teamcli.session.replay import Step
@@ -85,7 +86,7 @@ class Watching:
 
     def __init__(self, bus: EventBus, state: TeamDir) -> None:
         self._bus = bus
-        self._transcripts = state.transcripts
+        self._state = state
         self._agents: dict[str, _UnderWay] = {}
 
     def __call__(self, event: Event) -> None:
@@ -114,7 +115,8 @@ class Watching:
             begin([self._snapshot(name) for name in names()])
 
     def _snapshot(self, agent: str) -> Snapshot:
-        path = self._transcripts / f"{agent}.jsonl"
+        state = self._state
+        path = (state.subagent_transcripts if is_subagent(agent) else state.transcripts) / f"{agent}.jsonl"
         size, file = file_identity(path)
         under_way = self._agents.get(agent)
         if under_way is None:

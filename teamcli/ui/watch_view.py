@@ -170,15 +170,14 @@ def _line(event: Event) -> str:
         case events.LineTaken():
             return f"team >> {one_line(event.text, 400)}"
         case events.ToolFinished():
-            sign = "✗" if event.is_error else ">"
-            return f"{sign} {one_line(event.display.title, 200)}: {one_line(event.content, 200)}"
+            sign = "⊘" if event.refusal else "✗" if event.is_error else ">"
+            outcome = event.refusal.text if event.refusal else event.content
+            return f"{sign} {one_line(event.display.title, 200)}: {one_line(outcome, 200)}"
         case events.MailSent():
             kind = "" if event.type == "message" else f" ({event.type})"
             return f"{event.agent} → {event.to}{kind}: {one_line(event.content, 400)}"
         case events.PermissionAsked():
             return question(event)
-        case events.PermissionDenied():
-            return f"refused {event.tool}: {one_line(event.title)} ({one_line(event.reason, 400)})"
         case events.TaskChanged():
             return f"{event.agent}: {event.text}"
         case events.Notice() | events.Compacted() | events.MergeEnded() | events.LimitHit():

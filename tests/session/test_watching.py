@@ -280,6 +280,11 @@ class TestPast:
         scene.write("lead", first, user(text_block("three"), text_block("<facts>x</facts>")))
         assert words(scene.snapshot("lead").steps()) == ["line:one", "line:three"]
 
+    def test_a_sub_agent_has_steps_too(self, scene: Scene) -> None:
+        scene.state.subagent_transcripts.mkdir()
+        scene.write("subagents/sa-1", answer(call("1", "read_file", path="a.py")), user(result("1", "1\tx")))
+        assert words(scene.snapshot("sa-1").steps()) == ["recorded", "call:1:read a.py"]
+
     def test_an_interruption_is_a_step(self, scene: Scene) -> None:
         scene.write(ALICE, answer(text_block("half")), user(text_block("<note>The user interrupted you here.</note>")))
         last = scene.snapshot().steps()[-1]
