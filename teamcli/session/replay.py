@@ -192,11 +192,11 @@ class _Replay:
     def _call(self, call: Block, content: str, is_error: bool) -> Iterator[Event]:
         name, given = call["name"], call["input"]
         if not is_error:
-            yield from self._told(name, given, content)
+            yield from self._reported(name, given, content)
         display = self._recall.display(name, given)
         yield events.ToolFinished(self._agent, call["id"], name, display, content, is_error, UNKNOWN_SECONDS)
 
-    def _told(self, name: str, given: Mapping[str, Any], content: str) -> Iterator[Event]:
+    def _reported(self, name: str, given: Mapping[str, Any], content: str) -> Iterator[Event]:
         """What the bus has reported about a call besides its end."""
         agent, text = self._agent, str(given.get("content", ""))
         if name in READING_CALLS:

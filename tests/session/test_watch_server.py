@@ -302,7 +302,7 @@ class TestSlowWatcher:
             channel.emit(events.Notice(ALICE, f"{number} " + "x" * 2_000))
 
     @pytest.mark.usefixtures("small")
-    def test_it_delays_no_agent_and_is_told_what_it_missed(self, channel: Channel) -> None:
+    def test_it_delays_no_agent_and_learns_that_it_missed_something(self, channel: Channel) -> None:
         reader = channel.client()
         reader.wait_for_snapshots()
         self.flood(channel, 2_000)  # nobody reads: would an agent wait for this watcher, it would wait for ever
