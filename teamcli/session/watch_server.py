@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -32,7 +33,7 @@ MOST_WAITING = 5_000
 MOST_WAITING_CHARACTERS = 4_000_000
 REQUEST_SECONDS, LONGEST_REQUEST = 5.0, 4096
 LAST_WORDS_SECONDS = 0.3
-"""How long leaving waits for watchers that still read."""
+"""How long leaving waits for all watchers that still read."""
 
 
 class WatchServer:
@@ -69,8 +70,9 @@ class WatchServer:
         """Send what is left to those who still read it, and end."""
         for watcher in self._watchers:
             watcher.finish()
+        deadline = time.monotonic() + LAST_WORDS_SECONDS
         for watcher in self._watchers:
-            watcher.join(LAST_WORDS_SECONDS)
+            watcher.join(max(0.0, deadline - time.monotonic()))
             watcher.close()
 
 
