@@ -21,6 +21,9 @@ from teamcli.errors import CallRefused, Cancelled, TeamcliError, ToolError
 from teamcli.permissions.policy import Decision, Verdict
 from teamcli.text.redaction import redact, redact_value
 
+USER_REFUSED, AND_SAYS = "The user refused this call", " and says: "
+NOBODY_TO_ASK = "nobody can be asked"
+
 
 class Consent(StrEnum):
     ONCE = "once"
@@ -141,7 +144,7 @@ class Permissions:
             if answer.consent in (Consent.ONCE, Consent.ALWAYS):
                 return True
             explained = _explained(denied, decision, answer)
-            by = Refusal(reason="nobody can be asked") if explained.unanswered else Refusal("you", answer.feedback)
+            by = Refusal(reason=NOBODY_TO_ASK) if explained.unanswered else Refusal("you", answer.feedback)
             _deny(explained, by, emit)
         if decision.verdict is Verdict.DENY:
             _deny(denied._replace(reason=decision.reason), Refusal(decision.by), emit)
@@ -198,12 +201,20 @@ def _after_hooks(decision: Decision, hooks_say: HookResult) -> Decision:
 
 def _explained(denied: PermissionDenied, decision: Decision, answer: Answer) -> PermissionDenied:
     if answer.consent is not Consent.NOBODY:
-        said = f" and says: {answer.feedback}" if answer.feedback else "."
-        return denied._replace(reason=f"The user refused this call{said}")
+        said = f"{AND_SAYS}{answer.feedback}" if answer.feedback else "."
+        return denied._replace(reason=f"{USER_REFUSED}{said}")
     rule = decision.rule or (denied.tool if decision.advice else "")
     remedy = f"; the rule that would allow it: {rule}" if rule else ""
-    reason = f"{decision.reason.removesuffix('.')}, and nobody can be asked{remedy}"
+    reason = f"{decision.reason.removesuffix('.')}, and {NOBODY_TO_ASK}{remedy}"
     return denied._replace(reason=reason, rule=rule, unanswered=True)
+
+
+def recorded_refusal(result: str) -> Refusal | None:
+    """Why a call did not run, from the text of its result. None if the text does not say that it was refused."""
+    reason = result.removeprefix("Error: ")
+    if reason.startswith(USER_REFUSED):
+        return Refusal("you", reason.removeprefix(USER_REFUSED).removeprefix(AND_SAYS).removesuffix("."))
+    return Refusal(reason=NOBODY_TO_ASK) if f", and {NOBODY_TO_ASK}" in reason else None
 
 
 def _deny(denied: PermissionDenied, refusal: Refusal, emit: Emit) -> NoReturn:

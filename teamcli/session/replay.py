@@ -17,6 +17,7 @@ from teamcli.agent.compaction import COMPACTION
 from teamcli.agent.conversation import is_block
 from teamcli.agent.events import Event, Outcome
 from teamcli.agent.loop import INTERRUPTED
+from teamcli.agent.permission_question import recorded_refusal
 from teamcli.agent.tool import Display
 from teamcli.errors import ToolError
 from teamcli.exec.commands import Commands
@@ -193,8 +194,8 @@ class _Replay:
         name, given = call["name"], call["input"]
         if not is_error:
             yield from self._reported(name, given, content)
-        display = self._recall.display(name, given)
-        yield events.ToolFinished(self._agent, call["id"], name, display, content, is_error, UNKNOWN_SECONDS)
+        display, refusal = self._recall.display(name, given), recorded_refusal(content) if is_error else None
+        yield events.ToolFinished(self._agent, call["id"], name, display, content, is_error, UNKNOWN_SECONDS, refusal)
 
     def _reported(self, name: str, given: Mapping[str, Any], content: str) -> Iterator[Event]:
         """What the bus has reported about a call besides its end."""

@@ -280,6 +280,21 @@ class TestPast:
         scene.write("lead", first, user(text_block("three"), text_block("<facts>x</facts>")))
         assert words(scene.snapshot("lead").steps()) == ["line:one", "line:three"]
 
+    @pytest.mark.parametrize(
+        ("text", "refusal"),
+        [
+            ("Error: The user refused this call.", ("you", "")),
+            ("Error: The user refused this call and says: use trash.", ("you", "use trash")),
+            ("Error: bash asks, and nobody can be asked; the rule that would allow it: x", ("", "nobody can be asked")),
+            ("Error: no such file", None),
+        ],
+    )
+    def test_a_refused_call_is_shown_as_refused(self, scene: Scene, text: str, refusal: tuple[str, str] | None) -> None:
+        scene.write(ALICE, answer(call("1", "bash", command="rm x")), user(result("1", text, is_error=True)))
+        shown = scene.snapshot().steps()[-1]
+        assert isinstance(shown, events.ToolFinished)
+        assert shown.refusal == refusal
+
     def test_a_sub_agent_has_steps_too(self, scene: Scene) -> None:
         scene.state.subagent_transcripts.mkdir()
         scene.write("subagents/sa-1", answer(call("1", "read_file", path="a.py")), user(result("1", "1\tx")))
