@@ -94,7 +94,8 @@ class TerminalWatchView:
         # The terminal may be narrower than when these lines were drawn, and has wrapped them.
         width = max(1, self._style.width())
         rows = sum(max(1, -(-sum(cell_width(text) for text, _ in line) // width)) for line in self._tail)
-        return "\r" + (f"\x1b[{rows - 1}A" if rows > 1 else "") + "\x1b[J"
+        # Line by line: tmux keeps what is erased from the top of its screen to the end in its scrollback.
+        return "\r\x1b[2K" + "\x1b[A\x1b[2K" * (rows - 1)
 
 
 class PlainWatchView:
