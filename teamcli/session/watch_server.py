@@ -132,7 +132,7 @@ class _Watcher(threading.Thread):
         self._begin()
         while (items := self._next()) is not None:
             if items:
-                self._connection.sendall(b"".join(map(_line, items)))
+                self._connection.sendall(b"".join(map(_line_if_possible, items)))
             else:
                 self._send({"kind": "missed"})
                 self._begin()
@@ -202,6 +202,15 @@ def _read_request(connection: socket.socket) -> str | None:
 def _size(event: Event) -> int:
     """About how much memory it keeps."""
     return 100 + sum(len(field) for field in event if isinstance(field, str))
+
+
+def _line_if_possible(item: Event | list[Snapshot]) -> bytes:
+    try:
+        return _line(item)
+    except (TypeError, ValueError, RecursionError):  # such as the input of a call that is nested too deeply
+        logger.warning("watchers do not get this: %.200r", type(item))
+        # What is under way can be missing from snapshots, but not the snapshots themselves.
+        return _line([each._replace(current=()) for each in item]) if isinstance(item, list) else b""
 
 
 def _line(item: Event | list[Snapshot]) -> bytes:

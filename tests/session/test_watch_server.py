@@ -262,6 +262,15 @@ def test_a_request_that_makes_no_sense_is_refused(channel: Channel, request_line
         assert [line["kind"] for line in lines(connection)] == ["error"]
 
 
+def test_an_event_that_cannot_be_sent_stops_no_other(channel: Channel) -> None:
+    strange = events.MailSent(ALICE, "bob", "message", "x", {"where": Path("/")})
+    channel.emit(strange)
+    reader = channel.client()
+    reader.wait_for_snapshots()
+    channel.emit(strange, last := events.TextArrived(ALICE, "hi"))
+    reader.wait_for(last)
+
+
 def test_a_client_that_says_nothing_disturbs_nobody(channel: Channel) -> None:
     with channel.connect(b""):
         channel.client().wait_for_snapshots()
