@@ -30,7 +30,6 @@ ESCAPE_SECONDS = 0.05
 """How long a key sequence that starts with Esc may take. Esc alone interrupts, so it must not wait long ..."""
 CHORD_SECONDS = 1.0
 """... but a person needs time to type Ctrl-X Ctrl-E."""
-REDRAW_SECONDS = 0.03
 MENU_ROWS = 6
 _STYLE = Style.from_dict(
     {
@@ -108,7 +107,6 @@ class LineEditor:
                 window.dont_extend_height = to_filter(True)
         app.renderer.cpr_not_supported_callback = None  # it prints a useless warning across the prompt
         app.ttimeoutlen = ESCAPE_SECONDS
-        app.min_redraw_interval = REDRAW_SECONDS
         app.key_processor.before_key_press += lambda _: self._count_key()
         app.key_processor.after_key_press += lambda _: self._set_chord_timeout()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from teamcli.agent.events import Event, StillArriving, TextArrived, ThinkingArrived
+from teamcli.agent.events import Event, StillArriving, TextArrived, ThinkingArrived, ToolProgress
 from teamcli.ui.render.event_renderer import EventRenderer
 from teamcli.ui.render.style import Line
 from teamcli.ui.terminal.status import StatusBoard
@@ -20,8 +20,9 @@ logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.5
 """How often the times in the status bar advance while an agent works."""
-BATCH_SECONDS = 0.01
-"""Streamed text is collected for this long: a person sees no difference, and each redraw delays the echo of keys."""
+BATCH_SECONDS = 0.03
+"""What streams is collected for this long: a person sees no difference, and each redraw delays the echo of keys. The
+prompt itself has no minimum time between redraws, because a key would have to wait for it."""
 LEAVING_SECONDS = 1.0
 
 Render = Callable[[EventRenderer], str]
@@ -99,7 +100,7 @@ class RenderThread:
         try:
             # No timeout while everyone is idle: an idle team must not cost CPU.
             batch.append(self._queue.get(timeout=TICK_SECONDS if self._board.is_busy else None))
-            if isinstance(batch[0], TextArrived | ThinkingArrived | StillArriving):
+            if isinstance(batch[0], TextArrived | ThinkingArrived | StillArriving | ToolProgress):
                 time.sleep(BATCH_SECONDS)
             while True:
                 batch.append(self._queue.get_nowait())
