@@ -102,10 +102,8 @@ class EventRenderer:
     def is_verbose(self) -> bool:
         return self._is_verbose
 
-    def set_verbose(self, on: bool | None) -> str:
-        """None switches to the other state."""
-        self._is_verbose = not self._is_verbose if on is None else on
-        return self.note("Verbose on." if self._is_verbose else "Verbose off.", DIM)
+    def set_verbose(self, on: bool) -> None:
+        self._is_verbose = on
 
     # Output that is not an event
 

@@ -62,7 +62,7 @@ class RenderThread:
 
     def render(self, render: Render) -> None:
         """Print something that is not an event in the view that is shown, after what is queued already."""
-        self._queue.put(lambda views: render(views.current))
+        self._queue.put(lambda views: views.render(render))
 
     def change(self, change: Change) -> None:
         """Print something that concerns all views, or switch to another, after what is queued already."""

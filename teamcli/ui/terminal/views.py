@@ -15,9 +15,28 @@ from teamcli.session.steps import steps_of
 from teamcli.session.watching import LAST_STEPS, Snapshot
 from teamcli.team.message import LEAD
 from teamcli.ui.render.event_renderer import EventRenderer
-from teamcli.ui.render.style import Line
+from teamcli.ui.render.style import DIM, Line
 
 MOST_MISSED_LINES = 1_000
+
+
+class Missed:
+    """Text that is printed later: its last lines."""
+
+    def __init__(self) -> None:
+        self.lines: deque[str] = deque(maxlen=MOST_MISSED_LINES)
+        self.count = 0
+        """Of all lines, those that are not kept among them."""
+        self._open_line = ""
+
+    def add(self, text: str) -> None:
+        *lines, self._open_line = (self._open_line + text).split("\n")
+        self.count += len(lines)
+        self.lines.extend(lines)
+
+    @property
+    def text(self) -> str:
+        return "".join(line + "\n" for line in self.lines) + self._open_line
 
 
 class Turn(NamedTuple):
@@ -36,8 +55,9 @@ class Views:
         self._lead = lead
         self._focused = focused
         self._watched: EventRenderer | None = None
-        self._missed: deque[str] = deque(maxlen=MOST_MISSED_LINES)
-        self._missed_count = 0
+        self._missed = Missed()
+        self._has_open_line = False
+        """Whether what was printed last ends in the middle of a line."""
         self.shown = LEAD
 
     @property
@@ -48,17 +68,23 @@ class Views:
         """The lines that an event adds to what is shown."""
         text = self._lead.show(event)
         if self._watched is None:
-            return text
-        self._miss(text)
-        return "".join(map(self._watched.show, steps_of(event, self.shown)))
+            return self._printed(text)
+        self._missed.add(text)
+        return self._printed("".join(map(self._watched.show, steps_of(event, self.shown))))
+
+    def render(self, render: Callable[[EventRenderer], str]) -> str:
+        """Something that is not an event, in the view that is shown."""
+        return self._printed(render(self.current))
 
     def growing(self) -> list[Line]:
         return self.current.growing()
 
     def set_verbose(self, on: bool | None) -> str:
         """In all views. None switches to the other state."""
-        text = self._lead.set_verbose(on)
-        return self._watched.set_verbose(self._lead.is_verbose) if self._watched else text
+        on = not self._lead.is_verbose if on is None else on
+        for renderer in {self._lead, self.current}:
+            renderer.set_verbose(on)
+        return self._printed(self.current.note("Verbose on." if on else "Verbose off.", DIM))
 
     def turn_to(self, turn: Turn) -> str:
         """The heading, and the last steps of the agent to watch."""
@@ -66,28 +92,31 @@ class Views:
         self._watched, self.shown = self._focused(name), name
         self._watched.set_verbose(self._lead.is_verbose)
         steps = turn.snapshot.steps(min(LAST_STEPS, turn.most_lines or LAST_STEPS))
-        lines = "".join(map(self._watched.show, steps)).split("\n")[:-1]
-        is_long = 0 < turn.most_lines < len(lines)
-        remark = f"… /watch {name} shows more" if is_long else ""
-        shown = lines[-turn.most_lines :] if is_long else lines
-        return self._watched.heading(turn.about, remark) + "".join(line + "\n" for line in shown)
+        past = "".join(map(self._watched.show, steps))
+        remark = ""
+        if 0 < turn.most_lines < past.count("\n"):
+            past = "\n".join(past.split("\n")[-turn.most_lines - 1 :])
+            remark = f"… /watch {name} shows more"
+        return self._printed(self._heading(turn.about, remark) + past)
 
     def back(self, about: str) -> str:
         """To the lead: what it and the others did in the meantime."""
         if self._watched is None:
             return ""
         self._watched, self.shown = None, LEAD
-        missed, dropped = "".join(self._missed), self._missed_count - len(self._missed)
-        self._missed.clear()
-        self._missed_count = 0
+        missed, self._missed = self._missed, Missed()
+        dropped = missed.count - len(missed.lines)
         remark = f"{dropped:,} lines are not shown; /log has every step." if dropped else ""
-        return self._lead.heading(about, remark) + missed
+        return self._printed(self._heading(about, remark) + missed.text)
 
     def unfinished(self) -> str:
         """What is missed or incomplete, at the end of the session."""
         return self.back("") + self._lead.unfinished()
 
-    def _miss(self, text: str) -> None:
-        lines = text.split("\n")[:-1]  # the text is made of whole lines
-        self._missed_count += len(lines)
-        self._missed.extend(line + "\n" for line in lines)
+    def _printed(self, text: str) -> str:
+        self._has_open_line = not text.endswith("\n") if text else self._has_open_line
+        return text
+
+    def _heading(self, about: str, remark: str) -> str:
+        """Below the last line, also if that has not ended."""
+        return "\n" * self._has_open_line + self.current.heading(about, remark)
