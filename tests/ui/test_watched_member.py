@@ -18,7 +18,7 @@ from tests.support.waiting import wait_until
 
 PROMPT = "team >>"
 SHIFT_UP, SHIFT_DOWN, ESC, CTRL_C, CTRL_T = "\x1b[1;2A", "\x1b[1;2B", "\x1b", "\x03", "\x14"
-LEAD_STEPS = 60
+LEAD_STEPS = 40
 LEAD_STEP = re.compile(r"lead step (\d{3})\b")
 THINKS = answer("This text never arrives.", stall_before_headers())
 
@@ -52,12 +52,12 @@ def test_a_member_is_watched_while_another_asks_and_the_lead_streams(program: Pr
     script = TeamScript(
         lead=[
             hire("alice", "bob"),
-            answer(text(words, pieces=600), drip(0.004)),
+            answer(text(words, pieces=300), drip(0.004)),
             lambda request: text("noted"),
         ],
         alice=[
             answer(text("I look first."), tool("send_message", to="bob", content="hello bob")),
-            answer(text(steps("alice", 400), pieces=4000), drip(0.01)),
+            answer(text(steps("alice", 400), pieces=2000), drip(0.01)),
         ],
         bob=[when(program, "ask", tool("bash", command="touch made")), THINKS],
     )
@@ -129,7 +129,9 @@ def test_a_member_that_is_shut_down_is_named_and_its_past_can_be_watched(program
         screen.wait_for("teamcli: ")
         screen.type(ESC)
         screen.wait_for("── lead")
-        screen.type("/watch alice\r")
+        screen.type("/watch al\t")  # completed
+        screen.wait_for(f"{PROMPT} /watch alice")
+        screen.type("\r")
         screen.wait_for("── alice · alice-role · shutdown")
 
 
@@ -138,6 +140,14 @@ def test_in_a_pipe_watch_names_the_command_for_another_terminal(program: Program
         repl.type("/watch lead")
         repl.wait_for("In another terminal: teamcli watch lead")
         assert repl.leave() == 0
+
+
+def test_a_dumb_terminal_names_the_command_for_another_terminal(program: Program) -> None:
+    program.variables["TERM"] = "dumb"
+    with Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("/watch lead\r")
+        screen.wait_for("In another terminal: teamcli watch lead")
 
 
 class TestStatusArea:
