@@ -12,7 +12,7 @@ import pytest
 from tests.support.fake_api import answer, drip, stall_before_headers, text, tool
 from tests.support.program import Program
 from tests.support.running import Running
-from tests.support.screen import Screen
+from tests.support.screen import BEGIN_FRAME, END_FRAME, Screen
 from tests.support.team_script import TeamScript
 from tests.support.waiting import wait_until
 
@@ -181,3 +181,14 @@ class TestStatusArea:
             screen.wait_for(PROMPT)
             screen.type("go\r")
             screen.wait_for_all("● alice │ ● bob │ ● carol", "busy)", PROMPT)
+
+    def test_it_is_part_of_every_frame_while_lines_are_printed_above(self, program: Program) -> None:
+        words = "".join(f"Paragraph {number}.\n\n" for number in range(30)) + "The end."
+        with program.against([answer(text(words, pieces=60), drip(0.005))]), Screen(program, lines=24) as screen:
+            screen.wait_for(PROMPT)
+            screen.wait_for("○ lead")
+            screen.type("go\r")
+            screen.wait_for_all("The end.", "○ lead")
+        frames = [frame.partition(END_FRAME)[0] for frame in screen.raw.split(BEGIN_FRAME)[1:]]
+        assert frames
+        assert [frame for frame in frames if " lead" not in frame and "mlead" not in frame] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 import threading
 import time
 from contextlib import suppress
@@ -11,13 +12,17 @@ from typing import Any
 
 from prompt_toolkit.application import Application, get_app_session, in_terminal
 from prompt_toolkit.output import Output
+from prompt_toolkit.renderer import Renderer
 
+from teamcli.text.console import cell_width
 from teamcli.ui.render.style import Line
 
 PAUSE_SECONDS = 0.02
 """The minimum time between two prints, because each redraws the prompt."""
 BEGIN_FRAME, END_FRAME = "\x1b[?2026h", "\x1b[?2026l"
 """Terminals that support these show everything in between at once; others ignore them."""
+
+_COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class AbovePrompt(io.TextIOBase):
@@ -103,10 +108,14 @@ class AbovePrompt(io.TextIOBase):
                 self._write_waiting()
         else:
             self._output.write_raw(BEGIN_FRAME)
+            left = _rows_to_the_bottom(app.renderer)
+            is_known = left > 0
             try:
                 app.renderer.erase()
-                self._write_waiting()
+                left -= _rows_of(self._write_waiting(), self._output.get_size().columns)
                 app.renderer.reset()
+                # The terminal has not reported yet how many there are. Without a guess the status bar would flicker.
+                app.renderer._min_available_height = max(1, left) if is_known else 0
                 app._request_absolute_cursor_position()
                 app._redraw()
             finally:
@@ -114,7 +123,8 @@ class AbovePrompt(io.TextIOBase):
                 self._output.flush()
         self._printed_at = time.monotonic()
 
-    def _write_waiting(self) -> None:
+    def _write_waiting(self) -> str:
+        """Returns what it has written."""
         with self._lock:
             self._is_scheduled = False
             text, self._waiting = "".join(self._waiting), []
@@ -123,3 +133,16 @@ class AbovePrompt(io.TextIOBase):
                 self._output.enable_autowrap()
                 self._output.write_raw(text)
                 self._output.flush()
+        return text
+
+
+def _rows_to_the_bottom(renderer: Renderer) -> int:
+    """From the first row of the prompt; 0 if that is unknown."""
+    known = renderer._min_available_height
+    return max(known, renderer._last_screen.height if renderer._last_screen else 0) if known else 0
+
+
+def _rows_of(text: str, columns: int) -> int:
+    """How many rows these lines take on the screen."""
+    lines = _COLORS.sub("", text).split("\n")[:-1]
+    return sum(1 + max(0, cell_width(line) - 1) // columns for line in lines)
