@@ -119,12 +119,13 @@ class LivePrompt:
         self._restored = ""
         """What was at the prompt right after the last answer."""
         self._ctrl_c_at = -LEAVE_WITHIN_SECONDS
+        self._drawn_message: StyleAndTextTuples | None = None
         self._message_rows = 1
         """How many rows were last drawn above the line that is edited."""
         self.editor = LineEditor(
-            self._message, self._toolbar, self._keys(), lambda: self._question is None, history, completer, use_vi
+            self._message_once, self._toolbar, self._keys(), lambda: self._question is None, history, completer, use_vi
         )
-        self.editor.app.before_render += lambda _: self._switch_question()
+        self.editor.app.before_render += lambda _: self._before_drawing()
         self.editor.buffer.on_text_changed += lambda _: self._note_typing()
 
     def run(self, on_ready: Callable[[], object]) -> None:
@@ -278,6 +279,16 @@ class LivePrompt:
         self._typed_at = time.monotonic()
 
     # Drawing
+
+    def _before_drawing(self) -> None:
+        self._switch_question()
+        self._drawn_message = None
+
+    def _message_once(self) -> StyleAndTextTuples:
+        """For each drawing, prompt_toolkit asks for it about twenty times."""
+        if self._drawn_message is None:
+            self._drawn_message = self._message()
+        return self._drawn_message
 
     def _message(self) -> StyleAndTextTuples:
         width = self._style.width() - 1
