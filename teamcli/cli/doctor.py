@@ -27,6 +27,7 @@ from teamcli.permissions.decide import decide
 from teamcli.permissions.policy import Verdict
 from teamcli.storage.team_dir import TeamDir, lock_holder
 from teamcli.team.roster_file import read_team
+from teamcli.text.counting import counted
 from teamcli.text.escaping import escape_controls
 from teamcli.workspace.bounds import Workspace
 from teamcli.worktrees.checkout import checkouts_in
@@ -195,7 +196,7 @@ class _Checks:
             raise ConfigError(f"{team.root} is not writable: change its owner or mode, or use --no-team")
         pid = lock_holder(team.lock)
         running = f"; teamcli is running here (process {pid})" if pid is not None else ""
-        return f"{len(list_sessions(team.lead_transcript))} sessions{running}{_orphans(team)}"
+        return f"{counted(len(list_sessions(team.lead_transcript)), 'session')}{running}{_orphans(team)}"
 
 
 def _orphans(team: TeamDir) -> str:

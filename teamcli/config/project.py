@@ -30,6 +30,7 @@ from teamcli.config.trust import Agreement, Change, Trusted, TrustStore, home_di
 from teamcli.errors import StateError
 from teamcli.storage.files import Json
 from teamcli.storage.team_dir import TeamDir
+from teamcli.text.counting import counted
 from teamcli.text.escaping import one_line
 from teamcli.text.redaction import register_secrets
 from teamcli.workspace.bounds import TEAM_DIR
@@ -280,7 +281,7 @@ class Project:
             else:
                 shown += _difference(before, file.content)
         more = len(shown) - LINES_OF_CONTENT
-        return shown if more <= 0 else [*shown[:LINES_OF_CONTENT], f"… and {more} more lines"]
+        return shown if more <= 0 else [*shown[:LINES_OF_CONTENT], f"… and {counted(more, 'more line')}"]
 
 
 def _difference(before: bytes, after: bytes) -> list[str]:

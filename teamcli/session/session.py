@@ -278,7 +278,7 @@ class Session:
     def cost_line(self) -> str:
         """What this session has used, in one sentence."""
         used = self.usage
-        tokens = f"{used.context_tokens - used.output_tokens:,} tokens in, {used.output_tokens:,} out"
+        tokens = f"{counted(used.context_tokens - used.output_tokens, 'token')} in, {used.output_tokens:,} out"
         price = f"${self.budget.spent_usd:.4f}" if self.budget.is_known else "price of the model unknown"
         calls = sum(agent.meter.turns for agent in self.agents)
         estimated = " (estimated)" if used.is_estimated else ""

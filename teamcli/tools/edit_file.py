@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from teamcli.agent.tool import Display, ToolOutput, Writes
 from teamcli.errors import ToolError
+from teamcli.text.counting import counted
 from teamcli.tools.base.context import AgentContext, CallContext
 from teamcli.tools.base.tool import Tool
 from teamcli.workspace.diff import unified_diff
@@ -68,7 +69,7 @@ def run(args: EditFileInput, context: AgentContext, call: CallContext) -> ToolOu
         # After an edit of a file that the agent has not read, write_file must still refuse to replace it.
         is_known = known == content.digest
         seen = known_files.remember(path, digest(data)) if is_known else known_files.forget(path)
-    report = _report(edit, shown, has_changed) if may_see else f"Edited {shown}: {len(edit.places)} places"
+    report = _report(edit, shown, has_changed) if may_see else f"Edited {shown}: {counted(len(edit.places), 'place')}"
     return ToolOutput(report, display=_display(args, edit, shown), seen_files=seen)
 
 

@@ -12,6 +12,7 @@ from typing import BinaryIO, NamedTuple
 from teamcli.errors import StateError
 from teamcli.storage.files import Json, as_number, decode_line, open_private
 from teamcli.team.message import LEAD
+from teamcli.text.counting import counted
 from teamcli.text.escaping import one_line
 from teamcli.text.table import Cell, Column, Style, Table
 
@@ -205,7 +206,7 @@ def _describe_answer(row: Json) -> str:
     # Tokens that are read from the cache or written to it are counted in fields with this ending, too.
     tokens_in = sum(_number(used, name) for name in used if name.endswith("input_tokens"))
     cost = f"${_number(row, 'cost_usd'):.4f}" if row.get("cost_usd") is not None else "price unknown"
-    return f"model call: {tokens_in:,.0f} tokens in, {_number(used, 'output_tokens'):,.0f} out, {cost}"
+    return f"model call: {counted(round(tokens_in), 'token')} in, {_number(used, 'output_tokens'):,.0f} out, {cost}"
 
 
 def _describe_tool_finished(row: Json) -> str:

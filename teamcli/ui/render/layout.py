@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from teamcli.text.console import wrap
+from teamcli.text.counting import counted
 from teamcli.text.table import Table
 from teamcli.ui.render.style import DIM, PLAIN, Line, TerminalStyle
 
@@ -40,4 +41,4 @@ class Layout:
 
 def more_lines(count: int, key: str = " (Ctrl-O)") -> list[Line]:
     """Says how many lines are not shown."""
-    return [[(f"    … {count} more lines{key}", DIM)]] if count > 0 else []
+    return [[(f"    … {counted(count, 'more line')}{key}", DIM)]] if count > 0 else []
