@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol
 
-from teamcli.agent.mentions import mentioned_paths
+from teamcli.agent.mentions import unknown_mentions
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import CommandResult, Job, Leave, Prompt
 from teamcli.commands.catalog import run_command
@@ -114,8 +115,7 @@ class Repl(ABC):
 
     def _talk(self, text: str) -> bool:
         """Send `@alice text` to alice. Returns False for any other @word: the line is a task, shown with a hint."""
-        name, _, words = text[1:].partition(" ")
-        words = words.strip()
+        name, words = [*re.split(r"\s+", text[1:], maxsplit=1), ""][:2]
         names = self._session.team.names()
         if (subagents := self._session.subagents) and subagents.owns(name) and words:
             self.echo(text)
@@ -125,8 +125,9 @@ class Repl(ABC):
             self.echo(text)
             self.show(self._session.say(name, words) if words else f"Usage: @{name} TEXT")
             return True
-        if not mentioned_paths(text, self._session.workspace):
+        unknown = unknown_mentions(text, self._session.workspace, [each.casefold() for each in names])
+        if unknown and text[1:].startswith((unknown[0], f'"{unknown[0]}')):
             who = ", ".join(names) or "none yet"
             to = "the lead as a task" if self.addressee == LEAD else self.addressee
-            self.show(f"There is no teammate or file '{name}' (teammates: {who}). Sent to {to}.")
+            self.show(f"There is no teammate or file '{unknown[0]}' (teammates: {who}). Sent to {to}.")
         return False

@@ -215,3 +215,11 @@ def test_a_teammate_confirms_what_was_attached_for_it(program: Program) -> None:
     with program.against(TeamScript(lead=HIRED, alice=[text("ready"), text("seen")])):
         out = program.run(stdin="go\n/wait\n@alice see @a.py\n/wait\n").out
     assert "alice: attached a.py (1 line)" in out
+
+
+def test_an_unknown_first_word_gets_a_hint_and_the_line_is_a_task(program: Program) -> None:
+    with program.against([text("ok")] * 4) as api:
+        out = program.run(stdin='@nobody: hi\n@"no file" hi\n@types/node is broken\n@ alone\n').out
+    assert out.count("There is no teammate or file") == 2
+    assert "There is no teammate or file 'nobody' (teammates: none yet). Sent to the lead as a task." in out
+    assert len(api.requests) == 4

@@ -78,10 +78,9 @@ def test_a_private_command_is_not_announced(program: Program) -> None:
     assert "secret words" not in str(api.requests)
 
 
-@pytest.mark.parametrize("columns", [60, 80, 120])
-def test_an_editor_gets_the_terminal_while_the_leads_output_waits(program: Program, editor: Path, columns: int) -> None:
+def test_an_editor_gets_the_terminal_while_the_leads_output_waits(program: Program, editor: Path) -> None:
     script = [answer(text("first words\n\nlast words", pieces=4), stall_after(2)), text("done")]
-    with program.against(script) as api, Screen(program, columns=columns) as screen:
+    with program.against(script) as api, Screen(program) as screen:
         screen.wait_for(PROMPT)
         screen.type("work\r")
         api.wait_for_stall()
