@@ -103,8 +103,9 @@ class LineEditor:
                 window.wrap_lines = to_filter(True)
             elif window.content is app.layout.current_control:
                 # The status bar follows the line. At the bottom of the screen, the menu or a long line would leave
-                # blank rows between the two when it is gone.
-                window.dont_extend_height = to_filter(True)
+                # blank rows between the two when it is gone. A question fills the screen, so that no remains of it
+                # stay in view when the terminal is resized.
+                window.dont_extend_height = Condition(can_complete)
         app.renderer.cpr_not_supported_callback = None  # it prints a useless warning across the prompt
         app.ttimeoutlen = ESCAPE_SECONDS
         app.key_processor.before_key_press += lambda _: self._count_key()
