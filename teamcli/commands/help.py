@@ -12,7 +12,7 @@ TALK = (
     ("TEXT", "A task for the lead, or a note to it while it works."),
     ("@NAME TEXT", "A message to a teammate."),
     ("@PATH", "Mention a file, anywhere in a task."),
-    ("!COMMAND", "Run a shell command; the lead sees it next time."),
+    ("!COMMAND", "Run a shell command; the lead sees its output."),
     ("#TEXT", "Add a line to the project's instructions."),
 )
 KEYS = (
