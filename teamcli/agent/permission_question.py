@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from teamcli.agent.events import Emit, Notice, PermissionAsked, PermissionDenied, Refusal, Severity
 from teamcli.agent.hooks import NO_RESULT, HookResult
@@ -92,7 +92,7 @@ class Permissions:
 
     def __init__(
         self,
-        decide: Callable[[str, Access], Decision],
+        decide: Callable[[str, Access, Mapping[str, Any]], Decision],
         ask: Ask,
         remember: Callable[[str], None],
         gate: Callable[[str, str, Access], str] = lambda agent, tool, access: "",
@@ -130,7 +130,7 @@ class Permissions:
             raise CallRefused(refusal, reason="no plan is approved yet")
 
         def judge() -> Decision:
-            return _after_hooks(self._decide(tool, call.access), hooks_say)
+            return _after_hooks(self._decide(tool, call.access, call.given), hooks_say)
 
         denied = PermissionDenied(agent, tool, call.display.text or call.display.title, reason="")
         while (decision := judge()).verdict is Verdict.ASK:
@@ -155,7 +155,7 @@ class Permissions:
 
         Raises: ToolError
         """
-        decision = self._decide(tool, call.access)
+        decision = self._decide(tool, call.access, call.given)
         if decision.verdict is Verdict.DENY:
             raise ToolError(decision.reason)
 

@@ -72,6 +72,8 @@ class PreparedCall(NamedTuple):
     display: Display
     access: Access
     run: RunCall
+    given: Mapping[str, Any] = MappingProxyType({})
+    """The input as the model wrote it."""
 
 
 class AnyTool(Protocol):

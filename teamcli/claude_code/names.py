@@ -63,6 +63,12 @@ def our_tool(name: str) -> str:
     return OUR_TOOLS.get(name, name)
 
 
+def our_tools(name: str) -> tuple[str, ...]:
+    """All tools of ours that Claude Code's name means in a rule; none if it has no such tool, or we do not."""
+    first = OUR_TOOLS.get(name)
+    return (first, *(ours for ours, theirs in _SAME_AS.items() if OUR_TOOLS[theirs] == first)) if first else ()
+
+
 def their_tool(name: str) -> str:
     """Claude Code's present name for a tool of ours; the same name if it has none."""
     return _SAME_AS.get(name) or next((theirs for theirs, ours in OUR_TOOLS.items() if ours == name), name)

@@ -124,6 +124,15 @@ _MEANINGLESS: Mapping[str, tuple[str, ...]] = {
     "task_update": ("addBlocks", "metadata", "activeForm"),
 }
 """Fields of Claude Code that have no counterpart here."""
+_SAME_NAMES: Mapping[str, tuple[str, ...]] = {
+    "agent": ("prompt", "description", "subagent_type", "model", "name"),
+    "read_file": ("offset", "limit"),
+    "edit_file": ("replace_all",),
+    "glob": ("pattern",),
+    "grep": ("pattern", "glob"),
+    "send_message": ("to", "summary"),
+    "task_update": ("status", "subject", "description", "owner"),
+}
 _DESCRIPTION_WORDS = 5
 
 
@@ -165,6 +174,12 @@ _MADE_FOR_THEM: Mapping[str, Callable[[Input], Input]] = {
     # Its default is another one there.
     "grep": lambda theirs: {"output_mode": "content", **theirs},
 }
+
+
+def has_field(tool: str, name: str) -> bool:
+    """Whether a call of a tool of ours can have a field with this name, in either words."""
+    renamed = (name for field in _FIELDS.get(tool, ()) for name in (field.theirs, field.ours))
+    return name in (*renamed, *_MEANINGLESS.get(tool, ()), *_SAME_NAMES.get(tool, ()))
 
 
 def to_ours(tool: str, given: Mapping[str, Any], root: Path) -> Input:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar
@@ -86,7 +86,8 @@ class BoundTool(NamedTuple, Generic[InputT]):
         def run(cancel: CancelScope, progress: Progress, call_id: str = "", key: str = "") -> ToolOutput:
             return self.tool.run(args, self.context, CallContext(cancel, progress, call_id, key))
 
-        return PreparedCall(self.tool.show(args, self.context), self.tool.access(args, self.context), run)
+        given = raw if isinstance(raw, Mapping) else {}
+        return PreparedCall(self.tool.show(args, self.context), self.tool.access(args, self.context), run, given)
 
 
 RunInTeam = Callable[[InputT, TeamPort, str, CallContext], ToolOutput]
