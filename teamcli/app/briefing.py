@@ -20,6 +20,7 @@ from teamcli.config.memory import memory_dirs, offer, users_memory
 from teamcli.config.project import Project
 from teamcli.config.roles import Role, Roles, load_roles, role_dirs
 from teamcli.config.skills import Skills, find_skills, skill_dirs
+from teamcli.llm.pricing import meant_model
 from teamcli.team.message import LEAD
 from teamcli.team.roster import Member
 from teamcli.text.escaping import one_line
@@ -88,7 +89,7 @@ class Briefing:
         return system_prompt("\n\n".join(filter(None, (base, *added))), self.instructions, skills, memory)
 
     def teammate_model(self, wanted: str, role: Role | None) -> str:
-        return wanted or (role.model if role else "") or self._choices.model
+        return meant_model(wanted or (role.model if role else ""), self._choices.model)
 
     def skills_for(self, tools: tuple[ToolDefinition, ...], is_in_root: bool = True) -> str:
         """The skills, for an agent with these tools; empty if it could not read them."""

@@ -18,6 +18,7 @@ from teamcli.agent.tool import Access
 from teamcli.app.briefing import WORKS_IN
 from teamcli.config.roles import Role
 from teamcli.errors import ToolError
+from teamcli.llm.pricing import meant_model
 from teamcli.llm.types import Block, Message, Preamble
 from teamcli.storage.files import VERSION, AppendLog
 from teamcli.subagents.ledger import Ledger
@@ -168,7 +169,7 @@ class SubAgentFactory:
                 raise ToolError(f"tools: a sub-agent has no tool '{name}' (there are: {', '.join(known)})")
 
     def _model(self, task: SubAgentTask, role: Role | None, parent: Agent) -> str:
-        model = task.model or (role.model if role else "") or parent.preamble.model
+        model = meant_model(task.model or (role.model if role else ""), parent.preamble.model)
         if self._factory.runtime.budgets.subagent_is_bounded_in_usd(parent.name):
             self._factory.models.check_price(model)
         return model

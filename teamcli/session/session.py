@@ -24,6 +24,7 @@ from teamcli.exec.command_host import CommandHost
 from teamcli.exec.commands import Commands
 from teamcli.exec.job_list import OWN, JobList
 from teamcli.exec.running_command import describe_exit
+from teamcli.llm.pricing import meant_model
 from teamcli.llm.types import Block, Usage
 from teamcli.session.event_bus import EventBus
 from teamcli.session.lead_conversation import LeadConversation
@@ -211,6 +212,7 @@ class Session:
         """Raises: UsageError."""
         if self.model == EMBEDDED:
             raise UsageError("the embedded model is on, and there is no other without a key (see teamcli doctor)")
+        model = meant_model(model, self.model)
         agent = self.lead.agent
         is_bounded = any(budget.max_usd is not None for budget in agent.meter.budgets)
         if is_bounded and agent.meter.price(Usage(), model) is None:
