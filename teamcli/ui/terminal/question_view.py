@@ -6,7 +6,7 @@ Only the rows on the screen are wrapped, so a diff of 100,000 lines costs no mor
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from teamcli.text.console import wrap
@@ -118,7 +118,10 @@ class QuestionView:
                 self._wrapped.clear()
             _, line, indent = self._parts[part]
             more = indent + " " * CONTINUED
-            rows = wrap(visible(line), max(1, self._width - len(more)), keeps_urls=False) or [[]]
+            room = max(2, self._width - len(more))
+            rows = [
+                row for each in wrap(visible(line), room, keeps_urls=False) or [[]] for row in _refitted(each, room)
+            ]
             self._wrapped[part] = [[(more if at else indent, ""), *row] for at, row in enumerate(rows)]
         return self._wrapped[part]
 
@@ -160,6 +163,23 @@ def fitted_keys(keys: str, count: str, width: int) -> Line:
     if width_of([(f"  {keys}{count}", "")]) > width:
         keys = re.sub(r" \([^)]*\)", "", keys)
     return clipped([(f"  {keys}{count}", DIM)], width)
+
+
+def _refitted(row: Line, width: int) -> Iterator[Line]:
+    """The row in rows that fit, as the prompt measures them: for some emoji it is wider than rich says."""
+    while width_of(row) > width and (start := clipped(row, width)) and any(text for text, _ in start):
+        yield start
+        row = _without(row, sum(len(text) for text, _ in start))
+    yield row
+
+
+def _without(row: Line, count: int) -> Line:
+    """What follows after the first `count` characters."""
+    rest: Line = []
+    for text, style in row:
+        rest += [(text[count:], style)] if count < len(text) else []
+        count = max(0, count - len(text))
+    return rest
 
 
 def _parts(lines: Sequence[Line]) -> list[_Part]:
