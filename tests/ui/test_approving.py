@@ -159,6 +159,11 @@ class TestOutcome:
         with program.against([tool("bash", command="touch made"), text("end")]):
             assert "> bash: refused: The mode default asks" in program.run(stdin="do it\n").out
 
+    def test_the_steps_of_a_headless_run_say_refused_too(self, program: Program) -> None:
+        with program.against([tool("bash", command="touch made"), text("end")]):
+            ran = program.run("-p", "do it", "--verbose", "--permission-mode", "plan")
+        assert "⊘ lead: $ touch made (refused by plan mode)" in ran.err
+
     def test_the_line_that_says_why_a_command_failed_is_under_it(self, program: Program) -> None:
         with asked(program, tool("bash", command="python3 -c 'import nonexistent'")) as screen:
             screen.type("y\r")

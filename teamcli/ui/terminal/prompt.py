@@ -314,6 +314,8 @@ class LivePrompt:
         lines = self._host.bar(width, taken, "Ctrl-C again to leave" if self._may_leave else "")
         if self._question is None and (hint := self.editor.hint):
             lines = [*lines[:-1], clipped([(hint, YELLOW), ("  ", ""), *lines[-1]], width)]
+        if self._view is not None and len(lines) > self._bar_rows:  # the question has left too little room for it
+            self.editor.redraw_in(0)
         self._bar_rows = len(lines)
         return self._format(lines, newline=True)[:-1]
 
