@@ -159,10 +159,17 @@ class TestOutcome:
         with program.against([tool("bash", command="touch made"), text("end")]):
             assert "> bash: refused: The mode default asks" in program.run(stdin="do it\n").out
 
-    def test_the_steps_of_a_headless_run_say_refused_too(self, program: Program) -> None:
+    @pytest.mark.parametrize(
+        ("hook", "mode", "expected"),
+        [("", "plan", "refused by plan mode"), ("echo not here >&2; exit 2", "default", "refused by a hook: not here")],
+    )
+    def test_the_steps_of_a_headless_run_say_refused_too(
+        self, program: Program, hook: str, mode: str, expected: str
+    ) -> None:
+        program.settings(hooks={"PreToolUse": [{"hooks": [{"type": "command", "command": hook or "true"}]}]})
         with program.against([tool("bash", command="touch made"), text("end")]):
-            ran = program.run("-p", "do it", "--verbose", "--permission-mode", "plan")
-        assert "⊘ lead: $ touch made (refused by plan mode)" in ran.err
+            ran = program.run("-p", "do it", "--verbose", "--permission-mode", mode)
+        assert f"⊘ lead: $ touch made ({expected})" in ran.err
 
     def test_the_line_that_says_why_a_command_failed_is_under_it(self, program: Program) -> None:
         with asked(program, tool("bash", command="python3 -c 'import nonexistent'")) as screen:
