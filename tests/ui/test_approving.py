@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -269,7 +270,7 @@ class TestLongQuestions:
 
 class TestPager:
     def test_a_question_opens_in_the_pager_without_keys_or_control_characters(self, program: Program) -> None:
-        pager = program.directory / "pager"
+        pager = program.home / "pager"
         pager.write_text('#!/bin/sh\ncat > read.txt; echo "$@" > args.txt; env > env.txt; touch done\n')
         pager.chmod(0o755)
         program.variables["PAGER"] = f"{pager} -x"
@@ -288,7 +289,7 @@ class TestPager:
 
     def test_ctrl_c_in_the_pager_is_not_an_answer(self, program: Program) -> None:
         """Programs such as less receive it as a signal, and so does teamcli."""
-        pager = program.directory / "pager"
+        pager = program.home / "pager"
         pager.write_text("#!/bin/sh\ntrap 'touch interrupted' INT\ncat > /dev/null\ntouch ready\nread key < /dev/tty\n")
         pager.chmod(0o755)
         program.variables["PAGER"] = str(pager)
@@ -304,9 +305,15 @@ class TestPager:
             assert "Interrupted" not in screen.text
         assert (program.directory / "made").exists()
 
-    def test_a_pager_that_cannot_be_started_is_named(self, program: Program) -> None:
-        program.variables["PAGER"] = "no-such-pager"
+    @pytest.mark.parametrize("name", ["no-such-pager", "./bin/evil", "evil"])
+    def test_a_pager_that_is_missing_or_that_agents_can_write_is_not_started(self, program: Program, name: str) -> None:
+        evil = program.directory / "bin/evil"
+        evil.parent.mkdir()
+        evil.write_text("#!/bin/sh\ntouch started\n")
+        evil.chmod(0o755)
+        program.variables |= {"PAGER": name, "PATH": f"{evil.parent}:{os.environ['PATH']}"}
         with asked(program, tool("bash", command="touch made")) as screen:
             screen.type(CTRL_O)
-            screen.wait_for("the pager 'no-such-pager' cannot be started")
+            screen.wait_for(f"the pager '{name}' is missing, or agents can change it")
             screen.wait_for("allow? >>")
+        assert not (program.directory / "started").exists()

@@ -269,7 +269,8 @@ class Terminal(Repl):
 
     def read(self, question: PromptQuestion) -> None:
         with self._failures_shown("a question"):
-            read_in_pager([*question.head(), *question.body()], self._style)
+            programs = self._session.hosts.agents.programs
+            read_in_pager([*question.head(), *question.body()], self._style, programs)
 
     def answer(self, question: PromptQuestion, text: str) -> bool:
         try:
