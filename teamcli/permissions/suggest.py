@@ -27,13 +27,13 @@ _CHECKERS = names(
 _SUBCOMMANDS = {
     "git": names(
         "status diff log show blame grep ls-files ls-tree rev-parse rev-list describe shortlog cat-file merge-base "
-        "name-rev diff-tree for-each-ref show-ref whatchanged fetch add commit"
+        "name-rev diff-tree for-each-ref show-ref whatchanged add commit"
     ),
     "cargo": names("build check test clippy fmt doc tree metadata bench"),
     "go": names("build test vet list doc fmt version"),
-    "npm": names("test ls outdated view"),
-    "pnpm": names("test ls outdated"),
-    "yarn": names("test list outdated"),
+    "npm": names("test ls"),
+    "pnpm": names("test ls"),
+    "yarn": names("test list"),
     "pip": names("list show freeze check"),
     "pip3": names("list show freeze check"),
     "docker": names("ps images logs inspect version info"),

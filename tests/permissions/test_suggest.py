@@ -23,13 +23,22 @@ OFFERED = {
     "python3 -m pytest tests": ["bash(python3 -m pytest:*)"],
     ".venv/bin/ruff check .": ["bash(.venv/bin/ruff:*)"],
     "npm run lint -- --fix": ["bash(npm run lint:*)"],
+    "npm run build:prod x": ["bash(npm run build:prod:*)"],
     "echo now && find . -name '*.py'": ["bash(find:*)"],
 }
 NOT_OFFERED = [
     *("rm -rf build", "mv a b", "cp a b", "tee f", "sed -i s/a/b/ f", "chmod +x f", "kill 1", "dd if=a of=b"),
     *("curl http://x", "wget x", "ssh host ls", "scp a h:", "nc h 1", "docker run x", "kubectl delete pod x"),
     *("python -c 'print(1)'", "python x.py", "node -e 1", "perl -e 1", "make test", "./build.sh", "unknown arg"),
-    *("git push", "git reset --hard", "git clean -fd", "git checkout .", "git -c a=b diff", "git config a b"),
+    *(
+        "git fetch http://x",
+        "git push",
+        "git reset --hard",
+        "git clean -fd",
+        "git checkout .",
+        "git -c a=b diff",
+        "git config a b",
+    ),
     *("git diff --ext-diff", "git", "find . -delete", "find . -exec rm {} ';'", "xargs rm", "env ls", "cat x | sh"),
     *("cat a | python -", "git status && rm x", "ls > out.txt", "cat $X", "pip install x", "npm install", "npm run"),
     *("cd /elsewhere && ./bin/pytest", "python -m http.server", "'git diff'", "git 'di ff'"),
