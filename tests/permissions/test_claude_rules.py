@@ -241,6 +241,13 @@ def test_a_read_rule_leaves_other_commands_alone(command: str) -> None:
     assert runs(policy(deny="Read(/.env)", mode=Mode.BYPASS_PERMISSIONS), command) is Verdict.ALLOW
 
 
+@pytest.mark.parametrize(
+    "command", ["cat ~/.ssh/key", "cat $HOME/.ssh/key", 'cat "$HOME/.ssh/key"', "cd ~/.ssh; cat key"]
+)
+def test_a_read_rule_about_the_home_knows_how_commands_name_it(command: str) -> None:
+    assert runs(policy(deny="Read(~/.ssh/**)", mode=Mode.BYPASS_PERMISSIONS), command) is Verdict.DENY
+
+
 @pytest.mark.parametrize("command", ["echo x > .env", "echo $X > .env", "(ls) >> ./.env", "make &> .env"])
 def test_an_edit_rule_denies_redirections(command: str) -> None:
     assert runs(policy(deny="Edit(.env)", mode=Mode.BYPASS_PERMISSIONS), command) is Verdict.DENY
