@@ -206,7 +206,7 @@ def _assemble(
         hosts=Hosts(host, Commands(users_host)),
         catalog=Catalog(custom_commands, factory.briefing.skills.found, models),
         record=record,
-        preferences=Preferences(settings.vi_mode, settings.notify, settings.subagents.show_output),
+        preferences=Preferences(settings.vi_mode, settings.notify, settings.subagents.show_output, settings.wrap),
         cancel=cancel,
         resources=resources.pop_all(),
     )

@@ -168,6 +168,8 @@ class Settings(NamedTuple):
     """Use vi keys at the prompt."""
     notify: Literal["off", "bell", "desktop"] = "bell"
     """How the terminal gets the user's attention when a question waits, or when the team has finished longer work."""
+    wrap: Literal["terminal", "words"] = "terminal"
+    """Who wraps the paragraphs of an answer: the terminal, so that they are whole when copied, or teamcli."""
     hidden_variables: tuple[str, ...] = ()
     """Names or patterns, such as `AWS_*`, of variables that commands and hooks must not see."""
     durable: bool = True
@@ -339,6 +341,7 @@ _check = _made_of(
     durable=_flag,
     vi_mode=_flag,
     notify=_one_of("off", "bell", "desktop"),
+    wrap=_one_of("terminal", "words"),
 )
 
 

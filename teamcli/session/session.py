@@ -56,6 +56,7 @@ class Preferences(NamedTuple):
     notify: Literal["off", "bell", "desktop"] = "bell"
     shows_subagents: bool = False
     """Show what sub-agents write as they write it."""
+    wrap: Literal["terminal", "words"] = "terminal"
 
 
 class Catalog(NamedTuple):

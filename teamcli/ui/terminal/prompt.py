@@ -207,7 +207,7 @@ class LivePrompt:
 
     def _message(self) -> StyleAndTextTuples:
         width = self._style.width() - 1
-        lines = [[], *(clipped(line, width) for line in self._host.above())]
+        lines = [clipped(line, width) for line in self._host.above()]
         if self._question is None:
             return [*self._format(lines, newline=True), *self._format([[("team >> ", CYAN)]])]
         lines += [[]] if len(lines) > 1 else []

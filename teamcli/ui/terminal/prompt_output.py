@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 import threading
 import time
 from contextlib import suppress
@@ -12,12 +13,16 @@ from typing import Any
 from prompt_toolkit.application import Application, get_app_session, in_terminal
 from prompt_toolkit.output import Output
 
+from teamcli.text.console import cell_width, column_after
 from teamcli.ui.render.style import Line
 
 PAUSE_SECONDS = 0.02
 """The minimum time between two prints, because each redraws the prompt."""
 BEGIN_FRAME, END_FRAME = "\x1b[?2026h", "\x1b[?2026l"
 """Terminals that support these show everything in between at once; others ignore them."""
+
+_CODE = re.compile(r"\x1b\[[0-9;]*m")
+_CODES_AT_END = re.compile(r"(?:\x1b\[[0-9;]*m)*\Z")
 
 
 class AbovePrompt(io.TextIOBase):
@@ -38,12 +43,17 @@ class AbovePrompt(io.TextIOBase):
         """What `growing` becomes once the waiting lines are printed."""
         self._is_scheduled = False
         self._printed_at = -PAUSE_SECONDS
+        self._open_line = ""
+        """The last printed line, if it has not ended: the prompt is drawn below it, and the next text continues it."""
+        self._columns = 0
+        """How wide the terminal was when the open line was printed."""
         self.growing: list[Line] = []
         """Unfinished output, shown below the printed lines."""
 
     def put(self, text: str, growing: list[Line]) -> None:
-        """Print whole lines, and show `growing` from the moment they are printed: while the last line of an answer
-        waits to be printed, it must be neither missing from the screen nor shown twice."""
+        """Print text, and show `growing` from the moment it is printed: while the last line of an answer waits to be
+        printed, it must be neither missing from the screen nor shown twice. If the text does not end with a newline,
+        what is printed next continues its last line."""
         with self._lock:
             self._waiting += [text] if text else []
             self._growing_next = growing
@@ -56,7 +66,8 @@ class AbovePrompt(io.TextIOBase):
     def write(self, text: str) -> int:
         with self._lock:
             whole, end, self._line = (self._line + text).rpartition("\n")
-            self._waiting += [whole + end] if end else []
+            is_open = (self._open_line + "".join(self._waiting))[-1:] not in ("", "\n")
+            self._waiting += ["\n" * is_open + whole + end] if end else []
         self._print_soon()
         return len(text)
 
@@ -96,6 +107,7 @@ class AbovePrompt(io.TextIOBase):
         await app.renderer.wait_for_cpr_responses()
         if app._running_in_terminal:  # for example in an editor
             async with in_terminal():
+                self._open_line = ""  # another program has moved the cursor
                 self._write_waiting()
         else:
             self._output.write_raw(BEGIN_FRAME)
@@ -117,5 +129,27 @@ class AbovePrompt(io.TextIOBase):
             self.growing = self._growing_next
             if text:
                 self._output.enable_autowrap()
-                self._output.write_raw(text)
+                self._output.write_raw(self._continuing(text))
                 self._output.flush()
+
+    def _continuing(self, text: str) -> str:
+        """The text, and before it what moves the cursor from the row below the open line to its end."""
+        open_line, self._open_line = self._open_line, (self._open_line + text).rpartition("\n")[2]
+        columns, self._columns = self._columns, self._output.get_size().columns
+        if open_line:
+            # In a terminal that has another width now, nobody knows where the line ends.
+            is_known = columns == self._columns
+            text = end_of_line(open_line, columns) + text if is_known else text.lstrip(" ").removeprefix("\n")
+            self._open_line = self._open_line if is_known else text.rpartition("\n")[2]
+        return text + ("\n" if self._open_line else "")
+
+
+def end_of_line(line: str, columns: int) -> str:
+    """Moves the cursor from the row below a line that the terminal has wrapped to its end."""
+    column = column_after(line, columns)
+    if column:
+        return f"\x1b[A\x1b[{column}C"
+    # At the margin, only printing the last character again makes the terminal continue the line in the next row.
+    body = line[: -len(after)] if (after := "".join(_CODES_AT_END.findall(line))) else line
+    codes = "".join(_CODE.findall(body))
+    return f"\x1b[A\x1b[{columns - cell_width(body[-1])}C{codes}{body[-1]}{after}"

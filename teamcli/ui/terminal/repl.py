@@ -29,7 +29,7 @@ from teamcli.ui.render.style import DIM, RED, YELLOW, AgentColors, Line, Termina
 from teamcli.ui.signals import in_thread
 from teamcli.ui.terminal.banner import InboxTip
 from teamcli.ui.terminal.completion import session_completer
-from teamcli.ui.terminal.fragments import visible
+from teamcli.ui.terminal.fragments import visible, wrapped
 from teamcli.ui.terminal.notify import Notifier
 from teamcli.ui.terminal.plain_prompt import AroundThePrompt, PlainPrompt, is_dumb
 from teamcli.ui.terminal.prompt import LivePrompt
@@ -65,7 +65,14 @@ class Terminal(Repl):
         self._prompt = PlainPrompt(self, questions, self._style) if is_dumb() else self._live_prompt()
         self._notifier = Notifier(session.preferences.notify, self._prompt.ring)
         shows_subagents = session.preferences.shows_subagents
-        renderer = EventRenderer(self._style, AgentColors(names), "banner", shows_subagents, is_dumb())
+        renderer = EventRenderer(
+            self._style,
+            AgentColors(names),
+            "banner",
+            shows_subagents,
+            is_dumb(),
+            wraps_words=session.preferences.wrap == "words",
+        )
         self._renderer = RenderThread(renderer, self._status.board, page, self._prompt.redraw, self._on_event)
         questions.subscribe(self._on_question)
         for request in session.team.roster.requests.standing(kind=Kind.PLAN):
@@ -219,8 +226,9 @@ class Terminal(Repl):
 
     def above(self) -> list[Line]:
         width = self._style.width() - 1
-        lines = self._page.growing
-        if len(lines) > (rows := max(2, _screen_rows() // 3)):
+        # Wrapped again, because the terminal may have become narrower.
+        lines = [part for line in self._page.growing for part in wrapped(line, width)] or [[]]
+        if len(lines) > (rows := max(6, _screen_rows() // 2)):
             lines = [[("…", DIM)], *lines[1 - rows :]]
         if shell_line := next((each.line for each in reversed(self._shell_outputs) if each.line), ""):
             lines = [*lines, [(shell_line, "")]]
