@@ -47,5 +47,9 @@ class Tmux:
     def wait_for(self, text: str) -> None:
         wait_until(lambda: text in self.copied())
 
+    def rows(self) -> list[str]:
+        """What a person sees, without the scrollback."""
+        return self.run("capture-pane", "-p").split("\n")[:-1]
+
     def end(self) -> None:
         subprocess.run([*self._command, "kill-server"], capture_output=True, check=False)

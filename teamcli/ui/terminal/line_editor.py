@@ -22,6 +22,7 @@ from prompt_toolkit.styles import Style
 from teamcli.ui.terminal.completion import may_be_completed
 from teamcli.ui.terminal.history import LineHistory
 from teamcli.ui.terminal.pastes import Pastes
+from teamcli.ui.terminal.reflow import follow_resizes
 
 ESCAPE_SECONDS = 0.05
 """How long a key sequence that starts with Esc may take. Esc alone interrupts, so it must not wait long ..."""
@@ -96,7 +97,7 @@ class LineEditor:
             # Terminals disagree on the width of some characters, and a question must be visible in full.
             if isinstance(window.content, FormattedTextControl):
                 window.wrap_lines = to_filter(True)
-        app.renderer.cpr_not_supported_callback = None  # it prints a useless warning across the prompt
+        follow_resizes(app, bindings)
         app.ttimeoutlen = ESCAPE_SECONDS
         app.min_redraw_interval = REDRAW_SECONDS
         app.key_processor.before_key_press += lambda _: self._count_key()

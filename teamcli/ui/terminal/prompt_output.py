@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import re
 import threading
 import time
@@ -15,6 +16,7 @@ from prompt_toolkit.output import Output
 
 from teamcli.text.console import cell_width, column_after
 from teamcli.ui.render.style import Line
+from teamcli.ui.terminal.reflow import ReflowRenderer, wraps_again
 
 PAUSE_SECONDS = 0.02
 """The minimum time between two prints, because each redraws the prompt."""
@@ -66,7 +68,7 @@ class AbovePrompt(io.TextIOBase):
     def write(self, text: str) -> int:
         with self._lock:
             whole, end, self._line = (self._line + text).rpartition("\n")
-            is_open = (self._open_line + "".join(self._waiting))[-1:] not in ("", "\n")
+            is_open = (self._waiting[-1] if self._waiting else self._open_line)[-1:] not in ("", "\n")
             self._waiting += ["\n" * is_open + whole + end] if end else []
         self._print_soon()
         return len(text)
@@ -105,6 +107,8 @@ class AbovePrompt(io.TextIOBase):
         await asyncio.sleep(self._printed_at + PAUSE_SECONDS - time.monotonic())
         # The cursor position that the terminal reports is outdated once something is printed.
         await app.renderer.wait_for_cpr_responses()
+        if isinstance(app.renderer, ReflowRenderer):
+            await app.renderer.measure()
         if app._running_in_terminal:  # for example in an editor
             async with in_terminal():
                 self._open_line = ""  # another program has moved the cursor
@@ -129,16 +133,18 @@ class AbovePrompt(io.TextIOBase):
             self.growing = self._growing_next
             if text:
                 self._output.enable_autowrap()
-                self._output.write_raw(self._continuing(text))
+                renderer = self._session.app.renderer if self._session.app else None
+                columns = renderer.columns if isinstance(renderer, ReflowRenderer) else self._output.get_size().columns
+                self._output.write_raw(self._continuing(text, columns))
                 self._output.flush()
 
-    def _continuing(self, text: str) -> str:
+    def _continuing(self, text: str, columns: int) -> str:
         """The text, and before it what moves the cursor from the row below the open line to its end."""
         open_line, self._open_line = self._open_line, (self._open_line + text).rpartition("\n")[2]
-        columns, self._columns = self._columns, self._output.get_size().columns
+        has_same_width, self._columns = columns == self._columns, columns
         if open_line:
-            # In a terminal that has another width now, nobody knows where the line ends.
-            is_known = columns == self._columns
+            # In a terminal that has another width now, nobody knows where the line ends, unless it was wrapped again.
+            is_known = has_same_width or (wraps_again(os.environ) and open_line.isascii())
             text = end_of_line(open_line, columns) + text if is_known else text.lstrip(" ").removeprefix("\n")
             self._open_line = self._open_line if is_known else text.rpartition("\n")[2]
         return text + ("\n" if self._open_line else "")

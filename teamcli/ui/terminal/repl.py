@@ -228,7 +228,7 @@ class Terminal(Repl):
         width = self._style.width() - 1
         # Wrapped again, because the terminal may have become narrower.
         lines = [part for line in self._page.growing for part in wrapped(line, width)] or [[]]
-        if len(lines) > (rows := max(6, _screen_rows() // 2)):
+        if len(lines) > (rows := max(6, _screen_rows() - 8)):
             lines = [[("…", DIM)], *lines[1 - rows :]]
         if shell_line := next((each.line for each in reversed(self._shell_outputs) if each.line), ""):
             lines = [*lines, [(shell_line, "")]]
