@@ -84,7 +84,7 @@ def team() -> Shot:
             camera.wait_for("the shipp")
             reviewed.open()
             camera.wait_for("● alice $ pytest")
-            camera.wait_for("● bob thinking")
+            camera.wait_for("● bob   thinking")
             return camera.shot(bar_time("alice", "8s"), bar_time("bob", "3s"))
 
 
@@ -114,8 +114,82 @@ def question() -> Shot:
             camera.wait_for("with a discount th")
             written.open()
             camera.wait_for("allow? >>")
-            camera.wait_for("● bob $ pytest")
-            return camera.shot(bar_time("lead", "6s"), bar_time("bob", "4s"))
+            camera.wait_for("● bob   $ pytest")
+            return camera.shot(bar_time("lead", "6s"), bar_time("alice", "3s"), bar_time("bob", "4s"))
+
+
+def watching() -> Shot:
+    """The user watches a teammate, while the lead and another work."""
+    asked, written = Gate(), Gate()
+    words = (
+        "The cent is lost in `total`:\n\n"
+        "1. each price is rounded **before** it is added\n"
+        "2. twelve items at 0.125 make 1.44 instead of 1.50\n\n"
+        "I round once, after the sum. Then I loo"
+    )
+    script = TeamScript(
+        lead=[
+            mail("alice", "Our totals are off by a cent. Find out why and fix cart.py."),
+            mail("bob", "Run the tests, and tell alice what fails."),
+            THINKS_ON,
+        ],
+        alice=[
+            asked.holds(say(READ)),
+            say(EDIT),
+            mail("bob", "Fixed in cart.py: it rounds once now. Do the tests agree?"),
+            written.holds(say(text(words, pieces=len(words)), stall_after(len(words) + 2))),
+        ],
+        bob=[asked.holds(say(TEST))],
+    )
+    with stage(files=FILES, commands={"pytest": SLOW_PYTEST}) as program:
+        hire(program, alice="coder", bob="tester")
+        program.settings(permissions={"mode": "acceptEdits", "allow": ["bash(pytest:*)"]})
+        with played(program, script) as camera:
+            camera.type("our totals are off by a cent\r")
+            camera.wait_for("lead → bob")
+            camera.wait_for("● lead thinking")
+            asked.open()
+            camera.wait_for("alice → bob")
+            camera.type("\x1b[1;2B")
+            camera.wait_for("alice >>")
+            camera.type("look at the vouchers, too\r")
+            camera.wait_for("Sent message to alice")
+            written.open()
+            camera.wait_for("Then I loo")
+            camera.wait_for("$ pytest")
+            camera.type("and tell b")
+            camera.wait_for("and tell b")
+            times = bar_time("lead", "9s"), bar_time("alice", "2s"), bar_time("bob", "7s")
+            return camera.shot(*times, top="── alice")
+
+
+def board() -> Shot:
+    """The task board, live above the status bar."""
+    planned, started = Gate(), Gate()
+    tasks = [
+        tool("task_create", subject="Round once, after the sum", owner="alice"),
+        tool("task_create", subject="Test vouchers and shipping", owner="bob"),
+        tool("task_create", subject="Release 1.4", blocked_by=[1, 2]),
+    ]
+    script = TeamScript(
+        lead=[say(*tasks), say("**alice** and **bob** have a task each. The release waits for both.")],
+        alice=[planned.holds(say(tool("task_update", id=1, status="in_progress"))), say(TEST)],
+        bob=[started.holds(say(tool("task_update", id=2, status="in_progress"))), THINKS_ON],
+    )
+    with stage(files=FILES, commands={"pytest": SLOW_PYTEST}) as program:
+        hire(program, alice="coder", bob="tester")
+        program.settings(permissions={"mode": "acceptEdits", "allow": ["bash(pytest:*)"]})
+        with played(program, script) as camera:
+            camera.type("plan the release of 1.4 and get going\r")
+            camera.wait_for("waits for both.")
+            planned.open()
+            camera.wait_for("alice task 1 started")
+            started.open()
+            camera.type("\x14")
+            camera.wait_for("Tasks:")
+            camera.wait_for("● alice $ pytest")
+            camera.wait_for("● bob   thinking")
+            return camera.shot(bar_time("alice", "8s"), bar_time("bob", "3s"))
 
 
 def tables() -> Shot:
@@ -148,7 +222,7 @@ def tables() -> Shot:
             camera.wait_for("● alice $ pytest")
             tested.open()
             camera.wait_for("bob → alice")
-            camera.wait_for("● bob thinking")
+            camera.wait_for("● bob   thinking")
             camera.type("/pause carol\r")
             camera.wait_for("Paused 'carol'")
             camera.type("/team\r")
@@ -180,6 +254,8 @@ def completion() -> Shot:
 SCENES: dict[str, tuple[str, Callable[[], Shot]]] = {
     "team": ("teamcli: a lead and two teammates", team),
     "question": ("teamcli: a teammate asks", question),
+    "watching": ("teamcli: watching a teammate", watching),
+    "board": ("teamcli: the task board", board),
     "tables": ("teamcli: /team and /inbox", tables),
     "completion": ("teamcli: completion", completion),
 }

@@ -36,10 +36,8 @@ class Shot(NamedTuple):
         timing."""
         texts = ["".join(cell.data for cell in row).rstrip() for row in self.rows]
         first = next(y for y, text in enumerate(texts) if text.startswith(top))
-        filled = [y for y, text in enumerate(texts) if text]
-        kept = [*range(first, filled[-3] + 1), *filled[-2:]]
-        if self.cursor and self.cursor[1] > filled[-3]:
-            raise ValueError("the cursor is not above the bar")
+        prompt = self.cursor[1] if self.cursor else first
+        kept = [*range(first, prompt + 1), *(y for y in range(prompt + 1, len(texts)) if texts[y])]
         cursor = self.cursor and (self.cursor[0], self.cursor[1] - first)
         return Shot(tuple(self.rows[y] for y in kept), cursor)
 

@@ -29,7 +29,7 @@ TIMES: tuple[Fixed, ...] = (
 
 def bar_time(agent: str, shown: str) -> Fixed:
     """How long the status bar says that an agent has been busy."""
-    return rf"● {agent}\b[^│]* (\d+s)(?: │|\s*$)", [shown]
+    return rf"[●▲] {agent}\b[^│]* (\d+s)(?: │| ·|\s*$)", [shown]
 
 
 class Gate:
@@ -85,7 +85,9 @@ def hire(program: Program, **roles: str) -> None:
             return text("Ready.")
         if len(request["messages"]) > 1:
             return text("They are here.")
-        return answer(*(tool("spawn_teammate", name=name, role=role, prompt="x") for name, role in roles.items()))
+        return answer(
+            *(tool("spawn_teammate", name=name, role=role, prompt="Join the team.") for name, role in roles.items())
+        )
 
     with FakeAPI(script) as api:
         program.url = api.url

@@ -24,6 +24,7 @@ TeamcliError
 │   └── MergeRefused        a member's work is not merged, and the target is as it was
 ├── PromptBlocked       a hook refused what the user typed
 ├── ToolError           the *model* can act on it                  → an error result, never leaves the tool pipeline
+│   ├── CallRefused         the call may not run
 │   └── GitError            git failed
 └── TurnStopped         control flow: the turn ends early, with a valid history
     ├── Cancelled           by the user, or because the program exits
@@ -171,6 +172,15 @@ class PromptBlocked(TeamcliError):
 
 class ToolError(TeamcliError):
     """Raised by a tool for a problem that the model can fix: it becomes an error result."""
+
+
+class CallRefused(ToolError):
+    """Raised when a call may not run. `by` and `reason` say so to the user in a few words; one of them may be empty."""
+
+    def __init__(self, message: str, by: str = "", reason: str = "") -> None:
+        super().__init__(message)
+        self.by = by
+        self.reason = reason
 
 
 class GitError(ToolError):

@@ -27,8 +27,8 @@ LIBRARIES = {
 """Where a heavy library may be imported."""
 LOADED_LATE = ("anthropic", "httpx2", "httpcore2", "langchain_core")
 """Imported inside a function, because each takes a while to load."""
-LATE_MODULES = ("teamcli.ui.render.markdown",)
-"""Parts of teamcli that may be imported inside a function, because they need a heavy library as soon as they load."""
+LATE_MODULES = ("teamcli.ui.render.markdown", "teamcli.session.replay", "teamcli.text.failures")
+"""Parts of teamcli that may be imported inside a function, because they take a while to load."""
 WIRING = ("__main__", "cli", "app", "sdk")
 """Layers that import other parts of teamcli late, when a run needs them."""
 

@@ -99,7 +99,7 @@ def compact_if_needed(agent: Agent, cancel: CancelScope) -> None:
 
     Raises: Cancelled, LimitReached, StateError
     """
-    window, used = agent.context.limit(agent.preamble.model), _used(agent)
+    window, used = agent.context.limit(agent.preamble.model), used_tokens(agent)
     if used < max(agent.context.share * window, agent.context.tries_from):
         return
     # Set before trying: if nothing can be gained, the next steps must not try again at once.
@@ -113,7 +113,7 @@ def force_room(agent: Agent, cancel: CancelScope) -> bool:
     Raises: Cancelled, LimitReached, StateError
     """
     # An endpoint that counts too little would make the window look larger than it is.
-    used = max(_used(agent), int(_bytes(agent) / MOST_BYTES_PER_TOKEN))
+    used = max(used_tokens(agent), int(_bytes(agent) / MOST_BYTES_PER_TOKEN))
     window = agent.context.learned[agent.preamble.model] = min(agent.context.limit(agent.preamble.model), used)
     return _try(agent, _Goal(min(used // 2, int(ENOUGH * agent.context.share * window)), fits=False), cancel)
 
@@ -139,12 +139,12 @@ def compact(agent: Agent, focus: str, cancel: CancelScope) -> bool:
 
     Raises: ModelError, ConfigError, Cancelled, LimitReached
     """
-    return _compact(agent, _Goal(0 if focus else _used(agent) // 2, focus, by_hand=True), cancel)
+    return _compact(agent, _Goal(0 if focus else used_tokens(agent) // 2, focus, by_hand=True), cancel)
 
 
 def next_call(agent: Agent) -> PlannedCall:
     """The agent's next model call, and the most that it can use: nothing is cached yet, and the answer is long."""
-    preamble, tokens = agent.preamble, _used(agent)
+    preamble, tokens = agent.preamble, used_tokens(agent)
     most = Usage(cache_creation_input_tokens=tokens, output_tokens=preamble.max_tokens)
     return PlannedCall(preamble.model, agent.meter.price(most, preamble.model), most.context_tokens)
 
@@ -165,7 +165,7 @@ def _try(agent: Agent, goal: _Goal, cancel: CancelScope) -> bool:
     except ModelError as e:
         text = f"The conversation could not be compacted and stays as it is: {e}"
         agent.emit(Notice(agent.name, text, Severity.WARNING))
-        _wait_for_growth(agent, _used(agent))
+        _wait_for_growth(agent, used_tokens(agent))
         return False
 
 
@@ -283,11 +283,11 @@ def _heartbeats(agent: Agent) -> Callable[[StreamEvent], None]:
 def _measured(agent: Agent, compaction: Compaction) -> Compaction:
     before, after = agent.conversation.messages, compaction.applied_to(agent.conversation.messages)
     saved = int((size(before) - size(after)) / _bytes_per_token(agent))
-    used = _used(agent)
+    used = used_tokens(agent)
     return compaction._replace(tokens_before=used, tokens_after=max(0, used - saved))
 
 
-def _used(agent: Agent) -> int:
+def used_tokens(agent: Agent) -> int:
     """How many tokens the next request would have."""
     history = agent.conversation.history
     if not history.tokens:
@@ -297,7 +297,7 @@ def _used(agent: Agent) -> int:
 
 def _bytes_per_token(agent: Agent) -> float:
     """As the model has counted this conversation so far. Bounded, because some endpoints count only a part."""
-    return min(MOST_BYTES_PER_TOKEN, _bytes(agent) / max(1, _used(agent)))
+    return min(MOST_BYTES_PER_TOKEN, _bytes(agent) / max(1, used_tokens(agent)))
 
 
 def _bytes(agent: Agent) -> int:

@@ -10,8 +10,9 @@ Distinguish them by class, not by `==`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from teamcli.agent.tool import Display
@@ -93,6 +94,10 @@ class Recorded(NamedTuple):
 
     agent: str
     message: Message
+    end: int = 0
+    """The offset in the transcript at which its line ends."""
+    marks: Mapping[str, Any] = MappingProxyType({})
+    """What the line records besides the message, such as which mail it holds."""
 
 
 class ToolStarted(NamedTuple):
@@ -108,6 +113,18 @@ class ToolProgress(NamedTuple):
     text: str
 
 
+class Refusal(NamedTuple):
+    """Why a call did not run."""
+
+    by: str = ""
+    """Such as `you`, `the rule bash(rm:*)`, `plan mode` or `a hook`; empty if only the reason says it."""
+    reason: str = ""
+
+    @property
+    def text(self) -> str:
+        return ": ".join(filter(None, (f"refused by {self.by}" if self.by else "refused", self.reason)))
+
+
 class ToolFinished(NamedTuple):
     agent: str
     call_id: str
@@ -116,6 +133,9 @@ class ToolFinished(NamedTuple):
     content: str
     is_error: bool
     seconds: float
+    """How long it ran. Waiting for a person's answer does not count."""
+    refusal: Refusal | None = None
+    """Set if it was not allowed to run."""
 
 
 class PermissionAsked(NamedTuple):
@@ -124,6 +144,15 @@ class PermissionAsked(NamedTuple):
     agent: str
     tool: str
     title: str
+
+
+class PermissionGiven(NamedTuple):
+    """A person has allowed the call, so it runs now."""
+
+    agent: str
+    call_id: str
+    tool: str
+    waited_seconds: float
 
 
 class PermissionDenied(NamedTuple):
@@ -177,7 +206,8 @@ class TaskChanged(NamedTuple):
     agent: str
     id: int
     change: str
-    """One word: created, claimed, assigned, started, released, completed, cancelled, reopened or changed."""
+    """One word: created, claimed, assigned, started, released, completed, cancelled, reopened, deleted or
+    changed."""
     subject: str
     status: str
     owner: str | None
@@ -269,6 +299,7 @@ Event = (
     | ToolProgress
     | ToolFinished
     | PermissionAsked
+    | PermissionGiven
     | PermissionDenied
     | Notice
     | MailSent

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from teamcli.agent.conversation import text_block
@@ -17,6 +17,7 @@ from teamcli.agent.tool_calls import Toolset
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, ToolError
 from teamcli.llm.types import Block
+from teamcli.text.counting import counted
 from teamcli.text.tags import one_fact, tagged, without_end
 from teamcli.workspace.bounds import Workspace
 
@@ -28,25 +29,38 @@ MOST_OF_ONE = 50_000
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 _MENTION = re.compile(r"""(?<![^\s(\[{<'",;:])@(?:"([^"\n]+)"|([^\s"'`<>]+))""")
 _PLACE_IN_FILE = re.compile(r"(?::\d+(?:-\d+|:\d+)?|#L?\d+(?:-L?\d+)?)\Z")
+_REST = re.compile(r"^\.\.\. \((?:at least )?(\d+) more\) ", re.MULTILINE)
+"""The end of a listing or a file that is not shown in full."""
+_PACKAGE = re.compile(r"[a-z0-9][\w.-]*/[a-z0-9][\w-]*(?:@\S+)?")
 _PUNCTUATION = ".,;:!?)]}"
 
 
 def mentioned_paths(text: str, workspace: Workspace) -> list[Path]:
-    """The existing paths that the text mentions, resolved, each once. Text in backticks is code and is ignored."""
-    code = [found.span() for found in _CODE.finditer(text)]
-    paths: dict[Path, None] = {}
-    for found in _MENTION.finditer(text):
-        if any(start <= found.start() < end for start, end in code):
-            continue
-        path = _find(_spellings(found), workspace)
-        if path is not None:
-            paths[path] = None
-    return list(paths)
+    """The existing paths that the text mentions, resolved, each once."""
+    paths = (_find(_spellings(found), workspace) for found in _mentions(text))
+    return list(dict.fromkeys(path for path in paths if path is not None))
 
 
-def attach_mentioned(text: str, toolset: Toolset, workspace: Workspace, cancel: CancelScope) -> Delivery:
-    """The files and directories that the text mentions, as blocks for the model; fewer if cancelled."""
+def unknown_mentions(text: str, workspace: Workspace, names: Collection[str]) -> list[str]:
+    """The words after `@` that are neither an existing path nor one of `names`, each once. Packages such as
+    `@types/node` are not meant as paths."""
+    unknown: dict[str, None] = {}
+    for found in _mentions(text):
+        spellings = list(_spellings(found))
+        is_name = any(spelling.casefold() in names for spelling in spellings)
+        if spellings and not is_name and not _is_package(spellings[-1], workspace):
+            unknown |= {} if _find(iter(spellings), workspace) else {spellings[-1]: None}
+    return list(unknown)
+
+
+def attach_mentioned(
+    text: str, toolset: Toolset, workspace: Workspace, cancel: CancelScope, report: Callable[[str], None]
+) -> Delivery:
+    """The files and directories that the text mentions, as blocks for the model; fewer if cancelled. If there are any,
+    `report` gets one line that says what became of them."""
     blocks: list[Block] = []
+    attached: list[str] = []
+    left_out: list[str] = []
     seen: dict[str, str] = {}
     paths = mentioned_paths(text, workspace)
     room = MAX_CHARACTERS
@@ -57,8 +71,10 @@ def attach_mentioned(text: str, toolset: Toolset, workspace: Workspace, cancel: 
             name, more = ("glob", {"pattern": "*"}) if kind == "directory" else ("read_file", {})
             try:
                 output = toolset.run_for_user(name, {"path": str(path), **more}, cancel)
+                attached.append(_summary(kind, one_fact(workspace.relative(path)), output.content))
             except ToolError as e:
                 output = ToolOutput(f"(not attached: {e})")
+                left_out.append(str(e))
             room -= len(output.content)
             seen.update(output.seen_files)
             blocks.append(text_block(_framed(kind, workspace.relative(path), output.content)))
@@ -68,7 +84,37 @@ def attach_mentioned(text: str, toolset: Toolset, workspace: Workspace, cancel: 
         names = ", ".join(one_fact(workspace.relative(path)) for path in paths)
         words = f"Not attached, because that would be too much at once: {names}"
         blocks.append(text_block(tagged("note", words, "", "")))
+        left_out.append(f"{names} (too much at once)")
+    parts = [f"attached {', '.join(attached)}"] * bool(attached) + [f"not attached: {each}" for each in left_out]
+    if parts:
+        report("; ".join(parts))
     return Delivery(blocks, seen_files=seen)
+
+
+def _summary(kind: str, path: str, content: str) -> str:
+    """For the user: `main.py (120 lines)`."""
+    shown = content.split("\n")
+    rest = _REST.search(content)
+    more = int(rest[1].replace(",", "")) if rest else 0
+    if kind == "directory":
+        listed = 0 if content.startswith("(") else len(shown) - bool(rest) + more
+        return f"{path}/ ({counted(listed, 'entry', 'entries')})"
+    lines = sum(line.partition("\t")[0].isdigit() for line in shown)
+    return f"{path} (lines 1-{lines:,} of {lines + more:,})" if more else f"{path} ({counted(lines, 'line')})"
+
+
+def _mentions(text: str) -> Iterator[re.Match[str]]:
+    """Text in backticks is code: what it mentions is not meant."""
+    if "@" not in text:
+        return
+    code = [found.span() for found in _CODE.finditer(text)]
+    for found in _MENTION.finditer(text):
+        if not any(start <= found.start() < end for start, end in code):
+            yield found
+
+
+def _is_package(word: str, workspace: Workspace) -> bool:
+    return _PACKAGE.fullmatch(word) is not None and not (workspace.root / word.partition("/")[0]).is_dir()
 
 
 def _spellings(found: re.Match[str]) -> Iterator[str]:

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from teamcli.agent.events import Emit, Notice, PermissionAsked, PermissionDenied, Severity
+from teamcli.agent.events import Emit, Notice, PermissionAsked, PermissionDenied, Refusal, Severity
 from teamcli.agent.hooks import NO_RESULT, HookResult
 from teamcli.agent.tool import Access, Display, PreparedCall
 from teamcli.cancel import CancelScope
-from teamcli.errors import Cancelled, TeamcliError, ToolError
+from teamcli.errors import CallRefused, Cancelled, TeamcliError, ToolError
 from teamcli.permissions.policy import Decision, Verdict
 from teamcli.text.redaction import redact, redact_value
+
+USER_REFUSED, AND_SAYS = "The user refused this call", " and says: "
+NOBODY_TO_ASK = "nobody can be asked"
 
 
 class Consent(StrEnum):
@@ -36,6 +39,8 @@ class Answer(NamedTuple):
     consent: Consent
     feedback: str = ""
     """What the person wants the model to know, with a no."""
+    rules: tuple[str, ...] = ()
+    """What to save with *always*; empty for the narrowest rule."""
 
 
 @dataclass(eq=False)
@@ -47,6 +52,8 @@ class Question:
     """The narrowest rule that would allow the call, for *always*; empty if there is none."""
     advice: str = ""
     """Why no rule covers the call, and how to rewrite it so that one does."""
+    broader: tuple[str, ...] = ()
+    """Rules that together allow the call and those like it, if it is sensible to offer them."""
     asked_at: float = field(default_factory=time.time)
     _answer: Answer | None = None
     _answered: threading.Event = field(default_factory=threading.Event)
@@ -85,7 +92,7 @@ class Permissions:
 
     def __init__(
         self,
-        decide: Callable[[str, Access], Decision],
+        decide: Callable[[str, Access, Mapping[str, Any]], Decision],
         ask: Ask,
         remember: Callable[[str], None],
         gate: Callable[[str, str, Access], str] = lambda agent, tool, access: "",
@@ -114,43 +121,51 @@ class Permissions:
         cancel: CancelScope,
         emit: Emit,
         hooks_say: HookResult = NO_RESULT,
-    ) -> None:
-        """Return when the call may run.
+    ) -> bool:
+        """Return when the call may run; True if a person has allowed it.
 
-        Raises: ToolError (refused), Cancelled
+        Raises: CallRefused, Cancelled
         """
         if refusal := self._gate(agent, tool, call.access):
-            raise ToolError(refusal)
+            raise CallRefused(refusal, reason="no plan is approved yet")
 
         def judge() -> Decision:
-            return _after_hooks(self._decide(tool, call.access), hooks_say)
+            return _after_hooks(self._decide(tool, call.access, call.given), hooks_say)
 
         denied = PermissionDenied(agent, tool, call.display.text or call.display.title, reason="")
         while (decision := judge()).verdict is Verdict.ASK:
-            question = Question(agent, tool, redact_value(call.display), decision.rule, redact(decision.advice))
+            display, advice = redact_value(call.display), redact(decision.advice)
+            question = Question(agent, tool, display, decision.rule, advice, decision.broader)
             answer = self._ask_person(question, judge, cancel, emit)
             if answer.consent is Consent.CHANGED:
                 continue
             if answer.consent is Consent.ALWAYS and decision.rule:
-                try:
-                    self._remember(decision.rule)
-                except TeamcliError as e:
-                    text = f"Allowed for this session, but the rule could not be saved: {e}"
-                    emit(Notice(agent, text, Severity.WARNING))
+                self._save(answer.rules or (decision.rule,), agent, emit)
             if answer.consent in (Consent.ONCE, Consent.ALWAYS):
-                return
-            _deny(_explained(denied, decision, answer), emit)
+                return True
+            explained = _explained(denied, decision, answer)
+            by = Refusal(reason=NOBODY_TO_ASK) if explained.unanswered else Refusal("you", answer.feedback)
+            _deny(explained, by, emit)
         if decision.verdict is Verdict.DENY:
-            _deny(denied._replace(reason=decision.reason), emit)
+            _deny(denied._replace(reason=decision.reason), Refusal(decision.by), emit)
+        return False
 
     def refuse_denied(self, tool: str, call: PreparedCall) -> None:
         """For calls that the user asked for directly: no question is needed, but what is denied stays denied.
 
         Raises: ToolError
         """
-        decision = self._decide(tool, call.access)
+        decision = self._decide(tool, call.access, call.given)
         if decision.verdict is Verdict.DENY:
             raise ToolError(decision.reason)
+
+    def _save(self, rules: Sequence[str], agent: str, emit: Emit) -> None:
+        for rule in rules:
+            try:
+                self._remember(rule)
+            except TeamcliError as e:
+                text = f"Allowed for this session, but the rule could not be saved: {e}"
+                emit(Notice(agent, text, Severity.WARNING))
 
     def _ask_person(self, question: Question, judge: Callable[[], Decision], cancel: CancelScope, emit: Emit) -> Answer:
         def check_again() -> None:
@@ -186,14 +201,22 @@ def _after_hooks(decision: Decision, hooks_say: HookResult) -> Decision:
 
 def _explained(denied: PermissionDenied, decision: Decision, answer: Answer) -> PermissionDenied:
     if answer.consent is not Consent.NOBODY:
-        said = f" and says: {answer.feedback}" if answer.feedback else "."
-        return denied._replace(reason=f"The user refused this call{said}")
+        said = f"{AND_SAYS}{answer.feedback}" if answer.feedback else "."
+        return denied._replace(reason=f"{USER_REFUSED}{said}")
     rule = decision.rule or (denied.tool if decision.advice else "")
     remedy = f"; the rule that would allow it: {rule}" if rule else ""
-    reason = f"{decision.reason.removesuffix('.')}, and nobody can be asked{remedy}"
+    reason = f"{decision.reason.removesuffix('.')}, and {NOBODY_TO_ASK}{remedy}"
     return denied._replace(reason=reason, rule=rule, unanswered=True)
 
 
-def _deny(denied: PermissionDenied, emit: Emit) -> NoReturn:
+def recorded_refusal(result: str) -> Refusal | None:
+    """Why a call did not run, from the text of its result. None if the text does not say that it was refused."""
+    reason = result.removeprefix("Error: ")
+    if reason.startswith(USER_REFUSED):
+        return Refusal("you", reason.removeprefix(USER_REFUSED).removeprefix(AND_SAYS).removesuffix("."))
+    return Refusal(reason=NOBODY_TO_ASK) if f", and {NOBODY_TO_ASK}" in reason else None
+
+
+def _deny(denied: PermissionDenied, refusal: Refusal, emit: Emit) -> NoReturn:
     emit(denied)
-    raise ToolError(denied.reason)
+    raise CallRefused(denied.reason, *refusal)

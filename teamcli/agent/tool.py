@@ -37,6 +37,8 @@ class Display(NamedTuple):
     diff: str = ""
     text: str = ""
     """The full text, if the title is shortened. A person who is asked must see everything."""
+    path: str = ""
+    """The file that the call changes, if it is about one."""
 
 
 class ToolOutput(NamedTuple):
@@ -70,6 +72,8 @@ class PreparedCall(NamedTuple):
     display: Display
     access: Access
     run: RunCall
+    given: Mapping[str, Any] = MappingProxyType({})
+    """The input as the model wrote it."""
 
 
 class AnyTool(Protocol):

@@ -18,6 +18,8 @@ from teamcli.agent.events import (
     Emit,
     Notice,
     PermissionDenied,
+    PermissionGiven,
+    Refusal,
     ToolFinished,
     ToolProgress,
     ToolStarted,
@@ -47,7 +49,7 @@ from teamcli.agent.tool import (
     Writes,
 )
 from teamcli.cancel import CancelScope
-from teamcli.errors import Cancelled, ToolError
+from teamcli.errors import CallRefused, Cancelled, ToolError
 from teamcli.llm.types import Block
 from teamcli.text.redaction import redact
 
@@ -155,6 +157,8 @@ class Toolset:
             self.emit(ToolStarted(self.agent, call.id, call.name, display))
             if call.prepared:
                 call.output = self._run(call, call.prepared, cancel)
+        except CallRefused as e:
+            call.output, call.refusal = _failed(e), Refusal(e.by, e.reason)
         except ToolError as e:
             call.output = _failed(e)
         except Cancelled as e:
@@ -170,18 +174,23 @@ class Toolset:
         # A hook may have changed the call, and with it the display.
         shown = call.output.display or (call.display if call.prepared else display)
         content, is_error = call.output.content, call.output.is_error
-        self.emit(ToolFinished(self.agent, call.id, call.name, shown, content, is_error, call.seconds))
+        ended = ToolFinished(self.agent, call.id, call.name, shown, content, is_error, call.seconds, call.refusal)
+        self.emit(ended)
 
     def _run(self, call: _Call, prepared: PreparedCall, cancel: CancelScope) -> ToolOutput:
         cancel.check()
         scope = cancel.child()
         hooks_say = self._ask_hooks(call, prepared.display, scope)
         if hooks_say.objection is not None:
+            call.refusal = Refusal("a hook", redact(hooks_say.objection))
             return ToolOutput(hooks_say.objection, is_error=True)
         prepared = call.prepared or prepared
-        self.permissions.check(self.agent, call.name, prepared, scope, self.emit, hooks_say)
+        asked = time.monotonic()
+        was_asked = self.permissions.check(self.agent, call.name, prepared, scope, self.emit, hooks_say)
         call.began = True
         started = time.monotonic()
+        if was_asked:
+            self.emit(PermissionGiven(self.agent, call.id, call.name, started - asked))
         try:
             output = prepared.run(
                 scope, lambda text: self.emit(ToolProgress(self.agent, call.id, text)), call.id, call.key
@@ -263,6 +272,7 @@ class _Call:
     finished: threading.Event = field(default_factory=threading.Event, init=False)
     began: bool = field(default=False, init=False)
     seconds: float = field(default=0.0, init=False)
+    refusal: Refusal | None = field(default=None, init=False)
 
     @property
     def id(self) -> str:

@@ -333,8 +333,9 @@ class AgentFactory:
             team.tasks.mail_read(marks.get(IDS, ()))
             if message.role == "assistant":
                 mailbox.answered()
-            self.runtime.events(Recorded(name, message))
+            self.runtime.events(Recorded(name, message, log.end, marks))
 
+        self.runtime.watching.opened(name, log.end)
         return Agent(
             llm=self.models.connect(),
             preamble=setup.preamble,
@@ -348,6 +349,8 @@ class AgentFactory:
 
 def _start(workspace: Workspace, cwd: str) -> Path | None:
     """Where a member's commands start, if not in the root. The directory may be gone: then they say so."""
+    if not cwd:
+        return None
     start = (workspace.root / cwd).resolve()
     return start if start != workspace.root and workspace.contains(start) else None
 

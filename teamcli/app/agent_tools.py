@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from teamcli.agent.conversation import History
@@ -43,7 +43,7 @@ class AgentTools:
         place: Workplace,
     ) -> AgentContext:
         """`on_end` is called when a background command of the agent has ended."""
-        commands = Commands(place.host, on_end)
+        commands = Commands(place.host, on_end, name, self._runtime.jobs)
         self._commands.add(commands)
         known_files = KnownFiles(self._locks, history.seen_files)
         changed = partial(self._file_changed, name)
@@ -77,14 +77,14 @@ class AgentTools:
         for commands in tuple(self._commands):
             commands.close()
 
-    def _decide(self, place: Workplace, tool: str, access: Access) -> Decision:
+    def _decide(self, place: Workplace, tool: str, access: Access, given: Mapping[str, Any]) -> Decision:
         from teamcli.permissions.decide import decide  # late: the first request does without it
 
         policy = self._runtime.live_policy.policy._replace(hook_files=place.hook_files)
         # Whether there is a sandbox is asked only if it matters: it may have to start first.
         if self._runtime.choices.settings.sandbox_allows_bash and isinstance(access, Executes):
             policy = policy._replace(commands_are_confined=not place.host.why_unconfined())
-        return decide(policy, tool, access, place.workspace.root, place.workspace.can_change)
+        return decide(policy, tool, access, place.workspace.root, place.workspace.can_change, given)
 
     def _may_see(self, root: Path, path: Path) -> bool:
         from teamcli.permissions.decide import may_see  # late, for the same reason

@@ -20,6 +20,7 @@ from teamcli.config.memory import memory_dirs, offer, users_memory
 from teamcli.config.project import Project
 from teamcli.config.roles import Role, Roles, load_roles, role_dirs
 from teamcli.config.skills import Skills, find_skills, skill_dirs
+from teamcli.llm.pricing import meant_model
 from teamcli.team.message import LEAD
 from teamcli.team.roster import Member
 from teamcli.text.escaping import one_line
@@ -69,7 +70,7 @@ class Briefing:
     def lead_system(self, has_team: bool) -> str:
         base = f"{LEAD_PROMPT}\n\n{LEAD_TEAM_PROMPT}" if has_team else LEAD_PROMPT
         extra = (self.skills.offer(), self.memory(LEAD), self._appended)
-        return system_prompt(base + self._known_roles(), self.instructions, *extra)
+        return system_prompt(base + self._known_roles, self.instructions, *extra)
 
     def teammate_system(
         self, member: Member, tools: tuple[ToolDefinition, ...], memory: str, start: Path | None
@@ -78,7 +79,7 @@ class Briefing:
         name, role = one_fact(member.role, ROLE_NAME_LENGTH), self.roles.match(member.role)
         checkout = OWN_CHECKOUT.format(root=self._choices.workspace.root, branch=f"team/{member.name}")
         place = checkout if member.worktree else SHARED_PLACE
-        base = TEAMMATE_PROMPT.format(name=member.name, role=name, place=place) + self._known_roles()
+        base = TEAMMATE_PROMPT.format(name=member.name, role=name, place=place) + self._known_roles
         added = (
             role.prompt if role else "",
             member.prompt,
@@ -88,7 +89,7 @@ class Briefing:
         return system_prompt("\n\n".join(filter(None, (base, *added))), self.instructions, skills, memory)
 
     def teammate_model(self, wanted: str, role: Role | None) -> str:
-        return wanted or (role.model if role else "") or self._choices.model
+        return meant_model(wanted or (role.model if role else ""), self._choices.model)
 
     def skills_for(self, tools: tuple[ToolDefinition, ...], is_in_root: bool = True) -> str:
         """The skills, for an agent with these tools; empty if it could not read them."""
@@ -109,6 +110,7 @@ class Briefing:
         memory = users_memory(self._project.home, role) if self._project.trusted.config else None
         return context._replace(workspace=replace(context.workspace, memory=memory))
 
+    @cached_property
     def _known_roles(self) -> str:
         lines = [f"- {role.name}: {one_line(role.description, ROLE_LENGTH)}" for role in self.roles.found.values()]
         shown = lines[:ROLES_SHOWN]

@@ -32,6 +32,7 @@ from teamcli.app.merging import open_merging
 from teamcli.app.runtime import Runtime
 from teamcli.app.state import OpenState, StateGuard, StateOpener, open_roster
 from teamcli.app.team_file import ProjectTeamFile, load_team_file, start_over
+from teamcli.app.watch_channel import WatchChannel
 from teamcli.cancel import CancelScope
 from teamcli.config.custom_commands import CustomCommands, command_dirs
 from teamcli.config.environment import secret_values
@@ -42,6 +43,7 @@ from teamcli.config.settings import HOOK_EVENTS, add_allow_rule
 from teamcli.errors import UnknownTeammate
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.commands import Commands
+from teamcli.exec.job_list import JobList
 from teamcli.llm.pricing import built_in_prices
 from teamcli.session.event_bus import EventBus
 from teamcli.session.lead_conversation import LeadConversation
@@ -55,6 +57,7 @@ from teamcli.session.session import (
     Session,
 )
 from teamcli.session.timeline import Timeline
+from teamcli.session.watching import Watching
 from teamcli.storage.files import AppendLog, make_private_dir
 from teamcli.team.bring_up import JOINED, bring_up
 from teamcli.team.manager import TeammateManager, TeamParts
@@ -128,6 +131,8 @@ def _assemble(
     timeline = Timeline(AppendLog(dir.events, durable=False, is_shared=False), warn)
     resources.callback(timeline.close)
     events.subscribe(timeline)
+    watching = Watching(events, dir)
+    events.subscribe(watching, *Watching.KINDS)
     events.subscribe(record.denials.append, PermissionDenied)
     events.subscribe(record.limits.append, LimitHit)
     users_host = plain_host(settings, host.programs, owns_process)
@@ -151,7 +156,10 @@ def _assemble(
     def look() -> None:
         guard.check(bus)
         board.look()
+        channel.look()
 
+    channel = WatchChannel(dir, state.lock, events, watching, lambda: [LEAD, *roster.names()])
+    resources.callback(channel.close)
     make_private_dir(dir.inbox)  # any program may append a line to an inbox, also before the first message
     bus = FileBus(dir.inbox, key, settings.durable, warn, on_look=look)
     resources.callback(bus.close)
@@ -167,11 +175,13 @@ def _assemble(
         bus,
         board,
         host,
+        JobList(),
         live_policy,
         budgets,
         ask,
         hooks,
         record.changes,
+        watching,
         cancel,
     )
     factory = AgentFactory(runtime, owns_process)
@@ -203,10 +213,18 @@ def _assemble(
         live_policy=live_policy,
         budgets=budgets,
         events=events,
-        hosts=Hosts(host, Commands(users_host)),
+        watching=watching,
+        hosts=Hosts(host, Commands(users_host), runtime.jobs),
         catalog=Catalog(custom_commands, factory.briefing.skills.found, models),
         record=record,
-        preferences=Preferences(settings.vi_mode, settings.notify, settings.subagents.show_output, settings.wrap),
+        preferences=Preferences(
+            settings.vi_mode,
+            settings.notify,
+            settings.subagents.show_output,
+            options.verbose,
+            settings.shell_output == "share",
+            settings.wrap,
+        ),
         cancel=cancel,
         resources=resources.pop_all(),
     )

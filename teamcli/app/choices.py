@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from teamcli.app.host_program import NOTHING_EMBEDDED, Embedding
-from teamcli.config.claude_code import unused_settings
+from teamcli.config.claude_settings import ClaudeSettings
 from teamcli.config.environment import MODEL
 from teamcli.config.options import Options
 from teamcli.config.project import Project
 from teamcli.config.settings import Settings, load_settings
 from teamcli.errors import ConfigError
 from teamcli.llm.credentials import ClientChoice, Endpoint, find_endpoint
-from teamcli.llm.pricing import DEFAULT_MODEL, cost
+from teamcli.llm.pricing import DEFAULT_MODEL, cost, meant_model
 from teamcli.llm.types import Usage
 from teamcli.permissions.policy import Mode, Policy
 from teamcli.session.session import (
@@ -51,7 +53,7 @@ class Choices(NamedTuple):
 def choose(options: Options, project: Project, embedding: Embedding, notes: list[str]) -> Choices:
     """Raises: ConfigError."""
     notes += [*project.environment.notes, *project.notes]
-    notes += filter(None, [unused_settings(project.directory, project.home.parent)])
+    notes += project.claude.problems
     settings = read_settings(project, embedding.settings)
     endpoint = choose_endpoint(options, project, settings) if embedding.llm is None else None
     model = choose_model(options, project, settings, endpoint)
@@ -65,8 +67,9 @@ def choose(options: Options, project: Project, embedding: Embedding, notes: list
 
     if price(Usage(), model) is None and (setting := _setting_in_dollars(options, settings)):
         raise ConfigError(f"{setting}: no price is known for {model}; give one under `prices` in settings")
-    workspace = Workspace(project.directory, tuple(_directory(path) for path in options.add_dirs))
-    policy = read_policy(options, settings, workspace.root, embedding.tools)
+    workspace = open_workspace(options, settings, project)
+    policy = read_policy(options, settings, project, embedding.tools)
+    notes += filter(None, [project.claude.unused.line])
     return Choices(settings, workspace, policy, endpoint, model, price, embedding)
 
 
@@ -75,7 +78,7 @@ def read_settings(project: Project, given: Mapping[str, Any] = MappingProxyType(
 
     Raises: ConfigError
     """
-    return load_settings(project.home / "settings.json", project.settings, given)
+    return load_settings(project.home / "settings.json", project.settings, given, project.claude.user)
 
 
 def choose_endpoint(options: Options, project: Project, settings: Settings) -> Endpoint | None:
@@ -95,21 +98,35 @@ def choose_endpoint(options: Options, project: Project, settings: Settings) -> E
 def choose_model(options: Options, project: Project, settings: Settings, endpoint: Endpoint | None) -> str:
     if endpoint is None:
         return EMBEDDED
-    return options.model or project.environment.get(MODEL) or settings.model or DEFAULT_MODEL
+    named = options.model or project.environment.get(MODEL) or settings.model or DEFAULT_MODEL
+    return meant_model(named)
 
 
-def read_policy(options: Options, settings: Settings, root: Path, own_tools: Sequence[ToolDefinition] = ()) -> Policy:
+def open_workspace(options: Options, settings: Settings, project: Project) -> Workspace:
+    """Raises: ConfigError, if a directory of the command line does not exist."""
+    configured = (Path(os.path.expanduser(each)) for each in settings.additional_directories)  # noqa: PTH111
+    existing = [path for each in configured if (path := project.directory / each).is_dir()]
+    return Workspace(project.directory, tuple(_directory(path) for path in (*existing, *options.add_dirs)))
+
+
+def read_policy(
+    options: Options,
+    settings: Settings,
+    project: Project,
+    own_tools: Sequence[ToolDefinition] = (),
+) -> Policy:
     """The mode, and the rules of the settings plus those of the command line.
 
     Raises: ConfigError
     """
     rules, names = settings.permissions, {tool.name for tool in (*ALL_TOOLS, *own_tools)}
+    read = partial(read_rules, known_tools=names, claude=project.claude)
     return Policy(
         mode=Mode(options.permission_mode or rules.mode or Mode.DEFAULT),
-        allow=read_rules([*rules.allow, *options.allowed_tools], names),
-        ask=read_rules(rules.ask, names),
-        deny=read_rules([*rules.deny, *options.disallowed_tools], names),
-        hook_files=find_hook_files(settings, root),
+        allow=read([*rules.allow, *options.allowed_tools], kind="allow"),
+        ask=read(rules.ask, kind="ask"),
+        deny=read([*rules.deny, *options.disallowed_tools], kind="deny"),
+        hook_files=find_hook_files(settings, project.directory),
     )
 
 
@@ -121,13 +138,30 @@ def find_hook_files(settings: Settings, root: Path) -> tuple[Path, ...]:
     return hook_files(settings.hooks, root)
 
 
-def read_rules(rules: Sequence[str], known_tools: Collection[str] = ()) -> tuple[Rule, ...]:
-    """Raises: ConfigError"""
+def read_rules(
+    rules: Sequence[str], known_tools: Collection[str] = (), kind: str = "allow", claude: ClaudeSettings | None = None
+) -> tuple[Rule, ...]:
+    """Rules that apply. Those of Claude Code's files that mean nothing here are noted as unused.
+
+    Raises: ConfigError, about a rule of any other file
+    """
     if not rules:
         return ()
-    from teamcli.permissions.rules import parse_rules  # late: most starts do without any
+    from teamcli.permissions.claude_rules import why_never
+    from teamcli.permissions.rules import Form, parse_rules  # late: most starts do without any
 
-    return parse_rules(rules, known_tools)
+    found: list[Rule] = []
+    for text in rules:
+        try:
+            found += parse_rules(text, known_tools, kind)
+        except ConfigError as e:
+            if claude is None or text not in claude.rules:
+                raise
+            claude.unused.add("permission rule", text, str(e).partition(": ")[2])
+    for rule in found:
+        if rule.form is Form.NEVER and claude is not None:
+            claude.unused.add("permission rule", str(rule), why_never(rule.tool))
+    return tuple(found)
 
 
 def untrusted_notes(project: Project) -> list[str]:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from teamcli.app.choices import find_hook_files
+from teamcli.config.environment import is_kept_back
 from teamcli.config.project import Project
 from teamcli.config.settings import Settings
 from teamcli.errors import ConfigError
@@ -34,7 +35,8 @@ def plain_host(
     variables: Mapping[str, str] = MappingProxyType({}),
 ) -> CommandHost:
     """What runs the user's own commands and hooks, which no sandbox confines."""
-    return CommandHost({**os.environ, **variables}, settings.hidden_variables, owns_process, programs=programs)
+    environment = _environment(settings, variables)
+    return CommandHost(environment, settings.hidden_variables, owns_process, programs=programs)
 
 
 def open_host(
@@ -60,7 +62,7 @@ def open_host(
 
     is_needed = _is_needed(settings)
     host = CommandHost(
-        os.environ,
+        _environment(settings),
         settings.hidden_variables,
         owns_process,
         make_sandbox,
@@ -95,9 +97,14 @@ def open_member_host(
 
         return _sandbox(settings, project, programs, (checkout,), main=(root, *repositories_behind(root)))
 
-    environment = {**os.environ, **variables}
+    environment = _environment(settings, variables)
     hidden = settings.hidden_variables
     return CommandHost(environment, hidden, owns_process, make_sandbox, _is_needed(settings), programs)
+
+
+def _environment(settings: Settings, variables: Mapping[str, str] = MappingProxyType({})) -> Mapping[str, str]:
+    configured = {name: value for name, value in settings.env.items() if not is_kept_back(name)}
+    return {**os.environ, **configured, **variables}
 
 
 def _is_needed(settings: Settings) -> bool:

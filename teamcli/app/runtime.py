@@ -13,8 +13,10 @@ from teamcli.cancel import CancelScope
 from teamcli.config.options import Options
 from teamcli.config.project import Project
 from teamcli.exec.command_host import CommandHost
+from teamcli.exec.job_list import JobList
 from teamcli.session.event_bus import EventBus
 from teamcli.session.live_policy import LivePolicy
+from teamcli.session.watching import Watching
 from teamcli.storage.team_dir import TeamDir
 from teamcli.team.message_bus import MessageBus
 from teamcli.team.roster import Roster
@@ -31,11 +33,13 @@ class Runtime(NamedTuple):
     bus: MessageBus
     board: LazyBoard
     host: CommandHost
+    jobs: JobList
     live_policy: LivePolicy
     budgets: Budgets
     ask: Ask
     hooks: Hooks
     changes: Changes
+    watching: Watching
     cancel: CancelScope
 
     @property

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from teamcli.agent.compaction import FORK_FRAME
 from teamcli.agent.conversation import Conversation, History, open_calls, text_block
@@ -18,6 +18,7 @@ from teamcli.agent.tool import Access
 from teamcli.app.briefing import WORKS_IN
 from teamcli.config.roles import Role
 from teamcli.errors import ToolError
+from teamcli.llm.pricing import meant_model
 from teamcli.llm.types import Block, Message, Preamble
 from teamcli.storage.files import VERSION, AppendLog
 from teamcli.subagents.ledger import Ledger
@@ -117,7 +118,12 @@ class SubAgentFactory:
         show_waiting = lambda agent, what: sub.show_waiting(what)  # noqa: E731 - shorter than its name
         toolset = factory.tools.toolset(sub.id, tools, self._gate(plan.usable, sub.root), show_waiting, emit, place)
         log = AppendLog(path, factory.runtime.choices.settings.durable, is_shared=False)
-        conversation = Conversation(log, plan.history, lambda message, marks: emit(Recorded(sub.id, message)))
+        factory.runtime.watching.opened(sub.id, log.end)
+
+        def recorded(message: Message, marks: Mapping[str, Any]) -> None:
+            emit(Recorded(sub.id, message, log.end, marks))
+
+        conversation = Conversation(log, plan.history, recorded)
         conversation.note(_first_row(sub, model, len(plan.history.messages)))
         agent = Agent(
             llm=factory.models.connect(),
@@ -163,7 +169,7 @@ class SubAgentFactory:
                 raise ToolError(f"tools: a sub-agent has no tool '{name}' (there are: {', '.join(known)})")
 
     def _model(self, task: SubAgentTask, role: Role | None, parent: Agent) -> str:
-        model = task.model or (role.model if role else "") or parent.preamble.model
+        model = meant_model(task.model or (role.model if role else ""), parent.preamble.model)
         if self._factory.runtime.budgets.subagent_is_bounded_in_usd(parent.name):
             self._factory.models.check_price(model)
         return model

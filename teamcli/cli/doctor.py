@@ -15,7 +15,6 @@ from teamcli.agent.transcript import list_sessions
 from teamcli.app.choices import choose_endpoint, choose_model, read_policy, read_settings
 from teamcli.app.hosts import open_host, safe_programs
 from teamcli.cli.model_check import try_model
-from teamcli.config.claude_code import unused_settings
 from teamcli.config.options import ExitStatus, Options
 from teamcli.config.project import Project, inspect_project
 from teamcli.config.settings import Settings
@@ -27,6 +26,7 @@ from teamcli.permissions.decide import decide
 from teamcli.permissions.policy import Verdict
 from teamcli.storage.team_dir import TeamDir, lock_holder
 from teamcli.team.roster_file import read_team
+from teamcli.text.counting import counted
 from teamcli.text.escaping import escape_controls
 from teamcli.workspace.bounds import Workspace
 from teamcli.worktrees.checkout import checkouts_in
@@ -58,7 +58,7 @@ def explain(command: str) -> int:
     project = inspect_project(Path.cwd())
     settings = read_settings(project)
     workspace = Workspace(project.directory)
-    policy = read_policy(Options(), settings, workspace.root)
+    policy = read_policy(Options(), settings, project)
     # Only this setting makes the verdict depend on whether a sandbox works here, and trying that takes time.
     if settings.sandbox_allows_bash:
         with closing(open_host(settings, workspace, project, is_trial=True)) as host:
@@ -114,8 +114,9 @@ class _Checks:
         return f"permission mode {self._settings.permissions.mode or 'default'}{waiting}"
 
     def _check_claude(self) -> str:
-        unused = unused_settings(self._project.directory, self._project.home.parent)
-        return unused or "no hooks or permission rules of Claude Code are ignored"
+        read_policy(Options(), self._settings, self._project)  # notes the rules that match nothing here
+        claude = self._project.claude
+        return "; ".join([*claude.problems, *claude.unused.details]) or "nothing of Claude Code's settings is ignored"
 
     def _check_key(self) -> str:
         if self._endpoint is None:
@@ -195,7 +196,7 @@ class _Checks:
             raise ConfigError(f"{team.root} is not writable: change its owner or mode, or use --no-team")
         pid = lock_holder(team.lock)
         running = f"; teamcli is running here (process {pid})" if pid is not None else ""
-        return f"{len(list_sessions(team.lead_transcript))} sessions{running}{_orphans(team)}"
+        return f"{counted(len(list_sessions(team.lead_transcript)), 'session')}{running}{_orphans(team)}"
 
 
 def _orphans(team: TeamDir) -> str:

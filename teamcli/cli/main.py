@@ -139,6 +139,22 @@ def _log(argv: Sequence[str]) -> int:
     return show_log(arguments.follow, arguments.agent, arguments.n, arguments.json)
 
 
+def _watch(argv: Sequence[str]) -> int:
+    parser = _subparser("watch", "Watch an agent at work, or all of them, until Ctrl-C. Changes nothing.")
+    parser.add_argument("name", nargs="?", default="", metavar="NAME", help="a teammate, or lead (default: everyone)")
+    parser.add_argument("--verbose", action="store_true", help="also show thoughts and the output of calls")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per event")
+    parser.add_argument("--tmux", action="store_true", help="open a tmux pane for each teammate, or for NAME")
+    arguments = _parse(parser, argv)
+    if arguments.tmux:
+        from teamcli.cli.tmux import open_panes
+
+        return open_panes(arguments.name, arguments.verbose)
+    from teamcli.cli.watch import run_watch
+
+    return run_watch(arguments.name, arguments.verbose, arguments.json)
+
+
 def _tasks(argv: Sequence[str]) -> int:
     parser = _subparser("tasks", "Show the task board, add a task (add TEXT) or complete one (done N).")
     parser.add_argument("words", nargs="*", metavar="N | add TEXT | done N", help="which task, or what to do")
@@ -204,6 +220,7 @@ SUBCOMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "inbox": _inbox,
     "send": _send,
     "log": _log,
+    "watch": _watch,
     "tasks": _tasks,
     "merge": _merge,
     "sessions": _sessions,
@@ -266,6 +283,7 @@ def _agent_parser() -> _Parser:
     several("--add-dir", dest="add_dirs", type=Path, metavar="DIR", help="let file tools use DIR, too")
     add("--no-team", action="store_true", help="one agent, no team tools, no state in .team/")
     add("--cwd", type=Path, metavar="DIR", help="work in DIR")
+    add("--verbose", action="store_true", help="show more: with -p each step on stderr, else as /verbose does")
     add("--debug", action="store_true", help="write a detailed log to .team/logs/")
     add("-V", "--version", action="version", version=f"teamcli {__version__}")
     return parser

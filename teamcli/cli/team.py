@@ -220,6 +220,13 @@ class TeamSnapshot:
             return name  # perhaps forgotten, or lost with a damaged roster
         return self._named(name, [LEAD, *(member.name for member in self.team.members)])
 
+    def watched(self, name: str) -> str:
+        """The exact name of the lead, or of a member, active or not.
+
+        Raises: UsageError, listing the names there are
+        """
+        return self._named(name, [LEAD, *(member.name for member in self.team.members)])
+
     def check_agent(self, name: str, may_come: bool) -> None:
         """Report an unknown name: with `may_come`, as a warning, since a member of that name may still be hired."""
         try:

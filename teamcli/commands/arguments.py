@@ -8,6 +8,7 @@ from teamcli.agent.budgets import SESSION, TEAM
 from teamcli.commands.base import ArgumentKind, Option
 from teamcli.commands.budget import AMOUNTS
 from teamcli.commands.catalog import all_commands
+from teamcli.commands.jobs import ALL, job_options
 from teamcli.commands.session import mode_options, model_options, session_options
 from teamcli.commands.tasks import VERB_OPTIONS
 from teamcli.session.session import Session
@@ -43,6 +44,7 @@ def _open_tasks(session: Session) -> Options:
 
 
 _SHARED_BUDGETS = (Option(SESSION, "all agents, in this run"), Option(TEAM, "all teammates, in this run"))
+_JOB_VERBS = (Option("stop", "stop a job, or all"),)
 
 VALUES: Mapping[ArgumentKind, Callable[[Session], Options]] = {
     ArgumentKind.TEAMMATE: _teammates,
@@ -65,5 +67,8 @@ VALUES: Mapping[ArgumentKind, Callable[[Session], Options]] = {
     ArgumentKind.TEAM_VERB: lambda session: (Option("save", "write the members to .team/team.toml"),),
     ArgumentKind.TASK_VERB: lambda session: (*VERB_OPTIONS, *_open_tasks(session)),
     ArgumentKind.TASK: _open_tasks,
+    ArgumentKind.JOB_VERB: lambda session: (*_JOB_VERBS, *job_options(session)),
+    ArgumentKind.JOB: lambda session: (*job_options(session), Option(ALL, "all that run")),
+    ArgumentKind.SWITCH: lambda session: (Option("on", ""), Option("off", "")),
     ArgumentKind.TEXT: lambda session: (),
 }

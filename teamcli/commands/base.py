@@ -42,13 +42,19 @@ class Choice(NamedTuple):
 class Expand(NamedTuple):
     """Show folded text in full."""
 
-    which: int
-    """Counted from the newest, which is 1."""
+    which: int = 0
+    """Counted from the newest, which is 1; 0 for the call or message that was shown last."""
 
 
 class Verbosity(NamedTuple):
     on: bool | None
     """None toggles it."""
+
+
+class Watch(NamedTuple):
+    """Turn the screen to an agent."""
+
+    name: str
 
 
 class Diff(NamedTuple):
@@ -73,7 +79,7 @@ class Job(NamedTuple):
     """Shown before it starts; may be empty."""
 
 
-CommandOutput: TypeAlias = str | Table | Choice | Expand | Verbosity | Diff | Prompt
+CommandOutput: TypeAlias = str | Table | Choice | Expand | Verbosity | Watch | Diff | Prompt
 """What can be shown right away."""
 CommandResult: TypeAlias = CommandOutput | Job
 
@@ -89,6 +95,8 @@ def plain(output: CommandOutput) -> str:
             return "Nothing is folded here. /expand works at a terminal."
         case Verbosity():
             return "/verbose works at a terminal."
+        case Watch():
+            return f"/watch works at a live prompt. In another terminal: teamcli watch {output.name}"
         case Diff():
             return escape_controls("\n".join(filter(None, (output.title, output.text.rstrip("\n")))))
         case Prompt():
@@ -120,6 +128,12 @@ class ArgumentKind(StrEnum):
     """What `/tasks` does, or the number of a task."""
     TASK = "task"
     """The number of an open task."""
+    JOB_VERB = "job verb"
+    """`stop`, or the id of a job."""
+    JOB = "job"
+    """The id of a running job, or all of them."""
+    SWITCH = "switch"
+    """`on` or `off`."""
     TEXT = "text"
     """Free text to the end of the line."""
 
@@ -152,6 +166,11 @@ class SlashCommand(NamedTuple):
     @property
     def heading(self) -> str:
         return f"/{self.name} {self.usage}".rstrip()
+
+    @property
+    def needs_arguments(self) -> bool:
+        """Whether it does nothing useful without arguments; those in brackets are optional."""
+        return bool(self.usage) and not self.usage.startswith("[")
 
 
 def command(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 
 from teamcli.agent.events import Notice, Severity
-from teamcli.commands import budget, cost, diff, display, merge, tasks, team
+from teamcli.commands import budget, context, cost, diff, display, jobs, merge, tasks, team, watch
 from teamcli.commands import session as session_commands
 from teamcli.commands.base import ArgumentKind, CommandResult, Group, Prompt, SlashCommand, command
+from teamcli.commands.elsewhere import INSTEAD
 from teamcli.commands.help import help_table, help_text
 from teamcli.config.custom_commands import DESCRIPTION_LIMIT, CustomCommand
 from teamcli.config.skills import Skill
@@ -15,6 +17,8 @@ from teamcli.errors import UsageError
 from teamcli.session.session import Session
 from teamcli.team.message import LEAD
 from teamcli.text.escaping import one_line
+
+MOST_SUGGESTED = 3
 
 
 @command("help", usage="[COMMAND]", aliases=("?",), arguments=(ArgumentKind.COMMAND,))
@@ -40,6 +44,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     show_help,
     team.send,
     team.team,
+    watch.watch,
     team.inbox,
     team.wait,
     team.stop,
@@ -52,6 +57,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     team.approve,
     team.reject,
     tasks.tasks,
+    jobs.jobs,
     session_commands.compact,
     session_commands.clear,
     session_commands.sessions,
@@ -60,6 +66,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     session_commands.leave,
     team.log,
     cost.cost,
+    context.context,
     budget.budget,
     diff.diff,
     team.agents,
@@ -88,9 +95,13 @@ def find_command(session: Session, name: str) -> SlashCommand:
         session.events(Notice(LEAD, problem, Severity.WARNING))
     if name in by_name:
         return by_name[name]
-    near = difflib.get_close_matches(name, by_name, 1, 0.5)
-    hint = f"did you mean /{near[0]}?" if near else "/help lists them"
-    raise UsageError(f"unknown command /{name}: {hint}")
+    raise UsageError(f"unknown command /{name}: {INSTEAD.get(name.lower()) or _nearest(name, by_name)}")
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    begin = [f"/{each}" for each in names if name and each.startswith(name.lower())]
+    near = begin or [f"/{each}" for each in difflib.get_close_matches(name, names, 1, 0.5)]
+    return f"did you mean {' or '.join(near)}?" if 0 < len(near) <= MOST_SUGGESTED else "/help lists them"
 
 
 def run_command(session: Session, line: str) -> CommandResult:

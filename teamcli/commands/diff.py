@@ -12,6 +12,7 @@ from teamcli.errors import GitError, ToolError, UsageError
 from teamcli.exec.command_host import CommandHost
 from teamcli.session.session import Session
 from teamcli.team.message import LEAD, find_name
+from teamcli.text.counting import counted
 from teamcli.workspace.bounds import TEAM_DIR, Workspace
 from teamcli.workspace.changes import MAX_FILE_BYTES, FileChange
 from teamcli.workspace.diff import unified_diff
@@ -67,7 +68,7 @@ def branch_diff(checkouts: Checkouts, name: str) -> CommandOutput:
     workspace = Workspace(checkout)
     for path in new[:MAX_NAMED]:
         parts.append(_describe(FileChange(checkout / path, None, None, (name,)), workspace))
-    parts += [f"… and {len(new) - MAX_NAMED} more new files"] if len(new) > MAX_NAMED else []
+    parts += [f"… and {counted(len(new) - MAX_NAMED, 'more new file')}"] if len(new) > MAX_NAMED else []
     parts += [f"… {len(text) - MAX_DIFF:,} more characters: git diff {status.base}..{status.branch}"] * (
         len(text) > MAX_DIFF
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from teamcli.commands.base import Expand, Group, Verbosity, command
+from teamcli.commands.base import ArgumentKind, Expand, Group, Verbosity, command
 from teamcli.errors import UsageError
 from teamcli.session.session import Session
 
@@ -11,16 +11,16 @@ SWITCH = {"": None, "on": True, "off": False}
 
 @command("expand", usage="[N]", group=Group.REPORTS)
 def expand(session: Session, arguments: str) -> Expand:
-    """Show more of what was folded; 1 is the newest.
+    """Show in full what was folded.
 
-    Up to 2,000 lines, or 200 lines of a diff. Ctrl-O does the same for the newest.
+    Without N, the call or message that was shown last, as Ctrl-O does. With N, the Nth newest, thoughts included.
     """
     if arguments and not (arguments.isdecimal() and int(arguments)):
         raise UsageError(f"N must be a whole number from 1 up, not '{arguments}': /expand [N]")
-    return Expand(int(arguments or 1))
+    return Expand(int(arguments or 0))
 
 
-@command("verbose", usage="[on|off]", group=Group.REPORTS)
+@command("verbose", usage="[on|off]", arguments=(ArgumentKind.SWITCH,), group=Group.REPORTS)
 def verbose(session: Session, arguments: str) -> Verbosity:
     """Show more from now on, or fold again."""
     if arguments not in SWITCH:

@@ -12,7 +12,7 @@ TALK = (
     ("TEXT", "A task for the lead, or a note to it while it works."),
     ("@NAME TEXT", "A message to a teammate."),
     ("@PATH", "Mention a file, anywhere in a task."),
-    ("!COMMAND", "Run a shell command yourself."),
+    ("!COMMAND", "Run a shell command; the lead sees its output."),
     ("#TEXT", "Add a line to the project's instructions."),
 )
 KEYS = (
@@ -21,8 +21,10 @@ KEYS = (
     ("Esc, Ctrl-C", "Interrupt the lead; Ctrl-C also clears the line."),
     ("Ctrl-C twice", "At an empty prompt: leave."),
     ("Up", "Take back an unread line, or recall an earlier one."),
+    ("Shift-Down, Shift-Up", "Watch the next or previous teammate; Esc returns."),
     ("Ctrl-R", "Search earlier lines."),
-    ("Ctrl-O", "Show all of what was folded last."),
+    ("Ctrl-O", "Show all of the last call, or of a question."),
+    ("PgUp, PgDn", "Scroll through a long question."),
     ("Ctrl-T", "Show or hide the task board."),
     ("Shift-Tab", "Switch to the next permission mode."),
     ("Ctrl-X Ctrl-E", "Write the line in your editor."),

@@ -11,6 +11,7 @@ from teamcli.llm.pricing import built_in_prices
 from teamcli.permissions.policy import Mode
 from teamcli.session.session import EMBEDDED, Session
 from teamcli.team.message import find_name
+from teamcli.text.counting import counted
 
 MODES = {
     Mode.DEFAULT: "asks before commands and file changes",
@@ -100,7 +101,8 @@ def sessions(session: Session, arguments: str) -> CommandResult:
 
     def choose(wanted: str) -> str:
         session.conversation.resume(wanted, session.state.lead_transcript)
-        return f"This is session {session.id} now, with {len(session.lead.agent.conversation.messages)} messages."
+        messages = counted(len(session.lead.agent.conversation.messages), "message")
+        return f"This is session {session.id} now, with {messages}."
 
     if arguments:
         return choose(arguments)

@@ -50,3 +50,4 @@ class Options(NamedTuple):
     no_team: bool = False
     cwd: Path | None = None
     debug: bool = False
+    verbose: bool = False

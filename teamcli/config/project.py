@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from teamcli.config.claude_settings import CONFIG_DIR, FOLDER, LOCAL, PROJECT, read_claude_settings
 from teamcli.config.environment import Environment, read_environment
 from teamcli.config.project_files import FoundFile, brought_state, find_files
 from teamcli.config.project_settings import (
@@ -30,6 +31,7 @@ from teamcli.config.trust import Agreement, Change, Trusted, TrustStore, home_di
 from teamcli.errors import StateError
 from teamcli.storage.files import Json
 from teamcli.storage.team_dir import TeamDir
+from teamcli.text.counting import counted
 from teamcli.text.escaping import one_line
 from teamcli.text.redaction import register_secrets
 from teamcli.workspace.bounds import TEAM_DIR
@@ -84,12 +86,23 @@ class Project:
         self._variables = {**os.environ, **given}
         self.trusted = trusted
         self._files = find_files(directory)
-        self._settings = {
-            f"{TEAM_DIR}/{path.name}": read_settings_file(path)
-            for path in (self.team.settings, self.team.local_settings)
+        self.claude = read_claude_settings(directory, self._claude_dir)
+        """What applies to Claude Code here."""
+        shared, own = (read_settings_file(path) for path in (self.team.settings, self.team.local_settings))
+        theirs = self.claude.project
+        self._settings = {  # later ones win: ours over Claude Code's, those of the person over those of the project
+            PROJECT: theirs.get(PROJECT, {}),
+            f"{TEAM_DIR}/{self.team.settings.name}": shared,
+            LOCAL: theirs.get(LOCAL, {}),
+            f"{TEAM_DIR}/{self.team.local_settings.name}": own,
         }
-        self._hooks = hooks_digest(*map(hooks_in, self._settings.values()))
+        # Without hooks in Claude Code's files the digest is as it was before these were read.
+        self._hooks = hooks_digest(*map(hooks_in, (shared, own)), *filter(None, map(hooks_in, theirs.values())))
         self._brought_state = brought_state(directory) if self.team.has_state else ""
+
+    @property
+    def _claude_dir(self) -> Path:
+        return Path(self._variables.get(CONFIG_DIR) or self.home.parent / FOLDER)
 
     @cached_property
     def environment(self) -> Environment:
@@ -280,7 +293,7 @@ class Project:
             else:
                 shown += _difference(before, file.content)
         more = len(shown) - LINES_OF_CONTENT
-        return shown if more <= 0 else [*shown[:LINES_OF_CONTENT], f"… and {more} more lines"]
+        return shown if more <= 0 else [*shown[:LINES_OF_CONTENT], f"… and {counted(more, 'more line')}"]
 
 
 def _difference(before: bytes, after: bytes) -> list[str]:

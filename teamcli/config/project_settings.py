@@ -28,9 +28,16 @@ _PARTS: Mapping[str, Collection[str] | None] = {
     "budgets": BudgetSettings._fields,
     "worktree": WorktreeSettings._fields,
     "prices": None,
+    "env": None,
 }
 """Objects in which each entry is a separate setting, with the known names. Any other value is one setting."""
-_LISTS = (("permissions", "allow"), ("hidden_variables",), ("sandbox_writable",), ("sandbox_closed",))
+_LISTS = (
+    ("permissions", "allow"),
+    ("additional_directories",),
+    ("hidden_variables",),
+    ("sandbox_writable",),
+    ("sandbox_closed",),
+)
 """Lists that are joined over the files: each element is a separate setting."""
 
 Rules = Mapping[str, tuple[str, ...]]
@@ -110,7 +117,13 @@ def hooks_in(raw: Json) -> Json:
 
 def hooked_commands(hooks: Json) -> list[str]:
     """The commands of hooks in a file that was checked."""
-    return [str(hook["command"]) for groups in hooks.values() for group in groups for hook in group["hooks"]]
+    found = (hook for groups in hooks.values() for group in groups for hook in group["hooks"])
+    return [" ".join([hook["command"], *map(str, _arguments(hook))]) for hook in found]
+
+
+def _arguments(hook: Json) -> list[Any]:
+    arguments = hook.get("raw", {}).get("args")
+    return arguments if isinstance(arguments, list) else []
 
 
 def hooks_digest(*files: Json) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from teamcli.config.claude_code import OUR_TOOLS
+from teamcli.claude_code.names import INHERIT, our_tool
 from teamcli.config.front_matter import Covers, Folder, FrontMatter, NotAgreed, parse, read_document
 from teamcli.storage.files import cannot
 from teamcli.workspace.bounds import TEAM_DIR
@@ -19,7 +19,6 @@ BUILTIN_ROLES = Path(__file__).with_name("builtin_roles")
 _FIELDS = ("name", "description", "tools", "disallowedTools", "model", "cwd", "isolation")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-_SAME_MODEL = "inherit"
 WORKTREE = "worktree"
 """The one kind of `isolation`."""
 
@@ -88,7 +87,7 @@ def read_role(path: Path, folder: Folder | None = None) -> Role:
         matter.body,
         _tools(matter, "tools"),
         _tools(matter, "disallowedTools") or (),
-        "" if model == _SAME_MODEL else model,
+        "" if model == INHERIT else model,
         _text(matter, "cwd"),
         _is_isolated(matter),
     )
@@ -129,7 +128,7 @@ def _tools(matter: FrontMatter, field: str) -> tuple[str, ...] | None:
     for name in names:
         if not _TOOL.fullmatch(name):
             raise ValueError(f"{_at(matter, field)}{name!r:.80} is not a valid tool name")
-    return tuple(dict.fromkeys(OUR_TOOLS.get(name, name) for name in names))
+    return tuple(dict.fromkeys(our_tool(name) for name in names))
 
 
 def _at(matter: FrontMatter, field: str) -> str:

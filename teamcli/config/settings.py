@@ -89,12 +89,16 @@ class HookCommand(NamedTuple):
     timeout: float | None = None
     """In seconds; None for the default."""
     type: str = "command"
+    raw: Mapping[str, Any] = MappingProxyType({})
+    """All fields as written, if it is from a settings file of Claude Code."""
 
 
 class HookGroup(NamedTuple):
     hooks: tuple[HookCommand, ...]
     matcher: str = ""
     """A regular expression for the subject of the event, for example a tool name; empty for all."""
+    source: str = ""
+    """The settings file of Claude Code that it is from; empty if it is from one of ours."""
 
 
 class WorktreeSettings(NamedTuple):
@@ -168,6 +172,12 @@ class Settings(NamedTuple):
     """Use vi keys at the prompt."""
     notify: Literal["off", "bell", "desktop"] = "bell"
     """How the terminal gets the user's attention when a question waits, or when the team has finished longer work."""
+    shell_output: Literal["share", "private"] = "share"
+    """Whether the lead sees the user's own commands (`!command`) and what they print."""
+    env: Mapping[str, str] = MappingProxyType({})
+    """Variables for commands and hooks."""
+    additional_directories: tuple[str, ...] = ()
+    """Directories that belong to the workspace in addition, as with `--add-dir`."""
     wrap: Literal["terminal", "words"] = "terminal"
     """Who wraps the paragraphs of an answer: the terminal, so that they are whole when copied, or teamcli."""
     hidden_variables: tuple[str, ...] = ()
@@ -285,8 +295,10 @@ _ALLOWANCE = _made_of(
     calls=_or_nothing(_COUNT),
     seconds=_or_nothing(_SECONDS),
 )
-_HOOK = _made_of(HookCommand, ("command",), type=_one_of("command"), command=_text, timeout=_or_nothing(_SECONDS))
-_HOOK_GROUP = _made_of(HookGroup, ("hooks",), matcher=_pattern, hooks=_list_of(_HOOK))
+_HOOK = _made_of(
+    HookCommand, ("command",), type=_one_of("command"), command=_text, timeout=_or_nothing(_SECONDS), raw=_object
+)
+_HOOK_GROUP = _made_of(HookGroup, ("hooks",), matcher=_pattern, hooks=_list_of(_HOOK), source=_text)
 _check = _made_of(
     Settings,
     model=_or_nothing(_text),
@@ -337,22 +349,30 @@ _check = _made_of(
     prices=_each(_made_of(Price, ("input", "output"), input=_DOLLARS, output=_DOLLARS)),
     hooks=_each(_list_of(_HOOK_GROUP)),
     worktree=_made_of(WorktreeSettings, setup=_or_nothing(_text), gate=_or_nothing(_text)),
+    env=_each(_text),
+    additional_directories=_TEXTS,
     hidden_variables=_TEXTS,
     durable=_flag,
     vi_mode=_flag,
     notify=_one_of("off", "bell", "desktop"),
+    shell_output=_one_of("share", "private"),
     wrap=_one_of("terminal", "words"),
 )
 
 
 def load_settings(
-    user: Path, projects: Iterable[Json] = (), given: Mapping[str, Any] = MappingProxyType({})
+    user: Path,
+    projects: Iterable[Json] = (),
+    given: Mapping[str, Any] = MappingProxyType({}),
+    below: Json | None = None,
 ) -> Settings:
     """The user's settings, overridden by the project's `projects`, overridden by those that a program has `given`.
 
+    What is `below` is overridden by all of them.
+
     Raises: ConfigError, naming the file and the field
     """
-    merged = read_settings_file(user, may_be_link=True)
+    merged = _merge(below or {}, read_settings_file(user, may_be_link=True))
     for raw in projects:
         merged = _merge(merged, raw)
     try:
@@ -363,18 +383,23 @@ def load_settings(
     return settings
 
 
+def settings_problem(raw: Json) -> str:
+    """What is not valid in settings; empty if nothing is."""
+    try:
+        _check(raw, "")
+    except ValueError as e:
+        return str(e)
+    return ""
+
+
 def read_settings_file(path: Path, may_be_link: bool = False) -> Json:
     """One file, checked by itself so that an error message names the right one.
 
     Raises: ConfigError
     """
-    raw = read_json(path, may_be_link)
-    if not raw:
-        return {}
-    try:
-        _check(raw, "")
-    except ValueError as e:
-        raise ConfigError(f"{path}: {e}; fix it there") from e
+    raw = read_json(path, may_be_link) or {}
+    if problem := settings_problem(raw):
+        raise ConfigError(f"{path}: {problem}; fix it there")
     return raw
 
 
@@ -391,15 +416,17 @@ def add_allow_rule(path: Path, rule: str) -> None:
         write_json(path, raw)
 
 
-_JOINED = frozenset(("allow", "ask", "deny", "hidden_variables", "sandbox_writable", "sandbox_closed", *HOOK_EVENTS))
-"""Lists that are joined over all files."""
+_JOINED = frozenset(
+    ("allow", "ask", "deny", "additional_directories", "hidden_variables", "sandbox_writable", "sandbox_closed")
+)
+"""Lists that are joined over all files, like those of hooks."""
 
 
-def _merge(base: Json, over: Json) -> Json:
+def _merge(base: Json, over: Json, is_joined: bool = False) -> Json:
     merged = {**base, **over}
     for key in base.keys() & over.keys():
         if isinstance(base[key], dict) and isinstance(over[key], dict):
-            merged[key] = _merge(base[key], over[key])
-        elif key in _JOINED:
+            merged[key] = _merge(base[key], over[key], key == "hooks")
+        elif is_joined or key in _JOINED:
             merged[key] = [*base[key], *over[key]]
     return merged

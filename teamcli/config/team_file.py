@@ -15,6 +15,7 @@ from teamcli.config.project_files import TEAM_FILE
 from teamcli.config.trust import Agreement
 from teamcli.errors import ConfigError, TeamcliError, UsageError
 from teamcli.storage.files import write_atomic
+from teamcli.text.counting import counted
 from teamcli.text.escaping import one_line
 
 GIT_LINE = "!team.toml"
@@ -196,8 +197,7 @@ def save_team_file(path: Path, agreement: Agreement, file: TeamFile, replaces: b
     write_atomic(path, data, mode=0o644)
     agreement.file_written(path, None, data)
     hint = f" Git ignores it: add the line {GIT_LINE} to .team/.gitignore." if _is_ignored(path) else ""
-    count = len(file.members)
-    return f"Saved {count} {'member' if count == 1 else 'members'} to {TEAM_FILE}.{hint}"
+    return f"Saved {counted(len(file.members), 'member')} to {TEAM_FILE}.{hint}"
 
 
 def _says(path: Path, file: TeamFile) -> bool:

@@ -7,7 +7,6 @@ after another, so that a command costs little more than its shell.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import socket
 import threading
@@ -15,8 +14,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from teamcli.cancel import CancelScope
 from teamcli.config.environment import visible_variables
 from teamcli.errors import ToolError
+from teamcli.exec.at_terminal import run_at_terminal
 from teamcli.exec.host_process import HostProcess, SupervisorHandle
 from teamcli.exec.host_starter import HostStarter
 from teamcli.exec.programs import Programs
@@ -73,11 +74,11 @@ class CommandHost:
         self.programs = programs or Programs(visible.get("PATH"))
         self._shell = self.programs.find("bash") or "/bin/sh"
         # Without SHELL, as in a container, every bash would look the user up in /etc/passwd to find it.
-        self._environment = {"SHELL": self._shell} | _UNATTENDED | visible
+        self._attended = {"SHELL": self._shell} | visible
+        self._environment = _UNATTENDED | self._attended
         self._starter = HostStarter(self._environment, make_sandbox, is_required)
         self._on_unconfined = on_unconfined
         self._should_report = make_sandbox is not None and not is_required
-        self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._process: HostProcess | None = None
         self._retired: list[HostProcess] = []
@@ -114,10 +115,6 @@ class CommandHost:
         """What the model should know about the sandbox to understand `output`; often nothing."""
         return self._starter.explain(output)
 
-    def next_id(self) -> str:
-        """A name for a background command, unique in this program."""
-        return f"bg-{next(self._numbers)}"
-
     def start(
         self, command: str, cwd: Path, given: BinaryIO | None = None, output: BinaryIO | None = None
     ) -> RunningCommand:
@@ -147,6 +144,17 @@ class CommandHost:
                 os.close(sink)
         sources = tuple(source for source, _ in pipes)
         return RunningCommand(supervisor.sock, sources, lambda reusable: self._take_back(supervisor, reusable))
+
+    def run_at_terminal(self, command: str, cwd: Path, cancel: CancelScope) -> int:
+        """Run a command that has the whole terminal until it ends, outside any sandbox. Returns its exit code.
+
+        Raises: ToolError
+        """
+        check_command(command)
+        try:
+            return run_at_terminal((self._shell, "-c", "--", command), cwd, self._attended, cancel)
+        except OSError as e:
+            raise ToolError(f"the terminal cannot be used for this command: {e.strerror}") from e
 
     def close(self) -> None:
         """End every command, and wait until all are dead."""

@@ -6,6 +6,8 @@ import math
 import time
 from collections.abc import Callable
 
+from teamcli.text.counting import counted
+
 
 class BoundedText:
     """Keeps the beginning and the end of what is added, and counts what it leaves out between them."""
@@ -31,7 +33,7 @@ class BoundedText:
     def __str__(self) -> str:
         if not self._dropped:
             return self._head + self._tail
-        return f"{self._head}\n[... {self._dropped:,} characters left out ...]\n{self._tail}"
+        return f"{self._head}\n[... {counted(self._dropped, 'character')} left out ...]\n{self._tail}"
 
 
 WATCHED_CHARACTERS = 8_000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +11,7 @@ from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, ToolError
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.command_output import WATCHED_CHARACTERS, BoundedText
+from teamcli.exec.job_list import JobList
 from teamcli.exec.running_command import Ended, RunningCommand
 
 OUTPUT_LIMIT = 30_000
@@ -40,6 +40,7 @@ class BackgroundStatus(NamedTuple):
     """None while it runs."""
     lost: str = ""
     """Why its end is unknown."""
+    stopped_by_user: bool = False
 
     @property
     def is_running(self) -> bool:
@@ -53,10 +54,21 @@ Report = Callable[[], BackgroundStatus | None]
 class Commands:
     """Safe for the threads of one agent's calls."""
 
-    def __init__(self, host: CommandHost, on_end: Callable[[Report], None] | None = None) -> None:
-        """`on_end` is called when a background command has ended, in the thread that follows it."""
+    def __init__(
+        self,
+        host: CommandHost,
+        on_end: Callable[[Report], None] | None = None,
+        agent: str = "",
+        jobs: JobList | None = None,
+    ) -> None:
+        """`on_end` is called when a background command has ended, in the thread that follows it.
+
+        `jobs` lists those of all agents for the user.
+        """
         self._host = host
         self._on_end = on_end
+        self._agent = agent
+        self._jobs = jobs or JobList()
         self._lock = threading.Lock()
         self._background: dict[str, _BackgroundCommand] = {}
 
@@ -88,6 +100,13 @@ class Commands:
             raise Cancelled(cancel.reason, text)
         return Finished(text, ended)
 
+    def run_at_terminal(self, command: str, cwd: Path, cancel: CancelScope) -> int:
+        """Run a command that has the whole terminal until it ends. Returns its exit code.
+
+        Raises: ToolError
+        """
+        return self._host.run_at_terminal(command, cwd, cancel)
+
     def start_background(self, command: str, cwd: Path) -> str:
         """Start `command` and return its id.
 
@@ -100,7 +119,7 @@ class Commands:
             for id in ended[: max(0, len(ended) - _MAX_KEPT_ENDED)]:
                 del self._background[id]
             running = self._host.start(command, cwd)
-            background = _BackgroundCommand(self._host.next_id(), command, running, self._on_end)
+            background = _BackgroundCommand(self._agent, command, running, self._on_end, self._jobs)
             self._background[background.id] = background
         return background.id
 
@@ -149,25 +168,35 @@ class Commands:
 class _BackgroundCommand:
     """A command with a thread that reads its output."""
 
-    def __init__(self, id: str, command: str, running: RunningCommand, on_end: Callable[[Report], None] | None) -> None:
-        self.id = id
+    def __init__(
+        self,
+        agent: str,
+        command: str,
+        running: RunningCommand,
+        on_end: Callable[[Report], None] | None,
+        jobs: JobList,
+    ) -> None:
         self._on_end = on_end
-        self._command = command
         self._running = running
+        self._stopped_by_user = False
         self._lock = threading.Lock()
         self._new_output = BoundedText(OUTPUT_LIMIT)
-        self._started_at = time.monotonic()
-        self._ended_at: float | None = None
         self._ended: Ended | None = None
         self._lost = ""
         self._is_known = False
         """The agent has stopped it, or has seen that it ended."""
-        self._thread = threading.Thread(target=self._follow, name=f"command {id}", daemon=True)
-        self._thread.start()
+        self._thread = threading.Thread(target=self._follow, name=f"command of {agent}", daemon=True)
+        with self._lock:  # the user may want to stop it as soon as it is listed
+            self._job = jobs.add(agent, command, self._stop_for_user)
+            self._thread.start()
+
+    @property
+    def id(self) -> str:
+        return self._job.id
 
     @property
     def is_over(self) -> bool:
-        return self._ended_at is not None
+        return self._job.is_over
 
     def stop(self) -> None:
         self._is_known = True
@@ -189,9 +218,17 @@ class _BackgroundCommand:
             return None if is_known else self._status()
 
     def _status(self) -> BackgroundStatus:
-        seconds = (self._ended_at or time.monotonic()) - self._started_at
-        new_output = str(self._new_output).rstrip("\n")
-        return BackgroundStatus(self.id, self._command, seconds, new_output, self._ended, self._lost)
+        new_output, job = str(self._new_output).rstrip("\n"), self._job
+        return BackgroundStatus(
+            job.id, job.command, job.seconds, new_output, self._ended, self._lost, self._stopped_by_user
+        )
+
+    def _stop_for_user(self) -> None:
+        """Its agent does not know, so it gets a report."""
+        with self._lock:
+            self._stopped_by_user = not self.is_over
+        self._running.stop()
+        self.join()
 
     def _follow(self) -> None:
         ended, lost = None, ""
@@ -200,10 +237,12 @@ class _BackgroundCommand:
         except ToolError as e:
             lost = str(e)
         with self._lock:
-            self._ended, self._lost, self._ended_at = ended, lost, time.monotonic()
+            self._ended, self._lost = ended, lost
+            self._job.end()
         if self._on_end is not None:
             self._on_end(self.report)
 
     def _add(self, text: str) -> None:
+        self._job.add(text)
         with self._lock:
             self._new_output.add(text)

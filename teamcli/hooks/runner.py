@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from teamcli.agent.events import Emit, Notice, Severity
 from teamcli.agent.hooks import NO_RESULT, SESSION_END, HookEvent, HookResult
 from teamcli.cancel import CancelScope
-from teamcli.config.claude_code import OUR_TOOLS
+from teamcli.claude_code.names import names_of
 from teamcli.errors import ToolError
 
 _TIMEOUT_SECONDS = 60.0
@@ -82,5 +82,4 @@ def _matches(matcher: str, subject: str) -> bool:
     if not subject or matcher in ("", "*"):
         return True
     # matchers written for Claude Code use its tool names
-    names = (subject, *(theirs for theirs, ours in OUR_TOOLS.items() if ours == subject))
-    return any(re.fullmatch(matcher, name) for name in names)
+    return any(re.fullmatch(matcher, name) for name in names_of(subject))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from teamcli.claude_code.names import is_model_alias, model_id
 from teamcli.config.settings import Price as Price
 from teamcli.llm.types import Usage
 
@@ -70,6 +72,18 @@ def price_of(model: str, prices: Mapping[str, Price] | None = None) -> Price | N
     """`prices` are the user's, by exact name; they win over the built-in list."""
     own = prices or {}
     return own.get(model) or own.get(family(model)) or built_in_prices().prices.get(family(model))
+
+
+def meant_model(name: str, parent: str = DEFAULT_MODEL) -> str:
+    """The id of the model that a name means: an alias such as `sonnet`, or an id. `parent` is the agent's that says it.
+
+    An endpoint with models of other makers has none of these families: there, an alias means the parent's model.
+    """
+    if name and not is_model_alias(name):
+        return name
+    has_families = is_window_known(parent)
+    known = built_in_prices().prices if has_families else ()
+    return model_id(name, parent, DEFAULT_MODEL if has_families else parent, known, os.environ)
 
 
 def cost(usage: Usage, model: str, prices: Mapping[str, Price] | None = None) -> float | None:

@@ -42,3 +42,7 @@ class Decision(NamedTuple):
     """For ASK: why no rule for a program covers the command, and how to write it so that one does."""
     is_asked_by_rule: bool = False
     """An ask rule or the file itself asks, and nothing but the user's answer lets the call through."""
+    broader: tuple[str, ...] = ()
+    """For ASK: rules that together allow this call and those like it, if it is sensible to offer them."""
+    by: str = ""
+    """For DENY: what refuses the call, in a few words."""

@@ -11,19 +11,17 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import lru_cache
-from itertools import zip_longest
 from pathlib import Path
 
+from teamcli.claude_code.names import is_claude_tool, names_of
 from teamcli.errors import ConfigError
-from teamcli.permissions.shell.commands import LineReading
-from teamcli.permissions.shell.forms import never_covered
-from teamcli.permissions.shell.loose import FoundCommand, Word
+from teamcli.permissions.claude_rules import read_claude_rule
+from teamcli.permissions.command_rules import is_match, prefix_words
+from teamcli.permissions.form import Form as Form
 from teamcli.permissions.shell.scanner import names
-from teamcli.permissions.shell.strict import Command, NotUnderstood, read_line
 from teamcli.workspace.globs import Part, matches_names, parse_names
 
 COMMAND_TOOLS = names("bash")
@@ -32,29 +30,21 @@ WRITING_TOOLS = names("write_file edit_file")
 MEMBER_TOOLS = names("merge_teammate")
 _PATTERN_TOOLS = COMMAND_TOOLS | READING_TOOLS | WRITING_TOOLS | MEMBER_TOOLS
 
-_TOOL_NAME = re.compile(r"\s*([A-Za-z][\w-]*)\s*", re.ASCII)
+_TOOL_NAME = re.compile(r"\s*([A-Za-z*][\w*-]*)\s*", re.ASCII)
+_CLAUDES_NEXT = re.compile(r"(?:(?<=\s)|\s)\s*(?=[A-Z]|mcp__)")
+"""Between rules in Claude Code's form a blank is enough."""
 _INSIDE = re.compile(r"""[^()'"\\]+|\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 _PLAIN_PATH = re.compile(r"[\w./@+][\w./@+ -]*")
-_WITHOUT_VALUE = names("-p -P --paginate --no-pager --bare --no-optional-locks --verbose -v --debug -q --quiet")
-_ONE_WORD = re.compile(r'"[^"@*]*"')
-
-
-class Form(StrEnum):
-    ANY = "any"
-    """`bash`: every call of the tool."""
-    PATTERN = "pattern"
-    """`bash(git status)`, `edit_file(src/**)`"""
-    PREFIX = "prefix"
-    """`bash(git log:*)`"""
-    TEXT = "text"
-    """`bash(="git log")`: this text and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     tool: str
+    """With stars in it, a pattern for names of tools."""
     form: Form
     pattern: str = ""
+    written: str = ""
+    """As the user wrote it, if that is in Claude Code's form."""
 
     @classmethod
     def parse(cls, text: str, known_tools: Collection[str] = ()) -> Rule:
@@ -64,9 +54,14 @@ class Rule:
             raise ConfigError(f"permission rule {text!r}: expected one rule, found {len(rules)}")
         return rules[0]
 
+    def is_about(self, tool: str) -> bool:
+        if "*" not in self.tool:
+            return self.tool == tool
+        return any(is_match(self.tool, name) for name in names_of(tool))
+
     def __str__(self) -> str:
-        if self.form is Form.ANY:
-            return self.tool
+        if self.written or self.form is Form.ANY:
+            return self.written or self.tool
         inside = {
             Form.PATTERN: self.pattern,
             Form.PREFIX: f"{self.pattern}:*",
@@ -75,18 +70,19 @@ class Rule:
         return f"{self.tool}({inside[self.form]})"
 
 
-def parse_rules(rules: str | Iterable[str], known_tools: Collection[str] = ()) -> tuple[Rule, ...]:
+def parse_rules(rules: str | Iterable[str], known_tools: Collection[str] = (), kind: str = "allow") -> tuple[Rule, ...]:
     """Rules from a text in which commas separate them, or from several such texts.
 
-    With `known_tools`, a rule about any other tool is an error.
+    With `known_tools`, a rule about any other tool is an error. What a rule in Claude Code's form means depends on
+    whether it is to `allow`, `ask` or `deny`; it may become several of ours.
 
     Raises: ConfigError, naming the rule at fault
     """
     texts = [rules] if isinstance(rules, str) else rules
-    return tuple(rule for text in texts for rule in _scan(text, known_tools))
+    return tuple(rule for text in texts for rule in _scan(text, known_tools, kind))
 
 
-def _scan(text: str, known_tools: Collection[str]) -> Iterator[Rule]:
+def _scan(text: str, known_tools: Collection[str], kind: str) -> Iterator[Rule]:
     position = 0
     while position < len(text):
         if text[position] == "," or text[position].isspace():
@@ -95,17 +91,37 @@ def _scan(text: str, known_tools: Collection[str]) -> Iterator[Rule]:
         name = _TOOL_NAME.match(text, position)
         if name is None:
             raise ConfigError(f"permission rule {text[position:]!r}: expected a tool name, as in bash(git status:*)")
-        end = _end_of_pattern(text, name.end()) if text[name.end() : name.end() + 1] == "(" else name.end()
-        yield _make_rule(name[1], text[name.end() : end].strip(), known_tools)
+        end = _end_of_pattern(text, name) if text[name.end() : name.end() + 1] == "(" else name.end()
+        parenthesis = text[name.end() : end].strip()
+        if _is_claudes(name[1], known_tools):
+            yield from _claude_rules(name[1], parenthesis, kind)
+        else:
+            yield _make_rule(name[1], parenthesis, known_tools)
         rest = text[end:].lstrip()
-        if rest and not rest.startswith(","):
+        if rest and not rest.startswith(",") and not _CLAUDES_NEXT.match(text, end):
             raise ConfigError(f"permission rule {text!r}: separate rules by commas; cannot read {rest!r}")
         position = end
 
 
-def _end_of_pattern(text: str, start: int) -> int:
-    """The position after the parenthesis that closes the one at `start`. Quoted and escaped ones do not count."""
-    depth, position = 0, start
+def _is_claudes(name: str, known_tools: Collection[str]) -> bool:
+    return (is_claude_tool(name) or "*" in name) and name not in known_tools
+
+
+def _claude_rules(name: str, parenthesis: str, kind: str) -> Iterator[Rule]:
+    written = f"{name}{parenthesis}"
+    try:
+        meant = read_claude_rule(name, parenthesis[1:-1].strip() if parenthesis else None, kind)
+        for tool, form, pattern in meant:
+            if tool in READING_TOOLS | WRITING_TOOLS and form is Form.PATTERN:
+                _parts(pattern)
+            yield Rule(tool, form, pattern, written)
+    except (ValueError, re.error) as e:
+        raise ConfigError(f"permission rule {written!r}: {e}") from e
+
+
+def _end_of_pattern(text: str, name: re.Match[str]) -> int:
+    """The position after the parenthesis that closes the one after the name. Quoted and escaped ones do not count."""
+    depth, position = 0, name.end()
     while position < len(text):
         character = text[position]
         if character in "()":
@@ -118,6 +134,8 @@ def _end_of_pattern(text: str, start: int) -> int:
         if token is None:
             break
         position = token.end()
+    if is_claude_tool(name[1]) and text.rstrip().endswith(")"):  # there, quotes mean nothing: `Bash(echo it's)`
+        return len(text.rstrip())
     raise ConfigError(
         f"permission rule {text!r}: a parenthesis or quote is not closed; "
         'a pattern with such characters can be written as a JSON string: bash(="…")'
@@ -161,7 +179,7 @@ def _command_rule(tool: str, pattern: str) -> Rule:
         )
     if not pattern.endswith(":*"):
         return Rule(tool, Form.PATTERN, pattern)
-    if not _prefix_words(prefix):
+    if not prefix_words(prefix):
         raise ValueError("what precedes `:*` must be the beginning of one plain command")
     return Rule(tool, Form.PREFIX, prefix)
 
@@ -214,93 +232,6 @@ def rule_for_path(tool: str, path: Path, workspace_root: Path) -> Rule:
     return Rule(tool, Form.PATTERN, written if "/" in written else f"./{written}")
 
 
-def is_line(rule: Rule, line: str) -> bool:
-    """Whether the rule is for exactly this line."""
-    return rule.pattern == (line.strip() if rule.form is Form.PATTERN else line) and rule.form is not Form.PREFIX
-
-
-def covers(rule: Rule, command: Command) -> bool:
-    """Whether a rule that allows applies to this command of a line."""
-    if rule.form is Form.PREFIX:
-        prefix = _prefix(rule.pattern)
-        if prefix is None or command.words[: len(prefix.words)] != prefix.words:
-            return False
-        return set(prefix.assignments) <= set(command.assignments) and not never_covered(command.words)
-    return rule.form is Form.PATTERN and _commands(rule.pattern) == (command,)
-
-
-def hits(rule: Rule, line: str, reading: LineReading) -> bool:
-    """Whether a rule that asks or denies applies to this line: to a command in it, or to a part that is unknown."""
-    # A line that is not fully understood may run anything, so every rule that denies commands applies.
-    if is_line(rule, line) or reading.doubt:
-        return True
-    found = [*reading.commands, *reading.guesses]
-    if rule.form is Form.PREFIX:
-        return any(_begins_with(command, _prefix_words(rule.pattern)) for command in found)
-    wanted = [(*command.assignments, *command.words) for command in _commands(rule.pattern)]
-    is_wanted = rule.form is Form.PATTERN and bool(wanted)
-    return is_wanted and all(any(_is_same(command, words) for command in found) for words in wanted)
-
-
-def _begins_with(command: FoundCommand, prefix: Sequence[str]) -> bool:
-    """Options do not hide the word that a rule is about: `kubectl -n x delete` is a `kubectl delete`."""
-    words = _comparable(command, prefix)
-    is_value, at = False, 0
-    for word in words:
-        if at == len(prefix):
-            break
-        if word.source and not (is_value and _ONE_WORD.fullmatch(word.source)):
-            return True  # an expansion may become any word, or several
-        if word.value == prefix[at]:
-            at, is_value = at + 1, False
-        elif at == 0 or prefix[at].startswith("-") or not (is_value or word.value.startswith("-")):
-            return False
-        else:
-            is_value = word.value.startswith("-") and "=" not in word.value and word.value not in _WITHOUT_VALUE
-    return at == len(prefix) or (at > 0 and command.is_open)
-
-
-def _is_same(command: FoundCommand, wanted: Sequence[str]) -> bool:
-    for word, expected in zip_longest(_comparable(command, wanted), wanted):
-        if word is None or word.value != expected:
-            return word is not None and bool(word.source)
-    return True
-
-
-def _comparable(command: FoundCommand, pattern: Sequence[str]) -> tuple[Word, ...]:
-    """The words as the pattern writes them: with assignments, or with the directory of the program, only if it does.
-
-    Some file systems ignore case, so the name of a program is compared without it.
-    """
-    words = command.words
-    if words and "/" not in pattern[0] and not words[0].source:
-        name = words[0].value.rsplit("/", 1)[-1]
-        words = (Word(pattern[0] if name.casefold() == pattern[0].casefold() else name), *words[1:])
-    return (*command.assignments, *words) if "=" in pattern[0] else words
-
-
-@lru_cache(maxsize=512)
-def _commands(pattern: str) -> tuple[Command, ...]:
-    """The commands of a pattern; none if it is not one that rules can allow."""
-    try:
-        return read_line(pattern)
-    except NotUnderstood:
-        return ()
-
-
-def _prefix(pattern: str) -> Command | None:
-    commands = _commands(pattern)
-    return commands[0] if len(commands) == 1 and not commands[0].writes else None
-
-
-def _prefix_words(pattern: str) -> tuple[str, ...]:
-    """The words of a prefix; none if it is not the beginning of one command."""
-    if prefix := _prefix(pattern):
-        return (*prefix.assignments, *prefix.words)
-    # words such as `time`, `[` and X=1 can be denied, though nothing with them is ever allowed
-    return tuple(pattern.split()) if re.fullmatch(r"(?!if\b)[\w./+@=:,%!\[ -]+", pattern) else ()
-
-
 def matches_member(rule: Rule, member: str) -> bool:
     """Whether a rule with a name is about this teammate."""
     return rule.pattern.casefold() == member.casefold()
@@ -308,24 +239,30 @@ def matches_member(rule: Rule, member: str) -> bool:
 
 def matches_path(rule: Rule, path: Path, workspace_root: Path) -> bool:
     """Whether a rule that allows applies to this path."""
-    if rule.form is Form.TEXT:
-        return workspace_root / rule.pattern == path
-    return _matches_glob(_with_home(rule.pattern), path, workspace_root)
+    if rule.form is not Form.PATTERN:
+        return rule.form is Form.TEXT and workspace_root / rule.pattern == path
+    return _matches_glob(_with_base(rule.pattern, workspace_root), path, workspace_root)
 
 
 def hides_path(rule: Rule, path: Path, workspace_root: Path) -> bool:
     """Whether a rule that asks or denies applies: `secrets/**` includes `secrets`, and `*.pem` applies everywhere."""
     if rule.form is Form.TEXT:
         return matches_path(rule, path, workspace_root)
-    glob = _with_home(rule.pattern)
+    glob = _with_base(rule.pattern, workspace_root)
     directory = glob.removesuffix("/**")
     if directory not in ("", ".", glob):
         glob = directory if "/" in directory else f"./{directory}"
-    # outside the workspace, relative globs start at `/`
-    return _matches_glob(glob, path, workspace_root if path.is_relative_to(workspace_root) else Path("/"))
+    # outside the workspace, relative globs start at `/`, except `/src` in Claude Code's form
+    is_fixed = bool(rule.written) and rule.pattern.startswith("./")
+    base = workspace_root if is_fixed or path.is_relative_to(workspace_root) else Path("/")
+    return _matches_glob(glob, path, base)
 
 
-def _with_home(glob: str) -> str:
+def _with_base(glob: str, workspace_root: Path) -> str:
+    """The glob with its first directory written out, if that is a home or a directory above the workspace."""
+    if glob.startswith("../"):
+        above = re.sub(r"([\\*?\[\]])", r"\\\1", workspace_root.as_posix())
+        return posixpath.normpath(f"{above}/{glob}")
     # not Path.expanduser, which drops a leading `./`, and that has a meaning here
     try:
         return posixpath.expanduser(glob)

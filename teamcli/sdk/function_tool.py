@@ -23,7 +23,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from teamcli.agent.tool import Calls, Display, Harmless, Progress, ToolOutput
 from teamcli.cancel import CancelScope, run_abandonable
-from teamcli.config.claude_code import OUR_TOOLS
+from teamcli.claude_code.names import OUR_TOOLS
 from teamcli.errors import ConfigError, TeamcliError, ToolError
 from teamcli.llm.types import ToolSpec
 from teamcli.sdk import langchain_tool

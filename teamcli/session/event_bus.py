@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from teamcli.agent.events import Event
@@ -35,6 +36,13 @@ class EventBus:
         with self._lock:
             self._consumers = [each for each in self._consumers if each[0] != consumer]
             self._by_kind = {}
+
+    def held(self) -> AbstractContextManager[Any]:
+        """Inside the block no event is delivered: what two consumers know belongs to the same moment.
+
+        Not for use inside a consumer, where the others may not have seen the event yet.
+        """
+        return self._lock
 
     def __call__(self, event: Event) -> None:
         event = redact_value(event)

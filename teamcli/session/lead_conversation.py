@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,11 +13,18 @@ from teamcli.agent.loop import Agent
 from teamcli.agent.prompt import FACTS_FRAME, environment_facts
 from teamcli.agent.transcript import begin_session, find_session, list_sessions, session_rows
 from teamcli.cancel import CancelScope
+from teamcli.exec.command_output import BoundedText
 from teamcli.llm.types import Block
 from teamcli.storage.files import AppendLog
 from teamcli.team.lead import Lead
+from teamcli.text.escaping import escape_controls
 from teamcli.text.tags import tagged
 from teamcli.workspace.known_files import KnownFiles
+
+SHELL = "shell"
+SHELL_CHARACTERS = 10_000
+"""Of the output of one command."""
+MOST_SHELL = 5
 
 
 class LeadConversation:
@@ -38,6 +46,7 @@ class LeadConversation:
         self._close_calls = close_calls
         self._facts = self._last_facts()
         """The facts about the surroundings that the lead knows."""
+        self._news_lock = threading.Lock()
         self._news: list[Block] = []
         """What the user has done that the lead does not know of yet."""
         self._sent_news: list[Block] = []
@@ -47,8 +56,9 @@ class LeadConversation:
 
     def line(self, text: str, piped: str) -> list[Block]:
         """A line from the user, and what has changed around the lead since its last one."""
-        blocks = [*map(text_block, filter(None, (text, piped))), *self._news]
-        self._sent_news, self._news = self._news, []
+        with self._news_lock:
+            blocks = [*map(text_block, filter(None, (text, piped))), *self._news]
+            self._sent_news, self._news = self._news, []
         facts = environment_facts(self._root)
         if facts != self._facts:
             blocks.append(text_block(facts))
@@ -58,11 +68,24 @@ class LeadConversation:
     def line_not_read(self) -> None:
         """The newest line was taken back or blocked: what went with it goes with the next one."""
         self._facts = ""
-        self._news, self._sent_news = [*self._sent_news, *self._news], []
+        with self._news_lock:
+            self._news, self._sent_news = [*self._sent_news, *self._news], []
 
     def add_note(self, text: str) -> None:
         """Something for the lead to read with the user's next line."""
-        self._news.append(text_block(tagged("note", text, "", "")))
+        with self._news_lock:
+            self._news.append(text_block(tagged("note", text, "", "")))
+
+    def add_shell(self, command: str, output: str, ending: str) -> None:
+        """A command that the user has run, and the beginning and the end of what it has printed; of many, the newest.
+        From any thread."""
+        shown = BoundedText(SHELL_CHARACTERS)
+        shown.add(escape_controls(output) or "(no output)")  # redacted before it is cut, so that no half of a key stays
+        words = f"The user ran this command:\n$ {escape_controls(command)}\n{shown}\n{ending}".rstrip()
+        with self._news_lock:
+            others = [block for block in self._news if not _is_shell(block)]
+            shell = [block for block in self._news if _is_shell(block)][1 - MOST_SHELL :]
+            self._news = [*others, *shell, text_block(tagged(SHELL, words))]
 
     # Which conversation
 
@@ -103,6 +126,8 @@ class LeadConversation:
         agent = self._lead.agent
         self.id = begin_session(self._log, agent.preamble.model, session_id)
         agent.conversation.switch_to(history)
+        with self._news_lock:  # what the user did for another conversation
+            self._news = [block for block in self._news if not _is_shell(block)]
         self._known_files.restore(history.seen_files)
         self._close_calls(agent)
         self._facts = self._last_facts()
@@ -113,3 +138,7 @@ class LeadConversation:
         blocks = (block for message in self._lead.agent.conversation.messages for block in message.content)
         facts = [block["text"] for block in blocks if str(block.get("text", "")).startswith(FACTS_FRAME)]
         return facts[-1] if facts else ""
+
+
+def _is_shell(block: Block) -> bool:
+    return str(block.get("text", "")).startswith(f"<{SHELL}>")

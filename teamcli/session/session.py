@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from teamcli.agent.budgets import Budgets
@@ -21,16 +22,20 @@ from teamcli.config.skills import Skill
 from teamcli.errors import Cancelled, PromptBlocked, TeamcliError, UsageError
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.commands import Commands
+from teamcli.exec.job_list import OWN, JobList
 from teamcli.exec.running_command import describe_exit
+from teamcli.llm.pricing import meant_model
 from teamcli.llm.types import Block, Usage
 from teamcli.session.event_bus import EventBus
 from teamcli.session.lead_conversation import LeadConversation
 from teamcli.session.live_policy import LivePolicy
+from teamcli.session.watching import Watching
 from teamcli.storage.team_dir import TeamDir
 from teamcli.team.lead import Lead
 from teamcli.team.manager import TeammateManager
 from teamcli.team.message import LEAD, USER
 from teamcli.team.team_tasks import BoardSource
+from teamcli.text.counting import counted
 from teamcli.text.tags import tagged
 from teamcli.tools.catalog import ALL_TOOLS
 from teamcli.workspace.bounds import Workspace
@@ -56,6 +61,10 @@ class Preferences(NamedTuple):
     notify: Literal["off", "bell", "desktop"] = "bell"
     shows_subagents: bool = False
     """Show what sub-agents write as they write it."""
+    verbose: bool = False
+    """Show more from the start."""
+    shares_shell: bool = True
+    """The lead sees the user's own commands and their output."""
     wrap: Literal["terminal", "words"] = "terminal"
 
 
@@ -74,6 +83,7 @@ class Hosts(NamedTuple):
     agents: CommandHost
     users: Commands
     """The user's own commands, which no sandbox confines."""
+    jobs: JobList
 
 
 @dataclass
@@ -119,6 +129,7 @@ class Session:
     live_policy: LivePolicy
     budgets: Budgets
     events: EventBus
+    watching: Watching
     hosts: Hosts
     catalog: Catalog
     record: RunRecord
@@ -202,6 +213,7 @@ class Session:
         """Raises: UsageError."""
         if self.model == EMBEDDED:
             raise UsageError("the embedded model is on, and there is no other without a key (see teamcli doctor)")
+        model = meant_model(model, self.model)
         agent = self.lead.agent
         is_bounded = any(budget.max_usd is not None for budget in agent.meter.budgets)
         if is_bounded and agent.meter.price(Usage(), model) is None:
@@ -220,12 +232,32 @@ class Session:
 
         Raises: ToolError, Cancelled
         """
-        finished = self.hosts.users.run(
-            command, self.workspace.root, SHELL_TIMEOUT_SECONDS, cancel, progress, SHELL_PACE
-        )
+        with self.hosts.jobs.listed(USER, command, partial(cancel.cancel, "stopped by the user"), OWN) as job:
+
+            def show(text: str) -> None:
+                job.add(text)
+                progress(text)
+
+            try:
+                finished = self.hosts.users.run(
+                    command, self.workspace.root, SHELL_TIMEOUT_SECONDS, cancel, show, SHELL_PACE
+                )
+            except Cancelled as e:
+                self._share(command, e.output, "[interrupted by the user]")
+                raise
+        ending = f"[{describe_exit(finished.ended.exit_code)}]" if finished.ended.exit_code else ""
         if finished.ended.timed_out:
-            return f"[ended after {SHELL_TIMEOUT_SECONDS:.0f} s]"
-        return f"[{describe_exit(finished.ended.exit_code)}]" if finished.ended.exit_code else ""
+            ending = f"[ended after {SHELL_TIMEOUT_SECONDS:.0f} s]"
+        self._share(command, finished.output, ending)
+        return ending
+
+    def run_at_terminal(self, command: str, cancel: CancelScope) -> str:
+        """Run the user's own command that needs the whole terminal, such as an editor. The lead does not see it.
+
+        Raises: ToolError
+        """
+        exit_code = self.hosts.users.run_at_terminal(command, self.workspace.root, cancel)
+        return f"[{describe_exit(exit_code)}]" if exit_code else ""
 
     @property
     def budget(self) -> Budget:
@@ -249,11 +281,11 @@ class Session:
     def cost_line(self) -> str:
         """What this session has used, in one sentence."""
         used = self.usage
-        tokens = f"{used.context_tokens - used.output_tokens:,} tokens in, {used.output_tokens:,} out"
+        tokens = f"{counted(used.context_tokens - used.output_tokens, 'token')} in, {used.output_tokens:,} out"
         price = f"${self.budget.spent_usd:.4f}" if self.budget.is_known else "price of the model unknown"
         calls = sum(agent.meter.turns for agent in self.agents)
         estimated = " (estimated)" if used.is_estimated else ""
-        return f"{calls} model {'call' if calls == 1 else 'calls'}, {tokens}{estimated}, {price}."
+        return f"{counted(calls, 'model call')}, {tokens}{estimated}, {price}."
 
     def close(self) -> None:
         """Stop everything, in this order: agents, their commands, then the files they write to."""
@@ -269,6 +301,10 @@ class Session:
             agent.llm.close()
             agent.conversation.close()
         self.resources.close()
+
+    def _share(self, command: str, output: str, ending: str) -> None:
+        if self.preferences.shares_shell:
+            self.conversation.add_shell(command, output, ending)
 
     def _finish_merge(self) -> None:
         """Complete or undo a merge that was cut off, before any agent works."""

@@ -112,11 +112,18 @@ _DESCRIPTIONS: Mapping[type, Callable[[Any], Json]] = {
         "tool": event.tool,
         "is_error": event.is_error,
         "seconds": round(event.seconds, 3),
+        **({"refused": _short(event.refusal.text)} if event.refusal else {}),
     },
     events.PermissionAsked: lambda event: {
         "event": "permission_asked",
         "tool": event.tool,
         "title": _short(event.title),
+    },
+    events.PermissionGiven: lambda event: {
+        "event": "permission_given",
+        "id": event.call_id,
+        "tool": event.tool,
+        "waited_seconds": round(event.waited_seconds, 3),
     },
     events.PermissionDenied: lambda event: {
         "event": "permission_denied",

@@ -132,6 +132,8 @@ class AppendLog:
         """
         self.path = path
         self.torn = b""
+        self.end = 0
+        """The offset at which the last line that this log knows of ends."""
         self._durable = durable
         self._is_shared = True  # the tail is always cut under the lock
         self._lock = threading.Lock()  # flock does not separate threads that share a descriptor
@@ -146,6 +148,7 @@ class AppendLog:
             except OSError as e:
                 self.close()
                 raise StateError(cannot("lock", path, e)) from e
+            self.end = os.fstat(self._fd).st_size
         self._is_shared = is_shared
 
     def append(self, *values: Json) -> None:
@@ -155,7 +158,7 @@ class AppendLog:
         """
         data = b"".join(map(encode_line, values))
         with as_state_error("write", self.path):
-            self._locked(lambda fd: write_whole(fd, data, self._durable))
+            self._locked(lambda fd: self._append(fd, data, self._durable))
 
     def write(self, value: Json) -> None:
         """Append without waiting for the disk. Until `sync`, a power cut can lose the line; a crash cannot.
@@ -165,7 +168,7 @@ class AppendLog:
         self.sync()
         data = encode_line(value)
         with as_state_error("write", self.path):
-            self._locked(lambda fd: write_whole(fd, data, durable=False))
+            self._locked(lambda fd: self._append(fd, data, durable=False))
         self._unsynced = data
 
     def sync(self) -> None:
@@ -209,6 +212,10 @@ class AppendLog:
         new = open_private(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         os.close(self._fd)
         self._fd = new
+
+    def _append(self, fd: int, data: bytes, durable: bool) -> None:
+        write_whole(fd, data, durable)
+        self.end = os.lseek(fd, 0, os.SEEK_CUR)  # where the write ended, also if others append to the file
 
     def _locked(self, act: Callable[[int], T]) -> T:
         with self._lock:

@@ -59,6 +59,7 @@ class TeamDir:
         self.local_settings = root / "settings.local.json"
         self.logs = root / "logs"
         self.lock = root / "lead.lock"
+        self.watch_socket = root / "watch.sock"
         self.owner_token = root / OWNER_TOKEN
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from teamcli.subagents.snapshot import Snapshot, State
+from teamcli.text.counting import counted
 from teamcli.text.escaping import one_line
 
 DOING_LIMIT = 100
@@ -11,7 +12,7 @@ DOING_LIMIT = 100
 def describe(snapshot: Snapshot, now: float) -> str:
     """One line: `sa-1 (find the tests): running for 12 s, 3 tool calls; bash {"command":"ls"}`."""
     calls = snapshot.activity.tool_calls
-    counted = f", {calls} tool call{'s' if calls != 1 else ''}" if calls else ""
+    made = f", {counted(calls, 'tool call')}" if calls else ""
     doing = doing_now(snapshot)
     match snapshot.state:
         case State.PENDING:
@@ -21,7 +22,7 @@ def describe(snapshot: Snapshot, now: float) -> str:
         case _:
             took = (snapshot.ended_at or now) - (snapshot.started_at or snapshot.ended_at or now)
             state = f"{snapshot.state} after {took:.0f} s"
-    return f"{snapshot.id} ({snapshot.name}): {state}{counted}" + (f"; {doing}" if doing else "")
+    return f"{snapshot.id} ({snapshot.name}): {state}{made}" + (f"; {doing}" if doing else "")
 
 
 def describe_whole(snapshot: Snapshot, now: float) -> str:

@@ -63,13 +63,15 @@ class BoardChange(NamedTuple):
     after: Task
     is_outside: bool = False
     """Another process made the change, and has put it on the timeline."""
+    is_deleted: bool = False
+    """Its file is gone; `after` is the task as it was."""
 
     @property
     def what(self) -> str:
-        """One word for people: created, claimed, assigned, released, completed, cancelled, reopened, changed."""
+        """One word for people, as in `TaskChanged`."""
         before, after = self.before, self.after
-        if before is None:
-            return "created"
+        if before is None or self.is_deleted:
+            return "deleted" if self.is_deleted else "created"
         if before.status is not after.status and after.status.is_over:
             return str(after.status)
         if before.status.is_over and not after.status.is_over:

@@ -132,7 +132,8 @@ class FileBoard:
         return tuple(map(self._report, changes))
 
     def look(self, is_first: bool = False) -> None:
-        """Report what other processes have changed since the last look. One system call if nothing has.
+        """Report what other processes have changed since the last look. If nothing has, that is one system call, and
+        one for each open task: some editors write a file in place, which does not change its directory.
 
         The first look reports nothing.
 
@@ -143,7 +144,7 @@ class FileBoard:
             modified = self._files.directory.lstat().st_mtime_ns
         except FileNotFoundError:
             modified = 0
-        if modified == self._looked_at:
+        if modified == self._looked_at and not self._files.are_edited(now_ns - _TICK_NS):
             return
         # The clock of a file system ticks slowly: a second change may still get the same time.
         self._looked_at = modified if now_ns - modified > _TICK_NS else 0
@@ -153,6 +154,9 @@ class FileBoard:
         for id, task in now.items() if not is_first else ():
             if before.get(id) != task:
                 self._on_change(BoardChange(USER, before.get(id), task, is_outside=True))
+        # If the whole directory is gone, the tasks are written again.
+        for task in [before[id] for id in before.keys() - now.keys()] if modified else ():
+            self._on_change(BoardChange(USER, task, task, is_outside=True, is_deleted=True))
 
     def put_back(self) -> None:
         """Write the tasks again if their directory was deleted.

@@ -133,6 +133,20 @@ class TaskFiles(Mapping[int, Task]):
         with as_state_error("read", path):
             self._stored[task.id] = stored._replace(signature=signature_of(path.lstat()))
 
+    def are_edited(self, before_ns: int) -> bool:
+        """Whether the file of an open task has changed since it was read, and not after `before_ns`: it may not be
+        complete yet, and would count as damaged."""
+        with self.held():
+            for id, stored in self._stored.items():
+                if not stored.task.status.is_over:
+                    try:
+                        found = self._path(id).lstat()
+                    except OSError:  # its directory has changed, or says why
+                        continue
+                    if signature_of(found) != stored.signature and found.st_mtime_ns < before_ns:
+                        return True
+        return False
+
     def put_back(self) -> None:
         """Write all again if the directory was deleted.
 

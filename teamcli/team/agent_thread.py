@@ -10,6 +10,7 @@ import threading
 from abc import ABC, abstractmethod
 from enum import Enum, auto
 
+from teamcli.agent.events import Notice
 from teamcli.agent.loop import Agent, Delivery
 from teamcli.agent.mentions import attach_mentioned
 from teamcli.cancel import CancelScope
@@ -129,7 +130,11 @@ class AgentThread(ABC):
 
     def _attach(self, text: str) -> Delivery:
         """The files that the user's words mention."""
-        return attach_mentioned(text, self.agent.toolset, self._workspace, self.current_scope)
+
+        def report(words: str) -> None:
+            self.agent.emit(Notice(self.name, words))
+
+        return attach_mentioned(text, self.agent.toolset, self._workspace, self.current_scope, report)
 
     def _run(self) -> None:
         with self.scope.on_cancel(self.wake):

@@ -27,6 +27,7 @@ from teamcli.team.running_agents import RunningAgents
 from teamcli.team.team_tasks import TeamTasks
 from teamcli.team.teammate import Teammate
 from teamcli.team.undelivered_mail import LeftMail
+from teamcli.text.counting import counted
 from teamcli.text.tags import one_fact
 from teamcli.tools.base.context import SpawnRequest
 
@@ -375,16 +376,17 @@ class TeammateManager:
         count = len(self.names())
         if self._max_members is not None and count >= self._max_members:
             raise ToolError(
-                f"there are {count} teammates, and `limits.teammates` allows no more:"
-                " give an idle one the work, or shut one down"
+                f"there {'is' if count == 1 else 'are'} {counted(count, 'teammate')}, and `limits.teammates` allows no"
+                " more: give an idle one the work, or shut one down"
             )
 
     def _leave_out(self, members: Sequence[Member]) -> None:
         self.agents.leave_out(member.name for member in members)
         if members:
             text = (
-                f"{len(members):,} teammates are not started, {members[0].name} first: `limits.teammates` allows"
-                f" {self._max_members:,}. Raise it, or remove some with /shutdown NAME and /forget NAME."
+                f"{counted(len(members), 'teammate is', 'teammates are')} not started, {members[0].name} first:"
+                f" `limits.teammates` allows {self._max_members:,}. Raise it, or remove some with /shutdown NAME and"
+                " /forget NAME."
             )
             self.outbox.warn(LEAD, text)
 

@@ -66,6 +66,11 @@ class Message(NamedTuple):
         return self.key or self.id
 
 
+def shown_sender(message: Message) -> str:
+    """Who sent it, for a person. The name in a foreign line is only a claim."""
+    return "outside" if message.is_foreign else message.sender
+
+
 def is_address(name: str) -> bool:
     """Whether an inbox may have that name."""
     return name == LEAD or (_NAME.fullmatch(name) is not None and name.lower() not in RESERVED)

@@ -22,6 +22,7 @@ from teamcli.team.roster import Member, Roster, Status
 from teamcli.team.running_agents import RunningAgents
 from teamcli.team.teammate import Teammate
 from teamcli.team.undelivered_mail import LeftMail
+from teamcli.text.counting import counted
 from teamcli.text.tags import one_fact
 
 SILENT = "It ended its turn without an answer, which counts as approval."
@@ -188,8 +189,7 @@ class Protocols:
 
     def _leave_now(self, name: str) -> str:
         returned, left = self._shut_down(name)
-        messages = "message" if returned == 1 else "messages"
-        unread = f"; {returned} unread {messages} went back to the sender" if returned else ""
+        unread = f"; {counted(returned, 'unread message')} went back to the sender" if returned else ""
         return f"'{name}' was idle and is shut down now{unread}" + (f". {left}" if left else "")
 
     def _asked(self, request: Request) -> Teammate | None:

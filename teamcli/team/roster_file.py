@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -103,8 +104,7 @@ class Member:
         return self.status is not Status.SHUTDOWN
 
     def to_dict(self) -> dict[str, Any]:
-        known = {name: getattr(self, name) for name in _MEMBER_TYPES}
-        return {**known, **self.unknown}
+        return {**dict(zip(_MEMBER_TYPES, _known_values(self), strict=True)), **self.unknown}
 
     @cached_property
     def encoded(self) -> str:
@@ -144,6 +144,8 @@ _MEMBER_TYPES: dict[str, tuple[type, ...]] = {
     "limit": TEXT,
     **dict.fromkeys(("budget", "used"), OBJECT),
 }
+_known_values = attrgetter(*_MEMBER_TYPES)
+_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class TeamConfig(NamedTuple):
@@ -245,10 +247,6 @@ def keep_aside(path: Path, data: bytes) -> Path:
         if kept in (None, data):
             return aside
     raise AssertionError("numbers do not end")
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _list(lines: list[str]) -> str:

@@ -126,6 +126,18 @@ def shorten(text: str, width: int) -> str:
     return set_cell_size(text, width - 1).rstrip() + "…"
 
 
+def shorten_middle(text: str, width: int) -> str:
+    """The text in at most `width` cells, with an ellipsis in its middle: both ends of a path say the most."""
+    if cell_width(text) <= width:
+        return text
+    from rich.cells import set_cell_size
+
+    end = next(
+        (at for at in range(len(text) - width // 2, len(text)) if cell_width(text[at:]) <= width // 2), len(text)
+    )
+    return set_cell_size(text, max(0, width - 1 - cell_width(text[end:]))).rstrip() + "…" + text[end:]
+
+
 def column_after(text: str, columns: int) -> int:
     """In which column the cursor is once a terminal has printed one line of text and wrapped it. 0 at the margin."""
     text = _SEQUENCE.sub("", text)

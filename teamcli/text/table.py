@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from teamcli.text.console import cell_width, render_lines
@@ -11,6 +12,7 @@ from teamcli.text.escaping import escape_controls
 Style = Literal["", "name", "dim", "good", "warn", "bad"]
 """The meaning of a text. `COLORS` says how it looks."""
 COLORS: dict[Style, str] = {"": "", "name": "bold", "dim": "dim", "good": "green", "warn": "yellow", "bad": "red"}
+NO_COLORS: Mapping[str, str] = MappingProxyType({})
 GAP = 2
 MIN_SHRUNK = 8
 """A column that shrinks keeps at least this many cells."""
@@ -47,12 +49,14 @@ class Table(NamedTuple):
     notes: tuple[str, ...] = ()
     """Lines below."""
 
-    def to_text(self, width: int | None = None, has_color: bool = False) -> str:
+    def to_text(
+        self, width: int | None = None, has_color: bool = False, name_colors: Mapping[str, str] = NO_COLORS
+    ) -> str:
         """The table in lines, without any control sequence but our colors. `None` means as wide as needed."""
-        lines = [*_sentence(self.title, "name", width, has_color), *self._body(width, has_color)]
+        lines = [*_sentence(self.title, "name", width, has_color), *self._body(width, has_color, name_colors)]
         return "\n".join(lines + [line for note in self.notes for line in _sentence(note, "dim", width, has_color)])
 
-    def _body(self, width: int | None, has_color: bool) -> list[str]:
+    def _body(self, width: int | None, has_color: bool, name_colors: Mapping[str, str]) -> list[str]:
         from rich.table import Table as Grid
         from rich.text import Text
 
@@ -78,7 +82,9 @@ class Table(NamedTuple):
         def cell(row: Row, at: int, indent: str = "") -> Text:
             given = row[at]
             style = given.style if isinstance(given, Cell) else self.columns[at].style
-            return Text(indent + text_of(given), COLORS[style], no_wrap=True, overflow="ellipsis")
+            text = text_of(given)
+            color = name_colors.get(text, COLORS[style]) if style == "name" else COLORS[style]
+            return Text(indent + text, color, no_wrap=True, overflow="ellipsis")
 
         for row in rows:
             grid.add_row(*(cell(row, at) for at in shown))

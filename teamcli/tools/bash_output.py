@@ -28,6 +28,8 @@ def describe(status: BackgroundStatus) -> str:
 
 
 def describe_state(status: BackgroundStatus) -> str:
+    if status.stopped_by_user and not status.is_running:
+        return f"was stopped by the user after {status.seconds:.0f}s"
     if status.lost:
         return f"lost after {status.seconds:.0f}s: {status.lost}"
     if status.ended is None:

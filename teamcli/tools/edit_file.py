@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from teamcli.agent.tool import Display, ToolOutput, Writes
 from teamcli.errors import ToolError
+from teamcli.text.counting import counted
 from teamcli.tools.base.context import AgentContext, CallContext
 from teamcli.tools.base.tool import Tool
 from teamcli.workspace.diff import unified_diff
@@ -68,8 +69,8 @@ def run(args: EditFileInput, context: AgentContext, call: CallContext) -> ToolOu
         # After an edit of a file that the agent has not read, write_file must still refuse to replace it.
         is_known = known == content.digest
         seen = known_files.remember(path, digest(data)) if is_known else known_files.forget(path)
-    report = _report(edit, shown, has_changed) if may_see else f"Edited {shown}: {len(edit.places)} places"
-    return ToolOutput(report, display=_display(edit, shown), seen_files=seen)
+    report = _report(edit, shown, has_changed) if may_see else f"Edited {shown}: {counted(len(edit.places), 'place')}"
+    return ToolOutput(report, display=_display(args, edit, shown), seen_files=seen)
 
 
 def _plan(args: EditFileInput, content: Content, shown: str, has_changed: bool, may_see: bool = True) -> _Edit:
@@ -189,9 +190,11 @@ def _excerpt(content: str, place: Span) -> str:
     return "\n".join(numbered)
 
 
-def _display(edit: _Edit, shown: str) -> Display:
-    is_comparable = len(edit.after) <= MAX_SHOWN_BYTES
-    return Display(f"edit {shown}", diff=unified_diff(edit.before.content, edit.after, shown) if is_comparable else "")
+def _display(args: EditFileInput, edit: _Edit | None, shown: str) -> Display:
+    """The change in its place, or only the texts if the place is unknown or the file is too large to compare."""
+    has_place = edit is not None and len(edit.after) <= MAX_SHOWN_BYTES
+    before, after = (edit.before.content, edit.after) if edit and has_place else (args.old_text, args.new_text)
+    return Display(f"edit {shown}", diff=unified_diff(before, after, shown), path=shown)
 
 
 def access(args: EditFileInput, context: AgentContext) -> Writes:
@@ -204,9 +207,15 @@ def show(args: EditFileInput, context: AgentContext) -> Display:
     shown = context.workspace.relative(path)
     try:
         content = read_content(path, context.workspace, MAX_SHOWN_BYTES)
-        return _display(_plan(args, content, shown, has_changed=False), shown)
+        edit = _plan(args, content, shown, has_changed=False)
     except ToolError:  # the run itself reports it; an earlier call of the same answer may make it possible
-        return Display(f"edit {shown}")
+        edit = None
+    return _display(args, edit, shown)
 
 
-EDIT_FILE = Tool("edit_file", EditFileInput, run, show, access)
+def show_past(args: EditFileInput, context: AgentContext) -> Display:
+    shown = context.workspace.relative(context.workspace.resolve(args.path))
+    return Display(f"edit {shown}", diff=unified_diff(args.old_text, args.new_text, shown))
+
+
+EDIT_FILE = Tool("edit_file", EditFileInput, run, show, access, show_past)

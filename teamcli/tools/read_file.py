@@ -10,6 +10,7 @@ from typing import Annotated, BinaryIO, NamedTuple
 
 from teamcli.agent.tool import Display, Reads, ToolOutput
 from teamcli.errors import ToolError
+from teamcli.text.counting import counted
 from teamcli.text.redaction import redact
 from teamcli.tools.base.context import AgentContext, CallContext
 from teamcli.tools.base.tool import Tool
@@ -144,7 +145,7 @@ def _cut(line: _PageLine, encoding: Encoding) -> str:
 
 def _render(page: _FilePage, encoding: Encoding, shown: str) -> str:
     if page.first > max(page.total, 1):
-        raise ToolError(f"offset: {shown} has {page.total} line{'s' * (page.total != 1)}, so none from {page.first} on")
+        raise ToolError(f"offset: {shown} has {counted(page.total, 'line')}, so none from {page.first} on")
     if not page.total:
         return f"({shown} is empty)"
     numbered, last = _numbered(page, encoding)

@@ -74,9 +74,12 @@ def _text(content: Content | None, shown: str) -> Text | None:
 
 def _display(before: Content | None, content: str, shown: str) -> Display:
     old = _text(before, shown)
-    is_comparable = before is None or (old is not None and len(old.content) <= MAX_SHOWN_BYTES)
-    diff = unified_diff(old.content if old else None, content, shown) if is_comparable else ""
-    return Display(f"write {shown}", diff=diff)
+    # What cannot be compared is shown as new: whoever is asked sees all that would be written.
+    is_comparable = old is not None and len(old.content) <= MAX_SHOWN_BYTES
+    diff = unified_diff(old.content if old and is_comparable else None, content, shown)
+    lost = before is not None and not is_comparable
+    text = f"write {shown}: replaces all of a file that is not text, or too large to compare" if lost else ""
+    return Display(f"write {shown}", diff=diff, text=text, path=shown)
 
 
 def access(args: WriteFileInput, context: AgentContext) -> Writes:
@@ -90,8 +93,12 @@ def show(args: WriteFileInput, context: AgentContext) -> Display:
     try:
         before = read_content_if_there(path, context.workspace, MAX_SHOWN_BYTES)
     except ToolError:  # the run itself reports it
-        return Display(f"write {shown}")
+        before = None
     return _display(before, args.content, shown)
 
 
-WRITE_FILE = Tool("write_file", WriteFileInput, run, show, access)
+def show_past(args: WriteFileInput, context: AgentContext) -> Display:
+    return Display(f"write {context.workspace.relative(context.workspace.resolve(args.path))}")
+
+
+WRITE_FILE = Tool("write_file", WriteFileInput, run, show, access, show_past)

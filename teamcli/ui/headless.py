@@ -25,6 +25,7 @@ from teamcli.storage.files import Json
 from teamcli.team.message import LEAD
 from teamcli.text.escaping import escape_controls
 from teamcli.text.tags import tagged
+from teamcli.ui.leaving import busy_agents, print_leaving
 from teamcli.ui.render.progress import Progress
 from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
 
@@ -39,11 +40,11 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str, 
     With `resumes`, teammates that were interrupted resume their work.
     """
     printer = PRINTERS[output_format](session)
-    session.events.subscribe(Progress(sys.stderr, shows_subagents=session.preferences.shows_subagents))
+    session.events.subscribe(Progress(sys.stderr, session.preferences))
     session.events.subscribe(printer)
     session.start(resumes)  # after subscribing, so that no event is missed
     piped = framed_stdin(stdin) if prompt and stdin else ""
-    started = time.monotonic()
+    started, interrupted = time.monotonic(), list[str]()
     with signals_raise(SIGINT, SIGTERM, SIGHUP):
         turn = session.submit(prompt or stdin or CONTINUE, piped)
         try:
@@ -52,6 +53,7 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str, 
             ended = session.lead.last or turn.result()
             code = exit_status(session, ended)
         except SignalReceived as e:
+            interrupted = busy_agents(session)
             session.cancel.cancel(f"stopped by {e.signal_name}")
             ended, code = _wait_for_end(turn), e.exit_code
             # The teammates end before the result is printed, because it reports on them.
@@ -60,6 +62,7 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str, 
             ended, code = _wait_for_end(turn), ExitStatus.FAILED
     for each in (*session.team.protocols.open_requests(), *_stopped_earlier(session)):
         print(f"teamcli: {escape_controls(each)}", file=sys.stderr)
+    print_leaving(session, interrupted, is_headless=True)
     session.events.unsubscribe(printer)  # the result comes last
     printer.finish(ended, result_object(session, ended, code, started))
     return code

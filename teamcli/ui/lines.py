@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol
 
-from teamcli.agent.mentions import mentioned_paths
+from teamcli.agent.mentions import unknown_mentions
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import CommandResult, Job, Leave, Prompt
 from teamcli.commands.catalog import run_command
+from teamcli.errors import UsageError
 from teamcli.session.session import Session
-from teamcli.team.message import find_name
+from teamcli.team.message import LEAD, find_name
+from teamcli.ui.interactive import needs_terminal
 
 QUIT_WORDS = ("q", "exit", "quit")
 
@@ -29,6 +32,8 @@ class Repl(ABC):
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self.addressee = LEAD
+        """Who gets the line that is being served, if it is not a command."""
 
     @abstractmethod
     def show(self, result: CommandResult) -> None:
@@ -68,7 +73,11 @@ class Repl(ABC):
             instruction = text.lstrip("#").strip()
             self.show(self._session.add_instruction(instruction) if instruction else "Usage: #TEXT")
         else:
-            self.task(text)
+            self.plain_line(text)
+
+    def plain_line(self, text: str) -> None:
+        """A line that is not a command: a task for the lead, unless the user talks to someone else."""
+        self.task(text)
 
     def _run(self, result: CommandResult) -> None:
         if isinstance(result, Prompt):
@@ -82,20 +91,31 @@ class Repl(ABC):
 
     def _shell(self, command: str) -> None:
         """`!command` is the user's own, so no permission is asked."""
+        if program := needs_terminal(command):
+            self.run_at_terminal(command, program)
+            return
         stream = self.output_stream()
 
         def run(scope: CancelScope) -> CommandResult:
             try:
-                return self._session.run_shell(command, scope, stream.add)
+                ending = self._session.run_shell(command, scope, stream.add)
             finally:
                 stream.finish()
+            return "\n".join(filter(None, (ending, self.tip_about_sharing())))
 
         self.run_job(run)
 
+    def run_at_terminal(self, command: str, program: str) -> None:
+        """Run a command that needs the whole terminal; raises UsageError if there is none to give."""
+        raise UsageError(f"{program} needs a terminal of its own; run it in another window")
+
+    def tip_about_sharing(self) -> str:
+        """Shown after a command; empty if the user knows, or if nobody reads it."""
+        return ""
+
     def _talk(self, text: str) -> bool:
         """Send `@alice text` to alice. Returns False for any other @word: the line is a task, shown with a hint."""
-        name, _, words = text[1:].partition(" ")
-        words = words.strip()
+        name, words = [*re.split(r"\s+", text[1:], maxsplit=1), ""][:2]
         names = self._session.team.names()
         if (subagents := self._session.subagents) and subagents.owns(name) and words:
             self.echo(text)
@@ -105,7 +125,9 @@ class Repl(ABC):
             self.echo(text)
             self.show(self._session.say(name, words) if words else f"Usage: @{name} TEXT")
             return True
-        if not mentioned_paths(text, self._session.workspace):
+        unknown = unknown_mentions(text, self._session.workspace, [each.casefold() for each in names])
+        if unknown and text[1:].startswith((unknown[0], f'"{unknown[0]}')):
             who = ", ".join(names) or "none yet"
-            self.show(f"There is no teammate or file '{name}' (teammates: {who}). Sent to the lead as a task.")
+            to = "the lead as a task" if self.addressee == LEAD else self.addressee
+            self.show(f"There is no teammate or file '{unknown[0]}' (teammates: {who}). Sent to {to}.")
         return False

@@ -14,6 +14,7 @@ from teamcli.config.options import ExitStatus
 from teamcli.errors import Cancelled, TeamcliError
 from teamcli.session.session import Session
 from teamcli.ui.headless import exit_status
+from teamcli.ui.leaving import busy_agents, print_leaving
 from teamcli.ui.lines import OutputStream, Repl
 from teamcli.ui.render.plain_view import PlainView
 from teamcli.ui.signals import SignalReceived, in_thread, signals_raise
@@ -99,4 +100,6 @@ def run_piped(session: Session, first_task: str) -> int:
                 in_thread(lambda: session.team.quiescence.wait_until_idle(session.cancel), "quiet").result()
         except SignalReceived as e:
             return e.exit_code
+        finally:
+            print_leaving(session, busy_agents(session))
     return repl.status

@@ -1,4 +1,4 @@
-"""Unified diffs for people: at most a few screens, and cheap however large the files are."""
+"""Unified diffs for people: complete, and cheap however large the files are."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from teamcli.text.redaction import redact
 
 _CONTEXT = 3
 _MAX_COMPARED_LINES = 1000
-_MAX_SHOWN_LINES = 200
-_MAX_LINE_LENGTH = 300
 
 Opcode = tuple[str, int, int, int, int]
 
@@ -22,10 +20,7 @@ def unified_diff(before: str | None, after: str, name: str) -> str:
     changes = [line for group in _groups(old, new) for line in _hunk(old, new, group)]
     if not changes:
         return ""
-    shown = [line[:_MAX_LINE_LENGTH] for line in changes[:_MAX_SHOWN_LINES]]
-    if len(changes) > len(shown):
-        shown.append(f"... ({len(changes) - len(shown)} more)")
-    return "\n".join(["--- /dev/null" if before is None else f"--- a/{name}", f"+++ b/{name}", *shown])
+    return "\n".join(["--- /dev/null" if before is None else f"--- a/{name}", f"+++ b/{name}", *changes])
 
 
 def _lines(text: str) -> list[str]:

@@ -35,7 +35,7 @@ MAX_HELD_BYTES = 50 * _CHUNK_BYTES
 LARGEST_FILE_BYTES = 1024 * _CHUNK_BYTES
 """Reading a larger one would take longer than anyone waits."""
 MAX_SHOWN_BYTES = _CHUNK_BYTES
-"""Changes to larger files are shown without a diff."""
+"""Changes to larger files are shown without the lines around them."""
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from teamcli.cancel import CancelScope
 from teamcli.errors import GitError, StateError, ToolError
 from teamcli.exec.command_host import CommandHost
 from teamcli.storage.files import cannot, make_private_dir
+from teamcli.text.counting import counted
 from teamcli.worktrees.checkout import Checkout, Notes, checkouts_in
 from teamcli.worktrees.git import Git, drop_stale_lock
 from teamcli.worktrees.making import Main, copy_included, run_setup, write_repository
@@ -45,8 +46,8 @@ class BranchStatus(NamedTuple):
     uncommitted: int
 
     def __str__(self) -> str:
-        left = f"{_count(self.uncommitted, 'file')} uncommitted" if self.uncommitted else "nothing uncommitted"
-        return f"{self.branch}: {_count(self.ahead, 'commit')} ahead, {_count(self.files, 'file')} changed, {left}"
+        left = f"{counted(self.uncommitted, 'file')} uncommitted" if self.uncommitted else "nothing uncommitted"
+        return f"{self.branch}: {counted(self.ahead, 'commit')} ahead, {counted(self.files, 'file')} changed, {left}"
 
 
 class Checkouts:
@@ -327,12 +328,12 @@ class Checkouts:
         if not checkout.exists:
             return "it has no .git any more" if os.path.lexists(checkout.path) else ""
         if changed := self.uncommitted(checkout.member):
-            return f"{_count(len(changed), 'file')} uncommitted"
+            return f"{counted(len(changed), 'file')} uncommitted"
         if any((checkout.path / ".git" / "modules").glob("*")):
             return "it has submodules"
         # All branches and stashes of the checkout, not only the one that the program brings.
         ahead = self.git(checkout.member).text("rev-list", "--count", "HEAD", "--all", "--not", head)
-        return f"{_count(int(ahead), 'commit')} not merged" if ahead != "0" else ""
+        return f"{counted(int(ahead), 'commit')} not merged" if ahead != "0" else ""
 
     def _remove_both(self, checkout: Checkout) -> None:
         self.close(checkout.member)
@@ -367,7 +368,3 @@ def _remove_files(checkout: Checkout) -> None:
             shutil.rmtree(checkout.path, onerror=open_and_retry)
     except OSError as e:
         raise StateError(cannot("remove", checkout.path, e)) from e
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" + ("" if number == 1 else "s")

@@ -21,6 +21,7 @@ from teamcli.exec.commands import Commands
 from teamcli.exec.running_command import describe_exit
 from teamcli.storage.files import as_state_error, open_private
 from teamcli.storage.team_dir import TeamDir
+from teamcli.text.counting import counted
 from teamcli.text.escaping import one_line
 from teamcli.worktrees.changes import Change, changes_between
 from teamcli.worktrees.checkout import Checkout
@@ -59,7 +60,7 @@ class Merged(NamedTuple):
         if not self.commit:
             return f"Nothing to merge: {self.target} has everything of {self.branch}."
         lines = [
-            f"Merged {self.branch} into {self.target}: {_count(count, 'commit')}, {_count(len(self.files), 'file')},"
+            f"Merged {self.branch} into {self.target}: {counted(count, 'commit')}, {counted(len(self.files), 'file')},"
             f" {f'gate passed (`{one_line(self.gate)}`)' if self.gate else 'no gate is set'}.",
             *(f"  {commit}" for commit in self.commits[:_MOST_COMMITS]),
             *([f"Files: {name_some(self.files)}"] if self.files else []),
@@ -104,7 +105,7 @@ class Merger:
         committed = [change.path for change in changes_between(git, base, checkout.ref)]
         waiting = [os.fsdecode(path) for path in self._checkouts.uncommitted(member)]
         files = {**dict.fromkeys(committed, ""), **dict.fromkeys(waiting, " (uncommitted)")}
-        lines = [f"{checkout.branch} into {target}: {_count(len(files), 'file')}"]
+        lines = [f"{checkout.branch} into {target}: {counted(len(files), 'file')}"]
         return "\n".join([*lines, *(f"  {one_line(path, 200)}{note}" for path, note in sorted(files.items()))])
 
     def recover(self, cancel: CancelScope) -> str:
@@ -218,7 +219,3 @@ class Merger:
             yield
         finally:
             os.close(fd)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" + ("" if number == 1 else "s")

@@ -13,7 +13,7 @@ from teamcli.permissions.policy import Decision, Verdict
 
 def clear(ask: Ask, happened: list[str]) -> None:
     permissions = Permissions(
-        lambda tool, access: Decision(Verdict.ASK, "it asks"),
+        lambda tool, access, given: Decision(Verdict.ASK, "it asks"),
         ask,
         remember=lambda rule: None,
         show_waiting=lambda agent, what: happened.append(f"{agent} waits for {what}" if what else f"{agent} goes on"),

@@ -174,3 +174,52 @@ def test_mentions_are_recognized(tmp_path: Path, text: str, found: list[str]) ->
     (root / "sub").mkdir()
     (root / ".team").mkdir()
     assert [str(path.relative_to(root)) for path in mentioned_paths(text, Workspace(root))] == found
+
+
+def attached_line(program: Program, prompt: str, *arguments: str) -> str:
+    with program.against([text("ok")]):
+        ran = program.run(*arguments, stdin=f"{prompt}\n")
+    return next(line for line in ran.out.splitlines() if "attached" in line)
+
+
+def test_what_was_attached_is_confirmed_in_one_line(program: Program) -> None:
+    (program.directory / "one.py").write_text("x\n")
+    (program.directory / "two.py").write_text("x\ny\n")
+    (program.directory / "none.py").touch()
+    (program.directory / "sub").mkdir()
+    (program.directory / "sub" / "a").touch()
+    (program.directory / "empty").mkdir()
+    assert attached_line(program, "@one.py @two.py:1, @none.py @sub @empty/") == (
+        "attached one.py (1 line), two.py (2 lines), none.py (0 lines), sub/ (1 entry), empty/ (0 entries)"
+    )
+
+
+def test_what_was_attached_only_in_part_or_not_at_all_is_named(program: Program) -> None:
+    for number in range(12):
+        (program.directory / f"{number}.txt").touch()
+    (program.directory / "long.txt").write_text("line\n" * 3000)
+    (program.directory / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
+    (program.directory / "secret.txt").write_text("the secret\n")
+    assert attached_line(program, "see @long.txt @picture.png") == (
+        "attached long.txt (lines 1-2,000 of 3,000); not attached: picture.png is a PNG image (10 bytes), not text"
+    )
+    assert attached_line(program, "@secret.txt", "--disallowedTools", "read_file(secret.txt)").startswith(
+        "not attached: "
+    )
+    line = attached_line(program, " ".join(f"see @{number}.txt" for number in range(12)))
+    assert line.endswith("9.txt (0 lines); not attached: 10.txt, 11.txt (too much at once)")
+
+
+def test_a_teammate_confirms_what_was_attached_for_it(program: Program) -> None:
+    (program.directory / "a.py").write_text("x\n")
+    with program.against(TeamScript(lead=HIRED, alice=[text("ready"), text("seen")])):
+        out = program.run(stdin="go\n/wait\n@alice see @a.py\n/wait\n").out
+    assert "alice: attached a.py (1 line)" in out
+
+
+def test_an_unknown_first_word_gets_a_hint_and_the_line_is_a_task(program: Program) -> None:
+    with program.against([text("ok")] * 4) as api:
+        out = program.run(stdin='@nobody: hi\n@"no file" hi\n@types/node is broken\n@ alone\n').out
+    assert out.count("There is no teammate or file") == 2
+    assert "There is no teammate or file 'nobody' (teammates: none yet). Sent to the lead as a task." in out
+    assert len(api.requests) == 4

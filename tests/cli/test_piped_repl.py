@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 
+from teamcli.commands.catalog import COMMANDS
+from teamcli.commands.elsewhere import INSTEAD
 from tests.support.fake_api import answer, stall_after, text, tool, tool_results
 from tests.support.program import Program
 from tests.support.running import Running
@@ -88,6 +91,39 @@ def test_an_unknown_command_suggests_the_nearest(program: Program) -> None:
     assert "did you mean /model?" in ran.out
     assert "/help lists them" in ran.out
     assert "acceptEdits" in ran.out
+
+
+def test_an_unknown_command_that_other_agents_have_says_what_to_do_instead(program: Program) -> None:
+    ran = program.run(stdin="/undo\n/Login\n/re\n")
+    assert "unknown command /undo: /diff shows what agents have changed, and git restores it" in ran.out
+    assert "unknown command /Login: set ANTHROPIC_API_KEY" in ran.out
+    assert "did you mean /resume or /reject?" in ran.out
+
+
+def test_a_command_of_ones_own_comes_before_the_advice(program: Program) -> None:
+    path = program.home / ".teamcli/commands/undo.md"
+    path.parent.mkdir(parents=True)
+    path.write_text("take it back")
+    with program.against([text("taken back")]):
+        assert "taken back" in program.run(stdin="/undo\n").out
+
+
+def test_no_advice_is_for_a_command_that_exists() -> None:
+    built_in = {name for each in COMMANDS for name in (each.name, *each.aliases)}
+    assert not built_in & set(INSTEAD)
+
+
+def test_every_command_in_an_advice_exists() -> None:
+    built_in = {each.name for each in COMMANDS}
+    named = {name for advice in INSTEAD.values() for name in re.findall(r"(?:^|\s)/(\w+)", advice)}
+    assert named <= built_in
+
+
+def test_context_shows_how_full_the_window_of_each_agent_is(program: Program) -> None:
+    program.settings(context_tokens=1000)
+    with program.against([answer(text("hi"), usage={"input_tokens": 300, "output_tokens": 50})]):
+        ran = program.run(stdin="hello\n/context\n")
+    assert re.search(r"lead +test-model +350 +1,000 +35%", ran.out)
 
 
 def test_an_error_in_one_task_does_not_stop_the_next(program: Program) -> None:

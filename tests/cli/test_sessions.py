@@ -168,3 +168,9 @@ def test_a_session_continues_after_sigkill_at_any_moment(program: Program, momen
         process.communicate(timeout=60)
         ran = program.run("-p", "--continue", "go on", *BYPASS)
         assert ran.code == 0, ran.err
+
+
+def test_one_model_call_is_listed_as_one_call(program: Program) -> None:
+    with program.against([text("hi")]):
+        program.run("-p", "hello")
+    assert "  1 call  hello" in program.run("sessions").out

@@ -238,6 +238,7 @@ class TestInbox:
         assert team.run("inbox", "bob", "--unread", "--json").json_lines == [second]
         text = team.run("inbox", "bob").out
         assert text.index("read") < text.index("UNREAD")
+        assert "2 messages for bob, 1 unread from outside:" in text
         assert "outside, claims to be a shell" in text
         assert "\x1b" not in text
 

@@ -80,7 +80,7 @@ class TestAnswers:
     )
     def test_always_writes_a_rule_for_this_line_and_no_other(self, program: Program, command: str, rule: str) -> None:
         make_marker(program)
-        self.ask(program, command, "a\r")
+        self.ask(program, command, "a\r1\r")
         assert local_rules(program) == [rule]
         before = marks(program)
         ran, said = attempt(program, ["zap", "git status", f"{command}; zap", "zap other"])
@@ -179,7 +179,7 @@ class TestTeam:
             screen.type("go\r")
             wait_until(lambda: program.run("team").out.count("waiting for permission") == 2)
             screen.wait_for("allow? >>")
-            screen.type("a\r")
+            screen.type("a\r1\r")
             wait_until(lambda: marks(program) == ["zap same"] * 2)
         assert local_rules(program) == ["bash(zap same)"]
 

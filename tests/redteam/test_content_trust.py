@@ -268,7 +268,7 @@ def test_always_agrees_to_its_rule_and_to_nothing_else_in_the_file(program: Prog
             screen.wait_for("touch made")
             screen.wait_for("always")
             write(program.directory, ".team/settings.local.json", {"permissions": {"allow": ["bash(touch pwned)"]}})
-            screen.type("a\r")
+            screen.type("a\r1\r")
             api.wait_for_requests(2)
             screen.wait_for("team >>", 2)
             screen.type("q\r")

@@ -143,7 +143,9 @@ class Harness:
 
     def _agent(self, name: str, path: Path, emit: Callable[[Event], None]) -> Agent:
         permissions = Permissions(
-            lambda tool, access: Decision(Verdict.ALLOW, ""), ask=lambda question: None, remember=lambda rule: None
+            lambda tool, access, given: Decision(Verdict.ALLOW, ""),
+            ask=lambda question: None,
+            remember=lambda rule: None,
         )
         log = AppendLog(path, durable=False)
         return Agent(

@@ -28,9 +28,9 @@ BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 TYPED = re.compile(r"^(\$|team >>|allow\? >>) ?(.*)$")
 REPL = re.compile(r"^(?:\.venv/bin/)?teamcli(?: (?:--?\w[\w-]*|acceptEdits|\"[^\"]*\"|\S+,\S+))*$|^make run\b")
 SUBCOMMAND = re.compile(
-    r"teamcli (?:-p|team|inbox|send|log|tasks|doctor|demo|sessions|--version|--help)\b|ARGS=\"?doctor"
+    r"teamcli (?:-p|team|inbox|send|log|watch|tasks|doctor|demo|sessions|--version|--help)\b|ARGS=\"?doctor"
 )
-FOLLOWS = re.compile(r" -[fF]\b")
+FOLLOWS = re.compile(r" -[fF]\b|\bteamcli watch\b(?!.*--tmux)")
 END = "[end of the command]"
 
 

@@ -326,6 +326,35 @@ def test_a_look_reports_what_other_processes_have_changed_and_only_that(out: Out
     ]
 
 
+def test_a_look_notices_a_file_that_is_edited_in_place_once_it_is_complete(out: Outcome) -> None:
+    out.fill(2)
+    os.utime(out.directory, (1, 1))  # it was last changed long ago
+    out.board.look(is_first=True)
+    out.changes.clear()
+    path = out.directory / "2.json"
+    edited = json.dumps(json.loads(path.read_text()) | {"subject": "better"})
+    with path.open("w") as file:
+        file.flush()  # empty for a moment
+        out.board.look()
+        file.write(edited)
+    assert out.changes == []
+    wait_until(lambda: (out.board.look(), out.changes)[1])
+    (change,) = out.changes
+    assert (change.what, change.after.id, change.is_outside) == ("changed", 2, True)
+    assert change.after.subject == "better"
+    assert [each.name for each in out.directory.glob("*.bad.json")] == []
+
+
+def test_a_look_notices_a_file_that_is_deleted(out: Outcome) -> None:
+    out.fill(2)
+    out.board.look(is_first=True)
+    out.changes.clear()
+    (out.directory / "1.json").unlink()
+    out.board.look()
+    out.board.look()
+    assert [(each.what, each.after.id, each.is_outside) for each in out.changes] == [("deleted", 1, True)]
+
+
 def test_a_look_notices_the_first_task_of_another_process(out: Outcome) -> None:
     out.board.look()
     Outcome(out.directory).board.create("user", "first")

@@ -97,7 +97,7 @@ class TeamAgent:
     def __init__(self, root: Path, tools: tuple[LazyTool, ...], team: TeamPort | None, name: str = "lead") -> None:
         context = AgentContext(Workspace(root), Commands(CommandHost({})), KnownFiles(PathLocks()), name, team)
         permissions = Permissions(
-            lambda tool, access: decide(Policy(Mode.ACCEPT_EDITS), tool, access, root),
+            lambda tool, access, given: decide(Policy(Mode.ACCEPT_EDITS), tool, access, root, given=given),
             ask=lambda question: None,
             remember=lambda rule: None,
         )

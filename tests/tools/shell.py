@@ -18,6 +18,7 @@ from teamcli.agent.tool import ToolOutput
 from teamcli.cancel import CancelScope
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.commands import Commands, Report
+from teamcli.exec.job_list import JobList
 from teamcli.exec.supervisor import serve
 from teamcli.tools.base.context import AgentContext
 from teamcli.tools.base.tool import Tool
@@ -32,10 +33,15 @@ needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="looks into /pro
 
 class Shell:
     def __init__(
-        self, root: Path, host: CommandHost | None = None, on_end: Callable[[Report], None] | None = None
+        self,
+        root: Path,
+        host: CommandHost | None = None,
+        on_end: Callable[[Report], None] | None = None,
+        jobs: JobList | None = None,
     ) -> None:
         self.host = host or CommandHost(os.environ)
-        self.commands = Commands(self.host, on_end)
+        self.jobs = jobs or JobList()
+        self.commands = Commands(self.host, on_end, "alice", self.jobs)
         self.context = AgentContext(Workspace(root), self.commands, KnownFiles(PathLocks()))
         self.cancel = CancelScope()
         self.progress: list[str] = []

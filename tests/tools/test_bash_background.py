@@ -9,7 +9,7 @@ import pytest
 from teamcli.agent.tool import Harmless
 from teamcli.errors import ToolError
 from teamcli.exec.commands import MAX_BACKGROUND, Report
-from teamcli.tools.bash_output import BASH_OUTPUT
+from teamcli.tools.bash_output import BASH_OUTPUT, describe_state
 from teamcli.tools.bash_stop import BASH_STOP
 from tests.tools.shell import Shell, alter_supervisor, needs_proc, new_mark, processes_with, wait_until
 
@@ -84,11 +84,11 @@ def test_an_unknown_id_is_an_error_that_lists_the_known_ones(shell: Shell) -> No
 
 
 def test_agents_cannot_reach_each_others_commands(shell: Shell, tmp_path: Path) -> None:
-    other = Shell(tmp_path, shell.host)
+    other = Shell(tmp_path, jobs=shell.jobs)  # also on another host, as members with a checkout have
     assert (shell.in_background("true"), other.in_background("true")) == ("bg-1", "bg-2")
     with pytest.raises(ToolError, match=r"there are: bg-2"):
         look(other, "bg-1")
-    other.commands.close()
+    other.close()
 
 
 def test_too_many_at_once_are_refused_until_one_ends(shell: Shell) -> None:
@@ -194,6 +194,27 @@ class TestReport:
         shell.in_background("sleep 300")
         shell.commands.close()
         assert [report() for report in ends] == [None]
+
+    def test_is_made_if_the_user_has_stopped_the_command(self, shell: Shell, ends: list[Report]) -> None:
+        shell.in_background("echo one; exec sleep 300")
+        (job,) = shell.jobs.running()
+        wait_until(lambda: job.recent, "its output")
+        job.stop()
+        status = ends[0]()
+        assert status
+        assert describe_state(status).startswith("was stopped by the user after ")
+        assert status.new_output == "one"
+        assert shell.jobs.running() == []
+
+    def test_does_not_blame_the_user_for_a_command_that_has_ended_before(
+        self, shell: Shell, ends: list[Report]
+    ) -> None:
+        shell.in_background("exit 3")
+        wait_until(lambda: ends, "its end")
+        shell.jobs.find("bg-1").stop()
+        status = ends[0]()
+        assert status
+        assert describe_state(status).startswith("exited with code 3")
 
     def test_is_announced_when_the_command_starts(self, shell: Shell) -> None:
         assert "a message reports its end" in shell.bash("sleep 300", background=True)

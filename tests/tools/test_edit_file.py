@@ -131,7 +131,16 @@ def test_a_missing_file_a_directory_and_a_binary_are_refused(agent: FileAgent, t
     assert "a PNG image" in agent.refuses("edit_file", path="x.png", old_text="PNG", new_text="b")
     for path in ("y.txt", "d", "x.png"):
         display = agent.prepare("edit_file", path=path, old_text="a", new_text="b").display
-        assert (display.title, display.diff) == (f"edit {path}", "")
+        assert display.title == f"edit {path}"
+        assert display.diff.splitlines()[3:] == ["-a", "+b"]
+
+
+def test_an_edit_of_a_file_too_large_to_compare_shows_the_texts(agent: FileAgent, tmp_path: Path) -> None:
+    write(tmp_path, b"x\n" * 600_000 + b"old\n", "a.txt")
+    call = agent.prepare("edit_file", path="a.txt", old_text="old", new_text="new")
+    done = call.run(agent.cancel, lambda _: None).display
+    assert done is not None
+    assert [shown.diff.splitlines()[3:] for shown in (call.display, done)] == [["-old", "+new"]] * 2
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/hostname", ".team/config.json", ".team/settings.json", "~/x"])

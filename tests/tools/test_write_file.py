@@ -253,10 +253,20 @@ def test_the_diff_of_a_new_file_is_its_content(agent: FileAgent) -> None:
     assert diff == "--- /dev/null\n+++ b/a.txt\n@@ -0,0 +1,2 @@\n+one\n+two"
 
 
-def test_the_diff_of_a_long_change_is_bounded(agent: FileAgent) -> None:
-    diff = agent.prepare("write_file", path="a.txt", content="line\n" * 100_000).display.diff
-    assert len(diff.splitlines()) < 250
-    assert "more)" in diff.splitlines()[-1]
+def test_the_diff_of_a_long_change_is_complete(agent: FileAgent) -> None:
+    lines = [f"line {number} {'x' * 400}" for number in range(10_000)]
+    diff = agent.prepare("write_file", path="a.txt", content="\n".join(lines)).display.diff
+    assert diff.splitlines()[3:] == [f"+{line}" for line in lines]
+
+
+@pytest.mark.parametrize("before", [b"\0\1", b"x\n" * 600_000], ids=["not text", "too large"])
+def test_a_write_over_what_cannot_be_compared_shows_all_of_the_new_content(
+    agent: FileAgent, tmp_path: Path, before: bytes
+) -> None:
+    (tmp_path / "a.txt").write_bytes(before)
+    display = agent.prepare("write_file", path="a.txt", content="one\ntwo\n").display
+    assert display.diff.splitlines()[3:] == ["+one", "+two"]
+    assert "replaces all of a file" in display.text
 
 
 def test_showing_a_write_never_fails(agent: FileAgent, tmp_path: Path) -> None:

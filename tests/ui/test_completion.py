@@ -10,6 +10,7 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
+from teamcli.agent.mentions import unknown_mentions
 from teamcli.commands.arguments import VALUES as ARGUMENT_VALUES
 from teamcli.commands.base import ArgumentKind, Option, SlashCommand
 from teamcli.commands.budget import AMOUNTS
@@ -17,6 +18,7 @@ from teamcli.commands.catalog import COMMANDS
 from teamcli.ui.terminal import file_index
 from teamcli.ui.terminal.completion import MOST_SHOWN, LineCompleter
 from teamcli.ui.terminal.file_index import FileIndex, best_matches
+from teamcli.workspace.bounds import Workspace
 from tests.support.waiting import wait_until
 
 TEAM = [Option("alice", "coder, working"), Option("bob", "tester, idle")]
@@ -58,9 +60,20 @@ def root(tmp_path: Path) -> Path:
 
 def offered(root: Path, text: str, commands: Sequence[SlashCommand] = COMMANDS) -> list[tuple[str, str]]:
     """Each line that accepting a completion would give, and what is shown next to the completion."""
-    completer = LineCompleter(lambda: commands, lambda: TEAM, lambda kind: VALUES[kind], root)
-    found = completer.get_completions(Document(text), CompleteEvent(text_inserted=True))
+    found = completer_of(root, commands).get_completions(Document(text), CompleteEvent(text_inserted=True))
     return [(text[: len(text) + each.start_position] + each.text, each.display_meta_text) for each in found]
+
+
+def completer_of(root: Path, commands: Sequence[SlashCommand] = COMMANDS) -> LineCompleter:
+    workspace = Workspace(root)
+    names = {each.value for each in TEAM}
+    return LineCompleter(
+        lambda: commands,
+        lambda: TEAM,
+        lambda kind: VALUES[kind],
+        lambda text: unknown_mentions(text, workspace, names),
+        root,
+    )
 
 
 def lines(root: Path, text: str) -> list[str]:
@@ -152,6 +165,78 @@ class TestMentions:
         assert len(lines(root, "@x")) == MOST_SHOWN
         assert lines(root, "@")[:2] == ["@alice", "@bob"]
         assert all("/" not in line.rstrip("/") for line in lines(root, "@"))
+
+
+class TestEnter:
+    @pytest.mark.parametrize(
+        ("typed", "completed", "can_be_sent"),
+        [
+            ("/mo", "/model", True),
+            ("/INB", "/inbox", True),
+            ("/exi", "/quit", True),
+            ("/sen", "/send ", False),
+            ("/shut", "/shutdown ", False),
+            ("@bo", "@bob", False),
+            ("look at @mngr", "look at @src/team/manager.py", False),
+            ("look at (@readm", "look at (@readme.md", False),
+            ("see @myfile", 'see @"src/my file.txt"', False),
+            ("/send bob see @alph", "/send bob see @alpha.txt", False),
+        ],
+    )
+    def test_it_takes_the_only_completion(self, root: Path, typed: str, completed: str, can_be_sent: bool) -> None:
+        assert completer_of(root).only(typed) == (completed, can_be_sent)
+
+    @pytest.mark.parametrize(
+        "typed",
+        ["/model", "/q", "/team", "/model cl", "/send bo", "@bob", "@alpha.txt", "@src", "@src/main.py:3", "@BOB,", ""],
+    )
+    def test_it_leaves_a_line_alone_that_is_complete_as_typed(self, root: Path, typed: str) -> None:
+        assert completer_of(root).only(typed) is None
+
+    @pytest.mark.parametrize("typed", ["/", "/re", "/p", "@ma", "@al", "@", "/xyz", "@xyz", "@types/node", "a@readm"])
+    def test_it_leaves_a_line_alone_that_has_no_completion_or_several(self, root: Path, typed: str) -> None:
+        assert completer_of(root).only(typed) is None
+
+    def test_it_takes_no_file_while_not_all_files_are_known(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        completer = completer_of(root)
+        assert completer.only("@readm") is not None
+        monkeypatch.setattr(FileIndex, "is_complete", False)
+        assert completer.only("@readm") is None
+
+
+class TestHints:
+    @pytest.mark.parametrize(
+        ("typed", "hint"),
+        [
+            ("@nobody do it", "@nobody: no such file or teammate"),
+            ("see @nope.py, and @src/nope", "@nope.py: no such file or teammate"),
+            ("see @nope.py, @src/nope now", "@nope.py, @src/nope: no such file or teammate"),
+            ("see @a\x1b[31m now", "@a␛[31m: no such file or teammate"),
+        ],
+    )
+    def test_unknown_words_are_named(self, root: Path, typed: str, hint: str) -> None:
+        assert completer_of(root).hint(typed) == hint
+
+    @pytest.mark.parametrize(
+        "typed",
+        [
+            "@alice look at @readme.md, (@src/main.py:3) and @src.",
+            "mail me@nope.org now",
+            "```\n@property\ndef x\n``` and `@cached` now",
+            "install @types/node and @angular/core@17.1 now",
+            "an @ alone",
+            "@Bob: hello",
+        ],
+    )
+    def test_nothing_else_is_mentioned(self, root: Path, typed: str) -> None:
+        assert completer_of(root).hint(typed) == ""
+
+    def test_the_word_that_is_being_typed_counts_once_it_has_no_completion(self, root: Path) -> None:
+        completer = completer_of(root)
+        assert completer.hint("see @read") == ""
+        assert completer.hint("see @readx") == ""
+        assert not list(completer.get_completions(Document("see @readx"), CompleteEvent(text_inserted=True)))
+        assert completer.hint("see @readx") == "@readx: no such file or teammate"
 
 
 class TestFileIndex:

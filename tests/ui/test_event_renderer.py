@@ -57,7 +57,7 @@ def test_the_tail_of_a_running_command_is_bounded_and_wrapped() -> None:
 
 
 def test_a_long_paragraph_is_printed_as_it_arrives_and_stays_one_line() -> None:
-    scroll = EventRenderer(look(width=21), AgentColors())
+    scroll = EventRenderer(look(width=21), AgentColors(), continues_lines=True)
     words = "word " * 100
     printed = "".join(shown(events.TextArrived("lead", words[at : at + 7]), scroll=scroll) for at in range(0, 500, 7))
     assert len(scroll.growing()) <= HELD_ROWS + 1
@@ -117,9 +117,57 @@ def test_what_a_failed_call_had_streamed_is_dropped() -> None:
 def test_a_call_is_one_line_with_its_outcome() -> None:
     assert shown(tool("a\nb\nc")) == "  ✓ $ make  1.2s · 3 lines\n"
     assert shown(tool("done")) == "  ✓ $ make  1.2s · done\n"
-    assert shown(tool("x\n[exit code 2]")) == "  ✗ $ make  1.2s · exit code 2\n"
+    assert shown(tool("(no output)\n[exit code 2]")) == "  ✗ $ make  1.2s · exit code 2\n"
     assert shown(tool("Error: no such thing", is_error=True)) == "  ✗ $ make  1.2s · failed\n    Error: no such thing\n"
     assert shown(tool(INTERRUPTED_CALL, is_error=True)) == "  ✗ $ make  1.2s · interrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("printed", "line"),
+    [
+        (
+            "Traceback (most recent call last):\n  File\nModuleNotFoundError: No module named 'x'",
+            "ModuleNotFoundError: No",
+        ),
+        ("building\nmain.c:3:5: error: 'x' undeclared", "main.c:3:5: error: 'x' undeclared"),
+        ("\x1b[31mfatal: not a repository\x1b[0m", "fatal: not a repository"),
+        ("x" * 5000, "x" * 70),
+    ],
+)
+def test_a_failed_command_shows_the_line_that_says_why(printed: str, line: str) -> None:
+    first, second, *others = shown(tool(f"{printed}\n[exit code 1]")).splitlines()
+    assert first.endswith("exit code 1")
+    assert second.startswith(f"    {line}")
+    assert (len(second) < 80, others) == (True, [])
+
+
+@pytest.mark.parametrize(
+    ("refusal", "expected"),
+    [
+        (events.Refusal("you"), "  ⊘ $ make  refused by you\n"),
+        (events.Refusal("you", "use tee\ninstead"), "  ⊘ $ make  refused by you\n    use tee instead\n"),
+        (events.Refusal("plan mode"), "  ⊘ $ make  refused by plan mode\n"),
+        (events.Refusal("the rule bash(make:*)"), "  ⊘ $ make  refused by the rule bash(make:*)\n"),
+        (events.Refusal("a hook", "not on Friday"), "  ⊘ $ make  refused by a hook\n    not on Friday\n"),
+        (events.Refusal(reason="nobody can be asked"), "  ⊘ $ make  refused: nobody can be asked\n"),
+    ],
+)
+def test_a_refused_call_is_not_a_failed_one(refusal: events.Refusal, expected: str) -> None:
+    assert shown(tool("Error: it was refused", is_error=True, refusal=refusal)) == expected
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_refused_call_fits_the_width(width: int) -> None:
+    scroll = EventRenderer(look(width, is_unicode=False), AgentColors())
+    refusal = events.Refusal("the rule " + "long " * 60, "reason " * 60)
+    out = shown(tool(agent="alice", title="$ " + "long " * 60, refusal=refusal, is_error=True), scroll=scroll)
+    assert max(map(len, out.splitlines())) < width
+    assert (out.isascii(), "failed" in out) == (True, False)
+
+
+def test_a_change_that_was_not_made_shows_no_diff() -> None:
+    diff = "--- a/x\n+++ b/x\n@@ -1,1 +1,1 @@\n-old\n+new"
+    assert "+new" not in shown(tool("Error: no", is_error=True, display=Display("edit x", diff=diff)))
 
 
 def test_calls_whose_outcome_is_mail_are_not_shown_twice() -> None:
@@ -272,13 +320,35 @@ def test_output_of_the_users_command_keeps_its_blank_lines_and_controls_nothing(
     assert scroll.output("a\n") + scroll.output("\x1b[2J\nc") == "a\n\n␛[2J\nc\n"
 
 
-def test_what_is_too_long_even_when_expanded_does_not_promise_more() -> None:
+def test_what_is_expanded_is_shown_to_its_end() -> None:
     scroll = EventRenderer(look(), AgentColors())
-    shown(tool(content="line\n" * 3000), scroll=scroll)
+    diff = "--- a/x\n+++ b/x\n@@ -0,0 +1,5000 @@\n" + "\n".join(f"+new {n} {'x' * 400}" for n in range(5000))
+    shown(tool("line\n" * 3000 + "the last line", display=Display("edit x", diff=diff)), scroll=scroll)
     out = scroll.expand(1)
-    assert "more lines" in out
-    assert "Ctrl-O" not in out
+    assert (out.count("\n    +new"), out.count("\n  line")) == (5000, 3000)
+    assert "the last line" in out
+    assert "more" not in out
     assert "/expand 1" in scroll.expand(2)
+
+
+def test_the_newest_call_or_message_is_expanded_even_if_a_thought_follows() -> None:
+    scroll = EventRenderer(look(), AgentColors())
+    shown(tool("of the lead"), tool("of alice", agent="alice"), scroll=scroll)
+    shown(events.ThinkingArrived("lead", "deep thought"), events.TextArrived("lead", "x"), scroll=scroll)
+    assert "of alice" in scroll.expand(0)
+    assert "deep thought" in scroll.expand(1)
+    shown(events.MailSent("alice", "lead", "message", "short", {}), scroll=scroll)
+    assert "alice → lead  (/expand 1 of 4)\n  short" in scroll.expand(0)
+
+
+def test_folds_keep_a_bounded_amount_of_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("teamcli.ui.render.folds.MOST_CHARACTERS", 1000)
+    scroll = EventRenderer(look(), AgentColors())
+    shown(tool("a" * 600), tool("b" * 600), scroll=scroll)
+    assert "bbb" in scroll.expand(1)
+    assert "Only 1" in scroll.expand(2)
+    shown(tool("c" * 5000), scroll=scroll)
+    assert "c" * 5000 in scroll.expand(1)
 
 
 def test_a_hire_is_not_shown_twice() -> None:

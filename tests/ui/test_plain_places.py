@@ -63,6 +63,18 @@ def test_a_dumb_terminal_gets_plain_text_and_can_answer(program: Program) -> Non
     assert (program.directory / "made").exists()
 
 
+def test_a_question_gets_ascii_in_a_locale_without_unicode(program: Program) -> None:
+    program.variables |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    call = tool("write_file", path="a", content="x\n" * 100)
+    with program.against([call, text("end")]), Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("go\r")
+        screen.wait_for_all("lines 1-", "allow? >>")
+        screen.type("n\r")
+        screen.wait_for_all("- write a  refused by you", "end")
+        assert screen.raw.isascii()
+
+
 def test_a_locale_without_unicode_gets_ascii(program: Program) -> None:
     program.variables |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     with (
@@ -109,3 +121,32 @@ def test_resizing_while_text_streams_leaves_one_prompt_and_loses_nothing(program
 
         wait_until(is_whole)
     assert [int(number) for number in re.findall(r"line (\d+) of", shown)] == list(range(120))
+
+
+def test_a_question_can_be_read_and_answered_after_the_terminal_was_resized(program: Program, tmux: list[str]) -> None:
+    def run(*arguments: str) -> str:
+        return subprocess.run([*tmux, *arguments], capture_output=True, text=True, check=True, timeout=30).stdout
+
+    content = "".join(f"line {number:03d} {'of the file ' * 10}\n" for number in range(300))
+    with program.against([tool("write_file", path="src/big.txt", content=content), text("The end.")]):
+        environment = [item for pair in program.env().items() for item in ("-e", "=".join(pair))]
+        options = ["-d", "-x", "80", "-y", "24", *environment, "-c", str(program.directory)]
+        run("new-session", *options, *program.command(()))
+        wait_until(lambda: PROMPT in run("capture-pane", "-p"))
+        run("send-keys", "go", "Enter")
+        wait_until(lambda: "allow? >>" in run("capture-pane", "-p"))
+        for columns, rows in ((40, 10), (120, 40), (60, 15), (80, 24)):
+            run("send-keys", "PageDown")
+            run("resize-window", "-x", str(columns), "-y", str(rows))
+        run("send-keys", "End")
+        wait_until(lambda: "line 299" in run("capture-pane", "-p"))
+        run("send-keys", "Home")
+
+        def is_whole() -> bool:
+            _, _, shown = run("capture-pane", "-p").rpartition("wants to use write_file: ")
+            parts = ("src/big.txt (+300 -0)", "line 000", "lines 1–", "allow? >>", "default")
+            return [shown.count(part) for part in parts] == [1] * len(parts)
+
+        wait_until(is_whole)
+        run("send-keys", "y", "Enter")
+        wait_until((program.directory / "src/big.txt").exists)

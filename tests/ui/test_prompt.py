@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import copy_context
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,15 +19,16 @@ from teamcli.agent.permission_question import Answer, Consent, Question
 from teamcli.agent.tool import Display
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Choice, Option
-from teamcli.ui.render.style import Line, TerminalStyle
+from teamcli.ui.render.style import Line, Piece, TerminalStyle
 from teamcli.ui.terminal import prompt
 from teamcli.ui.terminal.history import LineHistory
+from teamcli.ui.terminal.pastes import STORED_CHARACTERS, Pastes
 from teamcli.ui.terminal.prompt import LivePrompt
 from teamcli.ui.terminal.prompt_output import AbovePrompt
-from teamcli.ui.terminal.questions import ChoiceQuestion, PromptQuestion, QuestionQueue
+from teamcli.ui.terminal.questions import ChoiceQuestion, PermissionQuestion, PromptQuestion, QuestionQueue
 from tests.support.waiting import wait_until
 
-ESCAPE, CTRL_C, CTRL_D, CTRL_R = "\x1b", "\x03", "\x04", "\x12"
+ESCAPE, CTRL_C, CTRL_D, CTRL_O, CTRL_R = "\x1b", "\x03", "\x04", "\x0f", "\x12"
 
 
 class RecordingOutput(DummyOutput):
@@ -37,6 +39,17 @@ class RecordingOutput(DummyOutput):
         self.written.append(data)
 
 
+@dataclass(eq=False)
+class NotedQuestion(PermissionQuestion):
+    """Notes when it appears at the prompt."""
+
+    note: Callable[[PromptQuestion], None]
+
+    def body(self) -> list[Line]:
+        self.note(self)
+        return super().body()
+
+
 class Keyboard:
     """A prompt and its host in one. Records what the keys did."""
 
@@ -44,9 +57,13 @@ class Keyboard:
         self.lines: list[str] = []
         self.written: list[str] = []
         self.queued: list[str] = []
+        self.is_watching = False
+        self.returned: list[bool] = []
         self.interrupted = threading.Event()
         self.has_left = threading.Event()
+        self.is_reading, self.has_read = threading.Event(), threading.Event()
         self.asked: list[PromptQuestion] = []
+        self.answered: list[str] = []
         self.text_before: list[str] = []
         """The text at the prompt when each question appeared."""
         self.questions = QuestionQueue()
@@ -77,8 +94,12 @@ class Keyboard:
 
     def ask(self, agent: str) -> Question:
         question = Question(agent, "bash", Display("$ ls"), "bash(ls)")
-        self.questions.ask(question)
+        self.questions.add(NotedQuestion(question, self._note))
         return question
+
+    def _note(self, asked: PromptQuestion) -> None:
+        self.text_before.append(self.text)
+        self.asked.append(asked)
 
     def is_asked(self, question: Question) -> None:
         wait_until(lambda: bool(self.asked) and getattr(self.asked[-1], "question", None) is question)
@@ -105,20 +126,28 @@ class Keyboard:
     def leave(self) -> None:
         self.has_left.set()
 
-    def show_question(self, asked: PromptQuestion) -> list[Line]:
-        self.text_before.append(self.text)
-        self.asked.append(asked)
-        return asked.lines()
+    def read(self, question: PromptQuestion) -> None:
+        self.is_reading.set()
+        self.has_read.wait()
 
     def answer(self, asked: PromptQuestion, text: str) -> bool:
         taken = asked.take(text) is not None
+        self.answered += [text] if taken else []
         self.prompt.redraw()
         return taken
+
+    def label(self) -> Piece:
+        return "team >> ", "cyan"
+
+    def turn(self, step: int) -> None: ...
+
+    def return_to_lead(self, after_jobs: bool) -> None:
+        self.returned.append(after_jobs)
 
     def above(self) -> list[Line]:
         return []
 
-    def bar(self, width: int, hint: str) -> list[Line]:
+    def bar(self, width: int, taken: int, hint: str) -> list[Line]:
         return []
 
 
@@ -213,7 +242,6 @@ def test_a_choice_can_be_made_in_the_middle_of_a_line(keyboard: Keyboard) -> Non
             Choice("Which?", (Option("one", ""), Option("two", "")), lambda value: chosen.append(value) or "")
         )
     )
-    wait_until(lambda: keyboard.asked)
     keyboard.shows("")
     keyboard.type("2\r")
     keyboard.shows("half typed")
@@ -241,7 +269,31 @@ def test_typing_works_with_a_history_that_cannot_be_used(keyboard: Keyboard, tmp
     history.mkdir()
     keyboard.type("third\r")
     wait_until(lambda: keyboard.lines == ["first", "second", "third"])
-    assert list(LineHistory(history).load_history_strings()) == []
+    assert list(LineHistory(history, Pastes()).load_history_strings()) == []
+
+
+def test_the_history_keeps_a_bounded_part_of_a_huge_paste(tmp_path: Path) -> None:
+    pastes = Pastes()
+    mark = pastes.folded("begin\n" + "x\n" * STORED_CHARACTERS + "end")
+    LineHistory(tmp_path / "history", pastes).store_string(f"see {mark}")
+    later = Pastes()
+    (line,) = LineHistory(tmp_path / "history", later).load_history_strings()
+    whole = later.unfolded(line)
+    assert whole.startswith("see begin\n")
+    assert whole.endswith("x\nend")
+    assert "characters left out" in whole
+    assert len(whole) < STORED_CHARACTERS + 100
+
+
+def test_the_history_forgets_its_oldest_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    history = LineHistory(tmp_path / "history", Pastes())
+    for number in range(100):
+        history.store_string(f"line {number}\nand more")
+    monkeypatch.setattr("teamcli.ui.terminal.history.MAX_BYTES", 2000)
+    kept = list(history.load_history_strings())
+    assert 5 < len(kept) < 40
+    assert kept == [f"line {99 - number}\nand more" for number in range(len(kept))]
+    assert stat.S_IMODE((tmp_path / "history").stat().st_mode) == 0o600
 
 
 def test_a_question_waits_for_the_editor_and_a_paste_is_edited_whole(
@@ -361,3 +413,90 @@ def test_an_unfinished_line_is_replaced_by_the_finished_one_in_the_same_frame(ke
         keyboard.stop()
     assert (False, "the end") in frames
     assert set(frames) == {(False, "the end"), (True, "what follows")}
+
+
+@pytest.mark.parametrize("keys", ["y\ry\r", "yy\r", "Y\rY\r", "yes\ryes\r"])
+def test_an_answer_that_is_typed_twice_counts_once(
+    keyboard: Keyboard, monkeypatch: pytest.MonkeyPatch, keys: str
+) -> None:
+    monkeypatch.setattr(prompt, "READING_SECONDS", 3600.0)
+    first, second = keyboard.ask("lead"), keyboard.ask("bob")
+    keyboard.is_asked(first)
+    keyboard.type(keys)
+    keyboard.is_asked(second)
+    assert first.wait(CancelScope()).consent is Consent.ONCE
+    assert second.is_open
+    assert not keyboard.lines
+    assert len(keyboard.answered) == 1
+
+
+def test_an_answer_that_is_typed_twice_is_no_part_of_the_half_typed_line(
+    keyboard: Keyboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prompt, "READING_SECONDS", 3600.0)
+    keyboard.type("half typed")
+    keyboard.shows("half typed")
+    question = keyboard.ask("alice")
+    keyboard.is_asked(question)
+    keyboard.type("y\r")
+    keyboard.shows("half typed")
+    keyboard.type("y\r")
+    keyboard.type(" and more")
+    keyboard.shows("half typed and more")
+    assert not keyboard.lines
+
+
+def test_esc_returns_to_the_lead_and_does_not_interrupt_it(keyboard: Keyboard) -> None:
+    keyboard.is_watching = True
+    keyboard.type("half typed")
+    keyboard.shows("half typed")
+    keyboard.type(ESCAPE)
+    wait_until(lambda: keyboard.returned == [False])
+    assert not keyboard.interrupted.is_set()
+
+
+def test_ctrl_c_while_watching_clears_the_line_then_returns(keyboard: Keyboard) -> None:
+    keyboard.is_watching = True
+    keyboard.type(f"half typed{CTRL_C}")
+    keyboard.shows("")
+    assert keyboard.returned == []
+    keyboard.type(CTRL_C)
+    wait_until(lambda: keyboard.returned == [True])
+    assert not keyboard.interrupted.is_set()
+
+
+def test_esc_at_a_question_while_watching_postpones_it_and_stays(keyboard: Keyboard) -> None:
+    keyboard.is_watching = True
+    question = keyboard.ask("bob")
+    keyboard.is_asked(question)
+    keyboard.type(ESCAPE)
+    wait_until(lambda: keyboard.questions.current is None)
+    assert question.is_open
+    assert keyboard.returned == []
+
+
+def test_queued_lines_of_an_interrupted_lead_wait_at_its_prompt(keyboard: Keyboard) -> None:
+    keyboard.is_watching = True
+    keyboard.queued = ["queued line"]
+    keyboard.is_asked(keyboard.ask("lead"))
+    keyboard.type(ESCAPE)
+    wait_until(keyboard.interrupted.is_set)
+    keyboard.shows("")
+    keyboard.is_watching = False
+    keyboard.prompt.turn("alice", "lead")
+    keyboard.shows("queued line")
+
+
+def test_a_question_that_is_answered_elsewhere_while_it_is_in_the_pager_gives_the_line_back(keyboard: Keyboard) -> None:
+    keyboard.type("half typed")
+    keyboard.shows("half typed")
+    question = keyboard.ask("alice")
+    keyboard.is_asked(question)
+    keyboard.type(CTRL_O)
+    wait_until(keyboard.is_reading.is_set)
+    question.answer(Answer(Consent.CHANGED))
+    keyboard.prompt.redraw()
+    keyboard.has_read.set()
+    keyboard.shows("half typed")
+    keyboard.type("\r")
+    wait_until(lambda: keyboard.lines == ["half typed"])

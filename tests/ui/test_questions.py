@@ -8,12 +8,18 @@ from teamcli.agent.permission_question import Answer, Consent, Question
 from teamcli.agent.tool import Display
 from teamcli.cancel import CancelScope
 from teamcli.commands.base import Choice, Option
+from teamcli.text.escaping import one_line
+from teamcli.ui.terminal.fragments import width_of
 from teamcli.ui.terminal.pastes import Pastes
 from teamcli.ui.terminal.questions import ChoiceQuestion, PermissionQuestion, QuestionQueue, is_answer
 
 
 def question(agent: str = "alice", rule: str = "bash(ls)") -> Question:
-    return Question(agent, "bash", Display("$ ls", text="$ ls\n-la"), rule)
+    return Question(agent, "bash", Display("$ ls", text="$ ls\n-la"), rule, broader=("bash(ls:*)",))
+
+
+def lines_of(shown: PermissionQuestion) -> list[str]:
+    return ["".join(text for text, _ in line) for line in [*shown.head(), *shown.body()]]
 
 
 @pytest.mark.parametrize(
@@ -21,8 +27,10 @@ def question(agent: str = "alice", rule: str = "bash(ls)") -> Question:
     [
         ("y", Answer(Consent.ONCE)),
         ("Yes", Answer(Consent.ONCE)),
-        ("a", Answer(Consent.ALWAYS)),
-        ("always", Answer(Consent.ALWAYS)),
+        ("a1", Answer(Consent.ALWAYS, rules=("bash(ls)",))),
+        ("aa", Answer(Consent.ALWAYS, rules=("bash(ls)",))),
+        ("always 1", Answer(Consent.ALWAYS, rules=("bash(ls)",))),
+        ("A 2", Answer(Consent.ALWAYS, rules=("bash(ls:*)",))),
         ("n", Answer(Consent.NO)),
         ("no", Answer(Consent.NO)),
         ("n use tee", Answer(Consent.NO, "use tee")),
@@ -49,14 +57,58 @@ def test_other_text_refuses_the_leads_question_and_is_the_reason() -> None:
 
 
 def test_the_whole_command_is_shown() -> None:
-    lines = ["".join(text for text, _ in line) for line in PermissionQuestion(question()).lines()]
+    lines = lines_of(PermissionQuestion(question()))
     assert lines == ["▲ alice wants to use bash:", "  $ ls", "  -la"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reply"),
+    [
+        ("1", Answer(Consent.ALWAYS, rules=("bash(ls)",))),
+        ("2", Answer(Consent.ALWAYS, rules=("bash(ls:*)",))),
+        ("a", Answer(Consent.ALWAYS, rules=("bash(ls)",))),
+        ("y", Answer(Consent.ONCE)),
+        ("n not yet", Answer(Consent.NO, "not yet")),
+    ],
+)
+def test_always_shows_the_rules_and_saves_the_chosen_one(answer: str, reply: Answer) -> None:
+    asked = question()
+    shown = PermissionQuestion(asked)
+    assert [shown.take("a"), asked.is_open, shown.label] == ["", True, "rule? >> "]
+    assert ["bash(ls)" in lines_of(shown)[1], "bash(ls:*)" in lines_of(shown)[2]] == [True, True]
+    assert shown.take(answer)
+    assert asked.wait(CancelScope()) == reply
+
+
+@pytest.mark.parametrize("answer", ["0", "3", "a3", "12"])
+def test_a_number_that_is_not_offered_leaves_the_question_open(answer: str) -> None:
+    asked = question("lead")
+    shown = PermissionQuestion(asked)
+    assert [shown.take("a"), shown.take(answer)] == ["", ""]
+    assert asked.is_open
+
+
+def test_the_choice_of_a_rule_can_be_left() -> None:
+    shown = PermissionQuestion(question())
+    shown.take("a")
+    assert [shown.back(), shown.label, shown.back()] == [True, "allow? >> ", False]
+
+
+@pytest.mark.parametrize("width", [20, 40, 60])
+@pytest.mark.parametrize("path", ["src/a.py", "x" * 200 + ".py", "漢字" * 60, "a\nb\x1b[2J" * 30])
+def test_the_head_names_the_file_within_any_width(width: int, path: str) -> None:
+    diff = "--- /dev/null\n+++ b/x\n@@ -0,0 +1,1 @@\n+x"
+    asked = Question("alice", "write_file", Display("write", diff=diff, path=path), "write_file(x)")
+    *_, last = PermissionQuestion(asked).head(width)
+    shown = "".join(text for text, _ in last)
+    assert (width_of(last) <= width, shown.endswith(" (+1 -0)")) == (True, True)
+    assert one_line(path, 1000)[-2:] in shown
 
 
 def test_a_call_that_no_rule_covers_says_how_to_write_it_and_offers_no_rule() -> None:
     asked = Question("alice", "bash", Display("$ ls *"), "", "no rule covers this line: name the files")
     shown = PermissionQuestion(asked)
-    lines = ["".join(text for text, _ in line) for line in shown.lines()]
+    lines = lines_of(shown)
     assert lines[2:] == ["  no rule covers this line", "  name the files"]
     assert "always" not in shown.keys
     assert "only the rule bash" in (shown.take("a") or "")
@@ -96,7 +148,7 @@ def test_a_choice_takes_a_number_or_a_value_and_ignores_other_lines() -> None:
 
 
 def test_some_first_words_look_like_an_answer() -> None:
-    assert all(map(is_answer, ["y", "N", "always", "no: because", "n, because"]))
+    assert all(map(is_answer, ["y", "N", "always", "a2", "a 2", "aa", "no: because", "n, because"]))
     assert not any(map(is_answer, ["yesterday", "", "add", "note"]))
 
 

@@ -14,6 +14,7 @@ from teamcli.ui.render.style import AgentColors, Line, TerminalStyle
 from teamcli.ui.terminal import render_thread as painting_thread
 from teamcli.ui.terminal.render_thread import RenderThread
 from teamcli.ui.terminal.status import StatusBoard
+from teamcli.ui.terminal.views import Views
 
 THREADS, LINES = 8, 1250
 
@@ -31,7 +32,8 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def painter(out: Paper) -> RenderThread:
     look = TerminalStyle(False, True, lambda: 80)
-    return RenderThread(EventRenderer(look, AgentColors()), StatusBoard("lead"), out, lambda: None)
+    views = Views(EventRenderer(look, AgentColors()), lambda name: EventRenderer(look, AgentColors(), focus=name))
+    return RenderThread(views, StatusBoard("lead"), out, lambda: None)
 
 
 def test_ten_thousand_lines_of_eight_threads_arrive_whole_and_in_order() -> None:

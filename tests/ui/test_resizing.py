@@ -29,8 +29,9 @@ def resize(tmux: Tmux, columns: int, lines: int) -> None:
 
     def fits() -> bool:
         rows = tmux.rows()
-        is_drawn = len(rows[-1]) == columns - 1 or (columns <= 60 and len(rows[-1]) < columns)  # too narrow for hints
-        return len(rows) == lines and rows[-1].startswith("test-model") and is_drawn
+        bar = [row for row in rows if row][-1]
+        is_drawn = len(bar) == columns - 1 or (columns <= 60 and len(bar) < columns)  # too narrow for hints
+        return len(rows) == lines and bar.startswith("test-model") and is_drawn
 
     tmux.resize(columns, lines)
     wait_until(fits)

@@ -63,7 +63,7 @@ class TestPermission:
         assert not (program.directory / ".team/settings.local.json").exists()
 
     def test_always_writes_the_narrowest_rule_and_does_not_ask_again(self, program: Program) -> None:
-        self.ask(program, "a\r")
+        self.ask(program, "a\r1\r")
         rules = json.loads((program.directory / ".team/settings.local.json").read_text())["permissions"]["allow"]
         assert rules == ["bash(echo ran >> log.txt)"]
         with program.against([tool("bash", command="echo ran >> log.txt"), text("x")]):

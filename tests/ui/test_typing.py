@@ -17,6 +17,15 @@ PROMPT = "team >>"
 ALT_ENTER, UP, SHIFT_TAB, ESCAPE = "\x1b\r", "\x1b[A", "\x1b[Z", "\x1b"
 
 
+def wait_for_only_the_bar_below(screen: Screen) -> None:
+    """Until the last rows of the screen are the prompt, on one row, and the two of the status bar."""
+
+    def is_so() -> bool:
+        return len(screen.text.splitlines()) > 2 and screen.text.splitlines()[-3].startswith(PROMPT)
+
+    screen._wait_until(is_so, "a prompt with only the status bar below it")
+
+
 def stalled(words: str = "half an answer") -> object:
     return answer(text(words, pieces=2), stall_after(4))
 
@@ -108,10 +117,45 @@ def test_several_lines_and_a_long_paste_arrive_whole(program: Program) -> None:
         screen.wait_for("look at [pasted 200 lines, 1]")
         screen.type(" please\r")
         screen.wait_for("two")
-        screen.type(UP)
-        screen.wait_for("pasted line 199 please")
     assert "first\nsecond\nthird" in said_by_user(api.requests[0])
     assert f"look at {pasted} please" in said_by_user(api.requests[1])
+
+
+def test_up_after_a_long_paste_brings_back_its_mark_also_in_the_next_session(program: Program) -> None:
+    pasted = "\n".join(f"pasted line {number}" for number in range(300))
+    with program.against([text("one"), text("two"), text("three")]) as api:
+        with Screen(program, columns=60) as screen:
+            screen.wait_for("default")
+            screen.type(f"look at \x1b[200~{pasted}\x1b[201~ please\r")
+            screen.wait_for("one")
+            screen.type(UP)
+            screen.wait_for(f"{PROMPT} look at [pasted 300 lines, 1] please")
+            wait_for_only_the_bar_below(screen)
+            screen.type("\r")
+            screen.wait_for("two")
+            screen.type("q\r")
+            screen.wait_for_end()
+        with Screen(program, columns=60) as screen:
+            screen.wait_for(PROMPT)
+            screen.type(UP)
+            screen.wait_for(f"{PROMPT} q")
+            screen.type(UP)
+            screen.wait_for(f"{PROMPT} look at [pasted 300 lines, earlier 1] please")
+            screen.type("\r")
+            screen.wait_for("three")
+    assert [f"look at {pasted} please" in said_by_user(request) for request in api.requests] == [True, True, True]
+
+
+def test_a_queued_paste_comes_back_as_its_mark(program: Program) -> None:
+    with program.against([stalled(), text("x")]) as api, Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("work\r")
+        api.wait_for_stall()
+        screen.type("see \x1b[200~" + "line\n" * 50 + "\x1b[201~\r")
+        screen.wait_for("queued: see")
+        screen.type(UP)
+        screen.wait_for(f"{PROMPT} see [pasted 51 lines, 1]")
+        api.release()
 
 
 def test_history_lasts_in_the_project_and_can_be_searched(program: Program) -> None:
@@ -257,3 +301,60 @@ def test_only_the_newest_queued_lines_are_shown() -> None:
     assert lines[2].endswith("…  (Up takes it back)")
     assert len(lines[2]) <= 60
     assert queued_lines([], 60) == []
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_enter_takes_the_only_completion_even_before_the_menu_appears(program: Program, columns: int) -> None:
+    (program.directory / "main_entry.py").write_text("x\n")
+    with program.against([text("read it")]) as api, Screen(program, columns=columns) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("explain @mainent\r")
+        screen.wait_for(f"{PROMPT} explain @main_entry.py")
+        assert not api.requests
+        screen.type("\r")
+        screen.wait_for("read it")
+        screen.type("/mo\r")
+        screen.wait_for("choose >>")
+    assert "explain @main_entry.py" in said_by_user(api.requests[0])
+
+
+def test_enter_sends_a_line_as_it_is_if_the_user_has_restored_it(program: Program) -> None:
+    (program.directory / "property_list.py").touch()
+    with program.against([text("a decorator")]) as api, Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("explain @property\r")
+        screen.wait_for(f"{PROMPT} explain @property_list.py")
+        screen.type("\x1f")  # Ctrl-_ undoes it
+        screen.wait_for(f"{PROMPT} explain @property\n")
+        screen.type("\r")
+        screen.wait_for("a decorator")
+    assert "explain @property" in said_by_user(api.requests[0]).splitlines()
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_an_unknown_word_after_an_at_sign_is_mentioned_before_the_line_is_sent(program: Program, columns: int) -> None:
+    with program.against([text("which file?")]) as api, Screen(program, columns=columns) as screen:
+        screen.wait_for("default")
+        screen.type("look at @nothing.py and @../up")
+        screen.wait_for("@nothing.py, @../up: no such file or teammate")
+        assert "default" in screen.text or columns == 60
+        screen.type("\r")
+        screen.wait_for("which file?")
+        assert "no such file" not in screen.text
+    assert len(api.requests) == 1
+
+
+@pytest.mark.parametrize("lines", [12, 40])
+def test_the_menu_and_long_text_leave_no_blank_rows_behind(program: Program, lines: int) -> None:
+    with Screen(program, lines=lines) as screen:
+        screen.wait_for("default")
+        screen.type("!seq 9\r")
+        screen.wait_for("\n9\n")
+        screen.type("/")
+        screen.wait_for("/send NAME TEXT")
+        screen.type("\x15")
+        wait_for_only_the_bar_below(screen)
+        screen.type("\x1b[200~" + "long\n" * 8 + "last\x1b[201~")
+        screen.wait_for("last")
+        screen.type("\x03")
+        wait_for_only_the_bar_below(screen)

@@ -9,7 +9,8 @@ from teamcli.commands.reports.log import format_timestamp, short_timestamp
 from teamcli.commands.reports.team import age
 from teamcli.storage.files import Json
 from teamcli.team.mailbox import Mailbox
-from teamcli.team.message import Message, MessageType
+from teamcli.team.message import Message, MessageType, shown_sender
+from teamcli.text.counting import counted
 from teamcli.text.escaping import escape_controls, one_line
 from teamcli.text.table import Cell, Column, Table
 
@@ -83,11 +84,13 @@ def mail_table(name: str, mails: list[Mail], now: float, last: int | None = None
     """The messages to `name`, the newest at the end; at most the `last` ones."""
     if not mails:
         return Table(f"No messages for {name}.", (), ())
-    count = "1 message" if len(mails) == 1 else f"{len(mails)} messages"
     shown = mails if last is None else mails[-last:]
     left_out = len(mails) - len(shown)
-    notes = (f"{left_out} earlier ones are not shown. To see all: teamcli inbox {name}",) if left_out else ()
-    title = f"{count} for {name}, {count_unread(mails)} unread:"
+    hidden = counted(left_out, "earlier one is", "earlier ones are")
+    notes = (f"{hidden} not shown. To see all: teamcli inbox {name}",) if left_out else ()
+    senders = dict.fromkeys(shown_sender(mail.message) for mail in mails if not mail.is_read)
+    whose = f" from {one_line(', '.join(senders), 60)}" if senders else ""
+    title = f"{counted(len(mails), 'message')} for {name}, {count_unread(mails)} unread{whose}:"
     return Table(title, COLUMNS, tuple(_row(mail, now) for mail in shown), notes)
 
 

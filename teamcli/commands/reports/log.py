@@ -12,6 +12,7 @@ from typing import BinaryIO, NamedTuple
 from teamcli.errors import StateError
 from teamcli.storage.files import Json, as_number, decode_line, open_private
 from teamcli.team.message import LEAD
+from teamcli.text.counting import counted
 from teamcli.text.escaping import one_line
 from teamcli.text.table import Cell, Column, Style, Table
 
@@ -205,12 +206,15 @@ def _describe_answer(row: Json) -> str:
     # Tokens that are read from the cache or written to it are counted in fields with this ending, too.
     tokens_in = sum(_number(used, name) for name in used if name.endswith("input_tokens"))
     cost = f"${_number(row, 'cost_usd'):.4f}" if row.get("cost_usd") is not None else "price unknown"
-    return f"model call: {tokens_in:,.0f} tokens in, {_number(used, 'output_tokens'):,.0f} out, {cost}"
+    return f"model call: {counted(round(tokens_in), 'token')} in, {_number(used, 'output_tokens'):,.0f} out, {cost}"
 
 
 def _describe_tool_finished(row: Json) -> str:
     what = ": ".join(filter(None, (_text(row, "tool"), _text(row, "title"))))
-    return f"{'✗' if row.get('is_error') else '✓'} {one_line(what, TITLE_LIMIT)} ({_number(row, 'seconds'):.1f} s)"
+    refused = one_line(_text(row, "refused"))
+    took = f"{_number(row, 'seconds'):.1f} s"
+    mark = "⊘" if refused else "✗" if row.get("is_error") else "✓"
+    return f"{mark} {one_line(what, TITLE_LIMIT)} ({refused or took})"
 
 
 def _describe_unknown(row: Json) -> str:
@@ -225,6 +229,7 @@ _DESCRIPTIONS: Mapping[str, Callable[[Json], str]] = {
     "tool_started": lambda row: f"▸ {_text(row, 'tool')}: {_text(row, 'title')}",
     "tool_finished": _describe_tool_finished,
     "permission_asked": lambda row: f"? asks for {_text(row, 'tool')}: {_text(row, 'title')}",
+    "permission_given": lambda row: f"allowed {_text(row, 'tool')} after {_number(row, 'waited_seconds'):.1f} s",
     "permission_denied": lambda row: f"refused {_text(row, 'tool')}: {_text(row, 'title')} ({_text(row, 'reason')})",
     "retry": lambda row: f"retries in {_number(row, 'delay_seconds'):.1f} s: {_text(row, 'reason')}",
     "message": _describe_message,

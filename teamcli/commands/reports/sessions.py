@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from teamcli.agent.transcript import SessionSummary, list_sessions
+from teamcli.text.counting import counted
 from teamcli.text.escaping import one_line
 from teamcli.text.table import Column, Table
 
@@ -24,4 +25,4 @@ def session_table(transcript: Path) -> Table:
 def describe_session(session: SessionSummary) -> tuple[str, str, str]:
     """When it was last used, its number of model calls, and its first prompt."""
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(session.updated))
-    return when, f"{session.model_calls} calls", one_line(session.first_prompt, 60)
+    return when, counted(session.model_calls, "call"), one_line(session.first_prompt, 60)

@@ -44,6 +44,20 @@ def in_order(tasks: Iterable[Task]) -> list[Task]:
     return sorted(tasks, key=lambda task: (task.status.is_over, -task.id if task.status.is_over else task.id))
 
 
+def by_urgency(tasks: Sequence[Task]) -> list[Task]:
+    """In progress, ready, blocked; then the newest of those that are over."""
+    by_id = {task.id: task for task in tasks}
+
+    def urgency(task: Task) -> int:
+        if task.status.is_over:
+            return 3
+        if task.status is TaskStatus.IN_PROGRESS:
+            return 0
+        return 2 if open_blockers(by_id, task) else 1
+
+    return sorted(in_order(tasks), key=urgency)
+
+
 def task_table(tasks: Sequence[Task], busy: Collection[str], now: float) -> Table:
     by_id, over = {task.id: task for task in tasks}, sum(task.status.is_over for task in tasks)
     shown = in_order(tasks)[: len(tasks) - max(0, over - MOST_OVER)]

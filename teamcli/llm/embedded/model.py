@@ -14,6 +14,7 @@ from teamcli.errors import StreamInterrupted
 from teamcli.llm.embedded.grammar import VERBS, Unparsed
 from teamcli.llm.embedded.pending import MAIL_TOOLS, OWN_CALL, PendingCall, Todo, from_history, shorten, show_mail
 from teamcli.llm.types import NOT_UNDERSTOOD, Block, CallOpened, OnEvent, Reply, Request, TextDelta, Usage
+from teamcli.text.counting import counted
 
 MODEL = "embedded"
 
@@ -108,7 +109,7 @@ def _misunderstood(items: list[Unparsed]) -> str:
         quoted = f"“{shorten(item.text, 80)}”"
         named.append(f"{quoted} (say it as: {item.usage})" if item.usage else quoted)
     if len(items) > _MAX_LINES_NAMED:
-        named.append(f"and {len(items) - _MAX_LINES_NAMED} more lines")
+        named.append(f"and {counted(len(items) - _MAX_LINES_NAMED, 'more line')}")
     return f"I did not understand: {'; '.join(named)}."
 
 

@@ -25,7 +25,7 @@ _EXIT_CODE = "[exit code "
 
 _MAIL = re.compile(r'<message(?P<attributes>(?:\s+[\w-]+="[^"]*")*)\s*>(?P<text>.*?)</message>', re.DOTALL)
 _ATTRIBUTE = re.compile(r'([\w-]+)="([^"]*)"')
-_HARNESS_TAG = re.compile(r"<(?:environment|project-instructions|team|note|stdin)[\s>]")
+_HARNESS_TAG = re.compile(r"<(?:environment|project-instructions|team|note|shell|stdin)[\s>]")
 _HARNESS_FRAME = re.compile(r"<([a-z][a-z_-]*)(?:\s[^>]*)?>.*</\1>", re.DOTALL)
 _INTERRUPTED = re.compile(r"\b(?:interrupted|cancelled)\b", re.IGNORECASE)
 _MUST_READ_FIRST = re.compile(r"\bread\b(?!-only)", re.IGNORECASE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar
@@ -33,6 +33,8 @@ class Tool(Generic[InputT]):
     show: Callable[[InputT, AgentContext], Display]
     access: Callable[[InputT, AgentContext], Access] = lambda args, context: Harmless()
     """What the permission rules decide about. By default, something that needs no permission."""
+    show_past: Callable[[InputT, AgentContext], Display] | None = None
+    """How an old call is shown, if `show` looks at files: they have changed since."""
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -45,6 +47,13 @@ class Tool(Generic[InputT]):
         Raises: ValidationError
         """
         return read_input(self.input, self._check, raw)
+
+    def recall(self, raw: object, context: AgentContext) -> Display:
+        """How a call is shown that has run long ago.
+
+        Raises: ValidationError, ToolError
+        """
+        return (self.show_past or self.show)(self.read(raw), context)
 
     def bind(self, context: AgentContext) -> BoundTool[InputT]:
         return BoundTool(self, context)
@@ -77,7 +86,8 @@ class BoundTool(NamedTuple, Generic[InputT]):
         def run(cancel: CancelScope, progress: Progress, call_id: str = "", key: str = "") -> ToolOutput:
             return self.tool.run(args, self.context, CallContext(cancel, progress, call_id, key))
 
-        return PreparedCall(self.tool.show(args, self.context), self.tool.access(args, self.context), run)
+        given = raw if isinstance(raw, Mapping) else {}
+        return PreparedCall(self.tool.show(args, self.context), self.tool.access(args, self.context), run, given)
 
 
 RunInTeam = Callable[[InputT, TeamPort, str, CallContext], ToolOutput]

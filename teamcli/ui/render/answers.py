@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from teamcli.text.console import cell_width, column_after, wrap
 from teamcli.text.escaping import escape_controls
 from teamcli.ui.render.blocks import Block, BlockSplitter
-from teamcli.ui.render.folds import Folds
+from teamcli.ui.render.folds import Fold, Folds
 from teamcli.ui.render.layout import Layout
 from teamcli.ui.render.style import DIM, PLAIN, AgentColors, Line, TerminalStyle
 
@@ -56,6 +56,7 @@ class Answers:
         self._colors = colors
         self._folds = folds
         self._focus = focus
+        self._speaker = focus
         self._streams = streams
         self._wraps_words = wraps_words
         self._answers: dict[str, _Answer] = defaultdict(lambda: _Answer(streams))
@@ -66,12 +67,17 @@ class Answers:
         return self._answers[self._focus].splitter.is_inside_block
 
     def growing(self) -> list[Line]:
-        """The end of the focused agent's answer that is not printed yet, and a blank line before a new block."""
-        splitter = self._answers[self._focus].splitter
-        lines = tail_lines(splitter.tail, PLAIN, self._layout.style, self._layout.style.height())
+        """The end of the focused agent's answer that is not printed yet, and a blank line before a new block. Without
+        a focus, of the last that wrote."""
+        speaker = self._focus or self._speaker
+        splitter = self._answers[speaker].splitter
+        text = splitter.tail
+        text = f"{speaker} │ {text.strip()}" if text.strip() and speaker != self._focus else text
+        lines = tail_lines(text, PLAIN, self._layout.style, self._layout.style.height())
         return [[], *lines] if lines and not splitter.continues else lines
 
     def add_text(self, agent: str, text: str, is_verbose: bool) -> str:
+        self._speaker = agent
         splitter = self._answers[agent].splitter
         shown = self._thought(agent, is_verbose) + self._markdown(agent, splitter.feed(text))
         if self._streams and agent == self._focus and self._holds_much(splitter):
@@ -107,7 +113,7 @@ class Answers:
         thought, answer.thought = answer.thought.strip(), ""
         if not thought:
             return ""
-        self._folds.add(f"{agent}: thoughts", thought)
+        self._folds.add(Fold(f"{agent}: thoughts", thought, is_thought=True))
         lines = wrap([(escape_controls(thought), DIM)], self._layout.style.width() - 3) if is_verbose else []
         shown: list[Line] = [[("  ", PLAIN), *line] for line in lines]
         who: Line = [(f"{agent} ", self._colors.of(agent))] if agent != self._focus else []

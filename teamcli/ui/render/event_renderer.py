@@ -7,7 +7,7 @@ command) is shown at the prompt until it is complete.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from teamcli.agent import events
 from teamcli.agent.events import Event, Outcome, Severity
@@ -18,7 +18,7 @@ from teamcli.text.escaping import one_line
 from teamcli.text.table import Table
 from teamcli.ui.render.answers import TAIL_CHARACTERS, Answers, tail_lines
 from teamcli.ui.render.call_lines import call_lines, width_of
-from teamcli.ui.render.folds import Folds
+from teamcli.ui.render.folds import Fold, Folds
 from teamcli.ui.render.layout import Layout, more_lines
 from teamcli.ui.render.style import (
     BOLD,
@@ -29,6 +29,7 @@ from teamcli.ui.render.style import (
     YELLOW,
     AgentColors,
     Line,
+    Piece,
     TerminalStyle,
     diff_lines,
 )
@@ -39,8 +40,12 @@ DEFERRED_EVENTS = 100
 _SHOWN_AS_MAIL = frozenset(
     {"send_message", "broadcast", "wait_for_message", "read_inbox", "task_create", "task_update"}
 )
-"""Calls whose outcome is shown as a line of mail, or of the board, anyway."""
 _UNKNOWN_RECIPIENT = re.compile(r"unknown: \[[^\]]")
+
+
+def prompt_label(to: str, colors: AgentColors) -> Piece:
+    """What is shown in front of a typed line: it says to whom the line goes."""
+    return (PROMPT, CYAN) if to == LEAD else (f"{to} >> ", colors.of(to))
 
 
 class EventRenderer:
@@ -53,8 +58,10 @@ class EventRenderer:
         is_dumb: bool = False,
         focus: str = LEAD,
         wraps_words: bool = False,
+        continues_lines: bool = False,
     ) -> None:
-        """`above` is the kind of what the screen shows already. The words of `focus` stream in, without its name.
+        """`above` is the kind of what the screen shows already. The words of `focus` stream in, without its name; if it
+        is empty, everyone's do, with their names.
 
         A dumb terminal shows what the user types by itself, and its prompt is printed again below each piece of output.
         """
@@ -64,7 +71,7 @@ class EventRenderer:
         self._shows_subagents = shows_subagents
         self._is_dumb = is_dumb
         self._is_verbose = False
-        self._layout = Layout(style, above)
+        self._layout = Layout(style, above, continues_lines)
         self._folds = Folds()
         self._answers = Answers(self._layout, colors, self._folds, focus, not is_dumb, wraps_words or is_dumb)
         self._output: dict[str, str] = {}
@@ -94,10 +101,12 @@ class EventRenderer:
         """What is incomplete or deferred, at the end of the session."""
         return self._answers.finish_all(self._is_verbose) + "".join(map(self._stream, self._deferred))
 
-    def set_verbose(self, on: bool | None) -> str:
-        """None switches to the other state."""
-        self._is_verbose = not self._is_verbose if on is None else on
-        return self.note("Verbose on." if self._is_verbose else "Verbose off.", DIM)
+    @property
+    def is_verbose(self) -> bool:
+        return self._is_verbose
+
+    def set_verbose(self, on: bool) -> None:
+        self._is_verbose = on
 
     # Output that is not an event
 
@@ -106,14 +115,19 @@ class EventRenderer:
         return self._layout.note(text, style)
 
     def table(self, table: Table) -> str:
-        return self._layout.table(table)
+        return self._layout.table(table, self._colors.known())
 
     def prose(self, text: str, kind: str = "note") -> str:
         """Text that is ready for the terminal. A blank line sets it off from text of another kind."""
         return self._layout.prose(text, kind)
 
-    def question(self, lines: Iterable[Line]) -> str:
-        return self._layout.block("question", lines)
+    def heading(self, about: str, remark: str = "") -> str:
+        """A line across the screen with the name of the focused agent. The text below it may be the middle of a block,
+        so this has no influence on blank lines."""
+        line: Line = [("── ", DIM), (self._focus, f"{BOLD} {self._colors.of(self._focus)}")]
+        line.append((shorten(f" · {about} " if about else " ", max(8, self._style.width() - width_of(line) - 4)), DIM))
+        line.append(("─" * (self._style.width() - 1 - width_of(line)), DIM))
+        return "".join(f"\n{self._style.paint(each)}" for each in [line, *([[(remark, DIM)]] if remark else [])]) + "\n"
 
     def typed(self, text: str) -> str:
         """A line that the user has sent. The live prompt clears it, so it is shown again."""
@@ -122,9 +136,11 @@ class EventRenderer:
         first, *rest = text.split("\n")
         echoed = rest[: ECHOED_LINES - 1]
         if len(rest) > len(echoed):
-            self._folds.add("you", text)
+            self._folds.add(Fold("you", text))
         more = more_lines(len(rest) - len(echoed))
-        lines: list[Line] = [[(PROMPT, CYAN), (first, BOLD)], *([(" " * len(PROMPT) + line, BOLD)] for line in echoed)]
+        label = prompt_label(self._focus, self._colors)
+        indent = " " * len(label[0])
+        lines: list[Line] = [[label, (first, BOLD)], *([(indent + line, BOLD)] for line in echoed)]
         self._layout.set_off()  # each line is set off, also from another one
         return self._layout.block("typed", [*lines, *more])
 
@@ -158,14 +174,15 @@ class EventRenderer:
         """Show the events of an answer as it arrives, and leave the others to `_line`."""
         match event:
             case events.TextArrived():
-                is_shown = self._is_verbose or event.agent == self._focus
+                is_shown = self._is_verbose or self._focus in (event.agent, "")
                 is_shown |= self._shows_subagents and is_subagent(event.agent)
                 return self._answers.add_text(event.agent, event.text, self._is_verbose) if is_shown else ""
             case events.ThinkingArrived() if event.agent == self._focus or self._is_verbose:
                 self._answers.add_thought(event.agent, event.text)
             case events.RetryScheduled():
                 self._answers.drop(event.agent)
-                return self.note(f"{event.text} Esc stops.", YELLOW) if event.is_news else ""
+                hint = " Esc stops." if event.agent == self._focus == LEAD else ""
+                return self.note(f"{event.text}{hint}", YELLOW) if event.is_news else ""
             case events.Recorded(message=Message(role="assistant")):
                 return self._answers.finish(event.agent, self._is_verbose)
             case events.TurnEnded():
@@ -188,9 +205,9 @@ class EventRenderer:
             case events.MailSent():
                 return self._mail(event)
             case events.TaskChanged():
-                color = BOLD if event.agent == LEAD else self._colors.of(event.agent)
                 text = shorten(event.text, max(20, self._style.width() - len(event.agent) - 4))
-                return self._layout.block("tool", [[("  ", PLAIN), (event.agent, color), (f" {text}", DIM)]])
+                who = (event.agent, self._colors.of(event.agent))
+                return self._layout.block("tool", [[("  ", PLAIN), who, (f" {text}", DIM)]])
             case events.LimitHit():
                 return self.note(f"{event.agent}: {event.text}.", YELLOW)
             case events.MergeEnded(by_user=False):
@@ -203,12 +220,11 @@ class EventRenderer:
 
     def _tool(self, event: events.ToolFinished) -> str:
         self._output.pop(event.call_id, None)
-        is_mail = event.tool in _SHOWN_AS_MAIL and not event.is_error and not _UNKNOWN_RECIPIENT.search(event.content)
-        if is_mail and not self._is_verbose:
+        if is_shown_as_mail(event) and not self._is_verbose:
             return ""
         display = event.display
-        body = "\n".join(filter(None, (display.text or display.title, display.diff, event.content)))
-        self._folds.add(f"{event.agent}: {one_line(display.title, 120)}", body)
+        title = f"{event.agent}: {one_line(display.title, 120)}"
+        self._folds.add(Fold(title, display.text or display.title, display.diff, event.content))
         who: Line = [(f"{event.agent} ", self._colors.of(event.agent))] if event.agent != self._focus else []
         return self._layout.block("tool", call_lines(event, who, self._style.width(), self._is_verbose))
 
@@ -216,12 +232,16 @@ class EventRenderer:
         """One line for each message. Errors and the answer to a request of the user are shown whole."""
         is_whole = event.fields.get("by_user") or (event.type == MessageType.ERROR and event.to == LEAD)
         kind = "" if event.type == MessageType.MESSAGE else f" {event.type.replace('_', ' ')}"
-        color = BOLD if event.agent == LEAD else self._colors.of(event.agent)
-        who: Line = [("  ", PLAIN), (event.agent, color), (f" → {event.to}{kind}: ", DIM)]
+        sender, to = ((name, self._colors.of(name)) for name in (event.agent, event.to))
+        who: Line = [("  ", PLAIN), sender, (" → ", DIM), to, (f"{kind}: ", DIM)]
+        self._folds.add(Fold(f"{event.agent} → {event.to}", event.content))
         if is_whole:
             color = RED if event.type == MessageType.ERROR else PLAIN
             return self._layout.block("mail", [[*who, (event.content.rstrip(), color)]])
         flat = shorten(one_line(event.content, 1000), max(20, self._style.width() - width_of(who) - 1))
-        if flat != event.content:
-            self._folds.add(f"{event.agent} → {event.to}", event.content)
         return self._layout.block("tool", [[*who, (flat, PLAIN)]])
+
+
+def is_shown_as_mail(event: events.ToolFinished) -> bool:
+    """Whether a line of mail, or of the board, says what the call has done."""
+    return event.tool in _SHOWN_AS_MAIL and not event.is_error and not _UNKNOWN_RECIPIENT.search(event.content)

@@ -102,6 +102,7 @@ def subagent_words(event: events.Recorded) -> str:
 
 def tool_trace(event: events.ToolFinished) -> str:
     """A tool call in one line: `> bash: its output`. A teammate's has its name."""
+    content = f"refused: {event.content.removeprefix('Error: ')}" if event.refusal else event.content
     if event.agent == LEAD:
-        return f"> {event.tool}: {one_line(event.content, 200)}"
-    return f"  [{event.agent}] {event.tool}: {one_line(event.content, 120)}"
+        return f"> {event.tool}: {one_line(content, 200)}"
+    return f"  [{event.agent}] {event.tool}: {one_line(content, 120)}"

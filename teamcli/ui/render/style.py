@@ -5,19 +5,25 @@ from __future__ import annotations
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TextIO
 
+from teamcli.team.message import COMMAND, RESERVED, is_subagent
 from teamcli.text.console import Line as Line
 from teamcli.text.console import Piece as Piece
 from teamcli.text.escaping import escape_controls, has_color
 
-PLAIN, BOLD, DIM = "", "bold", "dim"
+PLAIN, BOLD, DIM, REVERSE = "", "bold", "dim", "reverse"
 RED, GREEN, YELLOW, BLUE, MAGENTA, CYAN = "red", "green", "yellow", "blue", "magenta", "cyan"
-_CODES = {BOLD: "1", DIM: "2", RED: "31", GREEN: "32", YELLOW: "33", BLUE: "34", MAGENTA: "35", CYAN: "36"}
-_FOUR_COLORS = (MAGENTA, BLUE, GREEN, CYAN)
-_AGENT_COLORS = (*_FOUR_COLORS, *(f"{BOLD} {color}" for color in _FOUR_COLORS))  # bright ones are illegible on white
-_ASCII_SIGNS = str.maketrans("✓✗●○▲◆✉→…·│✻↳•─", "+x*o!*@>~-|*>--") | {ord("⏎"): "Enter"}
+BRIGHT_RED = "bright_red"
+_CODES = {BOLD: "1", DIM: "2", REVERSE: "7", BRIGHT_RED: "91"}
+_CODES |= {RED: "31", GREEN: "32", YELLOW: "33", BLUE: "34", MAGENTA: "35", CYAN: "36"}
+# Only these six differ in every theme: some show bright blue and bright magenta like the regular ones, and the other
+# bright colors are illegible on white. Bright red, because red means an error.
+_AGENT_COLORS = (MAGENTA, BLUE, GREEN, CYAN, BRIGHT_RED, YELLOW, f"{REVERSE} {MAGENTA}", f"{REVERSE} {CYAN}")
+_ASCII_SIGNS = str.maketrans("✓✗⊘●○▲◆✉→…·│✻↳•─–◂", "+x-*o!*@>~-|*>---<") | {ord("⏎"): "Enter"}
+_NO_TEAMMATES = (*RESERVED, "outside")
 WIDTH_WITHOUT_TERMINAL, HEIGHT_WITHOUT_TERMINAL = 80, 24
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 
@@ -70,15 +76,24 @@ def terminal_height(stream: TextIO) -> int:
 
 
 class AgentColors:
-    """A color for each teammate, kept while the program runs. The lead has the terminal's own."""
+    """A color for each teammate, kept while the program runs. For any thread."""
 
     def __init__(self, names: Sequence[str] = ()) -> None:
         self._colors: dict[str, str] = {}
+        self._lock = threading.Lock()  # two threads must not give one color to two names
         for name in names:
             self.of(name)
 
     def of(self, name: str) -> str:
-        return self._colors.setdefault(name, _AGENT_COLORS[len(self._colors) % len(_AGENT_COLORS)])
+        """Those who are no teammates take no color away from them."""
+        if name in _NO_TEAMMATES or name.startswith(COMMAND) or is_subagent(name):
+            return BOLD
+        with self._lock:
+            return self._colors.setdefault(name, _AGENT_COLORS[len(self._colors) % len(_AGENT_COLORS)])
+
+    def known(self) -> dict[str, str]:
+        with self._lock:
+            return dict(self._colors)
 
 
 def diff_lines(diff: str, with_names: bool = True) -> list[Line]:

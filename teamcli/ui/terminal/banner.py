@@ -12,8 +12,9 @@ from teamcli.commands.reports.team import NO_TEAMMATES
 from teamcli.session.session import Session
 from teamcli.team.message import LEAD
 from teamcli.team.roster import Member, Status
-from teamcli.text.console import wrap
+from teamcli.text.console import shorten, wrap
 from teamcli.text.escaping import one_line
+from teamcli.ui.leaving import busy_agents, leaving_lines
 from teamcli.ui.render.style import BOLD, CYAN, DIM, YELLOW, Piece, TerminalStyle
 
 HINT = "Type a task, or /help. Esc interrupts, q leaves."
@@ -41,9 +42,16 @@ def banner(session: Session, style: TerminalStyle) -> str:
 
 
 def farewell(session: Session, style: TerminalStyle) -> str:
+    """Who was interrupted and which commands were stopped; what it cost; how to resume."""
+    width = style.width() - 1
+    left = ""
+    for line in leaving_lines(session, busy_agents(session)):
+        is_item = line.startswith(" ")
+        parts = [[(shorten(line, width), DIM)]] if is_item else wrap([(line, YELLOW)], width)
+        left += "".join(style.paint(part) + "\n" for part in parts)
     cost, how = session.cost_line(), "Resume with: teamcli --continue"
     fits = len(cost) + 1 + len(how) < style.width()
-    return f"\n{cost}{' ' if fits else chr(10)}{how}"
+    return f"\n{left}{cost}{' ' if fits else chr(10)}{how}"
 
 
 class InboxTip:

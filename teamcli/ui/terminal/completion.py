@@ -1,4 +1,4 @@
-"""What Tab offers: slash commands and their arguments, and teammates and files after `@`.
+"""What Tab offers and what Enter completes: slash commands and their arguments, and teammates and files after `@`.
 
 Finding files may take a moment: use it in a prompt with `complete_in_thread`.
 """
@@ -9,10 +9,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
+from teamcli.agent.mentions import unknown_mentions
 from teamcli.commands.arguments import candidates, running_subagents
 from teamcli.commands.base import ArgumentKind, Option, SlashCommand
 from teamcli.commands.catalog import all_commands
@@ -33,14 +35,28 @@ def may_be_completed(text: str) -> bool:
     return _MENTION.search(text) is not None or (text.startswith("/") and "\n" not in text)
 
 
+class CompletedLine(NamedTuple):
+    text: str
+    can_be_sent: bool
+    """False if the user should see it first, or has to add something."""
+
+
 def session_completer(session: Session) -> LineCompleter:
     def teammates() -> list[Option]:
         members = session.team.roster.members()
         options = [Option(member.name, f"{member.role}, {member.status}") for member in members]
         return [*options, *running_subagents(session)]
 
+    def unknown(text: str) -> Sequence[str]:
+        names = {option.value.casefold() for option in teammates()}
+        return unknown_mentions(text, session.workspace, names)
+
     return LineCompleter(
-        lambda: all_commands(session), teammates, lambda kind: candidates(session, kind), session.workspace.root
+        lambda: all_commands(session),
+        teammates,
+        lambda kind: candidates(session, kind),
+        unknown,
+        session.workspace.root,
     )
 
 
@@ -50,20 +66,57 @@ class LineCompleter(Completer):
         commands: Callable[[], Sequence[SlashCommand]],
         teammates: Callable[[], Sequence[Option]],
         values: Callable[[ArgumentKind], Sequence[Option]],
+        unknown: Callable[[str], Sequence[str]],
         root: Path,
     ) -> None:
-        """The callables are called at each key. `values` lists what a command's argument can be."""
+        """The callables are called at each key. `values` lists what a command's argument can be, `unknown` the words
+        after `@` in a text that name nothing."""
         self._commands = commands
         self._teammates = teammates
         self._values = values
+        self._unknown = unknown
         self._files = FileIndex(root)
+        self._dead_end = ""
+        """The last text that ends in a mention without completions."""
+        self._hint = ("", "")
+        """The last text that `hint` was asked about, and its answer."""
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
         text = document.text_before_cursor
         if not may_be_completed(text):
             return
         mention = _MENTION.search(text)
-        yield from islice(self._mentions(mention) if mention else self._command_line(text), MOST_SHOWN)
+        found = list(islice(self._mentions(mention) if mention else self._command_line(text), MOST_SHOWN))
+        if mention and not found:
+            self._dead_end = text
+        yield from found
+
+    def only(self, text: str) -> CompletedLine | None:
+        """The line with the command or the mention at its end completed, if that is unfinished and there is only one
+        way to complete it."""
+        if mention := _MENTION.search(text):
+            unfinished = text[mention.start() :]
+            found = list(islice(self._mentions(mention), 2)) if self._unknown(unfinished) else []
+            if len(found) != 1 or not self._files.is_complete:
+                return None
+            return CompletedLine(text[: mention.start()] + found[0].text, can_be_sent=False)
+        if not text.startswith("/") or len(text) < 2 or re.search(r"\s", text):
+            return None
+        commands = [each for each in self._commands() if _begins(each, text[1:])]
+        if len(commands) != 1 or text[1:] in (commands[0].name, *commands[0].aliases):
+            return None
+        needs_more = commands[0].needs_arguments
+        return CompletedLine(f"/{commands[0].name}" + " " * needs_more, not needs_more)
+
+    def hint(self, text: str) -> str:
+        """Which mentions in a half-typed line name nothing; usually empty. The one that is being typed counts only once
+        it cannot be completed."""
+        is_typing = text != self._dead_end and (mention := _MENTION.search(text))
+        finished = text[: mention.start()] if is_typing and mention else text
+        if finished != self._hint[0]:
+            words = ", ".join(f"@{one_line(word, 40)}" for word in self._unknown(finished))
+            self._hint = (finished, f"{words}: no such file or teammate" if words else "")
+        return self._hint[1]
 
     def _mentions(self, mention: re.Match[str]) -> Iterator[Completion]:
         fragment = mention["quoted"] or mention["bare"] or ""
@@ -83,7 +136,7 @@ class LineCompleter(Completer):
             yield from self._arguments(name, arguments)
             return
         for command in self._commands():
-            if any(each.startswith(name.casefold()) for each in (command.name, *command.aliases)):
+            if _begins(command, name):
                 space = " " if command.arguments else ""
                 yield _completion(f"/{command.name}{space}", len(text), command.heading, command.help)
 
@@ -95,6 +148,10 @@ class LineCompleter(Completer):
             return
         for option in _matching(typed, self._values(command.arguments[position])):
             yield _completion(option.value, len(typed), option.value, option.label)
+
+
+def _begins(command: SlashCommand, typed: str) -> bool:
+    return any(name.startswith(typed.casefold()) for name in (command.name, *command.aliases))
 
 
 def _matching(typed: str, options: Sequence[Option]) -> list[Option]:

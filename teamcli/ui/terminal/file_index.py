@@ -42,6 +42,12 @@ class FileIndex:
         found = best_matches(fragment, self._paths(with_hidden="/." in f"/{fragment}"), limit)
         return found or best_matches(fragment, self._siblings(fragment), limit)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether every walk that searches have used was finished at some time."""
+        with self._lock:
+            return all(walk.is_complete for walk in self._walks.values())
+
     def _paths(self, with_hidden: bool) -> list[str]:
         with self._lock:
             walk = self._walks.get(with_hidden)
@@ -79,6 +85,10 @@ class _Walk:
         self._before = before.paths if before else None
         self._found: list[str] = []
         threading.Thread(target=self._run, name="files", daemon=True).start()
+
+    @property
+    def is_complete(self) -> bool:
+        return self._before is not None or self.done.is_set()
 
     @property
     def paths(self) -> list[str]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import Application
+from prompt_toolkit.application import Application, in_terminal, run_in_terminal
 from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.completion import CompleteEvent, Completer
+from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import Condition, FilterOrBool, is_searching, to_filter
@@ -19,7 +22,7 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout.controls import FormattedTextControl
 from prompt_toolkit.styles import Style
 
-from teamcli.ui.terminal.completion import may_be_completed
+from teamcli.ui.terminal.completion import LineCompleter, may_be_completed
 from teamcli.ui.terminal.history import LineHistory
 from teamcli.ui.terminal.pastes import Pastes
 from teamcli.ui.terminal.reflow import follow_resizes
@@ -28,7 +31,6 @@ ESCAPE_SECONDS = 0.05
 """How long a key sequence that starts with Esc may take. Esc alone interrupts, so it must not wait long ..."""
 CHORD_SECONDS = 1.0
 """... but a person needs time to type Ctrl-X Ctrl-E."""
-REDRAW_SECONDS = 0.03
 MENU_ROWS = 6
 _STYLE = Style.from_dict(
     {
@@ -43,6 +45,7 @@ _STYLE = Style.from_dict(
     }
 )
 
+T = TypeVar("T")
 Draw = Callable[[], StyleAndTextTuples]
 KeyBinding = tuple[tuple[str, ...], FilterOrBool, Callable[[], object]]
 """The keys, when they apply, and what they do."""
@@ -58,12 +61,14 @@ class LineEditor:
         keys: Sequence[KeyBinding],
         can_complete: Callable[[], bool],
         history: Path,
-        completer: Completer | None,
+        completer: LineCompleter | None,
         use_vi: bool,
     ) -> None:
         self._completer = completer
         self._pastes = Pastes()
         self._is_in_editor = False
+        self._completed_from = ""
+        """The line that Enter has completed last."""
         self._keys_at_once = 0
         """How many keys the event loop has received together so far."""
         bindings = KeyBindings()
@@ -75,7 +80,7 @@ class LineEditor:
         self._session: PromptSession[None] = PromptSession(
             message=message,
             bottom_toolbar=toolbar,
-            history=LineHistory(history),
+            history=LineHistory(history, self._pastes),
             completer=completer,
             # Only if there is something to complete: otherwise the menu would reserve empty rows below the prompt.
             complete_while_typing=Condition(
@@ -97,9 +102,13 @@ class LineEditor:
             # Terminals disagree on the width of some characters, and a question must be visible in full.
             if isinstance(window.content, FormattedTextControl):
                 window.wrap_lines = to_filter(True)
+            elif window.content is app.layout.current_control:
+                # The status bar follows the line. At the bottom of the screen, the menu or a long line would leave
+                # blank rows between the two when it is gone. A question fills the screen, so that no remains of it
+                # stay in view when the terminal is resized.
+                window.dont_extend_height = Condition(can_complete)
         follow_resizes(app, bindings)
         app.ttimeoutlen = ESCAPE_SECONDS
-        app.min_redraw_interval = REDRAW_SECONDS
         app.key_processor.before_key_press += lambda _: self._count_key()
         app.key_processor.after_key_press += lambda _: self._set_chord_timeout()
 
@@ -110,6 +119,11 @@ class LineEditor:
     @property
     def buffer(self) -> Buffer:
         return self._session.default_buffer
+
+    @property
+    def is_away(self) -> bool:
+        """The user is in another program, such as an editor."""
+        return self._is_in_editor
 
     @property
     def is_borrowed(self) -> bool:
@@ -139,6 +153,22 @@ class LineEditor:
         if (loop := self.app.loop) is not None:
             loop.call_soon_threadsafe(call)
 
+    def hand_over(self, run: Callable[[], T]) -> T:
+        """From another thread: leave the terminal to `run` until it returns. What is printed meanwhile waits."""
+        is_free, is_over = threading.Event(), asyncio.Event()
+
+        async def wait() -> None:
+            async with in_terminal():
+                is_free.set()
+                await is_over.wait()
+
+        self.call_soon(lambda: self.app.create_background_task(wait()))
+        is_free.wait()
+        try:
+            return run()
+        finally:
+            self.call_soon(is_over.set)
+
     def redraw_in(self, seconds: float) -> bool:
         """Returns False if the prompt is not running yet."""
         if self.app.loop is None:
@@ -156,6 +186,10 @@ class LineEditor:
     def unfold(self, text: str) -> str:
         """The text with its folded pastes in full."""
         return self._pastes.unfolded(text)
+
+    def fold(self, text: str) -> str:
+        """A line that was sent and comes back, with its pastes folded again."""
+        return self._pastes.folded_again(text)
 
     def accept_completion(self) -> bool:
         """Keep the completion that is selected in the menu, if any."""
@@ -183,6 +217,25 @@ class LineEditor:
         if buffer.complete_state is not None and len(buffer.complete_state.completions) == 1:
             buffer.complete_state = None  # no choice is left, so the next Enter sends the line
 
+    def complete_for_enter(self) -> bool:
+        """Enter: complete an unfinished command or mention if there is only one way. Returns True if the line should
+        not be sent yet."""
+        text = self.buffer.text
+        # Someone who restores the line means it as it is.
+        if self._completer is None or not self.buffer.document.is_cursor_at_the_end or text == self._completed_from:
+            return False
+        completed = self._completer.only(text)
+        if completed is None:
+            return False
+        self._completed_from = text
+        self.replace(Document(completed.text))
+        return not completed.can_be_sent
+
+    @property
+    def hint(self) -> str:
+        """What is wrong with the line so far; usually empty."""
+        return self._completer.hint(self.buffer.text) if self._completer else ""
+
     def open_editor(self) -> None:
         """Edit the line in $EDITOR."""
 
@@ -196,6 +249,19 @@ class LineEditor:
             buffer.set_document(Document(whole), bypass_readonly=True)
         self._is_in_editor = True
         buffer.open_in_editor(validate_and_handle=False).add_done_callback(back)
+
+    def lend_terminal(self, use: Callable[[], None]) -> None:
+        """Give the terminal to another program until `use` returns. It runs in a thread."""
+
+        def back(_: object) -> None:
+            self._is_in_editor = False
+            self.app.invalidate()
+
+        async def lend() -> None:
+            await run_in_terminal(use, in_executor=True)
+
+        self._is_in_editor = True
+        self.app.create_background_task(lend()).add_done_callback(back)
 
     def is_end_of_line(self) -> bool:
         """Whether a line feed means Enter: a program wrote the line, or it was typed before the prompt appeared. A

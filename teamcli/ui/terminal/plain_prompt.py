@@ -67,6 +67,9 @@ class PlainPrompt:
     def redraw(self) -> None:
         os.write(self._wake, b".")
 
+    def turn(self, before: str, after: str) -> None:
+        """Does nothing: this terminal shows only the lead."""
+
     def ring(self, sequence: str) -> None:
         """Does nothing: this terminal would print the sequence."""
 
@@ -87,7 +90,7 @@ class PlainPrompt:
         if current is None or current is self._question:
             return
         self._question = current
-        lines: list[Line] = [*current.lines(), [("  " + current.keys, "")], [(current.label, "")]]
+        lines: list[Line] = [*current.head(), *current.body(), [("  " + current.keys, "")], [(current.label, "")]]
         self._print("\n" + "\n".join(self._style.paint(line) for line in lines))
 
     def _ctrl_c(self) -> None:

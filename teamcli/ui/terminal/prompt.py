@@ -5,24 +5,27 @@ It does not end between two lines: Enter hands the line over and the prompt stay
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from prompt_toolkit.completion import Completer
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, has_completions, is_searching, vi_insert_mode, vi_mode
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.keys import Keys
 
 from teamcli.team.message import LEAD
-from teamcli.text.console import wrap
 from teamcli.text.escaping import escape_controls
 from teamcli.ui.lines import QUIT_WORDS
-from teamcli.ui.render.style import BOLD, CYAN, DIM, YELLOW, Line, TerminalStyle
+from teamcli.ui.render.style import BOLD, DIM, REVERSE, YELLOW, Line, Piece, TerminalStyle
+from teamcli.ui.terminal.completion import LineCompleter
 from teamcli.ui.terminal.fragments import clipped
 from teamcli.ui.terminal.line_editor import KeyBinding, LineEditor
+from teamcli.ui.terminal.question_view import EMPTY_LINE_KEYS, PAGE_KEYS, QuestionView, fitted_keys
 from teamcli.ui.terminal.questions import PromptQuestion, QuestionQueue
 
 LEAVE_WITHIN_SECONDS = 2.0
@@ -46,6 +49,23 @@ class PromptHost(Protocol):
         """Remove and return the newest queued line."""
         ...
 
+    @property
+    def is_watching(self) -> bool:
+        """Whether the screen shows another agent than the lead."""
+        ...
+
+    def label(self) -> Piece:
+        """Shown in front of the line: who gets it."""
+        ...
+
+    def turn(self, step: int) -> None:
+        """Show the next agent, or the previous one."""
+        ...
+
+    def return_to_lead(self, after_jobs: bool) -> None:
+        """Show the lead. With `after_jobs`, if a command of the user runs, end that instead."""
+        ...
+
     def next_mode(self) -> None: ...
 
     def expand(self) -> None: ...
@@ -54,8 +74,8 @@ class PromptHost(Protocol):
 
     def leave(self) -> None: ...
 
-    def show_question(self, question: PromptQuestion) -> list[Line]:
-        """Returns the lines to keep at the prompt until it is answered; a long question is printed above instead."""
+    def read(self, question: PromptQuestion) -> None:
+        """Show all of it in the user's pager, until the user leaves that. Called in a thread."""
         ...
 
     def answer(self, question: PromptQuestion, text: str) -> bool:
@@ -66,8 +86,8 @@ class PromptHost(Protocol):
         """Unfinished output, shown right above the prompt."""
         ...
 
-    def bar(self, width: int, hint: str) -> list[Line]:
-        """The status bar. `hint` replaces its own."""
+    def bar(self, width: int, taken: int, hint: str) -> list[Line]:
+        """The status bar; the prompt has `taken` so many rows of the screen. `hint` replaces its own."""
         ...
 
 
@@ -78,24 +98,34 @@ class LivePrompt:
         questions: QuestionQueue,
         style: TerminalStyle,
         history: Path,
-        completer: Completer | None,
+        completer: LineCompleter | None,
         use_vi: bool,
     ) -> None:
         self._host = host
         self._questions = questions
         self._style = style
         self._question: PromptQuestion | None = None
-        self._question_lines: list[Line] = []
+        self._view: QuestionView | None = None
+        """How the question is shown."""
+        self._bar_rows = 2
         self._half_typed = Document()
         """The line that was being typed when a question took the prompt."""
+        self._drafts: dict[str, Document] = {}
+        """Lines that were being typed to agents that are not shown."""
         self._typed_at = -TYPING_SECONDS
         self._ignores_enter_until = 0.0
         """Enter was probably meant for a question that has just disappeared, so it must not answer the next one."""
+        self._last_answer, self._answered_at = "", -math.inf
+        self._restored = ""
+        """What was at the prompt right after the last answer."""
         self._ctrl_c_at = -LEAVE_WITHIN_SECONDS
+        self._drawn_message: StyleAndTextTuples | None = None
+        self._message_rows = 1
+        """How many rows were last drawn above the line that is edited."""
         self.editor = LineEditor(
-            self._message, self._toolbar, self._keys(), lambda: self._question is None, history, completer, use_vi
+            self._message_once, self._toolbar, self._keys(), lambda: self._question is None, history, completer, use_vi
         )
-        self.editor.app.before_render += lambda _: self._switch_question()
+        self.editor.app.before_render += lambda _: self._before_drawing()
         self.editor.buffer.on_text_changed += lambda _: self._note_typing()
 
     def run(self, on_ready: Callable[[], object]) -> None:
@@ -119,6 +149,29 @@ class LivePrompt:
 
         self.editor.call_soon(send)
 
+    def turn(self, before: str, after: str) -> None:
+        """From any thread: another agent is shown. A half-typed line stays with the one that it was meant for."""
+        if threading.current_thread() is threading.main_thread():
+            self._swap_drafts(before, after)
+        else:
+            self.editor.call_soon(lambda: self._swap_drafts(before, after))
+
+    def _swap_drafts(self, before: str, after: str) -> None:
+        if before != after:
+            self._drafts[before] = self._draft
+            self._keep_draft(self._drafts.pop(after, Document()))
+        self.redraw()
+
+    @property
+    def _draft(self) -> Document:
+        return self.editor.buffer.document if self._question is None else self._half_typed
+
+    def _keep_draft(self, draft: Document) -> None:
+        if self._question is None:
+            self.editor.replace(draft)
+        else:
+            self._half_typed = draft
+
     # Questions
 
     def _switch_question(self) -> None:
@@ -127,17 +180,22 @@ class LivePrompt:
         if current is self._question or self.editor.is_borrowed:
             return
         if self._question is not None:
-            self._end_question(current)
-            return
-        pause = self._typed_at + TYPING_SECONDS - time.monotonic()
-        if self.editor.buffer.text and pause > 0 and self.editor.redraw_in(pause):
+            # A pause after an answer keeps one that was typed twice from answering the next question, too.
+            is_answered = time.monotonic() < self._answered_at + TYPING_SECONDS
+            self._end_question(None if is_answered else current)
+            if not is_answered or current is None:
+                return
+        pause = max(self._typed_at if self.editor.buffer.text else 0.0, self._answered_at) + TYPING_SECONDS
+        if (pause := pause - time.monotonic()) > 0 and self.editor.redraw_in(pause):
             return  # the user is typing
         self._half_typed = self.editor.buffer.document
         self._begin_question(current)
 
     def _begin_question(self, question: PromptQuestion | None) -> None:
         self._question = question
-        self._question_lines = self._host.show_question(question) if question else []
+        self._view = QuestionView(question) if question else None
+        if question:  # from now on an answer is meant for this one
+            self._last_answer, self._answered_at = "", -math.inf
         self.editor.clear()
 
     def _end_question(self, following: PromptQuestion | None) -> None:
@@ -150,10 +208,12 @@ class LivePrompt:
         self._begin_question(following)
         if following is None:
             self.editor.replace(self._half_typed)
-            self._half_typed = Document()
+            self._restored, self._half_typed = self._half_typed.text, Document()
 
     def _answer(self, question: PromptQuestion, text: str) -> None:
         words = self.editor.unfold(text).strip()
+        if set(words.lower()) == {"y"} and question.fits(words[0]):  # a doubled key
+            words = words[0]
         if not words or time.monotonic() < self._ignores_enter_until:
             return
         # Commands work at a question, too: the user may want to look something up before answering.
@@ -165,35 +225,50 @@ class LivePrompt:
             self._enter_line(typed + text)
         elif self._host.answer(question, words):
             self.editor.clear()
+            if question.is_open:  # it asks for something else now
+                self._view = QuestionView(question)
+            else:
+                self._last_answer, self._answered_at, self._restored = text, time.monotonic(), ""
         else:
             self._enter_line(text)
+
+    def _repeats_answer(self) -> bool:
+        """Whether Enter belongs to an answer that was typed twice: it must not become a task, nor send a half-typed
+        line that has just come back."""
+        now, text = time.monotonic(), self.editor.buffer.text
+        if now > self._answered_at + READING_SECONDS:
+            return False
+        # If the answer came while the question disappeared, only its Enter is left.
+        if text != self._restored + self._last_answer and (text != self._restored or now > self._ignores_enter_until):
+            return False
+        self.editor.replace(Document(self._restored))
+        return True
 
     # Lines
 
     def _enter_line(self, text: str) -> None:
-        whole = self.editor.unfold(text)
-        self.editor.replace(Document(whole))
-        if whole.strip():
+        self.editor.replace(Document(text))
+        if text.strip():
             self.editor.buffer.append_to_history()
         self.editor.clear()
-        if not whole.strip():  # Enter at an empty prompt
+        if not text.strip():  # Enter at an empty prompt
             self._questions.bring_back()
-        self._host.enter(whole)
+        self._host.enter(self.editor.unfold(text))
 
     def _interrupt(self) -> bool:
         """End the turn. Queued lines come back to be edited; otherwise they would start the next turn."""
         queued: list[str] = []
         while (text := self._host.take_back()) is not None:
-            queued.insert(0, text)
+            queued.insert(0, self.editor.fold(text))
         if not self._host.interrupt() and not queued:
             return False
         if queued:
-            line = self._half_typed if self._question else self.editor.buffer.document
+            line = self._drafts.get(LEAD, Document()) if self._host.is_watching else self._draft
             whole = Document("\n".join([*queued, *([line.text] if line.text else [])]))
-            if self._question:
-                self._half_typed = whole
+            if self._host.is_watching:
+                self._drafts[LEAD] = whole
             else:
-                self.editor.replace(whole)
+                self._keep_draft(whole)
         return True
 
     @property
@@ -205,22 +280,45 @@ class LivePrompt:
 
     # Drawing
 
+    def _before_drawing(self) -> None:
+        self._switch_question()
+        self._drawn_message = None
+
+    def _message_once(self) -> StyleAndTextTuples:
+        """For each drawing, prompt_toolkit asks for it about twenty times."""
+        if self._drawn_message is None:
+            self._drawn_message = self._message()
+        return self._drawn_message
+
     def _message(self) -> StyleAndTextTuples:
         width = self._style.width() - 1
-        lines = [clipped(line, width) for line in self._host.above()]
-        if self._question is None:
-            return [*self._format(lines, newline=True), *self._format([[("team >> ", CYAN)]])]
-        lines += [[]] if len(lines) > 1 else []
-        for line in self._question_lines:
-            lines += wrap(line, width, keeps_urls=False)
+        above = [clipped(line, width) for line in self._host.above()]
+        if self._view is None:
+            self._message_rows = len(above or [[]])
+            return [*self._format(above or [[]], newline=True), *self._format([[self._host.label()]])]
+        above = above if above and above[0] else above[1:]
+        question = self._view.question
+        rows = self.editor.app.output.get_size().rows
+        asked = self._view.rows(width, rows, self._bar_rows)
         waiting = len(self._questions.open)
-        keys: Line = [("  " + self._question.keys, DIM), (f" · 1 of {waiting}" if waiting > 1 else "", DIM)]
-        lines.append(clipped(keys, width))
-        return [*self._format(lines, newline=True), *self._format([[(self._question.label, YELLOW)]])]
+        asked.append(fitted_keys(question.keys, f" · 1 of {waiting}" if waiting > 1 else "", width))
+        # The question comes first: if rows are scarce, less of what streams meanwhile is shown.
+        room = max(0, rows - len(asked) - self._bar_rows - 3)
+        above = [*above[len(above) - min(room, len(above)) :], *([[]] if above and room else [])]
+        # More than that gives way to the status bar, since a long question can be scrolled.
+        self._message_rows = min(len(above) + len(asked) + 1, rows // 2)
+        return [*self._format([[], *above, *asked], newline=True), *self._format([[(question.label, YELLOW)]])]
 
     def _toolbar(self) -> StyleAndTextTuples:
-        hint = "Ctrl-C again to leave" if self._may_leave else ""
-        return self._format(self._host.bar(self._style.width() - 1, hint), newline=True)[:-1]
+        width = self._style.width() - 1
+        taken = self._message_rows + self.editor.buffer.document.line_count
+        lines = self._host.bar(width, taken, "Ctrl-C again to leave" if self._may_leave else "")
+        if self._question is None and (hint := self.editor.hint):
+            lines = [*lines[:-1], clipped([(hint, YELLOW), ("  ", ""), *lines[-1]], width)]
+        if self._view is not None and len(lines) > self._bar_rows:  # the question has left too little room for it
+            self.editor.redraw_in(0)
+        self._bar_rows = len(lines)
+        return self._format(lines, newline=True)[:-1]
 
     def _format(self, lines: Sequence[Line], newline: bool = False) -> StyleAndTextTuples:
         """Lines as prompt_toolkit wants them."""
@@ -228,7 +326,7 @@ class LivePrompt:
         for line in lines:
             for text, style in line:
                 words = style.split() if self._style.has_color else ()
-                names = (word if word in (BOLD, DIM) else f"ansi{word}" for word in words)
+                names = (word if word in (BOLD, DIM, REVERSE) else f"ansi{word.replace('_', '')}" for word in words)
                 formatted.append((" ".join(names), self._style.signs(escape_controls(text))))
             formatted += [("", "\n")] if newline else []
         return formatted
@@ -238,6 +336,8 @@ class LivePrompt:
     def _keys(self) -> tuple[KeyBinding, ...]:
         is_empty = Condition(lambda: not self.editor.buffer.text)
         is_asked = Condition(lambda: self._question is not None)
+        # A line of the answer is being typed otherwise: then these keys move in it.
+        is_reading = is_asked & is_empty & Condition(lambda: self._view is not None and self._view.is_long)
         is_line = ~is_searching  # a search through the history has its own keys
         esc_is_free = is_line & ~(vi_mode & vi_insert_mode)  # there it leaves insert mode
         return (
@@ -252,7 +352,11 @@ class LivePrompt:
             (("up",), is_line & is_empty & ~is_asked, self._on_up),
             (("tab",), is_line, lambda: self.editor.complete()),
             (("s-tab",), ~has_completions, self._host.next_mode),
-            (("c-o",), True, self._host.expand),
+            (("s-down",), is_line, lambda: self._host.turn(1)),
+            (("s-up",), is_line, lambda: self._host.turn(-1)),
+            (("c-o",), True, self._on_ctrl_o),
+            *(((key,), is_line & is_asked, partial(self._scroll, scroll)) for key, scroll in PAGE_KEYS.items()),
+            *(((key,), is_line & is_reading, partial(self._scroll, scroll)) for key, scroll in EMPTY_LINE_KEYS.items()),
             (("c-t",), True, self._host.toggle_tasks),
             (("c-x", "c-e"), True, lambda: self.editor.open_editor()),
         )
@@ -260,9 +364,11 @@ class LivePrompt:
     def _on_enter(self) -> None:
         if self.editor.accept_completion():
             pass  # the next Enter sends the line
+        elif self._repeats_answer():
+            pass
         elif self._question is not None:
             self._answer(self._question, self.editor.buffer.text)
-        else:
+        elif not self.editor.complete_for_enter():
             self._enter_line(self.editor.buffer.text)
 
     def _on_line_feed(self) -> None:
@@ -272,22 +378,42 @@ class LivePrompt:
             self.editor.buffer.insert_text("\n")
 
     def _on_escape(self) -> bool:
-        """Postpone a question, or end the turn. Returns False if there is neither."""
+        """Postpone a question, return to the lead, or end its turn. Returns False if there is none of these."""
+        if self._question is None and self._host.is_watching:
+            self._host.return_to_lead(after_jobs=False)
+            return True
         if self._question is None:
             return self._interrupt()
         if self.editor.buffer.text:
             self.editor.buffer.reset()
+        elif self._question.back():
+            self._view = QuestionView(self._question)
         elif self._question.agent == LEAD:  # its question holds up the turn that the user waits for
             self._interrupt()
         else:
             self._questions.postpone(self._question)
         return True
 
+    def _on_ctrl_o(self) -> None:
+        if self._view is None:
+            self._host.expand()
+        elif not self.editor.is_borrowed:
+            self.editor.lend_terminal(partial(self._host.read, self._view.question))
+
+    def _scroll(self, scroll: Callable[[QuestionView], None]) -> None:
+        if self._view is not None:
+            scroll(self._view)
+
     def _on_ctrl_c(self) -> None:
-        if self._on_escape():
+        if self.editor.is_away:  # the other program has received it as well
+            return
+        is_watched_line = self._question is None and self._host.is_watching
+        if not is_watched_line and self._on_escape():
             return
         if self.editor.buffer.text:
             self.editor.buffer.reset()
+        elif is_watched_line:
+            self._host.return_to_lead(after_jobs=True)
         elif self._may_leave:
             self._host.leave()
         else:
@@ -295,7 +421,7 @@ class LivePrompt:
             self.editor.redraw_in(LEAVE_WITHIN_SECONDS)
 
     def _on_up(self) -> None:
-        if (text := self._host.take_back()) is not None:
-            self.editor.buffer.insert_text(text)
+        if not self._host.is_watching and (text := self._host.take_back()) is not None:
+            self.editor.buffer.insert_text(self.editor.fold(text))
         else:
             self.editor.buffer.auto_up()

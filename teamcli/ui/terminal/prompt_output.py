@@ -13,6 +13,7 @@ from typing import Any
 
 from prompt_toolkit.application import Application, get_app_session, in_terminal
 from prompt_toolkit.output import Output
+from prompt_toolkit.renderer import Renderer
 
 from teamcli.text.console import cell_width, column_after
 from teamcli.ui.render.style import Line
@@ -73,6 +74,11 @@ class AbovePrompt(io.TextIOBase):
         self._print_soon()
         return len(text)
 
+    def write_now(self) -> None:
+        """Print what waits, while the prompt has left the terminal to something else."""
+        self._open_line = ""  # nobody knows where the cursor is
+        self._write_waiting()
+
     def close(self) -> None:
         with self._lock:
             self._waiting.append(self._line)  # the last line may lack a newline
@@ -115,10 +121,14 @@ class AbovePrompt(io.TextIOBase):
                 self._write_waiting()
         else:
             self._output.write_raw(BEGIN_FRAME)
+            left = _rows_to_the_bottom(app.renderer)
+            is_known = left > 0
             try:
                 app.renderer.erase()
-                self._write_waiting()
+                left -= self._write_waiting()
                 app.renderer.reset()
+                # The terminal has not reported yet how many there are. Without a guess the status bar would flicker.
+                app.renderer._min_available_height = max(1, left) if is_known else 0
                 app._request_absolute_cursor_position()
                 app._redraw()
             finally:
@@ -126,7 +136,9 @@ class AbovePrompt(io.TextIOBase):
                 self._output.flush()
         self._printed_at = time.monotonic()
 
-    def _write_waiting(self) -> None:
+    def _write_waiting(self) -> int:
+        """Returns how many rows it takes."""
+        rows = 0
         with self._lock:
             self._is_scheduled = False
             text, self._waiting = "".join(self._waiting), []
@@ -135,8 +147,11 @@ class AbovePrompt(io.TextIOBase):
                 self._output.enable_autowrap()
                 renderer = self._session.app.renderer if self._session.app else None
                 columns = renderer.columns if isinstance(renderer, ReflowRenderer) else self._output.get_size().columns
+                before = self._open_line
                 self._output.write_raw(self._continuing(text, columns))
                 self._output.flush()
+                rows = _rows_of(before + text, columns) - (_rows_of(before, columns) if before else 0)
+        return rows
 
     def _continuing(self, text: str, columns: int) -> str:
         """The text, and before it what moves the cursor from the row below the open line to its end."""
@@ -159,3 +174,15 @@ def end_of_line(line: str, columns: int) -> str:
     body = line[: -len(after)] if (after := "".join(_CODES_AT_END.findall(line))) else line
     codes = "".join(_CODE.findall(body))
     return f"\x1b[A\x1b[{columns - cell_width(body[-1])}C{codes}{body[-1]}{after}"
+
+
+def _rows_to_the_bottom(renderer: Renderer) -> int:
+    """From the first row of the prompt; 0 if that is unknown."""
+    known = renderer._min_available_height
+    return max(known, renderer._last_screen.height if renderer._last_screen else 0) if known else 0
+
+
+def _rows_of(text: str, columns: int) -> int:
+    """How many rows these lines take on the screen."""
+    lines = _CODE.sub("", text.removesuffix("\n")).split("\n")
+    return sum(1 + max(0, cell_width(line) - 1) // columns for line in lines)

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar, Protocol
 
 from teamcli.agent.permission_question import Answer, Consent, Question
 from teamcli.commands.base import Choice, CommandResult
 from teamcli.team.message import LEAD
 from teamcli.team.requests import Request
+from teamcli.text.console import shorten_middle, wrap
 from teamcli.text.escaping import one_line
-from teamcli.ui.render.style import BOLD, CYAN, DIM, GREEN, PLAIN, YELLOW, Line, diff_lines
+from teamcli.ui.render.style import BOLD, CYAN, DIM, GREEN, PLAIN, YELLOW, Line, changed_lines, diff_lines
+from teamcli.ui.terminal.fragments import width_of
 
 ALWAYS_ASKED = "Allowed this once: one of your rules asks every time."
 NO_RULE = "Allowed this once: only the rule bash, which allows every command, would cover this line."
 SHORT_TITLE = 50
 """For the line that confirms an answer: the question has just been shown in full."""
 YES, ALWAYS, NO = ("y", "yes"), ("a", "always"), ("n", "no")
+_ALWAYS = re.compile(r"(?:a|always)\s*(\d*|a)", re.IGNORECASE)
+"""`a` asks which rule to save; `a2` says so at once, and `aa` takes the first."""
+RULE_LENGTH = 400
 
 
 class PromptQuestion(Protocol):
@@ -42,8 +49,12 @@ class PromptQuestion(Protocol):
     @property
     def is_open(self) -> bool: ...
 
-    def lines(self) -> list[Line]:
-        """The question in full."""
+    def head(self, width: int = 0) -> list[Line]:
+        """Who asks for what, in lines of at most `width` cells; 0 for any."""
+        ...
+
+    def body(self) -> list[Line]:
+        """The rest of the question, in full."""
         ...
 
     def fits(self, text: str) -> bool:
@@ -51,16 +62,21 @@ class PromptQuestion(Protocol):
         ...
 
     def take(self, answer: str) -> CommandResult | None:
-        """Answer with what the user typed. Returns what to show, or None if this is not an answer.
+        """Answer with what the user typed. Returns what to show, or None if this is not an answer. If there is nothing
+        to show, the question may still be open, and ask for something else.
 
         Raises: TeamcliError
         """
         ...
 
+    def back(self) -> bool:
+        """Ask again what was asked first. Returns False if that is what it asks."""
+        ...
+
 
 def is_answer(text: str) -> bool:
     """Whether a line looks like an answer to a yes-or-no question."""
-    return _first_word(text) in (*YES, *ALWAYS, *NO)
+    return _first_word(text) in (*YES, *ALWAYS, *NO) or _ALWAYS.fullmatch(text) is not None
 
 
 def _first_word(text: str) -> str:
@@ -71,10 +87,15 @@ def _head(agent: str, text: str) -> Line:
     return [("▲ ", YELLOW), (agent, f"{BOLD} {YELLOW}"), (text, YELLOW)]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class PermissionQuestion:
     question: Question
-    label: ClassVar[str] = "allow? >> "
+    is_choosing: bool = field(default=False, init=False)
+    """The user wants to allow such calls from now on, and chooses the rule."""
+
+    @property
+    def label(self) -> str:
+        return "rule? >> " if self.is_choosing else "allow? >> "
 
     @property
     def agent(self) -> str:
@@ -84,36 +105,66 @@ class PermissionQuestion:
     def is_open(self) -> bool:
         return self.question.is_open
 
-    def lines(self) -> list[Line]:
-        asked, display = self.question, self.question.display
-        # Split at \n only: other line breaks are shown as symbols, so that they cannot fake a line of the program.
-        what = (display.text or display.title).rstrip("\n").split("\n")
-        advice = asked.advice.split(": ", 1) if not asked.rule else []
-        return [
-            _head(self.agent, f" wants to use {asked.tool}:"),
-            *([("  " + line, "")] for line in what),
-            *diff_lines(display.diff, with_names=False),
-            *([(f"  {part}", DIM)] for part in advice if part),
-        ]
+    def head(self, width: int = 0) -> list[Line]:
+        head = _head(self.agent, f" wants to use {self.question.tool}:")
+        display = self.question.display
+        if not display.path:
+            return [head]
+        path, counts = one_line(display.path, 10_000), self._counts
+        if not width or width_of([*head, (f" {path}{counts}", "")]) <= width:
+            return [[*head, (f" {path}", BOLD), (counts, YELLOW)]]
+        # The name of the file must not get lost, so it has a row of its own.
+        return [head, [("  " + shorten_middle(path, width - len(counts) - 2), BOLD), (counts, YELLOW)]]
+
+    @cached_property
+    def _counts(self) -> str:
+        return " (+{} -{})".format(*changed_lines(self.question.display.diff))
+
+    def body(self) -> list[Line]:
+        if self.is_choosing:
+            return self._rule_lines()
+        display = self.question.display
+        if display.path:
+            shown = [[(f"  {display.text}", YELLOW)]] if display.text else []
+            shown += diff_lines(display.diff, with_names=False) or [[("    no line differs", DIM)]]
+        else:
+            # Split at \n only: other line breaks are shown as symbols, so that they cannot fake a line of the program.
+            shown = [[("  " + line, "")] for line in (display.text or display.title).rstrip("\n").split("\n")]
+        advice = self.question.advice.split(": ", 1) if not self.question.rule else []
+        return [*shown, *([(f"  {part}", DIM)] for part in advice if part)]
+
+    def _rules(self) -> list[tuple[str, ...]]:
+        """What can be saved: the exact rule, and the broader ones if it is sensible to offer them."""
+        return [rules for rules in ((self.question.rule,), self.question.broader) if all(rules) and rules]
+
+    def _rule_lines(self) -> list[Line]:
+        asked = self.question
+        exact = "every call of this tool" if asked.rule == asked.tool else "only this"
+        notes = (exact, "every file below" if asked.display.path else "everything that begins so")
+        shown = [shorten_middle(", ".join(rules), RULE_LENGTH) for rules in self._rules()]
+        width = min(40, max(map(len, shown)))
+        lines: list[Line] = []
+        for number, (rule, note) in enumerate(zip(shown, notes, strict=False), start=1):
+            lines.append([(f"  {number} ", CYAN), (f"{rule:<{width}}", BOLD), (f"  {note}", DIM)])
+        return [*lines, [("  saved in .team/settings.local.json, for the whole team", DIM)]]
 
     @property
     def keys(self) -> str:
+        if self.is_choosing:
+            return f"{'1 or 2' if len(self._rules()) > 1 else '1'} save · y only once · Esc: back"
         always = "a always · " if self.question.rule else ""
         return f"y once · {always}n no (add a reason)"
 
     def fits(self, text: str) -> bool:
-        return is_answer(text)
+        return is_answer(text) or (self.is_choosing and text.strip().isdecimal())
 
     def take(self, answer: str) -> str | None:
         title = one_line(self.question.display.title, SHORT_TITLE)
         if answer.lower() in YES:
             self.question.answer(Answer(Consent.ONCE))
             return f"Allowed {self.agent} once: {title}"
-        if answer.lower() in ALWAYS:
-            self.question.answer(Answer(Consent.ALWAYS))
-            if self.question.rule:
-                return f"Allowed from now on: {self.question.rule}"
-            return NO_RULE if self.question.advice else ALWAYS_ASKED
+        if always := _ALWAYS.fullmatch(f"a{answer}" if self.is_choosing and answer.isdecimal() else answer):
+            return self._allow_always(always[1])
         if _first_word(answer) in NO:
             reason = answer.partition(" ")[2].strip()
         elif self.agent == LEAD:  # it waits for this answer, so the line can only be about the call
@@ -122,6 +173,24 @@ class PermissionQuestion:
             return None
         self.question.answer(Answer(Consent.NO, reason))
         return f"Refused {self.agent}: {title}"
+
+    def _allow_always(self, which: str) -> str:
+        if not self.question.rule:
+            self.question.answer(Answer(Consent.ALWAYS))
+            return NO_RULE if self.question.advice else ALWAYS_ASKED
+        if self.is_choosing and not which:
+            which = "1"
+        options = {str(number): rules for number, rules in enumerate(self._rules(), start=1)}
+        chosen = options.get("1" if which.lower() == "a" else which)
+        self.is_choosing = chosen is None
+        if chosen is None:
+            return ""
+        self.question.answer(Answer(Consent.ALWAYS, rules=chosen))
+        return f"Allowed from now on: {', '.join(chosen)}"
+
+    def back(self) -> bool:
+        was_choosing, self.is_choosing = self.is_choosing, False
+        return was_choosing
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,9 +209,11 @@ class PlanQuestion:
     def is_open(self) -> bool:
         return self.still_open(self.request.id)
 
-    def lines(self) -> list[Line]:
-        plan = self.request.text.rstrip("\n").split("\n")
-        return [_head(self.agent, f" has a plan ({self.request.id}):"), *([("  " + line, "")] for line in plan)]
+    def head(self, width: int = 0) -> list[Line]:
+        return [_head(self.agent, f" has a plan ({self.request.id}):")]
+
+    def body(self) -> list[Line]:
+        return [[("  " + line, "")] for line in self.request.text.rstrip("\n").split("\n")]
 
     def fits(self, text: str) -> bool:
         return is_answer(text)
@@ -150,6 +221,9 @@ class PlanQuestion:
     def take(self, answer: str) -> str | None:
         word, feedback = _first_word(answer), answer.partition(" ")[2].strip()
         return self.review(self.request.id, word in YES, feedback) if word in (*YES, *NO) else None
+
+    def back(self) -> bool:
+        return False
 
 
 class ChoiceQuestion:
@@ -163,10 +237,14 @@ class ChoiceQuestion:
         self.choice = choice
         self.is_open = True
 
-    def lines(self) -> list[Line]:
+    def head(self, width: int = 0) -> list[Line]:
+        title: Line = [(self.choice.title, BOLD)]
+        return wrap(title, width) if width else [title]
+
+    def body(self) -> list[Line]:
         options = self.choice.options
         width = max((len(option.value) for option in options), default=0)
-        lines: list[Line] = [[(self.choice.title, BOLD)]]
+        lines: list[Line] = []
         for number, option in enumerate(options, start=1):
             mark = ("● ", GREEN) if option.is_current else ("  ", PLAIN)
             lines.append([(f"{number:>4} ", CYAN), mark, (f"{option.value:<{width}}  ", PLAIN), (option.label, DIM)])
@@ -179,6 +257,9 @@ class ChoiceQuestion:
         self.is_open = False
         chosen = self._chosen(answer)
         return None if chosen is None else self.choice.choose(chosen)
+
+    def back(self) -> bool:
+        return False
 
     def _chosen(self, answer: str) -> str | None:
         values = [option.value for option in self.choice.options]

@@ -15,33 +15,39 @@ from functools import partial
 from teamcli.agent import events
 from teamcli.agent.events import Event
 from teamcli.cancel import CancelScope
-from teamcli.commands.base import Choice, CommandResult, Diff, Expand, Job, Leave, Table, Verbosity, plain
+from teamcli.commands.base import Choice, CommandResult, Diff, Expand, Job, Leave, Table, Verbosity, Watch, plain
 from teamcli.errors import Cancelled, TeamcliError
 from teamcli.permissions.policy import Mode
 from teamcli.session.session import Session
-from teamcli.team.message import MessageType
+from teamcli.team.message import LEAD, MessageType
 from teamcli.team.requests import Kind
-from teamcli.text.console import shorten, wrap
+from teamcli.text.console import shorten
 from teamcli.text.escaping import one_line
+from teamcli.ui.leaving import leaving_hint
 from teamcli.ui.lines import OutputStream, Repl
-from teamcli.ui.render.event_renderer import EventRenderer
-from teamcli.ui.render.style import DIM, RED, YELLOW, AgentColors, Line, TerminalStyle
+from teamcli.ui.render.event_renderer import EventRenderer, prompt_label
+from teamcli.ui.render.style import DIM, RED, YELLOW, AgentColors, Line, Piece, TerminalStyle
 from teamcli.ui.signals import in_thread
 from teamcli.ui.terminal.banner import InboxTip
 from teamcli.ui.terminal.completion import session_completer
 from teamcli.ui.terminal.fragments import visible, wrapped
 from teamcli.ui.terminal.notify import Notifier
+from teamcli.ui.terminal.pager import read_in_pager
 from teamcli.ui.terminal.plain_prompt import AroundThePrompt, PlainPrompt, is_dumb
 from teamcli.ui.terminal.prompt import LivePrompt
 from teamcli.ui.terminal.prompt_output import AbovePrompt
 from teamcli.ui.terminal.questions import ChoiceQuestion, PlanQuestion, PromptQuestion, QuestionQueue
 from teamcli.ui.terminal.render_thread import RenderThread
 from teamcli.ui.terminal.shell_output import ShellOutput
-from teamcli.ui.terminal.status_bar import StatusBar
+from teamcli.ui.terminal.status_bar import Room, StatusBar
+from teamcli.ui.terminal.view_switch import ViewSwitch
+from teamcli.ui.terminal.views import Views
 
 logger = logging.getLogger(__name__)
 
 QUEUED_LINES = 2
+NOBODY_TO_WATCH = "There is nobody to watch yet. Ask the lead to hire someone; /watch NAME then shows what they do."
+SHARED = "The lead sees this with your next line (the setting shell_output changes that)."
 UP_HINT = "  (Up takes it back)"
 MODES = (Mode.DEFAULT, Mode.ACCEPT_EDITS, Mode.PLAN)
 """What Shift-Tab cycles through. The mode that asks nothing must be typed by name."""
@@ -56,24 +62,20 @@ class Terminal(Repl):
         self._questions = questions
         self._page = page
         self._style = TerminalStyle.of(sys.__stdout__ or sys.stdout)
-        self._status = StatusBar(session)
-        self._typed: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._colors = AgentColors(names)
+        self._status = StatusBar(session, self._colors)
+        self._typed: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        """Lines, each with the name of the agent that was shown when it was entered."""
         self._jobs: list[CancelScope] = []
         self._shell_outputs: list[ShellOutput] = []
         """Replaced as a whole: the main thread reads it while others add to it."""
+        self._tips_about_sharing = session.preferences.shares_shell
         self._tip = InboxTip(is_wanted=not names)
         self._prompt = PlainPrompt(self, questions, self._style) if is_dumb() else self._live_prompt()
         self._notifier = Notifier(session.preferences.notify, self._prompt.ring)
-        shows_subagents = session.preferences.shows_subagents
-        renderer = EventRenderer(
-            self._style,
-            AgentColors(names),
-            "banner",
-            shows_subagents,
-            is_dumb(),
-            wraps_words=session.preferences.wrap == "words",
-        )
-        self._renderer = RenderThread(renderer, self._status.board, page, self._prompt.redraw, self._on_event)
+        views = Views(self._renderer_of(LEAD), self._renderer_of)
+        self._renderer = RenderThread(views, self._status.board, page, self._prompt.redraw, self._on_event)
+        self._view = ViewSwitch(session, self._renderer, self._prompt.turn)
         questions.subscribe(self._on_question)
         for request in session.team.roster.requests.standing(kind=Kind.PLAN):
             self._ask_about_plan(request.id)
@@ -83,29 +85,44 @@ class Terminal(Repl):
         history, use_vi = session.state.root / "history", session.preferences.vi_mode
         return LivePrompt(self, self._questions, self._style, history, session_completer(session), use_vi)
 
+    def _renderer_of(self, name: str) -> EventRenderer:
+        likes = self._session.preferences
+        return EventRenderer(
+            self._style,
+            self._colors,
+            "banner",
+            likes.shows_subagents,
+            is_dumb(),
+            focus=name,
+            wraps_words=likes.wrap == "words",
+            continues_lines=not is_dumb(),
+        )
+
     def run(self, first_task: str) -> None:
         """Until the user leaves."""
         self._session.events.subscribe(self._renderer)
         threading.Thread(target=self._serve_lines, name="typed", daemon=True).start()
         self._renderer.start()
+        if self._session.preferences.verbose:
+            self.show(Verbosity(on=True))
         self._renderer.render(lambda renderer: renderer.recap(self._session.lead.agent.conversation.messages))
         self._session.start()  # only now, so that nothing happens unseen
         if first_task:
-            self._typed.put(first_task)
+            self._typed.put((first_task, LEAD))
         try:
             # Loading the model client takes long, so it starts only once the user can type.
             self._prompt.run(on_ready=lambda: in_thread(self._session.warm_up, "warm-up"))
         finally:
             for output in self._shell_outputs:
                 output.finish()
-            self._renderer.render(EventRenderer.unfinished)
+            self._renderer.change(Views.unfinished)
             self._renderer.stop()
 
     # In the thread that serves lines
 
     def _serve_lines(self) -> None:
         while True:
-            line = self._typed.get()
+            line, self.addressee = self._typed.get()
             with self._failures_shown(line):
                 self.serve(line)
 
@@ -122,6 +139,13 @@ class Terminal(Repl):
         except Exception as e:  # boundary: a bug in one command must not end the thread that serves lines
             logger.exception("serving %r failed", what)
             self._say(f"teamcli: {type(e).__name__}: {e}", RED)
+
+    def plain_line(self, text: str) -> None:
+        if self.addressee == LEAD:
+            self.task(text)
+        else:
+            self.echo(text)
+            self.show(self._view.say(self.addressee, text))
 
     def task(self, text: str) -> None:
         self._session.submit(text)
@@ -140,7 +164,9 @@ class Terminal(Repl):
             case Expand():
                 render(lambda renderer: renderer.expand(result.which))
             case Verbosity():
-                render(lambda renderer: renderer.set_verbose(result.on))
+                self._renderer.change(lambda views: views.set_verbose(result.on))
+            case Watch() if not is_dumb():
+                self._watch(result.name)
             case Diff():
                 render(lambda renderer: renderer.diff(result.text, result.title))
             case Job():
@@ -164,6 +190,23 @@ class Terminal(Repl):
 
         threading.Thread(target=work, name="job", daemon=True).start()
 
+    def run_at_terminal(self, command: str, program: str) -> None:
+        prompt, page = self._prompt, self._page
+        if isinstance(prompt, PlainPrompt) or isinstance(page, AroundThePrompt):
+            super().run_at_terminal(command, program)
+            return
+
+        def run(scope: CancelScope) -> str:
+            page.write_now()  # the command itself comes before what it prints
+            return self._session.run_at_terminal(command, scope)
+
+        self._renderer.flush()
+        self.run_job(lambda scope: prompt.editor.hand_over(lambda: run(scope)))
+
+    def tip_about_sharing(self) -> str:
+        is_wanted, self._tips_about_sharing = self._tips_about_sharing, False
+        return SHARED if is_wanted else ""
+
     def output_stream(self) -> OutputStream:
         def show(text: str) -> None:
             self._renderer.render(lambda renderer: renderer.output(text))
@@ -171,6 +214,15 @@ class Terminal(Repl):
         stream = ShellOutput(show, self._prompt.redraw)
         self._shell_outputs = [*(each for each in self._shell_outputs if not each.is_over), stream]
         return stream
+
+    def _watch(self, name: str) -> None:
+        others = self._session.team.names()
+        if name != LEAD or self._view.is_watching:
+            self._view.turn_to(name)
+        elif others:
+            self._say(f"This is the lead. /watch NAME or Shift-Down turns the screen to: {', '.join(others)}.")
+        else:
+            self._say(NOBODY_TO_WATCH)
 
     def _say(self, text: str, color: str = "") -> None:
         self._renderer.render(lambda renderer: renderer.note(text, color))
@@ -180,14 +232,32 @@ class Terminal(Repl):
     def enter(self, text: str) -> None:
         if text.strip():
             self._notifier.user_is_here()
-            self._typed.put(text)
+            self._typed.put((text, self._view.shown))
 
     def interrupt(self) -> bool:
         # A command that the user waits for comes before the lead.
+        return self._end_job() or self._session.interrupt()
+
+    def _end_job(self) -> bool:
         for scope in tuple(self._jobs):
             scope.cancel("interrupted by the user")
             return True
-        return self._session.interrupt()
+        return False
+
+    @property
+    def is_watching(self) -> bool:
+        return self._view.is_watching
+
+    def label(self) -> Piece:
+        return prompt_label(self._view.shown, self._colors)
+
+    def turn(self, step: int) -> None:
+        if not self._view.turn_by(step, most_lines=_screen_rows() // 2):
+            self._say(NOBODY_TO_WATCH, DIM)
+
+    def return_to_lead(self, after_jobs: bool) -> None:
+        if not (after_jobs and self._end_job()):
+            self._view.turn_to(LEAD)
 
     def take_back(self) -> str | None:
         return self._session.take_back()
@@ -198,7 +268,7 @@ class Terminal(Repl):
         self._session.live_policy.set_mode(following)
 
     def expand(self) -> None:
-        self.show(Expand(1))
+        self.show(Expand())
 
     def toggle_tasks(self) -> None:
         self._status.tasks.toggle()
@@ -206,13 +276,10 @@ class Terminal(Repl):
     def leave(self) -> None:
         self._prompt.exit()
 
-    def show_question(self, question: PromptQuestion) -> list[Line]:
-        lines = [visible(line) for line in question.lines()]
-        rows = [part for line in lines for part in wrap(line, self._style.width() - 1, keeps_urls=False)]
-        if len(rows) <= max(4, _screen_rows() // 3):
-            return lines
-        self._renderer.render(lambda renderer: renderer.question(lines))
-        return lines[:1]
+    def read(self, question: PromptQuestion) -> None:
+        with self._failures_shown("a question"):
+            programs = self._session.hosts.agents.programs
+            read_in_pager([*question.head(), *question.body()], self._style, programs)
 
     def answer(self, question: PromptQuestion, text: str) -> bool:
         try:
@@ -220,7 +287,7 @@ class Terminal(Repl):
         except TeamcliError as e:
             self._say(f"teamcli: {e}", RED)
             return True
-        if result is not None:
+        if result:
             self.show(result)
         return result is not None
 
@@ -232,12 +299,18 @@ class Terminal(Repl):
             lines = [[("…", DIM)], *lines[1 - rows :]]
         if shell_line := next((each.line for each in reversed(self._shell_outputs) if each.line), ""):
             lines = [*lines, [(shell_line, "")]]
-        return [visible(line) for line in [*lines, *queued_lines(self._session.lead.queued, width)]]
+        queued = () if self._view.is_watching else self._session.lead.queued
+        return [visible(line) for line in [*lines, *queued_lines(queued, width)]]
 
-    def bar(self, width: int, hint: str) -> list[Line]:
+    def bar(self, width: int, taken: int, hint: str) -> list[Line]:
         questions = self._questions.open
-        hint = hint or self._status.hint(self._questions.current, bool(questions), bool(self._jobs))
-        return self._status.lines(width, questions, hint)
+        room = Room(width, _screen_rows(), taken)
+        if hint:
+            return self._status.lines(room, questions, leaving_hint(self._session, hint), is_urgent=True)
+        shown = self._view.shown
+        hint = self._status.hint(self._questions.current, bool(questions), bool(self._jobs), shown)
+        is_watching = shown != LEAD
+        return self._status.lines(room, questions, hint, shown if is_watching else "", is_urgent=is_watching)
 
     # Events, in the render thread
 
@@ -248,6 +321,8 @@ class Terminal(Repl):
         match event:
             case events.MailSent(type=MessageType.PLAN_APPROVAL_REQUEST):
                 self._ask_about_plan(str(event.fields.get("request_id", "")))
+            case events.StatusChanged(status="shutdown") if event.agent == self._view.shown:
+                self._say(f"{event.agent} was shut down. Esc returns to the lead.", YELLOW)
             case events.TurnStarted() | events.TurnEnded():
                 self._notifier.work_changed(self._status.board.is_busy)
 

@@ -1,4 +1,4 @@
-"""What the status bar shows: what each agent is doing, and what the session has used. Events in, styled text out."""
+"""What the status bar knows: what each agent is doing, and what the session has used. `status_area` draws agents."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import NamedTuple
 
 from teamcli.agent import events
 from teamcli.agent.events import Event
+from teamcli.text.counting import counted
 from teamcli.text.duration import short_time
 from teamcli.text.escaping import one_line
-from teamcli.ui.render.style import BOLD, CYAN, DIM, GREEN, PLAIN, RED, YELLOW, Piece
+from teamcli.ui.render.style import CYAN, DIM, GREEN, PLAIN, RED, YELLOW, Piece
 from teamcli.ui.terminal.fragments import clipped, width_of
 
 SEPARATOR = " │ "
 _SUBAGENT_ENDED = ("completed", "failed", "cancelled")
-_ACTIVITY_WIDTHS = (48, 32, 20, 10, 0)
-"""How long the description of each agent's activity may be; the first that fits is used."""
 
 
 class Activity(NamedTuple):
@@ -36,6 +35,8 @@ class AgentState:
         self._activity: Activity | None = None
         self._calls: dict[str, Activity] = {}
         self._retry_at: float | None = None
+        self.tokens = 0
+        """Those of all model calls of the present turn."""
 
     @property
     def is_working(self) -> bool:
@@ -43,6 +44,7 @@ class AgentState:
 
     def apply(self, event: Event, now: float) -> bool:
         """Returns False if the event changes nothing that is shown."""
+        self._count_tokens(event)
         match event:
             case events.TextArrived() | events.ThinkingArrived():
                 return self._start("writing" if isinstance(event, events.TextArrived) else "thinking", now)
@@ -56,11 +58,8 @@ class AgentState:
                 self._activity = Activity("thinking", now)
             case events.TurnEnded():
                 self._become_idle()
-            case events.ToolStarted():
-                self._calls[event.call_id] = Activity(one_line(event.display.title, 80), now)
-            case events.ToolFinished():
-                self._calls.pop(event.call_id, None)
-                self._start("thinking", now)
+            case events.ToolStarted() | events.PermissionGiven() | events.ToolFinished():
+                self._note_call(event, now)
             case events.RetryScheduled():
                 self._retry_at = now + event.delay_seconds
         return True
@@ -74,6 +73,21 @@ class AgentState:
             return one_line(self.note or ("" if self.status == "idle" else self.status), room)
         stuck = "stuck: " if self.is_stuck else ""
         return f"{stuck}{one_line(activity.what, room)} {short_time(now - activity.since)}"
+
+    def _note_call(self, event: events.ToolStarted | events.PermissionGiven | events.ToolFinished, now: float) -> None:
+        call = self._calls.pop(event.call_id, None)
+        if isinstance(event, events.ToolStarted):
+            self._calls[event.call_id] = Activity(one_line(event.display.title, 80), now)
+        elif isinstance(event, events.ToolFinished):
+            self._start("thinking", now)
+        elif call is not None:  # it has waited for an answer, and starts only now
+            self._calls[event.call_id] = call._replace(since=now)
+
+    def _count_tokens(self, event: Event) -> None:
+        if isinstance(event, events.TurnStarted):
+            self.tokens = 0
+        elif isinstance(event, events.Answered):
+            self.tokens += event.usage.context_tokens
 
     def _start(self, what: str, now: float) -> bool:
         if self._activity is not None and self._activity.what == what and self._retry_at is None:
@@ -106,6 +120,10 @@ class SessionMeter(NamedTuple):
     cost: str
     unread: int
     context_tokens: int = 0
+    senders: tuple[str, ...] = ()
+    """Of the unread messages."""
+    jobs: int = 0
+    """How many commands run in the background."""
 
 
 class StatusBoard:
@@ -132,55 +150,52 @@ class StatusBoard:
             return False  # mail from the user or from outside
         return self._agents.setdefault(event.agent, AgentState(event.agent)).apply(event, now)
 
-    def agent_line(self, width: int, now: float, asking: Sequence[str] = ()) -> list[Piece]:
-        """All agents in at most `width` cells: with what they are doing, or less of it, or only those that fit."""
-        states = [state for state in list(self._agents.values()) if state.status != "shutdown"]
-        for room in _ACTIVITY_WIDTHS:
-            line = _joined([_agent_pieces(state, room, now, asking) for state in states])
-            if width_of(line) <= width:
-                return line
-        # The agents that ask and those that work come first. The others are only counted.
-        states.sort(key=lambda state: (state.name not in asking, not state.is_working))
-        for shown in range(len(states) - 1, 0, -1):
-            busy = sum(state.is_working for state in states[shown:])
-            more = f" +{len(states) - shown}" + (f" ({busy} busy)" if busy else "")
-            line = [*_joined([_agent_pieces(state, 0, now, asking) for state in states[:shown]]), (more, DIM)]
-            if width_of(line) <= width:
-                return line
-        return clipped(_agent_pieces(states[0], 0, now, asking), width)
+    def states(self) -> list[AgentState]:
+        """The lead first. Those that are shut down are left out."""
+        return [state for state in list(self._agents.values()) if state.status != "shutdown"]
 
 
-def meter_line(meter: SessionMeter, hint: str, width: int) -> list[Piece]:
-    """Model, mode, mail, cost and context on the left; on the right, if there is room, what a key does."""
+def meter_line(meter: SessionMeter, hint: str, width: int, is_urgent: bool = False) -> list[Piece]:
+    """Model, mode, mail, cost and context on the left; on the right, if there is room, what a key does.
+
+    An urgent hint takes the room of what is on the left.
+    """
     mode_color = {"default": DIM, "plan": CYAN, "acceptEdits": GREEN}.get(meter.mode, RED)
     share = meter.context_share
     left: list[list[Piece]] = [[(meter.model, DIM)], [(meter.mode, mode_color)]]
+    if meter.jobs:
+        left.append([(counted(meter.jobs, "job"), GREEN)])
     if meter.unread:
-        left.append([(f"✉ {meter.unread} unread", YELLOW)])
+        # Names give way to the cost, and the context to names.
+        room = width - width_of(joined([*left, [(meter.cost, DIM)]], " · ")) - len(" · ")
+        left.append([(_mail_words(meter, room), YELLOW)])
     left.append([(meter.cost, DIM)])
     if share is not None:
         left.append([(f"context {share:.0%}", YELLOW if share >= 0.8 else DIM)])
     elif meter.context_tokens:
         left.append([(f"context {meter.context_tokens:,} tokens", DIM)])
-    while width_of(line := _joined(left, " · ")) > width and len(left) > 1:
+    wanted = width - width_of([(hint, DIM)]) - 2 if is_urgent else width
+    while width_of(line := joined(left, " · ")) > wanted and len(left) > 1:
         left.pop()
     room = width - width_of(line) - width_of([(hint, DIM)])
     if room >= 2 and hint:
         return [*line, (" " * room, PLAIN), (hint, DIM)]
-    return clipped(line, width)
+    return clipped([(hint, DIM)] if is_urgent else line, width)
 
 
-def _agent_pieces(state: AgentState, room: int, now: float, asking: Sequence[str]) -> list[Piece]:
-    if state.name in asking:
-        return [("▲ ", YELLOW), (state.name, BOLD), (" asks", YELLOW)]
-    description = state.describe(now, room) if room else ""
-    text = (f" {description}" if description else "", DIM)
-    if state.is_working:
-        return [("● ", YELLOW if state.is_stuck else GREEN), (state.name, BOLD), text]
-    return [("○ ", RED if "error" in state.note else DIM), (state.name, PLAIN), text]
+def _mail_words(meter: SessionMeter, room: int) -> str:
+    """How much is unread, and from whom as far as there is room."""
+    names = meter.senders
+    for shown in range(len(names), 0, -1):
+        more = f" +{len(names) - shown}" if shown < len(names) else ""
+        for unread in (" unread", ""):
+            words = f"✉ {meter.unread}{unread} from {', '.join(names[:shown])}{more}"
+            if width_of([(words, PLAIN)]) <= room:
+                return words
+    return f"✉ {meter.unread} unread"
 
 
-def _joined(parts: Sequence[list[Piece]], separator: str = SEPARATOR) -> list[Piece]:
+def joined(parts: Sequence[list[Piece]], separator: str = SEPARATOR) -> list[Piece]:
     line: list[Piece] = []
     for part in parts:
         line += [(separator, DIM), *part] if line else part

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from teamcli.agent import events
 from teamcli.agent.events import Event
 from teamcli.session.session import EMBEDDED, Session
-from teamcli.team.message import LEAD
-from teamcli.ui.render.style import Line
-from teamcli.ui.terminal.questions import ChoiceQuestion, PromptQuestion
+from teamcli.team.message import LEAD, Message, shown_sender
+from teamcli.ui.render.style import AgentColors, Line
+from teamcli.ui.terminal.questions import ChoiceQuestion, PermissionQuestion, PromptQuestion
 from teamcli.ui.terminal.status import AgentState, SessionMeter, StatusBoard, meter_line
-from teamcli.ui.terminal.task_panel import TaskPanel
+from teamcli.ui.terminal.status_area import Moment, agent_lines
+from teamcli.ui.terminal.task_panel import TaskPanel, lines_for_board
+
+AGENTS_SHARE = 4
+"""At most a fourth of the screen lists agents: the rest is for what they say."""
+
+
+class Room(NamedTuple):
+    """How large the screen is, and how many rows of it the prompt needs."""
+
+    width: int
+    height: int
+    taken: int
 
 
 class StatusBar:
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, colors: AgentColors) -> None:
         states: list[AgentState] = []
         for member in session.team.roster.members():
             notes = [word for word in ("interrupted", "paused", "error") if getattr(member, word)]
@@ -24,7 +37,8 @@ class StatusBar:
         self.board = StatusBoard(LEAD, states)
         self.tasks = TaskPanel(session)
         self._session = session
-        self._unread = 0
+        self._colors = colors
+        self._unread: tuple[Message, ...] = ()
         self._context: tuple[float | None, int] = (None, 0)
         """The share of its window that the lead's conversation fills, and its tokens."""
 
@@ -37,28 +51,43 @@ class StatusBar:
             case events.Compacted() if event.agent == LEAD and self._session.model != EMBEDDED:
                 self._note_context(event.tokens_after)
             case events.MailSent() | events.TurnStarted() | events.TurnEnded():
-                self._unread = len(self._session.lead.mailbox.look())
+                self._unread = self._session.lead.mailbox.look()
 
-    def lines(self, width: int, questions: Sequence[PromptQuestion], hint: str) -> list[Line]:
+    def lines(
+        self,
+        room: Room,
+        questions: Sequence[PromptQuestion],
+        hint: str,
+        watched: str = "",
+        is_urgent: bool = False,
+    ) -> list[Line]:
         session, budget = self._session, self._session.budget
         # A small cost would be shown as $0.00.
         digits = 2 if budget.spent_usd >= 0.1 or not budget.spent_usd else 4
         cost = f"${budget.spent_usd:.{digits}f}" if budget.is_known else f"{session.usage.context_tokens:,} tokens"
         share, tokens = self._context
-        meter = SessionMeter(session.model, session.live_policy.policy.mode, share, cost, self._unread, tokens)
-        asking = [question.agent for question in questions]
-        panel = self.tasks.lines(width)
-        return [*panel, self.board.agent_line(width, time.monotonic(), asking), meter_line(meter, hint, width)]
+        unread, jobs = self._unread, len(session.hosts.jobs.background())
+        mode, senders = session.live_policy.policy.mode, tuple(dict.fromkeys(map(shown_sender, unread)))
+        meter = SessionMeter(session.model, mode, share, cost, len(unread), tokens, senders, jobs)
+        panel = self.tasks.lines(room.width, lines_for_board(room.height, bool(questions)))
+        rows = max(1, min(room.height // AGENTS_SHARE, room.height - room.taken - len(panel) - 1))
+        moment = Moment(time.monotonic(), [question.agent for question in questions], watched, self._colors)
+        agents = agent_lines(self.board.states(), room.width, rows, moment)
+        return [*panel, *agents, meter_line(meter, hint, room.width, is_urgent)]
 
-    def hint(self, current: PromptQuestion | None, has_questions: bool, has_jobs: bool) -> str:
+    def hint(self, current: PromptQuestion | None, has_questions: bool, has_jobs: bool, shown: str) -> str:
         """What a key does right now."""
         if current is None and has_questions:
             return "Enter: answer"
         if isinstance(current, ChoiceQuestion):
             return "Esc: cancel"
+        if isinstance(current, PermissionQuestion) and current.is_choosing:
+            return "Esc: back"
         if current is not None and current.agent != LEAD:
             return "Esc: answer later"
         key = "Ctrl-C" if self._session.preferences.vi_mode else "Esc"  # in vi mode, Esc leaves insert mode
+        if shown != LEAD:
+            return f"{key}: back to the lead"
         return f"{key}: interrupt" if self.board.lead_is_working or has_jobs else "/help"
 
     def _note_context(self, tokens: int) -> None:

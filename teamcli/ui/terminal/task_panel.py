@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import NamedTuple
 
 from teamcli.agent import events
 from teamcli.agent.events import Event
-from teamcli.commands.reports.tasks import busy_names, in_order, is_stalled, note
+from teamcli.commands.reports.tasks import busy_names, by_urgency, is_stalled, note
 from teamcli.errors import StateError
 from teamcli.session.session import Session
 from teamcli.tasks.board import Task, TaskStatus
@@ -15,15 +16,32 @@ from teamcli.text.escaping import one_line
 from teamcli.ui.render.style import BOLD, DIM, GREEN, PLAIN, RED, YELLOW, Line
 from teamcli.ui.terminal.fragments import clipped, width_of
 
-MOST_LINES = 8
+MOST_LINES = 10
+"""With the title."""
+FEWEST_LINES = 3
 _MARKS = {TaskStatus.PENDING: "○", TaskStatus.IN_PROGRESS: "●", TaskStatus.COMPLETED: "✓", TaskStatus.CANCELLED: "✗"}
+
+
+def lines_for_board(screen_rows: int, has_questions: bool) -> int:
+    """How much of the screen it may take. A question must be read, so then it takes less.
+
+    This does not depend on how long the question is, which itself depends on what is left.
+    """
+    return screen_rows // 5 if has_questions else screen_rows * 2 // 5
+
+
+class _Drawn(NamedTuple):
+    title: Line
+    rows: tuple[Line, ...] = ()
+    total: int = 0
+    """Of all tasks. There are not more rows than can be shown."""
 
 
 class TaskPanel:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._is_shown = False
-        self._lines: list[Line] = []
+        self._drawn = _Drawn([])
 
     def toggle(self) -> None:
         self._is_shown = not self._is_shown
@@ -34,24 +52,30 @@ class TaskPanel:
         if self._is_shown and isinstance(event, events.TaskChanged | events.StatusChanged):
             self._update()
 
-    def lines(self, width: int) -> list[Line]:
-        return [clipped(_fitted(line, width), width) for line in self._lines] if self._is_shown else []
+    def lines(self, width: int, room: int = MOST_LINES) -> list[Line]:
+        """In at most `room` lines, but never fewer than a title, a task, and how many more there are."""
+        if not self._is_shown:
+            return []
+        room = max(FEWEST_LINES, min(room, MOST_LINES)) - 1
+        title, rows, total = self._drawn
+        shown = rows if total <= room else rows[: room - 1]
+        more: list[Line] = [[(f"    … {total - len(shown)} more (/tasks)", DIM)]] if total > len(shown) else []
+        return [clipped(_fitted(line, width), width) for line in (title, *shown, *more)]
 
     def _update(self) -> None:
         board = self._session.board
         try:
-            self._lines = self._drawn(list(board.open().tasks()) if board.exists else [])
+            self._drawn = self._draw(list(board.open().tasks()) if board.exists else [])
         except StateError as e:
-            self._lines = [[(f"Tasks: {one_line(str(e), 300)}", RED)]]
+            self._drawn = _Drawn([(f"Tasks: {one_line(str(e), 300)}", RED)])
 
-    def _drawn(self, tasks: list[Task]) -> list[Line]:
+    def _draw(self, tasks: list[Task]) -> _Drawn:
         counts = Counter(task.status for task in tasks)
         summary = ", ".join(f"{counts[status]} {status.replace('_', ' ')}" for status in TaskStatus if counts[status])
-        shown = in_order(tasks)[:MOST_LINES]
-        more = f" (the first {MOST_LINES})" if len(tasks) > MOST_LINES else ""
         by_id, busy = {task.id: task for task in tasks}, busy_names(self._session.team.roster.members())
-        title: Line = [("Tasks", BOLD), (f": {summary or 'none yet'}{more}", DIM)]
-        return [title, *(self._row(by_id, task, busy) for task in shown)]
+        title: Line = [("Tasks", BOLD), (f": {summary or 'none yet'}", DIM)]
+        rows = (self._row(by_id, task, busy) for task in by_urgency(tasks)[:MOST_LINES])
+        return _Drawn(title, tuple(rows), len(tasks))
 
     def _row(self, tasks: dict[int, Task], task: Task, busy: set[str]) -> Line:
         color = YELLOW if is_stalled(task, busy) else GREEN if task.status is TaskStatus.IN_PROGRESS else DIM

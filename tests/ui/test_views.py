@@ -1,0 +1,112 @@
+"""The lead's view and the watched one, in the process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from teamcli.agent import events
+from teamcli.agent.events import Event, Outcome
+from teamcli.agent.tool import Display
+from teamcli.llm.types import Message
+from teamcli.session.watching import Snapshot
+from teamcli.ui.render.event_renderer import EventRenderer
+from teamcli.ui.render.style import AgentColors, TerminalStyle
+from teamcli.ui.terminal import views as views_module
+from teamcli.ui.terminal.views import Turn, Views
+
+NOWHERE = Path("/nonexistent/alice.jsonl")
+
+
+def renderer(focus: str = "lead") -> EventRenderer:
+    return EventRenderer(TerminalStyle(False, True, lambda: 80), AgentColors(), "banner", focus=focus)
+
+
+def views() -> Views:
+    return Views(renderer(), renderer)
+
+
+def turn_to(name: str, *current: Event, most_lines: int = 0) -> Turn:
+    return Turn(Snapshot(name, NOWHERE, 0, "", current), "coder · working", most_lines)
+
+
+def call(agent: str, title: str) -> events.ToolFinished:
+    return events.ToolFinished(agent, "c1", "bash", Display(title), "done", False, 0.1)
+
+
+LEAD_STREAM: tuple[Event, ...] = (
+    events.LineTaken("lead", "go"),
+    *(events.TextArrived("lead", f"Para {number} be") for number in range(2)),
+    events.TextArrived("lead", "gins.\n\n```python\nx = 1\n"),
+    call("alice", "$ true"),
+    events.TextArrived("lead", "y = 2\n"),
+    events.MailSent("bob", "lead", "message", "hello", {}),
+    events.TextArrived("lead", "```\n\nThe end"),
+    events.TextArrived("alice", "words of alice\n\n"),
+    events.Recorded("lead", Message("assistant", ())),
+    call("lead", "$ ls"),
+    events.TurnEnded("lead", Outcome.DONE, "", 1.0),
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, len(LEAD_STREAM)), st.sampled_from(["alice", "bob", "lead"])), max_size=6))
+def test_the_lead_is_shown_whole_and_once_whenever_the_user_looks_away(switches: list[tuple[int, str]]) -> None:
+    whole = renderer()
+    expected = "".join(map(whole.show, LEAD_STREAM)) + whole.unfinished()
+    shown, of_lead = views(), ""
+    for number, event in enumerate([*LEAD_STREAM, None]):
+        for name in [name for at, name in switches if at == number]:
+            of_lead += below_heading(shown.back("working")) if name == "lead" else ""
+            if name != "lead":
+                shown.turn_to(turn_to(name))
+        text = shown.show(event) if event else below_heading(shown.unfinished())
+        of_lead += text if shown.shown == "lead" else ""
+    assert of_lead == expected
+
+
+def below_heading(text: str) -> str:
+    return text.partition("─\n")[2] if text.startswith("\n── lead") else text
+
+
+def test_a_watched_member_streams_and_others_do_not() -> None:
+    shown = views()
+    assert "── alice · coder · working ─" in shown.turn_to(turn_to("alice", events.TextArrived("alice", "One.\n\nTw")))
+    assert shown.show(events.TextArrived("lead", "Words of the lead.\n\n")) == ""
+    assert shown.show(call("bob", "$ ls")) == ""
+    assert "Two." in shown.show(events.TextArrived("alice", "o.\n\n"))
+    assert "✓ $ pytest" in shown.show(call("alice", "$ pytest"))
+    assert "alice → bob: hi" in shown.show(events.MailSent("alice", "bob", "message", "hi", {}))
+    assert "task 3 completed: Build it" in shown.show(
+        events.TaskChanged("alice", 3, "completed", "Build it", "completed", "alice")
+    )
+
+
+def test_what_is_too_much_to_show_on_the_return_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views_module, "MOST_MISSED_LINES", 10)
+    shown = views()
+    shown.turn_to(turn_to("alice"))
+    for number in range(15):
+        shown.show(call("lead", f"$ echo {number}"))
+    text = shown.back("working")
+    assert "6 lines are not shown; /log has every step." in text
+    assert [f"$ echo {number} " in text for number in (4, 5, 14)] == [False, True, True]
+
+
+def test_thoughts_are_shown_if_verbose_in_every_view() -> None:
+    shown = views()
+    shown.set_verbose(True)
+    thought = events.ThinkingArrived("alice", "I wonder"), events.TextArrived("alice", "Done.\n\n")
+    assert "I wonder" in shown.turn_to(turn_to("alice", *thought))
+    shown.set_verbose(False)
+    assert "I wonder" not in "".join(map(shown.show, thought))
+    assert not shown.current.is_verbose
+
+
+def test_a_brief_look_shows_only_the_last_lines_and_says_how_to_see_more() -> None:
+    long = events.TextArrived("alice", "".join(f"Line {number}.\n\n" for number in range(50)))
+    text = views().turn_to(turn_to("alice", long, most_lines=10))
+    assert "… /watch alice shows more" in text
+    assert text.count("Line ") == 5
