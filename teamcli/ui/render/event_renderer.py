@@ -64,6 +64,8 @@ class EventRenderer:
         is empty, everyone's do, with their names.
 
         A dumb terminal shows what the user types by itself, and its prompt is printed again below each piece of output.
+        The terminal wraps the paragraphs of an answer unless `wraps_words`. With `continues_lines`, text may end in the
+        middle of a line, which the next text continues.
         """
         self._style = style
         self._colors = colors
