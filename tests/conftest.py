@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import shutil
 import signal
 import socket
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.program import Program
+from tests.support.tmux import Tmux
 
 settings.register_profile("any machine", deadline=None)  # no test depends on speed
 settings.load_profile("any machine")
@@ -80,6 +83,15 @@ def program(tmp_path: Path, clean_environment: Path) -> Program:
     directory = tmp_path / "work"
     directory.mkdir()
     return Program(directory, clean_environment)
+
+
+@pytest.fixture
+def tmux(tmp_path: Path) -> Iterator[Tmux]:
+    if shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed")
+    made = Tmux(tmp_path / uuid.uuid4().hex[:8])
+    yield made
+    made.end()
 
 
 def pytest_collection_finish() -> None:

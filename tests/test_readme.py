@@ -79,7 +79,7 @@ def test_a_page_works_as_printed(project: Program, page: Path) -> None:
 def test_the_first_run_asks_nothing_and_leaves_the_repository_clean(clone: Program) -> None:
     before = git(clone, "status", "--porcelain", "--untracked-files=all")
     with Reader(clone) as reader:
-        reader.follow(list(steps_of("$ make run\nteam >> read Makefile\nread Makefile →\n")))
+        reader.follow(list(steps_of("$ make run\nteam >> read AGENTS.md\nread AGENTS.md →\n")))
     assert git(clone, "status", "--porcelain", "--untracked-files=all") == before
 
 

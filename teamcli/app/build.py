@@ -223,6 +223,7 @@ def _assemble(
             settings.subagents.show_output,
             options.verbose,
             settings.shell_output == "share",
+            settings.wrap,
         ),
         cancel=cancel,
         resources=resources.pop_all(),

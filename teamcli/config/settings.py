@@ -178,6 +178,8 @@ class Settings(NamedTuple):
     """Variables for commands and hooks."""
     additional_directories: tuple[str, ...] = ()
     """Directories that belong to the workspace in addition, as with `--add-dir`."""
+    wrap: Literal["terminal", "words"] = "terminal"
+    """Who wraps the paragraphs of an answer: the terminal, so that they are whole when copied, or teamcli."""
     hidden_variables: tuple[str, ...] = ()
     """Names or patterns, such as `AWS_*`, of variables that commands and hooks must not see."""
     durable: bool = True
@@ -354,6 +356,7 @@ _check = _made_of(
     vi_mode=_flag,
     notify=_one_of("off", "bell", "desktop"),
     shell_output=_one_of("share", "private"),
+    wrap=_one_of("terminal", "words"),
 )
 
 

@@ -65,6 +65,7 @@ class Preferences(NamedTuple):
     """Show more from the start."""
     shares_shell: bool = True
     """The lead sees the user's own commands and their output."""
+    wrap: Literal["terminal", "words"] = "terminal"
 
 
 class Catalog(NamedTuple):

@@ -22,6 +22,7 @@ Piece = tuple[str, str]
 Line = list[Piece]
 
 AS_WIDE_AS_NEEDED = 100_000
+_SEQUENCE = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @cache
@@ -49,7 +50,11 @@ def _console() -> Console:
 
 
 def render_lines(
-    renderable: RenderableType, width: int | None, has_color: bool = False, is_unicode: bool = True
+    renderable: RenderableType,
+    width: int | None,
+    has_color: bool = False,
+    is_unicode: bool = True,
+    no_wrap: bool = False,
 ) -> list[str]:
     """The lines of a renderable, with color codes if `has_color`, without the padding that rich adds at the end.
 
@@ -59,7 +64,7 @@ def render_lines(
     from rich.segment import Segment
 
     console = _console()
-    options = console.options.update(width=width or AS_WIDE_AS_NEEDED)
+    options = console.options.update(width=width or AS_WIDE_AS_NEEDED, no_wrap=no_wrap)
     options.encoding = "utf-8" if is_unicode else "ascii"
     lines = []
     for segments in Segment.split_lines(console.render(renderable, options)):
@@ -131,3 +136,15 @@ def shorten_middle(text: str, width: int) -> str:
         (at for at in range(len(text) - width // 2, len(text)) if cell_width(text[at:]) <= width // 2), len(text)
     )
     return set_cell_size(text, max(0, width - 1 - cell_width(text[end:]))).rstrip() + "…" + text[end:]
+
+
+def column_after(text: str, columns: int) -> int:
+    """In which column the cursor is once a terminal has printed one line of text and wrapped it. 0 at the margin."""
+    text = _SEQUENCE.sub("", text)
+    if text.isascii():
+        return len(text) % columns
+    column = 0
+    for character in text:
+        width = cell_width(character)
+        column = width if column + width > columns else column + width
+    return column % columns

@@ -12,7 +12,7 @@ from teamcli.agent.events import Event, Outcome
 from teamcli.agent.tool import Display
 from teamcli.llm.types import Message
 from teamcli.text.console import cell_width
-from teamcli.ui.render.answers import TAIL_LINES
+from teamcli.ui.render.answers import HELD_ROWS, TAIL_LINES
 from teamcli.ui.render.event_renderer import EventRenderer
 from teamcli.ui.render.style import AgentColors, TerminalStyle
 
@@ -41,25 +41,51 @@ def test_an_answer_appears_in_finished_blocks_and_the_rest_is_the_tail() -> None
     assert "One" in out
     assert "first part" in out
     assert "sec" not in out
-    assert scroll.growing() == [[("sec", "")]]
+    assert scroll.growing() == [[], [("sec", "")]]
     assert shown(events.TextArrived("lead", "ond"), recorded(), scroll=scroll).strip() == "second"
     assert scroll.growing() == []
 
 
-def test_the_tail_is_bounded_and_wrapped() -> None:
+def test_the_tail_of_a_running_command_is_bounded_and_wrapped() -> None:
     scroll = EventRenderer(look(width=21), AgentColors())
-    shown(events.TextArrived("lead", "word " * 100), scroll=scroll)
-    tail = scroll.growing()
+    shown(events.ToolProgress("lead", "c1", "word " * 100), scroll=scroll)
+    blank, *tail = scroll.growing()
+    assert blank == []
     assert len(tail) == TAIL_LINES
     assert tail[0] == [("…", "dim")]
     assert all(len(line[0][0]) <= 20 for line in tail)
 
 
+def test_a_long_paragraph_is_printed_as_it_arrives_and_stays_one_line() -> None:
+    scroll = EventRenderer(look(width=21), AgentColors(), continues_lines=True)
+    words = "word " * 100
+    printed = "".join(shown(events.TextArrived("lead", words[at : at + 7]), scroll=scroll) for at in range(0, 500, 7))
+    assert len(scroll.growing()) <= HELD_ROWS + 1
+    assert "\n" not in printed
+    assert len(printed) > 400
+    assert printed + shown(recorded(), scroll=scroll) == " ".join(words.split()) + "\n"
+
+
+def test_what_others_do_is_not_printed_inside_a_paragraph() -> None:
+    scroll = EventRenderer(look(width=21), AgentColors())
+    assert shown(events.TextArrived("lead", "word " * 30), scroll=scroll) != ""
+    assert shown(tool(agent="alice"), scroll=scroll) == ""
+    assert "alice ✓ $ make" in shown(events.TextArrived("lead", "\n\n"), scroll=scroll)
+
+
+def test_thoughts_wrap_at_words_below_their_mark() -> None:
+    scroll = EventRenderer(look(width=30), AgentColors())
+    scroll.set_verbose(True)
+    shown(events.ThinkingArrived("lead", "considering the possibilities of wrapping words"), scroll=scroll)
+    lines = shown(events.TextArrived("lead", "So."), scroll=scroll).splitlines()
+    assert [line.rstrip() for line in lines[-3:]] == ["  considering the", "  possibilities of wrapping", "  words"]
+
+
 def test_code_appears_line_by_line_and_only_the_unfinished_line_is_the_tail() -> None:
     scroll = EventRenderer(look(), AgentColors())
-    assert shown(events.TextArrived("lead", "```py\na = 1\nb ="), scroll=scroll) == "  a = 1\n"
-    assert scroll.growing() == [[("  b =", "")]]
-    assert shown(events.TextArrived("lead", " 2\n"), scroll=scroll) == "  b = 2\n"
+    assert shown(events.TextArrived("lead", "```py\na = 1\nb ="), scroll=scroll) == "```py\na = 1\n"
+    assert scroll.growing() == [[("b =", "")]]
+    assert shown(events.TextArrived("lead", " 2\n"), scroll=scroll) == "b = 2\n"
     assert scroll.growing() == []
 
 
@@ -68,13 +94,13 @@ def test_what_others_do_is_not_printed_between_two_lines_of_code() -> None:
     shown(events.TextArrived("lead", "```\na\n"), scroll=scroll)
     assert shown(tool(agent="alice"), scroll=scroll) == ""
     out = shown(events.TextArrived("lead", "b\n```\n"), scroll=scroll)
-    assert out.startswith("  b\n\n  alice ✓ $ make")
+    assert out.startswith("b\n```\n\n  alice ✓ $ make")
 
 
 def test_a_dumb_terminal_gets_a_code_block_at_once() -> None:
     scroll = EventRenderer(look(), AgentColors(), is_dumb=True)
     assert shown(events.TextArrived("lead", "```\na\nb\n"), scroll=scroll) == ""
-    assert shown(events.TextArrived("lead", "```\n"), scroll=scroll) == "  a\n  b\n"
+    assert shown(events.TextArrived("lead", "```\n"), scroll=scroll) == "```\na\nb\n```\n"
 
 
 def test_what_a_failed_call_had_streamed_is_dropped() -> None:

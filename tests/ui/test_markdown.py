@@ -26,6 +26,8 @@ def joined(blocks: list[Block]) -> list[Block]:
     """The blocks with the lines of a code block put together: how many come at once depends on when they arrive."""
     made: list[Block] = []
     for block in blocks:
+        if isinstance(block, Code) and block.is_last:
+            continue
         if isinstance(block, Code) and not block.is_first and isinstance(made[-1], Code):
             blank = "\n" * (1 + len(block.text) - len(block.text.lstrip("\n")))
             made[-1] = made[-1]._replace(text=made[-1].text + blank + block.text.lstrip("\n"))
@@ -72,12 +74,12 @@ class TestBlocks:
     def test_each_line_of_code_is_handed_out_when_it_has_ended(self) -> None:
         splitter = BlockSplitter()
         assert splitter.feed("see\n```py title\n") == [Prose("see")]
-        assert splitter.feed("a\n  b") == [Code("a", "py", is_first=True)]
-        assert splitter.tail == "    b"
-        assert splitter.feed("c\n\n") == [Code("  bc", "py", is_first=False, continues=True)]
-        assert splitter.feed("d\n`") == [Code("\nd", "py", is_first=False, continues=True)]
+        assert splitter.feed("a\n  b") == [Code("a", "```py title", is_first=True)]
+        assert splitter.tail == "  b"
+        assert splitter.feed("c\n\n") == [Code("  bc", "```py title", is_first=False, continues=True)]
+        assert splitter.feed("d\n`") == [Code("\nd", "```py title", is_first=False, continues=True)]
         assert splitter.tail == ""
-        assert splitter.feed("``\n\n") == []
+        assert splitter.feed("``\n\n") == [Code("", "```", is_first=False, continues=True, is_last=True)]
         assert not splitter.is_in_code
 
     def test_a_fence_ends_only_with_the_sign_that_opened_it(self) -> None:
@@ -86,7 +88,7 @@ class TestBlocks:
     def test_code_can_be_held_back_for_a_terminal_without_a_live_prompt(self) -> None:
         splitter = BlockSplitter(streams_code=False)
         assert splitter.feed("```\na\nb\n") == []
-        assert splitter.feed("```\n") == [Code("a\nb", "", is_first=True)]
+        assert joined(splitter.feed("```\n")) == [Code("a\nb", "```", is_first=True)]
 
     def test_back_ticks_inside_a_line_open_no_fence(self) -> None:
         assert split("```x``` is code\n\nnext\n") == ["```x``` is code", "next"]
@@ -117,7 +119,7 @@ class TestBlocks:
     def test_code_in_an_item_stays_in_it_even_if_the_model_forgot_to_indent_it(self, code: str) -> None:
         assert joined(blocks_of(f"1. Run:\n{code}   and\n1. Done\n")) == [
             Prose("1. Run:"),
-            Code("make\n\nx", "sh", is_first=True, continues=True, margin=4),
+            Code("make\n\nx", "```sh", is_first=True, continues=True),
             Prose("and", continues=True, margin=4),
             Prose("2. Done", continues=True),
         ]
@@ -151,7 +153,7 @@ class TestLongBlocks:
         splitter = BlockSplitter()
         shown: list[str] = []
         for line in ["```python title", *lines, "```"]:
-            shown += [block.text for block in splitter.feed(line + "\n") if isinstance(block, Code)]
+            shown += [b.text for b in splitter.feed(line + "\n") if isinstance(b, Code) and not b.is_last]
             assert splitter.tail == ""
         assert shown == lines
 
@@ -196,6 +198,66 @@ class TestLongBlocks:
         assert words == ["word"] * 10_000
 
 
+class TestCutting:
+    """A block of which more is held back than the prompt can show."""
+
+    def test_a_long_line_is_cut_between_words_and_the_rest_joins_it(self) -> None:
+        splitter = BlockSplitter()
+        assert splitter.feed("one two three four five") == []
+        assert splitter.cut(10, column=0) == [Prose("one two three four", is_open=True)]
+        assert splitter.tail == "five"
+        assert splitter.feed("\nsix\n\n") == [Prose("five\nsix", continues=True, joint=" ")]
+
+    def test_no_place_is_cut_whose_look_may_change(self) -> None:
+        splitter = BlockSplitter()
+        splitter.feed("one two **three four five six")
+        assert splitter.cut(10, column=0) == [Prose("one two", is_open=True)]
+        assert splitter.tail == "**three four five six"
+
+    def test_what_is_cut_off_does_not_begin_a_list_or_a_heading(self) -> None:
+        splitter = BlockSplitter()
+        splitter.feed("one two - 3. # four five")
+        assert splitter.cut(18, column=0) == [Prose("one two - 3. #", is_open=True)]
+
+    def test_if_we_wrap_the_rest_begins_a_line(self) -> None:
+        splitter = BlockSplitter()
+        splitter.feed("one two three four five")
+        assert splitter.cut(10, column=None) == [Prose("one two three four")]
+        assert splitter.close() == [Prose("five", continues=True)]
+
+    def test_an_item_is_cut_and_the_rest_stays_indented(self) -> None:
+        splitter = BlockSplitter()
+        splitter.feed("- a\n- one two three four five")
+        assert splitter.cut(11, column=0) == [Prose("- a"), Prose("- one two three four", continues=True)]
+        assert splitter.close() == [Prose("five", continues=True, margin=3)]
+
+    def test_the_rest_of_a_quotation_is_quoted(self) -> None:
+        splitter = BlockSplitter()
+        splitter.feed("> one two three four five")
+        assert splitter.cut(10, column=0) == [Prose("> one two three four")]
+        assert splitter.feed("\n> six\n") == []
+        assert splitter.close() == [Prose("> five\n> six", continues=True)]
+
+    def test_a_long_line_of_code_is_cut_anywhere(self) -> None:
+        splitter = BlockSplitter()
+        splitter.feed("```\n  one tw")
+        assert splitter.cut(10, column=0) == [Code("  one tw", "```", is_first=True, is_open=True)]
+        assert splitter.feed("o\n") == [Code("o", "```", is_first=False, continues=True, joint="")]
+
+    def test_a_table_is_cut_between_rows_and_the_tail_does_not_repeat_the_head(self) -> None:
+        splitter = BlockSplitter()
+        splitter.feed("|a|\n|-|\n|b|\n|c")
+        assert splitter.cut(10, column=0) == [Prose("|a|\n|-|\n|b|")]
+        assert splitter.tail == "|c"
+        assert splitter.feed("|\n\n") == [Prose("|a|\n|-|\n|c|", continues=True)]
+
+    def test_text_without_spaces_is_cut_between_characters(self) -> None:
+        splitter = BlockSplitter()
+        splitter.feed("漢字" * 20)
+        assert splitter.cut(30, column=0) == [Prose("漢字" * 14 + "漢", is_open=True)]
+        assert splitter.close() == [Prose("字" + "漢字" * 5, continues=True, joint="")]
+
+
 class TestLooks:
     def test_a_heading_is_bold_and_at_the_left(self) -> None:
         assert render("# Title", 80, True) == "\x1b[1;4mTitle\x1b[0m\n"
@@ -209,15 +271,16 @@ class TestLooks:
     def test_code_can_be_copied_as_it_is(self) -> None:
         long = "x = " + " + ".join(str(n) for n in range(100))
         text = f"```python\ndef f():\n\n\tif 1:  # why\n        {long}\n```"
-        assert plain(text, 40) == ["  def f():", "", "  \tif 1:  # why", f"          {long}"]
+        assert plain(text, 40) == ["```python", "def f():", "", "\tif 1:  # why", f"        {long}", "```"]
         colored = render(text, 40, True)
         assert SGR.sub("", colored).splitlines() == plain(text, 40)
         assert "\x1b[35mdef\x1b[0m" in colored
         assert "\x1b[2m# why\x1b[0m" in colored
+        assert colored.startswith("\x1b[2m```python\x1b[0m\n")
 
     def test_code_in_an_unknown_language_and_minified_code_are_shown_plainly(self) -> None:
-        assert render("```no-such-language\nif x:\n```", 80, True) == "  if x:\n"
-        assert render("```js\n" + "if(x){}" * 1000 + "\n```", 80, True) == "  " + "if(x){}" * 1000 + "\n"
+        assert "\nif x:\n" in render("```no-such-language\nif x:\n```", 80, True)
+        assert "\n" + "if(x){}" * 1000 + "\n" in render("```js\n" + "if(x){}" * 1000 + "\n```", 80, True)
 
     def test_lists_are_indented_and_wrapped_under_their_text(self) -> None:
         text = "9. nine words that do not fit into one short line\n10. ten\n    - in\n      it"
@@ -274,7 +337,7 @@ class TestLooks:
         words = "[bold red]x[/bold red] [link=http://evil]y[/] :smile:"
         assert plain(words) == [words]
         assert plain(f"| {words} |\n|---|\n| {words} |")[-1] == words
-        assert plain(f"```\n{words}\n```") == [f"  {words}"]
+        assert plain(f"```\n{words}\n```") == ["```", words, "```"]
 
     def test_an_underlined_heading_is_a_heading(self) -> None:
         assert plain("Title\n===") == ["# Title"]

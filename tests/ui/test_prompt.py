@@ -392,7 +392,7 @@ def test_printing_above_loses_nothing_and_leaves_the_terminal_raw(
             thread.join()
         wait_until(lambda: all(f"{name}999" in "".join(keyboard.written) for name in "abcd"))
         keyboard.stop()
-    lines = re.sub(r"\x1b\[\?2026[hl]", "", "".join(keyboard.written)).split()
+    lines = re.sub(r"\x1b(?:\[[?0-9]*[A-Za-z]|[78])", "", "".join(keyboard.written)).split()
     for name in "abcd":
         assert [line for line in lines if line[0] == name] == [f"{name}{number}" for number in range(1000)]
 

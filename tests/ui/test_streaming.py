@@ -11,8 +11,11 @@ from tests.support.program import Program
 from tests.support.screen import Screen
 
 PROMPT = "team >>"
-STEP = re.compile(r"step (\d{3})\b")
+STEP = re.compile(r"s\s*t\s*e\s*p\s+(\d\s*\d\s*\d)(?!\d)")  # the terminal wraps anywhere
 CODE = "".join(f"step {number:03d} = compute({number})\n" + "\n" * (number % 7 == 0) for number in range(90))
+PROSE = " ".join(f"step {number:03d} of the *plan*," for number in range(150))
+QUOTE = "".join(f"> step {number:03d} of the plan\n" for number in range(60))
+ROWS = "".join(f"| step {number:03d} | of the plan |\n" for number in range(60))
 ITEMS = "".join(f"{number + 1}. step {number:03d} of the plan\n" for number in range(60))
 
 
@@ -26,8 +29,12 @@ def indented(code: str) -> str:
         (f"Before.\n\n```python\n{CODE}```\n\nThe end.", 90),
         (f"1. Do this:\n\n   ```python\n{indented(CODE)}   ```\n\n2. The end.", 90),
         (f"{ITEMS}\nThe end.", 60),
+        (f"Before.\n\n{PROSE}\n\nThe end.", 150),
+        (f"1. Do this:\n   - {PROSE}\n\nThe end.", 150),
+        (f"{QUOTE}\nThe end.", 60),
+        (f"| what | of what |\n|---|---|\n{ROWS}\nThe end.", 60),
     ],
-    ids=["code", "code in a list", "a list"],
+    ids=["code", "code in a list", "a list", "a paragraph", "a paragraph in a list", "a quotation", "a table"],
 )
 @pytest.mark.parametrize("lines", [16, 40])
 def test_no_line_is_missing_or_shown_twice_while_it_streams(
@@ -41,6 +48,6 @@ def test_no_line_is_missing_or_shown_twice_while_it_streams(
         screen.wait_for(PROMPT)
         screen.type("go\r")
         for moment in screen.moments_until("The end."):
-            seen = [int(number) for number in STEP.findall(moment)]
+            seen = [int("".join(number.split())) for number in STEP.findall(moment)]
             assert seen == list(range(len(seen))), moment
     assert len(seen) == count

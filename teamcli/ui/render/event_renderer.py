@@ -57,11 +57,15 @@ class EventRenderer:
         shows_subagents: bool = False,
         is_dumb: bool = False,
         focus: str = LEAD,
+        wraps_words: bool = False,
+        continues_lines: bool = False,
     ) -> None:
         """`above` is the kind of what the screen shows already. The words of `focus` stream in, without its name; if it
         is empty, everyone's do, with their names.
 
         A dumb terminal shows what the user types by itself, and its prompt is printed again below each piece of output.
+        The terminal wraps the paragraphs of an answer unless `wraps_words`. With `continues_lines`, text may end in the
+        middle of a line, which the next text continues.
         """
         self._style = style
         self._colors = colors
@@ -69,30 +73,31 @@ class EventRenderer:
         self._shows_subagents = shows_subagents
         self._is_dumb = is_dumb
         self._is_verbose = False
-        self._layout = Layout(style, above)
+        self._layout = Layout(style, above, continues_lines)
         self._folds = Folds()
-        self._answers = Answers(self._layout, colors, self._folds, focus, streams_code=not is_dumb)
+        self._answers = Answers(self._layout, colors, self._folds, focus, not is_dumb, wraps_words or is_dumb)
         self._output: dict[str, str] = {}
         """The last output of each running command of the focused agent."""
         self._deferred: list[Event] = []
-        """What the others did while the focused agent writes code: it must not be printed between two lines of it."""
+        """What the others did in the middle of a block of the focused agent: it must not be printed inside it."""
 
     def show(self, event: Event) -> str:
         """The lines that this event adds, ready for the terminal. Usually none."""
-        if self._answers.is_in_code and event.agent != self._focus and len(self._deferred) < DEFERRED_EVENTS:
+        if self._answers.is_inside_block and event.agent != self._focus and len(self._deferred) < DEFERRED_EVENTS:
             self._deferred.append(event)
             return ""
         shown = self._stream(event)
-        if self._deferred and not self._answers.is_in_code:
+        if self._deferred and not self._answers.is_inside_block:
             deferred, self._deferred = self._deferred, []
             shown += "".join(map(self._stream, deferred))
         return shown
 
     def growing(self) -> list[Line]:
-        """The end of what is incomplete, in lines that fit the terminal."""
-        if (text := self._answers.tail).strip():
-            return tail_lines(text, PLAIN, self._style)
-        return tail_lines(next(reversed(self._output.values()), ""), DIM, self._style)
+        """The end of what is incomplete, in lines that fit the terminal. The first one may be blank."""
+        if lines := self._answers.growing():
+            return lines
+        lines = tail_lines(next(reversed(self._output.values()), ""), DIM, self._style)
+        return [[], *lines] if lines else []
 
     def unfinished(self) -> str:
         """What is incomplete or deferred, at the end of the session."""

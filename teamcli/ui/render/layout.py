@@ -11,16 +11,23 @@ from teamcli.ui.render.style import DIM, PLAIN, Line, TerminalStyle
 
 
 class Layout:
-    def __init__(self, style: TerminalStyle, above: str = "") -> None:
-        """`above` is the kind of what the screen shows already."""
+    def __init__(self, style: TerminalStyle, above: str = "", continues_lines: bool = False) -> None:
+        """`above` is the kind of what the screen shows already. If not `continues_lines`, all lines have an end."""
         self.style = style
+        self._continues_lines = continues_lines
+        self.open_line = ""
+        """A line of an answer that has no end yet: its beginning is on the screen."""
         self._last_kind = above
 
-    def prose(self, text: str, kind: str = "note") -> str:
-        """Text that is ready for the terminal."""
-        gap = "\n" if self._last_kind and self._last_kind != kind else ""
+    def prose(self, text: str, kind: str = "note", joins: bool = False, is_open: bool = False) -> str:
+        """Text that is ready for the terminal. It `joins` the open line, and leaves one if it `is_open`."""
+        if not (joins and self.open_line):
+            gap = "\n" if self._last_kind and self._last_kind != kind else ""
+            text = ("\n" if self.open_line else "") + gap + (text.lstrip(" ") if joins else text)
         self._last_kind = kind
-        return gap + text.rstrip("\n") + "\n"
+        shown = text.rstrip("\n") + ("" if is_open and self._continues_lines else "\n")
+        self.open_line = (self.open_line + shown).rpartition("\n")[2]
+        return shown
 
     def block(self, kind: str, lines: Iterable[Line]) -> str:
         """Lines that belong together."""

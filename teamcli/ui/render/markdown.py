@@ -31,7 +31,7 @@ from rich.text import Text
 
 from teamcli.text.console import render_lines, urls_apart
 from teamcli.text.escaping import escape_controls
-from teamcli.ui.render.blocks import CODE_INDENT, Block, Code
+from teamcli.ui.render.open_blocks import Block, Code
 
 MIN_WIDTH = 10
 LONGEST_HIGHLIGHTED_LINE = 2000
@@ -76,19 +76,27 @@ class MarkdownRenderer:
         self._context: list[str] = []
         """Code that was rendered already, without which the next lines cannot be highlighted."""
 
-    def render(self, block: Block, width: int, has_color: bool, is_unicode: bool = True) -> str:
-        """The block as lines of text, each ended by a newline.
+    def render(self, block: Block, width: int, has_color: bool, is_unicode: bool = True, wraps: bool = True) -> str:
+        """The block as lines of text, each ended by a newline unless the next block continues the last one.
 
-        No escape sequence in the text gets through. Lines of code and long URLs may be wider than `width`: the terminal
-        wraps them, and they are whole when copied.
+        No escape sequence in the text gets through. Lines of code and long URLs may be wider than `width`, and without
+        `wraps` paragraphs as well: the terminal wraps them, and they are whole when copied.
         """
         if isinstance(block, Code):
-            lines = render_lines(_Lines(self._highlight(block)), width, has_color)
+            lines = render_lines(_Lines(self._highlight(block)), width, has_color) if not block.is_last else []
+            fence = render_lines(
+                Text(escape_controls(block.fence), "dim", no_wrap=True, overflow="ignore"), None, has_color
+            )
+            lines = [*(fence if block.is_first else []), *lines, *(fence if block.is_last else [])]
+            margin = 0
         else:
-            inner = max(MIN_WIDTH, width - block.margin)
-            lines = render_lines(_Markdown(block.markdown, not has_color), inner, has_color, is_unicode)
+            margin = block.margin
+            inner = max(MIN_WIDTH, width - margin)
+            markdown = _Markdown(block.markdown, not has_color)
+            lines = render_lines(markdown, inner, has_color, is_unicode, no_wrap=not wraps and not margin)
             lines = lines[not lines[0] :]  # rich begins some elements with a blank line
-        return "".join(f"{' ' * block.margin if line else ''}{line}\n" for line in lines)
+        text = "".join(f"{' ' * margin if line else ''}{line}\n" for line in lines)
+        return (block.joint or "") + (text.removesuffix("\n") if block.is_open else text)
 
     def _highlight(self, block: Code) -> Text:
         before = [] if block.is_first else self._context
@@ -109,7 +117,6 @@ class _Lines:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in self._code.split("\n"):
-            yield Segment(" " * CODE_INDENT)
             yield from line.render(console, end="\n")
 
 
@@ -137,14 +144,21 @@ class _WrappedParagraph(Paragraph):
         return made
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from urls_apart(self.text, options.max_width)
+        yield from _wrapped(self.text, options)
 
 
 class _Heading(Heading):
     """At the left and without a frame, unlike rich's own."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from urls_apart(self.text, options.max_width)
+        yield from _wrapped(self.text, options)
+
+
+def _wrapped(text: Text, options: ConsoleOptions) -> Iterable[Text]:
+    if not options.no_wrap:
+        return urls_apart(text, options.max_width)
+    text.no_wrap, text.overflow = True, "ignore"
+    return [text]
 
 
 class _Code(CodeBlock):
@@ -201,7 +215,7 @@ def _labeled(
     label: str, other: str, style: str, elements: Any, console: Console, options: ConsoleOptions
 ) -> Iterator[Segment]:
     """The elements one below the other, with a label on the first line. Unlike rich's own, never cropped."""
-    inner = options.update(width=max(MIN_WIDTH, options.max_width - len(label)))
+    inner = options.update(width=max(MIN_WIDTH, options.max_width - len(label)), no_wrap=False)
     lines: list[list[Segment]] = []
     is_close = True
     for element in elements:
@@ -222,7 +236,8 @@ class _Table(TableElement):
         heads = [cell.content for cell in self.header.row.cells]
         rows = [[cell.content for cell in row.cells] for row in self.body.rows] if self.body else []
         if MIN_COLUMN * len(heads) > options.max_width:  # rich would leave columns out
-            yield from (Text.assemble(head, ": ", cell) for row in rows for head, cell in zip(heads, row, strict=True))
+            cells = (Text.assemble(head, ": ", cell) for row in rows for head, cell in zip(heads, row, strict=True))
+            yield from (part for cell in cells for part in _wrapped(cell, options))
             return
         table = Table(
             box=_ASCII_BOX if options.ascii_only else box.SIMPLE_HEAD,

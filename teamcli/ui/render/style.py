@@ -24,7 +24,7 @@ _CODES |= {RED: "31", GREEN: "32", YELLOW: "33", BLUE: "34", MAGENTA: "35", CYAN
 _AGENT_COLORS = (MAGENTA, BLUE, GREEN, CYAN, BRIGHT_RED, YELLOW, f"{REVERSE} {MAGENTA}", f"{REVERSE} {CYAN}")
 _ASCII_SIGNS = str.maketrans("✓✗⊘●○▲◆✉→…·│✻↳•─–◂", "+x-*o!*@>~-|*>---<") | {ord("⏎"): "Enter"}
 _NO_TEAMMATES = (*RESERVED, "outside")
-WIDTH_WITHOUT_TERMINAL = 80
+WIDTH_WITHOUT_TERMINAL, HEIGHT_WITHOUT_TERMINAL = 80, 24
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 
 
@@ -32,11 +32,17 @@ class TerminalStyle(NamedTuple):
     has_color: bool
     is_unicode: bool
     width: Callable[[], int]
+    height: Callable[[], int] = lambda: HEIGHT_WITHOUT_TERMINAL
 
     @classmethod
     def of(cls, stream: TextIO) -> TerminalStyle:
         encoding = (stream.encoding or "ascii").lower().replace("-", "")
-        return cls(has_color(stream), encoding.startswith("utf"), lambda: terminal_width(stream))
+        return cls(
+            has_color(stream),
+            encoding.startswith("utf"),
+            lambda: terminal_width(stream),
+            lambda: terminal_height(stream),
+        )
 
     def paint(self, pieces: Iterable[Piece]) -> str:
         """One or more lines, in color, with every control sequence in the text escaped.
@@ -60,6 +66,13 @@ def terminal_width(stream: TextIO | None = None) -> int:
         return max(20, os.get_terminal_size((stream or sys.__stdout__ or sys.stdout).fileno()).columns)
     except (OSError, ValueError):
         return WIDTH_WITHOUT_TERMINAL
+
+
+def terminal_height(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).lines
+    except (OSError, ValueError):
+        return HEIGHT_WITHOUT_TERMINAL
 
 
 class AgentColors:

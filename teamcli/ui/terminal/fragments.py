@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from prompt_toolkit.utils import get_cwidth
 
+from teamcli.text.console import wrap
 from teamcli.text.escaping import escape_controls
-from teamcli.ui.render.style import Piece
+from teamcli.ui.render.style import Line, Piece
 
 TAB = 4
 
@@ -19,6 +20,11 @@ def visible(line: Iterable[Piece]) -> list[Piece]:
 
 def width_of(pieces: Iterable[Piece]) -> int:
     return sum(get_cwidth(text) for text, _ in pieces)
+
+
+def wrapped(line: Line, width: int) -> list[Line]:
+    """The line in as many as it needs."""
+    return [line] if width_of(line) <= width else wrap(line, width, keeps_urls=False)
 
 
 def clipped(pieces: Iterable[Piece], width: int) -> list[Piece]:

@@ -25,6 +25,7 @@ from prompt_toolkit.styles import Style
 from teamcli.ui.terminal.completion import LineCompleter, may_be_completed
 from teamcli.ui.terminal.history import LineHistory
 from teamcli.ui.terminal.pastes import Pastes
+from teamcli.ui.terminal.reflow import follow_resizes
 
 ESCAPE_SECONDS = 0.05
 """How long a key sequence that starts with Esc may take. Esc alone interrupts, so it must not wait long ..."""
@@ -106,7 +107,7 @@ class LineEditor:
                 # blank rows between the two when it is gone. A question fills the screen, so that no remains of it
                 # stay in view when the terminal is resized.
                 window.dont_extend_height = Condition(can_complete)
-        app.renderer.cpr_not_supported_callback = None  # it prints a useless warning across the prompt
+        follow_resizes(app, bindings)
         app.ttimeoutlen = ESCAPE_SECONDS
         app.key_processor.before_key_press += lambda _: self._count_key()
         app.key_processor.after_key_press += lambda _: self._set_chord_timeout()

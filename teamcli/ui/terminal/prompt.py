@@ -293,9 +293,10 @@ class LivePrompt:
     def _message(self) -> StyleAndTextTuples:
         width = self._style.width() - 1
         above = [clipped(line, width) for line in self._host.above()]
-        self._message_rows = len(above) + 1
         if self._view is None:
-            return [*self._format([[], *above], newline=True), *self._format([[self._host.label()]])]
+            self._message_rows = len(above or [[]])
+            return [*self._format(above or [[]], newline=True), *self._format([[self._host.label()]])]
+        above = above if above and above[0] else above[1:]
         question = self._view.question
         rows = self.editor.app.output.get_size().rows
         asked = self._view.rows(width, rows, self._bar_rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import re
 import threading
 import time
@@ -14,15 +15,17 @@ from prompt_toolkit.application import Application, get_app_session, in_terminal
 from prompt_toolkit.output import Output
 from prompt_toolkit.renderer import Renderer
 
-from teamcli.text.console import cell_width
+from teamcli.text.console import cell_width, column_after
 from teamcli.ui.render.style import Line
+from teamcli.ui.terminal.reflow import ReflowRenderer, wraps_again
 
 PAUSE_SECONDS = 0.02
 """The minimum time between two prints, because each redraws the prompt."""
 BEGIN_FRAME, END_FRAME = "\x1b[?2026h", "\x1b[?2026l"
 """Terminals that support these show everything in between at once; others ignore them."""
 
-_COLORS = re.compile(r"\x1b\[[0-9;]*m")
+_CODE = re.compile(r"\x1b\[[0-9;]*m")
+_CODES_AT_END = re.compile(r"(?:\x1b\[[0-9;]*m)*\Z")
 
 
 class AbovePrompt(io.TextIOBase):
@@ -43,12 +46,17 @@ class AbovePrompt(io.TextIOBase):
         """What `growing` becomes once the waiting lines are printed."""
         self._is_scheduled = False
         self._printed_at = -PAUSE_SECONDS
+        self._open_line = ""
+        """The last printed line, if it has not ended: the prompt is drawn below it, and the next text continues it."""
+        self._columns = 0
+        """How wide the terminal was when the open line was printed."""
         self.growing: list[Line] = []
         """Unfinished output, shown below the printed lines."""
 
     def put(self, text: str, growing: list[Line]) -> None:
-        """Print whole lines, and show `growing` from the moment they are printed: while the last line of an answer
-        waits to be printed, it must be neither missing from the screen nor shown twice."""
+        """Print text, and show `growing` from the moment it is printed: while the last line of an answer waits to be
+        printed, it must be neither missing from the screen nor shown twice. If the text does not end with a newline,
+        what is printed next continues its last line."""
         with self._lock:
             self._waiting += [text] if text else []
             self._growing_next = growing
@@ -61,12 +69,14 @@ class AbovePrompt(io.TextIOBase):
     def write(self, text: str) -> int:
         with self._lock:
             whole, end, self._line = (self._line + text).rpartition("\n")
-            self._waiting += [whole + end] if end else []
+            is_open = (self._waiting[-1] if self._waiting else self._open_line)[-1:] not in ("", "\n")
+            self._waiting += ["\n" * is_open + whole + end] if end else []
         self._print_soon()
         return len(text)
 
     def write_now(self) -> None:
         """Print what waits, while the prompt has left the terminal to something else."""
+        self._open_line = ""  # nobody knows where the cursor is
         self._write_waiting()
 
     def close(self) -> None:
@@ -103,8 +113,11 @@ class AbovePrompt(io.TextIOBase):
         await asyncio.sleep(self._printed_at + PAUSE_SECONDS - time.monotonic())
         # The cursor position that the terminal reports is outdated once something is printed.
         await app.renderer.wait_for_cpr_responses()
+        if isinstance(app.renderer, ReflowRenderer):
+            await app.renderer.measure()
         if app._running_in_terminal:  # for example in an editor
             async with in_terminal():
+                self._open_line = ""  # another program has moved the cursor
                 self._write_waiting()
         else:
             self._output.write_raw(BEGIN_FRAME)
@@ -112,7 +125,7 @@ class AbovePrompt(io.TextIOBase):
             is_known = left > 0
             try:
                 app.renderer.erase()
-                left -= _rows_of(self._write_waiting(), self._output.get_size().columns)
+                left -= self._write_waiting()
                 app.renderer.reset()
                 # The terminal has not reported yet how many there are. Without a guess the status bar would flicker.
                 app.renderer._min_available_height = max(1, left) if is_known else 0
@@ -123,17 +136,44 @@ class AbovePrompt(io.TextIOBase):
                 self._output.flush()
         self._printed_at = time.monotonic()
 
-    def _write_waiting(self) -> str:
-        """Returns what it has written."""
+    def _write_waiting(self) -> int:
+        """Returns how many rows it takes."""
+        rows = 0
         with self._lock:
             self._is_scheduled = False
             text, self._waiting = "".join(self._waiting), []
             self.growing = self._growing_next
             if text:
                 self._output.enable_autowrap()
-                self._output.write_raw(text)
+                renderer = self._session.app.renderer if self._session.app else None
+                columns = renderer.columns if isinstance(renderer, ReflowRenderer) else self._output.get_size().columns
+                before = self._open_line
+                self._output.write_raw(self._continuing(text, columns))
                 self._output.flush()
-        return text
+                rows = _rows_of(before + text, columns) - (_rows_of(before, columns) if before else 0)
+        return rows
+
+    def _continuing(self, text: str, columns: int) -> str:
+        """The text, and before it what moves the cursor from the row below the open line to its end."""
+        open_line, self._open_line = self._open_line, (self._open_line + text).rpartition("\n")[2]
+        has_same_width, self._columns = columns == self._columns, columns
+        if open_line:
+            # In a terminal that has another width now, nobody knows where the line ends, unless it was wrapped again.
+            is_known = has_same_width or (wraps_again(os.environ) and open_line.isascii())
+            text = end_of_line(open_line, columns) + text if is_known else text.lstrip(" ").removeprefix("\n")
+            self._open_line = self._open_line if is_known else text.rpartition("\n")[2]
+        return text + ("\n" if self._open_line else "")
+
+
+def end_of_line(line: str, columns: int) -> str:
+    """Moves the cursor from the row below a line that the terminal has wrapped to its end."""
+    column = column_after(line, columns)
+    if column:
+        return f"\x1b[A\x1b[{column}C"
+    # At the margin, only printing the last character again makes the terminal continue the line in the next row.
+    body = line[: -len(after)] if (after := "".join(_CODES_AT_END.findall(line))) else line
+    codes = "".join(_CODE.findall(body))
+    return f"\x1b[A\x1b[{columns - cell_width(body[-1])}C{codes}{body[-1]}{after}"
 
 
 def _rows_to_the_bottom(renderer: Renderer) -> int:
@@ -144,5 +184,5 @@ def _rows_to_the_bottom(renderer: Renderer) -> int:
 
 def _rows_of(text: str, columns: int) -> int:
     """How many rows these lines take on the screen."""
-    lines = _COLORS.sub("", text).split("\n")[:-1]
+    lines = _CODE.sub("", text.removesuffix("\n")).split("\n")
     return sum(1 + max(0, cell_width(line) - 1) // columns for line in lines)

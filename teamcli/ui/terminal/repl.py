@@ -30,7 +30,7 @@ from teamcli.ui.render.style import DIM, RED, YELLOW, AgentColors, Line, Piece, 
 from teamcli.ui.signals import in_thread
 from teamcli.ui.terminal.banner import InboxTip
 from teamcli.ui.terminal.completion import session_completer
-from teamcli.ui.terminal.fragments import visible
+from teamcli.ui.terminal.fragments import visible, wrapped
 from teamcli.ui.terminal.notify import Notifier
 from teamcli.ui.terminal.pager import read_in_pager
 from teamcli.ui.terminal.plain_prompt import AroundThePrompt, PlainPrompt, is_dumb
@@ -86,8 +86,17 @@ class Terminal(Repl):
         return LivePrompt(self, self._questions, self._style, history, session_completer(session), use_vi)
 
     def _renderer_of(self, name: str) -> EventRenderer:
-        shows_subagents = self._session.preferences.shows_subagents
-        return EventRenderer(self._style, self._colors, "banner", shows_subagents, is_dumb(), focus=name)
+        likes = self._session.preferences
+        return EventRenderer(
+            self._style,
+            self._colors,
+            "banner",
+            likes.shows_subagents,
+            is_dumb(),
+            focus=name,
+            wraps_words=likes.wrap == "words",
+            continues_lines=not is_dumb(),
+        )
 
     def run(self, first_task: str) -> None:
         """Until the user leaves."""
@@ -284,8 +293,9 @@ class Terminal(Repl):
 
     def above(self) -> list[Line]:
         width = self._style.width() - 1
-        lines = self._page.growing
-        if len(lines) > (rows := max(2, _screen_rows() // 3)):
+        # Wrapped again, because the terminal may have become narrower.
+        lines = [part for line in self._page.growing for part in wrapped(line, width)] or [[]]
+        if len(lines) > (rows := max(6, _screen_rows() - 8)):
             lines = [[("…", DIM)], *lines[1 - rows :]]
         if shell_line := next((each.line for each in reversed(self._shell_outputs) if each.line), ""):
             lines = [*lines, [(shell_line, "")]]
