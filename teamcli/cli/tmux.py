@@ -12,6 +12,7 @@ from pathlib import Path
 from teamcli.cli.team import TeamSnapshot
 from teamcli.config.options import ExitStatus
 from teamcli.errors import ConfigError, UsageError
+from teamcli.exec.programs import Programs
 
 OUTSIDE = "--tmux opens panes in the tmux window that it runs in: start tmux, and run it there"
 NOBODY = "No teammates yet. Ask the lead to hire some."
@@ -71,9 +72,13 @@ def _tmux(*arguments: str) -> None:
 
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    # It runs outside the sandbox, so it must not be a program that an agent has written.
+    program = Programs(writable=[Path.cwd().resolve()]).find("tmux")
+    if program is None:
+        raise ConfigError("tmux is missing, or it is in this directory, where agents can change it")
     try:
         return subprocess.run(
-            ["tmux", *arguments], capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=False
+            [program, *arguments], capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as e:
         raise ConfigError(f"tmux cannot be run: {e}") from e

@@ -88,9 +88,11 @@ def test_only_these_modules_start_processes() -> None:
     package = Path(teamcli.__file__).parent
     found = {str(path.relative_to(package)) for path in package.rglob("*.py") if starting.search(path.read_text())}
     assert found == {
+        "cli/tmux.py",
         "exec/at_terminal.py",
         "exec/host_process.py",
         "exec/supervisor/processes.py",
         "exec/supervisor/serve.py",
+        "ui/terminal/pager.py",
         "workspace/search/engine.py",
     }
