@@ -197,7 +197,7 @@ def _assemble(
     events.subscribe(stall_detector)
     resources.callback(stall_detector.join, LEAVING_SECONDS)
     resources.callback(factory.close)
-    notes += factory.briefing.notes
+    notes += [*factory.briefing.notes, *filter(None, [project.claude.unused.line])]
     close_calls = partial(factory.close_calls, team)
     conversation = LeadConversation(lead, state.session_id, state.log, known_files, root, close_calls)
     custom_commands = CustomCommands(command_dirs(project.directory, project.home, project.agreement.covers), root)
@@ -284,7 +284,9 @@ def _open_hooks(
     choices: Choices, host: CommandHost, events: EventBus, facts: Callable[[str], dict[str, Any]], notes: list[str]
 ) -> Hooks:
     groups = choices.settings.hooks
-    unknown = ", ".join(name for name in groups if name not in HOOK_EVENTS)
+    # Those in Claude Code's files are among what is not used of it.
+    own = [name for name, of_event in groups.items() if not all(group.source for group in of_event)]
+    unknown = ", ".join(name for name in own if name not in HOOK_EVENTS)
     if unknown:
         known = ", ".join(HOOK_EVENTS)
         notes.append(f"Hooks for {unknown} are never run: there is no such event (there are: {known}).")

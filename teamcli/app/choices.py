@@ -69,7 +69,6 @@ def choose(options: Options, project: Project, embedding: Embedding, notes: list
         raise ConfigError(f"{setting}: no price is known for {model}; give one under `prices` in settings")
     workspace = open_workspace(options, settings, project)
     policy = read_policy(options, settings, project, embedding.tools)
-    notes += filter(None, [project.claude.unused.line])
     return Choices(settings, workspace, policy, endpoint, model, price, embedding)
 
 

@@ -144,14 +144,18 @@ def test_a_model_may_be_named_by_its_alias(
 
 def test_one_line_names_what_is_not_used(program: Program) -> None:
     rules = ["Bash:*", "WebFetch(domain:x.org)", "Write(src/**)", "mcp__*", "Bash(ls:*)"]
-    prompt = {"Stop": [{"hooks": [{"type": "prompt", "prompt": "x"}]}]}
+    prompt = {
+        "Stop": [{"hooks": [{"type": "prompt", "prompt": "x"}]}],
+        "Nonsense": [{"hooks": [{"type": "command", "command": "y"}]}],
+    }
     user(program, {"permissions": {"allow": rules}, "hooks": prompt, "statusLine": {"type": "command"}})
     ran = program.run("-p", "run true", *BYPASS)
     (line,) = [line for line in ran.err.splitlines() if "Not used" in line]
     assert line == (
-        "teamcli: Not used of what Claude Code would use: 1 hook (Stop of type prompt); 1 setting (statusLine); "
-        "4 permission rules (Bash:*, mcp__*, WebFetch(domain:x.org), …)."
+        "teamcli: Not used of what Claude Code would use: 2 hooks (Stop of type prompt, Nonsense `y`); "
+        "1 setting (statusLine); 4 permission rules (Bash:*, mcp__*, WebFetch(domain:x.org), …)."
     )
+    assert ran.err.count("Nonsense") == 1
     doctor = program.run("doctor").out
     assert "permission rule Write(src/**): Claude Code matches no path with Write; write Edit(…)" in doctor
 
