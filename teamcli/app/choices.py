@@ -147,8 +147,8 @@ def read_rules(
     """
     if not rules:
         return ()
-    from teamcli.permissions.claude_rules import why_never
-    from teamcli.permissions.rules import Form, parse_rules  # late: most starts do without any
+    from teamcli.permissions.claude_rules import why_unused
+    from teamcli.permissions.rules import parse_rules  # late: most starts do without any
 
     found: list[Rule] = []
     for text in rules:
@@ -159,8 +159,8 @@ def read_rules(
                 raise
             claude.unused.add("permission rule", text, str(e).partition(": ")[2])
     for rule in found:
-        if rule.form is Form.NEVER and claude is not None:
-            claude.unused.add("permission rule", str(rule), why_never(rule.tool))
+        if claude is not None and rule.written and (why := why_unused(rule.tool, rule.form, rule.pattern, kind)):
+            claude.unused.add("permission rule", str(rule), why)
     return tuple(found)
 
 

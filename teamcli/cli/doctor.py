@@ -31,6 +31,8 @@ from teamcli.text.escaping import escape_controls
 from teamcli.workspace.bounds import Workspace
 from teamcli.worktrees.checkout import checkouts_in
 
+_MOST_DETAILS = 40
+
 
 class Doubt(str):
     """A finding that may or may not be a problem: a model can fail once and work the next time."""
@@ -116,7 +118,9 @@ class _Checks:
     def _check_claude(self) -> str:
         read_policy(Options(), self._settings, self._project)  # notes the rules that match nothing here
         claude = self._project.claude
-        return "; ".join([*claude.problems, *claude.unused.details]) or "nothing of Claude Code's settings is ignored"
+        found = [*claude.problems, *claude.unused.details]
+        more = f"; and {len(found) - _MOST_DETAILS} more" if len(found) > _MOST_DETAILS else ""
+        return "; ".join(found[:_MOST_DETAILS]) + more or "nothing of Claude Code's settings is ignored"
 
     def _check_key(self) -> str:
         if self._endpoint is None:

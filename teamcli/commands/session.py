@@ -12,6 +12,7 @@ from teamcli.permissions.policy import Mode
 from teamcli.session.session import EMBEDDED, Session
 from teamcli.team.message import find_name
 from teamcli.text.counting import counted
+from teamcli.text.escaping import one_line
 
 MODES = {
     Mode.DEFAULT: "asks before commands and file changes",
@@ -86,8 +87,9 @@ def permissions(session: Session, arguments: str) -> CommandResult:
         return choose(arguments)
     policy = session.live_policy.policy
     # In the order in which they apply: the first verdict with a matching rule wins.
-    rules = [(verdict, rule) for verdict in ("deny", "ask", "allow") for rule in getattr(policy, verdict)]
-    title = "\n".join([f"Mode: {policy.mode}", *(f"  {verdict:<5}  {rule}" for verdict, rule in rules)])
+    found = ((verdict, str(rule)) for verdict in ("deny", "ask", "allow") for rule in getattr(policy, verdict))
+    rules = dict.fromkeys(found)  # one rule in Claude Code's form may be several of ours
+    title = "\n".join([f"Mode: {policy.mode}", *(f"  {verdict:<5}  {one_line(rule)}" for verdict, rule in rules)])
     return Choice(title, mode_options(session), choose)
 
 

@@ -29,8 +29,6 @@ _RULES = ("allow", "ask", "deny")
 _MODES = {**{mode.value: mode.value for mode in Mode}, "manual": Mode.DEFAULT.value}
 _RELIED_ON = ("agent", "apiKeyHelper", "claudeMdExcludes", "outputStyle", "sandbox", "statusLine")
 """Settings that change what a user sees there, and have no effect here."""
-_ANCHORED = re.compile(r"(Read|Edit)\(/(?!/)")
-_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 class ClaudeSettings(NamedTuple):
@@ -153,7 +151,11 @@ class _Reader:
         for name, each in value.items():
             if is_kept_back(name):
                 self.unused.add("variable", name, "it names an endpoint or a key, or acts outside the sandbox")
-            elif not _VARIABLE.fullmatch(name) or not isinstance(each, str | int | float) or "\0" in str(each):
+            elif (
+                not (name.isascii() and name.isidentifier())
+                or not isinstance(each, str | int | float)
+                or "\0" in str(each)
+            ):
                 self._drop(shown, f"env.{name}", "it should be a text")
             else:
                 variables[name] = str(each).lower() if isinstance(each, bool) else str(each)
@@ -198,7 +200,7 @@ class _Reader:
 def _with_anchor(rule: str, anchor: Path) -> str:
     """`/src` in a file outside the project means a path below the directory of that file."""
     base = re.sub(r"([\\*?\[\]])", r"\\\1", anchor.as_posix().strip("/"))
-    return _ANCHORED.sub(lambda found: f"{found[1]}(//{base}/", rule)
+    return re.sub(r"^(Read|Edit)\(/(?!/)", lambda found: f"{found[1]}(//{base}/", rule)
 
 
 def _is_expression(matcher: str) -> bool:

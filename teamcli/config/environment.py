@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -45,7 +44,7 @@ SECRET_VARIABLES = frozenset(
     }
 )
 """Variables that no command may see."""
-_KEPT_BACK = re.compile(r"ANTHROPIC_|CLAUDE_CODE_USE_|LD_|DYLD_|GCONV_PATH$")
+_KEPT_BACK = ("ANTHROPIC_", "CLAUDE_CODE_USE_", "LD_", "DYLD_", "GCONV_PATH")
 _PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "all_proxy")
 LARGEST_DOTENV = 1_000_000
 _capturing = threading.Lock()  # the parser has one logger for the whole process
@@ -133,7 +132,7 @@ def secret_values(variables: Mapping[str, str], hidden: Iterable[str] = ()) -> f
 
 def is_kept_back(name: str) -> bool:
     """Whether settings must not set this variable: it names an endpoint or a key, or acts on the sandbox itself."""
-    return _KEPT_BACK.match(name) is not None
+    return name.startswith(_KEPT_BACK)
 
 
 def is_hidden(name: str, hidden: Iterable[str] = ()) -> bool:

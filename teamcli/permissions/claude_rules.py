@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from teamcli.claude_code.names import MCP, our_tools
 from teamcli.claude_code.tool_inputs import has_field
-from teamcli.permissions.command_rules import commands_of, prefix_words
+from teamcli.permissions.command_rules import commands_of, prefix_words, why_not_covering
 from teamcli.permissions.form import Form
 
 ALLOW, DENY = "allow", "deny"
@@ -21,6 +21,7 @@ _SERVER = re.compile(r"mcp__[^*]+?__.+")
 _FIELD = re.compile(r"([\w-]+):(.+)", re.DOTALL)
 _NOT_A_FIELD = ("command", "file_path", "path", "url")
 _GENERAL = "general-purpose"
+_READING = ("Glob", "Grep")
 
 
 class Meaning(NamedTuple):
@@ -50,14 +51,13 @@ def read_claude_rule(name: str, content: str | None, kind: str) -> list[Meaning]
     return [Meaning(name, Form.NEVER, content)]
 
 
-def why_never(rule_tool: str) -> str:
-    """Why a rule of the form NEVER matches nothing."""
-    if not our_tools(rule_tool):
-        return f"there is no {rule_tool} here"
-    return f"Claude Code matches no path with {rule_tool}; write {'Read' if rule_tool in _READING else 'Edit'}(…)"
-
-
-_READING = ("Glob", "Grep")
+def why_unused(tool: str, form: Form, pattern: str, kind: str) -> str:
+    """Why a rule that was read here has no effect; empty if it has one."""
+    if form is Form.NEVER and our_tools(tool):
+        return f"Claude Code matches no path with {tool}; write {'Read' if tool in _READING else 'Edit'}(…)"
+    if form is Form.NEVER:
+        return f"there is no {tool} here"
+    return why_not_covering(form, pattern) if tool == "bash" and kind == ALLOW else ""
 
 
 def _by_name(name: str, content: str | None, kind: str) -> Meaning:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from typing import TYPE_CHECKING
 
 from teamcli.permissions.form import Form
@@ -45,6 +45,20 @@ def covers(rule: Rule, command: Command) -> bool:
     if rule.form is Form.PREFIX:
         return command.words[: len(pattern.words)] == pattern.words
     return _match_words(pattern, command.words)
+
+
+def why_not_covering(form: Form, pattern: str) -> str:
+    """Why a rule with this pattern allows nothing; empty if it can."""
+    if form is Form.PATTERN and not commands_of(pattern):
+        return "no rule allows a line that is not understood completely"
+    if form not in OPEN_ENDED:
+        return ""
+    beginning = _prefix(pattern.replace("*", _STAR))
+    if beginning is None:
+        return "it is not the beginning of one plain command"
+    literal = list(takewhile(lambda word: _STAR not in word, beginning.words))
+    reason = never_covered(literal) if literal else ""
+    return f"{reason}, so each such command needs a question" if reason else ""
 
 
 def _match_words(pattern: Command, words: Sequence[str]) -> bool:

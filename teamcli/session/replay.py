@@ -185,8 +185,8 @@ class _Replay:
         yield from mail_in(self._agent, content, marks if isinstance(marks, dict) else {})
         texts = [block["text"] for block in content if block["type"] == "text"]
         # What the program adds is tagged, so it begins with `<`. The rest is what the user typed.
-        if self._agent == LEAD and (typed := next((text for text in texts if not text.startswith("<")), "")):
-            yield events.LineTaken(self._agent, typed)
+        if self._agent == LEAD:
+            yield from (events.LineTaken(self._agent, text) for text in texts if not text.startswith("<"))
         if INTERRUPTED in texts:
             yield events.TurnEnded(self._agent, Outcome.INTERRUPTED, "", 0.0)
 

@@ -48,7 +48,11 @@ class Snapshot(NamedTuple):
         """The last recorded steps, at most `count` of them; with `after`, only those behind that offset."""
         from teamcli.session.replay import read_steps
 
-        return read_steps(self.agent, self.transcript, self.end, self.file, count, after)
+        steps = read_steps(self.agent, self.transcript, self.end, self.file, count, after)
+        # The line that records an interruption precedes the event.
+        if steps and any(isinstance(event, events.TurnEnded) for event in self.current):
+            steps = steps[:-1] if isinstance(steps[-1].event, events.TurnEnded) else steps
+        return steps
 
     def steps(self, count: int = LAST_STEPS) -> list[Event]:
         """The last steps and what is under way, as the events that a watcher of this agent would have got."""

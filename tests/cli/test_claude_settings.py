@@ -36,6 +36,19 @@ def test_rules_of_the_user_apply(program: Program) -> None:
     assert "The rule Bash(touch secret*) denies this call" in ran.out
 
 
+def test_a_denied_file_cannot_be_mentioned(program: Program) -> None:
+    write(program.directory / ".env", "SECRET=abc")
+    user(program, {"permissions": {"deny": ["Read(./.env)"]}})
+    with program.against(["hi"]) as api:
+        program.run("-p", "look at @.env")
+    assert "SECRET=abc" not in json.dumps(api.requests)
+
+
+def test_a_rule_that_means_several_is_listed_once(program: Program) -> None:
+    user(program, {"permissions": {"deny": ["Read(./.env)"]}})
+    assert program.run(stdin="/permissions\n").out.count("deny   Read(./.env)") == 1
+
+
 def test_claude_config_dir_says_where_the_users_files_are(program: Program) -> None:
     write(program.home / "elsewhere/settings.json", {"permissions": {"allow": ["Bash(touch *)"]}})
     program.run("-p", "run touch made", env={"CLAUDE_CONFIG_DIR": str(program.home / "elsewhere")})

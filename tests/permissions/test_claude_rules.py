@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from teamcli.errors import ConfigError
 from teamcli.permissions.access import Access, Calls, Executes, Harmless, Reads, Writes
+from teamcli.permissions.claude_rules import why_unused
 from teamcli.permissions.decide import decide, may_see
 from teamcli.permissions.form import Form
 from teamcli.permissions.policy import Mode, Policy, Verdict
@@ -240,6 +241,13 @@ def test_a_read_rule_leaves_other_commands_alone(command: str) -> None:
     assert runs(policy(deny="Read(/.env)", mode=Mode.BYPASS_PERMISSIONS), command) is Verdict.ALLOW
 
 
+@pytest.mark.parametrize(
+    "command", ["cat ~/.ssh/key", "cat $HOME/.ssh/key", 'cat "$HOME/.ssh/key"', "cd ~/.ssh; cat key"]
+)
+def test_a_read_rule_about_the_home_knows_how_commands_name_it(command: str) -> None:
+    assert runs(policy(deny="Read(~/.ssh/**)", mode=Mode.BYPASS_PERMISSIONS), command) is Verdict.DENY
+
+
 @pytest.mark.parametrize("command", ["echo x > .env", "echo $X > .env", "(ls) >> ./.env", "make &> .env"])
 def test_an_edit_rule_denies_redirections(command: str) -> None:
     assert runs(policy(deny="Edit(.env)", mode=Mode.BYPASS_PERMISSIONS), command) is Verdict.DENY
@@ -270,6 +278,33 @@ def test_paths_of_these_tools_are_accepted_and_never_match(rule: str, kind: str)
 )
 def test_a_rule_for_a_tool_that_is_not_here_is_accepted(rule: str) -> None:
     assert [each.form for each in parse_rules(rule, TOOLS)] == [Form.NEVER]
+
+
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [
+        ("WebFetch", "there is no WebFetch here"),
+        ("Write(a)", "Claude Code matches no path with Write; write Edit(…)"),
+        ("Glob(a)", "Claude Code matches no path with Glob; write Read(…)"),
+        ("Bash(npx:*)", "`npx` runs other programs, so each such command needs a question"),
+        ("Bash(uv run *)", "`uv` runs other programs, so each such command needs a question"),
+        ("Bash(for:*)", "it is not the beginning of one plain command"),
+        ("Bash(echo $X)", "no rule allows a line that is not understood completely"),
+        ("Bash(npm *)", ""),
+        ("Bash(git * main)", ""),
+        ("Bash(npx tsc)", ""),
+        ("Bash", ""),
+        ("Edit(a)", ""),
+    ],
+)
+def test_a_rule_without_effect_is_known_with_its_reason(rule: str, reason: str) -> None:
+    (found, *_) = parse_rules(rule, TOOLS)
+    assert why_unused(found.tool, found.form, found.pattern, "allow") == reason
+
+
+def test_a_rule_that_denies_always_has_an_effect() -> None:
+    (found,) = parse_rules("Bash(npx:*)", TOOLS, "deny")
+    assert why_unused(found.tool, found.form, found.pattern, "deny") == ""
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from teamcli.agent import events
 from teamcli.agent.conversation import Conversation, text_block
-from teamcli.agent.events import Event
+from teamcli.agent.events import Event, Outcome
 from teamcli.agent.tool import Display
 from teamcli.llm.types import Reply, Usage
 from teamcli.session.event_bus import EventBus
@@ -304,6 +304,18 @@ class TestPast:
         scene.write(ALICE, answer(text_block("half")), user(text_block("<note>The user interrupted you here.</note>")))
         last = scene.snapshot().steps()[-1]
         assert isinstance(last, events.TurnEnded)
+
+    def test_an_interruption_that_is_under_way_is_a_step_once(self, scene: Scene) -> None:
+        conversation = scene.open()
+        conversation.add_user([text_block("go")], marks={"work": {"number": 1}})
+        conversation.add_reply(reply(text_block("half")), None)
+        conversation.add_user([text_block("<note>The user interrupted you here.</note>")])
+        scene.bus(ended := events.TurnEnded(ALICE, Outcome.INTERRUPTED, "half", 1.0))
+        assert [event for event in scene.snapshot().steps() if isinstance(event, events.TurnEnded)] == [ended]
+
+    def test_all_lines_that_were_queued_are_steps(self, scene: Scene) -> None:
+        scene.write("lead", user(text_block("one"), text_block("<file>x</file>"), text_block("two")))
+        assert words(scene.snapshot("lead").steps()) == ["line:one", "line:two"]
 
     def test_only_the_last_steps_are_read_of_a_long_transcript(self, scene: Scene) -> None:
         row = json.dumps(answer(text_block("x" * 10_000))).encode() + b"\n"

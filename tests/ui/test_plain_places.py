@@ -14,6 +14,7 @@ import pytest
 from tests.support.fake_api import answer, drip, text, tool
 from tests.support.program import Program
 from tests.support.screen import Screen
+from tests.support.team_script import TeamScript
 from tests.support.waiting import wait_until
 
 PROMPT = "team >>"
@@ -150,3 +151,35 @@ def test_a_question_can_be_read_and_answered_after_the_terminal_was_resized(prog
         wait_until(is_whole)
         run("send-keys", "y", "Enter")
         wait_until((program.directory / "src/big.txt").exists)
+
+
+def test_resizing_while_a_member_is_watched_keeps_its_view_and_loses_nothing(program: Program, tmux: list[str]) -> None:
+    def run(*arguments: str) -> str:
+        return subprocess.run([*tmux, *arguments], capture_output=True, text=True, check=True, timeout=30).stdout
+
+    lines = "".join(f"line {number:03d} of alice\n\n" for number in range(60))
+    script = TeamScript(
+        lead=[tool("spawn_teammate", name="alice", role="writer", prompt="x"), text("hired"), text("noted")],
+        alice=[answer(text(lines, pieces=60), drip(0.02))],
+    )
+    with program.against(script):
+        environment = [item for pair in program.env().items() for item in ("-e", "=".join(pair))]
+        options = ["-d", "-x", "80", "-y", "24", *environment, "-c", str(program.directory)]
+        run("new-session", *options, *program.command(()))
+        run("set-option", "-g", "history-limit", "5000")
+        wait_until(lambda: PROMPT in run("capture-pane", "-p"))
+        run("send-keys", "go", "Enter")
+        wait_until(lambda: "○ lead" in run("capture-pane", "-p") and "alice writing" in run("capture-pane", "-p"))
+        run("send-keys", "S-Down")
+        for size, row in ((("60", "20"), 10), (("110", "30"), 25), (("80", "12"), 40)):
+            wait_until(lambda row=row: f"line {row:03d}" in run("capture-pane", "-p", "-S-"))
+            run("resize-window", "-x", size[0], "-y", size[1])
+        shown = ""
+
+        def is_whole() -> bool:
+            nonlocal shown
+            shown = run("capture-pane", "-p", "-S-")
+            return "line 059" in shown and (shown.count("alice >>"), shown.count("○ alice◂")) == (1, 1)
+
+        wait_until(is_whole)
+    assert [int(number) for number in re.findall(r"^line (\d+) of", shown, re.M)] == list(range(60))

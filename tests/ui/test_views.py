@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,8 +23,9 @@ from teamcli.ui.terminal.views import Turn, Views
 NOWHERE = Path("/nonexistent/alice.jsonl")
 
 
-def renderer(focus: str = "lead") -> EventRenderer:
-    return EventRenderer(TerminalStyle(False, True, lambda: 80), AgentColors(), "banner", focus=focus)
+def renderer(focus: str = "lead", continues_lines: bool = False) -> EventRenderer:
+    style = TerminalStyle(False, True, lambda: 80)
+    return EventRenderer(style, AgentColors(), "banner", focus=focus, continues_lines=continues_lines)
 
 
 def views() -> Views:
@@ -52,23 +55,40 @@ LEAD_STREAM: tuple[Event, ...] = (
 )
 
 
-@given(st.lists(st.tuples(st.integers(0, len(LEAD_STREAM)), st.sampled_from(["alice", "bob", "lead"])), max_size=6))
-def test_the_lead_is_shown_whole_and_once_whenever_the_user_looks_away(switches: list[tuple[int, str]]) -> None:
-    whole = renderer()
-    expected = "".join(map(whole.show, LEAD_STREAM)) + whole.unfinished()
-    shown, of_lead = views(), ""
-    for number, event in enumerate([*LEAD_STREAM, None]):
+LONG_PARAGRAPH = tuple(events.TextArrived("lead", f"word{number} " * 20) for number in range(12))
+SWITCHES = st.lists(st.tuples(st.integers(0, 12), st.sampled_from(["alice", "bob", "lead"])), max_size=6)
+
+
+def shown_of_lead(shown: Views, stream: Sequence[Event], switches: list[tuple[int, str]]) -> str:
+    """What is on the screen of the lead, if the user looks away at these moments."""
+    of_lead = ""
+    for number, event in enumerate([*stream, None]):
         for name in [name for at, name in switches if at == number]:
             of_lead += below_heading(shown.back("working")) if name == "lead" else ""
             if name != "lead":
                 shown.turn_to(turn_to(name))
         text = shown.show(event) if event else below_heading(shown.unfinished())
         of_lead += text if shown.shown == "lead" else ""
-    assert of_lead == expected
+    return of_lead
+
+
+@given(SWITCHES)
+def test_the_lead_is_shown_whole_and_once_whenever_the_user_looks_away(switches: list[tuple[int, str]]) -> None:
+    whole = renderer()
+    expected = "".join(map(whole.show, LEAD_STREAM)) + whole.unfinished()
+    assert shown_of_lead(views(), LEAD_STREAM, switches) == expected
+
+
+@given(SWITCHES)
+def test_a_line_that_is_printed_in_parts_is_whole_on_the_return(switches: list[tuple[int, str]]) -> None:
+    made = Views(renderer(continues_lines=True), partial(renderer, continues_lines=True))
+    expected = "".join(event.text for event in LONG_PARAGRAPH)
+    shown = shown_of_lead(made, LONG_PARAGRAPH, switches)
+    assert "".join(shown.split()) == "".join(expected.split())  # a heading between two words replaces their space
 
 
 def below_heading(text: str) -> str:
-    return text.partition("─\n")[2] if text.startswith("\n── lead") else text
+    return text.partition("─\n")[2] if text.lstrip("\n").startswith("── lead") else text
 
 
 def test_a_watched_member_streams_and_others_do_not() -> None:

@@ -112,6 +112,30 @@ def test_shift_down_and_shift_up_go_through_the_members_and_half_typed_lines_sta
         screen.wait_for("there is nobody called 'carol' to watch (there are: lead, alice, bob)")
 
 
+def test_commands_and_messages_to_others_work_while_a_member_is_watched(program: Program) -> None:
+    script = TeamScript(
+        lead=[hire("alice", "bob"), text("hired"), *[text("noted")] * 2],
+        alice=[text("alice is ready"), text("alice has read it")],
+        bob=[text("bob is ready"), text("bob has read it")],
+    )
+    with program.against(script), Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("go\r")
+        screen.wait_for_all("alice → lead result", "bob → lead result", "○ lead │ ○ alice │ ○ bob")
+        screen.type(SHIFT_DOWN)
+        screen.wait_for("alice >>")
+        screen.type("!echo shell $((40 + 2))\r")
+        screen.wait_for("shell 42")
+        screen.type("@bob for bob\r")
+        screen.wait_for("Sent message to bob")
+        screen.type("for alice\nin two lines\r")
+        screen.wait_for("alice has read it")
+        screen.type("/watch lead\r")
+        screen.wait_for_all("── lead", "bob has read it", PROMPT)
+    assert inbox(program, "bob") == ["for bob"]
+    assert inbox(program, "alice") == ["for alice\nin two lines"]
+
+
 def test_a_member_that_is_shut_down_is_named_and_its_past_can_be_watched(program: Program) -> None:
     script = TeamScript(
         lead=[hire("alice"), text("hired"), *[text("noted")] * 3],

@@ -22,7 +22,7 @@ def files_read(line: str, start: Path) -> set[Path]:
     found: set[Path] = set()
     for directory in [str(start), *islice(_entered(reading, start), _MOST_DIRECTORIES)]:
         for name in islice(_named(line, reading), _MOST_NAMES):
-            path = os.path.join(directory, os.path.expanduser(name))  # noqa: PTH111, PTH118 - many words are no paths
+            path = os.path.join(directory, os.path.expanduser(os.path.expandvars(name)))  # noqa: PTH111, PTH118
             found |= {Path(os.path.normpath(path)), Path(os.path.realpath(path))}
     return found
 

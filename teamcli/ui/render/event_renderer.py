@@ -131,6 +131,10 @@ class EventRenderer:
         line.append(("─" * (self._style.width() - 1 - width_of(line)), DIM))
         return "".join(f"\n{self._style.paint(each)}" for each in [line, *([[(remark, DIM)]] if remark else [])]) + "\n"
 
+    def break_line(self, rest: str) -> None:
+        """The screen has shown something else in the middle of a line, and now shows the `rest` of it so far."""
+        self._layout.break_line(rest)
+
     def typed(self, text: str) -> str:
         """A line that the user has sent. The live prompt clears it, so it is shown again."""
         if self._is_dumb:

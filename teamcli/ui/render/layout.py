@@ -41,6 +41,10 @@ class Layout:
         text = table.to_text(self.style.width() - 1, self.style.has_color, name_colors)
         return self.prose(self.style.signs(text))
 
+    def break_line(self, rest: str) -> None:
+        """Something was printed inside the open line. Below it is the `rest` of that line so far."""
+        self.open_line = rest
+
     def set_off(self) -> None:
         """A blank line precedes the next block, whatever its kind."""
         self._last_kind = self._last_kind and "something else"

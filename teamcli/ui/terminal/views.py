@@ -27,16 +27,16 @@ class Missed:
         self.lines: deque[str] = deque(maxlen=MOST_MISSED_LINES)
         self.count = 0
         """Of all lines, those that are not kept among them."""
-        self._open_line = ""
+        self.open_line = ""
 
     def add(self, text: str) -> None:
-        *lines, self._open_line = (self._open_line + text).split("\n")
+        *lines, self.open_line = (self.open_line + text).split("\n")
         self.count += len(lines)
         self.lines.extend(lines)
 
     @property
     def text(self) -> str:
-        return "".join(line + "\n" for line in self.lines) + self._open_line
+        return "".join(line + "\n" for line in self.lines) + self.open_line
 
 
 class Turn(NamedTuple):
@@ -105,6 +105,7 @@ class Views:
             return ""
         self._watched, self.shown = None, LEAD
         missed, self._missed = self._missed, Missed()
+        self._lead.break_line(missed.open_line)
         dropped = missed.count - len(missed.lines)
         remark = f"{dropped:,} lines are not shown; /log has every step." if dropped else ""
         return self._printed(self._heading(about, remark) + missed.text)
