@@ -93,5 +93,5 @@ def test_the_printed_part_and_the_tail_are_the_answer_so_far(
         expected = numbers(answer[:at])
         assert numbers(printed + tail)[: len(expected)] == expected
         assert "…" not in tail
-        assert len(growing) <= max(2 * HELD_ROWS, height // 2 + 1)
+        assert len(growing) <= max(2 * HELD_ROWS, height * 2 // 3)
     assert numbers(printed + renderer.unfinished()) == numbers(answer)

@@ -88,7 +88,7 @@ class Answers:
 
     def _holds_much(self, splitter: BlockSplitter) -> bool:
         """Whether the tail is too long for the prompt. All rows of a table are needed to tell how wide it is."""
-        tail, width = splitter.tail, self._layout.style.width()
+        tail, width = splitter.tail, self._layout.style.width() - 1
         limit = max(HELD_ROWS, self._layout.style.height() // 2 - 1) if splitter.is_in_table else HELD_ROWS
         if len(tail) * 2 <= width and tail.count("\n") < limit:
             return False
