@@ -166,13 +166,15 @@ def watching() -> Shot:
 def board() -> Shot:
     """The task board, live above the status bar."""
     planned, started = Gate(), Gate()
-    tasks = [
-        tool("task_create", subject="Round once, after the sum", owner="alice"),
-        tool("task_create", subject="Test vouchers and shipping", owner="bob"),
-        tool("task_create", subject="Release 1.4", blocked_by=[1, 2]),
-    ]
     script = TeamScript(
-        lead=[say(*tasks), say("**alice** and **bob** have a task each. The release waits for both.")],
+        lead=[
+            say(tool("task_create", subject="Round once, after the sum")),
+            say(tool("task_create", subject="Test vouchers and shipping")),
+            say(tool("task_create", subject="Release 1.4", blocked_by=[1, 2])),
+            mail("alice", "Please take task 1."),
+            mail("bob", "Please take task 2."),
+            say("**alice** and **bob** take a task each. The release waits for both."),
+        ],
         alice=[planned.holds(say(tool("task_update", id=1, status="in_progress"))), say(TEST)],
         bob=[started.holds(say(tool("task_update", id=2, status="in_progress"))), THINKS_ON],
     )
@@ -183,7 +185,7 @@ def board() -> Shot:
             camera.type("plan the release of 1.4 and get going\r")
             camera.wait_for("waits for both.")
             planned.open()
-            camera.wait_for("alice task 1 started")
+            camera.wait_for("alice task 1 claimed")
             started.open()
             camera.type("\x14")
             camera.wait_for("Tasks:")
