@@ -29,7 +29,7 @@ def resize(tmux: Tmux, columns: int, lines: int) -> None:
 
     def fits() -> bool:
         rows = tmux.rows()
-        bar = [row for row in rows if row][-1]
+        bar = next((row for row in reversed(rows) if row), "")  # between two drawings there may be none
         is_drawn = len(bar) == columns - 1 or (columns <= 60 and len(bar) < columns)  # too narrow for hints
         return len(rows) == lines and bar.startswith("test-model") and is_drawn
 
