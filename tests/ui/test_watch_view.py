@@ -72,7 +72,7 @@ class TestTerminal:
         view = TerminalWatchView(terminal, focus, [ALICE], is_verbose=False)
         words = [f"word{number:03d}" for number in range(120)]
         for number, word in enumerate(words):
-            view.show([events.TextArrived(ALICE, word + ("\n\n" if number % 30 == 29 else " "))])
+            view.show([events.TextArrived(ALICE, word + ("\n\n" if number % 100 == 99 else " "))])
             seen = [each for each in terminal.words.split() if each.startswith("word")]
             assert seen == words[: number + 1]
         view.show([RECORDED])
