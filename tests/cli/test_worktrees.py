@@ -141,7 +141,7 @@ class TestEverythingHappensThere:
         project.settings(hooks={"PreToolUse": [{"matcher": "grep", "hooks": [hook]}]})
         write = answer(
             tool("write_file", "t1", path="check.sh", content="exit 2\n"),
-            tool("bash", "t2", command="name=check; echo exit 2 > $name.sh"),
+            tool("bash", "t2", command="echo exit 2 | tee check.sh"),
         )
         ran, script = run_team(project, write)
         by_tool, by_command = tool_results(script.requests["alice"][1])

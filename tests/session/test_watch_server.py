@@ -28,6 +28,8 @@ from tests.session.test_watching import Scene, words
 from tests.support.waiting import wait_until
 
 ALICE = "alice"
+SOMEONE_ELSE = 54321
+"""The id of a user who runs no test."""
 
 
 class Channel:
@@ -240,7 +242,7 @@ def test_the_client_trusts_only_the_socket_of_the_lead(channel: Channel) -> None
 
 
 def test_another_user_is_refused(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("teamcli.storage.unix_socket.peer", lambda connection: (1, os.geteuid() + 1))
+    monkeypatch.setattr("teamcli.storage.unix_socket.peer", lambda connection: (1, SOMEONE_ELSE))
     with channel.connect() as connection:
         assert list(lines(connection)) == []
 

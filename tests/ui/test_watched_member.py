@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fake_api import answer, drip, stall_before_headers, text, tool
+from tests.support.fake_api import answer, drip, stall_after, stall_before_headers, text, tool
 from tests.support.program import Program
 from tests.support.running import Running
 from tests.support.screen import BEGIN_FRAME, END_FRAME, Screen
@@ -18,6 +18,7 @@ from tests.support.waiting import wait_until
 
 PROMPT = "team >>"
 SHIFT_UP, SHIFT_DOWN, ESC, CTRL_C, CTRL_T = "\x1b[1;2A", "\x1b[1;2B", "\x1b", "\x03", "\x14"
+EVENTS_BEFORE_TEXT = 2
 LEAD_STEPS = 40
 LEAD_STEP = re.compile(r"lead step (\d{3})\b")
 THINKS = answer("This text never arrives.", stall_before_headers())
@@ -52,23 +53,25 @@ def test_a_member_is_watched_while_another_asks_and_the_lead_streams(program: Pr
     script = TeamScript(
         lead=[
             hire("alice", "bob"),
-            answer(text(words, pieces=300), drip(0.004)),
-            lambda request: text("noted"),
+            answer(text(words, pieces=300), stall_after(EVENTS_BEFORE_TEXT + 30)),
+            *[lambda request: text("noted")] * 3,
         ],
         alice=[
             answer(text("I look first."), tool("send_message", to="bob", content="hello bob")),
-            answer(text(steps("alice", 400), pieces=2000), drip(0.01)),
+            answer(text(steps("alice", 40), pieces=200), stall_after(EVENTS_BEFORE_TEXT + 20)),
+            lambda request: text("faster"),
         ],
         bob=[when(program, "ask", tool("bash", command="touch made")), THINKS],
     )
-    with program.against(script), Screen(program, columns=columns, lines=30) as screen:
+    with program.against(script) as api, Screen(program, columns=columns, lines=30) as screen:
         screen.wait_for(PROMPT)
         screen.type("go\r")
         screen.wait_for("lead step 003")
+        api.wait_for_stall(2)
         screen.type("/watch alice\r")
         screen.wait_for_all("── alice · alice-role · working ─", "alice >>", "alice → bob: hello bob")
         screen.wait_for("alice◂ writing")
-        screen.wait_for("alice step 008")
+        screen.wait_for("alice step 003")
         (program.directory / "ask").touch()
         screen.wait_for_all("bob wants to use bash", "allow? >>")
         screen.type("y\r")
@@ -76,13 +79,15 @@ def test_a_member_is_watched_while_another_asks_and_the_lead_streams(program: Pr
         screen.type("hurry up\r")
         screen.wait_for("alice >> hurry up")
         assert "lead step" not in screen.text.partition("── alice")[2]
+        api.release()
+        screen.wait_for_all("alice step 039", "faster")
         screen.type(ESC)
         screen.wait_for_all("The end.", PROMPT)
         shown = screen.text_with_scrollback
     assert (program.directory / "made").exists()
     assert "hurry up" in inbox(program, "alice")
     assert [int(number) for number in LEAD_STEP.findall(shown)] == list(range(LEAD_STEPS))
-    assert shown.count("user → alice: hurry up") == 1
+    assert shown.count("user → alice: hurry up") == 2  # in her view, when she reads it, and in the lead's
 
 
 def test_shift_down_and_shift_up_go_through_the_members_and_half_typed_lines_stay_with_them(program: Program) -> None:
