@@ -141,6 +141,23 @@ def test_commands_and_messages_to_others_work_while_a_member_is_watched(program:
     assert inbox(program, "alice") == ["for alice\nin two lines"]
 
 
+def test_what_is_typed_right_after_watch_goes_to_that_member_and_is_shown_once(program: Program) -> None:
+    script = TeamScript(
+        lead=[hire("alice"), text("hired"), *[text("noted")] * 2],
+        alice=[text("alice is ready"), text("alice has read it")],
+    )
+    with program.against(script), Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("go\r")
+        screen.wait_for_all("alice → lead result", "○ lead │ ○ alice")
+        screen.type("/watch alice\rfor alice\rhalf a li")
+        screen.wait_for_all("alice has read it", "alice >> half a li")
+        shown = screen.text
+    assert inbox(program, "alice") == ["for alice"]
+    assert shown.count("for alice") == 1
+    assert "Sent message" not in shown
+
+
 def test_a_member_that_is_shut_down_is_named_and_its_past_can_be_watched(program: Program) -> None:
     script = TeamScript(
         lead=[hire("alice"), text("hired"), *[text("noted")] * 3],

@@ -144,8 +144,11 @@ class Terminal(Repl):
         if self.addressee == LEAD:
             self.task(text)
         else:
-            self.echo(text)
-            self.show(self._view.say(self.addressee, text))
+            name = self.addressee
+            self._renderer.change(lambda views: views.typed(name, text))
+            said = self._view.say(name, text)
+            if said != f"Sent message to {name}":  # which the line itself shows
+                self.show(said)
 
     def task(self, text: str) -> None:
         self._session.submit(text)
@@ -232,7 +235,12 @@ class Terminal(Repl):
     def enter(self, text: str) -> None:
         if text.strip():
             self._notifier.user_is_here()
-            self._typed.put((text, self._view.shown))
+            if text.split()[0] == "/watch":
+                # At once, because the keys that follow are meant for the agent that it shows.
+                with self._failures_shown(text):
+                    self.serve(text)
+            else:
+                self._typed.put((text, self._view.shown))
 
     def interrupt(self) -> bool:
         # A command that the user waits for comes before the lead.

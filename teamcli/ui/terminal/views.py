@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from teamcli.agent.events import Event
+from teamcli.agent.events import Event, MailSent
 from teamcli.session.steps import steps_of
 from teamcli.session.watching import LAST_STEPS, Snapshot
-from teamcli.team.message import LEAD
+from teamcli.team.message import LEAD, USER
 from teamcli.ui.render.event_renderer import EventRenderer
 from teamcli.ui.render.style import DIM, Line
 
@@ -55,6 +55,8 @@ class Views:
         self._lead = lead
         self._focused = focused
         self._watched: EventRenderer | None = None
+        self._echoed: list[str] = []
+        """Lines to the watched agent that it has not read yet. They are on the screen."""
         self._missed = Missed()
         self._has_open_line = False
         """Whether what was printed last ends in the middle of a line."""
@@ -70,11 +72,19 @@ class Views:
         if self._watched is None:
             return self._printed(text)
         self._missed.add(text)
-        return self._printed("".join(map(self._watched.show, steps_of(event, self.shown))))
+        steps = [step for step in steps_of(event, self.shown) if not self._is_echoed(step)]
+        return self._printed("".join(map(self._watched.show, steps)))
 
     def render(self, render: Callable[[EventRenderer], str]) -> str:
         """Something that is not an event, in the view that is shown."""
         return self._printed(render(self.current))
+
+    def typed(self, name: str, line: str) -> str:
+        """A line that the user has sent to the agent that was shown. The lead's view shows it as mail."""
+        if name != self.shown:
+            return ""
+        self._echoed.append(line)
+        return self.render(lambda renderer: renderer.typed(line))
 
     def growing(self) -> list[Line]:
         return self.current.growing()
@@ -89,7 +99,7 @@ class Views:
     def turn_to(self, turn: Turn) -> str:
         """The heading, and the last steps of the agent to watch."""
         name = turn.snapshot.agent
-        self._watched, self.shown = self._focused(name), name
+        self._watched, self.shown, self._echoed = self._focused(name), name, []
         self._watched.set_verbose(self._lead.is_verbose)
         steps = turn.snapshot.steps(min(LAST_STEPS, turn.most_lines or LAST_STEPS))
         past = "".join(map(self._watched.show, steps))
@@ -113,6 +123,12 @@ class Views:
     def unfinished(self) -> str:
         """What is missed or incomplete, at the end of the session."""
         return self.back("") + self._lead.unfinished()
+
+    def _is_echoed(self, step: Event) -> bool:
+        if not isinstance(step, MailSent) or step.agent != USER or step.content not in self._echoed:
+            return False
+        self._echoed.remove(step.content)
+        return True
 
     def _printed(self, text: str) -> str:
         self._has_open_line = not text.endswith("\n") if text else self._has_open_line
