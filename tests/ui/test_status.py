@@ -195,26 +195,26 @@ def test_each_busy_teammate_has_a_line_with_its_activity_time_and_tokens() -> No
 def test_tokens_are_those_of_the_present_turn() -> None:
     shown = board(events.TurnStarted("alice"), events.Answered("alice", "model", "end_turn", Usage(3_000, 240), None))
     shown.apply(events.TurnStarted("alice"), 2.0)
-    assert area(shown, now=2.0)[1] == "● alice thinking 0s"
+    assert area(shown, now=2.0)[1] == "● alice thinking 0s · 0 tokens"
 
 
 def test_five_busy_teammates_fit_into_a_fourth_of_a_small_terminal() -> None:
     lines = area(five_busy(), width=79, rows=24 // 4, now=3.0)
     assert lines == [
         "○ lead",
-        "● alice $ pytest tests/alice 3s",
-        "● bob   $ pytest tests/bob 3s",
-        "● carol $ pytest tests/carol 3s",
-        "● dave  $ pytest tests/dave 3s",
-        "● erin  $ pytest tests/erin 3s",
+        "● alice $ pytest tests/alice 3s · 0 tokens",
+        "● bob   $ pytest tests/bob 3s · 0 tokens",
+        "● carol $ pytest tests/carol 3s · 0 tokens",
+        "● dave  $ pytest tests/dave 3s · 0 tokens",
+        "● erin  $ pytest tests/erin 3s · 0 tokens",
     ]
 
 
 def test_teammates_without_a_line_are_named_and_those_that_ask_or_are_watched_come_first() -> None:
     lines = area(five_busy(), rows=4, now=3.0, asking=["dave"], watched="erin")
     assert lines[1:] == [
-        "▲ dave asks $ pytest tests/dave 3s",
-        "● erin◂ $ pytest tests/erin 3s",
+        "▲ dave  asks $ pytest tests/dave 3s · 0 tokens",
+        "● erin◂ $ pytest tests/erin 3s · 0 tokens",
         "+3 more: alice, bob, carol",
     ]
 
@@ -227,7 +227,7 @@ def test_with_little_height_all_share_one_line() -> None:
 
 def test_sub_agents_share_a_line() -> None:
     shown = board(events.TurnStarted("alice"), events.TurnStarted("sa-1"), events.TurnStarted("sa-2"))
-    assert area(shown)[1:] == ["● alice thinking 0s", "● sa-1 thinking 0s │ ● sa-2 thinking 0s"]
+    assert area(shown)[1:] == ["● alice thinking 0s · 0 tokens", "● sa-1 thinking 0s │ ● sa-2 thinking 0s"]
 
 
 @pytest.mark.parametrize("width", [1, 20, 40, 60, 80, 120])

@@ -14,8 +14,8 @@ from teamcli.ui.terminal.status import AgentState, joined
 WATCHED = "◂"
 _ACTIVITY_WIDTHS = (48, 32, 20, 10, 0)
 """How long the description of each agent's activity may be; the first that fits is used."""
-_NAME_WIDTH = 16
-"""The names of busy teammates form a column, unless one is longer than this."""
+_NAME_WIDTH = 18
+"""The names of busy teammates and their signs form a column, unless one is longer than this."""
 
 
 class Moment(NamedTuple):
@@ -40,7 +40,7 @@ def agent_lines(states: Sequence[AgentState], width: int, rows: int, moment: Mom
     idle = [state for state in others if not _is_busy(state, moment)]
     shown = groups if len(groups) < rows else _most_important(groups, rows - 2, moment)
     left_out = [state.name for group in groups if group not in shown for state in group]
-    names = min(_NAME_WIDTH, max(len(group[0].name) for group in shown))
+    names = min(_NAME_WIDTH, max(width_of(_marked(group[0], moment)) for group in shown))
     return [
         one_line_of([lead, *idle], width, moment),
         *(_row(group, names, width, moment) for group in shown),
@@ -83,9 +83,9 @@ def _row(group: Sequence[AgentState], names: int, width: int, moment: Moment) ->
     (state,) = group
     asks = state.name in moment.asking
     marked = _marked(state, moment)
-    gap = " " * (names + len("● ") - width_of(marked))
+    gap = " " * (names - width_of(marked))
     pieces: Line = [*marked, (gap, PLAIN), (" asks" if asks else "", YELLOW)]
-    tokens = f" · {_short(state.tokens)} tokens" if state.tokens else ""
+    tokens = f" · {_short(state.tokens)} tokens"
     room = width - width_of(pieces) - len(tokens) - len(" 1h59m") - 1
     return clipped([*pieces, (f" {state.describe(moment.now, max(10, room))}{tokens}", DIM)], width)
 
