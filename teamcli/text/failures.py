@@ -18,6 +18,7 @@ _RULE = re.compile(r"([=\-_*#~])\1{2,}.*\1{3}|\W+")
 """A headline such as `=== FAILURES ===`, or a line without words."""
 _PYTEST = re.compile(r"E\s{3,}(?=\S)")
 _TRACEBACK = re.compile(r"\s*Traceback \(most recent call last\):")
+_USAGE = re.compile(r"usage:", re.IGNORECASE)
 _SUMMARY = re.compile(r"\b(0|no) (errors?|fail\w*)\b|^found \d+ errors?\b", re.IGNORECASE)
 _CERTAIN = re.compile(
     r"^E\s{3,}\S|^npm ERR!|\bFAIL(ED)?\b|\b[Pp]anic: |\b(([Ff]atal )?[Ee]rror|ERROR|[Ff]atal)\b[^:]{0,16}:( |$)"
@@ -52,7 +53,8 @@ def first_error_line(content: str) -> str:
     lines = [line for line in lines if not _RULE.fullmatch(line)]
     if not lines:
         return ""
-    found = _exception(lines) or _first(_CERTAIN.search, lines) or _first(_LIKELY.search, lines) or lines[0]
+    likely = _before_usage(lines)
+    found = _exception(lines) or _first(_CERTAIN.search, lines) or _first(_LIKELY.search, likely) or lines[0]
     return _PYTEST.sub("", found, count=1).strip()
 
 
@@ -71,6 +73,12 @@ def _exception(lines: Sequence[str]) -> str:
             margin = len(line) - len(line.lstrip())
             return next((each for each in lines[number + 1 :] if not each[margin : margin + 1].isspace()), "")
     return ""
+
+
+def _before_usage(lines: Sequence[str]) -> Sequence[str]:
+    """Without the usage text that follows an error: its options may speak of errors, too."""
+    usage = next((number for number, line in enumerate(lines) if _USAGE.match(line)), 0)
+    return lines[:usage] or lines
 
 
 def _first(matches: Callable[[str], object], lines: Sequence[str]) -> str:

@@ -61,6 +61,11 @@ RUFF = """F401 [*] `os` imported but unused
 Found 1 error.
 [exit code 1]"""
 
+GIT = """warning: Not a git repository. Use --no-index to compare two paths
+usage: git diff --no-index [<options>] <path> <path>
+    --check               warn if changes introduce whitespace errors
+[exit code 129]"""
+
 
 @pytest.mark.parametrize(
     ("content", "line"),
@@ -77,6 +82,7 @@ Found 1 error.
         (JEST, "FAIL src/total.test.js"),
         (TSC, "src/a.ts(3,5): error TS2322: Type 'string' is not assignable to type 'number'."),
         (RUFF, "F401 [*] `os` imported but unused"),
+        (GIT, "warning: Not a git repository. Use --no-index to compare two paths"),
         ("0 errors in a.py\nb.py cannot be read\n[exit code 1]", "b.py cannot be read"),
         ("1c1\n< a\n---\n> b\n[exit code 1]", "1c1"),
         ("\x1b[31merror\x1b[0m: no config\n[exit code 1]", "error: no config"),
