@@ -177,6 +177,11 @@ def test_busy_agents_that_do_not_fit_are_counted() -> None:
     assert text(one_line(made, 40, 0.0)) == "● mate0 │ ● mate1 │ ● mate2 +7 (6 busy)"
 
 
+def test_agents_are_counted_even_if_no_name_fits() -> None:
+    made = StatusBoard("lead", [AgentState(letter * 32, "working") for letter in "abcd"])
+    assert text(one_line(made, 24, 0.0)) == "● aaaaaaaaaa +4 (3 busy)"
+
+
 def five_busy() -> StatusBoard:
     names = ("alice", "bob", "carol", "dave", "erin")
     made = StatusBoard("lead", [AgentState(name, "working") for name in names])

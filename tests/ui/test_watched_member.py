@@ -158,6 +158,18 @@ def test_what_is_typed_right_after_watch_goes_to_that_member_and_is_shown_once(p
     assert "Sent message" not in shown
 
 
+def test_a_line_to_a_member_with_a_long_name_is_visible_in_a_narrow_window(program: Program) -> None:
+    script = TeamScript(lead=[hire("a" * 32), text("hired"), text("noted")], **{"a" * 32: [text("ready")]})
+    with program.against(script), Screen(program, columns=20, lines=20) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("go\r")
+        screen.wait_for_all("○ lead", "hired", "noted")
+        screen.type(SHIFT_DOWN)
+        screen.wait_for("aaaaa… >>")
+        screen.type("hello")
+        screen.wait_for("aaaaa… >> hello")
+
+
 def test_a_member_that_is_shut_down_is_named_and_its_past_can_be_watched(program: Program) -> None:
     script = TeamScript(
         lead=[hire("alice"), text("hired"), *[text("noted")] * 3],

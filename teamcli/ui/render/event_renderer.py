@@ -43,9 +43,10 @@ _SHOWN_AS_MAIL = frozenset(
 _UNKNOWN_RECIPIENT = re.compile(r"unknown: \[[^\]]")
 
 
-def prompt_label(to: str, colors: AgentColors) -> Piece:
-    """What is shown in front of a typed line: it says to whom the line goes."""
-    return (PROMPT, CYAN) if to == LEAD else (f"{to} >> ", colors.of(to))
+def prompt_label(to: str, colors: AgentColors, columns: int) -> Piece:
+    """Who gets a typed line, shown in front of it. It leaves half of the screen for the line."""
+    name = shorten(to, max(4, columns // 2 - len(" >> ")))
+    return (PROMPT, CYAN) if to == LEAD else (f"{name} >> ", colors.of(to))
 
 
 class EventRenderer:
@@ -144,7 +145,7 @@ class EventRenderer:
         if len(rest) > len(echoed):
             self._folds.add(Fold("you", text))
         more = more_lines(len(rest) - len(echoed))
-        label = prompt_label(self._focus, self._colors)
+        label = prompt_label(self._focus, self._colors, self._style.width())
         indent = " " * len(label[0])
         lines: list[Line] = [[label, (first, BOLD)], *([(indent + line, BOLD)] for line in echoed)]
         self._layout.set_off()  # each line is set off, also from another one

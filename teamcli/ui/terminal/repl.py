@@ -257,7 +257,7 @@ class Terminal(Repl):
         return self._view.is_watching
 
     def label(self) -> Piece:
-        return prompt_label(self._view.shown, self._colors)
+        return prompt_label(self._view.shown, self._colors, self._style.width())
 
     def turn(self, step: int) -> None:
         if not self._view.turn_by(step, most_lines=_screen_rows() // 2):

@@ -57,12 +57,18 @@ def one_line_of(states: Sequence[AgentState], width: int, moment: Moment) -> Lin
     # The agents that ask and those that work come first. The others are only counted.
     states = sorted(states, key=lambda state: (state.name not in moment.asking, not state.is_working))
     for shown in range(len(states) - 1, 0, -1):
-        busy = sum(state.is_working for state in states[shown:])
-        more = f" +{len(states) - shown}" + (f" ({busy} busy)" if busy else "")
+        more = _count_of(states[shown:])
         line = [*joined([_agent_pieces(state, 0, moment) for state in states[:shown]]), (more, DIM)]
         if width_of(line) <= width:
             return line
-    return clipped(_agent_pieces(states[0], 0, moment), width)
+    # Not even one name fits next to the count.
+    more = _count_of(states[1:])
+    return clipped([*clipped(_agent_pieces(states[0], 0, moment), max(3, width - len(more))), (more, DIM)], width)
+
+
+def _count_of(states: Sequence[AgentState]) -> str:
+    busy = sum(state.is_working for state in states)
+    return (f" +{len(states)}" if states else "") + (f" ({busy} busy)" if busy else "")
 
 
 def _is_busy(state: AgentState, moment: Moment) -> bool:
