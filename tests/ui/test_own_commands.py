@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from tests.support.fake_api import answer, said_by_user, stall_after, text
 from tests.support.program import Program
 from tests.support.screen import Screen
+from tests.support.tmux import Tmux
 from tests.support.waiting import wait_until
 
 PROMPT = "team >>"
@@ -134,3 +136,24 @@ def test_a_pager_works(program: Program) -> None:
         screen.wait_for(PROMPT)
         screen.type("/cost\r")
         screen.wait_for("COST")
+
+
+def test_the_program_gets_only_the_keys_that_are_typed(program: Program, editor: Path, tmux: Tmux) -> None:
+    """teamcli asks the terminal where the cursor is, for example when it prints or is resized. The answer is not for the
+    program."""
+    with program.against([answer(text("So far.\n\nThe end.\n\n"), stall_after(4))]) as api:
+        tmux.start(program)
+        tmux.wait_for(PROMPT)
+        tmux.type("go", "Enter")
+        api.wait_for_stall()
+        tmux.type(f"!{editor} a", "Enter")
+        tmux.wait_for("editing a")
+        api.release()
+        for number, columns in enumerate((60, 90, 50, 80), 1):
+            tmux.resize(columns, 24)
+            tmux.type("x")
+            wait_until(lambda number=number: tmux.copied().count("<x>") == number)
+        tmux.type("Q")
+        tmux.wait_for("The end.")
+    assert re.findall(r"<(.*)>", tmux.copied()) == [*"xxxxQ"]
+    assert "^[" not in tmux.copied()

@@ -17,7 +17,7 @@ from prompt_toolkit.renderer import Renderer
 
 from teamcli.text.console import cell_width, column_after
 from teamcli.ui.render.style import Line
-from teamcli.ui.terminal.reflow import ReflowRenderer, wraps_again
+from teamcli.ui.terminal.reflow import ReflowRenderer, is_lent, wraps_again
 
 PAUSE_SECONDS = 0.02
 """The minimum time between two prints, because each redraws the prompt."""
@@ -111,11 +111,12 @@ class AbovePrompt(io.TextIOBase):
 
     async def _print_above(self, app: Application[Any]) -> None:
         await asyncio.sleep(self._printed_at + PAUSE_SECONDS - time.monotonic())
-        # The cursor position that the terminal reports is outdated once something is printed.
-        await app.renderer.wait_for_cpr_responses()
-        if isinstance(app.renderer, ReflowRenderer):
-            await app.renderer.measure()
-        if app._running_in_terminal:  # for example in an editor
+        if not is_lent(app):
+            # The cursor position that the terminal reports is outdated once something is printed.
+            await app.renderer.wait_for_cpr_responses()
+            if isinstance(app.renderer, ReflowRenderer):
+                await app.renderer.measure()
+        if is_lent(app):  # for example to an editor
             async with in_terminal():
                 self._open_line = ""  # another program has moved the cursor
                 self._write_waiting()

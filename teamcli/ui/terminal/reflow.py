@@ -91,6 +91,12 @@ class ReflowRenderer(Renderer):
             self._ask(_Request())
             await self.wait_for_cpr_responses()
 
+    async def wait_for_cpr_responses(self, timeout: int = 1) -> None:
+        """Until none is missing, also if more are requested meanwhile: a program that gets the terminal next would take
+        an answer for typed keys."""
+        while self._waiting_for_cpr_futures and self.cpr_support is not CPR_Support.NOT_SUPPORTED:
+            await super().wait_for_cpr_responses(timeout)
+
     def render(self, app: Application[Any], layout: Layout, is_done: bool = False) -> None:
         size = self.output.get_size()
         if self._last_size and self._last_size.columns != size.columns and self._can_measure and not is_done:
@@ -157,9 +163,11 @@ def follow_resizes(app: Application[None], bindings: KeyBindings) -> None:
     redraw = app._on_resize
 
     async def resize() -> None:
-        await renderer.wait_for_cpr_responses()
-        await renderer.measure()
-        redraw()
+        if not is_lent(app):
+            await renderer.wait_for_cpr_responses()
+            await renderer.measure()
+        if not is_lent(app):  # after that, all is drawn again anyway
+            redraw()
 
     @bindings.add(Keys.CPRResponse, save_before=lambda event: False)
     def _(event: KeyPressEvent) -> None:
@@ -169,6 +177,12 @@ def follow_resizes(app: Application[None], bindings: KeyBindings) -> None:
     app.renderer = renderer
     app.output.erase_down = lambda: app.output.write_raw(ERASE_DOWN)  # type: ignore[method-assign]
     app._on_resize = lambda: app.create_background_task(resize())  # type: ignore[method-assign, assignment]
+
+
+def is_lent(app: Application[Any]) -> bool:
+    """Whether another program has the terminal, or will get it as soon as the terminal has answered all requests."""
+    lent = app._running_in_terminal_f
+    return lent is not None and not lent.done()
 
 
 def lengths_above(screen: Screen, cursor: Point) -> list[int]:
