@@ -21,7 +21,7 @@ from teamcli.agent.compaction import (
 )
 from teamcli.agent.conversation import append_message, text_block
 from teamcli.agent.events import Notice, Severity
-from teamcli.agent.hooks import PRE_COMPACT, HookEvent
+from teamcli.agent.hooks import POST_COMPACT, PRE_COMPACT, SESSION_START, STOP, HookEvent, hook_note
 from teamcli.agent.limits import PlannedCall
 from teamcli.cancel import CancelScope
 from teamcli.errors import ContextTooLong, MaxTokensRefused, ModelError
@@ -149,6 +149,10 @@ def next_call(agent: Agent) -> PlannedCall:
     return PlannedCall(preamble.model, agent.meter.price(most, preamble.model), most.context_tokens)
 
 
+COMPACTED = "compact"
+"""How a session begins, as hooks know it, when the lead's conversation was summarized."""
+
+
 @dataclass(frozen=True)
 class _Goal:
     tokens: int
@@ -220,14 +224,33 @@ def _summarized(agent: Agent, goal: _Goal, cancel: CancelScope) -> Compaction | 
     tail = messages[len(messages) - found.kept :]
     is_too_much = size(tail) > window * ratio / 2
     shortened = long_results(tail, agent.context.exempt, newest=0) if is_too_much else {}
-    summary = framed_summary(_ask_for_summary(agent, focus, goal.fits, cancel))
-    opening = map(text_block, (summary, *agent.context.pinned_facts()))
+    summary = _ask_for_summary(agent, focus, goal.fits, cancel)
+    said = _said_by_hooks(agent, summary, _trigger(goal), cancel)
+    opening = map(text_block, (framed_summary(summary), *agent.context.pinned_facts(), *said))
     return _measured(agent, Compaction(shortened, (*opening, *found.words), found.kept))
+
+
+def _trigger(goal: _Goal) -> str:
+    return "manual" if goal.by_hand else "auto"
+
+
+def _said_by_hooks(agent: Agent, summary: str, trigger: str, cancel: CancelScope) -> list[str]:
+    """What hooks add to a conversation that was summarized, which for the lead begins anew."""
+    if agent.hooks.wants(POST_COMPACT, trigger):
+        fields = {"trigger": trigger, "compact_summary": summary}
+        result = agent.hooks.run(HookEvent(POST_COMPACT, agent.name, fields, trigger), cancel)
+        if result.objection:  # there is nothing to block: the user reads it
+            agent.emit(Notice(agent.name, result.objection, Severity.WARNING))
+    if agent.stop_event != STOP or not agent.hooks.wants(SESSION_START, COMPACTED):
+        return []
+    fields = {"source": COMPACTED, "model": agent.preamble.model}
+    context = agent.hooks.run(HookEvent(SESSION_START, agent.name, fields, COMPACTED), cancel).context
+    return [hook_note(SESSION_START, context)] if context else []
 
 
 def _focus_after_hooks(agent: Agent, goal: _Goal, cancel: CancelScope) -> str | None:
     """The user's focus and what hooks want to keep; None if a hook objects to a summary."""
-    trigger = "manual" if goal.by_hand else "auto"
+    trigger = _trigger(goal)
     if not agent.hooks.wants(PRE_COMPACT, trigger):
         return goal.focus
     fields = {"trigger": trigger, "custom_instructions": goal.focus}

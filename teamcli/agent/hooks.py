@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from teamcli.cancel import CancelScope
 from teamcli.config.settings import HOOK_EVENTS
 from teamcli.errors import PromptBlocked
 from teamcli.text.tags import tagged
+
+if TYPE_CHECKING:
+    from teamcli.agent.tool import PreparedCall
 
 # The settings list the events, in this order: they are a layer below and need the names to check hook files.
 (
@@ -27,9 +30,15 @@ from teamcli.text.tags import tagged
     PRE_COMPACT,
     TASK_CREATED,
     TASK_COMPLETED,
+    POST_TOOL_USE_FAILURE,
+    PERMISSION_REQUEST,
+    NOTIFICATION,
+    SUBAGENT_START,
+    POST_COMPACT,
+    STOP_FAILURE,
 ) = HOOK_EVENTS
 
-MAX_SENT_BACK = 3
+MAX_SENT_BACK = 8
 """How often in one turn hooks may send an agent back to work."""
 
 
@@ -42,6 +51,10 @@ class HookEvent(NamedTuple):
     """The details that a hook receives."""
     subject: str = ""
     """What matchers are compared with: the tool's name, or how a session began."""
+    prepared: PreparedCall | None = None
+    """The tool call that it is about."""
+    original: str | None = None
+    """What was in the file before a call changed it, if that is known."""
 
 
 class HookResult(NamedTuple):
@@ -57,6 +70,10 @@ class HookResult(NamedTuple):
     """The input that replaces the tool call's own."""
     context: str = ""
     """Additional information for the model."""
+    stop: str | None = None
+    """Why the agent must end its turn; None if it may continue."""
+    changed_output: str | None = None
+    """The text that replaces the result of a tool call."""
 
 
 NO_RESULT = HookResult()
@@ -94,8 +111,9 @@ def check_prompt(hooks: Hooks, agent: str, prompt: str, cancel: CancelScope) -> 
     if not hooks.wants(USER_PROMPT_SUBMIT):
         return ""
     result = hooks.run(HookEvent(USER_PROMPT_SUBMIT, agent, {"prompt": prompt}), cancel)
-    if result.objection is not None:
-        raise PromptBlocked(result.objection)
+    refusal = result.objection if result.stop is None else result.stop
+    if refusal is not None:
+        raise PromptBlocked(refusal)
     return hook_note(USER_PROMPT_SUBMIT, result.context) if result.context else ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from teamcli.agent import events
 from teamcli.agent.context_window import ContextWindow, ask_for_less, compact_if_needed, force_room, next_call
 from teamcli.agent.conversation import Conversation, error_result, joined_marks, text_block
 from teamcli.agent.events import Emit, LimitHit, Notice, Outcome, Severity, TurnEnded, TurnStarted
-from teamcli.agent.hooks import MAX_SENT_BACK, STOP, HookEvent, Hooks, hook_note
+from teamcli.agent.hooks import MAX_SENT_BACK, STOP, STOP_FAILURE, HookEvent, Hooks, hook_note
 from teamcli.agent.limits import TIME_IS_UP, Meter
 from teamcli.agent.tool_calls import Toolset
 from teamcli.cancel import CancelScope
@@ -154,6 +155,7 @@ def run_turn(agent: Agent, prompt: Delivery, cancel: CancelScope, incoming: Inco
         agent.emit(Notice(agent.name, str(e), Severity.ERROR))
         turn.error = e
         outcome = Outcome.FAILED
+        _report_failure(agent, turn, cancel)
     ended = TurnEnded(agent.name, outcome, turn.text, time.monotonic() - started, turn.error)
     agent.emit(ended)
     return ended
@@ -200,13 +202,8 @@ def _work(agent: Agent, turn: _Turn, cancel: CancelScope, incoming: Incoming) ->
         if (outcome := _stopped(agent, reply)) is not None:
             return outcome
         request_to_continue = _request_to_continue(agent, reply, turn)
-        if reply.tool_calls:
-            results = agent.toolset.run(reply.tool_calls, reply.cut_calls, cancel, agent.conversation.key_of_call)
-            came = incoming(results.marks)
-            marks = joined_marks(results.marks, came.marks)
-            seen_files = {**results.seen_files, **came.seen_files}
-            agent.conversation.add_user([*results.blocks, *came.blocks], seen_files, marks, is_next_sent=True)
-            cancel.check()
+        if (why := _run_calls(agent, reply, cancel, incoming)) is not None:
+            return _stopped_by_hook(agent, why)
         # Only now: the calls of a cut answer have got their results, so the history is valid.
         if turn.continuations > MAX_CONTINUATIONS:
             raise ModelError(
@@ -218,6 +215,20 @@ def _work(agent: Agent, turn: _Turn, cancel: CancelScope, incoming: Incoming) ->
             agent.conversation.add_user([text_block(request_to_continue)])
         elif not _is_sent_back(agent, turn, cancel):
             return Outcome.DONE  # mail that arrives now begins the next turn
+
+
+def _run_calls(agent: Agent, reply: Reply, cancel: CancelScope, incoming: Incoming) -> str | None:
+    """Run the calls of an answer and record their results; why a hook wants the turn to end, if one does."""
+    if not reply.tool_calls:
+        return None
+    results = agent.toolset.run(reply.tool_calls, reply.cut_calls, cancel, agent.conversation.key_of_call)
+    came = incoming(results.marks)
+    marks = joined_marks(results.marks, came.marks)
+    seen_files = {**results.seen_files, **came.seen_files}
+    is_next_sent = results.stop is None
+    agent.conversation.add_user([*results.blocks, *came.blocks], seen_files, marks, is_next_sent)
+    cancel.check()
+    return results.stop
 
 
 def _next_reply(agent: Agent, cancel: CancelScope) -> Reply:
@@ -335,12 +346,30 @@ def _is_sent_back(agent: Agent, turn: _Turn, cancel: CancelScope) -> bool:
         return False
     fields = {"stop_hook_active": turn.sent_back > 0, "last_assistant_message": turn.text}
     result = agent.hooks.run(HookEvent(agent.stop_event, agent.name, fields), cancel)
-    if result.objection is None:
+    if result.stop is not None:
+        _stopped_by_hook(agent, result.stop)
+        return False
+    said = "\n".join(filter(None, (result.objection, result.context)))
+    if result.objection is None and not said:
         return False
     if turn.sent_back >= MAX_SENT_BACK:
         text = f"A {agent.stop_event} hook still objects after {MAX_SENT_BACK} more tries; the turn ends here."
         agent.emit(Notice(agent.name, text, Severity.WARNING))
         return False
     turn.sent_back += 1
-    agent.conversation.add_user([text_block(hook_note(agent.stop_event, result.objection))])
+    agent.conversation.add_user([text_block(hook_note(agent.stop_event, said))])
     return True
+
+
+def _stopped_by_hook(agent: Agent, why: str) -> Outcome:
+    agent.emit(Notice(agent.name, f"A hook has ended the turn: {why}", Severity.WARNING))
+    return Outcome.DONE
+
+
+def _report_failure(agent: Agent, turn: _Turn, cancel: CancelScope) -> None:
+    """Notify hooks of a turn that the model's endpoint has ended."""
+    if not agent.hooks.wants(STOP_FAILURE):
+        return
+    fields = {"error": turn.error, "error_details": str(turn.error), "last_assistant_message": turn.text}
+    with suppress(Cancelled):  # the turn is over in any case
+        agent.hooks.run(HookEvent(STOP_FAILURE, agent.name, fields), cancel)

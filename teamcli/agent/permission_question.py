@@ -121,8 +121,11 @@ class Permissions:
         cancel: CancelScope,
         emit: Emit,
         hooks_say: HookResult = NO_RESULT,
+        ask_hooks: Callable[[], HookResult] | None = None,
     ) -> bool:
         """Return when the call may run; True if a person has allowed it.
+
+        `ask_hooks` may answer a question instead of the person; not if nobody could be asked.
 
         Raises: CallRefused, Cancelled
         """
@@ -134,6 +137,9 @@ class Permissions:
 
         denied = PermissionDenied(agent, tool, call.display.text or call.display.title, reason="")
         while (decision := judge()).verdict is Verdict.ASK:
+            if ask_hooks is not None and self._is_allowed_by(ask_hooks, decision, denied, emit):
+                return False
+            ask_hooks = None
             display, advice = redact_value(call.display), redact(decision.advice)
             question = Question(agent, tool, display, decision.rule, advice, decision.broader)
             answer = self._ask_person(question, judge, cancel, emit)
@@ -149,6 +155,20 @@ class Permissions:
         if decision.verdict is Verdict.DENY:
             _deny(denied._replace(reason=decision.reason), Refusal(decision.by), emit)
         return False
+
+    def _is_allowed_by(
+        self, ask_hooks: Callable[[], HookResult], decision: Decision, denied: PermissionDenied, emit: Emit
+    ) -> bool:
+        """Whether a hook answers yes instead of the person. It cannot, if a rule wants the person's own answer.
+
+        Raises: CallRefused, Cancelled
+        """
+        if self._ask is nobody_to_ask:
+            return False
+        said = ask_hooks()
+        if said.objection is not None:
+            _deny(denied._replace(reason=said.objection), Refusal("a hook", redact(said.objection)), emit)
+        return said.wish == "allow" and not decision.is_asked_by_rule
 
     def refuse_denied(self, tool: str, call: PreparedCall) -> None:
         """For calls that the user asked for directly: no question is needed, but what is denied stays denied.

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +28,9 @@ from teamcli.agent.events import (
 from teamcli.agent.hooks import (
     NO_HOOKS,
     NO_RESULT,
+    PERMISSION_REQUEST,
     POST_TOOL_USE,
+    POST_TOOL_USE_FAILURE,
     PRE_TOOL_USE,
     HookEvent,
     HookResult,
@@ -51,6 +54,7 @@ from teamcli.agent.tool import (
 from teamcli.cancel import CancelScope
 from teamcli.errors import CallRefused, Cancelled, ToolError
 from teamcli.llm.types import Block
+from teamcli.storage.files import read_regular
 from teamcli.text.redaction import redact
 
 logger = logging.getLogger(__name__)
@@ -60,6 +64,8 @@ RESULT_LIMIT = 100_000
 MAX_CALLS, MAX_CALLS_AT_ONCE = 200, 32
 """For one answer."""
 TOO_MANY_CALLS = f"Not run: one answer may make {MAX_CALLS} calls at most. Make the others in your next answers."
+MOST_ORIGINAL = 1_000_000
+"""Bytes of a file that hooks get as it was before a change."""
 NOT_RUN = ToolOutput(NOT_RUN_CALL, is_error=True)
 CUT_CALL = "Your answer was cut off before this call was complete, so it was not run. Make a shorter call, or several."
 
@@ -160,7 +166,7 @@ class Toolset:
         except CallRefused as e:
             call.output, call.refusal = _failed(e), Refusal(e.by, e.reason)
         except ToolError as e:
-            call.output = _failed(e)
+            call.output = self._after_failure(call, _failed(e), cancel)
         except Cancelled as e:
             text = INTERRUPTED_CALL if call.began else NOT_RUN_CALL
             call.output = ToolOutput("\n".join(filter(None, (text, e.output))), is_error=True)
@@ -181,13 +187,21 @@ class Toolset:
         cancel.check()
         scope = cancel.child()
         hooks_say = self._ask_hooks(call, prepared.display, scope)
+        call.stop = hooks_say.stop
         if hooks_say.objection is not None:
             call.refusal = Refusal("a hook", redact(hooks_say.objection))
             return ToolOutput(hooks_say.objection, is_error=True)
         prepared = call.prepared or prepared
         asked = time.monotonic()
-        was_asked = self.permissions.check(self.agent, call.name, prepared, scope, self.emit, hooks_say)
+        answer = (
+            partial(self._answer_for_user, call, scope) if self.hooks.wants(PERMISSION_REQUEST, call.name) else None
+        )
+        was_asked = self.permissions.check(self.agent, call.name, prepared, scope, self.emit, hooks_say, answer)
+        if call.prepared and call.prepared is not prepared:  # changed by the hook that allowed it
+            prepared = call.prepared
+            self.permissions.check(self.agent, call.name, prepared, scope, self.emit, HookResult(wish="allow"))
         call.began = True
+        original = self._original(call, prepared.access)
         started = time.monotonic()
         if was_asked:
             self.emit(PermissionGiven(self.agent, call.id, call.name, started - asked))
@@ -197,7 +211,7 @@ class Toolset:
             )
         finally:
             call.seconds = time.monotonic() - started
-        return self._report_to_hooks(call, output, scope)
+        return self._report_to_hooks(call, output, scope, original)
 
     def _ask_hooks(self, call: _Call, display: Display, cancel: CancelScope) -> HookResult:
         """What hooks say about a call before it is judged. If they change its input, the call is replaced.
@@ -216,20 +230,56 @@ class Toolset:
             self.emit(Notice(self.agent, f"A hook has changed this call: {call.prepared.display.title}"))
         return result
 
-    def _report_to_hooks(self, call: _Call, output: ToolOutput, cancel: CancelScope) -> ToolOutput:
-        """The result, followed by what hooks say about it."""
-        if not self.hooks.wants(POST_TOOL_USE, call.name):
-            return output
-        response = {"content": redact(output.content), "is_error": output.is_error}
+    def _answer_for_user(self, call: _Call, cancel: CancelScope) -> HookResult:
+        """What hooks answer to a question that is about to be asked.
+
+        Raises: ToolError, if the changed input is not valid; Cancelled
+        """
+        result = self.hooks.run(self._event(PERMISSION_REQUEST, call), cancel)
+        call.stop = result.stop
+        if result.changed_input is not None and result.objection is None:
+            call.changed_input = dict(result.changed_input)
+            call.prepared = self.tools[call.name].prepare(call.changed_input)
+        return result
+
+    def _original(self, call: _Call, access: Access) -> str | None:
+        """The file as it is before the call changes it, if a hook will be given that."""
+        if not isinstance(access, Writes) or not self.hooks.wants(POST_TOOL_USE, call.name):
+            return None
         try:
-            result = self.hooks.run(self._event(POST_TOOL_USE, call, tool_response=response), cancel)
+            return read_regular(access.path, MOST_ORIGINAL).decode("utf-8", "replace")
+        except (OSError, ValueError):
+            return None
+
+    def _report_to_hooks(
+        self, call: _Call, output: ToolOutput, cancel: CancelScope, original: str | None = None
+    ) -> ToolOutput:
+        """The result, followed by what hooks say about it."""
+        if self.hooks.wants(POST_TOOL_USE, call.name):
+            event = self._event(POST_TOOL_USE, call, **_outcome(call, output))._replace(original=original)
+            output = self._with_results(call, event, output, cancel)
+        return self._after_failure(call, output, cancel)
+
+    def _after_failure(self, call: _Call, output: ToolOutput, cancel: CancelScope) -> ToolOutput:
+        """The same for a call that may have failed. The hooks know which exit codes of a command count."""
+        if not call.began or not self.hooks.wants(POST_TOOL_USE_FAILURE, call.name):
+            return output
+        event = self._event(POST_TOOL_USE_FAILURE, call, **_outcome(call, output))
+        return self._with_results(call, event, output, cancel)
+
+    def _with_results(self, call: _Call, event: HookEvent, output: ToolOutput, cancel: CancelScope) -> ToolOutput:
+        try:
+            result = self.hooks.run(event, cancel)
         except Cancelled:  # the call itself is done, so its result counts
             return output
-        return _with_note(output, POST_TOOL_USE, "\n".join(filter(None, (result.objection, result.context))))
+        call.stop = result.stop if call.stop is None else call.stop
+        if result.changed_output is not None:
+            output = output._replace(content=result.changed_output)
+        return _with_note(output, event.name, "\n".join(filter(None, (result.objection, result.context))))
 
     def _event(self, name: str, call: _Call, **more: object) -> HookEvent:
         fields = {"tool_name": call.name, "tool_input": call.input, "tool_use_id": call.id, **more}
-        return HookEvent(name, self.agent, fields, call.name)
+        return HookEvent(name, self.agent, fields, call.name, call.prepared)
 
     def _widest_access(self, call: _Call) -> Access:
         """What a call may touch in the end. A hook can change its path, so then it is any path."""
@@ -245,6 +295,8 @@ class Results(NamedTuple):
     blocks: list[Block]
     seen_files: dict[str, str]
     marks: Marks
+    stop: str | None = None
+    """Why a hook wants the agent to end its turn."""
 
     @classmethod
     def of(cls, calls: Sequence[_Call]) -> Results:
@@ -253,7 +305,8 @@ class Results(NamedTuple):
         for call in calls:
             seen.update(call.output.seen_files)
             marks = joined_marks(marks, call.output.marks)
-        return cls([call.result() for call in calls], seen, marks)
+        reasons = dict.fromkeys(call.stop for call in calls if call.stop is not None)
+        return cls([call.result() for call in calls], seen, marks, "\n".join(reasons) if reasons else None)
 
 
 @dataclass
@@ -273,6 +326,8 @@ class _Call:
     began: bool = field(default=False, init=False)
     seconds: float = field(default=0.0, init=False)
     refusal: Refusal | None = field(default=None, init=False)
+    stop: str | None = field(default=None, init=False)
+    """Why a hook wants the agent to end its turn."""
 
     @property
     def id(self) -> str:
@@ -319,6 +374,11 @@ def cut_middle(text: str, limit: int = RESULT_LIMIT) -> str:
         return text or "(no output)"
     half = limit // 2
     return f"{text[:half]}\n[... {len(text) - 2 * half:,} characters left out ...]\n{text[-half:]}"
+
+
+def _outcome(call: _Call, output: ToolOutput) -> dict[str, Any]:
+    response = {"content": redact(output.content), "is_error": output.is_error}
+    return {"tool_response": response, "duration_ms": round(call.seconds * 1000)}
 
 
 def _with_note(output: ToolOutput, event: str, text: str) -> ToolOutput:

@@ -91,6 +91,10 @@ class LazySubAgents:
         """Who started a sub-agent; the name itself for any other agent."""
         return self._manager.parent_of(agent) if self._manager else agent
 
+    def type_of(self, agent: str) -> str:
+        """What a sub-agent is, for hooks; empty for any other agent."""
+        return self._manager.type_of(agent) if self._manager else ""
+
     def running_detached(self) -> list[str]:
         return self._manager.running_detached() if self._manager else []
 

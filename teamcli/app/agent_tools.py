@@ -43,7 +43,7 @@ class AgentTools:
         place: Workplace,
     ) -> AgentContext:
         """`on_end` is called when a background command of the agent has ended."""
-        commands = Commands(place.host, on_end, name, self._runtime.jobs)
+        commands = Commands(place.host, on_end, name, self._runtime.jobs, self._runtime.prelude)
         self._commands.add(commands)
         known_files = KnownFiles(self._locks, history.seen_files)
         changed = partial(self._file_changed, name)

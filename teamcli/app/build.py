@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from teamcli.agent.budgets import Budgets
@@ -20,11 +20,11 @@ from teamcli.agent.events import (
     TaskChanged,
     TurnEnded,
 )
-from teamcli.agent.hooks import NO_HOOKS, Hooks
 from teamcli.agent.permission_question import Ask, nobody_to_ask
 from teamcli.agent.transcript import read_marks
 from teamcli.app.agent_factory import AgentFactory
 from teamcli.app.choices import Choices, choose, read_rules
+from teamcli.app.hooks import HookOpener, Running
 from teamcli.app.host_program import NOTHING_EMBEDDED, Embedding
 from teamcli.app.hosts import open_host, plain_host
 from teamcli.app.lazy_board import LazyBoard
@@ -39,9 +39,8 @@ from teamcli.config.environment import secret_values
 from teamcli.config.options import Options
 from teamcli.config.project import Project
 from teamcli.config.project_files import TEAM_FILE
-from teamcli.config.settings import HOOK_EVENTS, add_allow_rule
+from teamcli.config.settings import add_allow_rule
 from teamcli.errors import UnknownTeammate
-from teamcli.exec.command_host import CommandHost
 from teamcli.exec.commands import Commands
 from teamcli.exec.job_list import JobList
 from teamcli.llm.pricing import built_in_prices
@@ -78,7 +77,7 @@ from teamcli.tools.catalog import preload
 from teamcli.workspace.changes import Changes
 
 if TYPE_CHECKING:
-    from teamcli.hooks.runner import RegisteredHook
+    from teamcli.llm.types import Message
     from teamcli.tasks.board import BoardChange
 
 
@@ -121,9 +120,17 @@ def _assemble(
 
     def hook_facts(agent: str) -> dict[str, Any]:
         transcripts = dir.subagent_transcripts if is_subagent(agent) else dir.transcripts
-        place = factory.places.named(factory.subagents.parent_of(agent))
-        facts = {"cwd": str(place.workspace.root), "permission_mode": str(live_policy.policy.mode)}
+        facts = {"cwd": str(root_of(agent)), "permission_mode": str(live_policy.policy.mode)}
+        if agent != LEAD:
+            facts |= _about_agent(agent, roster, factory.subagents.type_of(agent))
         return {"session_id": conversation.id, "transcript_path": str(transcripts / f"{agent}.jsonl"), **facts}
+
+    def root_of(agent: str) -> Path:
+        return factory.places.root_of(factory.subagents.parent_of(agent))
+
+    def messages_of(agent: str) -> tuple[Message, ...]:
+        thread = agents.get(agent)
+        return tuple(thread.agent.conversation.messages) if thread else ()
 
     register_secrets(secret_values(os.environ, settings.hidden_variables))
     host = open_host(settings, choices.workspace, project, owns_process=owns_process, warn=warn)
@@ -140,7 +147,8 @@ def _assemble(
 
     roster = open_roster(dir, events, settings.limits.shutdown_seconds, notes)
     agents = RunningAgents()
-    hooks = _open_hooks(choices, users_host, events, hook_facts, notes)
+    running = Running(hook_facts, lambda: conversation.id, root_of, messages_of)
+    hooks, prelude = HookOpener(dir, users_host, events, cancel, resources).open(choices, running, notes)
 
     def task_changed(change: BoardChange) -> None:
         events(_task_event(change))
@@ -183,6 +191,7 @@ def _assemble(
         record.changes,
         watching,
         cancel,
+        prelude,
     )
     factory = AgentFactory(runtime, owns_process)
     events.subscribe(partial(_get_ready, factory), CallStarted)
@@ -280,30 +289,13 @@ def _save_rule(choices: Choices, state: OpenState, rule: str) -> None:
         state.project.agreement.rule_allowed(state.dir.local_settings, rule)
 
 
-def _open_hooks(
-    choices: Choices, host: CommandHost, events: EventBus, facts: Callable[[str], dict[str, Any]], notes: list[str]
-) -> Hooks:
-    groups = choices.settings.hooks
-    # Those in Claude Code's files are among what is not used of it.
-    own = [name for name, of_event in groups.items() if not all(group.source for group in of_event)]
-    unknown = ", ".join(name for name in own if name not in HOOK_EVENTS)
-    if unknown:
-        known = ", ".join(HOOK_EVENTS)
-        notes.append(f"Hooks for {unknown} are never run: there is no such event (there are: {known}).")
-    registered: list[RegisteredHook] = []
-    if groups:
-        from teamcli.hooks.commands import command_hooks  # late: most starts do without it
-
-        registered += command_hooks(groups, host, choices.workspace.root, events)
-    if choices.embedding.hooks:
-        from teamcli.hooks.functions import function_hooks  # late, for the same reason
-
-        registered += function_hooks(choices.embedding.hooks)
-    if not registered:
-        return NO_HOOKS
-    from teamcli.hooks.runner import HookRunner
-
-    return HookRunner(registered, events, facts)
+def _about_agent(agent: str, roster: Roster, subagent_type: str) -> dict[str, str]:
+    """What hooks learn about an agent that is not the lead."""
+    member = roster.find(agent)
+    if member is None:
+        return {"agent_id": agent, "agent_type": subagent_type}
+    names = {"teammate_name": agent, "team_name": roster.team_name}
+    return {"agent_id": agent, "agent_type": member.role, **names}
 
 
 def _get_ready(factory: AgentFactory, event: CallStarted) -> None:

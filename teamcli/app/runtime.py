@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from teamcli.agent.budgets import Budgets
@@ -41,6 +42,8 @@ class Runtime(NamedTuple):
     changes: Changes
     watching: Watching
     cancel: CancelScope
+    prelude: Callable[[], str] = str
+    """Returns what runs before each command of an agent."""
 
     @property
     def has_team(self) -> bool:

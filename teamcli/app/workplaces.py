@@ -58,7 +58,7 @@ class Workplaces:
     def of(self, member: Member) -> Workplace:
         if not member.worktree:
             return self.shared
-        root = self._directory / member.name
+        root = self.root_of(member.name)
         # What a role learns in this project is not part of the checkout: it must outlive it.
         memory = self.shared.workspace.root / TEAM_DIR / "memory"
         workspace = replace(self.shared.workspace, root=root, extra=(memory,))
@@ -69,6 +69,11 @@ class Workplaces:
         """That of the lead or a teammate."""
         member = None if agent == LEAD else self._runtime.roster.find(agent)
         return self.of(member) if member else self.shared
+
+    def root_of(self, agent: str) -> Path:
+        """The directory of that, whether or not it is open."""
+        member = None if agent == LEAD else self._runtime.roster.find(agent)
+        return self._directory / agent if member and member.worktree else self.shared.workspace.root
 
     def close(self) -> None:
         if self._checkouts is not None:

@@ -60,6 +60,24 @@ def is_failure(command: str, exit_code: int) -> bool:
     return exit_code != 0 and not (exit_code == 1 and _ONE_IS_SUCCESS.match(last))
 
 
+def has_failed(tool: str, fields: Mapping[str, Any]) -> bool:
+    """Whether an event of ours is about a call that counts as failed there."""
+    response, given = fields.get("tool_response"), fields.get("tool_input")
+    if not isinstance(response, Mapping) or not isinstance(given, Mapping):
+        return False
+    command, code = str(given.get("command", "")), exit_code_of(str(response.get("content", "")))
+    return bool(response.get("is_error")) or (tool == "bash" and is_failure(command, code))
+
+
+def failure_of(tool: str, fields: Mapping[str, Any]) -> str | None:
+    """`error` of a call that counts as failed there; None if it does not."""
+    if not has_failed(tool, fields):
+        return None
+    response = fields["tool_response"]
+    content = str(response["content"])
+    return content.removeprefix("Error: ") if response.get("is_error") else failure_text(content)
+
+
 def failure_text(content: str) -> str:
     """`error` of a command that failed."""
     return f"Exit code {exit_code_of(content)}\n{_printed(content)}".strip()

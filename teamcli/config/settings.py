@@ -99,6 +99,8 @@ class HookGroup(NamedTuple):
     """A regular expression for the subject of the event, for example a tool name; empty for all."""
     source: str = ""
     """The settings file of Claude Code that it is from; empty if it is from one of ours."""
+    plugin: str = ""
+    """The folder of the plugin that it comes with, if it does."""
 
 
 class WorktreeSettings(NamedTuple):
@@ -120,6 +122,12 @@ HOOK_EVENTS = (
     "PreCompact",
     "TaskCreated",
     "TaskCompleted",
+    "PostToolUseFailure",
+    "PermissionRequest",
+    "Notification",
+    "SubagentStart",
+    "PostCompact",
+    "StopFailure",
 )
 
 
@@ -298,7 +306,7 @@ _ALLOWANCE = _made_of(
 _HOOK = _made_of(
     HookCommand, ("command",), type=_one_of("command"), command=_text, timeout=_or_nothing(_SECONDS), raw=_object
 )
-_HOOK_GROUP = _made_of(HookGroup, ("hooks",), matcher=_pattern, hooks=_list_of(_HOOK), source=_text)
+_HOOK_GROUP = _made_of(HookGroup, ("hooks",), matcher=_pattern, hooks=_list_of(_HOOK), source=_text, plugin=_text)
 _check = _made_of(
     Settings,
     model=_or_nothing(_text),

@@ -60,15 +60,17 @@ class Commands:
         on_end: Callable[[Report], None] | None = None,
         agent: str = "",
         jobs: JobList | None = None,
+        prelude: Callable[[], str] = str,
     ) -> None:
         """`on_end` is called when a background command has ended, in the thread that follows it.
 
-        `jobs` lists those of all agents for the user.
+        `jobs` lists those of all agents for the user. `prelude` returns lines that run before each command.
         """
         self._host = host
         self._on_end = on_end
         self._agent = agent
         self._jobs = jobs or JobList()
+        self._prelude = prelude
         self._lock = threading.Lock()
         self._background: dict[str, _BackgroundCommand] = {}
 
@@ -92,7 +94,7 @@ class Commands:
         """
         cancel.check()
         output = BoundedText(OUTPUT_LIMIT)
-        running = self._host.start(command, cwd)
+        running = self._host.start(self._prelude() + command, cwd)
         with cancel.on_cancel(running.stop):
             ended = running.follow(output.add, progress, timeout_seconds, pace)
         text = str(output).rstrip("\n")
@@ -118,7 +120,7 @@ class Commands:
                 raise ToolError(f"{MAX_BACKGROUND} commands run in the background already; end one with bash_stop")
             for id in ended[: max(0, len(ended) - _MAX_KEPT_ENDED)]:
                 del self._background[id]
-            running = self._host.start(command, cwd)
+            running = self._host.start(self._prelude() + command, cwd)
             background = _BackgroundCommand(self._agent, command, running, self._on_end, self._jobs)
             self._background[background.id] = background
         return background.id

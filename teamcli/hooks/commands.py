@@ -7,101 +7,133 @@ settings configure some.
 from __future__ import annotations
 
 import json
-import shlex
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from teamcli.agent.events import Emit, Notice
-from teamcli.agent.hooks import (
-    PRE_COMPACT,
-    PRE_TOOL_USE,
-    SESSION_START,
-    TASK_COMPLETED,
-    TASK_CREATED,
-    USER_PROMPT_SUBMIT,
-    HookEvent,
-    HookResult,
-)
+from teamcli.agent.hooks import POST_TOOL_USE, SESSION_END, SESSION_START, USER_PROMPT_SUBMIT, HookEvent, HookResult
 from teamcli.cancel import CancelScope
+from teamcli.claude_code.tool_responses import has_failed
 from teamcli.config.settings import HookCommand, HookGroup
 from teamcli.errors import ToolError
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.command_output import BoundedText
-from teamcli.exec.running_command import describe_exit
+from teamcli.exec.session_lines import SessionLines
+from teamcli.hooks.environment import Start, shell_text
+from teamcli.hooks.matching import matcher_of
+from teamcli.hooks.output import Ran, read_output
+from teamcli.hooks.payload import file_of, our_payload, their_payload
 from teamcli.hooks.runner import RegisteredHook, timeout_of
 from teamcli.text.redaction import redact_value
 
+if TYPE_CHECKING:
+    from teamcli.hooks.claude_transcript import ClaudeTranscripts
+    from teamcli.hooks.long_output import LongOutput
+
 OUTPUT_LIMIT = 30_000
-_OBJECTION_EXIT_CODE = 2
-_PLAIN_TEXT_IS_CONTEXT = (USER_PROMPT_SUBMIT, SESSION_START, PRE_COMPACT)
-"""For these events the model reads whatever a hook prints."""
-_STOPPED_BY_CONTINUE = (PRE_TOOL_USE, USER_PROMPT_SUBMIT, TASK_CREATED, TASK_COMPLETED)
-"""For these events `"continue": false` is an objection."""
-_DECISIONS = {"approve": "allow", "block": "deny"}
+"""Of error output. More is cut in the middle."""
+JSON_LIMIT = 2_000_000
+"""Of output, which may be a JSON object and must not be cut."""
+_CLAUDES_SECONDS: Mapping[str, float] = {USER_PROMPT_SUBMIT: 30.0, SESSION_END: 1.5}
+_CLAUDES_DEFAULT_SECONDS, _LONGEST_LEAVING_SECONDS = 600.0, 60.0
 
 
-def command_hooks(
-    groups: Mapping[str, Iterable[HookGroup]], host: CommandHost, root: Path, emit: Emit
-) -> Iterator[RegisteredHook]:
+class Ports(NamedTuple):
+    """What command hooks work with."""
+
+    host: CommandHost
+    root: Path
+    emit: Emit
+    transcripts: ClaudeTranscripts | None = None
+    """In Claude Code's format, for its hooks."""
+    long_output: LongOutput | None = None
+    lines: SessionLines | None = None
+    """What hooks want to run before each command."""
+    is_about: Callable[[str, HookEvent], bool] = lambda rule, event: True
+    """Whether a permission rule is about a call."""
+
+
+def command_hooks(groups: Mapping[str, Iterable[HookGroup]], ports: Ports) -> Iterator[RegisteredHook]:
     """The hooks of the settings, in their order."""
     for event, of_event in groups.items():
         for group in of_event:
             for hook in group.hooks:
-                yield RegisteredHook(event, group.matcher, hook.command, partial(_call, hook, host, root, emit))
+                yield _registered(event, group, hook, ports)
 
 
-def _call(
-    hook: HookCommand, host: CommandHost, root: Path, emit: Emit, event: HookEvent, cancel: CancelScope
-) -> HookResult:
+def _registered(event: str, group: HookGroup, hook: HookCommand, ports: Ports) -> RegisteredHook:
+    is_claudes = bool(group.source)
+    return RegisteredHook(
+        event,
+        matcher_of(event, group.matcher, is_claudes),
+        hook.command,
+        partial(_call, hook, group, ports),
+        partial(_accepts, hook, ports) if is_claudes else lambda event: True,
+        json.dumps([hook.command, hook.raw.get("args"), group.plugin]) if is_claudes else "",
+        hook.raw.get("async") is True or hook.raw.get("asyncRewake") is True,
+    )
+
+
+def _accepts(hook: HookCommand, ports: Ports, event: HookEvent) -> bool:
+    if event.name == POST_TOOL_USE and has_failed(event.subject, event.fields):
+        return False  # there, another event says so
+    rule = hook.raw.get("if")
+    return not isinstance(rule, str) or not rule or ports.is_about(rule, event)
+
+
+def _call(hook: HookCommand, group: HookGroup, ports: Ports, event: HookEvent, cancel: CancelScope) -> HookResult:
     """Raises: ToolError, OSError, ValueError, Cancelled."""
+    try:
+        ran = _run(hook, group, ports, event, cancel)
+        result = read_output(ran, event, lambda text: ports.emit(Notice(event.agent, text)))
+    except (ToolError, OSError, ValueError) as e:
+        if hook.raw.get("onFailure") == "block":
+            return HookResult(f"The hook `{hook.command}` failed, and then this is blocked: {e}")
+        raise
+    return ports.long_output.shortened(result) if ports.long_output else result
+
+
+def _run(hook: HookCommand, group: HookGroup, ports: Ports, event: HookEvent, cancel: CancelScope) -> Ran:
+    """Raises: ToolError, OSError, Cancelled."""
     cancel.check()
-    out, errors = BoundedText(OUTPUT_LIMIT), BoundedText(OUTPUT_LIMIT)
-    # Scripts that were written for Claude Code find their project through this variable.
-    command = f"export CLAUDE_PROJECT_DIR={shlex.quote(str(root))}\n{hook.command}"
-    payload = {"hook_event_name": event.name, "agent": event.agent, **event.fields}
+    out, errors = BoundedText(JSON_LIMIT), BoundedText(OUTPUT_LIMIT)
+    is_claudes = bool(group.source)
+    lines = ports.lines if event.name == SESSION_START else None
+    start = Start(
+        str(ports.root),
+        str(event.fields.get("session_id", "")),
+        file_of(event),
+        str(lines.new_file()) if lines else "",
+        group.plugin,
+    )
     # A file, not a pipe: a hook that never reads its input must not block us.
     with tempfile.TemporaryFile() as stdin:
-        stdin.write(json.dumps(redact_value(payload)).encode())
+        stdin.write(_payload(event, ports.transcripts if is_claudes else None, is_claudes))
         stdin.seek(0)
-        running = host.start(command, Path(str(event.fields.get("cwd", root))), stdin)
+        command = shell_text(hook, start, is_claudes)
+        running = ports.host.start(command, Path(str(event.fields.get("cwd", ports.root))), stdin)
+    seconds = _claudes_seconds(event.name, hook.timeout) if is_claudes else timeout_of(event.name, hook.timeout)
     with cancel.on_cancel(running.stop):
-        ended = running.follow(out.add, lambda text: None, timeout_of(event.name, hook.timeout), on_error=errors.add)
+        ended = running.follow(out.add, lambda text: None, seconds, on_error=errors.add)
     cancel.check()
     if ended.timed_out:
         raise ToolError("it took too long and was stopped")
-    stderr = str(errors).strip()
-    if ended.exit_code == _OBJECTION_EXIT_CODE:
-        return HookResult(stderr or _blocked_by(event.name))
-    if ended.exit_code:
-        raise ToolError(f"{describe_exit(ended.exit_code)}: {stderr}".removesuffix(": "))
-    return _parse_output(str(out).strip(), event, emit)
+    if lines:
+        lines.read(Path(start.env_file))
+    return Ran(ended.exit_code, str(out).strip(), str(errors).strip())
 
 
-def _parse_output(out: str, event: HookEvent, emit: Emit) -> HookResult:
-    """Raises: ValueError."""
-    if not out.startswith("{"):
-        return HookResult(context=out if event.name in _PLAIN_TEXT_IS_CONTEXT else "")
-    raw: dict[str, Any] = json.loads(out)
-    if message := raw.get("systemMessage"):
-        emit(Notice(event.agent, str(message)))
-    specific = raw.get("hookSpecificOutput") or {}
-    if not isinstance(specific, dict):
-        raise ValueError("hookSpecificOutput: should be an object")
-    decision = specific.get("permissionDecision") or _DECISIONS.get(str(raw.get("decision")), raw.get("decision"))
-    if decision not in (None, "allow", "ask", "deny"):
-        raise ValueError(f"its decision is {decision!r}, not one of allow, ask, deny, approve, block")
-    reason = str(specific.get("permissionDecisionReason") or raw.get("reason") or raw.get("stopReason") or "")
-    context = str(specific.get("additionalContext") or "")
-    if decision == "deny" or (raw.get("continue") is False and event.name in _STOPPED_BY_CONTINUE):
-        return HookResult(reason or _blocked_by(event.name), context=context)
-    changed = specific.get("updatedInput")
-    if changed is not None and not isinstance(changed, dict):
-        raise ValueError("updatedInput: should be an object")
-    return HookResult(None, decision or "", reason if decision == "ask" else "", changed, context)
+def _payload(event: HookEvent, transcripts: ClaudeTranscripts | None, is_claudes: bool) -> bytes:
+    if transcripts is not None:
+        payload = their_payload(event, *transcripts.paths_for(event))
+    else:
+        payload = their_payload(event) if is_claudes else our_payload(event)
+    return json.dumps(redact_value(payload)).encode()
 
 
-def _blocked_by(event: str) -> str:
-    return f"A {event} hook blocks this."
+def _claudes_seconds(event: str, configured: float | None) -> float:
+    seconds = configured or _CLAUDES_SECONDS.get(event, _CLAUDES_DEFAULT_SECONDS)
+    return min(seconds, _LONGEST_LEAVING_SECONDS) if event == SESSION_END else seconds

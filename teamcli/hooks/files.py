@@ -7,11 +7,12 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from teamcli.config.settings import HookGroup
+from teamcli.config.settings import HookCommand, HookGroup
 from teamcli.permissions.shell.forms import RUNNERS
 
 _INTERPRETER = re.compile(r"(python|pypy|node|deno|bun|ruby|perl|php|lua|tsx|ts-node|Rscript|source|\.)[\d.]*")
 _PROJECT_DIR = re.compile(r"\$(CLAUDE_PROJECT_DIR\b|\{CLAUDE_PROJECT_DIR(:-[^}]*)?\})")
+_PLUGIN_ROOT = re.compile(r"\$(CLAUDE_PLUGIN_ROOT\b|\{CLAUDE_PLUGIN_ROOT(:-[^}]*)?\})")
 _SKIPPED = re.compile(r"[-+]|\d+\w?$|\w+=|run$|exec$")
 """What may come between an interpreter and its script: options, a number, a variable, a subcommand."""
 _COMMAND_ENDS = re.compile(r"[;|&()<>{}!]+|if|then|else|elif|do|while|until|time")
@@ -19,9 +20,23 @@ _COMMAND_ENDS = re.compile(r"[;|&()<>{}!]+|if|then|else|elif|do|while|until|time
 
 def hook_files(groups: Mapping[str, Iterable[HookGroup]], root: Path) -> tuple[Path, ...]:
     """Resolved paths. A file that does not exist yet counts: the hook would run it as soon as it does."""
-    commands = {hook.command for each in groups.values() for group in each for hook in group.hooks}
-    found = {path for command in commands for path in _files_of(command, root)}
+    commands = {
+        (_command_line(hook), group.plugin) for each in groups.values() for group in each for hook in group.hooks
+    }
+    found = {path for command, plugin in commands for path in _files_of(_with_plugin(command, plugin), root)}
     return tuple(sorted(found))
+
+
+def _command_line(hook: HookCommand) -> str:
+    arguments = hook.raw.get("args")
+    if not isinstance(arguments, list):
+        return hook.command
+    # Not quoted: variables in them are replaced.
+    return " ".join([hook.command, *map(str, arguments)])
+
+
+def _with_plugin(command: str, plugin: str) -> str:
+    return _PLUGIN_ROOT.sub(lambda found: plugin, command) if plugin else command
 
 
 def _files_of(command: str, root: Path) -> Iterator[Path]:

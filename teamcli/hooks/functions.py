@@ -14,6 +14,7 @@ from teamcli.agent.hooks import NO_RESULT, HookEvent, HookResult
 from teamcli.cancel import CancelScope, run_abandonable
 from teamcli.config.settings import HOOK_EVENTS
 from teamcli.errors import Cancelled, ConfigError, ToolError
+from teamcli.hooks.matching import matcher_of
 from teamcli.hooks.runner import RegisteredHook, timeout_of
 
 
@@ -44,7 +45,10 @@ def check_hooks(hooks: Iterable[Hook]) -> tuple[Hook, ...]:
 
 
 def function_hooks(hooks: Iterable[Hook]) -> list[RegisteredHook]:
-    return [RegisteredHook(hook.event, hook.matcher, _name_of(hook), partial(_call, hook)) for hook in hooks]
+    return [
+        RegisteredHook(hook.event, matcher_of(hook.event, hook.matcher), _name_of(hook), partial(_call, hook))
+        for hook in hooks
+    ]
 
 
 def _name_of(hook: Hook) -> str:

@@ -2,61 +2,124 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from teamcli.agent.events import Emit, Notice, Severity
-from teamcli.agent.hooks import NO_RESULT, SESSION_END, HookEvent, HookResult
+from teamcli.agent.hooks import (
+    NO_RESULT,
+    POST_TOOL_USE,
+    POST_TOOL_USE_FAILURE,
+    PRE_TOOL_USE,
+    SESSION_END,
+    USER_PROMPT_SUBMIT,
+    HookEvent,
+    HookResult,
+)
 from teamcli.cancel import CancelScope
-from teamcli.claude_code.names import names_of
+from teamcli.claude_code.hook_words import failure_word
+from teamcli.claude_code.tool_responses import failure_of
 from teamcli.errors import ToolError
+
+if TYPE_CHECKING:
+    from teamcli.hooks.background import Background
+    from teamcli.hooks.matching import Matches
 
 _TIMEOUT_SECONDS = 60.0
 _LEAVING_TIMEOUT_SECONDS = 1.5
 _NOTICE_LIMIT = 300
+_TAKES_LATE_CONTEXT = (PRE_TOOL_USE, POST_TOOL_USE, POST_TOOL_USE_FAILURE, USER_PROMPT_SUBMIT)
+"""With these events the model reads what hooks in the background have said since."""
 
 
 class RegisteredHook(NamedTuple):
     """A hook of either kind, ready to be called."""
 
     event: str
-    matcher: str
+    matches: Matches
     name: str
     """For the user, if it fails."""
     call: Callable[[HookEvent, CancelScope], HookResult]
     """Raises: ToolError, OSError, ValueError, which count as failures; Cancelled."""
+    accepts: Callable[[HookEvent], bool] = lambda event: True
+    """Whether it concerns an event that its matcher matches."""
+    identity: str = ""
+    """Of those with the same identity, only one runs; empty for one that always runs."""
+    is_async: bool = False
+    """Nothing waits for it."""
 
 
 class HookRunner:
     """Safe to use from any number of threads, as far as the hooks are."""
 
-    def __init__(self, hooks: Iterable[RegisteredHook], emit: Emit, facts: Callable[[str], Mapping[str, Any]]) -> None:
+    def __init__(
+        self,
+        hooks: Iterable[RegisteredHook],
+        emit: Emit,
+        facts: Callable[[str], Mapping[str, Any]],
+        background: Background | None = None,
+    ) -> None:
         """`facts` returns the fields that every event of an agent has."""
         self._hooks = tuple(hooks)
         self._emit = emit
         self._facts = facts
+        self._background = background
 
     def wants(self, name: str, subject: str = "") -> bool:
-        return bool(self._matching(name, subject))
+        if name == USER_PROMPT_SUBMIT and self._background is not None and self._background.has_context:
+            return True
+        return any(hook.event == name and hook.matches(subject) for hook in self._hooks)
 
     def run(self, event: HookEvent, cancel: CancelScope) -> HookResult:
+        event = _completed(event, self._facts(event.agent))
+        if event.name == POST_TOOL_USE_FAILURE and "error" not in event.fields:
+            return NO_RESULT
+        fields = dict(event.fields)
         result = NO_RESULT
-        fields = {**self._facts(event.agent), **event.fields}
-        for hook in self._matching(event.name, event.subject):
+        if self._background is not None and event.name in _TAKES_LATE_CONTEXT:
+            result = HookResult(context=self._background.take_context(event.agent))
+        for hook in self._matching(event):
             if result.changed_input is not None:  # each hook sees the input as the one before it left it
                 fields["tool_input"] = result.changed_input
-            try:
-                latest = hook.call(event._replace(fields=dict(fields)), cancel)
-            except (ToolError, OSError, ValueError) as e:
-                text = f"The {event.name} hook `{hook.name}` failed and is ignored: {e}"
-                self._emit(Notice(event.agent, text[:_NOTICE_LIMIT], Severity.WARNING))
+            now = event._replace(fields=dict(fields))
+            if hook.is_async and self._background is not None:
+                self._background.start(self._call, hook, now)
             else:
-                result = combine(result, latest)
+                result = combine(result, self._call(hook, now, cancel))
         return result
 
-    def _matching(self, name: str, subject: str) -> list[RegisteredHook]:
-        return [hook for hook in self._hooks if hook.event == name and _matches(hook.matcher, subject)]
+    def _call(self, hook: RegisteredHook, event: HookEvent, cancel: CancelScope) -> HookResult:
+        """Raises: Cancelled."""
+        try:
+            return hook.call(event, cancel)
+        except (ToolError, OSError, ValueError) as e:
+            text = f"The {event.name} hook `{hook.name}` failed and is ignored: {e}"
+            self._emit(Notice(event.agent, text[:_NOTICE_LIMIT], Severity.WARNING))
+            return NO_RESULT
+
+    def _matching(self, event: HookEvent) -> Iterator[RegisteredHook]:
+        seen = set()
+        for hook in self._hooks:
+            if hook.event != event.name or hook.identity in seen or not hook.matches(event.subject):
+                continue
+            if hook.accepts(event):
+                if hook.identity:
+                    seen.add(hook.identity)
+                yield hook
+
+
+def _completed(event: HookEvent, facts: Mapping[str, Any]) -> HookEvent:
+    """The event with what is known of its agent, and with what matchers compare."""
+    fields = {**facts, **event.fields}
+    match event.name:
+        case "SubagentStart" | "SubagentStop":
+            return event._replace(fields=fields, subject=str(fields.get("agent_type", "")))
+        case "StopFailure":
+            fields["error"] = failure_word(fields["error"])
+            return event._replace(fields=fields, subject=fields["error"])
+        case "PostToolUseFailure":
+            fields |= {} if (error := failure_of(event.subject, fields)) is None else {"error": error}
+    return event._replace(fields=fields)
 
 
 def timeout_of(event: str, configured: float | None) -> float:
@@ -66,20 +129,18 @@ def timeout_of(event: str, configured: float | None) -> float:
 
 def combine(first: HookResult, second: HookResult) -> HookResult:
     """Every objection counts, `ask` wins over `allow`, and the later input replaces the earlier one."""
-    objections = [each.objection for each in (first, second) if each.objection is not None]
     wishes = (first.wish, second.wish)
     return HookResult(
-        "\n".join(objections) if objections else None,
+        _joined(first.objection, second.objection),
         "ask" if "ask" in wishes else "allow" if "allow" in wishes else "",
         "\n".join(filter(None, (first.reason, second.reason))),
         first.changed_input if second.changed_input is None else second.changed_input,
         "\n".join(filter(None, (first.context, second.context))),
+        _joined(first.stop, second.stop),
+        first.changed_output if second.changed_output is None else second.changed_output,
     )
 
 
-def _matches(matcher: str, subject: str) -> bool:
-    # Some events, such as Stop, have no subject that a matcher could apply to.
-    if not subject or matcher in ("", "*"):
-        return True
-    # matchers written for Claude Code use its tool names
-    return any(re.fullmatch(matcher, name) for name in names_of(subject))
+def _joined(*reasons: str | None) -> str | None:
+    given = [reason for reason in reasons if reason is not None]
+    return "\n".join(given) if given else None

@@ -58,6 +58,8 @@ class TeamDir:
         self.settings = root / "settings.json"
         self.local_settings = root / "settings.local.json"
         self.logs = root / "logs"
+        self.hooks = root / "hooks"
+        """Files for hooks: transcripts in Claude Code's format, and what was too long for a conversation."""
         self.lock = root / "lead.lock"
         self.watch_socket = root / "watch.sock"
         self.owner_token = root / OWNER_TOKEN
@@ -90,7 +92,8 @@ class TeamDir:
         Raises: StateError
         """
         try:
-            for directory in (self.root, self.transcripts, self.logs, self.tasks, self.inbox, self.inbox / "archive"):
+            inboxes = (self.inbox, self.inbox / "archive")
+            for directory in (self.root, self.transcripts, self.logs, self.hooks, self.tasks, *inboxes):
                 if directory.is_symlink():  # a cloned repository could point it anywhere
                     raise StateError(f"{directory} is a symbolic link; remove it, or use --no-team")
             self.root.mkdir(mode=PRIVATE_DIR, exist_ok=True)

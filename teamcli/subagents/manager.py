@@ -24,6 +24,7 @@ from teamcli.team.message import LEAD, USER, Message, MessageType, new_id
 from teamcli.tools.base.context import CallContext, SubAgentTask
 
 STOP_SECONDS = 5.0
+FORK = "fork"
 LEAVING_SECONDS = 1.5
 
 
@@ -194,6 +195,11 @@ class SubAgentManager:
         """The lead or teammate that a sub-agent works for; for any other agent, that agent."""
         sub = self._registry.get(id)
         return sub.root if sub else id
+
+    def type_of(self, id: str) -> str:
+        """What a sub-agent is, for hooks: its role, or a fork; empty for any other agent."""
+        sub = self._registry.get(id)
+        return (sub.task.role or FORK) if sub else ""
 
     def waiting(self) -> tuple[Waiting, ...]:
         """Those that wait for the user."""

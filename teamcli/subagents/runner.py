@@ -14,11 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from teamcli.agent.conversation import text_block
 from teamcli.agent.events import Emit, Notice, Outcome, Severity, StatusChanged, TurnEnded
+from teamcli.agent.hooks import SUBAGENT_START, HookEvent, hook_note
 from teamcli.agent.loop import Agent, run_turn
 from teamcli.agent.tool_calls import cut_middle
 from teamcli.cancel import CancelScope, awaited_in
 from teamcli.errors import Cancelled, StateError, TeamcliError
+from teamcli.llm.types import Block
 from teamcli.storage.files import read_lines
 from teamcli.subagents.ledger import Ledger, LedgerEntry, Waiting
 from teamcli.subagents.slots import Slots
@@ -161,7 +164,8 @@ class SubAgentRunner:
         timer.daemon = True
         timer.start()
         try:
-            ended = run_turn(built.agent, built.opening, sub.scope, sub.incoming)
+            opening = built.opening._replace(blocks=[*built.opening.blocks, *_said_by_hooks(sub, built.agent)])
+            ended = run_turn(built.agent, opening, sub.scope, sub.incoming)
             while ended.outcome is Outcome.DONE and (mail := sub.last_incoming()).blocks:
                 ended = run_turn(built.agent, mail, sub.scope, sub.incoming)
         finally:
@@ -190,6 +194,19 @@ class SubAgentRunner:
 
     def _warn(self, agent: str, text: str) -> None:
         self._emit(Notice(agent, text, Severity.WARNING))
+
+
+def _said_by_hooks(sub: SubAgent, agent: Agent) -> list[Block]:
+    """What hooks want a new sub-agent to know.
+
+    Raises: Cancelled
+    """
+    if not agent.hooks.wants(SUBAGENT_START):
+        return []
+    result = agent.hooks.run(HookEvent(SUBAGENT_START, sub.id), sub.scope)
+    if result.objection:  # there is nothing to block: the user reads it
+        agent.emit(Notice(sub.id, result.objection, Severity.WARNING))
+    return [text_block(hook_note(SUBAGENT_START, result.context))] if result.context else []
 
 
 def _ending(ended: TurnEnded, sub: SubAgent, timed_out: str) -> Ending:

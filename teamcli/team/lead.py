@@ -292,14 +292,18 @@ class Lead(AgentThread):
     def _open_session(self, cancel: CancelScope) -> None:
         """Notify hooks of a session that has begun.
 
-        Raises: Cancelled
+        Raises: PromptBlocked, if one wants the lead to do nothing; Cancelled
         """
         with self._changed:
             source, self._opened_by = self._opened_by, ""
         if not source or not self.agent.hooks.wants(SESSION_START, source):
             return
-        event = HookEvent(SESSION_START, self.name, {"source": source}, source)
-        result = self.agent.hooks.run(event, cancel)
+        fields = {"source": source, "model": self.agent.preamble.model}
+        result = self.agent.hooks.run(HookEvent(SESSION_START, self.name, fields, source), cancel)
+        if result.stop is not None:
+            self.session_began(source)  # as long as it says so
+            self.agent.emit(Notice(self.name, f"A hook has ended the turn: {result.stop}", Severity.WARNING))
+            raise PromptBlocked(result.stop)
         if result.objection:  # there is nothing to block: the user reads it
             self.agent.emit(Notice(self.name, result.objection, Severity.WARNING))
         self._hook_context = [text_block(hook_note(SESSION_START, result.context))] if result.context else []

@@ -240,12 +240,12 @@ class TestStop:
 
     def test_a_stop_hook_cannot_send_an_agent_back_forever(self, program: Program) -> None:
         program.settings(hooks={"Stop": [hook("cat >> told; echo >> told; echo more >&2; exit 2")]})
-        with program.against([text(str(n)) for n in range(4)]):
+        with program.against([text(str(n)) for n in range(9)]):
             ran = program.run("-p", "x")
-        assert (ran.code, ran.out) == (0, "3\n")
-        assert "still objects after 3 more tries" in ran.err
+        assert (ran.code, ran.out) == (0, "8\n")
+        assert "still objects after 8 more tries" in ran.err
         told = [json.loads(line) for line in (program.directory / "told").read_text().splitlines()]
-        assert [each["stop_hook_active"] for each in told] == [False, True, True, True]
+        assert [each["stop_hook_active"] for each in told] == [False] + [True] * 8
         assert told[0]["last_assistant_message"] == "0"
 
 

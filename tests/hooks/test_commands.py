@@ -16,7 +16,7 @@ from teamcli.cancel import CancelScope
 from teamcli.config.settings import HookCommand, HookGroup
 from teamcli.errors import Cancelled
 from teamcli.exec.command_host import CommandHost
-from teamcli.hooks.commands import command_hooks
+from teamcli.hooks.commands import Ports, command_hooks
 from teamcli.hooks.runner import HookRunner, combine
 from tests.tools.shell import needs_proc, new_mark, processes_with, wait_until
 
@@ -32,7 +32,7 @@ class Hooked:
     def __init__(self, host: CommandHost, root: Path, *hooks: HookCommand) -> None:
         self.notices: list[str] = []
         groups = {"PreToolUse": (HookGroup(hooks),)}
-        self._hooks = HookRunner(command_hooks(groups, host, root, self._note), self._note, lambda agent: {})
+        self._hooks = HookRunner(command_hooks(groups, Ports(host, root, self._note)), self._note, lambda agent: {})
         self.cancel = CancelScope()
 
     def _note(self, event: Any) -> None:

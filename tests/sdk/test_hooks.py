@@ -76,11 +76,11 @@ def test_a_hook_may_add_to_a_result_and_to_a_line_or_block_the_line(opened: Open
     assert "the secret" not in str(model.requests[-1].messages)
 
 
-def test_a_hook_sends_an_agent_back_to_work_at_most_three_times(opened: Open) -> None:
-    model = scripted(lead=["done"] * 9)
+def test_a_hook_sends_an_agent_back_to_work_at_most_eight_times(opened: Open) -> None:
+    model = scripted(lead=["done"] * 12)
     session = opened(llm=model, hooks=[Hook("Stop", lambda event: HookResult("more"))])
     assert session.run("go").is_done
-    assert len(model.requests) == 4
+    assert len(model.requests) == 9
 
 
 def test_sub_agents_and_teammates_are_also_sent_back(opened: Open) -> None:

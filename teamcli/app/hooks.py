@@ -1,0 +1,117 @@
+"""Builds what runs hooks: those of the settings, and those of a host program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from teamcli.agent.hooks import NO_HOOKS, NOTIFICATION, HookEvent, Hooks
+from teamcli.app.choices import Choices
+from teamcli.cancel import CancelScope
+from teamcli.config.settings import HOOK_EVENTS, HookGroup
+from teamcli.exec.command_host import CommandHost
+from teamcli.session.event_bus import EventBus
+from teamcli.storage.team_dir import TeamDir
+from teamcli.team.message import LEAD, is_subagent
+
+if TYPE_CHECKING:
+    from teamcli.hooks.commands import Ports
+    from teamcli.hooks.runner import RegisteredHook
+    from teamcli.llm.types import Message
+
+
+class OpenHooks(NamedTuple):
+    hooks: Hooks = NO_HOOKS
+    prelude: Callable[[], str] = str
+    """Returns what hooks want to run before each command of an agent."""
+
+
+class Running(NamedTuple):
+    """What hooks learn from the session. Called only while it runs."""
+
+    facts: Callable[[str], Mapping[str, Any]]
+    """The fields that every event of an agent has."""
+    session_id: Callable[[], str]
+    root_of: Callable[[str], Path]
+    messages_of: Callable[[str], tuple[Message, ...]]
+
+
+class HookOpener:
+    def __init__(
+        self, dir: TeamDir, host: CommandHost, events: EventBus, cancel: CancelScope, resources: ExitStack
+    ) -> None:
+        self._dir = dir
+        self._host = host
+        self._events = events
+        self._cancel = cancel
+        self._resources = resources
+
+    def open(self, choices: Choices, running: Running, notes: list[str]) -> OpenHooks:
+        groups = choices.settings.hooks
+        notes += unknown_events(groups)
+        registered: list[RegisteredHook] = []
+        prelude: Callable[[], str] = str
+        if groups:
+            from teamcli.hooks.commands import command_hooks  # late: most starts do without it
+
+            ports = self._ports(groups, choices.workspace.root, running)
+            registered += command_hooks(groups, ports)
+            if (lines := ports.lines) is not None:
+                prelude = lambda: lines.text  # noqa: E731 - shorter than its name
+        if choices.embedding.hooks:
+            from teamcli.hooks.functions import function_hooks  # late, for the same reason
+
+            registered += function_hooks(choices.embedding.hooks)
+        if not registered:
+            return OpenHooks()
+        from teamcli.hooks.background import Background
+        from teamcli.hooks.runner import HookRunner
+
+        hooks = HookRunner(registered, self._events, running.facts, Background(self._cancel))
+        self._notify(hooks)
+        return OpenHooks(hooks, prelude)
+
+    def _ports(self, groups: Mapping[str, tuple[HookGroup, ...]], root: Path, running: Running) -> Ports:
+        from teamcli.exec.session_lines import SessionLines
+        from teamcli.hooks.commands import Ports
+        from teamcli.hooks.long_output import LongOutput
+
+        long_output = LongOutput(self._dir.hooks)
+        if not any(group.source for each in groups.values() for group in each):
+            return Ports(self._host, root, self._events, long_output=long_output)
+        from teamcli.hooks.claude_transcript import ClaudeTranscripts, Session
+
+        session = Session(running.session_id, running.root_of, is_subagent, running.messages_of)
+        transcripts = ClaudeTranscripts(self._dir.hooks, session)
+        self._events.subscribe(transcripts, *ClaudeTranscripts.KINDS)
+        self._resources.callback(transcripts.close)
+        lines = SessionLines(self._dir.hooks)
+        return Ports(self._host, root, self._events, transcripts, long_output, lines, partial(_is_about, root))
+
+    def _notify(self, hooks: Hooks) -> None:
+        if not hooks.wants(NOTIFICATION):
+            return
+        from teamcli.hooks.notifications import Notifications
+
+        notifications = Notifications(hooks, LEAD, self._cancel)
+        self._events.subscribe(notifications, *Notifications.KINDS)
+        self._resources.callback(notifications.close)
+
+
+def _is_about(root: Path, rule: str, event: HookEvent) -> bool:
+    from teamcli.hooks.conditions import is_about  # late: few hooks have a rule
+
+    return is_about(rule, event, root)
+
+
+def unknown_events(groups: Mapping[str, tuple[HookGroup, ...]]) -> list[str]:
+    """A note about events that do not exist, except in files of Claude Code, which are reported with the rest."""
+    ours = (name for name, each in groups.items() if not all(group.source for group in each))
+    unknown = ", ".join(name for name in ours if name not in HOOK_EVENTS)
+    if not unknown:
+        return []
+    known = ", ".join(HOOK_EVENTS)
+    return [f"Hooks for {unknown} are never run: there is no such event (there are: {known})."]
