@@ -177,3 +177,87 @@ def test_matchers_work_as_in_the_settings(opened: Open) -> None:
 def test_mistakes_in_hooks_are_explained(opened: Open, hook: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         opened(offline=True, hooks=[hook])
+
+
+class TestQuestions:
+    """`PermissionRequest` answers a question instead of the person, and `Notification` says that there is one."""
+
+    @pytest.mark.parametrize(
+        ("said_by_hook", "result", "is_asked"),
+        [
+            (None, "ran", True),
+            (HookResult(wish="allow"), "ran", False),
+            (HookResult("never"), "Error: never", False),
+            (HookResult(wish="allow", changed_input={"command": "printf other"}), "other", False),
+        ],
+    )
+    def test_a_hook_answers_a_question(
+        self, opened: Open, said_by_hook: HookResult | None, result: str, is_asked: bool
+    ) -> None:
+        asked: list[str] = []
+        model = bash_once("printf ran")
+        hooks = [Hook("PermissionRequest", lambda event: said_by_hook, "bash")]
+        opened(llm=model, hooks=hooks, ask=lambda question: asked.append(question.tool) or True).run("go")
+        assert results(model.requests[1])[0] == result
+        assert bool(asked) is is_asked
+
+    def test_a_hook_answers_no_question_of_a_rule_and_none_that_nobody_could_be_asked(self, opened: Open) -> None:
+        told: list[HookEvent] = []
+
+        def allow(event: HookEvent) -> HookResult:
+            told.append(event)
+            return HookResult(wish="allow")
+
+        asked: list[str] = []
+        hooks, settings = [Hook("PermissionRequest", allow)], {"permissions": {"ask": ["bash(printf:*)"]}}
+        session = opened(
+            llm=bash_once("printf ran"),
+            hooks=hooks,
+            settings=settings,
+            ask=lambda question: not asked.append(question.tool),
+        )
+        session.run("go")
+        session.close()
+        assert asked == ["bash"]
+        assert len(told) == 1
+        model = bash_once("printf ran")
+        opened(llm=model, hooks=hooks).run("go")
+        assert "nobody can be asked" in results(model.requests[1])[0]
+        assert len(told) == 1
+
+    def test_a_changed_call_stays_denied(self, opened: Open) -> None:
+        model = bash_once("printf ran")
+        changes = HookResult(wish="allow", changed_input={"command": "rm -rf x"})
+        hooks = [Hook("PermissionRequest", lambda event: changes)]
+        opened(llm=model, hooks=hooks, ask=lambda question: True, disallowed_tools="bash(rm:*)").run("go")
+        assert "denies this call" in results(model.requests[1])[0]
+
+    def test_a_question_is_a_notification(self, opened: Open) -> None:
+        told: list[HookEvent] = []
+        notified = threading.Event()
+
+        def note(event: HookEvent) -> None:
+            told.append(event)
+            notified.set()
+
+        hooks = [Hook("Notification", note, "permission_prompt"), Hook("Notification", note, "auth_success")]
+        session = opened(llm=bash_once("printf ran"), hooks=hooks, ask=lambda question: notified.wait(30))
+        session.run("go")
+        assert [event.fields["notification_type"] for event in told] == ["permission_prompt"]
+        assert told[0].fields["message"] == "Your permission is needed to use Bash"
+
+
+def test_a_hook_ends_the_turn(opened: Open, place: Path) -> None:
+    model = bash_once()
+    session = opened(llm=model, hooks=[Hook("PostToolUse", lambda event: HookResult(stop="enough"))], **BYPASS)
+    told: list[str] = []
+    session.subscribe(lambda event: told.append(event.text), events.Notice)
+    assert session.run("go").is_done
+    assert len(model.requests) == 1
+    assert told == ["A hook has ended the turn: enough"]
+
+
+def test_a_hook_replaces_a_result(opened: Open) -> None:
+    model = bash_once()
+    opened(llm=model, hooks=[Hook("PostToolUse", lambda event: HookResult(changed_output="short"))], **BYPASS).run("go")
+    assert results(model.requests[1]) == ["short"]
