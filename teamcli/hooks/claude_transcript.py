@@ -25,6 +25,8 @@ from teamcli.storage.files import AppendLog, Json, make_private_dir
 from teamcli.text.redaction import redact_value
 
 LEAD = "lead"
+_MOST_OPEN = 64
+"""Files at once. There can be any number of sub-agents."""
 
 
 class Session(NamedTuple):
@@ -60,10 +62,13 @@ class ClaudeTranscripts:
         self._lock = threading.Lock()
         self._open: dict[Path, _Transcript] = {}
         self._branch: str | None = None
+        self._is_closed = False
 
     def __call__(self, event: Recorded | Answered | Compacted) -> None:
         """Raises: StateError."""
         with self._lock:
+            if self._is_closed:
+                return
             path = self._path(event.agent)
             was_open = path in self._open
             transcript = self._transcript(event.agent, path)
@@ -85,6 +90,7 @@ class ClaudeTranscripts:
 
     def close(self) -> None:
         with self._lock:
+            self._is_closed = True
             for transcript in self._open.values():
                 transcript.log.close()
             self._open = {}
@@ -96,6 +102,8 @@ class ClaudeTranscripts:
     def _transcript(self, agent: str, path: Path) -> _Transcript:
         if path in self._open:
             return self._open[path]
+        while len(self._open) >= _MOST_OPEN:  # of the agents that have written, the oldest
+            self._open.pop(next(iter(self._open))).log.close()
         make_private_dir(self._directory)
         log = AppendLog(path, durable=False, is_shared=False)
         transcript = self._open[path] = _Transcript(log)
