@@ -115,7 +115,7 @@ def test_version_and_help_load_next_to_nothing() -> None:
 def test_the_program_is_built_without_loading_a_client_or_the_terminal() -> None:
     loaded = loaded_by("import teamcli.app.run")
     assert not loaded & {"anthropic", "httpx2", "pydantic", "prompt_toolkit", "rich", "dotenv"}
-    assert not any(name.startswith("teamcli.subagent") for name in loaded)
+    assert not any(name.startswith(("teamcli.subagent", "teamcli.hooks")) for name in loaded)
     assert not loaded & {
         f"teamcli.{name}" for name in ("llm.client", "permissions.decide", "permissions.rules", "tools.base.tool")
     }

@@ -147,7 +147,11 @@ def _assemble(
 
     roster = open_roster(dir, events, settings.limits.shutdown_seconds, notes)
     agents = RunningAgents()
-    running = Running(hook_facts, lambda: conversation.id, root_of, messages_of)
+
+    def session_id() -> str:
+        return conversation.id if agents.get(LEAD) else ""
+
+    running = Running(hook_facts, session_id, root_of, messages_of)
     hooks, prelude = HookOpener(dir, users_host, events, cancel, resources).open(choices, running, notes)
 
     def task_changed(change: BoardChange) -> None:

@@ -35,6 +35,7 @@ class Running(NamedTuple):
     facts: Callable[[str], Mapping[str, Any]]
     """The fields that every event of an agent has."""
     session_id: Callable[[], str]
+    """Empty until there is one."""
     root_of: Callable[[str], Path]
     messages_of: Callable[[str], tuple[Message, ...]]
 

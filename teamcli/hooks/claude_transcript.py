@@ -33,6 +33,7 @@ class Session(NamedTuple):
     """What the transcripts have to know about a running session."""
 
     id: Callable[[], str]
+    """Empty while the session is being opened."""
     root_of: Callable[[str], Path]
     """Where an agent works."""
     is_subagent: Callable[[str], bool]
@@ -67,7 +68,8 @@ class ClaudeTranscripts:
     def __call__(self, event: Recorded | Answered | Compacted) -> None:
         """Raises: StateError."""
         with self._lock:
-            if self._is_closed:
+            # Calls that a crash left open are answered before there is a session; the next event writes them, too.
+            if self._is_closed or not self._session.id():
                 return
             path = self._path(event.agent)
             was_open = path in self._open
