@@ -24,6 +24,7 @@ from teamcli.agent.permission_question import Ask, nobody_to_ask
 from teamcli.agent.transcript import read_marks
 from teamcli.app.agent_factory import AgentFactory
 from teamcli.app.choices import Choices, choose, read_rules
+from teamcli.app.command_reports import report_hook
 from teamcli.app.hooks import HookOpener, Running
 from teamcli.app.host_program import NOTHING_EMBEDDED, Embedding
 from teamcli.app.hosts import open_host, plain_host
@@ -151,7 +152,10 @@ def _assemble(
     def session_id() -> str:
         return conversation.id if agents.get(LEAD) else ""
 
-    running = Running(hook_facts, session_id, root_of, messages_of)
+    def wake(agent: str, text: str) -> bool:
+        return report_hook(agents, parts.outbox, agent, text)
+
+    running = Running(hook_facts, session_id, root_of, messages_of, wake)
     hooks, prelude = HookOpener(dir, users_host, events, cancel, resources).open(choices, running, notes)
 
     def task_changed(change: BoardChange) -> None:

@@ -11,6 +11,7 @@ from teamcli.team.agent_thread import AgentThread
 from teamcli.team.manager import TeammateManager
 from teamcli.team.message import COMMAND, Message, MessageType, new_id
 from teamcli.team.outbox import Outbox
+from teamcli.team.running_agents import RunningAgents
 from teamcli.text.escaping import one_line
 
 COMMAND_LENGTH = 200
@@ -33,6 +34,17 @@ def _send(outbox: Outbox, thread: AgentThread, report: Report) -> None:
         outbox.post(message)
     except TeamcliError as e:
         outbox.warn(thread.name, f"The end of {status.id} could not be reported: {e}")
+
+
+def report_hook(agents: RunningAgents, outbox: Outbox, name: str, text: str) -> bool:
+    """What a hook says that nobody waited for, as mail from a command. False if the agent has no mail."""
+    if agents.get(name) is None:
+        return False
+    try:
+        outbox.post(Message(MessageType.RESULT, f"{COMMAND}hook", name, text, time.time(), new_id()))
+    except TeamcliError as e:
+        outbox.warn(name, f"What a hook says could not be reported: {e}")
+    return True
 
 
 def _text(status: BackgroundStatus) -> str:

@@ -38,6 +38,8 @@ class Running(NamedTuple):
     """Empty until there is one."""
     root_of: Callable[[str], Path]
     messages_of: Callable[[str], tuple[Message, ...]]
+    wake: Callable[[str, str], bool]
+    """Sends a hook's text to an agent; false if it cannot get one."""
 
 
 class HookOpener:
@@ -71,7 +73,7 @@ class HookOpener:
         from teamcli.hooks.background import Background
         from teamcli.hooks.runner import HookRunner
 
-        hooks = HookRunner(registered, self._events, running.facts, Background(self._cancel))
+        hooks = HookRunner(registered, self._events, running.facts, Background(self._cancel, running.wake))
         self._notify(hooks)
         return OpenHooks(hooks, prelude)
 

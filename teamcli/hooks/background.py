@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from teamcli.agent.hooks import HookEvent, HookResult
+from teamcli.agent.hooks import HookEvent, HookResult, hook_note
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from teamcli.hooks.runner import RegisteredHook
 
 Call = Callable[["RegisteredHook", HookEvent, CancelScope], HookResult]
+Wake = Callable[[str, str], bool]
+"""Sends a text to an agent that may be idle; false if it cannot get one."""
 _MOST_AT_ONCE = 32
 _MOST_CONTEXT = 30_000
 """Characters for one agent that has not had its next turn."""
@@ -22,8 +24,9 @@ _MOST_CONTEXT = 30_000
 class Background:
     """Safe for threads. Its own threads end with `cancel`, the program's scope."""
 
-    def __init__(self, cancel: CancelScope) -> None:
+    def __init__(self, cancel: CancelScope, wake: Wake = lambda agent, text: False) -> None:
         self._cancel = cancel
+        self._wake = wake
         self._lock = threading.Lock()
         self._running = 0
         self._contexts: dict[str, str] = {}
@@ -53,6 +56,8 @@ class Background:
             with self._lock:
                 self._running -= 1
         said = "\n".join(filter(None, (result.objection, result.context)))
+        if hook.wakes and result.objection is not None and self._wake(event.agent, hook_note(event.name, said)):
+            return
         with self._lock:
             known = self._contexts.get(event.agent, "")
             if said and len(known) + len(said) <= _MOST_CONTEXT:

@@ -74,6 +74,7 @@ def _registered(event: str, group: HookGroup, hook: HookCommand, ports: Ports) -
         partial(_accepts, hook, ports) if is_claudes else lambda event: True,
         json.dumps([hook.command, hook.raw.get("args"), group.plugin]) if is_claudes else "",
         hook.raw.get("async") is True or hook.raw.get("asyncRewake") is True,
+        hook.raw.get("asyncRewake") is True,
     )
 
 

@@ -47,6 +47,8 @@ class RegisteredHook(NamedTuple):
     """Of those with the same identity, only one runs; empty for one that always runs."""
     is_async: bool = False
     """Nothing waits for it."""
+    wakes: bool = False
+    """If it objects when nothing waits for it, its agent continues with that."""
 
 
 class HookRunner:

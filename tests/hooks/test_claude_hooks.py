@@ -21,7 +21,7 @@ from teamcli.cancel import CancelScope
 from teamcli.config.settings import HookCommand, HookGroup
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.session_lines import SessionLines
-from teamcli.hooks.background import Background
+from teamcli.hooks.background import Background, Wake
 from teamcli.hooks.commands import Ports, command_hooks
 from teamcli.hooks.conditions import is_about
 from teamcli.hooks.long_output import LongOutput
@@ -62,11 +62,20 @@ class Hooked:
         assert isinstance(event, Notice)
         self.notices.append(event.text)
 
-    def runner(self, event: str, *handlers: Mapping[str, Any], matcher: str = "", source: str = SOURCE) -> HookRunner:
+    def runner(
+        self,
+        event: str,
+        *handlers: Mapping[str, Any],
+        matcher: str = "",
+        source: str = SOURCE,
+        wake: Wake = lambda agent, text: False,
+    ) -> HookRunner:
         hooks = tuple(HookCommand(each["command"], each.get("timeout"), raw=each) for each in handlers)
         groups = {event: (HookGroup(hooks, matcher, source),)}
         facts = {"cwd": str(self.root), "session_id": "s-1", "permission_mode": "default"}
-        return HookRunner(command_hooks(groups, self.ports), self._note, lambda agent: facts, Background(self.cancel))
+        return HookRunner(
+            command_hooks(groups, self.ports), self._note, lambda agent: facts, Background(self.cancel, wake)
+        )
 
     def run(self, command: str, event: HookEvent, **handler: Any) -> HookResult:
         return self.runner(event.name, {"command": command, **handler}).run(event, self.cancel)
@@ -531,6 +540,20 @@ def test_an_async_hook_that_hangs_ends_with_the_program(hooked: Hooked) -> None:
     wait_until((hooked.root / "began").exists)
     hooked.cancel.cancel()
     wait_until(lambda: not [each for each in threading.enumerate() if each.name.startswith("hook touch began")])
+    assert not runner.wants("UserPromptSubmit")
+
+
+def test_a_hook_that_may_wake_its_agent_does_so_only_with_exit_2(hooked: Hooked) -> None:
+    woken: list[str] = []
+    runner = hooked.runner(
+        "PostToolUse",
+        {"command": "touch quiet; exit 0", "asyncRewake": True},
+        {"command": "echo the build broke >&2; exit 2", "asyncRewake": True},
+        wake=lambda agent, text: not woken.append(f"{agent}: {text}"),  # type: ignore[func-returns-value]
+    )
+    runner.run(after("bash", "hi", command="make"), hooked.cancel)
+    wait_until(lambda: bool(woken) and (hooked.root / "quiet").exists())
+    assert woken == ["lead: <note>\nThe user's PostToolUse hook says:\nthe build broke\n</note>"]
     assert not runner.wants("UserPromptSubmit")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from teamcli import ConfigError, Hook, HookEvent, HookResult, Outcome, events
 from tests.sdk.conftest import Open
 from tests.sdk.models import call, results, said, scripted
+from tests.tools.shell import wait_until
 
 BYPASS = {"permission_mode": "bypassPermissions"}
 
@@ -261,3 +263,15 @@ def test_a_hook_replaces_a_result(opened: Open) -> None:
     model = bash_once()
     opened(llm=model, hooks=[Hook("PostToolUse", lambda event: HookResult(changed_output="short"))], **BYPASS).run("go")
     assert results(model.requests[1]) == ["short"]
+
+
+def test_a_hook_in_the_background_wakes_an_idle_lead(opened: Open, place: Path) -> None:
+    os.mkfifo(place / "go")
+    hook = {"command": "cat go; echo the build broke >&2; exit 2", "raw": {"asyncRewake": True}}
+    settings = {"hooks": {"PostToolUse": [{"hooks": [hook], "source": "~/.claude/settings.json"}]}}
+    model = scripted(lead=[said("", call("bash", command="echo ran")), "over", "I see"])
+    session = opened(llm=model, settings=settings, **BYPASS)
+    assert session.run("go").text == "over"
+    (place / "go").write_text("now")
+    wait_until(lambda: len(model.requests) == 3)
+    assert "the build broke" in str(model.requests[2].messages[-1])
