@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from typing import Any
+
+import pytest
 
 from tests.support.answers import answer, result_text, said_by_user, tool_results
 from tests.support.fake_api import FakeAPI, status, text, tool
@@ -145,6 +148,24 @@ class TestTranscript:
         }  # fmt: skip
         assert program.key not in (program.directory / "copy.jsonl").read_text()
         assert (program.directory / ".team/hooks").stat().st_mode & 0o077 == 0
+
+    LOOP = (
+        'path=$(jq -r .transcript_path); last=$(grep \'"role":"assistant"\' "$path" | tail -1 | '
+        'jq -r \'.message.content | map(select(.type == "text")) | map(.text) | join(" ")\'); '
+        '[[ "$last" == *"<promise>DONE</promise>"* ]] && exit 0; '
+        'jq -n --arg said "$last" \'{decision: "block", reason: ("again, after " + $said), systemMessage: "looping"}\''
+    )
+
+    @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+    def test_a_loop_reads_the_last_answer_and_ends_with_its_promise(self, program: Program) -> None:
+        hooks(program, Stop=[("", self.LOOP)])
+        answers = [text("first"), text("second"), text("<promise>DONE</promise>")]
+        with program.against(answers) as api:
+            ran = program.run("-p", "loop")
+        assert "again, after first" in said_by_user(api.requests[1])
+        assert "again, after second" in said_by_user(api.requests[2])
+        assert ran.out == "<promise>DONE</promise>\n"
+        assert ran.err.count("looping") == 2
 
     def test_a_resumed_session_has_all_of_it(self, program: Program) -> None:
         with program.against([text("one"), text("two"), text("three")]):
