@@ -29,6 +29,7 @@ from teamcli.agent.hooks import (
     NO_HOOKS,
     NO_RESULT,
     PERMISSION_REQUEST,
+    POST_TOOL_BATCH,
     POST_TOOL_USE,
     POST_TOOL_USE_FAILURE,
     PRE_TOOL_USE,
@@ -98,7 +99,7 @@ class Toolset:
             self._execute(pending[0], cancel)
         else:
             self._execute_together(pending, cancel)
-        return Results.of([*pending, *refused])
+        return self._after_all(Results.of([*pending, *refused]), pending, cancel)
 
     def run_for_user(self, name: str, raw: object, cancel: CancelScope) -> ToolOutput:
         """Run one call that the user asked for directly.
@@ -267,6 +268,21 @@ class Toolset:
         event = self._event(POST_TOOL_USE_FAILURE, call, **_outcome(call, output))
         return self._with_results(call, event, output, cancel)
 
+    def _after_all(self, results: Results, calls: Sequence[_Call], cancel: CancelScope) -> Results:
+        """The results of an answer's calls, and what hooks say about all of them. An objection ends the turn."""
+        if not self.hooks.wants(POST_TOOL_BATCH):
+            return results
+        fields = {"tool_calls": [_fields(call, tool_response=call.output.content) for call in calls]}
+        try:
+            said = self.hooks.run(HookEvent(POST_TOOL_BATCH, self.agent, fields), cancel)
+        except Cancelled:  # the calls are done, so their results count
+            return results
+        if said.context:
+            last = results.blocks[-1]
+            last["content"] = f"{last['content']}\n{hook_note(POST_TOOL_BATCH, said.context)}"
+        stop = said.stop if said.objection is None else said.objection
+        return results if stop is None else results._replace(stop=stop)
+
     def _with_results(self, call: _Call, event: HookEvent, output: ToolOutput, cancel: CancelScope) -> ToolOutput:
         try:
             result = self.hooks.run(event, cancel)
@@ -278,8 +294,7 @@ class Toolset:
         return _with_note(output, event.name, "\n".join(filter(None, (result.objection, result.context))))
 
     def _event(self, name: str, call: _Call, **more: object) -> HookEvent:
-        fields = {"tool_name": call.name, "tool_input": call.input, "tool_use_id": call.id, **more}
-        return HookEvent(name, self.agent, fields, call.name, call.prepared)
+        return HookEvent(name, self.agent, _fields(call, **more), call.name, call.prepared)
 
     def _widest_access(self, call: _Call) -> Access:
         """What a call may touch in the end. A hook can change its path, so then it is any path."""
@@ -374,6 +389,11 @@ def cut_middle(text: str, limit: int = RESULT_LIMIT) -> str:
         return text or "(no output)"
     half = limit // 2
     return f"{text[:half]}\n[... {len(text) - 2 * half:,} characters left out ...]\n{text[-half:]}"
+
+
+def _fields(call: _Call, **more: object) -> dict[str, Any]:
+    """A call as hooks read it."""
+    return {"tool_name": call.name, "tool_input": call.input, "tool_use_id": call.id, **more}
 
 
 def _outcome(call: _Call, output: ToolOutput) -> dict[str, Any]:

@@ -128,6 +128,7 @@ HOOK_EVENTS = (
     "SubagentStart",
     "PostCompact",
     "StopFailure",
+    "PostToolBatch",
 )
 
 

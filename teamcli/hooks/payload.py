@@ -28,6 +28,8 @@ def their_payload(event: HookEvent, transcript: str = "", agent_transcript: str 
     if agent_transcript:
         fields["agent_transcript_path"] = agent_transcript
     first: Json = {name: fields.pop(name) for name in ("session_id", "transcript_path", "cwd") if name in fields}
+    if calls := fields.get("tool_calls"):
+        fields["tool_calls"] = [_in_their_words(call, _root(event)) for call in calls]
     payload: Json = {**first, "hook_event_name": event.name, **fields, **_about_call(event, is_claudes=True)}
     payload["agent"] = event.agent
     return payload
@@ -48,6 +50,13 @@ def changed_input(event: HookEvent, updated: Mapping[str, Any]) -> Json:
         # The agent works in a subdirectory, so a path relative to the root would mean another file.
         ours["path"] = updated.get("path", before["path"]) if path == shown else path
     return ours
+
+
+def _in_their_words(call: Mapping[str, Any], root: Path) -> Json:
+    given = call["tool_input"]
+    theirs = to_theirs(str(call["tool_name"]), given, root)
+    ours = given if isinstance(given, Mapping) else {}
+    return {**call, "tool_name": theirs.tool, "tool_input": _joined(theirs.input, ours)}
 
 
 def _about_call(event: HookEvent, is_claudes: bool) -> Json:

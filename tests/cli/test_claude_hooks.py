@@ -107,6 +107,19 @@ def test_continue_false_ends_the_turn_and_the_conversation_stays_valid(program: 
     assert "and now" in said_by_user(api.requests[1])
 
 
+def test_a_hook_reads_all_calls_of_an_answer_and_may_end_the_turn(program: Program) -> None:
+    adds = f"cat > told.json; {says('PostToolBatch', additionalContext='two of them')}"
+    hooks(program, PostToolBatch=[("", adds), ("", "grep -q second && { echo enough >&2; exit 2; }; exit 0")])
+    both = answer(tool("bash", command="echo first"), tool("glob", pattern="*"))
+    with program.against([both, tool("bash", command="echo second")]) as api:
+        ran = program.run("-p", "x", *BYPASS)
+    assert "PostToolBatch hook says:\ntwo of them" in result_text(results(api)[1])
+    assert [call["tool_name"] for call in told(program)["tool_calls"]] == ["Bash"]
+    assert told(program)["tool_calls"][0]["tool_response"] == "second"
+    assert "A hook has ended the turn: enough" in ran.err
+    assert len(api.requests) == 2
+
+
 def test_a_hooks_allow_lifts_no_rule(program: Program) -> None:
     hooks(program, PreToolUse=[("Bash", says("PreToolUse", permissionDecision="allow"))])
     program.settings(permissions={"deny": ["Bash(touch denied)"], "ask": ["Bash(touch asked)"]})

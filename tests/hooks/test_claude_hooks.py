@@ -276,6 +276,14 @@ def test_events_without_a_tool_use_claude_codes_words(hooked: Hooked, event: Hoo
     assert fields.items() <= payload(hooked, event).items()
 
 
+def test_input_that_is_not_an_object_breaks_nothing(hooked: Hooked) -> None:
+    odd = {"tool_name": "bash", "tool_input": "rm", "tool_use_id": "toolu_1", "tool_response": "Error"}
+    assert (
+        payload(hooked, HookEvent("PostToolBatch", "lead", {"tool_calls": [odd]}))["tool_calls"][0]["tool_input"] == {}
+    )
+    assert payload(hooked, HookEvent("PreToolUse", "lead", odd, "bash"))["tool_input"] == {}
+
+
 def test_the_environment_is_the_one_that_scripts_expect(hooked: Hooked) -> None:
     hooked.run("env > env.txt", before("read_file", path="a.py"))
     seen = dict(line.split("=", 1) for line in (hooked.root / "env.txt").read_text().splitlines() if "=" in line)
