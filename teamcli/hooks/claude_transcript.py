@@ -123,9 +123,16 @@ class ClaudeTranscripts:
             case Answered() if transcript.answer is not None:
                 answer, transcript.answer = transcript.answer, None
                 self._write(event.agent, transcript, answer, event)
-            case Compacted():
-                boundary = {"subtype": "compact_boundary", "content": "Conversation compacted"}
-                transcript.log.append(self._line(event.agent, transcript, "system", boundary))
+            case Compacted(is_summarised=True):
+                self._note_summary(event.agent, transcript)
+
+    def _note_summary(self, agent: str, transcript: _Transcript) -> None:
+        boundary = {"subtype": "compact_boundary", "content": "Conversation compacted"}
+        lines = [self._line(agent, transcript, "system", boundary)]
+        if messages := self._session.messages_of(agent):
+            summary = {"role": "user", "content": str(messages[0].content[0].get("text", ""))}
+            lines.append(self._line(agent, transcript, "user", {"message": summary, "isCompactSummary": True}))
+        transcript.log.append(*redact_value(lines))
 
     def _write(self, agent: str, transcript: _Transcript, message: Message, answered: Answered | None) -> None:
         if message.role == "assistant":

@@ -259,6 +259,10 @@ def test_hooks_know_when_a_conversation_was_compacted(program: Program) -> None:
         program.run(stdin=f"one {'x ' * 2000}\ntwo\n/compact\nthree\n")
     assert (told(program)["trigger"], told(program)["compact_summary"]) == ("manual", "SO FAR")
     assert "the ticket is 7" in str(api.requests[3]["messages"])
+    lines = program.lines(told(program)["transcript_path"])
+    boundary = next(n for n, line in enumerate(lines) if line.get("subtype") == "compact_boundary")
+    assert lines[boundary + 1]["isCompactSummary"] is True
+    assert "SO FAR" in lines[boundary + 1]["message"]["content"]
 
 
 def test_a_model_call_that_fails_is_reported_to_hooks(program: Program) -> None:
