@@ -139,8 +139,7 @@ def test_a_pager_works(program: Program) -> None:
 
 
 def test_the_program_gets_only_the_keys_that_are_typed(program: Program, editor: Path, tmux: Tmux) -> None:
-    """teamcli asks the terminal where the cursor is, for example when it prints or is resized. The answer is not for the
-    program."""
+    """teamcli asks the terminal where the cursor is, for example when it prints. The answer is not for the program."""
     with program.against([answer(text("So far.\n\nThe end.\n\n"), stall_after(4))]) as api:
         tmux.start(program)
         tmux.wait_for(PROMPT)
