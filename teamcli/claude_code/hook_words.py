@@ -30,12 +30,20 @@ def subject_names(event: str, subject: str) -> tuple[str, ...]:
     return (*names_of(subject), *others)
 
 
+NEEDS_PERMISSION, IS_IDLE = "Your permission is needed", "The lead waits for your input"
+_SENTENCES = {NEEDS_PERMISSION: "Claude needs your permission", IS_IDLE: "Claude is waiting for your input"}
+"""Beginnings of notifications. Scripts compare them."""
+
+
 def their_fields(event: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of an event with Claude Code's words in them."""
     theirs = {**_ALWAYS_THERE.get(event, {}), **fields}
     field = _RENAMED.get(event, "")
     if words := _SUBJECTS.get(event, {}).get(str(theirs.get(field))):
         theirs[field] = words[0]
+    if event == "Notification":
+        for ours, sentence in _SENTENCES.items():
+            theirs["message"] = str(theirs.get("message", "")).replace(ours, sentence)
     return theirs
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from teamcli.agent.events import PermissionAsked, TurnEnded, TurnStarted
 from teamcli.agent.hooks import NOTIFICATION, HookEvent, Hooks
 from teamcli.cancel import CancelScope
+from teamcli.claude_code.hook_words import IS_IDLE, NEEDS_PERMISSION
 from teamcli.claude_code.names import their_tool
 from teamcli.errors import Cancelled
 
@@ -31,7 +32,7 @@ class Notifications:
     def __call__(self, event: PermissionAsked | TurnStarted | TurnEnded) -> None:
         match event:
             case PermissionAsked():
-                self._start(PERMISSION, f"Your permission is needed to use {their_tool(event.tool)}", event.agent)
+                self._start(PERMISSION, f"{NEEDS_PERMISSION} to use {their_tool(event.tool)}", event.agent)
             case TurnStarted(agent=self._lead):
                 self.close()
             case TurnEnded(agent=self._lead):
@@ -45,7 +46,7 @@ class Notifications:
     def _wait_for_the_user(self) -> None:
         self.close()
         if self._hooks.wants(NOTIFICATION, IDLE):
-            args = (IDLE, "The lead waits for your input", self._lead)
+            args = (IDLE, IS_IDLE, self._lead)
             self._timer = threading.Timer(self._idle_seconds, self._run, args)
             self._timer.daemon = True
             self._timer.start()

@@ -270,6 +270,14 @@ def test_results_have_the_shape_that_they_have_there(hooked: Hooked) -> None:
         (HookEvent("SessionEnd", "lead", {"reason": "exit"}, "exit"), {"reason": "other"}),
         (HookEvent("SubagentStop", "sa-1", {"agent_type": "general"}), {"agent_type": "general-purpose"}),
         (HookEvent("StopFailure", "lead", {"error": ValueError("x")}), {"error": "unknown"}),
+        (
+            HookEvent("Notification", "lead", {"message": "Your permission is needed to use Bash"}),
+            {"message": "Claude needs your permission to use Bash"},
+        ),
+        (
+            HookEvent("Notification", "lead", {"message": "The lead waits for your input"}),
+            {"message": "Claude is waiting for your input"},
+        ),
     ],
 )
 def test_events_without_a_tool_use_claude_codes_words(hooked: Hooked, event: HookEvent, fields: dict[str, Any]) -> None:
