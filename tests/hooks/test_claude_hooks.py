@@ -502,6 +502,19 @@ def test_a_changed_file_path_is_mapped_back(hooked: Hooked) -> None:
     assert result.changed_input == {"path": "b.txt", "content": "x"}
 
 
+def test_paths_of_an_agent_in_a_subdirectory_are_those_that_it_means(hooked: Hooked) -> None:
+    event = before("write_file", path="a.py", content="x")
+    given = event.fields["tool_input"]
+    call = PreparedCall(Display("x"), Writes(hooked.root / "sub/a.py"), lambda *_: None, given)  # type: ignore[arg-type, return-value]
+    event = event._replace(prepared=call)
+    file = str(hooked.root / "sub/a.py")
+    assert payload(hooked, event)["tool_input"]["file_path"] == file
+    same = hooked.run(specific(updatedInput={"file_path": file, "content": "y"}), event)
+    assert same.changed_input == {"path": "a.py", "content": "y"}
+    other = hooked.run(specific(updatedInput={"file_path": f"{file}.txt", "content": "y"}), event)
+    assert other.changed_input == {"path": f"{file}.txt", "content": "y"}
+
+
 def test_deny_wins_over_ask_and_ask_over_allow(hooked: Hooked) -> None:
     handlers = [{"command": specific(permissionDecision=each)} for each in ("allow", "defer", "ask", "deny")]
     result = hooked.runner("PreToolUse", *handlers).run(BASH, hooked.cancel)
