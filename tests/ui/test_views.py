@@ -104,6 +104,14 @@ def test_a_watched_member_streams_and_others_do_not() -> None:
     )
 
 
+def test_an_answer_that_was_watched_is_not_shown_whole_again() -> None:
+    shown = views()
+    shown.turn_to(turn_to("alice"))
+    result = events.MailSent("alice", "lead", "result", "First line.\nLast line.", {"by_user": True})
+    assert "  alice → lead result: First line. Last line.\n" in shown.show(result)
+    assert "First line.\nLast line." in shown.back("idle").replace("\n  ", "\n")
+
+
 def test_what_is_too_much_to_show_on_the_return_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(views_module, "MOST_MISSED_LINES", 10)
     shown = views()

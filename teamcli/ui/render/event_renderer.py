@@ -236,8 +236,10 @@ class EventRenderer:
         return self._layout.block("tool", call_lines(event, who, self._style.width(), self._is_verbose))
 
     def _mail(self, event: events.MailSent) -> str:
-        """One line for each message. Errors and the answer to a request of the user are shown whole."""
-        is_whole = event.fields.get("by_user") or (event.type == MessageType.ERROR and event.to == LEAD)
+        """One line for each message. Errors and the answer to a request of the user are shown whole. A watcher has read
+        that answer already, as it was written."""
+        is_answer = self._focus == LEAD and event.fields.get("by_user")
+        is_whole = is_answer or (event.type == MessageType.ERROR and event.to == LEAD)
         kind = "" if event.type == MessageType.MESSAGE else f" {event.type.replace('_', ' ')}"
         sender, to = ((name, self._colors.of(name)) for name in (event.agent, event.to))
         who: Line = [("  ", PLAIN), sender, (" → ", DIM), to, (f"{kind}: ", DIM)]
