@@ -78,6 +78,7 @@ class Watching:
         events.ToolProgress,
         events.ToolFinished,
         events.PermissionAsked,
+        events.PermissionGiven,
         events.PermissionDenied,
         events.Notice,
         events.MailSent,
@@ -155,10 +156,21 @@ class _UnderWay:
             case events.RetryScheduled():  # the part of the answer that has arrived is void
                 self._items = deque((item for item in self._items if _is_kept(item)), MOST_EVENTS)
                 self._items.append(event)
+            case events.PermissionGiven():
+                self._forget_question(event.call_id)
             case _:
                 if isinstance(event, events.ToolFinished):
                     self._output.pop(event.call_id, None)
+                    self._forget_question(event.call_id)
                 self._items.append(event)
+
+    def _forget_question(self, call_id: str) -> None:
+        """A question that was answered would look open to a watcher that begins now."""
+        calls = [item for item in self._items if isinstance(item, events.ToolStarted) and item.call_id == call_id]
+        asked = [call.display.text or call.display.title for call in calls]
+        questions = [item for item in self._items if isinstance(item, events.PermissionAsked) and item.title in asked]
+        for question in questions[:1]:
+            self._items.remove(question)
 
     def all(self) -> Iterator[Event]:
         for item in (*self._items, *self._output.values()):

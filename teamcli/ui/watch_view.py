@@ -65,6 +65,8 @@ class TerminalWatchView:
                 return self._renderer.note(question(event), YELLOW)
             case events.RetryScheduled():
                 return self._renderer.note(event.text, YELLOW) if event.is_news else ""
+            case events.StatusChanged():
+                return self._renderer.note(_line(event), YELLOW) if _line(event) else ""
             case events.ToolStarted():
                 name = "" if self._focus else f"{event.agent}: "
                 self._running[event.call_id] = name + event.display.title
@@ -140,7 +142,7 @@ class PlainWatchView:
                 self._say_of(event.agent, "Interrupted" if event.outcome is Outcome.INTERRUPTED else "")
             case events.ToolFinished() if is_shown_as_mail(event) and not self._is_verbose:
                 pass
-            case events.MailSent() | events.TaskChanged() | events.PermissionAsked():
+            case events.MailSent() | events.TaskChanged() | events.PermissionAsked() | events.StatusChanged():
                 self._print(_line(event))  # it names the agent anyway
             case _:
                 self._say_of(event.agent, _line(event))
@@ -179,6 +181,8 @@ def _line(event: Event) -> str:
             return f"{event.agent} → {event.to}{kind}: {one_line(event.content, 400)}"
         case events.PermissionAsked():
             return question(event)
+        case events.StatusChanged(status="shutdown"):
+            return f"{event.agent} was shut down."
         case events.TaskChanged():
             return f"{event.agent}: {event.text}"
         case events.Notice() | events.Compacted() | events.MergeEnded() | events.LimitHit():

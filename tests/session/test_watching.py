@@ -199,6 +199,15 @@ class TestUnderWay:
             scene.bus(events.ToolProgress(ALICE, "1", piece))
         assert scene.snapshot().current == (started, events.ToolProgress(ALICE, "1", "one\ntwo\n"))
 
+    def test_a_question_is_shown_until_it_is_answered(self, scene: Scene) -> None:
+        calls = [
+            events.ToolStarted(ALICE, str(number), "bash", Display("$ make", f"make {number}")) for number in (1, 2)
+        ]
+        questions = [events.PermissionAsked(ALICE, "bash", f"make {number}") for number in (1, 2)]
+        for event in (*calls, *questions, events.PermissionGiven(ALICE, "1", "bash", 3.0)):
+            scene.bus(event)
+        assert scene.snapshot().current == (*calls, questions[1])
+
     def test_what_is_kept_of_an_endless_answer_is_bounded(self, scene: Scene) -> None:
         for _ in range(50):
             scene.bus(events.TextArrived(ALICE, "x" * 100_000))

@@ -93,6 +93,12 @@ class TestTerminal:
         view.finish()
         assert terminal.words == "half a sen"
 
+    def test_the_end_of_a_member_is_shown(self) -> None:
+        terminal = Terminal()
+        view = TerminalWatchView(terminal, ALICE, [], is_verbose=False)
+        view.show([events.StatusChanged(ALICE, "idle", {}), events.StatusChanged(ALICE, "shutdown", {})])
+        assert terminal.words == "alice was shut down."
+
     def test_no_text_can_control_the_terminal(self) -> None:
         terminal = Terminal()
         view = TerminalWatchView(terminal, "", [], is_verbose=True)
@@ -130,6 +136,11 @@ class TestPlain:
 
     def test_a_call_that_is_a_line_of_mail_anyway_is_left_out(self) -> None:
         assert plain(finished("send_message", "message to bob", "Sent message to bob")) == []
+
+    @pytest.mark.parametrize("focus", [ALICE, ""])
+    def test_the_end_of_a_member_is_a_line(self, focus: str) -> None:
+        ended = (events.StatusChanged(ALICE, "idle", {}), events.StatusChanged(ALICE, "shutdown", {}))
+        assert plain(*ended, focus=focus) == ["alice was shut down."]
 
     def test_failed_and_refused_calls_are_marked(self) -> None:
         refused = events.ToolFinished(ALICE, "1", "bash", Display("$ rm"), "no", True, 0.0, events.Refusal("you", "no"))
