@@ -19,6 +19,7 @@ from teamcli.config.memory import is_memory
 from teamcli.errors import StateError
 from teamcli.exec.commands import Commands, Report
 from teamcli.permissions.policy import Decision
+from teamcli.team.message import LEAD
 from teamcli.tools.base.context import AgentContext, SubAgentPort, TeamPort
 from teamcli.workspace.known_files import KnownFiles, PathLocks
 
@@ -58,8 +59,10 @@ class AgentTools:
         show_waiting: Callable[[str, str], None],
         emit: Emit,
         place: Workplace,
+        works_for: str = "",
     ) -> Toolset:
-        """`gate` refuses calls whatever the rules say; `show_waiting` is called when an agent waits for the user."""
+        """`gate` refuses calls whatever the rules say; `show_waiting` is called when an agent waits for the user.
+        `works_for` is the agent whose sub-agent this is."""
         runtime = self._runtime
 
         def wait_for_answer(agent: str, what: str) -> None:
@@ -68,7 +71,12 @@ class AgentTools:
 
         policy = runtime.live_policy
         permissions = Permissions(
-            partial(self._decide, place), runtime.ask, policy.always_allow, gate, wait_for_answer, policy.on_change
+            partial(self._decide, place, (works_for or name) == LEAD),
+            runtime.ask,
+            policy.always_allow,
+            gate,
+            wait_for_answer,
+            policy.on_change,
         )
         return Toolset(name, tools, permissions, emit, runtime.hooks)
 
@@ -77,10 +85,13 @@ class AgentTools:
         for commands in tuple(self._commands):
             commands.close()
 
-    def _decide(self, place: Workplace, tool: str, access: Access, given: Mapping[str, Any]) -> Decision:
+    def _decide(
+        self, place: Workplace, is_leads: bool, tool: str, access: Access, given: Mapping[str, Any]
+    ) -> Decision:
         from teamcli.permissions.decide import decide  # late: the first request does without it
 
-        policy = self._runtime.live_policy.policy._replace(hook_files=place.hook_files)
+        live = self._runtime.live_policy
+        policy = (live.with_grants if is_leads else live.policy)._replace(hook_files=place.hook_files)
         # Whether there is a sandbox is asked only if it matters: it may have to start first.
         if self._runtime.choices.settings.sandbox_allows_bash and isinstance(access, Executes):
             policy = policy._replace(commands_are_confined=not place.host.why_unconfined())

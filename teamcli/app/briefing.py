@@ -15,6 +15,7 @@ from teamcli.agent.prompt import (
     system_prompt,
 )
 from teamcli.app.choices import Choices
+from teamcli.config.descriptions import shortened
 from teamcli.config.instructions import find_instructions
 from teamcli.config.memory import memory_dirs, offer, users_memory
 from teamcli.config.project import Project
@@ -30,7 +31,9 @@ from teamcli.tools.catalog import LazyTool, ToolDefinition
 from teamcli.workspace.bounds import Workspace
 
 WORKS_IN = "You work in {cwd}: your commands start there, and relative paths are relative to it."
-ROLES_SHOWN, ROLE_LENGTH, ROLE_NAME_LENGTH = 30, 160, 1000
+ROLES_SHOWN, ROLE_LENGTH, ROLE_NAME_LENGTH = 30, 300, 1000
+MORE_ROLES_LENGTH = 1500
+"""For the names of roles that are not shown with a description."""
 
 
 class Briefing:
@@ -52,7 +55,8 @@ class Briefing:
     @cached_property
     def roles(self) -> Roles:
         project = self._project
-        roles = load_roles(role_dirs(project.directory, project.home, project.agreement.covers))
+        folders = role_dirs(project.directory, project.home, project.agreement.covers)
+        roles = load_roles(folders, project.claude.unused)
         self.notes += roles.problems
         return roles
 
@@ -112,9 +116,11 @@ class Briefing:
 
     @cached_property
     def _known_roles(self) -> str:
-        lines = [f"- {role.name}: {one_line(role.description, ROLE_LENGTH)}" for role in self.roles.found.values()]
-        shown = lines[:ROLES_SHOWN]
-        return "\n\nRoles for spawn_teammate and agent:\n" + "\n".join(shown) if shown else ""
+        roles = list(self.roles.found.values())
+        lines = [f"- {role.name}: {shortened(role.description, ROLE_LENGTH)}" for role in roles[:ROLES_SHOWN]]
+        if more := [role.name for role in roles[ROLES_SHOWN:]]:
+            lines.append(f"- {len(more)} more: {one_line(', '.join(more), MORE_ROLES_LENGTH)}")
+        return "\n\nRoles for spawn_teammate and agent:\n" + "\n".join(lines) if lines else ""
 
 
 def identity(member: Member) -> str:

@@ -16,6 +16,7 @@ from teamcli.agent.loop import Agent, Delivery
 from teamcli.agent.prompt import SUBAGENT_PROMPT, system_prompt
 from teamcli.agent.tool import Access
 from teamcli.app.briefing import WORKS_IN
+from teamcli.claude_code.names import our_role
 from teamcli.config.roles import Role
 from teamcli.errors import ToolError
 from teamcli.llm.pricing import meant_model
@@ -116,7 +117,8 @@ class SubAgentFactory:
 
         tools = bind_tools(plan.tools, context)
         show_waiting = lambda agent, what: sub.show_waiting(what)  # noqa: E731 - shorter than its name
-        toolset = factory.tools.toolset(sub.id, tools, self._gate(plan.usable, sub.root), show_waiting, emit, place)
+        gate = self._gate(plan.usable, sub.root)
+        toolset = factory.tools.toolset(sub.id, tools, gate, show_waiting, emit, place, sub.root)
         log = AppendLog(path, factory.runtime.choices.settings.durable, is_shared=False)
         factory.runtime.watching.opened(sub.id, log.end)
 
@@ -156,8 +158,9 @@ class SubAgentFactory:
         if not wanted:
             return None
         roles = self._factory.briefing.roles
-        if role := roles.match(wanted) or (GENERAL if wanted.strip().casefold() == GENERAL.name else None):
-            return role
+        for name in (wanted.strip(), our_role(wanted.strip())):
+            if role := roles.match(name) or (GENERAL if name.casefold() == GENERAL.name else None):
+                return role
         there_are = sorted({role.name for role in roles.found.values()} | {GENERAL.name})
         raise ToolError(f"subagent_type: there is no role '{wanted}'; there are: {', '.join(there_are)}")
 

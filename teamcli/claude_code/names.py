@@ -52,6 +52,7 @@ _FAMILIES = {
     "haiku": "haiku",
 }
 _LARGE_CONTEXT = "[1m]"
+_OUR_ROLES = {"general-purpose": "general", "Explore": "researcher", "Plan": "general"}
 MCP = "mcp__"
 """How the names of servers' tools begin."""
 INHERIT = "inherit"
@@ -83,6 +84,11 @@ def names_of(tool: str) -> tuple[str, ...]:
 def is_claude_tool(name: str) -> bool:
     """Whether a name is one of Claude Code's tools, or of a server's."""
     return name in OUR_TOOLS or name in ABSENT_TOOLS or name.startswith(MCP)
+
+
+def our_role(name: str) -> str:
+    """Our role for an agent that comes with Claude Code. Other names stay as they are."""
+    return _OUR_ROLES.get(name, name)
 
 
 def is_model_alias(name: str) -> bool:

@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from teamcli.agent.events import Notice, Severity
 from teamcli.commands import budget, context, cost, diff, display, jobs, merge, tasks, team, watch
 from teamcli.commands import session as session_commands
-from teamcli.commands.base import ArgumentKind, CommandResult, Group, Prompt, SlashCommand, command
+from teamcli.commands.base import ArgumentKind, CommandResult, Group, SlashCommand, command
 from teamcli.commands.elsewhere import INSTEAD
 from teamcli.commands.help import help_table, help_text
+from teamcli.commands.written import call
 from teamcli.config.custom_commands import DESCRIPTION_LIMIT, CustomCommand
 from teamcli.config.skills import Skill
 from teamcli.errors import UsageError
@@ -80,7 +81,8 @@ _BUILT_IN = {name: each for each in COMMANDS for name in (each.name, *each.alias
 
 def all_commands(session: Session) -> tuple[SlashCommand, ...]:
     """The built-in commands, then the user's own, then skills. If names clash, the first wins."""
-    own = [each for each in session.catalog.custom_commands.find().commands if each.name not in _BUILT_IN]
+    found = session.catalog.custom_commands.find().commands
+    own = [each for each in found if each.for_user and each.name not in _BUILT_IN]
     taken = {*_BUILT_IN, *(each.name for each in own)}
     skills = (each for each in session.catalog.skills if each.for_user and each.name not in taken)
     return (*COMMANDS, *map(_from_file, own), *map(_from_skill, skills))
@@ -118,7 +120,7 @@ def _from_file(custom: CustomCommand) -> SlashCommand:
         custom.name,
         custom.hint,
         custom.description,
-        lambda session, arguments: Prompt(custom.prompt(arguments)),
+        lambda session, arguments: call(session, custom.name, custom.invoke(arguments)),
         group=Group.CUSTOM,
         details=f"From {custom.source}; its text goes to the lead:\n\n{custom.text}",
     )
@@ -129,7 +131,7 @@ def _from_skill(skill: Skill) -> SlashCommand:
         skill.name,
         skill.hint or "[TEXT]",
         one_line(skill.description, DESCRIPTION_LIMIT),
-        lambda session, arguments: Prompt(skill.prompt(arguments)),
+        lambda session, arguments: call(session, skill.name, skill.invoke(arguments)),
         group=Group.SKILLS,
         details=f"A skill, from {skill.shown}; its text goes to the lead. Agents also read it when it fits their task.",
     )

@@ -1,19 +1,28 @@
 """Commands that users write: Markdown files whose text becomes a task for the lead.
 
-`$ARGUMENTS` is replaced by everything typed after the name, `$1` to `$9` by single words. A file that cannot be used is
-reported once and stops nothing.
+A file that cannot be used is reported once and stops nothing.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from teamcli.config.front_matter import Covers, Folder, FrontMatter, NotAgreed, parse_if_there, read_document
+from teamcli.config.claude_folders import claude_dirs
+from teamcli.config.front_matter import (
+    Covers,
+    Folder,
+    FrontMatter,
+    NotAgreed,
+    is_false,
+    parse_if_there,
+    read_document,
+)
+from teamcli.config.invocations import FIELDS, Behavior, Invocation, read_behavior
 from teamcli.text.escaping import one_line
 from teamcli.workspace.bounds import TEAM_DIR
 
@@ -21,8 +30,7 @@ MAX_FILES = 1000
 MAX_DIRECTORIES = 1000
 DESCRIPTION_LIMIT = 100
 # Compiled at first use: most starts do not need them.
-_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}(:[A-Za-z0-9][A-Za-z0-9_-]{0,63})*"
-_PLACEHOLDER = r"\$(ARGUMENTS\b|[1-9](?!\d))"
+_NAME = r"[\w.][\w.+-]{0,63}(:[\w.][\w.+-]{0,63})*"
 _QUOTES = "\"'"
 
 
@@ -36,8 +44,11 @@ class CustomCommand(NamedTuple):
     source: str
     """The file, relative to the project if it is there."""
 
-    def prompt(self, arguments: str) -> str:
-        return with_arguments(self.text, arguments)
+    behavior: Behavior = Behavior()
+    for_user: bool = True
+
+    def invoke(self, arguments: str) -> Invocation:
+        return self.behavior.invoke(self.text, arguments)
 
 
 class FoundCommands(NamedTuple):
@@ -47,25 +58,11 @@ class FoundCommands(NamedTuple):
     """One sentence for each file that cannot be used."""
 
 
-def with_arguments(text: str, arguments: str) -> str:
-    """The task with its placeholders filled, or with the arguments after it if it has none."""
-    if not re.search(_PLACEHOLDER, text):
-        return "\n\n".join(filter(None, (text, arguments)))
-    words = _split(arguments)
-
-    def fill(placeholder: re.Match[str]) -> str:
-        if placeholder[1] == "ARGUMENTS":
-            return arguments
-        number = int(placeholder[1])
-        return words[number - 1] if number <= len(words) else ""
-
-    return re.sub(_PLACEHOLDER, fill, text)
-
-
-def command_dirs(directory: Path, home: Path, covers: Covers) -> tuple[Folder, ...]:
-    """Where commands are looked for: in the project, then in the user's home."""
-    projects = (directory / TEAM_DIR / "commands", directory / ".claude" / "commands")
-    return (*(Folder(path, directory, covers) for path in projects), Folder(home / "commands"))
+def command_dirs(directory: Path, home: Path, covers: Covers, plugins: Iterable[Folder] = ()) -> tuple[Folder, ...]:
+    """Where commands are looked for: in the project, in the user's home, then in plugins."""
+    ours = Folder(directory / TEAM_DIR / "commands", directory, covers)
+    projects, users = claude_dirs("commands", directory, home, covers)
+    return (ours, *projects, Folder(home / "commands"), *users, *plugins)
 
 
 class CustomCommands:
@@ -98,7 +95,7 @@ class CustomCommands:
         problems = []
         for folder, path in files[:MAX_FILES]:
             try:
-                command = read_command(path, folder, self._shown(path))
+                command = read_command(path, folder, self._shown(path), self._root)
                 commands.setdefault(command.name, command)
             except ValueError as e:
                 if not (is_first and isinstance(e, NotAgreed)):  # the start has reported it
@@ -112,13 +109,23 @@ class CustomCommands:
         return one_line(str(shown))
 
 
-def read_command(path: Path, folder: Folder, source: str) -> CustomCommand:
-    """Raises: ValueError, with a message that names the line."""
+def read_command(path: Path, folder: Folder, source: str, root: Path) -> CustomCommand:
+    """`root` is the project.
+
+    Raises: ValueError, with a message that names the line
+    """
     name = _name(path.relative_to(folder.path))
     text = read_document(path, folder)
-    matter = parse_if_there(text, ("description",))
-    description, hint = describe(matter, DESCRIPTION_LIMIT), argument_hint(matter, text)
-    return CustomCommand(name, description, hint, matter.body.strip(), source)
+    matter = parse_if_there(text, ("description", "user-invocable", *FIELDS), folder.is_claudes)
+    return CustomCommand(
+        f"{folder.plugin}:{name}" if folder.plugin else name,
+        describe(matter, DESCRIPTION_LIMIT),
+        argument_hint(matter, text),
+        matter.body.strip(),
+        source,
+        read_behavior(matter, folder, path.parent, root),
+        not is_false(matter, "user-invocable"),
+    )
 
 
 def describe(matter: FrontMatter, limit: int) -> str:
@@ -163,12 +170,3 @@ def _name(path: Path) -> str:
     if not re.fullmatch(_NAME, name):
         raise ValueError(f"{name!r:.80} is not a valid command name: use letters, digits, '_' and '-'")
     return name
-
-
-def _split(arguments: str) -> list[str]:
-    import shlex  # late: most starts do not need it
-
-    try:
-        return shlex.split(arguments)
-    except ValueError:  # most likely an apostrophe
-        return arguments.split()

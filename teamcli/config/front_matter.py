@@ -1,14 +1,15 @@
-"""Reads Markdown files that users write, and their front matter: the small part of YAML that people use there.
+"""Reads Markdown files that users write, and their front matter: the part of YAML that people use there.
 
-`key: value` with plain, "quoted" or 'quoted' text, `[a, b]`, block lists of `- a` lines, `|` and `>` texts, comments.
-A field that the reader does not ask for is skipped, together with everything indented under it.
+`key: value` with plain, "quoted" or 'quoted' text that may continue in further lines, `[a, b]`, lists of `- a` lines,
+`|` and `>` texts, comments. What is not valid YAML is read as the text that it most likely is, such as `[file] [line]`
+or a description with a colon. A field that the reader does not ask for is skipped, together with everything below it.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,19 +22,22 @@ NOT_AGREED = "it is new or changed since you agreed to it; teamcli asks at its n
 
 MAX_BYTES = 256 * 1024
 FENCE = "---"
-_KEY = re.compile(r"([A-Za-z_][\w-]*)\s*:(?:\s+(.*))?")
+_KEY = re.compile(r"""(["']?)([A-Za-z_][\w.-]*)\1\s*:(?:\s+(.*))?""")
 _DOUBLE = r'"(?:[^"\\]|\\.)*"'
 _SINGLE = r"'(?:[^']|'')*'"
-_QUOTED = re.compile(rf"({_DOUBLE}|{_SINGLE})\s*(?:\s#.*)?")
+_QUOTED = re.compile(rf"({_DOUBLE}|{_SINGLE})\s*(?:\s#.*)?", re.DOTALL)
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 _INLINE_LIST = re.compile(rf"\[((?:{_DOUBLE}|{_SINGLE}|[^\]\"'])*)\]\s*(?:\s#.*)?")
 _ITEM = re.compile(rf"\s*({_DOUBLE}|{_SINGLE}|[^,\"']*?)\s*(?:,|$)")
-_BLOCK_TEXTS: dict[str, Callable[[list[str]], str]] = {
-    "|": "\n".join,
-    ">": lambda lines: re.sub(r"(?<!\n)\n(?!\n)", " ", "\n".join(lines)),
-}
-_RESERVED = "{}]&*!|>%@`,?"
-"""A plain text must not begin with one of these, which have a meaning in YAML."""
+_BLOCK_TEXT = re.compile(r"([|>])[-+0-9]{0,2}\s*(?:#.*)?")
+_NOTHING = ("null", "~")
+_WORD = re.compile(r"(?:[^\s,()]|\((?:[^()]|\([^()]*\))*\))+")
+
+
+class Nested(str):
+    """Fields below a field, as written. Nothing here reads them."""
+
+    __slots__ = ()
 
 
 class NotAgreed(ValueError):
@@ -48,11 +52,11 @@ class Folder(NamedTuple):
     """The project; None for the user's own directories."""
     covers: Covers | None = None
     """Asked about the bytes that were read."""
-
-
-class NumberedLine(NamedTuple):
-    number: int
-    text: str
+    is_claudes: bool = False
+    """Made for Claude Code: a file that it would not use either is no mistake."""
+    plugin: str = ""
+    """The plugin that it belongs to: its names begin with `plugin:`."""
+    plugin_root: Path | None = None
 
 
 class RawField(NamedTuple):
@@ -61,8 +65,8 @@ class RawField(NamedTuple):
     line: int
     key: str
     rest: str
-    below: list[NumberedLine]
-    """The lines that belong to it: indented lines, list items, and blank lines between them."""
+    below: list[str]
+    """The lines that belong to it: those up to the next field."""
 
 
 class FrontMatter(NamedTuple):
@@ -93,119 +97,155 @@ def read_document(path: Path, folder: Folder | None = None) -> str:
         raise ValueError(f"line {line}: it is not UTF-8") from e
 
 
-def parse_if_there(text: str, keys: Collection[str]) -> FrontMatter:
-    """The same as `parse`, but a text without front matter is all body.
+def parse_if_there(text: str, keys: Collection[str], is_claudes: bool = False) -> FrontMatter:
+    """The same as `parse`, but a text without front matter is all body. For Claude Code, so is one whose front matter
+    has no end.
 
     Raises: ValueError, with a message that names the line
     """
-    return parse(text, keys) if text.startswith(FENCE) else FrontMatter({}, text, {})
+    try:
+        return parse(text, keys)
+    except ValueError:
+        if has_front_matter(text) and not is_claudes:
+            raise
+        return FrontMatter({}, text, {})
+
+
+def has_front_matter(text: str) -> bool:
+    return text.split("\n", 1)[0].rstrip() == FENCE
 
 
 def parse(text: str, keys: Collection[str]) -> FrontMatter:
-    """Read the fields `keys` and the text below the front matter.
+    """Read the fields `keys` and the text below the front matter. If a field occurs twice, the last counts.
 
     Raises: ValueError, with a message that names the line
     """
-    lines = text.split("\n")
-    if lines[0].rstrip() != FENCE:
+    if not has_front_matter(text):
         raise ValueError(f"line 1: the file must begin with {FENCE}")
+    lines = text.split("\n")
     end = next((number for number, line in enumerate(lines) if number and line.rstrip() == FENCE), None)
     if end is None:
         raise ValueError(f"line {len(lines)}: the front matter has no closing {FENCE}")
     fields: dict[str, Value] = {}
     line_of: dict[str, int] = {}
-    for entry in _entries([NumberedLine(number, line) for number, line in enumerate(lines[1:end], start=2)]):
-        if entry.key in line_of:
-            raise ValueError(f"line {entry.line}: {entry.key} occurs twice")
+    for entry in _entries(lines[1:end]):
         line_of[entry.key] = entry.line
         if entry.key in keys:
             fields[entry.key] = _value(entry)
     return FrontMatter(fields, "\n".join(lines[end + 1 :]).strip("\n"), line_of)
 
 
-def _entries(lines: list[NumberedLine]) -> Iterator[RawField]:
+def words_of(value: Value) -> tuple[str, ...]:
+    """The elements of a list, or of a text that separates them with commas or spaces, but not inside parentheses."""
+    texts = (value,) if isinstance(value, str) else value
+    return tuple(word for text in texts for word in _WORD.findall("" if isinstance(text, Nested) else text))
+
+
+def is_true(matter: FrontMatter, field: str) -> bool:
+    return str(matter.fields.get(field, "")).casefold() == "true"
+
+
+def is_false(matter: FrontMatter, field: str) -> bool:
+    return str(matter.fields.get(field, "")).casefold() == "false"
+
+
+def _entries(lines: list[str]) -> Iterator[RawField]:
+    """All fields. A line that is none belongs to the field above it."""
+    first = next((line for line in lines if not _is_void(line)), "")
+    width = len(first) - len(first.lstrip())
     entry: RawField | None = None
-    for number, text in lines:
-        if not text.strip() or text[0] in " \t-":
-            if entry is not None:
-                entry.below.append(NumberedLine(number, text))
-            elif not _is_void(text):
-                raise ValueError(f"line {number}: {text.strip()!r:.80} belongs to no field")
-            continue
-        if text[0] == "#":
+    for number, line in enumerate(lines, start=2):
+        text = line[width:] if width and not line[:width].strip() else line
+        match = _KEY.fullmatch(text.rstrip())
+        if match is None:
+            if entry is not None and not (text.startswith("#") and _is_void(text)):
+                entry.below.append(text)
             continue
         if entry is not None:
             yield entry
-        match = _KEY.fullmatch(text)
-        if match is None:
-            raise ValueError(f"line {number}: {text.strip()!r:.80} is not `key: value`")
-        entry = RawField(number, match[1], (match[2] or "").strip(), [])
+        entry = RawField(number, match[2], (match[3] or "").strip(), [])
     if entry is not None:
         yield entry
 
 
 def _value(entry: RawField) -> Value:
-    if entry.rest[:1] in _BLOCK_TEXTS and entry.rest[1:] in ("", "-", "+"):
-        return _block_text(entry)
-    below = [line for line in entry.below if not _is_void(line.text)]
-    if not _COMMENT.sub("", entry.rest):
-        return tuple(_list_item(line) for line in below) if below else ""
-    if below:
-        where = f"line {below[0].number}: {entry.key} has its value in line {entry.line}"
-        raise ValueError(f"{where}; write `{entry.key}: |` and the text below it, indented")
-    if entry.rest.startswith("["):
-        return _inline_list(entry.rest, entry.line)
-    return _scalar(entry.rest, entry.line)
+    if block := _BLOCK_TEXT.fullmatch(entry.rest):
+        return _block_text(block[1], entry.below)
+    below = [text for text in entry.below if not _is_void(text)]
+    if _COMMENT.sub("", entry.rest):
+        return _value_of([entry.rest, *(text.strip() for text in entry.below)])
+    if not below:
+        return ""
+    if below[0].lstrip().startswith("- ") or below[0].strip() == "-":
+        return tuple(_scalar(item) for item in _items(below))
+    if _KEY.fullmatch(below[0].strip()):
+        return Nested("\n".join(below))
+    return _value_of([text.strip() for text in below])
 
 
-def _block_text(entry: RawField) -> str:
-    texts = [line.text for line in entry.below]
-    width = min((len(text) - len(text.lstrip()) for text in texts if text.strip()), default=0)
-    if texts and not width and any(text.strip() for text in texts):
-        raise ValueError(f"line {entry.line}: the text of {entry.key} must be indented")
-    return _BLOCK_TEXTS[entry.rest[0]]([text[width:].rstrip() for text in texts]).strip("\n")
+def _value_of(lines: list[str]) -> Value:
+    """A value that begins on the first line, and may continue on the others."""
+    text = _folded(lines)
+    if text.startswith("[") and (items := _inline_list(text)) is not None:
+        return items
+    return Nested(text) if text.startswith("{") and text.endswith("}") else _scalar(text, lines)
 
 
-def _list_item(line: NumberedLine) -> str:
-    text = line.text.strip()
-    if not text.startswith("- "):
-        raise ValueError(f"line {line.number}: {text!r:.80} is not `- item`; nested fields are not supported")
-    return _scalar(text[2:].strip(), line.number)
+def _folded(lines: Iterable[str]) -> str:
+    """Lines as one; an empty line stays a line break."""
+    return re.sub(r" ?\n ?", "\n", " ".join(line or "\n" for line in lines)).strip()
 
 
-def _inline_list(text: str, line: int) -> tuple[str, ...]:
+def _block_text(kind: str, below: list[str]) -> str:
+    width = min((len(text) - len(text.lstrip()) for text in below if text.strip()), default=0)
+    text = "\n".join(text[width:].rstrip() for text in below)
+    if kind == ">":
+        text = re.sub(r"(?<!\n)\n(?!\n)", " ", text)
+    return text.strip("\n ")
+
+
+def _items(below: list[str]) -> list[str]:
+    """The items of a list, each with the lines in which it continues."""
+    items: list[str] = []
+    for line in (text.strip() for text in below):
+        if line == "-" or line.startswith("- "):
+            items.append(line[1:].strip())
+        else:
+            items[-1] += f" {line}"
+    return items
+
+
+def _inline_list(text: str) -> tuple[str, ...] | None:
+    """None if the text is no list, but only begins with a bracket."""
     match = _INLINE_LIST.fullmatch(text)
     if match is None:
-        raise ValueError(f"line {line}: the list must end with ] on the same line")
+        return None
     items: list[str] = []
     position, inside = 0, match[1].rstrip().removesuffix(",")
     while position < len(inside):
         item = _ITEM.match(inside, position)
         if item is None:
-            raise ValueError(f"line {line}: {inside[position:].strip()!r:.80} is not a list item; check the quotes")
-        items.append(_scalar(item[1], line))
+            return None
+        items.append(_scalar(item[1]))
         position = item.end()
     return tuple(items)
 
 
-def _scalar(text: str, line: int) -> str:
-    if text[:1] in ("'", '"'):
-        return _quoted(text, line)
-    if text[:1] in _RESERVED and text:
-        raise ValueError(f"line {line}: a text that begins with {text[0]} must be in quotes")
-    return _COMMENT.sub("", text).strip()
+def _scalar(text: str, lines: Iterable[str] = ()) -> str:
+    if text[:1] in ("'", '"') and (quoted := _QUOTED.fullmatch(text)):
+        return _unquoted(quoted[1])
+    plain = _folded(_COMMENT.sub("", line) for line in (lines or (text,))).strip()
+    # With a colon it is not valid YAML, so a `#` after it does not begin a comment either.
+    return "" if plain in _NOTHING else text if re.search(r":\s", plain) else plain
 
 
-def _quoted(text: str, line: int) -> str:
-    match = _QUOTED.fullmatch(text)
-    if match is None:
-        raise ValueError(f"line {line}: the quotes of {text!r:.80} do not match")
+def _unquoted(text: str) -> str:
     if text[0] == "'":
-        return match[1][1:-1].replace("''", "'")
+        return text[1:-1].replace("''", "'")
     try:
-        return str(json.loads(match[1], strict=False))
-    except ValueError as e:
-        raise ValueError(f"line {line}: {match[1]:.80} has an unknown escape") from e
+        return str(json.loads(text, strict=False))
+    except ValueError:  # an escape that JSON does not have
+        return text[1:-1].replace('\\"', '"')
 
 
 def _is_void(text: str) -> bool:

@@ -18,7 +18,7 @@ from teamcli.workspace.bounds import TEAM_DIR
 from teamcli.workspace.git_files import listed_below, named_directory, text_of
 
 TEAM_FILE = f"{TEAM_DIR}/team.toml"
-MAX_FILES = 500
+MAX_FILES = 5000
 MAX_DIRECTORIES = 1000
 """Per source, like the numbers below."""
 LARGEST_SOURCE = 64 * 1024 * 1024
@@ -33,7 +33,6 @@ class Source(NamedTuple):
     kind: str
     path: str
     suffix: str = ""
-    is_deep: bool = True
     in_groups: bool = False
     """Whether the user is asked about each folder in it as a whole: a skill, the memory of a role."""
 
@@ -42,15 +41,17 @@ class Source(NamedTuple):
 
 
 SOURCES = (
-    Source("role", f"{TEAM_DIR}/agents", ".md", is_deep=False),
-    Source("role", ".claude/agents", ".md", is_deep=False),
+    Source("role", f"{TEAM_DIR}/agents", ".md"),
+    Source("role", ".claude/agents", ".md"),
     Source("command", f"{TEAM_DIR}/commands", ".md"),
     Source("command", ".claude/commands", ".md"),
     Source("skill", f"{TEAM_DIR}/skills", in_groups=True),
     Source("skill", ".claude/skills", in_groups=True),
+    Source("plugin", ".claude/plugins", in_groups=True),
     Source("memory", f"{TEAM_DIR}/memory", in_groups=True),
     Source("members", TEAM_FILE),
 )
+_ALSO_ABOVE = ("role", "command", "skill")
 
 
 class FoundFile(NamedTuple):
@@ -77,8 +78,25 @@ def kept_part(content: bytes) -> bytes:
 
 
 def find_files(root: Path) -> list[FoundFile]:
-    """All usable files of SOURCES. The readers report the others, since they know the reason."""
-    return [found for source in SOURCES for found in _files_of(root, source)]
+    """All usable files of SOURCES. The readers report the others, since they know the reason.
+
+    Those for Claude Code are also looked for above, up to the root of the repository; their names begin with `../`.
+    """
+    found = [file for source in SOURCES for file in _files_of(root, source)]
+    for level, parent in enumerate(parents_in_repository(root), start=1):
+        above = (source for source in SOURCES if source.kind in _ALSO_ABOVE and source.path.startswith(".claude/"))
+        found += [file for source in above for file in _files_of(parent, source, "../" * level)]
+    return found
+
+
+def parents_in_repository(directory: Path) -> list[Path]:
+    """The directories above, up to the root of the repository, nearest first; empty outside of one."""
+    above: list[Path] = []
+    for parent in (directory, *directory.parents):
+        if os.path.lexists(parent / ".git"):
+            return [*above, parent][1:]
+        above.append(parent)
+    return []
 
 
 def brought_state(root: Path) -> str:
@@ -105,8 +123,10 @@ def _is_shared(name: str) -> bool:
     return name in files or name.startswith(folders)
 
 
-def _files_of(root: Path, source: Source) -> Iterator[FoundFile]:
+def _files_of(root: Path, source: Source, above: str = "") -> Iterator[FoundFile]:
+    """`above` is how the project would reach the root, if that is another directory."""
     top = root / source.path
+    named = source._replace(path=f"{above}{source.path}")
     if not os.path.lexists(top) or leads_out(top, root):
         return
     left = LARGEST_SOURCE
@@ -118,17 +138,17 @@ def _files_of(root: Path, source: Source) -> Iterator[FoundFile]:
         try:
             content = read_regular(path, left if count < MAX_FILES else 0)
         except TooLarge:
-            yield FoundFile(source, name, "")
+            yield FoundFile(named, f"{above}{name}", "")
             continue
         except (OSError, ValueError):  # the reader reports why
             continue
         left -= len(content)
-        yield FoundFile(source, name, content_digest(name, content), kept_part(content))
+        yield FoundFile(named, f"{above}{name}", content_digest(f"{above}{name}", content), kept_part(content))
 
 
 def _names(root: Path, top: Path, source: Source) -> Iterator[str]:
     for entry in _entries(top):
-        if entry.is_dir() and source.is_deep:
+        if entry.is_dir():
             if entry.is_symlink() and leads_out(entry.path, root):
                 continue
             # A link to a folder is followed only at this level, so that links inside it cannot form a loop.

@@ -1,24 +1,44 @@
 """Roles: Markdown files that say how a kind of teammate works, with which tools and which model.
 
-Four come with the package, so that a new project has useful roles and nothing to agree to.
+Four come with the package, so that a new project has useful roles and nothing to agree to. Those of Claude Code, which
+calls them agents, are read as they are: what means nothing here is noted and left out.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from teamcli.claude_code.names import INHERIT, our_tool
-from teamcli.config.front_matter import Covers, Folder, FrontMatter, NotAgreed, parse, read_document
+from teamcli.claude_code.names import ABSENT_TOOLS, INHERIT, MCP, OUR_TOOLS, our_tool
+from teamcli.claude_code.unused import Unused
+from teamcli.config.claude_folders import claude_dirs
+from teamcli.config.front_matter import (
+    Covers,
+    Folder,
+    FrontMatter,
+    Nested,
+    NotAgreed,
+    has_front_matter,
+    parse,
+    read_document,
+    words_of,
+)
 from teamcli.storage.files import cannot
 from teamcli.workspace.bounds import TEAM_DIR
 
 BUILTIN_ROLES = Path(__file__).with_name("builtin_roles")
-_FIELDS = ("name", "description", "tools", "disallowedTools", "model", "cwd", "isolation")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+MAX_FILES, MAX_DIRECTORIES = 2000, 1000
+"""Of one folder."""
+_FIELDS = ("name", "description", "tools", "disallowedTools", "model", "cwd", "isolation", "skills")
+_UNUSED_FIELDS = ("permissionMode", "maxTurns", "mcpServers", "hooks", "initialPrompt", "effort")
+"""Fields of Claude Code that change what an agent does there, and have no effect here."""
+_NAME = re.compile(r"[^\W_][\w .&+,'()-]{0,99}")
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+ALL = "*"
 WORKTREE = "worktree"
 """The one kind of `isolation`."""
 
@@ -36,6 +56,8 @@ class Role(NamedTuple):
     """The directory in the workspace where its sub-agents work; empty for the root."""
     is_isolated: bool = False
     """Its teammates have their own checkout."""
+    skills: tuple[str, ...] = ()
+    """Those that it knows from the start."""
 
 
 class Roles(NamedTuple):
@@ -49,86 +71,125 @@ class Roles(NamedTuple):
         return self.found.get(role.strip().casefold())
 
 
-def role_dirs(directory: Path, home: Path, covers: Covers) -> tuple[Folder, ...]:
-    """Where roles are looked for: in the project, in the user's home, and last among those that come with teamcli."""
-    projects = (directory / TEAM_DIR / "agents", directory / ".claude" / "agents")
-    return (*(Folder(path, directory, covers) for path in projects), Folder(home / "agents"), Folder(BUILTIN_ROLES))
+def role_dirs(directory: Path, home: Path, covers: Covers, plugins: Iterable[Folder] = ()) -> tuple[Folder, ...]:
+    """Where roles are looked for: in the project, in the user's home, in plugins, and last among those that come with
+    teamcli."""
+    ours = Folder(directory / TEAM_DIR / "agents", directory, covers)
+    projects, users = claude_dirs("agents", directory, home, covers)
+    return (ours, *projects, Folder(home / "agents"), *users, *plugins, Folder(BUILTIN_ROLES))
 
 
-def load_roles(folders: Iterable[Folder]) -> Roles:
-    """All roles. If two have the same name, the first folder wins. A bad file does not stop the others."""
-    roles = Roles({}, [])
+def load_roles(folders: Iterable[Folder], unused: Unused | None = None) -> Roles:
+    """All roles. If two have the same name, the first folder wins. A bad file does not stop the others.
+
+    `unused` gathers what of Claude Code's roles is not used.
+    """
+    reader = _Reader(Unused() if unused is None else unused)
     for folder in folders:
-        in_directory: dict[str, Role] = {}
-        for path in _role_files(folder.path, roles.problems):
+        reader.read(folder)
+    return reader.roles
+
+
+class _Reader:
+    def __init__(self, unused: Unused) -> None:
+        self.roles = Roles({}, [])
+        self._unused = unused
+
+    def read(self, folder: Folder) -> None:
+        in_folder: dict[str, Role] = {}
+        for path in _role_files(folder.path, self.roles.problems):
             try:
-                role = read_role(path, folder)
-                if in_directory.setdefault(role.name.casefold(), role) is not role:
+                role = read_role(path, folder, self._unused)
+                if role and in_folder.setdefault(role.name.casefold(), role) is not role:
                     raise ValueError(f"there is a role '{role.name}' already in this folder")
             except NotAgreed:  # the start has reported it
                 pass
             except ValueError as e:
-                roles.problems.append(f"the role in {path} is not used: {e}")
-        for key, role in in_directory.items():
-            roles.found.setdefault(key, role)
-    return roles
+                if folder.is_claudes:
+                    self._unused.add("role", str(path), str(e))
+                else:
+                    self.roles.problems.append(f"the role in {path} is not used: {e}")
+        for key, role in in_folder.items():
+            self.roles.found.setdefault(key, role)
 
 
-def read_role(path: Path, folder: Folder | None = None) -> Role:
-    """Raises: ValueError, with a message that names the line."""
-    matter = parse(read_document(path, folder), _FIELDS)
+def read_role(path: Path, folder: Folder | None = None, unused: Unused | None = None) -> Role | None:
+    """None if the file is no role, such as a README next to those of Claude Code.
+
+    Raises: ValueError, with a message that names the line
+    """
+    text = read_document(path, folder)
+    if folder is not None and folder.is_claudes and not has_front_matter(text):
+        return None
+    matter = parse(text, _FIELDS)
     name = _text(matter, "name") or path.stem
     if not _NAME.fullmatch(name):
         raise ValueError(f"{_at(matter, 'name')}{name!r:.80} is not a valid name: use letters, digits, '_' and '-'")
+    unused = Unused() if unused is None else unused
+    for field in _UNUSED_FIELDS:
+        if field in matter.line_of:
+            unused.add("role field", field, f"in {path}")
     model = _text(matter, "model")
     return Role(
-        name,
+        f"{folder.plugin}:{name}" if folder and folder.plugin else name,
         _text(matter, "description"),
         matter.body,
-        _tools(matter, "tools"),
-        _tools(matter, "disallowedTools") or (),
+        _tools(matter, "tools", unused),
+        _tools(matter, "disallowedTools", unused) or (),
         "" if model == INHERIT else model,
         _text(matter, "cwd"),
-        _is_isolated(matter),
+        _text(matter, "isolation") == WORKTREE,
+        words_of(matter.fields.get("skills", "")),
     )
 
 
 def _role_files(directory: Path, problems: list[str]) -> list[Path]:
-    try:
-        return sorted(path for path in directory.iterdir() if path.suffix == ".md" and path.is_file())
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as e:
-        problems.append(cannot("read", directory, e))
-        return []
+    """All of its Markdown files, also in subfolders. Links to folders are not followed."""
+
+    def report(e: OSError) -> None:
+        if not isinstance(e, FileNotFoundError | NotADirectoryError):
+            problems.append(cannot("read", directory, e))
+
+    return sorted(islice(_walk(directory, report), MAX_FILES))
+
+
+def _walk(directory: Path, report: Callable[[OSError], None]) -> Iterator[Path]:
+    for parent, folders, names in islice(os.walk(directory, onerror=report), MAX_DIRECTORIES):
+        folders.sort()
+        for name in sorted(names):
+            if name.endswith(".md") and (path := Path(parent, name)).is_file():
+                yield path
 
 
 def _text(matter: FrontMatter, field: str) -> str:
     value = matter.fields.get(field, "")
-    if not isinstance(value, str):
-        raise ValueError(f"{_at(matter, field)}{field} must be a text, not a list")
-    return value
+    if isinstance(value, Nested):
+        raise ValueError(f"{_at(matter, field)}{field} must be a text")
+    return value if isinstance(value, str) else ", ".join(value)
 
 
-def _is_isolated(matter: FrontMatter) -> bool:
-    isolation = _text(matter, "isolation")
-    if isolation not in ("", WORKTREE):
-        raise ValueError(f"{_at(matter, 'isolation')}isolation: {isolation!r:.80} is not known; there is: {WORKTREE}")
-    return bool(isolation)
-
-
-def _tools(matter: FrontMatter, field: str) -> tuple[str, ...] | None:
-    """A comma-separated text or a list. An empty value is an error, since it could mean all tools or none."""
-    if field not in matter.fields:
+def _tools(matter: FrontMatter, field: str, unused: Unused) -> tuple[str, ...] | None:
+    """Names in a text or a list, in our words. Those that mean nothing here are noted and left out."""
+    value = matter.fields.get(field)
+    if value is None:
         return None
-    value = matter.fields[field]
-    if value == "":
-        raise ValueError(f"{_at(matter, field)}{field} is empty; leave it out, or write [] for none")
-    names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
-    for name in names:
-        if not _TOOL.fullmatch(name):
-            raise ValueError(f"{_at(matter, field)}{name!r:.80} is not a valid tool name")
-    return tuple(dict.fromkeys(our_tool(name) for name in names))
+    names = words_of(value)
+    if ALL in names:
+        return None
+    known = [tool for name in names if (tool := _tool(name, unused))]
+    return tuple(dict.fromkeys(known))
+
+
+def _tool(name: str, unused: Unused) -> str:
+    """Our name for a tool; empty if there is none. `Bash(git:*)` and `Agent(x)` mean the whole tool."""
+    name = name.partition("(")[0]
+    if name in OUR_TOOLS or name.startswith(MCP):
+        return our_tool(name)
+    # A program that uses the library may have tools of its own, with names such as ours.
+    if name in ABSENT_TOOLS or not _TOOL.fullmatch(name) or name[0].isupper():
+        unused.add("role tool", name, "there is no such tool here")
+        return ""
+    return name
 
 
 def _at(matter: FrontMatter, field: str) -> str:

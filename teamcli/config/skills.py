@@ -12,8 +12,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from teamcli.config.custom_commands import argument_hint, describe, with_arguments
-from teamcli.config.front_matter import Folder, FrontMatter, NotAgreed, parse_if_there, read_document
+from teamcli.config.claude_folders import claude_dirs
+from teamcli.config.custom_commands import argument_hint, describe
+from teamcli.config.descriptions import shortened
+from teamcli.config.front_matter import (
+    Folder,
+    FrontMatter,
+    NotAgreed,
+    is_false,
+    is_true,
+    parse_if_there,
+    read_document,
+)
+from teamcli.config.invocations import FIELDS, Behavior, Invocation, read_behavior
 from teamcli.config.trust import Agreement
 from teamcli.errors import UsageError
 from teamcli.storage.files import cannot
@@ -23,9 +34,10 @@ from teamcli.workspace.bounds import TEAM_DIR, USER_DIR
 SKILL_FILE = "SKILL.md"
 MOST_SHOWN, LONGEST_DESCRIPTION = 50, 300
 """The limits of the list in system prompts."""
-MOST_FOUND = 200
-_FIELDS = ("name", "description", "disable-model-invocation", "user-invocable")
-_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
+MOST_FOUND = 1000
+_LONGEST_READ = 4000
+_FIELDS = ("name", "description", "when_to_use", "disable-model-invocation", "user-invocable", *FIELDS)
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 OFFER = "Skills tell how a kind of work is done here. When one fits, read its file first, with read_file:"
 
 
@@ -42,19 +54,28 @@ class Skill(NamedTuple):
     for_user: bool = True
     source: Folder = Folder(Path())
     """Where it was found."""
+    behavior: Behavior = Behavior()
 
-    def prompt(self, arguments: str) -> str:
-        """The task for the lead when the user calls the skill. Reads the file now.
+    def body(self) -> str:
+        """Its text. Reads the file now.
 
         Raises: UsageError
         """
         try:
-            body = parse_if_there(read_document(self.source.path / SKILL_FILE, self.source), ()).body.strip()
+            text = read_document(self.source.path / SKILL_FILE, self.source)
+            return parse_if_there(text, (), self.source.is_claudes).body.strip()
         except ValueError as e:
             raise UsageError(f"the skill in {self.shown} can no longer be used: {e}") from e
+
+    def invoke(self, arguments: str) -> Invocation:
+        """The task for the lead when the user calls the skill.
+
+        Raises: UsageError
+        """
+        invocation = self.behavior.invoke(self.body(), arguments)
         where = self.shown.removesuffix(SKILL_FILE)
         note = f"<note>This is the skill {self.name}, called by the user; paths in it are relative to {where}</note>"
-        return f"{with_arguments(body, arguments)}\n\n{note}"
+        return invocation._replace(text=f"{invocation.text}\n\n{note}")
 
 
 class Skills(NamedTuple):
@@ -83,17 +104,30 @@ class SkillsDir(NamedTuple):
     """The project, out of which no link may lead; None for the user's skills."""
     agreement: Agreement | None = None
     """For a project's skills: what the user has agreed to."""
+    like: Folder = Folder(Path())
+    """Says whose skills these are."""
+    project: Path | None = None
 
     def folder_of(self, name: str) -> Folder:
-        return Folder(self.path / name, self.root, self.agreement.covers if self.agreement else None)
+        covers = self.agreement.covers if self.agreement else None
+        return self.like._replace(path=self.path / name, root=self.root, covers=covers)
 
 
-def skill_dirs(directory: Path, home: Path, agreement: Agreement) -> tuple[SkillsDir, ...]:
-    """Where skills are looked for: in the project, then in the user's home."""
-    names = (TEAM_DIR, ".claude")
-    projects = [SkillsDir(directory / name / "skills", f"{name}/skills", directory, agreement) for name in names]
-    claude = home.parent / ".claude" / "skills"
-    return (*projects, SkillsDir(home / "skills", f"~/{USER_DIR}/skills"), SkillsDir(claude, "~/.claude/skills"))
+def skill_dirs(
+    directory: Path, home: Path, agreement: Agreement, plugins: Iterable[Folder] = ()
+) -> tuple[SkillsDir, ...]:
+    """Where skills are looked for: in the project, in the user's home, then in plugins."""
+    ours = SkillsDir(directory / TEAM_DIR / "skills", f"{TEAM_DIR}/skills", directory, agreement)
+    projects, users = claude_dirs("skills", directory, home, agreement.covers)
+
+    def place(folder: Folder) -> SkillsDir:
+        shown = os.path.relpath(folder.path, directory) if folder.root else str(folder.path)
+        return SkillsDir(folder.path, shown, folder.root, agreement if folder.covers else None, folder, directory)
+
+    mine = SkillsDir(home / "skills", f"~/{USER_DIR}/skills")
+    theirs = [place(each)._replace(shown="~/.claude/skills") for each in users]
+    found = (ours, *map(place, projects), mine, *theirs, *map(place, plugins))
+    return tuple(each._replace(project=directory) for each in found)
 
 
 def find_skills(places: Iterable[SkillsDir]) -> Skills:
@@ -142,17 +176,18 @@ def _read_skill(place: SkillsDir, folder: Path, shown: str, problems: list[str])
     text = read_document(folder / SKILL_FILE, source)
     if place.agreement is not None:  # SKILL.md may refer to any file next to it, so all of them must be agreed to
         place.agreement.check_folder(folder)
-    matter = parse_if_there(text, _FIELDS)
-    name = _name(matter, folder, shown, problems)
+    matter = parse_if_there(text, _FIELDS, source.is_claudes)
+    name = _name(matter, folder, shown, problems, source)
     return Skill(
         name,
-        describe(matter, LONGEST_DESCRIPTION),
+        _description(matter),
         real,
         shown,
         argument_hint(matter, text),
-        for_agents=matter.fields.get("disable-model-invocation") != "true",
-        for_user=matter.fields.get("user-invocable") != "false",
+        for_agents=not is_true(matter, "disable-model-invocation"),
+        for_user=not is_false(matter, "user-invocable"),
         source=source,
+        behavior=read_behavior(matter, source, real, place.project or real),
     )
 
 
@@ -178,11 +213,18 @@ def _is_in_project(folder: Path, root: Path) -> bool:
     return folder.is_relative_to(root) and not is_state and not state.is_relative_to(folder)
 
 
-def _name(matter: FrontMatter, folder: Path, shown: str, problems: list[str]) -> str:
-    """The name as written, or changed into one that can be typed."""
-    written = matter.fields.get("name") or folder.name
+def _description(matter: FrontMatter) -> str:
+    when = matter.fields.get("when_to_use", "")
+    described = describe(matter, _LONGEST_READ) + (f" {one_line(when, _LONGEST_READ)}" if isinstance(when, str) else "")
+    return shortened(described.strip(), LONGEST_DESCRIPTION)
+
+
+def _name(matter: FrontMatter, folder: Path, shown: str, problems: list[str], source: Folder) -> str:
+    """The name as written, or changed into one that can be typed. In Claude Code it is that of the folder."""
+    written = "" if source.is_claudes else matter.fields.get("name")
+    written = written or folder.name
     if isinstance(written, str) and re.fullmatch(_NAME, written):
-        return written
+        return f"{source.plugin}:{written}" if source.plugin else written
     words = " ".join(written) if isinstance(written, tuple) else written
     name = re.sub(r"[^A-Za-z0-9_]+", "-", words)[:64].strip("-_").lower()
     if not name:

@@ -258,4 +258,4 @@ class Agreement:
             self._store.change(self._directory, team, change, contents)
 
     def _name(self, path: Path) -> str:
-        return path.relative_to(self._directory).as_posix()
+        return Path(os.path.relpath(path, self._directory)).as_posix()

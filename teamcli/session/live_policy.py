@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from teamcli.errors import ConfigError
 from teamcli.permissions.policy import Mode, Policy
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class LivePolicy:
         self._save_rule = save_rule
         self._lock = threading.Lock()
         self._listeners: list[Callable[[], None]] = []
+        self._granted: tuple[Rule, ...] = ()
 
     def set_mode(self, mode: Mode) -> None:
         with self._lock:
@@ -38,6 +40,27 @@ class LivePolicy:
         self._notify()  # before the file is written: a disk that fails must not keep agents waiting
         with self._lock:
             self._save_rule(rule)
+
+    @property
+    def with_grants(self) -> Policy:
+        """The policy for the lead, which also has what the command that it works on grants."""
+        with self._lock:
+            return self.policy._replace(allow=(*self.policy.allow, *self._granted))
+
+    def grant(self, rules: Sequence[str]) -> list[str]:
+        """Let these rules allow calls of the lead and its sub-agents, instead of those granted before. Returns the
+        rules that mean nothing here."""
+        read: list[Rule] = []
+        unknown: list[str] = []
+        for rule in rules:
+            try:
+                read += self._read_rules([rule])
+            except ConfigError:
+                unknown.append(rule)
+        with self._lock:
+            self._granted = tuple(read)
+        self._notify()
+        return unknown
 
     @contextmanager
     def on_change(self, listener: Callable[[], None]) -> Iterator[None]:

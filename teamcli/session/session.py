@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -36,6 +37,7 @@ from teamcli.team.manager import TeammateManager
 from teamcli.team.message import LEAD, USER
 from teamcli.team.team_tasks import BoardSource
 from teamcli.text.counting import counted
+from teamcli.text.escaping import one_line
 from teamcli.text.tags import tagged
 from teamcli.tools.catalog import ALL_TOOLS
 from teamcli.workspace.bounds import Workspace
@@ -140,6 +142,8 @@ class Session:
 
     def __post_init__(self) -> None:
         self.events.subscribe(self._line_blocked, TurnEnded)
+        self.events.subscribe(self._end_use, TurnEnded)
+        self._own_model: str | None = None
 
     @property
     def id(self) -> str:
@@ -208,6 +212,25 @@ class Session:
     def interrupt(self) -> bool:
         """End the lead's turn, from any thread; false if it was idle."""
         return self.lead.interrupt("interrupted by the user")
+
+    def use_for_turn(self, grants: Sequence[str], model: str) -> None:
+        """Allow calls, and use another model, until the lead's turn has ended. For a command that the user called."""
+        if unknown := self.live_policy.grant(grants):
+            self.events(Notice(LEAD, f"allowed-tools: not used here: {one_line(', '.join(unknown))}."))
+        if model and self._own_model is None:
+            own = self.model
+            try:
+                self.use_model(model)
+                self._own_model = own
+            except UsageError as e:
+                self.events(Notice(LEAD, f"The command asks for the model {one_line(model)}: {e}."))
+
+    def _end_use(self, ended: TurnEnded) -> None:
+        if ended.agent == LEAD:
+            self.live_policy.grant(())
+            if self._own_model is not None:
+                self.lead.agent.use(replace(self.lead.agent.preamble, model=self._own_model))
+                self._own_model = None
 
     def use_model(self, model: str) -> None:
         """Raises: UsageError."""

@@ -9,7 +9,7 @@ from itertools import chain
 from signal import SIGHUP, SIGINT, SIGTERM
 
 from teamcli.cancel import CancelScope
-from teamcli.commands.base import CommandResult, Job, Leave
+from teamcli.commands.base import CommandResult, Job, Leave, Prompt
 from teamcli.config.options import ExitStatus
 from teamcli.errors import Cancelled, TeamcliError
 from teamcli.session.session import Session
@@ -55,10 +55,14 @@ class PipedRepl(Repl):
 
     def run_job(self, run: Callable[[CancelScope], CommandResult]) -> None:
         try:
-            if ending := in_thread(lambda: run(self._session.cancel.child()), "job").result():
-                self.show(ending)
+            ending = in_thread(lambda: run(self._session.cancel.child()), "job").result()
         except Cancelled:
             self._view.say("Interrupted")
+            return
+        if isinstance(ending, Prompt):
+            self.task(ending.text)
+        elif ending:
+            self.show(ending)
 
     def output_stream(self) -> OutputStream:
         return _ToView(self._view)

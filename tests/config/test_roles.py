@@ -1,4 +1,4 @@
-"""Role files: the small part of YAML that people write, read strictly, and one bad file never costs the others."""
+"""Role files: the part of YAML that people write, and one bad file never costs the others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from teamcli.config.front_matter import MAX_BYTES, Folder, parse
+from teamcli.claude_code.unused import Unused
+from teamcli.config.front_matter import MAX_BYTES, Folder, Nested, parse
+from teamcli.config.project_files import find_files
 from teamcli.config.roles import BUILTIN_ROLES, Role, Roles, load_roles, read_role, role_dirs
 
 
@@ -69,16 +71,23 @@ def test_fields_that_are_left_out_have_defaults(tmp_path: Path) -> None:
         "tools:\n\t- bash\n\t- read_file",
         "tools: Bash, Read",
         "tools: [Bash, bash, Read]",
+        "tools: Bash Read",
+        "tools: [Bash,\n  Read]",
+        "tools: Bash,\n  Read",
+        "tools: Bash(git log:*), Bash(git add:*), Read(./src/**)",
+        "tools: Bash, Read, WebFetch, TodoWrite, NoSuchTool",
+        '"tools": [Bash, Read]',
     ],
 )
 def test_tools_can_be_written_in_many_ways(tmp_path: Path, written: str) -> None:
     front = f"name: x\n{written}\nmodel: m"
     role = read_role(role_file(tmp_path, "x", front))
+    assert role
     assert role.tools == ("bash", "read_file")
     assert role.model == "m"
     crlf = tmp_path / "crlf.md"
     crlf.write_bytes(f"\ufeff---\n{front}\n---\nBody\n".replace("\n", "\r\n").encode())
-    assert read_role(crlf).tools == ("bash", "read_file")
+    assert load_roles([Folder(tmp_path)]).found["x"].tools == ("bash", "read_file")
 
 
 @pytest.mark.parametrize(
@@ -95,6 +104,23 @@ def test_tools_can_be_written_in_many_ways(tmp_path: Path, written: str) -> None
         ("ünïcödé 日本", "ünïcödé 日本"),
         ("|\n  first\n    indented # kept\n\n  last", "first\n  indented # kept\n\nlast"),
         (">-\n  one\n  two\n\n  three", "one two\n\nthree"),
+        ("|2-\n  first\n  second", "first\nsecond"),
+        ("one\n  two", "one two"),
+        ("one\n  two # comment\n\n  three", "one two\nthree"),
+        ("\n  one\n  two", "one two"),
+        ("\n  one: two\n  three", Nested("  one: two\n  three")),
+        ("'one\n  it''s two'", "one it's two"),
+        ('"one\n  two"', "one two"),
+        ('"x" y', '"x" y'),
+        ("'it's", "'it's"),
+        (r'"\q"', r"\q"),
+        ("*x", "*x"),
+        ("@name and `code`", "@name and `code`"),
+        ("Use it: fix issue #12", "Use it: fix issue #12"),
+        ("[WIP] not a list", "[WIP] not a list"),
+        ("a text\nwhose next line is not indented", "a text whose next line is not indented"),
+        ("null", ""),
+        ("first\ndescription: second", "second"),
     ],
 )
 def test_texts_mean_what_yaml_says(written: str, meant: str) -> None:
@@ -103,9 +129,71 @@ def test_texts_mean_what_yaml_says(written: str, meant: str) -> None:
     assert matter.body == "body"
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("*", None),
+        ("[Read, '*']", None),
+        ("Agent(reviewer), Task", ("agent",)),
+        ("mcp__github, mcp__db__query", ("mcp__github", "mcp__db__query")),
+        ("WebSearch", ()),
+        ("", ()),
+        ("\n  write: false", ()),
+        ("my_own_tool", ("my_own_tool",)),
+    ],
+)
+def test_tools_of_claude_code_are_translated(tmp_path: Path, written: str, meant: tuple[str, ...] | None) -> None:
+    role = read_role(role_file(tmp_path, "x", f"name: x\ntools: {written}"))
+    assert role
+    assert role.tools == meant
+
+
+def test_what_of_a_role_is_not_used_is_noted(tmp_path: Path) -> None:
+    front = "name: x\ntools: Read, WebFetch\ndisallowedTools: WebFetch\npermissionMode: plan\ncolor: red\nmemory: user"
+    role_file(tmp_path, "x", front)
+    unused = Unused()
+    roles = load_roles([Folder(tmp_path, is_claudes=True)], unused)
+    assert roles.problems == []
+    assert "1 role tool (WebFetch)" in unused.line
+    assert "1 role field (permissionMode)" in unused.line
+    assert "color" not in unused.line
+
+
+@pytest.mark.parametrize("name", ["code.reviewer", "Frontend Developer", "prüfer", "c++ pro", "a_b-c"])
+def test_names_may_be_those_that_people_give(tmp_path: Path, name: str) -> None:
+    role_file(tmp_path, "x", f"name: {name}")
+    assert load_roles([Folder(tmp_path)]).match(name)
+
+
+def test_roles_of_claude_code_are_found_in_subfolders_and_above_up_to_the_repository(tmp_path: Path) -> None:
+    repository, home = tmp_path / "repository", tmp_path / "user/.teamcli"
+    project = repository / "packages/one"
+    (repository / ".git").mkdir(parents=True)
+    role_file(project / ".claude/agents/deep/er", "a", "name: near\ndescription: near")
+    role_file(repository / "packages/.claude/agents", "a", "name: between\ndescription: between")
+    role_file(repository / ".claude/agents", "a", "name: top\ndescription: top")
+    role_file(repository / ".claude/agents", "b", "name: near\ndescription: far")
+    role_file(tmp_path / ".claude/agents", "a", "name: outside\ndescription: outside")
+    role_file(tmp_path / "user/.claude/agents/mine", "a", "name: mine\ndescription: mine")
+    (repository / ".claude/agents/README.md").write_text("# About these agents")
+    roles = load_roles(role_dirs(project, home, lambda path, content: True))
+    expected = {name: name for name in ("near", "between", "top", "mine")}
+    assert own_roles(roles) == expected
+    assert roles.problems == []
+    trusted = {file.name for file in find_files(project)}
+    assert trusted == {
+        ".claude/agents/deep/er/a.md",
+        "../.claude/agents/a.md",
+        "../../.claude/agents/a.md",
+        "../../.claude/agents/b.md",
+        "../../.claude/agents/README.md",
+    }
+
+
 def test_unknown_fields_are_skipped_whatever_they_contain(tmp_path: Path) -> None:
     front = "color: {a: b\nhooks:\n  PreToolUse:\n    - matcher: x\nname: x\nmcpServers: [a,\n  b]"
-    assert read_role(role_file(tmp_path, "y", front)).name == "x"
+    role_file(tmp_path, "y", front)
+    assert list(load_roles([Folder(tmp_path)]).found) == ["x"]
 
 
 @pytest.mark.parametrize(
@@ -114,28 +202,11 @@ def test_unknown_fields_are_skipped_whatever_they_contain(tmp_path: Path) -> Non
         ("", "line 1: the file must begin with ---"),
         ("just a prompt", "line 1: the file must begin with ---"),
         ("---\nname: x\nno end", "line 3: the front matter has no closing ---"),
-        ("---\nname: x\nname: y\n---", "line 3: name occurs twice"),
-        ("---\nname x\n---", "line 2: 'name x' is not `key: value`"),
-        ("---\nname:x\n---", "line 2: 'name:x' is not `key: value`"),
-        ("---\n  name: x\n---", "line 2: 'name: x' belongs to no field"),
-        ("---\n- a\n---", "line 2: '- a' belongs to no field"),
-        ("---\nname: 'x\n---", "line 2: the quotes of"),
-        ('---\nname: "x" y\n---', "line 2: the quotes of"),
-        ('---\nname: "\\q"\n---', 'line 2: "\\q" has an unknown escape'),
-        ("---\nname: {a: b}\n---", "line 2: a text that begins with { must be in quotes"),
-        ("---\nname: *x\n---", "line 2: a text that begins with * must be in quotes"),
-        ("---\nname: [a]\n---", "line 2: name must be a text, not a list"),
         ("---\nname: a/b\n---", "line 2: 'a/b' is not a valid name"),
         ("---\nname: ..\n---", "line 2: '..' is not a valid name"),
-        ("---\ntools: [a, b\n---", "line 2: the list must end with ] on the same line"),
-        ("---\ntools: [a 'b']\n---", "line 2: \"a 'b'\" is not a list item"),
-        ("---\n\ntools:\n---", "line 3: tools is empty; leave it out, or write [] for none"),
-        ("---\ntools: a,,b\n---", "line 2: '' is not a valid tool name"),
-        ("---\ntools: [Bash(git:*)]\n---", "line 2: 'Bash(git:*)' is not a valid tool name"),
-        ("---\ntools:\n  read: yes\n---", "line 3: 'read: yes' is not `- item`"),
-        ("---\ntools:\n  - a\n  -b\n---", "line 4: '-b' is not `- item`"),
-        ("---\ndescription: one\n  two\n---", "line 3: description has its value in line 2; write `description: |`"),
-        ("---\ndescription: |\n- two\n---", "line 2: the text of description must be indented"),
+        ("---\nname: a:b\n---", "line 2: 'a:b' is not a valid name"),
+        ("---\nname:\n  a: b\n---", "line 2: name must be a text"),
+        ("---\nname: {a: b}\n---", "line 2: name must be a text"),
     ],
 )
 def test_a_mistake_is_reported_with_its_line_and_does_not_stop_the_other_roles(

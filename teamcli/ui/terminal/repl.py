@@ -15,7 +15,19 @@ from functools import partial
 from teamcli.agent import events
 from teamcli.agent.events import Event
 from teamcli.cancel import CancelScope
-from teamcli.commands.base import Choice, CommandResult, Diff, Expand, Job, Leave, Table, Verbosity, Watch, plain
+from teamcli.commands.base import (
+    Choice,
+    CommandResult,
+    Diff,
+    Expand,
+    Job,
+    Leave,
+    Prompt,
+    Table,
+    Verbosity,
+    Watch,
+    plain,
+)
 from teamcli.errors import Cancelled, TeamcliError
 from teamcli.permissions.policy import Mode
 from teamcli.session.session import Session
@@ -172,7 +184,7 @@ class Terminal(Repl):
                 self._watch(result.name)
             case Diff():
                 render(lambda renderer: renderer.diff(result.text, result.title))
-            case Job():
+            case Job() | Prompt():
                 self._run(result)
             case _:
                 self._say(plain(result))
