@@ -48,7 +48,9 @@ class Briefing:
 
     @cached_property
     def instructions(self) -> list[tuple[str, str]]:
-        instructions = find_instructions(self._choices.workspace.root, (Path.home() / ".claude", self._project.home))
+        homes = (Path.home() / ".claude", self._project.home)
+        excludes = self._project.claude.excludes
+        instructions = find_instructions(self._choices.workspace.root, homes, excludes)
         self.notes += instructions.problems
         return instructions.found
 

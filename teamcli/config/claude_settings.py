@@ -27,7 +27,7 @@ PROJECT, LOCAL = f"{FOLDER}/settings.json", f"{FOLDER}/settings.local.json"
 USER = "~/.claude/settings.json"
 _RULES = ("allow", "ask", "deny")
 _MODES = {**{mode.value: mode.value for mode in Mode}, "manual": Mode.DEFAULT.value}
-_RELIED_ON = ("agent", "apiKeyHelper", "claudeMdExcludes", "outputStyle", "sandbox", "statusLine")
+_RELIED_ON = ("agent", "apiKeyHelper", "outputStyle", "sandbox", "statusLine")
 """Settings that change what a user sees there, and have no effect here."""
 
 
@@ -40,6 +40,8 @@ class ClaudeSettings(NamedTuple):
     problems: tuple[str, ...]
     """A line for each file or entry that is dropped."""
     unused: Unused
+    excludes: tuple[str, ...] = ()
+    """Patterns of instruction files that are not read."""
 
 
 def read_claude_settings(directory: Path, config_dir: Path) -> ClaudeSettings:
@@ -51,7 +53,7 @@ def read_claude_settings(directory: Path, config_dir: Path) -> ClaudeSettings:
     if os.path.lexists(directory / FOLDER) and not _is_same(directory / PROJECT, user_file):
         project = {name: reader.read(directory / name, name, None, directory) for name in (PROJECT, LOCAL)}
     rules = frozenset(rule for raw in (user, *project.values()) for rule in _rules_in(raw))
-    return ClaudeSettings(user, project, rules, tuple(reader.problems), reader.unused)
+    return ClaudeSettings(user, project, rules, tuple(reader.problems), reader.unused, tuple(reader.excludes))
 
 
 def _is_same(one: Path, other: Path) -> bool:
@@ -67,6 +69,7 @@ def _rules_in(raw: Json) -> Iterator[str]:
 class _Reader:
     def __init__(self) -> None:
         self.problems: list[str] = []
+        self.excludes: list[str] = []
         self.unused = Unused()
 
     def read(self, path: Path, shown: str, anchor: Path | None, inside: Path | None = None) -> Json:
@@ -93,6 +96,8 @@ class _Reader:
             permissions = translated.get("permissions", {})
             for kind in permissions.keys() & set(_RULES):
                 permissions[kind] = [_with_anchor(rule, anchor) for rule in permissions[kind]]
+        if raw.get("claudeMdExcludes"):
+            self.excludes += self._texts(raw["claudeMdExcludes"], "claudeMdExcludes", shown)
         if raw.get("disableAllHooks") is True:
             translated.pop("hooks", None)
         for name in _RELIED_ON:

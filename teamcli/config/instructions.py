@@ -1,4 +1,5 @@
-"""Instructions to agents from the project and the user: AGENTS.md and CLAUDE.md. `#line` at the prompt adds to them."""
+"""Instructions to agents from the project and the user: AGENTS.md, CLAUDE.md and the like. `#line` at the prompt adds
+to them."""
 
 from __future__ import annotations
 
@@ -6,10 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from teamcli.config.claude_memory import LOCAL, Place, Reader, places_above
+from teamcli.config.claude_settings import FOLDER
 from teamcli.errors import ConfigError
 
 INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md")
-INSTRUCTION_LIMIT = 40_000
 
 
 class Instructions(NamedTuple):
@@ -19,46 +21,28 @@ class Instructions(NamedTuple):
     """One sentence for each file that exists but cannot be used."""
 
 
-def find_instructions(workspace: Path, homes: Iterable[Path]) -> Instructions:
-    """The user's instructions, then the project's. A text that several files share is used once."""
-    instructions = Instructions([], [])
-    for directory in (*homes, workspace):
+def find_instructions(workspace: Path, homes: Iterable[Path], excludes: Iterable[str] = ()) -> Instructions:
+    """The user's instructions, those of the directories above, then the project's. A text that several files share is
+    used once. `excludes` are patterns of whole paths that Claude Code's settings leave out."""
+    reader = Reader(excludes)
+    for home in homes:
+        place = Place(home, f"~/{home.name}/", Path("/"))  # the user may keep these files anywhere
         for name in INSTRUCTION_FILES:
-            source = name if directory == workspace else f"~/{directory.name}/{name}"
-            try:
-                if directory == workspace and not (directory / name).resolve().is_relative_to(workspace):
-                    instructions.problems.append(f"{source} is a link that leads out of the workspace and is left out")
-                    continue
-                text = _with_includes(directory / name)
-            except OSError as e:
-                instructions.problems.append(f"{source} cannot be read ({e.strerror}) and is left out")
-                continue
-            if text and all(text != other for _, other in instructions.found):
-                instructions.found.append((source, text))
-    return instructions
+            reader.read(place, name)
+        reader.read_rules(place, "rules")
+    for place in places_above(workspace):
+        _read_claudes(reader, place)
+    project = Place(workspace, "", workspace.resolve())
+    reader.read(project, INSTRUCTION_FILES[0])
+    _read_claudes(reader, project)
+    return Instructions(reader.found, reader.problems)
 
 
-def _with_includes(path: Path) -> str:
-    """The file's text. A line `@other.md`, as in Claude Code, is replaced by that file from the same directory."""
-    lines = []
-    for line in _read(path).splitlines():
-        included = path.parent / line.strip().removeprefix("@")
-        is_include = line.startswith("@") and included.suffix == ".md"
-        if is_include and included.resolve().is_relative_to(path.parent.resolve()):
-            lines.append(_read(included))
-        else:
-            lines.append(line)
-    return "\n".join(lines).strip()
-
-
-def _read(path: Path) -> str:
-    if not path.is_file():
-        return ""
-    with path.open(encoding="utf-8", errors="replace") as file:
-        text = file.read(INSTRUCTION_LIMIT + 1)
-    if len(text) > INSTRUCTION_LIMIT:
-        text = text[:INSTRUCTION_LIMIT] + "\n[... the rest of this file is left out ...]"
-    return text
+def _read_claudes(reader: Reader, place: Place) -> None:
+    for name in (INSTRUCTION_FILES[1], f"{FOLDER}/{INSTRUCTION_FILES[1]}"):
+        reader.read(place, name)
+    reader.read_rules(place)
+    reader.read(place, LOCAL)
 
 
 def add_instruction(workspace: Path, line: str) -> str:
