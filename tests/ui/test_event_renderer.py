@@ -246,7 +246,7 @@ def test_mail_is_one_line_but_what_the_user_asked_for_is_whole() -> None:
 
 def test_a_long_line_of_the_users_is_echoed_in_part() -> None:
     out = shown(events.LineTaken("lead", "\n".join(f"line {n}" for n in range(200))))
-    assert out.startswith("team >> line 0\n        line 1\n")
+    assert out.startswith("team >> line 0\nline 1\n")
     assert "192 more lines" in out
 
 
@@ -325,10 +325,23 @@ def test_what_is_expanded_is_shown_to_its_end() -> None:
     diff = "--- a/x\n+++ b/x\n@@ -0,0 +1,5000 @@\n" + "\n".join(f"+new {n} {'x' * 400}" for n in range(5000))
     shown(tool("line\n" * 3000 + "the last line", display=Display("edit x", diff=diff)), scroll=scroll)
     out = scroll.expand(1)
-    assert (out.count("\n    +new"), out.count("\n  line")) == (5000, 3000)
+    assert (out.count("\n+new"), out.count("\nline")) == (5000, 3000)
     assert "the last line" in out
     assert "more" not in out
     assert "/expand 1" in scroll.expand(2)
+
+
+def test_expanded_thoughts_wrap_between_words() -> None:
+    scroll = EventRenderer(look(), AgentColors())
+    shown(events.ThinkingArrived("lead", "a deep thought " * 20), events.TextArrived("lead", "x"), scroll=scroll)
+    _, *lines = scroll.expand(1).strip().splitlines()
+    assert "\n".join(lines).split() == ["a", "deep", "thought"] * 20
+    assert max(map(len, lines)) < 80
+
+
+def test_typed_lines_are_echoed_without_an_indent() -> None:
+    scroll = EventRenderer(look(), AgentColors())
+    assert scroll.typed("fix this:\ndef f():\n    pass") == "team >> fix this:\ndef f():\n    pass\n"
 
 
 def test_the_newest_call_or_message_is_expanded_even_if_a_thought_follows() -> None:
@@ -338,7 +351,7 @@ def test_the_newest_call_or_message_is_expanded_even_if_a_thought_follows() -> N
     assert "of alice" in scroll.expand(0)
     assert "deep thought" in scroll.expand(1)
     shown(events.MailSent("alice", "lead", "message", "short", {}), scroll=scroll)
-    assert "alice → lead  (/expand 1 of 4)\n  short" in scroll.expand(0)
+    assert "alice → lead  (/expand 1 of 4)\nshort" in scroll.expand(0)
 
 
 def test_folds_keep_a_bounded_amount_of_text(monkeypatch: pytest.MonkeyPatch) -> None:

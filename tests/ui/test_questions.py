@@ -160,3 +160,4 @@ def test_a_long_paste_is_folded_and_unfolds_in_full() -> None:
     assert pastes.folded("two\r\nlines") == "two\nlines"
     assert pastes.unfolded(f"look: {mark}!") == f"look: {long}!".replace("\r", "\n")
     assert pastes.folded("x" * 3000) == "[pasted 3000 characters, 2]"
+    assert pastes.folded("line\n" * 300) == "[pasted 300 lines, 3]"

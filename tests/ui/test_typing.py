@@ -154,7 +154,7 @@ def test_a_queued_paste_comes_back_as_its_mark(program: Program) -> None:
         screen.type("see \x1b[200~" + "line\n" * 50 + "\x1b[201~\r")
         screen.wait_for("queued: see")
         screen.type(UP)
-        screen.wait_for(f"{PROMPT} see [pasted 51 lines, 1]")
+        screen.wait_for(f"{PROMPT} see [pasted 50 lines, 1]")
         api.release()
 
 

@@ -146,8 +146,7 @@ class EventRenderer:
             self._folds.add(Fold("you", text))
         more = more_lines(len(rest) - len(echoed))
         label = prompt_label(self._focus, self._colors, self._style.width())
-        indent = " " * len(label[0])
-        lines: list[Line] = [[label, (first, BOLD)], *([(indent + line, BOLD)] for line in echoed)]
+        lines: list[Line] = [[label, (first, BOLD)], *([(line, BOLD)] for line in echoed)]
         self._layout.set_off()  # each line is set off, also from another one
         return self._layout.block("typed", [*lines, *more])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+from teamcli.text.console import wrap
 from teamcli.ui.render.layout import Layout
 from teamcli.ui.render.style import BOLD, DIM, PLAIN, Line, diff_lines
 
@@ -26,9 +27,12 @@ class Fold(NamedTuple):
     def length(self) -> int:
         return len(self.text) + len(self.diff) + len(self.result)
 
-    def lines(self) -> list[Line]:
-        text, result = ([[("  " + line, PLAIN)] for line in part.splitlines()] for part in (self.text, self.result))
-        return [*text, *diff_lines(self.diff), *result]
+    def lines(self, width: int) -> list[Line]:
+        """Without an indent, so that it can be copied."""
+        if self.is_thought:
+            return wrap([(self.text, PLAIN)], width)
+        text, result = ([[(line, PLAIN)] for line in part.splitlines()] for part in (self.text, self.result))
+        return [*text, *diff_lines(self.diff, indent=""), *result]
 
 
 class Folds:
@@ -51,4 +55,4 @@ class Folds:
             which = next((n for n in range(1, count + 1) if not self._folds[-n].is_thought), 1)
         fold = self._folds[-which]
         title: Line = [(fold.title, BOLD), (f"  (/expand {which} of {count})", DIM)]
-        return layout.block("expanded", [title, *fold.lines()])
+        return layout.block("expanded", [title, *fold.lines(layout.style.width() - 1)])

@@ -96,7 +96,7 @@ class AgentColors:
             return dict(self._colors)
 
 
-def diff_lines(diff: str, with_names: bool = True) -> list[Line]:
+def diff_lines(diff: str, with_names: bool = True, indent: str = "    ") -> list[Line]:
     """A unified diff in color. Leave out the names of the files if the reader knows them already.
 
     By hand, because rich takes the removed line `-- x` for the name of a file.
@@ -108,7 +108,7 @@ def diff_lines(diff: str, with_names: bool = True) -> list[Line]:
         return BOLD if line.startswith(("--- ", "+++ ")) else MAGENTA if line.startswith("@@") else DIM
 
     shown = [(line, color(line, is_content)) for line, is_content in _in_hunks(diff)]
-    return [[("    " + line, color)] for line, color in shown if with_names or color != BOLD]
+    return [[(indent + line, color)] for line, color in shown if with_names or color != BOLD]
 
 
 def changed_lines(diff: str) -> tuple[int, int]:

@@ -67,5 +67,5 @@ class Pastes:
 
 
 def _size(text: str) -> str:
-    lines = text.count("\n") + 1
+    lines = text.removesuffix("\n").count("\n") + 1
     return f"{lines} lines" if lines > 1 else f"{len(text)} characters"
