@@ -25,7 +25,9 @@ TeamcliError
 ├── PromptBlocked       a hook refused what the user typed
 ├── ToolError           the *model* can act on it                  → an error result, never leaves the tool pipeline
 │   ├── CallRefused         the call may not run
-│   └── GitError            git failed
+│   ├── GitError            git failed
+│   └── McpError            an MCP server failed or cannot be reached
+│       └── LoginNeeded         it wants the user to log in
 └── TurnStopped         control flow: the turn ends early, with a valid history
     ├── Cancelled           by the user, or because the program exits
     ├── StreamInterrupted   in the middle of an answer; carries what had arrived
@@ -193,6 +195,19 @@ class GitError(ToolError):
         self.errors = errors
         """All that it printed about it."""
         self.has_run = has_run
+
+
+class McpError(ToolError):
+    """Raised when an MCP server fails, hangs, or cannot be started. The message names the server."""
+
+    def __init__(self, message: str, detail: str = "") -> None:
+        super().__init__(message)
+        self.detail = detail
+        """What the server said, bounded but otherwise raw: outside text that must be framed and escaped."""
+
+
+class LoginNeeded(McpError):
+    """Raised when an MCP server answers 401 and no stored token helps."""
 
 
 class TurnStopped(TeamcliError):
