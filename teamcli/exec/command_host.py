@@ -10,7 +10,7 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -23,6 +23,7 @@ from teamcli.exec.host_starter import HostStarter
 from teamcli.exec.programs import Programs
 from teamcli.exec.running_command import RunningCommand
 from teamcli.exec.supervisor import wire
+from teamcli.exec.supervisor.processes import SERVER_GRACE_SECONDS
 
 if TYPE_CHECKING:
     from teamcli.exec.sandbox.sandbox import Sandbox
@@ -87,6 +88,11 @@ class CommandHost:
         self._busy: set[SupervisorHandle] = set()
         self._is_closed = False
 
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables that commands see, before the sandbox adds its own."""
+        return self._environment
+
     def prestart(self) -> None:
         """Start the host process, so that the first command does not wait for it. Returns at once."""
         if self._process is not None:
@@ -127,6 +133,38 @@ class CommandHost:
         """
         check_command(command)
         request = (wire.RUN, os.fsencode(cwd), os.fsencode(self._shell), b"-c", b"--", command.encode())
+        return self._start(request, given, output)
+
+    def start_server(
+        self,
+        argv: Sequence[str],
+        cwd: Path,
+        variables: Mapping[str, str | None],
+        given: BinaryIO,
+        output: BinaryIO,
+    ) -> RunningCommand:
+        """Start a program that answers on `output` what it reads from `given`; the caller must `follow` its errors.
+
+        `variables` are added to those that commands see, or removed if None. It gets 2 seconds to end by itself.
+
+        Raises: ToolError
+        """
+        assignments = [name if value is None else f"{name}={value}" for name, value in variables.items()]
+        # The shell finds the program in the PATH that it will have, and reports one that is missing.
+        command = (str(cwd), self._shell, "-c", 'exec "$0" "$@"', *argv)
+        fields = (str(len(assignments)), *assignments, *command)
+        if any("\0" in field for field in fields):
+            raise ToolError("the server cannot be started: its command has a NUL character")
+        request = (wire.SERVE, *(field.encode("utf-8", "surrogateescape") for field in fields))
+        return self._start(request, given, output, SERVER_GRACE_SECONDS)
+
+    def _start(
+        self,
+        request: tuple[bytes, ...],
+        given: BinaryIO | None,
+        output: BinaryIO | None,
+        grace_seconds: float = 0.0,
+    ) -> RunningCommand:
         pipes: list[tuple[int, int]] = []
         try:
             while len(pipes) < (1 if given is None or output is not None else 2):
@@ -143,7 +181,12 @@ class CommandHost:
             for _, sink in pipes:
                 os.close(sink)
         sources = tuple(source for source, _ in pipes)
-        return RunningCommand(supervisor.sock, sources, lambda reusable: self._take_back(supervisor, reusable))
+        return RunningCommand(
+            supervisor.sock,
+            sources,
+            lambda reusable: self._take_back(supervisor, reusable),
+            grace_seconds,
+        )
 
     def run_at_terminal(self, command: str, cwd: Path, cancel: CancelScope) -> int:
         """Run a command that has the whole terminal until it ends, outside any sandbox. Returns its exit code.

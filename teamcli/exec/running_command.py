@@ -43,14 +43,22 @@ class Ended(NamedTuple):
 class RunningCommand:
     """`follow` must be called once. `stop` may be called from any thread."""
 
-    def __init__(self, sock: socket.socket, outputs: Sequence[int], finish: Callable[[bool], None]) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        outputs: Sequence[int],
+        finish: Callable[[bool], None],
+        grace_seconds: float = 0.0,
+    ) -> None:
         """`outputs` are pipes: its output and, if they are kept apart, its errors.
 
         `finish` takes back the supervisor behind `sock`. Its argument says whether it can run another command.
+        `grace_seconds` is how much longer than others this one may take to end.
         """
         self._sock = sock
         self._outputs = outputs
         self._finish = finish
+        self._grace_seconds = grace_seconds
         self._lock = threading.Lock()
         self._is_over = False
         self._giving_up: threading.Timer | None = None
@@ -61,7 +69,7 @@ class RunningCommand:
         with self._lock:  # or the supervisor might already run another command
             if self._is_over or self._giving_up:
                 return
-            self._giving_up = threading.Timer(_STOP_PATIENCE_SECONDS, self._give_up)
+            self._giving_up = threading.Timer(_STOP_PATIENCE_SECONDS + self._grace_seconds, self._give_up)
             self._giving_up.daemon = True
             with contextlib.suppress(OSError):  # the supervisor is lost: `follow` finds out
                 wire.send_frame(self._sock, wire.STOP)

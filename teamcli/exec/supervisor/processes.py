@@ -16,6 +16,8 @@ from .wire import CONFINED
 
 TERM_GRACE_SECONDS = 0.05
 """Between SIGTERM and SIGKILL: enough to remove a lock file, and canceling stays under 100 ms."""
+SERVER_GRACE_SECONDS = 2.0
+"""The same for a server, which may have something to save."""
 KILL_PATIENCE_SECONDS = 1.0
 """Processes of another user (sudo) and those stuck in the kernel cannot be ended. They are reported after this long."""
 MOST_PROCESSES = 2000
@@ -66,10 +68,10 @@ class Children:
         """Begin with the process group of a new command."""
         self._groups = {group}
 
-    def end(self) -> list[int]:
+    def end(self, grace_seconds: float = TERM_GRACE_SECONDS) -> list[int]:
         """End all of them. Returns those that could not be ended."""
         self._signal_all(signal.SIGTERM)
-        deadline = time.monotonic() + TERM_GRACE_SECONDS
+        deadline = time.monotonic() + grace_seconds
         while self.alive() and time.monotonic() < deadline:
             self.pause(deadline - time.monotonic())
         deadline = time.monotonic() + KILL_PATIENCE_SECONDS

@@ -15,6 +15,8 @@ from . import wire
 from .processes import (
     KILL_PATIENCE_SECONDS,
     MOST_PROCESSES,
+    SERVER_GRACE_SECONDS,
+    TERM_GRACE_SECONDS,
     Children,
     ProcessCount,
     is_alone_in_sandbox,
@@ -46,15 +48,35 @@ class Supervisor:
     def serve(self) -> None:
         while (frame := wire.receive_frame(self._sock)) is not None:
             fields, descriptors = frame
-            if fields[0] == wire.RUN and not self._run(fields[1], fields[2:], descriptors):
+            if fields[0] == wire.RUN and not self._run(self._environment, fields[1:], descriptors):
+                return
+            if fields[0] == wire.SERVE and not self._serve(fields[1:], descriptors):
                 return
 
-    def _run(self, cwd: bytes, argv: list[bytes], descriptors: list[int]) -> bool:
+    def _serve(self, fields: list[bytes], descriptors: list[int]) -> bool:
         """False if this supervisor cannot run another command."""
+        count = int(fields[0])
+        environment = self._environment.copy()
+        for name, is_set, value in (field.partition(b"=") for field in fields[1 : 1 + count]):
+            if is_set:
+                environment[name] = value
+            else:
+                environment.pop(name, None)
+        return self._run(environment, fields[1 + count :], descriptors, SERVER_GRACE_SECONDS)
+
+    def _run(
+        self,
+        environment: dict[bytes, bytes],
+        command: list[bytes],
+        descriptors: list[int],
+        grace_seconds: float = TERM_GRACE_SECONDS,
+    ) -> bool:
+        """False if this supervisor cannot run another command."""
+        cwd, *argv = command
         self._exit_code = None
         try:
             os.chdir(cwd)
-            self._shell = self._start(argv, *descriptors)
+            self._shell = self._start(environment, argv, *descriptors)
         except OSError as e:
             wire.send_frame(self._sock, wire.FAILED, str(e.errno).encode(), cwd)
             return True
@@ -63,7 +85,7 @@ class Supervisor:
                 os.close(descriptor)
         self._children.watch(self._shell)
         self._count = ProcessCount(self._shell)
-        left_running, survivors = self._see_it_end()
+        left_running, survivors = self._see_it_end(grace_seconds)
         os.chdir("/")  # a directory that no process uses can be removed or unmounted
         exit_code = -signal.SIGKILL if self._exit_code is None else self._exit_code
         too_many = "too many" if self._count.is_too_high else ""
@@ -75,7 +97,14 @@ class Supervisor:
             os.kill(-1, signal.SIGKILL)
         return not survivors
 
-    def _start(self, argv: list[bytes], output: int, given: int | None = None, errors: int | None = None) -> int:
+    def _start(
+        self,
+        environment: dict[bytes, bytes],
+        argv: list[bytes],
+        output: int,
+        given: int | None = None,
+        errors: int | None = None,
+    ) -> int:
         closed = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
         source = closed if given is None else (os.POSIX_SPAWN_DUP2, given, 0)
         sinks = (output, output if errors is None else errors)
@@ -83,18 +112,18 @@ class Supervisor:
         return os.posix_spawn(
             argv[0],
             argv,
-            self._environment,
+            environment,
             file_actions=[source, *outputs],
             setsid=True,
             setsigdef=_DEFAULT_IN_COMMANDS,
         )
 
-    def _see_it_end(self) -> tuple[bool, list[int]]:
+    def _see_it_end(self, grace_seconds: float) -> tuple[bool, list[int]]:
         """Whether something was left running, and what could not be ended."""
         stopped = not self._watch(self._has_exited) or not self._watch(self._is_childless, LEFTOVER_GRACE_SECONDS)
         if self._is_childless():
             return False, []
-        survivors = [] if self._count.is_unknown else self._children.end()
+        survivors = [] if self._count.is_unknown else self._children.end(grace_seconds)
         if survivors and is_alone_in_sandbox():  # no other user's processes are in here, so these multiply
             self._count.give_up()
             survivors = []

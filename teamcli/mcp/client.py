@@ -1,0 +1,303 @@
+"""The connection to one server: starts it when it is needed, and again after a crash."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, TypeVar
+
+from teamcli.cancel import CancelScope
+from teamcli.errors import Cancelled, LoginNeeded, McpError
+from teamcli.mcp import offers
+from teamcli.mcp.changes import ChangeNotifier
+from teamcli.mcp.conversation import Conversation
+from teamcli.mcp.messages import METHOD_NOT_FOUND, RpcError
+from teamcli.mcp.peer import Clock, OpenTransport
+from teamcli.mcp.server import (
+    Ask,
+    Era,
+    Json,
+    Kind,
+    OnProgress,
+    PromptInfo,
+    PromptResult,
+    ResourceContent,
+    ResourceInfo,
+    ServerConfig,
+    ServerStatus,
+    TemplateInfo,
+    ToolInfo,
+    ToolResult,
+    decline,
+)
+
+logger = logging.getLogger(__name__)
+
+_MOST_STARTS, _STARTS_WITHIN_SECONDS = 3, 60.0
+"""A server that crashes more often waits, so that it is not started in a loop."""
+_LONGEST_DETAIL = 4_000
+_MARGIN_SECONDS = 1.0
+"""For those who wait for a start, so that they read why it failed and not only that it took too long."""
+T = TypeVar("T")
+
+
+class Client:
+    """Implements `server.Connection`."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        open_transport: OpenTransport,
+        root: Path,
+        ask: Ask = decline,
+        on_change: Callable[[Kind], None] = lambda kind: None,
+        on_status: Callable[[ServerStatus], None] = lambda status: None,
+    ) -> None:
+        """`config` is expanded. `root` is the directory that a server may ask about.
+
+        `on_change` and `on_status` are called in threads of the connection and must return soon; `on_change` once for
+        a burst of changes, and after a restart.
+        """
+        self.config = config
+        self._open_transport = open_transport
+        self._root = root
+        self._ask = ask
+        self._on_status = on_status
+        self._changes = ChangeNotifier(on_change)
+        self._lock = threading.Lock()
+        self._scope = CancelScope()
+        self._status = ServerStatus()
+        self._conversation: Conversation | None = None
+        self._was_ready = False
+        self._starting: Future[Conversation] | None = None
+        self._started_at: deque[float] = deque(maxlen=_MOST_STARTS)
+        self._era: Era = "modern" if config.url else "legacy"
+
+    @property
+    def status(self) -> ServerStatus:
+        return self._status
+
+    def start(self, cancel: CancelScope) -> None:
+        self._connected(cancel)
+
+    def reconnect(self, cancel: CancelScope) -> None:
+        with self._lock:
+            self._started_at.clear()
+            conversation, self._conversation = self._conversation, None
+        if conversation is not None:
+            conversation.close()
+        self._connected(cancel)
+
+    def tools(self, cancel: CancelScope) -> tuple[ToolInfo, ...]:
+        return self._list("tools", "tools/list", "tools", offers.parse_tool, cancel)
+
+    def prompts(self, cancel: CancelScope) -> tuple[PromptInfo, ...]:
+        return self._list("prompts", "prompts/list", "prompts", offers.parse_prompt, cancel)
+
+    def resources(self, cancel: CancelScope) -> tuple[ResourceInfo, ...]:
+        return self._list("resources", "resources/list", "resources", offers.parse_resource, cancel)
+
+    def templates(self, cancel: CancelScope) -> tuple[TemplateInfo, ...]:
+        parse = offers.parse_template
+        return self._list("resources", "resources/templates/list", "resourceTemplates", parse, cancel)
+
+    def call(
+        self, tool: str, arguments: Mapping[str, Any], cancel: CancelScope, progress: OnProgress = lambda _: None
+    ) -> ToolResult:
+        timeouts = self.config.timeouts
+        clock = Clock(timeouts.call_seconds, timeouts.longest_call_seconds)
+        params = {"name": tool, "arguments": dict(arguments)}
+        try:
+            result = self._connected(cancel).request_in_rounds("tools/call", params, clock, cancel, progress)
+        except RpcError as e:
+            return ToolResult(({"type": "text", "text": f"{e} (error {e.code})"},), is_error=True)
+        return offers.parse_tool_result(result)
+
+    def get_prompt(self, name: str, arguments: Mapping[str, str], cancel: CancelScope) -> PromptResult:
+        return offers.parse_prompt_result(
+            self._ask_for("prompts/get", {"name": name, "arguments": dict(arguments)}, cancel)
+        )
+
+    def read_resource(self, uri: str, cancel: CancelScope) -> tuple[ResourceContent, ...]:
+        return offers.parse_contents(self._ask_for("resources/read", {"uri": uri}, cancel))
+
+    def close(self) -> None:
+        with self._lock:
+            self._status = ServerStatus("closed")
+            conversation, self._conversation = self._conversation, None
+        self._on_status(self._status)
+        self._scope.cancel("closed")
+        self._changes.close()
+        if conversation is not None:
+            conversation.close()
+
+    def _ask_for(self, method: str, params: Json, cancel: CancelScope) -> Json:
+        clock = Clock(self.config.timeouts.list_seconds)
+        try:
+            return self._connected(cancel).request_in_rounds(method, params, clock, cancel)
+        except RpcError as e:
+            raise self._refused(method, e) from e
+
+    def _list(
+        self, kind: Kind, method: str, key: str, parse: Callable[[Json], T | None], cancel: CancelScope
+    ) -> tuple[T, ...]:
+        conversation = self._connected(cancel)
+        capabilities = conversation.hello.capabilities
+        if capabilities and kind not in capabilities:
+            return ()
+        try:
+            return self._pages(conversation, method, key, parse, cancel)
+        except RpcError as e:
+            if e.code == METHOD_NOT_FOUND:
+                return ()
+            raise self._refused(method, e) from e
+
+    def _pages(
+        self,
+        conversation: Conversation,
+        method: str,
+        key: str,
+        parse: Callable[[Json], T | None],
+        cancel: CancelScope,
+    ) -> tuple[T, ...]:
+        found: dict[Any, T] = {}
+        """By name, so that one that comes twice counts once."""
+        params: Json = {}
+        deadline = time.monotonic() + self.config.timeouts.list_seconds
+        for _ in range(offers.MOST_PAGES):
+            clock = Clock(max(0.0, deadline - time.monotonic()))
+            result = conversation.request(method, params, clock, cancel)
+            entries = result.get(key)
+            for each in offers.parse_all(entries if isinstance(entries, list) else (), parse):
+                found.setdefault(each[0], each)  # type: ignore[index]
+                if len(found) >= offers.MOST_ENTRIES:
+                    return tuple(found.values())
+            cursor = result.get("nextCursor")
+            if not isinstance(cursor, str) or cursor == params.get("cursor"):
+                break
+            params = {"cursor": cursor}
+        return tuple(found.values())
+
+    def _refused(self, method: str, error: RpcError) -> McpError:
+        return McpError(
+            f"MCP server {self.config.name} refused {method} (error {error.code})", str(error)[:_LONGEST_DETAIL]
+        )
+
+    def _connected(self, cancel: CancelScope) -> Conversation:
+        """Raises: McpError, Cancelled"""
+        cancel.check()
+        with self._lock:
+            if self._status.state == "closed":
+                raise McpError(f"MCP server {self.config.name}: the connection is closed")
+            if self._conversation is not None and not self._conversation.is_lost:
+                return self._conversation
+            starting, is_new = self._starting, self._starting is None
+            if starting is None:
+                starting = self._begin()
+        if is_new:
+            self._on_status(self._status)
+            threading.Thread(
+                target=self._start_into, args=(starting,), name=f"mcp start {self.config.name}", daemon=True
+            ).start()
+        return self._wait_for(starting, cancel)
+
+    def _wait_for(self, starting: Future[Conversation], cancel: CancelScope) -> Conversation:
+        """A waiter that is cancelled does not stop the start, for which others may wait."""
+        ready: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        starting.add_done_callback(lambda _: ready.put(True))
+        with cancel.on_cancel(lambda: ready.put(False)):
+            try:
+                is_ready = ready.get(timeout=self.config.timeouts.start_seconds + _MARGIN_SECONDS)
+            except queue.Empty:
+                raise McpError(f"MCP server {self.config.name} has not started in time") from None
+        if not is_ready:
+            raise Cancelled(cancel.reason)
+        error = starting.exception()
+        if isinstance(error, McpError):  # each waiter raises its own
+            raise type(error)(str(error), error.detail) from error
+        return starting.result()
+
+    def _begin(self) -> Future[Conversation]:
+        """With the lock held. Raises: McpError"""
+        now = time.monotonic()
+        if len(self._started_at) == _MOST_STARTS and now - self._started_at[0] < _STARTS_WITHIN_SECONDS:
+            raise McpError(
+                f"MCP server {self.config.name} failed {_MOST_STARTS} times within a minute and is not started again "
+                "yet; look at its error output, or reconnect it",
+                self._status.error_detail,
+            )
+        self._started_at.append(now)
+        self._status = ServerStatus("starting")
+        starting = self._starting = Future()
+        return starting
+
+    def _start_into(self, starting: Future[Conversation]) -> None:
+        conversation = None
+        try:
+            conversation = self._open()
+            conversation.begin(self._era, self.config.timeouts.start_seconds, self._scope)
+            self._become_ready(conversation)
+            starting.set_result(conversation)
+            return
+        except McpError as e:
+            error = e
+        except Cancelled:
+            error = McpError(f"MCP server {self.config.name}: the connection is closed")
+        except Exception as e:  # boundary: a bug must not leave the others waiting
+            logger.exception("MCP server %s cannot be started", self.config.name)
+            error = McpError(f"MCP server {self.config.name} cannot be started: {e}")
+        self._fail(error)
+        starting.set_exception(error)
+        if conversation is not None:
+            conversation.close()
+
+    def _open(self) -> Conversation:
+        made: list[Conversation] = []
+
+        def on_lost(error: McpError) -> None:
+            with self._lock:
+                if not made or self._conversation is not made[0]:
+                    return
+                self._conversation = None
+                self._status = _failed(error)
+            self._on_status(self._status)
+
+        conversation = Conversation(
+            self.config, self._root, self._ask, self._changes.note, on_lost, self._open_transport
+        )
+        made.append(conversation)
+        return conversation
+
+    def _become_ready(self, conversation: Conversation) -> None:
+        """Raises: McpError, Cancelled"""
+        with self._lock:
+            if self._status.state == "closed":
+                raise Cancelled
+            if conversation.is_lost:
+                raise McpError(f"MCP server {self.config.name} ended as soon as it had started")
+            self._starting = None
+            self._conversation = conversation
+            self._era = conversation.hello.era
+            self._status = conversation.hello.status
+            is_restart, self._was_ready = self._was_ready, True
+        self._on_status(self._status)
+        if is_restart:
+            self._changes.note("tools", "prompts", "resources")
+
+    def _fail(self, error: McpError) -> None:
+        with self._lock:
+            self._starting = None
+            if self._status.state == "closed":
+                return
+            self._status = _failed(error)
+        self._on_status(self._status)
+
+
+def _failed(error: McpError) -> ServerStatus:
+    return ServerStatus("needs_login" if isinstance(error, LoginNeeded) else "failed", str(error), error.detail)

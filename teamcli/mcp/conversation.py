@@ -1,0 +1,160 @@
+"""What is said to a server from its start to its end: requests with what its era needs, and its questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from teamcli.cancel import CancelScope
+from teamcli.errors import McpError
+from teamcli.mcp.elicitation import MOST_QUESTIONS, MOST_ROUNDS, encode_answer, parse_question
+from teamcli.mcp.handshake import Hello, greet, modern_meta
+from teamcli.mcp.messages import METHOD_NOT_FOUND, URL_ELICITATION_REQUIRED, RpcError
+from teamcli.mcp.peer import Clock, OpenTransport, Peer
+from teamcli.mcp.server import Ask, Era, Json, Kind, OnProgress, ServerConfig, decline
+
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+_RETRY_SECONDS = 0.5
+"""Before asking again, if the server wants that without having a question."""
+_KINDS: tuple[Kind, ...] = ("tools", "prompts", "resources")
+_CHANGES: Mapping[str, Kind] = {f"notifications/{kind}/list_changed": kind for kind in _KINDS}
+
+
+class Conversation:
+    def __init__(
+        self,
+        config: ServerConfig,
+        root: Path,
+        ask: Ask,
+        on_change: Callable[[Kind], None],
+        on_lost: Callable[[McpError], None],
+        open_transport: OpenTransport,
+    ) -> None:
+        """Raises: McpError"""
+        self._name = config.name
+        self._root = root
+        self._ask = ask
+        self._can_ask = ask is not decline
+        self._on_change = on_change
+        self._on_lost = on_lost
+        self.hello = Hello("", "")
+        self._peer = Peer(config.name, self, open_transport)
+
+    @property
+    def is_lost(self) -> bool:
+        return self._peer.is_lost
+
+    def begin(self, first: Era, seconds: float, cancel: CancelScope) -> None:
+        """Raises: McpError, Cancelled"""
+        self.hello = greet(self._peer, self._name, self._can_ask, first, seconds, cancel)
+        wanted = {f"{kind}ListChanged": True for kind in self._changing_kinds()}
+        if self.hello.era == "modern" and wanted:
+            params = {"_meta": modern_meta(self._can_ask), "notifications": wanted}
+            self._peer.listen("subscriptions/listen", params)
+
+    def request(
+        self,
+        method: str,
+        params: Json,
+        clock: Clock,
+        cancel: CancelScope,
+        progress: OnProgress | None = None,
+        headers: Mapping[str, str] = _NO_HEADERS,
+    ) -> Json:
+        """Raises: RpcError, McpError, Cancelled"""
+        if self.hello.era == "modern":
+            params = {**params, "_meta": modern_meta(self._can_ask)}
+        return self._peer.request(method, params, clock, cancel, progress, headers)
+
+    def request_in_rounds(
+        self,
+        method: str,
+        params: Json,
+        clock: Clock,
+        cancel: CancelScope,
+        progress: OnProgress | None = None,
+        headers: Mapping[str, str] = _NO_HEADERS,
+    ) -> Json:
+        """The same, with all questions that the server has about it answered.
+
+        Raises: RpcError, McpError, Cancelled
+        """
+        answers: Json = {}
+        for _ in range(MOST_ROUNDS):
+            try:
+                result = self.request(method, {**params, **answers}, clock, cancel, progress, headers)
+            except RpcError as e:
+                if e.code != URL_ELICITATION_REQUIRED or not self._visit_all(e.data, cancel):
+                    raise
+                continue
+            kind = result.get("resultType", "complete")
+            if kind == "complete":
+                return result
+            if kind != "input_required":
+                raise McpError(f"MCP server {self._name} answered {method} with a result of an unknown type")
+            answers = self._answer_all(result, cancel)
+        raise McpError(f"MCP server {self._name} asked more than {MOST_ROUNDS} times about one call; it was given up")
+
+    def close(self) -> None:
+        self._peer.close()
+
+    def on_request(self, method: str, params: Json, cancel: CancelScope) -> Json:
+        if method == "ping":
+            return {}
+        if method == "roots/list":
+            return {"roots": [{"uri": self._root.as_uri(), "name": self._root.name}]}
+        if method == "elicitation/create" and self._can_ask:
+            return self._answer_one(params, cancel)
+        raise RpcError(METHOD_NOT_FOUND, "Method not found")
+
+    def on_notification(self, method: str, params: Json) -> None:
+        if method in _CHANGES:
+            self._on_change(_CHANGES[method])
+
+    def on_lost(self, error: McpError) -> None:
+        self._on_lost(error)
+
+    def _changing_kinds(self) -> list[str]:
+        capabilities = self.hello.capabilities
+        offered = {kind: capabilities.get(kind) for kind in _KINDS}
+        return [kind for kind, offer in offered.items() if isinstance(offer, dict) and offer.get("listChanged") is True]
+
+    def _answer_one(self, params: Json, cancel: CancelScope) -> Json:
+        question = parse_question(self._name, params)
+        return encode_answer(question, self._ask(question, cancel))
+
+    def _answer_all(self, result: Json, cancel: CancelScope) -> Json:
+        """What to repeat the request with."""
+        requests = result.get("inputRequests")
+        requests = requests if isinstance(requests, dict) else {}
+        if len(requests) > MOST_QUESTIONS:
+            raise McpError(f"MCP server {self._name} has more than {MOST_QUESTIONS} questions at once")
+        if not requests and cancel.wait(_RETRY_SECONDS):
+            cancel.check()
+        answers: Json = {"inputResponses": {key: self._respond(each, cancel) for key, each in requests.items()}}
+        if "requestState" in result:
+            answers["requestState"] = result["requestState"]
+        return answers
+
+    def _respond(self, request: Any, cancel: CancelScope) -> Json:
+        params = request.get("params") if isinstance(request, dict) else None
+        if not isinstance(params, dict) or request.get("method") != "elicitation/create":
+            raise McpError(f"MCP server {self._name} asks for something that teamcli does not support")
+        if not self._can_ask:
+            return {"action": "decline"}
+        try:
+            return self._answer_one(params, cancel)
+        except RpcError as e:
+            raise McpError(f"MCP server {self._name} asked a question that cannot be shown: {e}") from e
+
+    def _visit_all(self, data: Any, cancel: CancelScope) -> bool:
+        """Whether the user has followed all links that a call needs first."""
+        questions = data.get("elicitations") if isinstance(data, dict) else None
+        if not isinstance(questions, list) or not 0 < len(questions) <= MOST_QUESTIONS or not self._can_ask:
+            return False
+        try:
+            return all(self._answer_one({**each, "mode": "url"}, cancel)["action"] == "accept" for each in questions)
+        except (RpcError, TypeError):  # not questions
+            return False

@@ -1,0 +1,44 @@
+"""Questions of a server to the user, as they come over the wire in either era."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from teamcli.mcp.messages import RpcError
+from teamcli.mcp.server import Answer, Json, Question
+
+MOST_ROUNDS = 10
+"""How often one call may come back with questions."""
+MOST_QUESTIONS = 10
+"""In one round."""
+_INVALID_PARAMS = -32602
+_LONGEST_MESSAGE = 10_000
+_LONGEST_URL = 4_000
+
+
+def parse_question(server: str, params: Json) -> Question:
+    """Raises: RpcError, for one that cannot be shown"""
+    message, mode, url = params.get("message"), params.get("mode", "form"), params.get("url")
+    text = message[:_LONGEST_MESSAGE] if isinstance(message, str) else ""
+    if mode == "url":
+        if not isinstance(url, str) or not url.startswith(("https://", "http://")) or len(url) > _LONGEST_URL:
+            raise RpcError(_INVALID_PARAMS, "url: should be a web address")
+        return Question(server, text, url=url)
+    schema = params.get("requestedSchema")
+    if mode != "form" or not isinstance(schema, dict):
+        raise RpcError(_INVALID_PARAMS, "only the modes form, with a requestedSchema, and url are supported")
+    return Question(server, text, schema)
+
+
+def encode_answer(question: Question, answer: Answer) -> Json:
+    if answer.action == "accept" and not question.url:
+        return {"action": "accept", "content": dict(answer.content)}
+    return {"action": answer.action}
+
+
+def default_content(schema: Mapping[str, Any]) -> Json:
+    """The values that a form begins with."""
+    properties = schema.get("properties")
+    fields = properties.items() if isinstance(properties, dict) else ()
+    return {name: field["default"] for name, field in fields if isinstance(field, dict) and "default" in field}

@@ -1,0 +1,240 @@
+"""The stdio transport: a server that runs as a command does, with one JSON message per line.
+
+It runs under a supervisor (see `exec.command_host`), in the sandbox of that host, and so ends with teamcli, however
+that dies. One thread reads its answers, another its errors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import select
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from teamcli.errors import McpError, ToolError
+from teamcli.exec.command_host import CommandHost
+from teamcli.exec.running_command import RunningCommand, describe_exit
+from teamcli.mcp.messages import LARGEST_MESSAGE, decode, encode
+from teamcli.mcp.peer import Receiver
+from teamcli.mcp.server import Json, ServerConfig
+
+logger = logging.getLogger(__name__)
+
+EOF_PATIENCE_SECONDS = 2.0
+"""How long a server may take to exit after the end of its input, before it gets a signal."""
+_DEATH_PATIENCE_SECONDS = 5.0
+_KEPT_ERRORS = 4_000
+"""Characters of the error output that explain a crash."""
+_LARGEST_BACKLOG = 64_000_000
+_CHUNK = 65_536
+_KEYS = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+_PASSWORD_IN_URL = re.compile(r"://[^/@\s]*:[^/@\s]+@")
+
+
+def open_stdio(config: ServerConfig, host: CommandHost, root: Path, receiver: Receiver) -> StdioTransport:
+    """Start the server in `root`, unless its configuration names another directory.
+
+    Raises: McpError
+    """
+    with contextlib.ExitStack() as undo:
+        (given, write_to), (read_from, output) = os.pipe(), os.pipe()
+        undo.callback(os.close, write_to)
+        undo.callback(os.close, read_from)
+        try:
+            with os.fdopen(given, "rb", 0) as theirs, os.fdopen(output, "wb", 0) as answers:
+                running = host.start_server(
+                    (config.command, *config.args),
+                    root / config.cwd,
+                    server_variables(host.environment, config.env),
+                    theirs,
+                    answers,
+                )
+        except ToolError as e:
+            raise McpError(f"MCP server {config.name} cannot be started: {e}") from e
+        undo.pop_all()
+    return StdioTransport(config.name, running, write_to, read_from, receiver)
+
+
+def server_variables(seen_by_commands: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str | None]:
+    """What differs from the variables of commands: no key and no password, except those given to this server."""
+    kept_back = {
+        name: None
+        for name, value in seen_by_commands.items()
+        if _KEYS.search(name) or (_PASSWORD_IN_URL.search(value) and not name.lower().endswith("_proxy"))
+    }
+    return {**kept_back, **given}
+
+
+class StdioTransport:
+    def __init__(self, name: str, running: RunningCommand, write_to: int, read_from: int, receiver: Receiver) -> None:
+        self._name = name
+        self._running = running
+        self._receiver = receiver
+        self._errors = _Tail(_KEPT_ERRORS)
+        self._writer = _Writer(name, write_to)
+        self._end = ""
+        """How the process ended."""
+        self._is_dead = threading.Event()
+        self._has_reported = threading.Event()
+        self._start_thread("errors", self._follow)
+        self._start_thread("reader", lambda: self._read(read_from))
+
+    def send(self, message: Json, headers: Mapping[str, str]) -> None:
+        self._writer.write(encode(message) + b"\n")
+
+    def abandon(self, id: int, notice: Json | None) -> None:
+        if notice is not None:
+            with contextlib.suppress(McpError):  # it does not read, so it does not matter to it
+                self.send(notice, {})
+
+    def close(self) -> None:
+        """Close its input; after 2 seconds it gets SIGTERM, after 2 more SIGKILL."""
+        self._writer.close()
+        if not self._is_dead.wait(EOF_PATIENCE_SECONDS):
+            self._running.stop()
+            self._is_dead.wait(_DEATH_PATIENCE_SECONDS)
+
+    def _start_thread(self, what: str, target: Callable[[], None]) -> None:
+        # Daemon: nothing here may delay the end of the program, and the supervisor ends the server in any case.
+        threading.Thread(target=target, name=f"mcp {what} {self._name}", daemon=True).start()
+
+    def _follow(self) -> None:
+        try:
+            ended = self._running.follow(self._note_errors, lambda text: None)
+            self._end = describe_exit(ended.exit_code)
+        except ToolError as e:
+            self._end = str(e)
+        self._is_dead.set()
+        self._writer.close()
+        # What it wrote last may still be in the pipe; only if the pipe never ends, the end is reported from here.
+        if not self._has_reported.wait(_DEATH_PATIENCE_SECONDS):
+            self._report_end()
+
+    def _note_errors(self, text: str) -> None:
+        self._errors.add(text)
+        logger.debug("MCP server %s: %s", self._name, text.rstrip("\n"))
+
+    def _read(self, read_from: int) -> None:
+        try:
+            for line in _lines(read_from):
+                if line is None:
+                    error = f"MCP server {self._name} sent a message of more than {LARGEST_MESSAGE:,} bytes"
+                    self._receiver.fail_all(McpError(f"{error}, which was dropped; ask it for less"))
+                elif (message := decode(line)) is not None:
+                    self._receiver.receive(message)
+                elif line.strip():
+                    logger.debug("MCP server %s: not a message: %r", self._name, line[:200])
+        finally:
+            os.close(read_from)
+            # Usually it ends a moment after its output. Without its output it is useless, so it is not left running.
+            if self._is_dead.wait(0.5):
+                self._report_end()
+            else:
+                self._running.stop()
+                self._is_dead.wait(_DEATH_PATIENCE_SECONDS)
+                self._report("has closed its output")
+
+    def _report_end(self) -> None:
+        self._report(f"has ended ({self._end})")
+
+    def _report(self, what: str) -> None:
+        self._has_reported.set()
+        self._receiver.lose(McpError(f"MCP server {self._name} {what}", self._errors.text.strip()))
+
+
+class _Writer:
+    """Writes whole lines in order, without ever waiting for the server."""
+
+    def __init__(self, name: str, write_to: int) -> None:
+        self._name = name
+        self._write_to = write_to
+        self._lock = threading.Lock()
+        self._backlog: deque[bytes] = deque()
+        self._backlog_size = 0
+        self._is_closed = False
+        os.set_blocking(write_to, False)
+
+    def write(self, line: bytes) -> None:
+        """Raises: McpError"""
+        with self._lock:
+            if self._is_closed:
+                raise McpError(f"MCP server {self._name} has ended")
+            if not self._backlog:
+                line = line[self._write_now(line) :]
+            if not line:
+                return
+            if self._backlog_size + len(line) > _LARGEST_BACKLOG:
+                raise McpError(f"MCP server {self._name} does not read what is sent to it")
+            self._backlog.append(line)
+            self._backlog_size += len(line)
+            is_first = len(self._backlog) == 1
+        if is_first:
+            threading.Thread(target=self._drain, name=f"mcp writer {self._name}", daemon=True).start()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            if not self._backlog:  # otherwise the thread that drains it closes it
+                os.close(self._write_to)
+
+    def _write_now(self, line: bytes) -> int:
+        """How much the pipe takes at once."""
+        try:
+            return os.write(self._write_to, line)
+        except BlockingIOError:
+            return 0
+        except OSError:  # its end is gone: the reader reports how the server ended
+            return len(line)
+
+    def _drain(self) -> None:
+        """Only for what does not fit into the pipe: a large message, or a server that is busy."""
+        writable = select.poll()
+        writable.register(self._write_to, select.POLLOUT)
+        while True:
+            writable.poll()
+            with self._lock:
+                written = self._write_now(self._backlog[0])
+                self._backlog_size -= written
+                rest = self._backlog.popleft()[written:]
+                if rest and not self._is_closed:
+                    self._backlog.appendleft(rest)
+                if self._is_closed:
+                    self._backlog.clear()
+                    os.close(self._write_to)
+                if not self._backlog:
+                    return
+
+
+class _Tail:
+    """The end of a text of any length."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.text = ""
+
+    def add(self, text: str) -> None:
+        self.text = (self.text + text)[-self._limit :]
+
+
+def _lines(read_from: int) -> Iterator[bytes | None]:
+    """The lines that a server writes; None for one that is too long."""
+    parts: list[bytes] = []
+    size = 0
+    is_too_long = False
+    while data := os.read(read_from, _CHUNK):
+        *ended, rest = data.split(b"\n")
+        for piece in ended:
+            yield None if is_too_long else b"".join((*parts, piece))
+            parts, size, is_too_long = [], 0, False
+        size += len(rest)
+        if size > LARGEST_MESSAGE:
+            parts, is_too_long = [], True
+        elif rest:
+            parts.append(rest)
