@@ -18,14 +18,15 @@ LAYERS = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["tool"][
 RANK = {name: rank for rank, names in enumerate(reversed(LAYERS)) for name in names.split()}
 LIBRARIES = {
     "anthropic": "llm",
-    "httpx2": "llm",
+    "httpx2": "llm mcp",
     "httpcore2": "llm",
+    "mcp": "mcp",
     "langchain_core": "llm sdk tools",
     "rich": "ui text",
     "prompt_toolkit": "ui",
 }
 """Where a heavy library may be imported."""
-LOADED_LATE = ("anthropic", "httpx2", "httpcore2", "langchain_core")
+LOADED_LATE = ("anthropic", "httpx2", "httpcore2", "mcp", "langchain_core")
 """Imported inside a function, because each takes a while to load."""
 LATE_MODULES = ("teamcli.ui.render.markdown", "teamcli.session.replay", "teamcli.text.failures")
 """Parts of teamcli that may be imported inside a function, because they take a while to load."""

@@ -17,8 +17,9 @@ from teamcli.errors import Cancelled, LoginNeeded, McpError
 from teamcli.mcp import offers
 from teamcli.mcp.changes import ChangeNotifier
 from teamcli.mcp.conversation import Conversation
-from teamcli.mcp.messages import METHOD_NOT_FOUND, RpcError
-from teamcli.mcp.peer import Clock, OpenTransport
+from teamcli.mcp.messages import HEADER_MISMATCH, METHOD_NOT_FOUND, RpcError
+from teamcli.mcp.param_headers import InvalidHeader, ParamHeader, find_param_headers, param_values
+from teamcli.mcp.peer import Clock, ConversationLost, OpenTransport
 from teamcli.mcp.server import (
     Ask,
     Era,
@@ -76,6 +77,7 @@ class Client:
         self._conversation: Conversation | None = None
         self._was_ready = False
         self._starting: Future[Conversation] | None = None
+        self._param_headers: Mapping[str, tuple[ParamHeader, ...]] = {}
         self._started_at: deque[float] = deque(maxlen=_MOST_STARTS)
         self._era: Era = "modern" if config.url else "legacy"
 
@@ -95,7 +97,8 @@ class Client:
         self._connected(cancel)
 
     def tools(self, cancel: CancelScope) -> tuple[ToolInfo, ...]:
-        return self._list("tools", "tools/list", "tools", offers.parse_tool, cancel)
+        tools = self._list("tools", "tools/list", "tools", offers.parse_tool, cancel)
+        return self._with_valid_headers(tools) if self.config.url and self._era == "modern" else tools
 
     def prompts(self, cancel: CancelScope) -> tuple[PromptInfo, ...]:
         return self._list("prompts", "prompts/list", "prompts", offers.parse_prompt, cancel)
@@ -110,14 +113,16 @@ class Client:
     def call(
         self, tool: str, arguments: Mapping[str, Any], cancel: CancelScope, progress: OnProgress = lambda _: None
     ) -> ToolResult:
-        timeouts = self.config.timeouts
-        clock = Clock(timeouts.call_seconds, timeouts.longest_call_seconds)
-        params = {"name": tool, "arguments": dict(arguments)}
         try:
-            result = self._connected(cancel).request_in_rounds("tools/call", params, clock, cancel, progress)
+            try:
+                return self._call(tool, arguments, cancel, progress)
+            except RpcError as e:
+                if e.code != HEADER_MISMATCH:
+                    raise
+            self.tools(cancel)  # its schema has changed, and with it the headers of the call
+            return self._call(tool, arguments, cancel, progress)
         except RpcError as e:
             return ToolResult(({"type": "text", "text": f"{e} (error {e.code})"},), is_error=True)
-        return offers.parse_tool_result(result)
 
     def get_prompt(self, name: str, arguments: Mapping[str, str], cancel: CancelScope) -> PromptResult:
         return offers.parse_prompt_result(
@@ -140,19 +145,43 @@ class Client:
     def _ask_for(self, method: str, params: Json, cancel: CancelScope) -> Json:
         clock = Clock(self.config.timeouts.list_seconds)
         try:
-            return self._connected(cancel).request_in_rounds(method, params, clock, cancel)
+            return self._in_conversation(lambda each: each.request_in_rounds(method, params, clock, cancel), cancel)
         except RpcError as e:
             raise self._refused(method, e) from e
+
+    def _call(self, tool: str, arguments: Mapping[str, Any], cancel: CancelScope, progress: OnProgress) -> ToolResult:
+        timeouts = self.config.timeouts
+        clock = Clock(timeouts.call_seconds, timeouts.longest_call_seconds)
+        params = {"name": tool, "arguments": dict(arguments)}
+        headers = param_values(self._param_headers.get(tool, ()), arguments)
+        return offers.parse_tool_result(
+            self._in_conversation(
+                lambda each: each.request_in_rounds("tools/call", params, clock, cancel, progress, headers), cancel
+            )
+        )
+
+    def _with_valid_headers(self, tools: tuple[ToolInfo, ...]) -> tuple[ToolInfo, ...]:
+        """Remember which headers the calls of each tool need. One that cannot be called right is left out."""
+        found: dict[str, tuple[ParamHeader, ...]] = {}
+        for tool in tools:
+            try:
+                found[tool.name] = find_param_headers(tool.input_schema)
+            except InvalidHeader as e:
+                logger.warning("MCP server %s: the tool %r is left out: %s", self.config.name, tool.name, e)
+        self._param_headers = found
+        return tuple(tool for tool in tools if tool.name in found)
 
     def _list(
         self, kind: Kind, method: str, key: str, parse: Callable[[Json], T | None], cancel: CancelScope
     ) -> tuple[T, ...]:
-        conversation = self._connected(cancel)
-        capabilities = conversation.hello.capabilities
-        if capabilities and kind not in capabilities:
-            return ()
-        try:
+        def read(conversation: Conversation) -> tuple[T, ...]:
+            capabilities = conversation.hello.capabilities
+            if capabilities and kind not in capabilities:
+                return ()
             return self._pages(conversation, method, key, parse, cancel)
+
+        try:
+            return self._in_conversation(read, cancel)
         except RpcError as e:
             if e.code == METHOD_NOT_FOUND:
                 return ()
@@ -188,6 +217,17 @@ class Client:
         return McpError(
             f"MCP server {self.config.name} refused {method} (error {error.code})", str(error)[:_LONGEST_DETAIL]
         )
+
+    def _in_conversation(self, ask: Callable[[Conversation], T], cancel: CancelScope) -> T:
+        """Raises: RpcError, McpError, Cancelled"""
+        try:
+            try:
+                return ask(self._connected(cancel))
+            except ConversationLost:  # over HTTP sessions expire, and nothing has been done
+                return ask(self._connected(cancel))
+        except LoginNeeded as e:
+            self._fail(e)
+            raise
 
     def _connected(self, cancel: CancelScope) -> Conversation:
         """Raises: McpError, Cancelled"""
@@ -266,6 +306,8 @@ class Client:
                     return
                 self._conversation = None
                 self._status = _failed(error)
+                if isinstance(error, ConversationLost):  # not a crash
+                    self._started_at.clear()
             self._on_status(self._status)
 
         conversation = Conversation(

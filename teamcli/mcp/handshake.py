@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from teamcli import __version__
 from teamcli.cancel import CancelScope
 from teamcli.errors import McpError
-from teamcli.mcp.messages import RpcError
+from teamcli.mcp.messages import UNSUPPORTED_VERSION, RpcError
 from teamcli.mcp.peer import Clock, Peer
 from teamcli.mcp.server import Era, Json, ServerStatus
 
@@ -25,6 +25,7 @@ _CLIENT = {"name": "teamcli", "version": __version__}
 _META = "io.modelcontextprotocol/"
 _LONGEST_INSTRUCTIONS = 20_000
 _LONGEST_NAME = 200
+_MOST_TRIES = 3
 
 
 class Hello(NamedTuple):
@@ -57,20 +58,36 @@ def modern_meta(can_ask: bool) -> Json:
     }
 
 
+def version_in(message: Json) -> str:
+    """The version that a modern request carries; empty for others."""
+    params = message.get("params")
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    return str(meta.get(f"{_META}protocolVersion", "")) if isinstance(meta, dict) else ""
+
+
 def greet(peer: Peer, name: str, can_ask: bool, first: Era, seconds: float, cancel: CancelScope) -> Hello:
     """Begin with the era `first`; if the server refuses that, try the other one.
 
     Raises: McpError, Cancelled
     """
     deadline = time.monotonic() + seconds
-    ways = (_initialize, _discover) if first == "legacy" else (_discover, _initialize)
-    refusals = []
-    for way in ways:
+    ways = [_initialize, _discover] if first == "legacy" else [_discover, _initialize]
+    refusals: list[str] = []
+    while ways and len(refusals) < _MOST_TRIES:
+        way = ways.pop(0)
         try:
             return way(peer, name, can_ask, Clock(max(0.0, deadline - time.monotonic())), cancel)
         except RpcError as e:
             refusals.append(f"{e} ({e.code})")
+            if _offers_our_version(e):
+                ways = [_discover]
     raise McpError(f"MCP server {name} speaks no protocol version that teamcli knows", "; ".join(refusals)[:2000])
+
+
+def _offers_our_version(error: RpcError) -> bool:
+    """Whether a server that refuses a version says that it knows ours."""
+    supported = error.data.get("supported") if isinstance(error.data, dict) else None
+    return error.code == UNSUPPORTED_VERSION and isinstance(supported, list) and MODERN_VERSION in supported
 
 
 def _initialize(peer: Peer, name: str, can_ask: bool, clock: Clock, cancel: CancelScope) -> Hello:

@@ -17,8 +17,7 @@ DEEPEST = 100
 """How deep objects and arrays may be nested."""
 INTERNAL_ERROR, METHOD_NOT_FOUND = -32603, -32601
 URL_ELICITATION_REQUIRED = -32042
-MODERN_ERRORS = (-32020, -32021, -32022)
-"""Codes that only servers of the modern era use: headers differ, a capability is missing, unsupported version."""
+HEADER_MISMATCH, UNSUPPORTED_VERSION = -32020, -32022
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 

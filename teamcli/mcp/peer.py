@@ -29,6 +29,10 @@ _MOST_WAITING_PROGRESS = 100
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
+class ConversationLost(McpError):
+    """Raised when the server has forgotten the conversation. What was asked has not been done: ask again."""
+
+
 class Transport(Protocol):
     def send(self, message: Json, headers: Mapping[str, str]) -> None:
         """Send a message, without waiting for the server. `headers` matter to HTTP only.

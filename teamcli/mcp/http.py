@@ -1,0 +1,384 @@
+"""The streamable HTTP transport, in both eras: each message is one POST, and the answer is JSON or a stream of events.
+
+Every request has its own connection and thread while it runs, so that any of them can be interrupted. Credentials go
+to the configured origin only: redirects elsewhere are refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urljoin
+
+from teamcli import __version__
+from teamcli.cancel import CancelScope
+from teamcli.errors import ConfigError, LoginNeeded, McpError
+from teamcli.llm.connection import Connection, Connections
+from teamcli.llm.connection import Timeouts as ConnectionTimeouts
+from teamcli.mcp.handshake import MODERN_VERSION, version_in
+from teamcli.mcp.http_response import (
+    EVENT_STREAM,
+    LONGEST_DETAIL,
+    detail,
+    drop,
+    is_stream,
+    messages,
+    origin_of,
+    read_body,
+    text_of,
+    wants_login,
+)
+from teamcli.mcp.messages import decode, encode, kind_of
+from teamcli.mcp.param_headers import standard_headers
+from teamcli.mcp.peer import ConversationLost, Receiver
+from teamcli.mcp.server import Json, ServerConfig
+from teamcli.mcp.sse import EventReader
+
+if TYPE_CHECKING:
+    import httpx2
+
+logger = logging.getLogger(__name__)
+
+_CONNECT_SECONDS = 10.0
+_NOTICE_SECONDS = 10.0
+"""How long a message without an answer may take."""
+_GOODBYE_SECONDS = 2.0
+_MOST_REDIRECTS = 3
+_MOST_RESUMPTIONS = 5
+"""In a row, without any event."""
+_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 1.0, 60.0
+_SESSION = "mcp-session-id"
+
+
+class Authorizer(Protocol):
+    """Gives the tokens of a server. Called in several threads."""
+
+    def token(self) -> str:
+        """Empty if there is none."""
+        ...
+
+    def renew(self, refused: str, status: int, headers: Mapping[str, str]) -> bool:
+        """Whether `token` now gives another one than the one that was `refused`. Never asks the user."""
+        ...
+
+
+class NoAuthorizer:
+    def token(self) -> str:
+        return ""
+
+    def renew(self, refused: str, status: int, headers: Mapping[str, str]) -> bool:
+        return False
+
+
+class HttpTransport:
+    def __init__(self, config: ServerConfig, receiver: Receiver, authorizer: Authorizer) -> None:
+        """Raises: McpError"""
+        if not config.url.startswith(("http://", "https://")):
+            raise McpError(f"MCP server {config.name}: {config.url} is not a web address")
+        self._name = config.name
+        self._url = config.url
+        self._headers = dict(config.headers)
+        self._receiver = receiver
+        self._authorizer = authorizer
+        timeouts = ConnectionTimeouts(_CONNECT_SECONDS, config.timeouts.longest_call_seconds)
+        self._connections = Connections(lambda: Connection(config.url, timeouts))
+        self._scope = CancelScope()
+        self._lock = threading.Lock()
+        self._open: dict[int, CancelScope] = {}
+        self._session = ""
+        self._version = ""
+        """That of a legacy server, after its start."""
+
+    def send(self, message: Json, headers: Mapping[str, str]) -> None:
+        """A message without an answer is waited for, because the next one must not overtake it."""
+        if kind_of(message) != "request":
+            self._send_notice(message)
+            return
+        scope = self._scope.child()
+        with self._lock:
+            self._open[message["id"]] = scope
+        self._start_thread(f"request {message['id']}", lambda: self._run_request(message, headers, scope))
+
+    def abandon(self, id: int, notice: Json | None) -> None:
+        with self._lock:
+            scope = self._open.get(id)
+        if scope is None:
+            return
+        scope.cancel("abandoned")  # which a modern server takes for the notice
+        if notice is not None and self._version:
+            self._start_thread("notice", lambda: self._try_notice(notice))
+
+    def close(self) -> None:
+        self._scope.cancel("closed")
+        if self._session:
+            with contextlib.suppress(McpError):
+                self._within(_GOODBYE_SECONDS, lambda scope: self._exchange("DELETE", None, {}, scope, drop))
+        self._connections.close()
+
+    def _start_thread(self, what: str, target: Callable[[], None]) -> None:
+        threading.Thread(target=target, name=f"mcp {what} {self._name}", daemon=True).start()
+
+    def _send_notice(self, message: Json) -> None:
+        """Raises: McpError"""
+        self._within(_NOTICE_SECONDS, lambda scope: self._exchange("POST", message, {}, scope, self._check_notice))
+        if message.get("method") == "notifications/initialized":
+            self._start_thread("events", self._listen)
+
+    def _try_notice(self, message: Json) -> None:
+        with contextlib.suppress(McpError):  # it does not matter anymore
+            self._send_notice(message)
+
+    def _within(self, seconds: float, exchange: Callable[[CancelScope], None]) -> None:
+        scope = CancelScope()
+        timer = threading.Timer(seconds, scope.cancel, ("timeout",))
+        timer.daemon = True
+        timer.start()
+        try:
+            exchange(scope)
+        finally:
+            timer.cancel()
+
+    def _run_request(self, message: Json, headers: Mapping[str, str], scope: CancelScope) -> None:
+        id = message["id"]
+        try:
+            request = _Request(message, self)
+            self._exchange("POST", message, headers, scope, request.take)
+            request.resume(scope)
+        except ConversationLost as e:
+            self._receiver.lose(e)
+        except McpError as e:
+            self._receiver.fail(id, e)
+        finally:
+            with self._lock:
+                self._open.pop(id, None)
+
+    def _listen(self) -> None:
+        """Read what a legacy server sends outside of answers, if it has such a stream."""
+        reader, tries_left = EventReader(), _MOST_RESUMPTIONS
+        while tries_left and not self._scope.cancelled:
+            before = reader.last_id
+            try:
+                is_there = self._read_events(reader, self._scope, self._receiver.receive)
+            except McpError as e:
+                logger.debug("%s", e)
+                is_there = True
+            if not is_there:
+                return
+            tries_left = _MOST_RESUMPTIONS if reader.last_id != before else tries_left - 1
+            self._scope.wait(self.pause_seconds(reader))
+
+    @staticmethod
+    def pause_seconds(reader: EventReader) -> float:
+        wanted = _FIRST_RETRY_SECONDS if reader.retry_seconds is None else reader.retry_seconds
+        return min(wanted, _LONGEST_RETRY_SECONDS)
+
+    def resume(self, reader: EventReader, scope: CancelScope, take: Callable[[Json], None]) -> None:
+        """Read on after the last event that has arrived.
+
+        Raises: McpError
+        """
+        scope.wait(self.pause_seconds(reader))
+        self._read_events(reader, scope, take)
+
+    def _read_events(self, reader: EventReader, scope: CancelScope, take: Callable[[Json], None]) -> bool:
+        """Whether the server has such a stream.
+
+        Raises: McpError
+        """
+        is_there = False
+
+        def read(response: httpx2.Response) -> None:
+            nonlocal is_there
+            is_there = response.status_code == 200 and is_stream(response)
+            if is_there:
+                for message in messages(response, reader):
+                    take(message)
+
+        more = {"accept": EVENT_STREAM, **({"last-event-id": reader.last_id} if reader.last_id else {})}
+        self._exchange("GET", None, more, scope, read)
+        return is_there
+
+    def _exchange(
+        self,
+        method: str,
+        message: Json | None,
+        headers: Mapping[str, str],
+        scope: CancelScope,
+        take: Callable[[httpx2.Response], None],
+    ) -> None:
+        """Send one request and let `take` read the answer.
+
+        Raises: McpError
+        """
+        import httpx2
+
+        body = None if message is None else encode(message)
+        head = {**self._headers, **self._head(message), **headers}
+        connection = None
+        try:
+            with self._connections.take(scope) as connection:
+                self._exchange_on(connection, method, body, head, take)
+            self._connections.put_back(connection)
+        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, ValueError, ConfigError) as e:
+            why = f"cannot be reached at {origin_of(self._url)}: {e}"
+            raise McpError(f"MCP server {self._name} {'was interrupted' if scope.cancelled else why}") from e
+
+    def _exchange_on(
+        self,
+        connection: Connection,
+        method: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        take: Callable[[httpx2.Response], None],
+    ) -> None:
+        url, token, may_renew = self._url, self._authorizer.token(), True
+        for _ in range(_MOST_REDIRECTS + 2):
+            authorized = {**headers, "Authorization": f"Bearer {token}"} if self._sends(token) else headers
+            with connection.http.stream(method, url, content=body, headers=authorized) as response:
+                if response.status_code in (301, 302, 303, 307, 308):
+                    url = self._redirected(url, response)
+                    continue
+                if wants_login(response):
+                    if not may_renew or not self._renew(token, response):
+                        raise self._login_needed(response)
+                    token, may_renew = self._authorizer.token(), False
+                    continue
+                take(response)
+                return
+        raise McpError(f"MCP server {self._name} redirects too often; configure its final address")
+
+    def _sends(self, token: str) -> bool:
+        return bool(token) and not self._has_own_credential
+
+    @property
+    def _has_own_credential(self) -> bool:
+        return any(name.lower() == "authorization" for name in self._headers)
+
+    def _renew(self, token: str, response: httpx2.Response) -> bool:
+        if self._has_own_credential:
+            return False
+        return self._authorizer.renew(token, response.status_code, dict(response.headers))
+
+    def _login_needed(self, response: httpx2.Response) -> LoginNeeded:
+        what = "refuses the configured Authorization header" if self._has_own_credential else "needs a login"
+        return LoginNeeded(f"MCP server {self._name} {what} ({response.status_code})", detail(response))
+
+    def _redirected(self, url: str, response: httpx2.Response) -> str:
+        """Raises: McpError"""
+        target = urljoin(url, response.headers.get("location", ""))
+        if origin_of(target) != origin_of(self._url) or response.status_code not in (307, 308):
+            raise McpError(
+                f"MCP server {self._name} redirects ({response.status_code}), which is not followed, because it could "
+                "carry credentials elsewhere; configure its final address",
+                target[:LONGEST_DETAIL],
+            )
+        return target
+
+    def _head(self, message: Json | None) -> dict[str, str]:
+        head = {
+            "accept": f"application/json, {EVENT_STREAM}",
+            "accept-encoding": "identity",  # compression would hold events back
+            "content-type": "application/json",
+            "user-agent": f"teamcli/{__version__}",
+        }
+        if message is not None and version_in(message) == MODERN_VERSION:
+            return {**head, **standard_headers(message, MODERN_VERSION)}
+        if self._version:
+            head["MCP-Protocol-Version"] = self._version
+        if self._session:
+            head[_SESSION] = self._session
+        return head
+
+    def note_start(self, response: httpx2.Response, answer: Json) -> None:
+        """Remember what a legacy server said at its start."""
+        result = answer.get("result")
+        version = result.get("protocolVersion") if isinstance(result, dict) else None
+        session = response.headers.get(_SESSION, "")
+        if isinstance(version, str) and version.isascii() and version.isprintable():
+            self._version = version
+            self._session = session if len(session) < 1000 else ""
+
+    def check_session(self, response: httpx2.Response, is_start: bool) -> None:
+        """Raises: ConversationLost, if the server has forgotten the session"""
+        if self._session and not is_start and response.status_code in (400, 404):
+            self._session = ""
+            raise ConversationLost(f"MCP server {self._name} has ended the session", detail(response))
+
+    def _check_notice(self, response: httpx2.Response) -> None:
+        """Raises: McpError"""
+        if response.status_code >= 400:
+            self.check_session(response, is_start=False)
+            raise McpError(f"MCP server {self._name} refused a message ({response.status_code})", detail(response))
+
+    @property
+    def receiver(self) -> Receiver:
+        return self._receiver
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+
+class _Request:
+    """One request, until its answer has been delivered."""
+
+    def __init__(self, message: Json, transport: HttpTransport) -> None:
+        self._id = message["id"]
+        self._method = message["method"]
+        self._transport = transport
+        self._is_answered = False
+        self._reader = EventReader()
+        self._is_modern = version_in(message) == MODERN_VERSION
+
+    def take(self, response: httpx2.Response) -> None:
+        """Raises: McpError"""
+        if response.status_code >= 400:
+            self._refuse(response)
+        elif is_stream(response):
+            self._note_start(response, {})
+            for message in messages(response, self._reader):
+                self._note_start(response, message)
+                self._deliver(message)
+        else:
+            answer = decode(read_body(response))
+            if answer is not None and kind_of(answer) == "response":
+                self._note_start(response, answer)
+                self._deliver({**answer, "id": self._id})
+
+    def resume(self, scope: CancelScope) -> None:
+        """If the stream ended early, wait and read on.
+
+        Raises: McpError
+        """
+        tries_left = _MOST_RESUMPTIONS
+        while not self._is_answered and not scope.cancelled:
+            before = self._reader.last_id
+            if self._is_modern or not before or not tries_left:
+                raise McpError(f"MCP server {self._transport.name} broke off its answer to {self._method}")
+            self._transport.resume(self._reader, scope, self._deliver)
+            tries_left = _MOST_RESUMPTIONS if self._reader.last_id != before else tries_left - 1
+
+    def _deliver(self, message: Json) -> None:
+        if kind_of(message) == "response" and message.get("id") == self._id:
+            self._is_answered = True
+        self._transport.receiver.receive(message)
+
+    def _note_start(self, response: httpx2.Response, message: Json) -> None:
+        if self._method == "initialize":
+            self._transport.note_start(response, message)
+
+    def _refuse(self, response: httpx2.Response) -> None:
+        """An error in the body, or the status itself, is the answer."""
+        self._transport.check_session(response, is_start=self._method == "initialize")
+        data = read_body(response)
+        answer = decode(data)
+        error = answer.get("error") if answer is not None else None
+        if response.status_code >= 500 and not isinstance(error, dict):
+            raise McpError(
+                f"MCP server {self._transport.name} answers with status {response.status_code}", text_of(data)
+            )
+        error = error if isinstance(error, dict) else {"code": response.status_code, "message": "refused over HTTP"}
+        self._deliver({"jsonrpc": "2.0", "id": self._id, "error": error})
