@@ -30,6 +30,15 @@ class Timeouts(NamedTuple):
     """A call takes no longer than this, whatever progress it reports."""
 
 
+class OAuthSettings(NamedTuple):
+    """For servers that know teamcli already. Without them it registers itself."""
+
+    client_id: str = ""
+    client_secret: str = ""
+    callback_port: int = 0
+    """Where the browser returns to; 0 for any."""
+
+
 class ServerConfig(NamedTuple):
     """One server. It has either a command (stdio) or a URL (streamable HTTP)."""
 
@@ -43,6 +52,7 @@ class ServerConfig(NamedTuple):
     url: str = ""
     headers: Mapping[str, str] = _EMPTY
     timeouts: Timeouts = Timeouts()
+    oauth: OAuthSettings = OAuthSettings()
 
 
 class ServerStatus(NamedTuple):

@@ -26,6 +26,7 @@ class FakeHttp:
         self.expired_status = 404
         self.token = ""
         """Required, if set."""
+        self.challenge = "Bearer"
         self.redirect = ""
         self.status = 0
         """Of every POST, if set."""
@@ -102,7 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fake.redirect and self.path == "/mcp":
             self._reply(307, location=fake.redirect)
         elif fake.token and self.headers.get("authorization") != f"Bearer {fake.token}":
-            self._reply(401, {"error": "x"}, **{"www-authenticate": "Bearer"})
+            self._reply(401, {"error": "x"}, **{"www-authenticate": fake.challenge})
         elif fake.status:
             self._reply(fake.status, {"why": "out of order"})
         elif fake.era == "legacy" and not is_start and self.headers.get("mcp-session-id") != fake.session:
