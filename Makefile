@@ -13,7 +13,7 @@ SANDBOX := tests/exec/test_sandbox.py tests/tools/test_bash.py tests/cli/test_do
 NO_BWRAP := PATH="$$PWD/tests/redteam/no_sandbox:$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format pictures bench redteam rights soak clean
+.PHONY: help run test check format pictures bench redteam rights soak interop clean
 
 help: ## List the targets
 	@sed -nE 's/^([a-z]+):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -55,6 +55,9 @@ rights: $(VENV)/dev.stamp ## Run tests that depend on rights: without bwrap, and
 
 soak: $(VENV)/dev.stamp ## Run the long crash and load tests at full count
 	TEAMCLI_SOAK=1 $(BIN)/python -m pytest -n auto -m "soak or soak_only" --timeout 3600
+
+interop: $(VENV)/dev.stamp ## Run the tests with foreign programs, which are installed first
+	TEAMCLI_INTEROP=1 $(BIN)/python -m pytest -m interop --timeout 600 tests/interop
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -83,6 +83,7 @@ def main() -> int:
         message_bus,
         tasks,
         team,
+        mcp,
         terminal,
         worktrees,  # last: the disk is still busy with its files afterwards, and others wait for the disk
     )
@@ -190,6 +191,12 @@ def tasks(effort: Effort) -> list[Figure]:
 
 def team(effort: Effort) -> list[Figure]:
     from bench.team import rows
+
+    return [Figure(*row) for row in rows(effort.is_quick)]
+
+
+def mcp(effort: Effort) -> list[Figure]:
+    from bench.mcp import rows
 
     return [Figure(*row) for row in rows(effort.is_quick)]
 

@@ -38,6 +38,8 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("soak_only") and not os.environ.get("TEAMCLI_SOAK"):
         pytest.skip("runs in `make soak`")
+    if item.get_closest_marker("interop") and not os.environ.get("TEAMCLI_INTEROP"):
+        pytest.skip("runs in `make interop`")
 
 
 @pytest.fixture(scope="session")

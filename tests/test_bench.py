@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench import bus, tasks, team, terminal
+from bench import bus, mcp, tasks, team, terminal
 from bench.bus import BUS, BY_HAND, Way
 from bench.client_run import FLOOR, NAIVE, NAIVE_STREAMING, TEAMCLI, run_client, system_and_tools_characters
 from bench.run import Figure, print_table
@@ -52,6 +52,10 @@ def test_the_figures_of_the_bus_are_measured(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(bus, "WRITERS", 2)
     assert all(microseconds > 0 for microseconds in bus.compare(rounds=1, messages=3, durable=True))
     assert all(microseconds > 0 for microseconds in bus.growth(3, samples=3))
+
+
+def test_the_figure_of_mcp_is_measured() -> None:
+    assert all(milliseconds > 0 for milliseconds in mcp.compare(calls=3))
 
 
 def test_the_figures_of_the_task_board_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:

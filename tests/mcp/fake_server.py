@@ -157,9 +157,24 @@ def change(arguments: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]
     return text("done")
 
 
+def touch(arguments: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
+    try:
+        Path(arguments["path"]).write_text("x")
+        return text(json.dumps("written"))
+    except OSError as e:
+        return text(json.dumps(str(e)))
+
+
+def read(arguments: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return text(json.dumps(Path(arguments["path"]).read_text()))
+    except OSError as e:
+        return text(json.dumps(str(e)))
+
+
 TOOLS = (
     *(echo, environment, where, crash, hang, late, steps, form, link, asks),
-    *(refuse, fails, noise, flood, huge, deep, odd, history, change),
+    *(refuse, fails, noise, flood, huge, deep, odd, history, change, touch, read),
 )
 
 

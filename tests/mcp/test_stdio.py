@@ -14,10 +14,14 @@ import pytest
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, McpError
+from teamcli.exec.command_host import CommandHost
+from teamcli.exec.sandbox.plan import SandboxSettings
+from teamcli.exec.sandbox.sandbox import Sandbox
 from teamcli.mcp.client import Client
 from teamcli.mcp.elicitation import default_content
 from teamcli.mcp.server import Answer, Progress, PromptArgument, Question, Timeouts
-from tests.mcp.servers import SECONDS, Recorder, call, connect, json_of, make_host, text_of
+from tests.mcp.servers import FAKE, SECONDS, Recorder, call, connect, json_of, make_host, text_of
+from tests.redteam.conftest import need_sandbox
 from tests.support.waiting import wait_until
 
 ERAS = ("legacy", "modern")
@@ -273,3 +277,26 @@ def test_after_close_nothing_is_started() -> None:
         with pytest.raises(McpError, match="closed"):
             client.tools(CancelScope())
         assert client.status.state == "closed"
+
+
+def test_in_the_sandbox_it_reads_its_own_folder_and_writes_only_in_the_workspace(
+    tmp_path: Path, clean_environment: Path
+) -> None:
+    need_sandbox()
+    root = tmp_path / "work"
+    root.mkdir()
+    (clean_environment / ".ssh").mkdir()
+    (clean_environment / ".ssh/id").write_text("secret")
+    settings = SandboxSettings((root,), clean_environment)
+    host = CommandHost(os.environ, (), False, lambda: Sandbox(settings), True)
+    try:
+        with connect(root=root, host=host) as client:
+            outside, secret = tmp_path / "outside", clean_environment / ".ssh/id"
+            assert json_of(call(client, "touch", path=str(root / "inside"))) == "written"
+            assert "Read-only" in json_of(call(client, "touch", path="/usr/touched"))
+            assert "secret" not in json_of(call(client, "read", path=str(secret)))
+            call(client, "touch", path=str(outside))
+            assert not outside.exists()  # it has a /tmp of its own
+            assert "Usage: fake_server.py" in json_of(call(client, "read", path=FAKE))
+    finally:
+        host.close()
