@@ -269,7 +269,7 @@ class Peer:
         with self._lock:
             is_valid = isinstance(id, str | int) and id not in self._open_requests
             if not is_valid or len(self._open_requests) >= _MOST_OPEN_REQUESTS or self._lost is not None:
-                logger.warning("MCP server %s asks too much at once; a request was dropped", self._name)
+                logger.debug("MCP server %s asks too much at once; a request was dropped", self._name)
                 return
             self._open_requests[id] = scope
         threading.Thread(

@@ -160,10 +160,13 @@ class _Writer:
         os.set_blocking(write_to, False)
 
     def write(self, line: bytes) -> None:
-        """Raises: McpError"""
+        """After the end nothing is written: the reader reports that end.
+
+        Raises: McpError, if too much waits already
+        """
         with self._lock:
             if self._is_closed:
-                raise McpError(f"MCP server {self._name} has ended")
+                return
             if not self._backlog:
                 line = line[self._write_now(line) :]
             if not line:

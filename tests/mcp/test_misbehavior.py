@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, McpError
+from teamcli.mcp.client import close_all
 from teamcli.mcp.server import Progress, Timeouts
 from tests.mcp.servers import SECONDS, Recorder, call, connect, json_of, text_of
 
@@ -202,3 +206,39 @@ def test_closing_ends_the_calls_that_wait() -> None:
             pass
         client.close()
         assert "closed" in str(waiting.exception(SECONDS))
+
+
+def test_several_stubborn_servers_are_closed_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("teamcli.mcp.stdio.EOF_PATIENCE_SECONDS", 0.1)
+    with ExitStack() as stack:
+        clients = [stack.enter_context(connect("stubborn")) for _ in range(3)]
+        for client in clients:
+            client.start(CancelScope())
+        began = time.monotonic()
+        close_all(clients)
+        assert time.monotonic() - began < 5
+        assert {client.status.state for client in clients} == {"closed"}
+
+
+def test_a_server_that_died_while_nobody_called_is_started_again_unnoticed() -> None:
+    recorder = Recorder()
+    with connect(recorder=recorder) as client:
+        pid = json_of(call(client, "where"))["pid"]
+        os.kill(pid, signal.SIGKILL)
+        assert recorder.wait_until(lambda: recorder.statuses[-1].state == "failed")
+        assert recorder.statuses[-1].error == "MCP server fake has ended (killed by signal 9 (SIGKILL))"
+        assert text_of(call(client, "echo", text="x")) == "x"
+
+
+def test_calls_that_race_with_crashes_all_end() -> None:
+    with connect() as client, ThreadPoolExecutor(8) as pool:
+        client.start(CancelScope())
+        calls = [pool.submit(call, client, "crash" if number % 20 == 10 else "echo", text="x") for number in range(100)]
+        outcomes = [each.exception(SECONDS) for each in calls]
+    assert {type(each) for each in outcomes} <= {type(None), McpError}
+
+
+def test_many_threads_start_one_server_once() -> None:
+    with connect() as client, ThreadPoolExecutor(8) as pool:
+        pids = {json_of(each)["pid"] for each in pool.map(lambda _: call(client, "where"), range(8))}
+    assert len(pids) == 1
