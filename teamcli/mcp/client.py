@@ -19,7 +19,7 @@ from teamcli.mcp.changes import ChangeNotifier
 from teamcli.mcp.conversation import Conversation
 from teamcli.mcp.messages import HEADER_MISMATCH, METHOD_NOT_FOUND, RpcError
 from teamcli.mcp.param_headers import InvalidHeader, ParamHeader, find_param_headers, param_values
-from teamcli.mcp.peer import Clock, ConversationLost, OpenTransport
+from teamcli.mcp.peer import AnswerBroken, Clock, ConversationLost, OpenTransport
 from teamcli.mcp.server import (
     Ask,
     Connection,
@@ -157,7 +157,9 @@ class Client:
         headers = param_values(self._param_headers.get(tool, ()), arguments)
         return offers.parse_tool_result(
             self._in_conversation(
-                lambda each: each.request_in_rounds("tools/call", params, clock, cancel, progress, headers), cancel
+                lambda each: each.request_in_rounds("tools/call", params, clock, cancel, progress, headers),
+                cancel,
+                only_reads=False,
             )
         )
 
@@ -219,12 +221,16 @@ class Client:
             f"MCP server {self.config.name} refused {method} (error {error.code})", str(error)[:_LONGEST_DETAIL]
         )
 
-    def _in_conversation(self, ask: Callable[[Conversation], T], cancel: CancelScope) -> T:
-        """Raises: RpcError, McpError, Cancelled"""
+    def _in_conversation(self, ask: Callable[[Conversation], T], cancel: CancelScope, only_reads: bool = True) -> T:
+        """Over HTTP sessions expire and connections break. Only what has not been done, or only reads, is repeated.
+
+        Raises: RpcError, McpError, Cancelled
+        """
+        repeatable = (ConversationLost, AnswerBroken) if only_reads else (ConversationLost,)
         try:
             try:
                 return ask(self._connected(cancel))
-            except ConversationLost:  # over HTTP sessions expire, and nothing has been done
+            except repeatable:
                 return ask(self._connected(cancel))
         except LoginNeeded as e:
             self._fail(e)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import logging
+import math
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from teamcli.cancel import CancelScope
-from teamcli.errors import McpError
+from teamcli.errors import Cancelled, McpError
 from teamcli.mcp.elicitation import MOST_QUESTIONS, MOST_ROUNDS, encode_answer, parse_question
 from teamcli.mcp.handshake import Hello, greet, modern_meta
 from teamcli.mcp.messages import METHOD_NOT_FOUND, URL_ELICITATION_REQUIRED, RpcError
-from teamcli.mcp.peer import Clock, OpenTransport, Peer
+from teamcli.mcp.peer import LISTEN, AnswerBroken, Clock, OpenTransport, Peer
 from teamcli.mcp.server import Ask, Era, Json, Kind, OnProgress, ServerConfig, decline
 
+logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 300.0
+"""Before subscribing again."""
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _RETRY_SECONDS = 0.5
 """Before asking again, if the server wants that without having a question."""
@@ -39,6 +46,7 @@ class Conversation:
         self._can_ask = ask is not decline
         self._on_change = on_change
         self._on_lost = on_lost
+        self._scope = CancelScope()
         self.hello = Hello("", "")
         self._peer = Peer(config.name, self, open_transport)
 
@@ -49,10 +57,8 @@ class Conversation:
     def begin(self, first: Era, seconds: float, cancel: CancelScope) -> None:
         """Raises: McpError, Cancelled"""
         self.hello = greet(self._peer, self._name, self._can_ask, first, seconds, cancel)
-        wanted = {f"{kind}ListChanged": True for kind in self._changing_kinds()}
-        if self.hello.era == "modern" and wanted:
-            params = {"_meta": modern_meta(self._can_ask), "notifications": wanted}
-            self._peer.listen("subscriptions/listen", params)
+        if self.hello.era == "modern" and self._changing_kinds():
+            threading.Thread(target=self._listen, name=f"mcp changes {self._name}", daemon=True).start()
 
     def request(
         self,
@@ -98,6 +104,7 @@ class Conversation:
         raise McpError(f"MCP server {self._name} asked more than {MOST_ROUNDS} times about one call; it was given up")
 
     def close(self) -> None:
+        self._scope.cancel("closed")
         self._peer.close()
 
     def on_request(self, method: str, params: Json, cancel: CancelScope) -> Json:
@@ -114,11 +121,29 @@ class Conversation:
             self._on_change(_CHANGES[method])
 
     def on_lost(self, error: McpError) -> None:
+        self._scope.cancel("lost")
         self._on_lost(error)
 
-    def _changing_kinds(self) -> list[str]:
+    def _listen(self) -> None:
+        """Hear of changes from a modern server, again and again if the stream ends."""
+        kinds, pause_seconds = self._changing_kinds(), _FIRST_PAUSE_SECONDS
+        params = {"notifications": {f"{kind}ListChanged": True for kind in kinds}}
+        while not self._scope.cancelled:
+            try:
+                self.request(LISTEN, params, Clock(math.inf), self._scope)
+            except AnswerBroken as e:
+                logger.debug("%s", e)
+            except (RpcError, McpError, Cancelled) as e:  # it cannot do that, or is gone
+                logger.debug("MCP server %s: no subscription: %s", self._name, e)
+                return
+            self._scope.wait(pause_seconds)
+            pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
+            for kind in kinds:  # something may have changed meanwhile
+                self._on_change(kind)
+
+    def _changing_kinds(self) -> list[Kind]:
         capabilities = self.hello.capabilities
-        offered = {kind: capabilities.get(kind) for kind in _KINDS}
+        offered: dict[Kind, Any] = {kind: capabilities.get(kind) for kind in _KINDS}
         return [kind for kind, offer in offered.items() if isinstance(offer, dict) and offer.get("listChanged") is True]
 
     def _answer_one(self, params: Json, cancel: CancelScope) -> Json:

@@ -33,7 +33,7 @@ from teamcli.mcp.http_response import (
 )
 from teamcli.mcp.messages import decode, encode, kind_of
 from teamcli.mcp.param_headers import standard_headers
-from teamcli.mcp.peer import ConversationLost, Receiver
+from teamcli.mcp.peer import AnswerBroken, ConversationLost, Receiver
 from teamcli.mcp.server import Json, ServerConfig
 from teamcli.mcp.sse import EventReader
 
@@ -357,7 +357,7 @@ class _Request:
         while not self._is_answered and not scope.cancelled:
             before = self._reader.last_id
             if self._is_modern or not before or not tries_left:
-                raise McpError(f"MCP server {self._transport.name} broke off its answer to {self._method}")
+                raise AnswerBroken(f"MCP server {self._transport.name} broke off its answer to {self._method}")
             self._transport.resume(self._reader, scope, self._deliver)
             tries_left = _MOST_RESUMPTIONS if self._reader.last_id != before else tries_left - 1
 

@@ -29,6 +29,13 @@ _MOST_WAITING_PROGRESS = 100
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
+LISTEN = "subscriptions/listen"
+
+
+class AnswerBroken(McpError):
+    """Raised when the connection broke before the answer had arrived. What was asked may have been done."""
+
+
 class ConversationLost(McpError):
     """Raised when the server has forgotten the conversation. What was asked has not been done: ask again."""
 
@@ -112,6 +119,8 @@ class Peer:
         self._waiting: dict[int, queue.SimpleQueue[_Event]] = {}
         self._open_requests: dict[object, CancelScope] = {}
         self._questions = 0
+        self._listening = 0
+        """The id of the request that is answered only at the end of its subscriptions."""
         self._lost: McpError | None = None
         self._transport = open_transport(self)
 
@@ -137,6 +146,8 @@ class Peer:
         try:
             with cancel.on_cancel(lambda: events.put(("cancelled", None))):
                 cancel.check()
+                if method == LISTEN:
+                    self._listening = id
                 self._transport.send({"jsonrpc": "2.0", "id": id, "method": method, "params": params}, headers)
                 message = self._wait(events, clock, method, cancel, progress)
             is_answered = True
@@ -146,13 +157,6 @@ class Peer:
                 self._waiting.pop(id, None)
             if not is_answered:
                 self._abandon(id, method, cancel)
-
-    def listen(self, method: str, params: Json) -> None:
-        """Send a request whose answer does not matter.
-
-        Raises: McpError
-        """
-        self._transport.send({"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}, _NO_HEADERS)
 
     def notify(self, method: str, params: Json | None = None) -> None:
         """Raises: McpError"""
@@ -257,6 +261,8 @@ class Peer:
         elif message["method"] == "notifications/cancelled" and (scope := self._scope_of(params.get("requestId"))):
             # In a thread of its own: callbacks of the scope may take a while.
             threading.Thread(target=scope.cancel, args=("withdrawn",), name="mcp cancel", daemon=True).start()
+        elif message["method"] == "notifications/cancelled" and params.get("requestId") == self._listening:
+            self.fail(self._listening, AnswerBroken(f"MCP server {self._name} has ended the subscription"))
         else:
             self._handler.on_notification(message["method"], params)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,8 @@ class FakeHttp:
         """Of every POST, if set."""
         self.breaks_after: str | None = None
         """The stream of a call ends after an event with this id, and the answer comes with the next GET."""
+        self.breaks_once = ""
+        """The stream of the first request with this method ends without an answer."""
         self.requests: list[tuple[str, dict[str, str], Any]] = []
         self.events: list[dict[str, Any]] = []
         self.changed = threading.Condition()
@@ -85,13 +88,19 @@ class _Handler(BaseHTTPRequestHandler):
         if not fake.has_events:
             return self._reply(405)
         self._start_stream()
-        with contextlib.suppress(OSError):
+        self._push_events(fake)
+        return self._end_stream()
+
+    def _push_events(self, fake: FakeHttp) -> None:
+        """Until one says that the stream ends."""
+        with contextlib.suppress(OSError, IndexError):
             while True:
                 with fake.changed:
                     fake.changed.wait_for(lambda: fake.events, 60)
                     message = fake.events.pop(0)
+                if message.get("method") == "end":
+                    return
                 self._event(message, "e1")
-        return None
 
     def do_DELETE(self) -> None:
         self._note(None)
@@ -115,13 +124,20 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def _answer(self, fake: FakeHttp, body: dict[str, Any]) -> None:
+        if body["method"] == "subscriptions/listen" and fake.has_events:
+            self._start_stream()
+            self._push_events(fake)
+            return self._end_stream()
         answer = fake.answer(body)
         session = {"mcp-session-id": fake.session} if body["method"] == "initialize" else {}
         if "error" in answer:
             return self._reply(400 if fake.era == "legacy" else 404, answer)
-        if body["method"] == "subscriptions/listen" or not fake.is_stream:
+        if not fake.is_stream:
             return self._reply(200, answer, **session)
         self._start_stream(**session)
+        if body["method"] == fake.breaks_once:
+            fake.breaks_once = ""
+            return self._end_stream()
         if body["method"] == "tools/call" and fake.breaks_after is not None:
             if fake.breaks_after:
                 self._write(f"retry: 1{fake.line_end}")
@@ -175,6 +191,11 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, fake: FakeHttp) -> None:
         self.fake = fake
         super().__init__(("127.0.0.1", 0), _Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients hang up in the middle of an answer. Other errors are bugs of the fake."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 @contextmanager

@@ -126,12 +126,28 @@ def test_progress_comes_with_the_stream() -> None:
     assert reports == [Progress(1)]
 
 
-def test_changes_come_with_the_stream_of_events() -> None:
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_changes_come_with_the_stream_of_events(era: str) -> None:
     recorder = Recorder()
-    with serving(has_events=True) as fake, connected(fake, recorder=recorder) as client:
+    with serving(era=era, has_events=True) as fake, connected(fake, recorder=recorder) as client:
         client.start(CancelScope())
         fake.push({"method": "notifications/tools/list_changed"})
         assert recorder.wait_until(lambda: recorder.changes == ["tools"])
+
+
+@pytest.mark.parametrize(("era", "method"), [("legacy", "GET"), ("modern", "subscriptions/listen")])
+def test_a_stream_of_events_that_ends_is_opened_again(era: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("teamcli.mcp.conversation._FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("teamcli.mcp.http._FIRST_RETRY_SECONDS", 0.01)
+    with serving(era=era, has_events=True) as fake, connected(fake) as client:
+        client.start(CancelScope())
+        fake.push({"method": "end"})
+        wait_until(lambda: len(fake.seen(method)) == 2)
+
+
+def test_a_list_whose_answer_breaks_off_is_asked_for_again() -> None:
+    with serving(era="modern", is_stream=True, breaks_once="tools/list") as fake, connected(fake) as client:
+        assert [tool.name for tool in client.tools(CancelScope())] == ["echo"]
 
 
 def test_a_server_without_a_stream_of_events_is_not_asked_again() -> None:

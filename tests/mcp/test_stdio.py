@@ -183,7 +183,16 @@ def test_nothing_is_sent_between_the_start_and_its_confirmation() -> None:
 def test_a_modern_server_is_recognized_when_it_rejects_the_old_start() -> None:
     with connect("modern") as client:
         methods = [message["method"] for message in json_of(call(client, "history"))]
-    assert methods == ["initialize", "server/discover", "subscriptions/listen", "tools/call"]
+    assert methods[:2] == ["initialize", "server/discover"]
+
+
+def test_a_modern_server_is_asked_to_report_changes() -> None:
+    recorder = Recorder()
+    with connect("modern", recorder=recorder) as client:
+        client.start(CancelScope())
+        wait_until(lambda: "subscriptions/listen" in text_of(call(client, "history")))
+        call(client, "change", count=3)
+        assert recorder.wait_until(lambda: recorder.changes == ["tools"])
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18"])
