@@ -20,6 +20,7 @@ from teamcli.mcp.conversation import Conversation
 from teamcli.mcp.messages import HEADER_MISMATCH, METHOD_NOT_FOUND, RpcError
 from teamcli.mcp.param_headers import InvalidHeader, ParamHeader, find_param_headers, param_values
 from teamcli.mcp.peer import AnswerBroken, Clock, ConversationLost, OpenTransport
+from teamcli.mcp.secrets import secrets_of
 from teamcli.mcp.server import (
     Ask,
     Connection,
@@ -38,6 +39,7 @@ from teamcli.mcp.server import (
     ToolResult,
     decline,
 )
+from teamcli.text.redaction import register_secrets
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +68,7 @@ class Client:
         `on_change` and `on_status` are called in threads of the connection and must return soon; `on_change` once for
         a burst of changes, and after a restart.
         """
+        register_secrets(secrets_of(config))
         self.config = config
         self._open_transport = open_transport
         self._root = root
@@ -276,7 +279,7 @@ class Client:
         if len(self._started_at) == _MOST_STARTS and now - self._started_at[0] < _STARTS_WITHIN_SECONDS:
             raise McpError(
                 f"MCP server {self.config.name} failed {_MOST_STARTS} times within a minute and is not started again "
-                "yet; look at its error output, or reconnect it",
+                "yet; look at its error output, or reconnect it with /mcp",
                 self._status.error_detail,
             )
         self._started_at.append(now)

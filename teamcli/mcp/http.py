@@ -263,8 +263,12 @@ class HttpTransport:
         return self._authorizer.renew(token, response.status_code, dict(response.headers))
 
     def _login_needed(self, response: httpx2.Response) -> LoginNeeded:
-        what = "refuses the configured Authorization header" if self._has_own_credential else "needs a login"
-        return LoginNeeded(f"MCP server {self._name} {what} ({response.status_code})", detail(response))
+        what = (
+            "refuses the configured Authorization header; replace it"
+            if self._has_own_credential
+            else "needs a login; log in with /mcp"
+        )
+        return LoginNeeded(f"MCP server {self._name} {what}", detail(response))
 
     def _redirected(self, url: str, response: httpx2.Response) -> str:
         """Raises: McpError"""

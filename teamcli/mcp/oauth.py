@@ -18,6 +18,7 @@ from teamcli.cancel import CancelScope, run_abandonable
 from teamcli.errors import LoginNeeded, McpError, StateError
 from teamcli.mcp.server import Json, ServerConfig
 from teamcli.storage.files import make_private_dir, read_regular, write_json
+from teamcli.text.redaction import is_secret, register_secrets
 
 if TYPE_CHECKING:
     import httpx2
@@ -124,10 +125,12 @@ class TokenFile:
         except (OSError, ValueError):  # not there, or damaged: the user logs in again
             found = {}
         self.content = found if isinstance(found, dict) and found.get("url") == self._url else {}
+        self._redact()
 
     def update(self, **parts: Any) -> None:
         """Raises: StateError"""
         self.content = {**self.content, **parts, "url": self._url}
+        self._redact()
         make_private_dir(self._path.parent)
         write_json(self._path, self.content)
 
@@ -138,6 +141,11 @@ class TokenFile:
             self._path.unlink(missing_ok=True)
         except OSError as e:
             raise StateError(f"cannot delete {self._path}: {e.strerror}") from e
+
+    def _redact(self) -> None:
+        tokens, client = self._part("tokens"), self._part("client")
+        found = (tokens.get("access_token"), tokens.get("refresh_token"), client.get("client_secret"))
+        register_secrets(each for each in found if isinstance(each, str) and is_secret(each))
 
     def _part(self, name: str) -> Json:
         part = self.content.get(name)
@@ -184,7 +192,7 @@ class _Flow:
         except asyncio.CancelledError:
             raise LoginNeeded(f"MCP server {name}: the login was canceled") from None
         except _NeedsUser:
-            raise LoginNeeded(f"MCP server {name} needs a login") from None
+            raise LoginNeeded(f"MCP server {name} needs a login; log in with /mcp") from None
         except (OAuthFlowError, httpx2.HTTPError, httpx2.InvalidURL, ValidationError, ValueError, OSError) as e:
             raise LoginNeeded(f"MCP server {name}: the login failed", str(e)[:2000]) from e
 

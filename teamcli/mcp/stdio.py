@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import select
 import threading
 from collections import deque
@@ -21,6 +20,7 @@ from teamcli.exec.command_host import CommandHost
 from teamcli.exec.running_command import RunningCommand, describe_exit
 from teamcli.mcp.messages import LARGEST_MESSAGE, decode, encode
 from teamcli.mcp.peer import Receiver
+from teamcli.mcp.secrets import server_variables
 from teamcli.mcp.server import Json, ServerConfig
 
 logger = logging.getLogger(__name__)
@@ -32,8 +32,6 @@ _KEPT_ERRORS = 4_000
 """Characters of the error output that explain a crash."""
 _LARGEST_BACKLOG = 64_000_000
 _CHUNK = 65_536
-_KEYS = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
-_PASSWORD_IN_URL = re.compile(r"://[^/@\s]*:[^/@\s]+@")
 
 
 def open_stdio(config: ServerConfig, host: CommandHost, root: Path, receiver: Receiver) -> StdioTransport:
@@ -58,16 +56,6 @@ def open_stdio(config: ServerConfig, host: CommandHost, root: Path, receiver: Re
             raise McpError(f"MCP server {config.name} cannot be started: {e}") from e
         undo.pop_all()
     return StdioTransport(config.name, running, write_to, read_from, receiver)
-
-
-def server_variables(seen_by_commands: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str | None]:
-    """What differs from the variables of commands: no key and no password, except those given to this server."""
-    kept_back = {
-        name: None
-        for name, value in seen_by_commands.items()
-        if _KEYS.search(name) or (_PASSWORD_IN_URL.search(value) and not name.lower().endswith("_proxy"))
-    }
-    return {**kept_back, **given}
 
 
 class StdioTransport:

@@ -6,7 +6,8 @@ import pytest
 
 from teamcli.errors import ConfigError
 from teamcli.mcp.expand import expand_config
-from teamcli.mcp.server import ServerConfig
+from teamcli.mcp.secrets import secrets_of
+from teamcli.mcp.server import OAuthSettings, ServerConfig
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,13 @@ def test_variables_are_replaced_everywhere() -> None:
     config = ServerConfig("x", "${A}", ("${A}",), {"N": "${A}"}, "${A}", "${A}", {"H": "Bearer ${A}"})
     expanded = expand_config(config, {"A": "1"})
     assert expanded[:7] == ("x", "1", ("1",), {"N": "1"}, "1", "1", {"H": "Bearer 1"})
+
+
+def test_keys_in_a_configuration_are_recognized() -> None:
+    env = {"API_KEY": "abc-12345678", "PLACE": "def-12345678", "TOKEN": "none"}
+    headers = {"Authorization": "Bearer ghi-12345678", "X-Team": "jkl-12345678"}
+    config = ServerConfig("x", env=env, headers=headers, oauth=OAuthSettings("id", "mno-12345678"))
+    assert secrets_of(config) == {"abc-12345678", "ghi-12345678", "mno-12345678"}
 
 
 def test_a_variable_that_is_not_set_is_named() -> None:

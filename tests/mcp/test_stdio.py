@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +24,7 @@ from teamcli.mcp.elicitation import default_content
 from teamcli.mcp.server import Answer, Progress, PromptArgument, Question, Timeouts
 from tests.mcp.servers import FAKE, SECONDS, Recorder, call, connect, json_of, make_host, text_of
 from tests.redteam.conftest import need_sandbox
+from tests.support.program import ROOT
 from tests.support.waiting import wait_until
 
 ERAS = ("legacy", "modern")
@@ -265,19 +268,19 @@ def test_a_stubborn_server_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_dead(pid)
 
 
-def test_it_ends_with_teamcli_even_by_sigkill(tmp_path: Path) -> None:
-    child = os.fork()
-    if child == 0:  # in place of teamcli
-        try:
-            with connect("stubborn") as client:
-                (tmp_path / "pid").write_text(str(json_of(call(client, "where"))["pid"]))
-                signal.pause()
-        finally:
-            os._exit(1)
-    wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    wait_until(lambda: is_dead(int((tmp_path / "pid").read_text())))
+def test_it_ends_with_teamcli_even_by_sigkill() -> None:
+    in_place_of_teamcli = """
+from tests.mcp.servers import *
+with connect("stubborn") as client:
+    print(json_of(call(client, "where"))["pid"], flush=True)
+    threading.Event().wait()
+"""
+    command = [sys.executable, "-c", in_place_of_teamcli]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        process.send_signal(signal.SIGKILL)
+    wait_until(lambda: is_dead(pid))
 
 
 def test_after_close_nothing_is_started() -> None:
