@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -129,6 +130,7 @@ class Conversation:
         kinds, pause_seconds = self._changing_kinds(), _FIRST_PAUSE_SECONDS
         params = {"notifications": {f"{kind}ListChanged": True for kind in kinds}}
         while not self._scope.cancelled:
+            began = time.monotonic()
             try:
                 self.request(LISTEN, params, Clock(math.inf), self._scope)
             except AnswerBroken as e:
@@ -136,6 +138,8 @@ class Conversation:
             except (RpcError, McpError, Cancelled) as e:  # it cannot do that, or is gone
                 logger.debug("MCP server %s: no subscription: %s", self._name, e)
                 return
+            if time.monotonic() - began > _LONGEST_PAUSE_SECONDS:
+                pause_seconds = _FIRST_PAUSE_SECONDS
             self._scope.wait(pause_seconds)
             pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
             for kind in kinds:  # something may have changed meanwhile

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urljoin
@@ -159,7 +160,7 @@ class HttpTransport:
         """Read what a legacy server sends outside of answers, if it has such a stream."""
         reader, tries_left = EventReader(), _MOST_RESUMPTIONS
         while tries_left and not self._scope.cancelled:
-            before = reader.last_id
+            before, began = reader.last_id, time.monotonic()
             try:
                 is_there = self._read_events(reader, self._scope, self._receiver.receive)
             except McpError as e:
@@ -167,7 +168,8 @@ class HttpTransport:
                 is_there = True
             if not is_there:
                 return
-            tries_left = _MOST_RESUMPTIONS if reader.last_id != before else tries_left - 1
+            was_useful = reader.last_id != before or time.monotonic() - began > _LONGEST_RETRY_SECONDS
+            tries_left = _MOST_RESUMPTIONS if was_useful else tries_left - 1
             self._scope.wait(self.pause_seconds(reader))
 
     @staticmethod
@@ -222,9 +224,15 @@ class HttpTransport:
             with self._connections.take(scope) as connection:
                 self._exchange_on(connection, method, body, head, take)
             self._connections.put_back(connection)
+        except (httpx2.NetworkError, httpx2.ReadTimeout, httpx2.RemoteProtocolError) as e:
+            if isinstance(e, httpx2.ConnectError):
+                raise self._unreachable(e) from e
+            raise AnswerBroken(f"MCP server {self._name} broke off its answer: {e}") from e
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, ValueError, ConfigError) as e:
-            why = f"cannot be reached at {origin_of(self._url)}: {e}"
-            raise McpError(f"MCP server {self._name} {'was interrupted' if scope.cancelled else why}") from e
+            raise self._unreachable(e) from e
+
+    def _unreachable(self, error: Exception) -> McpError:
+        return McpError(f"MCP server {self._name} cannot be reached at {origin_of(self._url)}: {error}")
 
     def _exchange_on(
         self,

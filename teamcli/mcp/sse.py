@@ -28,9 +28,10 @@ class EventReader:
 
         Raises: McpError
         """
-        if self._ended_with_return:  # the rest of a CRLF
+        if self._ended_with_return and chunk:  # the rest of a CRLF
             chunk = chunk.removeprefix(b"\n")
-        self._ended_with_return = chunk.endswith(b"\r")
+            self._ended_with_return = False
+        self._ended_with_return |= chunk.endswith(b"\r")
         data = self._rest + chunk
         whole = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         self._rest = data[whole:]
