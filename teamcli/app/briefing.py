@@ -57,14 +57,17 @@ class Briefing:
     @cached_property
     def roles(self) -> Roles:
         project = self._project
-        folders = role_dirs(project.directory, project.home, project.agreement.covers)
+        plugins = project.plugins().folders("agents")
+        folders = role_dirs(project.directory, project.home, project.agreement.covers, plugins)
         roles = load_roles(folders, project.claude.unused)
         self.notes += roles.problems
         return roles
 
     @cached_property
     def skills(self) -> Skills:
-        skills = find_skills(skill_dirs(self._project.directory, self._project.home, self._project.agreement))
+        project = self._project
+        plugins = project.plugins().folders("skills")
+        skills = find_skills(skill_dirs(project.directory, project.home, project.agreement, plugins))
         self.notes += skills.problems
         return skills
 

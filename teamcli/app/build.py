@@ -217,7 +217,9 @@ def _assemble(
     notes += [*factory.briefing.notes, *filter(None, [project.claude.unused.line])]
     close_calls = partial(factory.close_calls, team)
     conversation = LeadConversation(lead, state.session_id, state.log, known_files, root, close_calls)
-    custom_commands = CustomCommands(command_dirs(project.directory, project.home, project.agreement.covers), root)
+    plugins = project.plugins().folders("commands")
+    folders = command_dirs(project.directory, project.home, project.agreement.covers, plugins)
+    custom_commands = CustomCommands(folders, root)
     models = tuple(dict.fromkeys((*built_in_prices().prices, *settings.prices)))
     return Session(
         workspace=choices.workspace,

@@ -18,6 +18,12 @@ class Unused:
         """`kind` in the singular, such as `hook`. The same thing counts once."""
         self._found.setdefault(kind, {}).setdefault(name, reason)
 
+    def take(self, other: Unused) -> None:
+        """Add all that another has gathered."""
+        for kind, names in other._found.items():
+            for name, reason in names.items():
+                self.add(kind, name, reason)
+
     def __bool__(self) -> bool:
         return bool(self._found)
 

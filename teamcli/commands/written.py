@@ -63,5 +63,6 @@ def _run(session: Session, tool: str, given: dict[str, str], id: str, cancel: Ca
     [result] = session.lead.agent.toolset.run([block], frozenset(), cancel).blocks
     cancel.check()
     if result.get("is_error") and not exit_code_of(result["content"]):
-        raise UsageError(f"`{one_line(next(iter(given.values())), 80)}` was not run: {one_line(result['content'])}")
+        reason = one_line(str(result["content"]).removeprefix("Error: "))
+        raise UsageError(f"`{one_line(next(iter(given.values())), 80)}` was not run: {reason}")
     return str(result["content"])

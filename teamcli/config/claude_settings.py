@@ -56,6 +56,16 @@ def read_claude_settings(directory: Path, config_dir: Path) -> ClaudeSettings:
     return ClaudeSettings(user, project, rules, tuple(reader.problems), reader.unused, tuple(reader.excludes))
 
 
+def read_hooks(raw: object, shown: str, unused: Unused) -> Json:
+    """Hooks from another place, such as a plugin, in our words. `unused` gathers what cannot be used."""
+    reader = _Reader()
+    hooks = reader.hooks(raw, shown)["hooks"] if isinstance(raw, dict) else {}
+    unused.take(reader.unused)
+    for problem in reader.problems:
+        unused.add("hook", problem)
+    return hooks
+
+
 def _is_same(one: Path, other: Path) -> bool:
     """Whether the project is the user's home."""
     return os.path.realpath(one) == os.path.realpath(other)
@@ -108,7 +118,7 @@ class _Reader:
     def _keys(self) -> Mapping[str, Callable[[Any, str], Json]]:
         return {
             "permissions": self._permissions,
-            "hooks": self._hooks,
+            "hooks": self.hooks,
             "env": self._variables,
             "model": self._model,
             "additionalDirectories": lambda value, shown: {"additional_directories": value},
@@ -169,7 +179,7 @@ class _Reader:
     def _model(self, value: Any, shown: str) -> Json:
         return {} if value in ("", "default", INHERIT) else {"model": value}
 
-    def _hooks(self, value: Any, shown: str) -> Json:
+    def hooks(self, value: Any, shown: str) -> Json:
         if not isinstance(value, dict):
             return {"hooks": value}
         found = {event: list(self._groups(event, groups, shown)) for event, groups in value.items()}

@@ -77,7 +77,7 @@ class CustomCommands:
         self._reported: set[str] = set()
 
     def find(self) -> FoundCommands:
-        files = [(folder, path) for folder in self._folders for path in _files(folder.path)]
+        files = [(folder, path) for folder in self._folders for path in _files(folder)]
         seen = [_state(path) for _, path in files]
         if seen != self._seen:
             is_first = self._seen is None
@@ -149,12 +149,14 @@ def argument_hint(matter: FrontMatter, text: str) -> str:
     return one_line(value[1:-1] if is_quoted else value, DESCRIPTION_LIMIT)
 
 
-def _files(directory: Path) -> Iterator[Path]:
-    for parent, directories, names in islice(
-        os.walk(directory), MAX_DIRECTORIES
-    ):  # does not follow links to directories
+def _files(folder: Folder) -> Iterator[Path]:
+    # Does not follow links to directories.
+    for parent, directories, names in islice(os.walk(folder.path), MAX_DIRECTORIES):
         directories.sort()
-        yield from (Path(parent, name) for name in sorted(names) if name.endswith(".md"))
+        wanted = (name for name in sorted(names) if name.endswith(".md"))
+        yield from (Path(parent, name) for name in wanted if not folder.only or name in folder.only)
+        if folder.only:
+            return
 
 
 def _state(path: Path) -> tuple[str, int, int]:

@@ -57,6 +57,8 @@ class Folder(NamedTuple):
     plugin: str = ""
     """The plugin that it belongs to: its names begin with `plugin:`."""
     plugin_root: Path | None = None
+    only: tuple[str, ...] = ()
+    """The names of the files that count; empty for all."""
 
 
 class RawField(NamedTuple):

@@ -51,3 +51,4 @@ class Options(NamedTuple):
     cwd: Path | None = None
     debug: bool = False
     verbose: bool = False
+    plugin_dirs: tuple[Path, ...] = ()

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from teamcli.config.claude_settings import CONFIG_DIR, FOLDER, LOCAL, PROJECT, read_claude_settings
 from teamcli.config.environment import Environment, read_environment
+from teamcli.config.plugins import Plugins, find_plugins
 from teamcli.config.project_files import FoundFile, brought_state, find_files
 from teamcli.config.project_settings import (
     RESTRICTING,
@@ -98,6 +99,7 @@ class Project:
         }
         # Without hooks in Claude Code's files the digest is as it was before these were read.
         self._hooks = hooks_digest(*map(hooks_in, (shared, own)), *filter(None, map(hooks_in, theirs.values())))
+        self._plugins: Plugins | None = None
         self._brought_state = brought_state(directory) if self.team.has_state else ""
 
     @property
@@ -156,6 +158,12 @@ class Project:
         """Shared by all readers of its files in a session."""
         found = {file.name: file.digest for file in self._files}
         return Agreement(self.directory, self.trusted, found, self._store)
+
+    def plugins(self, given: tuple[Path, ...] = ()) -> Plugins:
+        """The plugins that the user has `given` and has agreed to. Read once."""
+        if self._plugins is None:
+            self._plugins = find_plugins(self.directory, given, self.agreement, self.claude.unused)
+        return self._plugins
 
     def trust(self) -> Project:
         """The same project after the user has agreed to everything that is pending.
@@ -226,6 +234,7 @@ class Project:
             self.notes = (f"{failure}: {e}.",)
         project = copy(self)  # not read again: what the user was asked about is what is used
         project.trusted = trusted
+        project._plugins = None
         for derived in ("environment", "pending", "agreement"):
             project.__dict__.pop(derived, None)
         return project

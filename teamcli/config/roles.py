@@ -98,6 +98,8 @@ class _Reader:
     def read(self, folder: Folder) -> None:
         in_folder: dict[str, Role] = {}
         for path in _role_files(folder.path, self.roles.problems):
+            if folder.only and path.name not in folder.only:
+                continue
             try:
                 role = read_role(path, folder, self._unused)
                 if role and in_folder.setdefault(role.name.casefold(), role) is not role:

@@ -1,0 +1,118 @@
+"""Commands, skills and plugins made for Claude Code, in the whole program."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.support.answers import result_text, said_by_user, tool_results
+from tests.support.fake_api import text, tool
+from tests.support.program import Program
+from tests.support.team_script import TeamScript
+
+
+def write(directory: Path, files: dict[str, str]) -> None:
+    for name, content in files.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+
+
+def said(request: dict[str, object]) -> str:
+    return said_by_user(request).partition("\n<environment>")[0]
+
+
+def test_commands_in_the_text_run_under_the_users_rules_and_are_shown(program: Program) -> None:
+    granted = "---\nallowed-tools: Bash(touch:*), Bash(printf:*), Bash(false)\n---\n"
+    files = {
+        "granted.md": f"{granted}Made: !`touch one && printf '%s' \"$1\"`.\n\n```!\nprintf two\n```\n",
+        "refused.md": "Made: !`touch two`.",
+        "failed.md": f"{granted}Made: !`printf oh; false`.",
+    }
+    write(program.directory / ".claude/commands", files)
+    with program.against([text("ok"), text("ok")]) as api:
+        ran = program.run("--trust", stdin="/granted it\n/refused\n/failed\nlast\n")
+    assert [said(request) for request in api.requests] == ["Made: it.\n\ntwo", "last"]
+    assert (program.directory / "one").exists()
+    assert not (program.directory / "two").exists()
+    assert "> bash: it\n> bash: two\nok" in ran.out
+    assert "`touch two` was not run" in ran.out
+    assert "/failed was not sent: `printf oh; false` failed" in ran.out
+
+
+def test_allowed_tools_are_granted_for_the_turn(program: Program) -> None:
+    write(program.directory / ".claude/commands/my", {"make.md": "---\nallowed-tools: Bash(touch:*)\n---\nMake it."})
+    make = [tool("bash", command="touch one"), text("ok"), tool("bash", command="touch two"), text("ok")]
+    with program.against(make) as api:
+        program.run("--trust", stdin="/my:make\nagain\n")
+    assert (program.directory / "one").exists()
+    assert not (program.directory / "two").exists()
+    assert "nobody can be asked" in result_text(tool_results(api.requests[3])[0])
+
+
+def test_a_command_may_use_another_model_for_its_turn(program: Program) -> None:
+    write(program.home / ".claude/commands", {"cheap.md": "---\nmodel: other-model\n---\nThink little."})
+    with program.against([text("ok"), text("ok")]) as api:
+        assert program.run(stdin="/cheap\nplain\n").code == 0
+    assert [request["model"] for request in api.requests] == ["other-model", "test-model"]
+
+
+def test_a_command_may_run_in_a_sub_agent(program: Program) -> None:
+    write(program.directory / ".claude/skills/look", {"SKILL.md": "---\ncontext: fork\nagent: scout\n---\nLook at $1."})
+    write(program.directory / ".claude/agents/x/y", {"s.md": "---\nname: scout\ndescription: d\n---\nYou are a scout."})
+    with program.against([text("found it"), text("ok")]) as api:
+        ran = program.run("--trust", stdin="/look here\nand now?\n")
+    sub, lead = api.requests
+    assert "You are a scout." in str(sub["system"])
+    assert "Look at here." in said(sub)
+    assert "found it" in ran.out
+    assert "The user called /look. A sub-agent has answered:\nfound it" in said_by_user(lead)
+
+
+def test_a_plugin_brings_commands_roles_skills_and_hooks(program: Program) -> None:
+    guard = {"matcher": "Bash", "hooks": [{"type": "command", "command": "sh ${CLAUDE_PLUGIN_ROOT}/guard.sh"}]}
+    plugin = program.directory / ".claude/plugins/forge"
+    files = {
+        "guard.sh": "echo no forging >&2; exit 2\n",
+        "hooks/hooks.json": json.dumps({"hooks": {"PreToolUse": [guard]}}),
+        "commands/make.md": "Make it.",
+        "agents/smith.md": "---\nname: smith\ndescription: Use when it glows.\n---\nForge.",
+        "skills/weld/SKILL.md": "---\ndescription: how to weld\n---\nWeld.",
+    }
+    write(plugin, files)
+    script = [tool("bash", command="touch made"), text("ok")]
+    with program.against(script) as api:
+        ran = program.run("--trust", "--permission-mode", "bypassPermissions", stdin="/forge:make\n/help\n")
+    system = str(api.requests[0]["system"])
+    assert said(api.requests[0]) == "Make it."
+    assert "- forge:smith: Use when it glows." in system
+    assert "- forge:weld: how to weld (.claude/plugins/forge/skills/weld/SKILL.md)" in system
+    assert "no forging" in result_text(tool_results(api.requests[1])[0])
+    assert not (program.directory / "made").exists()
+    assert "/forge:weld" in ran.out
+
+
+def test_more_roles_than_the_prompt_describes_are_counted_and_named(program: Program) -> None:
+    for number in range(40):
+        front = f"---\nname: role-{number:02}\ndescription: d\ntools: Read, WebFetch\n---\nx"
+        write(program.home / ".claude/agents", {f"{number:02}.md": front})
+    script = TeamScript(lead=[text("ok")])
+    with program.against(script):
+        ran = program.run("-p", "go")
+    system = str(script.requests["lead"][0]["system"][0]["text"])
+    assert "- role-29: d" in system
+    assert "- 14 more: role-30, role-31" in system
+    assert ran.err.count("1 role tool (WebFetch)") == 1
+
+
+def test_skills_and_commands_of_the_repository_count_in_a_folder_of_it(program: Program) -> None:
+    write(program.directory, {".git/HEAD": "ref: refs/heads/main\n", "part/x": ""})
+    write(
+        program.directory, {".claude/skills/weld/SKILL.md": "---\ndescription: w\n---\nWeld.", "CLAUDE.md": "Be safe."}
+    )
+    with program.against([text("ok")]) as api:
+        ran = program.run("--trust", "--cwd", "part", stdin="/weld\n")
+    assert "Weld." in said(api.requests[0])
+    assert "Be safe." in str(api.requests[0]["system"])
+    assert "../.claude/skills/weld/SKILL.md" in str(api.requests[0]["system"])
+    assert ran.code == 0
