@@ -59,7 +59,7 @@ class Briefing:
         project = self._project
         plugins = project.plugins().folders("agents")
         folders = role_dirs(project.directory, project.home, project.agreement.covers, plugins)
-        roles = load_roles(folders, project.claude.unused)
+        roles = load_roles(folders, project.claude.unused, project.agreement.content_at_start)
         self.notes += roles.problems
         return roles
 

@@ -31,6 +31,7 @@ _INLINE_LIST = re.compile(rf"\[((?:{_DOUBLE}|{_SINGLE}|[^\]\"'])*)\]\s*(?:\s#.*)
 _ITEM = re.compile(rf"\s*({_DOUBLE}|{_SINGLE}|[^,\"']*?)\s*(?:,|$)")
 _BLOCK_TEXT = re.compile(r"([|>])[-+0-9]{0,2}\s*(?:#.*)?")
 _NOTHING = ("null", "~")
+_END = re.compile(r"\n---[ \t\r\f\v]*(?=\n|\Z)")
 _WORD = re.compile(r"(?:[^\s,()]|\((?:[^()]|\([^()]*\))*\))+")
 
 
@@ -77,11 +78,23 @@ class FrontMatter(NamedTuple):
     line_of: dict[str, int]
 
 
-def read_document(path: Path, folder: Folder | None = None) -> str:
+def read_document(path: Path, folder: Folder | None = None, known: bytes | None = None) -> str:
     """A file's text, without a byte order mark and with `\\n` line ends.
+
+    Args:
+        known: Its content, if it was read and checked a moment ago.
 
     Raises: ValueError, with the reason why the file cannot be used
     """
+    data = _content(path, folder) if known is None or len(known) > MAX_BYTES else known
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as e:
+        line = data[: e.start].count(b"\n") + 1
+        raise ValueError(f"line {line}: it is not UTF-8") from e
+
+
+def _content(path: Path, folder: Folder | None) -> bytes:
     try:
         if folder is not None and folder.root is not None and leads_out(path, folder.root):
             raise ValueError("a link that leads out of the workspace")
@@ -92,11 +105,7 @@ def read_document(path: Path, folder: Folder | None = None) -> str:
         raise ValueError(f"it is {e}") from e
     if folder is not None and folder.covers is not None and not folder.covers(path, data):
         raise NotAgreed(NOT_AGREED)
-    try:
-        return data.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as e:
-        line = data[: e.start].count(b"\n") + 1
-        raise ValueError(f"line {line}: it is not UTF-8") from e
+    return data
 
 
 def parse_if_there(text: str, keys: Collection[str], is_claudes: bool = False) -> FrontMatter:
@@ -124,17 +133,16 @@ def parse(text: str, keys: Collection[str]) -> FrontMatter:
     """
     if not has_front_matter(text):
         raise ValueError(f"line 1: the file must begin with {FENCE}")
-    lines = text.split("\n")
-    end = next((number for number, line in enumerate(lines) if number and line.rstrip() == FENCE), None)
+    end = _END.search(text, text.index("\n") if "\n" in text else len(text))
     if end is None:
-        raise ValueError(f"line {len(lines)}: the front matter has no closing {FENCE}")
+        raise ValueError(f"line {text.count(chr(10)) + 1}: the front matter has no closing {FENCE}")
     fields: dict[str, Value] = {}
     line_of: dict[str, int] = {}
-    for entry in _entries(lines[1:end]):
+    for entry in _entries(text[: end.start()].split("\n")[1:]):
         line_of[entry.key] = entry.line
         if entry.key in keys:
             fields[entry.key] = _value(entry)
-    return FrontMatter(fields, "\n".join(lines[end + 1 :]).strip("\n"), line_of)
+    return FrontMatter(fields, text[end.end() :].strip("\n"), line_of)
 
 
 def words_of(value: Value) -> tuple[str, ...]:
@@ -195,6 +203,9 @@ def _value_of(lines: list[str]) -> Value:
 
 def _folded(lines: Iterable[str]) -> str:
     """Lines as one; an empty line stays a line break."""
+    lines = list(lines)
+    if len(lines) == 1:
+        return lines[0].strip()
     return re.sub(r" ?\n ?", "\n", " ".join(line or "\n" for line in lines)).strip()
 
 

@@ -157,7 +157,8 @@ class Project:
     def agreement(self) -> Agreement:
         """Shared by all readers of its files in a session."""
         found = {file.name: file.digest for file in self._files}
-        return Agreement(self.directory, self.trusted, found, self._store)
+        contents = {file.name: file.content for file in self._files}
+        return Agreement(self.directory, self.trusted, found, self._store, contents)
 
     def plugins(self, given: tuple[Path, ...] = ()) -> Plugins:
         """The plugins that the user has `given` and has agreed to. Read once."""

@@ -79,20 +79,24 @@ def role_dirs(directory: Path, home: Path, covers: Covers, plugins: Iterable[Fol
     return (ours, *projects, Folder(home / "agents"), *users, *plugins, Folder(BUILTIN_ROLES))
 
 
-def load_roles(folders: Iterable[Folder], unused: Unused | None = None) -> Roles:
+def load_roles(
+    folders: Iterable[Folder], unused: Unused | None = None, known: Callable[[Path], bytes | None] = lambda path: None
+) -> Roles:
     """All roles. If two have the same name, the first folder wins. A bad file does not stop the others.
 
-    `unused` gathers what of Claude Code's roles is not used.
+    `unused` gathers what of Claude Code's roles is not used. `known` returns the content of a file that was read and
+    checked a moment ago.
     """
-    reader = _Reader(Unused() if unused is None else unused)
+    reader = _Reader(Unused() if unused is None else unused, known)
     for folder in folders:
         reader.read(folder)
     return reader.roles
 
 
 class _Reader:
-    def __init__(self, unused: Unused) -> None:
+    def __init__(self, unused: Unused, known: Callable[[Path], bytes | None]) -> None:
         self.roles = Roles({}, [])
+        self._known = known
         self._unused = unused
 
     def read(self, folder: Folder) -> None:
@@ -101,7 +105,8 @@ class _Reader:
             if folder.only and path.name not in folder.only:
                 continue
             try:
-                role = read_role(path, folder, self._unused)
+                known = self._known(path) if folder.covers else None
+                role = read_role(path, folder, self._unused, known)
                 if role and in_folder.setdefault(role.name.casefold(), role) is not role:
                     raise ValueError(f"there is a role '{role.name}' already in this folder")
             except NotAgreed:  # the start has reported it
@@ -115,12 +120,14 @@ class _Reader:
             self.roles.found.setdefault(key, role)
 
 
-def read_role(path: Path, folder: Folder | None = None, unused: Unused | None = None) -> Role | None:
+def read_role(
+    path: Path, folder: Folder | None = None, unused: Unused | None = None, known: bytes | None = None
+) -> Role | None:
     """None if the file is no role, such as a README next to those of Claude Code.
 
     Raises: ValueError, with a message that names the line
     """
-    text = read_document(path, folder)
+    text = read_document(path, folder, known)
     if folder is not None and folder.is_claudes and not has_front_matter(text):
         return None
     matter = parse(text, _FIELDS)

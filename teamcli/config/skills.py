@@ -107,6 +107,8 @@ class SkillsDir(NamedTuple):
     like: Folder = Folder(Path())
     """Says whose skills these are."""
     project: Path | None = None
+    real: str = ""
+    """Its path without links."""
 
     def folder_of(self, name: str) -> Folder:
         covers = self.agreement.covers if self.agreement else None
@@ -136,6 +138,7 @@ def find_skills(places: Iterable[SkillsDir]) -> Skills:
     problems: list[str] = []
     for place in places:
         in_place: dict[str, Skill] = {}
+        place = place._replace(real=os.path.realpath(place.path))
         for folder in _folders(place, problems):
             shown = f"{place.shown}/{folder.name}/{SKILL_FILE}"
             try:
@@ -171,9 +174,10 @@ def _read_skill(place: SkillsDir, folder: Path, shown: str, problems: list[str])
     """Raises: ValueError, with a message that names the line."""
     if not folder.name.isprintable():
         raise ValueError("its folder's name cannot be typed")
-    real = _real_folder(folder, place.root)
+    real = _real_folder(folder, place.root, place.real)
     source = place.folder_of(folder.name)
-    text = read_document(folder / SKILL_FILE, source)
+    known = place.agreement.content_at_start(folder / SKILL_FILE) if place.agreement else None
+    text = read_document(folder / SKILL_FILE, source, known)
     if place.agreement is not None:  # SKILL.md may refer to any file next to it, so all of them must be agreed to
         place.agreement.check_folder(folder)
     matter = parse_if_there(text, _FIELDS, source.is_claudes)
@@ -191,15 +195,17 @@ def _read_skill(place: SkillsDir, folder: Path, shown: str, problems: list[str])
     )
 
 
-def _real_folder(folder: Path, root: Path | None) -> Path:
+def _real_folder(folder: Path, root: Path | None, real_parent: str) -> Path:
     """The folder's real path. A link in a project must lead neither out of the project nor to the team's state, since
     everything in the folder becomes readable.
 
     Raises: ValueError
     """
     try:
-        real = folder.resolve(strict=True)
-        file = (real / SKILL_FILE).resolve(strict=True)
+        file = folder / SKILL_FILE
+        is_link = folder.is_symlink() or file.is_symlink()
+        real = folder.resolve(strict=True) if is_link else Path(real_parent, folder.name)
+        file = (real / SKILL_FILE).resolve(strict=True) if is_link else real / SKILL_FILE
     except (OSError, RuntimeError) as e:
         raise ValueError("it is a broken link") from e
     if not file.is_relative_to(real) or (root is not None and not _is_in_project(real, root)):

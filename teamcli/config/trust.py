@@ -12,8 +12,10 @@ import hashlib
 import os
 import secrets
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import islice, takewhile
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -208,12 +210,21 @@ def _refuse_open_to_others(path: Path) -> None:
 class Agreement:
     """Which of a project's files the user has agreed to, during one session. Safe for threads."""
 
-    def __init__(self, directory: Path, trusted: Trusted, found: Mapping[str, str], store: TrustStore) -> None:
-        """`found` holds the digests of the files at the start."""
+    def __init__(
+        self,
+        directory: Path,
+        trusted: Trusted,
+        found: Mapping[str, str],
+        store: TrustStore,
+        contents: Mapping[str, bytes] = MappingProxyType({}),
+    ) -> None:
+        """`found` holds the digests of the files at the start, `contents` what was in them, except in large ones."""
         self._lock = threading.Lock()
         self._directory = directory
         self._trusted = trusted
         self._found = found
+        self._names = sorted(found)
+        self._contents = contents
         self._store = store
 
     def covers(self, path: Path, content: bytes) -> bool:
@@ -221,14 +232,22 @@ class Agreement:
         name = self._name(path)
         return content_digest(name, content) in self._trusted.agreed.get(name, ())
 
+    def content_at_start(self, path: Path) -> bytes | None:
+        """What was in a file when it was found, so that it is not read again; None if the user has not agreed to that,
+        or it was too large to be kept."""
+        name = self._name(path)
+        is_agreed = self._found.get(name) in self._trusted.agreed.get(name, ())
+        return self._contents.get(name) or None if is_agreed else None
+
     def check_folder(self, folder: Path) -> None:
         """Raises: NotAgreed, unless the user has agreed to every file in it as it was at the start; ValueError, if it
         is too large for that."""
         above = f"{self._name(folder)}/"
-        inside = [(name, digest) for name, digest in self._found.items() if name.startswith(above)]
-        if not all(digest for _, digest in inside):
+        inside = islice(self._names, bisect_left(self._names, above), None)
+        digests = {name: self._found[name] for name in takewhile(lambda name: name.startswith(above), inside)}
+        if not all(digests.values()):
             raise ValueError("it is too large to be checked")
-        if not all(digest in self._trusted.agreed.get(name, ()) for name, digest in inside):
+        if not all(digest in self._trusted.agreed.get(name, ()) for name, digest in digests.items()):
             raise NotAgreed(NOT_AGREED)
 
     def file_written(self, path: Path, before: bytes | None, content: bytes) -> None:
@@ -258,4 +277,5 @@ class Agreement:
             self._store.change(self._directory, team, change, contents)
 
     def _name(self, path: Path) -> str:
-        return Path(os.path.relpath(path, self._directory)).as_posix()
+        inside = str(path).removeprefix(f"{self._directory}/")
+        return inside if inside != str(path) else os.path.relpath(path, self._directory)
