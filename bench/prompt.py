@@ -26,6 +26,7 @@ TEAMMATES = 8
 PROMISED_KEY_MS = 20.0
 SECONDS_BETWEEN_KEYS = 0.03
 FILES = 20_000
+ROLES, SKILLS = 300, 200
 PROMISED_MENU_MS = 300.0
 FIRST_KEY = 0x4E00
 """Each key is a different character that occurs nowhere else, so that its echo is unambiguous."""
@@ -35,11 +36,13 @@ WHERE_IS_THE_CURSOR = b"\x1b[6n"
 def rows(is_quick: bool = False) -> list[Row]:
     starts, keys = (3, 60) if is_quick else (11, 400)
     ours, bare = measure_ready(starts)
+    many, none = measure_many_files(starts)
     latencies = measure_keys(keys)
     cold, warm = measure_menu(starts)
     menu = f"@ menu on {FILES:,} files"
     return [
         ("prompt ready", ours, bare, 10.0, "ms", "python -c pass"),
+        (f"prompt ready, {ROLES} roles and {SKILLS} skills", many, none, 1.3, "ms", "with none"),
         (f"key to echo, {TEAMMATES} teammates stream, p99", latencies, PROMISED_KEY_MS, 1.0, "ms", "the promise"),
         (f"{menu}, first", cold, PROMISED_MENU_MS, 1.0, "ms", "the promise"),
         (f"{menu}, again", warm, PROMISED_MENU_MS, 1.0, "ms", "the promise"),
@@ -54,6 +57,27 @@ def measure_ready(repetitions: int) -> tuple[float, float]:
             ours.append(_time_to(PROMPT, ["-m", "teamcli", "--offline"], directory))
             bare.append(_time_to(b"x", ["-c", "print('x')"], directory))
     return median(ours) * 1000, median(bare) * 1000
+
+
+def measure_many_files(repetitions: int) -> tuple[float, float]:
+    """From starting the process to the prompt, in a project with many roles and skills, and in one with none."""
+    many, none = [], []
+    with fresh_directory() as directory, fresh_directory() as empty:
+        _write_many(directory / ".claude")
+        for _ in range(repetitions):
+            many.append(_time_to(PROMPT, ["-m", "teamcli", "--offline", "--trust"], directory))
+            none.append(_time_to(PROMPT, ["-m", "teamcli", "--offline", "--trust"], empty))
+    return median(many) * 1000, median(none) * 1000
+
+
+def _write_many(folder: Path) -> None:
+    roles = [(f"agents/group-{number % 10}/role-{number}.md", f"role-{number}") for number in range(ROLES)]
+    skills = [(f"skills/skill-{number}/SKILL.md", f"skill-{number}") for number in range(SKILLS)]
+    for name, label in (*roles, *skills):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        front = f"name: {label}\ndescription: Knows {label}. Use PROACTIVELY when {label} comes up.\nmodel: sonnet"
+        path.write_text(f"---\n{front}\n---\n" + "Work with care, and check what you did.\n" * 100)
 
 
 def measure_keys(keys: int) -> float:

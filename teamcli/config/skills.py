@@ -201,11 +201,12 @@ def _real_folder(folder: Path, root: Path | None, real_parent: str) -> Path:
 
     Raises: ValueError
     """
+    links = (real_parent != str(folder.parent), os.path.islink(folder), os.path.islink(f"{folder}/{SKILL_FILE}"))  # noqa: PTH114 - much faster
+    if not any(links):
+        return folder
     try:
-        file = folder / SKILL_FILE
-        is_link = folder.is_symlink() or file.is_symlink()
-        real = folder.resolve(strict=True) if is_link else Path(real_parent, folder.name)
-        file = (real / SKILL_FILE).resolve(strict=True) if is_link else real / SKILL_FILE
+        real = folder.resolve(strict=True)
+        file = (real / SKILL_FILE).resolve(strict=True)
     except (OSError, RuntimeError) as e:
         raise ValueError("it is a broken link") from e
     if not file.is_relative_to(real) or (root is not None and not _is_in_project(real, root)):

@@ -388,6 +388,9 @@ def read_json(path: Path, may_be_link: bool = False) -> Json | None:
     return value
 
 
+_CHUNK = 1024 * 1024
+
+
 class TooLarge(ValueError):
     """The file is larger than allowed."""
 
@@ -398,11 +401,17 @@ def read_regular(path: Path | str, most_bytes: int, flags: int = 0) -> bytes:
     Raises: OSError; ValueError, with a message that continues `it is ...`
     """
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):  # a FIFO would never end
+    try:
+        state = os.fstat(fd)
+        if not stat.S_ISREG(state.st_mode):  # a FIFO would never end
+            raise ValueError("not a regular file")
+        # Without a file object: some starts read hundreds of small files.
+        data = os.read(fd, min(state.st_size, most_bytes) + 1)
+        # More than its size says: the file grows, or is one of those that the kernel makes up.
+        while state.st_size < len(data) <= most_bytes and (more := os.read(fd, min(most_bytes, _CHUNK) + 1)):
+            data += more
+    finally:
         os.close(fd)
-        raise ValueError("not a regular file")
-    with os.fdopen(fd, "rb") as file:
-        data = file.read(most_bytes + 1)
     if len(data) > most_bytes:
         raise TooLarge(f"larger than {most_bytes:,} bytes")
     return data
