@@ -64,6 +64,22 @@ def test_a_dumb_terminal_gets_plain_text_and_can_answer(program: Program) -> Non
     assert (program.directory / "made").exists()
 
 
+def test_a_dumb_terminal_repeats_an_open_question_and_keeps_the_order(program: Program) -> None:
+    program.variables["TERM"] = "dumb"
+    calls = answer(text("First words."), tool("bash", command="touch made"))
+    with program.against([calls, text("The end.")]), Screen(program) as screen:
+        screen.wait_for(PROMPT)
+        screen.type("go\r")
+        screen.wait_for("allow? >>")
+        screen.type("/verbose on\r")
+        screen.wait_for("Verbose")
+        wait_until(lambda: screen.text.rstrip().endswith("allow? >>"))
+        screen.type("y\r")
+        screen.wait_for("The end.")
+        assert screen.text.index("First words.") < screen.text.index("wants to use bash")
+    assert (program.directory / "made").exists()
+
+
 def test_a_question_gets_ascii_in_a_locale_without_unicode(program: Program) -> None:
     program.variables |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     call = tool("write_file", path="a", content="x\n" * 100)

@@ -25,19 +25,34 @@ class AroundThePrompt:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._label = PROMPT
         self.growing: list[Line] = []
 
     def put(self, text: str, growing: list[Line]) -> None:
         if text:
-            self._stream.write(f"\n{text.strip(chr(10))}\n{PROMPT}")
+            self._stream.write(f"\n{text.strip(chr(10))}\n{self._label}")
             self._stream.flush()
+
+    def set_label(self, label: str) -> None:
+        """What is repeated from now on: while a question waits, the next line answers it."""
+        self._label = label
 
 
 class PlainPrompt:
     """Like `LivePrompt`, but without live parts. `exit`, `redraw` and `ring` may be called from any thread."""
 
-    def __init__(self, host: PromptHost, questions: QuestionQueue, style: TerminalStyle) -> None:
+    def __init__(
+        self,
+        host: PromptHost,
+        questions: QuestionQueue,
+        style: TerminalStyle,
+        page: AroundThePrompt,
+        flush: Callable[[], None],
+    ) -> None:
+        """`flush` waits until all that has happened so far is printed on `page`."""
         self._host = host
+        self._page = page
+        self._flush = flush
         self._questions = questions
         self._style = style
         self._question: PromptQuestion | None = None
@@ -80,6 +95,7 @@ class PlainPrompt:
         text = data.decode("utf-8", "replace").rstrip("\n")
         words = text.strip()
         question, self._question = self._question, None
+        self._page.set_label(PROMPT)
         can_answer = words and words[0] not in "/!@"
         if question is None or not can_answer or not self._host.answer(question, words):
             self._host.enter(text)
@@ -89,7 +105,9 @@ class PlainPrompt:
         current = self._questions.current
         if current is None or current is self._question:
             return
+        self._flush()  # the words that come before a question are printed before it
         self._question = current
+        self._page.set_label(current.label)
         lines: list[Line] = [*current.head(), *current.body(), [("  " + current.keys, "")], [(current.label, "")]]
         self._print("\n" + "\n".join(self._style.paint(line) for line in lines))
 

@@ -83,7 +83,7 @@ class Terminal(Repl):
         """Replaced as a whole: the main thread reads it while others add to it."""
         self._tips_about_sharing = session.preferences.shares_shell
         self._tip = InboxTip(is_wanted=not names)
-        self._prompt = PlainPrompt(self, questions, self._style) if is_dumb() else self._live_prompt()
+        self._prompt = self._plain_prompt(page) if isinstance(page, AroundThePrompt) else self._live_prompt()
         self._notifier = Notifier(session.preferences.notify, self._prompt.ring)
         views = Views(self._renderer_of(LEAD), self._renderer_of)
         self._renderer = RenderThread(views, self._status.board, page, self._prompt.redraw, self._on_event)
@@ -91,6 +91,9 @@ class Terminal(Repl):
         questions.subscribe(self._on_question)
         for request in session.team.roster.requests.standing(kind=Kind.PLAN):
             self._ask_about_plan(request.id)
+
+    def _plain_prompt(self, page: AroundThePrompt) -> PlainPrompt:
+        return PlainPrompt(self, self._questions, self._style, page, lambda: self._renderer.flush())
 
     def _live_prompt(self) -> LivePrompt:
         session = self._session
