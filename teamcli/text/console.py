@@ -148,3 +148,9 @@ def column_after(text: str, columns: int) -> int:
         width = cell_width(character)
         column = width if column + width > columns else column + width
     return column % columns
+
+
+def rows_of(text: str, columns: int) -> int:
+    """How many rows these lines take on the screen."""
+    lines = _SEQUENCE.sub("", text.removesuffix("\n")).split("\n")
+    return sum(1 + max(0, cell_width(line) - 1) // columns for line in lines)

@@ -32,8 +32,8 @@ def views() -> Views:
     return Views(renderer(), renderer)
 
 
-def turn_to(name: str, *current: Event, most_lines: int = 0) -> Turn:
-    return Turn(Snapshot(name, NOWHERE, 0, "", current), "coder · working", most_lines)
+def turn_to(name: str, *current: Event, most_rows: int = 0) -> Turn:
+    return Turn(Snapshot(name, NOWHERE, 0, "", current), "coder · working", most_rows)
 
 
 def call(agent: str, title: str) -> events.ToolFinished:
@@ -135,6 +135,12 @@ def test_thoughts_are_shown_if_verbose_in_every_view() -> None:
 
 def test_a_brief_look_shows_only_the_last_lines_and_says_how_to_see_more() -> None:
     long = events.TextArrived("alice", "".join(f"Line {number}.\n\n" for number in range(50)))
-    text = views().turn_to(turn_to("alice", long, most_lines=10))
+    text = views().turn_to(turn_to("alice", long, most_rows=10))
     assert "… /watch alice shows more" in text
     assert text.count("Line ") == 5
+
+
+def test_a_brief_look_counts_the_rows_that_long_lines_take() -> None:
+    long = events.TextArrived("alice", "".join(f"Line {number}: {'word ' * 30}\n\n" for number in range(50)))
+    text = views().turn_to(turn_to("alice", long, most_rows=12))
+    assert text.count("Line ") == 4

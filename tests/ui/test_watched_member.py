@@ -163,7 +163,7 @@ def test_a_line_to_a_member_with_a_long_name_is_visible_in_a_narrow_window(progr
     with program.against(script), Screen(program, columns=20, lines=20) as screen:
         screen.wait_for(PROMPT)
         screen.type("go\r")
-        screen.wait_for_all("○ lead", "hired", "noted")
+        screen.wait_for("lead +1")
         screen.type(SHIFT_DOWN)
         screen.wait_for("aaaaa… >>")
         screen.type("hello")

@@ -93,6 +93,11 @@ class EventRenderer:
             shown += "".join(map(self._stream, deferred))
         return shown
 
+    @property
+    def width(self) -> int:
+        """How many columns the screen has."""
+        return self._style.width()
+
     def growing(self) -> list[Line]:
         """The end of what is incomplete, in lines that fit the terminal. The first one may be blank."""
         if lines := self._answers.growing():

@@ -15,7 +15,7 @@ from prompt_toolkit.application import Application, get_app_session, in_terminal
 from prompt_toolkit.output import Output
 from prompt_toolkit.renderer import Renderer
 
-from teamcli.text.console import cell_width, column_after
+from teamcli.text.console import cell_width, column_after, rows_of
 from teamcli.ui.render.style import Line
 from teamcli.ui.terminal.reflow import ReflowRenderer, is_lent, wraps_again
 
@@ -151,7 +151,7 @@ class AbovePrompt(io.TextIOBase):
                 before = self._open_line
                 self._output.write_raw(self._continuing(text, columns))
                 self._output.flush()
-                rows = _rows_of(before + text, columns) - (_rows_of(before, columns) if before else 0)
+                rows = rows_of(before + text, columns) - (rows_of(before, columns) if before else 0)
         return rows
 
     def _continuing(self, text: str, columns: int) -> str:
@@ -181,9 +181,3 @@ def _rows_to_the_bottom(renderer: Renderer) -> int:
     """From the first row of the prompt; 0 if that is unknown."""
     known = renderer._min_available_height
     return max(known, renderer._last_screen.height if renderer._last_screen else 0) if known else 0
-
-
-def _rows_of(text: str, columns: int) -> int:
-    """How many rows these lines take on the screen."""
-    lines = _CODE.sub("", text.removesuffix("\n")).split("\n")
-    return sum(1 + max(0, cell_width(line) - 1) // columns for line in lines)

@@ -275,7 +275,7 @@ class Terminal(Repl):
         return prompt_label(self._view.shown, self._colors, self._style.width())
 
     def turn(self, step: int) -> None:
-        if not self._view.turn_by(step, most_lines=_screen_rows() // 2):
+        if not self._view.turn_by(step, most_rows=_screen_rows() // 2):
             self._say(NOBODY_TO_WATCH, DIM)
 
     def return_to_lead(self, after_jobs: bool) -> None:

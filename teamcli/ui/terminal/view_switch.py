@@ -25,8 +25,8 @@ class ViewSwitch:
     def is_watching(self) -> bool:
         return self.shown != LEAD
 
-    def turn_to(self, name: str, most_lines: int = 0) -> None:
-        """Show an agent, and at most so many lines of its past; 0: no limit."""
+    def turn_to(self, name: str, most_rows: int = 0) -> None:
+        """Show an agent, and at most so many rows of its past; 0: no limit."""
         with self._lock:
             before, self.shown = self.shown, name
             about = self._about(name)
@@ -37,19 +37,19 @@ class ViewSwitch:
                 self._session.watching.watch(
                     name,
                     lambda snapshot: self._render_thread.change(
-                        lambda views: views.turn_to(Turn(snapshot, about, most_lines))
+                        lambda views: views.turn_to(Turn(snapshot, about, most_rows))
                     ),
                 )
         self._on_turn(before, name)
 
-    def turn_by(self, step: int, most_lines: int) -> bool:
+    def turn_by(self, step: int, most_rows: int) -> bool:
         """To the next agent or the previous one. Returns False if there is no other."""
         names = [LEAD, *self._session.team.roster.names(active_only=True)]
         at = names.index(self.shown) if self.shown in names else 0
         following = names[(at + step) % len(names)]
         if following == self.shown:
             return False
-        self.turn_to(following, most_lines)
+        self.turn_to(following, most_rows)
         return True
 
     def say(self, name: str, text: str) -> str:

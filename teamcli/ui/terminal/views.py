@@ -14,6 +14,7 @@ from teamcli.agent.events import Event, MailSent
 from teamcli.session.steps import steps_of
 from teamcli.session.watching import LAST_STEPS, Snapshot
 from teamcli.team.message import LEAD, USER
+from teamcli.text.console import rows_of
 from teamcli.ui.render.event_renderer import EventRenderer
 from teamcli.ui.render.style import DIM, Line
 
@@ -45,8 +46,8 @@ class Turn(NamedTuple):
     snapshot: Snapshot
     about: str
     """What it is and does, for the heading."""
-    most_lines: int = 0
-    """Show at most so many lines of the past; 0: no limit but that of steps."""
+    most_rows: int = 0
+    """Show at most so many rows of the past; 0: no limit but that of steps."""
 
 
 class Views:
@@ -101,12 +102,11 @@ class Views:
         name = turn.snapshot.agent
         self._watched, self.shown, self._echoed = self._focused(name), name, []
         self._watched.set_verbose(self._lead.is_verbose)
-        steps = turn.snapshot.steps(min(LAST_STEPS, turn.most_lines or LAST_STEPS))
+        steps = turn.snapshot.steps(min(LAST_STEPS, turn.most_rows or LAST_STEPS))
         past = "".join(map(self._watched.show, steps))
         remark = ""
-        if 0 < turn.most_lines < past.count("\n"):
-            past = "\n".join(past.split("\n")[-turn.most_lines - 1 :])
-            remark = f"… /watch {name} shows more"
+        if turn.most_rows and (shown := _last_rows(past, turn.most_rows, self._watched.width)) != past:
+            past, remark = shown, f"… /watch {name} shows more"
         return self._printed(self._heading(turn.about, remark) + past)
 
     def back(self, about: str) -> str:
@@ -137,3 +137,12 @@ class Views:
     def _heading(self, about: str, remark: str) -> str:
         """Below the last line, also if that has not ended."""
         return "\n" * self._has_open_line + self.current.heading(about, remark)
+
+
+def _last_rows(text: str, most: int, columns: int) -> str:
+    """The last lines of a text that fit into so many rows of the screen; at least one."""
+    lines = text.splitlines(keepends=True)
+    rows, first = 0, len(lines)
+    while first and (rows := rows + rows_of(lines[first - 1], columns)) <= most:
+        first -= 1
+    return "".join(lines[min(first, len(lines) - 1) :]) if lines else ""
