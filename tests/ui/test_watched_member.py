@@ -223,7 +223,8 @@ class TestStatusArea:
             screen.wait_for("allow? >>")
             screen.wait_for_all(*expected)
             screen.type(CTRL_T)
-            screen.wait_for_all("Tasks: 1 pending", "carol wants to use bash", "$ touch made", "allow? >>")
+            # A drawing may arrive in parts, so everything is waited for.
+            screen.wait_for_all("Tasks: 1 pending", "carol wants to use bash", "allow? >>", *expected)
             return screen.text
 
     def test_five_busy_members_a_question_and_the_board_fit_at_80_by_24(self, program: Program) -> None:
