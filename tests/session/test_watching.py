@@ -200,9 +200,7 @@ class TestUnderWay:
         assert scene.snapshot().current == (started, events.ToolProgress(ALICE, "1", "one\ntwo\n"))
 
     def test_a_question_is_shown_until_it_is_answered(self, scene: Scene) -> None:
-        calls = [
-            events.ToolStarted(ALICE, str(number), "bash", Display("$ make", f"make {number}")) for number in (1, 2)
-        ]
+        calls = [events.ToolStarted(ALICE, str(number), "bash", Display(f"make {number}")) for number in (1, 2)]
         questions = [events.PermissionAsked(ALICE, "bash", f"make {number}") for number in (1, 2)]
         for event in (*calls, *questions, events.PermissionGiven(ALICE, "1", "bash", 3.0)):
             scene.bus(event)
