@@ -13,6 +13,7 @@ from teamcli.session.event_codec import encode_event
 from teamcli.text.console import cell_width, shorten
 from teamcli.text.escaping import escape_controls, one_line
 from teamcli.ui.render.event_renderer import EventRenderer, is_shown_as_mail
+from teamcli.ui.render.open_line import OpenLine
 from teamcli.ui.render.style import DIM, YELLOW, AgentColors, Line, TerminalStyle
 
 BEGIN_FRAME, END_FRAME = "\x1b[?2026h", "\x1b[?2026l"
@@ -40,10 +41,13 @@ class TerminalWatchView:
         self._stream = stream
         self._style = TerminalStyle.of(stream)
         self._focus = focus
-        self._renderer = EventRenderer(self._style, AgentColors(names), focus=focus)
+        self._can_redraw = os.environ.get("TERM") != "dumb"
+        self._open_line = OpenLine()
+        self._renderer = EventRenderer(
+            self._style, AgentColors(names), focus=focus, continues_lines=self._can_redraw and bool(focus)
+        )
         if is_verbose:
             self._renderer.set_verbose(True)
-        self._can_redraw = os.environ.get("TERM") != "dumb"
         self._tail: list[Line] = []
         self._running: dict[str, str] = {}
         """What the titles of running calls are, by id."""
@@ -81,7 +85,10 @@ class TerminalWatchView:
         if not text and tail == self._tail:
             return
         drawn = "\n".join(self._style.paint(line) for line in tail)
-        self._stream.write(f"{BEGIN_FRAME}{self._erase()}{text}{drawn}{END_FRAME}" if self._can_redraw else text)
+        if self._can_redraw:
+            text = self._open_line.continued(text, self._style.width()) if text else ""
+            text = f"{BEGIN_FRAME}{self._erase()}{text}{drawn}{END_FRAME}"
+        self._stream.write(text)
         self._stream.flush()
         self._tail = tail
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.fake_api import answer, drip, text
 from tests.support.program import Program
+from tests.support.running import Running
 from tests.support.tmux import Tmux
 
 PROMPT = "team >>"
@@ -31,3 +32,15 @@ def test_a_copied_paragraph_is_one_line_and_copied_code_has_no_indent(
     assert SHOWN in copied
     at = copied.index("```python")
     assert copied[at + 1 : at + 6] == [*CODE.replace("\t", "        ").split("\n"), "```"]
+
+
+def test_a_paragraph_that_is_copied_from_a_watcher_is_one_line(program: Program, tmux: Tmux) -> None:
+    words = f"{LONG}\n\nThe end."
+    tmux.start(program, "watch", "lead")
+    tmux.wait_for("teamcli is not running in")
+    with program.against([answer(text(words, pieces=400), drip(0.002))]), Running(program) as lead:
+        tmux.wait_for("teamcli is running")
+        lead.type("go")
+        tmux.wait_for("The end.")
+        copied = tmux.copied().splitlines()
+    assert SHOWN in copied

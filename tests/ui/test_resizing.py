@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from teamcli.ui.terminal.reflow import wrapped_rows, wraps_again
+from teamcli.ui.render.open_line import wraps_again
+from teamcli.ui.terminal.reflow import wrapped_rows
 from tests.support.fake_api import answer, stall_after, text, tool
 from tests.support.program import Program
 from tests.support.tmux import Tmux

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import os
-import re
 import threading
 import time
 from contextlib import suppress
@@ -15,17 +13,15 @@ from prompt_toolkit.application import Application, get_app_session, in_terminal
 from prompt_toolkit.output import Output
 from prompt_toolkit.renderer import Renderer
 
-from teamcli.text.console import cell_width, column_after, rows_of
+from teamcli.text.console import rows_of
+from teamcli.ui.render.open_line import OpenLine
 from teamcli.ui.render.style import Line
-from teamcli.ui.terminal.reflow import ReflowRenderer, is_lent, wraps_again
+from teamcli.ui.terminal.reflow import ReflowRenderer, is_lent
 
 PAUSE_SECONDS = 0.02
 """The minimum time between two prints, because each redraws the prompt."""
 BEGIN_FRAME, END_FRAME = "\x1b[?2026h", "\x1b[?2026l"
 """Terminals that support these show everything in between at once; others ignore them."""
-
-_CODE = re.compile(r"\x1b\[[0-9;]*m")
-_CODES_AT_END = re.compile(r"(?:\x1b\[[0-9;]*m)*\Z")
 
 
 class AbovePrompt(io.TextIOBase):
@@ -46,10 +42,7 @@ class AbovePrompt(io.TextIOBase):
         """What `growing` becomes once the waiting lines are printed."""
         self._is_scheduled = False
         self._printed_at = -PAUSE_SECONDS
-        self._open_line = ""
-        """The last printed line, if it has not ended: the prompt is drawn below it, and the next text continues it."""
-        self._columns = 0
-        """How wide the terminal was when the open line was printed."""
+        self._open_line = OpenLine()
         self.growing: list[Line] = []
         """Unfinished output, shown below the printed lines."""
 
@@ -69,14 +62,14 @@ class AbovePrompt(io.TextIOBase):
     def write(self, text: str) -> int:
         with self._lock:
             whole, end, self._line = (self._line + text).rpartition("\n")
-            is_open = (self._waiting[-1] if self._waiting else self._open_line)[-1:] not in ("", "\n")
+            is_open = (self._waiting[-1] if self._waiting else self._open_line.text)[-1:] not in ("", "\n")
             self._waiting += ["\n" * is_open + whole + end] if end else []
         self._print_soon()
         return len(text)
 
     def write_now(self) -> None:
         """Print what waits, while the prompt has left the terminal to something else."""
-        self._open_line = ""  # nobody knows where the cursor is
+        self._open_line = OpenLine()  # nobody knows where the cursor is
         self._write_waiting()
 
     def close(self) -> None:
@@ -118,7 +111,7 @@ class AbovePrompt(io.TextIOBase):
                 await app.renderer.measure()
         if is_lent(app):  # for example to an editor
             async with in_terminal():
-                self._open_line = ""  # another program has moved the cursor
+                self._open_line = OpenLine()  # another program has moved the cursor
                 self._write_waiting()
         else:
             self._output.write_raw(BEGIN_FRAME)
@@ -148,33 +141,11 @@ class AbovePrompt(io.TextIOBase):
                 self._output.enable_autowrap()
                 renderer = self._session.app.renderer if self._session.app else None
                 columns = renderer.columns if isinstance(renderer, ReflowRenderer) else self._output.get_size().columns
-                before = self._open_line
-                self._output.write_raw(self._continuing(text, columns))
+                before = self._open_line.text
+                self._output.write_raw(self._open_line.continued(text, columns))
                 self._output.flush()
                 rows = rows_of(before + text, columns) - (rows_of(before, columns) if before else 0)
         return rows
-
-    def _continuing(self, text: str, columns: int) -> str:
-        """The text, and before it what moves the cursor from the row below the open line to its end."""
-        open_line, self._open_line = self._open_line, (self._open_line + text).rpartition("\n")[2]
-        has_same_width, self._columns = columns == self._columns, columns
-        if open_line:
-            # In a terminal that has another width now, nobody knows where the line ends, unless it was wrapped again.
-            is_known = has_same_width or (wraps_again(os.environ) and open_line.isascii())
-            text = end_of_line(open_line, columns) + text if is_known else text.lstrip(" ").removeprefix("\n")
-            self._open_line = self._open_line if is_known else text.rpartition("\n")[2]
-        return text + ("\n" if self._open_line else "")
-
-
-def end_of_line(line: str, columns: int) -> str:
-    """Moves the cursor from the row below a line that the terminal has wrapped to its end."""
-    column = column_after(line, columns)
-    if column:
-        return f"\x1b[A\x1b[{column}C"
-    # At the margin, only printing the last character again makes the terminal continue the line in the next row.
-    body = line[: -len(after)] if (after := "".join(_CODES_AT_END.findall(line))) else line
-    codes = "".join(_CODE.findall(body))
-    return f"\x1b[A\x1b[{columns - cell_width(body[-1])}C{codes}{body[-1]}{after}"
 
 
 def _rows_to_the_bottom(renderer: Renderer) -> int:

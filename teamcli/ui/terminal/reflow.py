@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from asyncio import Future
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from prompt_toolkit.application import Application
@@ -22,30 +22,11 @@ from prompt_toolkit.output import Output
 from prompt_toolkit.renderer import CPR_Support, Renderer
 from prompt_toolkit.styles import BaseStyle
 
+from teamcli.ui.render.open_line import wraps_again
+
 TO_THE_MARGIN, SAVE_CURSOR, RESTORE_CURSOR = "\x1b[9999C", "\x1b7", "\x1b8"
 ERASE_DOWN = f"\x1b[K{SAVE_CURSOR}\x1b[B\x1b[J{RESTORE_CURSOR}"
 """In two steps, because tmux moves the whole screen into its history if all of it is erased in one."""
-
-_VARIABLES = (
-    "TMUX",
-    "VTE_VERSION",
-    "KITTY_WINDOW_ID",
-    "WEZTERM_PANE",
-    "ALACRITTY_WINDOW_ID",
-    "KONSOLE_VERSION",
-    "WT_SESSION",
-    "TERM_PROGRAM",
-)
-"""Set by terminals that wrap again. Others, such as xterm, cut rows off or leave them as they are."""
-_TERMS = ("tmux", "xterm-kitty", "alacritty", "foot", "wezterm", "xterm-ghostty")
-
-
-def wraps_again(env: Mapping[str, str]) -> bool:
-    """Whether the terminal wraps the rows on the screen again when it is resized. False if that is unknown: a rest of
-    the prompt that stays behind is better than a line of an answer that is erased with it."""
-    if env.get("STY"):  # GNU screen, which also hands on the variables of the terminal around it
-        return False
-    return any(env.get(name) for name in _VARIABLES) or env.get("TERM", "").startswith(_TERMS)
 
 
 class _Request(NamedTuple):
