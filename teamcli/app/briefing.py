@@ -20,7 +20,8 @@ from teamcli.config.instructions import find_instructions
 from teamcli.config.memory import memory_dirs, offer, users_memory
 from teamcli.config.project import Project
 from teamcli.config.roles import Role, Roles, load_roles, role_dirs
-from teamcli.config.skills import Skills, find_skills, skill_dirs
+from teamcli.config.skills import Skill, Skills, find_skills, skill_dirs
+from teamcli.errors import UsageError
 from teamcli.llm.pricing import meant_model
 from teamcli.team.message import LEAD
 from teamcli.team.roster import Member
@@ -90,12 +91,19 @@ class Briefing:
         place = checkout if member.worktree else SHARED_PLACE
         base = TEAMMATE_PROMPT.format(name=member.name, role=name, place=place) + self._known_roles
         added = (
-            role.prompt if role else "",
+            self.role_prompt(role) if role else "",
             member.prompt,
             WORKS_IN.format(cwd=start) if start else "",
         )
         skills = self.skills_for(tools, is_in_root=start is None and not member.worktree)
         return system_prompt("\n\n".join(filter(None, (base, *added))), self.instructions, skills, memory)
+
+    def role_prompt(self, role: Role) -> str:
+        """The text of a role, followed by the skills that it knows from the start."""
+        known = [skill for skill in self.skills.found if skill.name in role.skills] if role.skills else ()
+        return "\n\n".join(
+            [role.prompt, *(f"The skill {skill.name}, from {skill.shown}:\n{_body(skill)}" for skill in known)]
+        )
 
     def teammate_model(self, wanted: str, role: Role | None) -> str:
         return meant_model(wanted or (role.model if role else ""), self._choices.model)
@@ -126,6 +134,13 @@ class Briefing:
         if more := [role.name for role in roles[ROLES_SHOWN:]]:
             lines.append(f"- {len(more)} more: {one_line(', '.join(more), MORE_ROLES_LENGTH)}")
         return "\n\nRoles for spawn_teammate and agent:\n" + "\n".join(lines) if lines else ""
+
+
+def _body(skill: Skill) -> str:
+    try:
+        return skill.body()
+    except UsageError as e:  # it was there at the start; the agent should know that it is not now
+        return f"({e})"
 
 
 def identity(member: Member) -> str:

@@ -234,7 +234,13 @@ def _assemble(
         events=events,
         watching=watching,
         hosts=Hosts(host, Commands(users_host), runtime.jobs),
-        catalog=Catalog(custom_commands, factory.briefing.skills.found, models),
+        catalog=Catalog(
+            custom_commands,
+            factory.briefing.skills.found,
+            models,
+            tuple(factory.briefing.roles.found.values()),
+            settings.hooks,
+        ),
         record=record,
         preferences=Preferences(
             settings.vi_mode,

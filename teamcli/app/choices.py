@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -24,7 +24,6 @@ from teamcli.session.session import (
     EMBEDDED,
     OWN_MODEL,
 )
-from teamcli.storage.files import Json
 from teamcli.tools.catalog import ALL_TOOLS, ToolDefinition
 from teamcli.workspace.bounds import Workspace
 
@@ -55,9 +54,8 @@ def choose(options: Options, project: Project, embedding: Embedding, notes: list
     """Raises: ConfigError."""
     notes += [*project.environment.notes, *project.notes]
     notes += project.claude.problems
-    plugins = project.plugins(options.plugin_dirs)
-    notes += plugins.problems
-    settings = read_settings(project, embedding.settings, plugins.settings)
+    notes += project.plugins(options.plugin_dirs).problems
+    settings = read_settings(project, embedding.settings)
     endpoint = choose_endpoint(options, project, settings) if embedding.llm is None else None
     model = choose_model(options, project, settings, endpoint)
     if embedding.llm is not None:
@@ -75,14 +73,12 @@ def choose(options: Options, project: Project, embedding: Embedding, notes: list
     return Choices(settings, workspace, policy, endpoint, model, price, embedding)
 
 
-def read_settings(
-    project: Project, given: Mapping[str, Any] = MappingProxyType({}), plugins: Iterable[Json] = ()
-) -> Settings:
-    """`given` settings override those on disk. Hooks of `plugins` are added.
+def read_settings(project: Project, given: Mapping[str, Any] = MappingProxyType({})) -> Settings:
+    """`given` settings override those on disk.
 
     Raises: ConfigError
     """
-    projects = [*plugins, *project.settings]
+    projects = [*project.plugins().settings, *project.settings]
     return load_settings(project.home / "settings.json", projects, given, project.claude.user)
 
 

@@ -178,7 +178,8 @@ class SubAgentFactory:
         return model
 
     def _fresh(self, sub: SubAgent, role: Role, model: str, parent: Agent, cwd: str) -> Plan:
-        parts = (SUBAGENT_PROMPT.format(name=sub.id), role.prompt, WORKS_IN.format(cwd=cwd) if cwd else "")
+        text = self._factory.briefing.role_prompt(role)
+        parts = (SUBAGENT_PROMPT.format(name=sub.id), text, WORKS_IN.format(cwd=cwd) if cwd else "")
         tools = tuple(
             tool
             for tool in self._tools(sub)

@@ -17,6 +17,7 @@ from teamcli.app.hosts import open_host, safe_programs
 from teamcli.cli.model_check import try_model
 from teamcli.config.options import ExitStatus, Options
 from teamcli.config.project import Project, inspect_project
+from teamcli.config.roles import load_roles, role_dirs
 from teamcli.config.settings import Settings
 from teamcli.errors import ConfigError, MaxTokensRefused, TeamcliError
 from teamcli.llm.credentials import Endpoint
@@ -27,11 +28,12 @@ from teamcli.permissions.policy import Verdict
 from teamcli.storage.team_dir import TeamDir, lock_holder
 from teamcli.team.roster_file import read_team
 from teamcli.text.counting import counted
-from teamcli.text.escaping import escape_controls
+from teamcli.text.escaping import escape_controls, one_line
 from teamcli.workspace.bounds import Workspace
 from teamcli.worktrees.checkout import checkouts_in
 
 _MOST_DETAILS = 40
+_LONGEST_LIST = 300
 
 
 class Doubt(str):
@@ -88,6 +90,8 @@ class _Checks:
         return {
             "python": lambda: f"{platform.python_version()} on {platform.system()}",
             "settings": self._check_settings,
+            "roles": self._check_roles,
+            "hooks": self._check_hooks,
             "claude": self._check_claude,
             "key": self._check_key,
             "endpoint": self._check_endpoint,
@@ -114,6 +118,19 @@ class _Checks:
     def _check_settings(self) -> str:
         waiting = f"; not trusted, so not used: {'; '.join(self._project.offers)}" if self._project.offers else ""
         return f"permission mode {self._settings.permissions.mode or 'default'}{waiting}"
+
+    def _check_roles(self) -> str:
+        project = self._project
+        folders = role_dirs(
+            project.directory, project.home, project.agreement.covers, project.plugins().folders("agents")
+        )
+        found = load_roles(folders, project.claude.unused)
+        names = ", ".join(role.name for role in found.found.values())
+        return "; ".join([f"{len(found.found)}: {one_line(names, _LONGEST_LIST)}", *found.problems])
+
+    def _check_hooks(self) -> str:
+        events = {event: sum(len(group.hooks) for group in groups) for event, groups in self._settings.hooks.items()}
+        return ", ".join(f"{count} for {one_line(event)}" for event, count in events.items()) or "none"
 
     def _check_claude(self) -> str:
         read_policy(Options(), self._settings, self._project)  # notes the rules that match nothing here

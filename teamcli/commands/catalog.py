@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 from teamcli.agent.events import Notice, Severity
-from teamcli.commands import budget, context, cost, diff, display, jobs, merge, tasks, team, watch
+from teamcli.commands import budget, context, cost, diff, display, hooks, jobs, merge, tasks, team, watch
 from teamcli.commands import session as session_commands
 from teamcli.commands.base import ArgumentKind, CommandResult, Group, SlashCommand, command
 from teamcli.commands.elsewhere import INSTEAD
@@ -38,7 +38,7 @@ def show_help(session: Session, arguments: str) -> CommandResult:
             if each.for_user and each.name in taken
         ),
     ]
-    return help_table(all_commands(session), (*found.problems, *unused))
+    return help_table(all_commands(session), (*found.problems, *unused), session.catalog.roles)
 
 
 COMMANDS: tuple[SlashCommand, ...] = (
@@ -71,6 +71,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     budget.budget,
     diff.diff,
     team.agents,
+    hooks.hooks,
     display.expand,
     display.verbose,
 )

@@ -26,7 +26,6 @@ INSTEAD = {
     "effort": "set `thinking` in the settings",
     "export": "conversations are in .team/transcripts, one JSON object a line",
     "history": "Up and Ctrl-R recall lines, /sessions resumes a conversation, /log shows events",
-    "hooks": "they are part of the settings (docs/hooks.md of teamcli)",
     "init": "ask the lead to write an AGENTS.md; #TEXT adds one line to it",
     "login": _KEY,
     "logout": _KEY,

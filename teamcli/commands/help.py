@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from teamcli.commands.base import Cell, Column, Group, SlashCommand, Table
+from teamcli.config.roles import Role
+from teamcli.text.escaping import one_line
 
+MOST_ROLES = 30
+_LENGTH = 100
 INTRODUCTION = "Type a task and press Enter. The lead works on it, alone or with teammates that it hires."
 COLUMNS = (Column("", "name"), Column("", goes_below=True))
 TALK = (
@@ -41,16 +45,23 @@ NOTES = (
 )
 
 
-def help_table(commands: Iterable[SlashCommand], problems: Iterable[str]) -> Table:
+def help_table(commands: Iterable[SlashCommand], problems: Iterable[str], roles: Sequence[Role] = ()) -> Table:
     sections: dict[str, list[tuple[str, str]]] = {group: [] for group in Group}
     sections[Group.TALK] += TALK
     for each in commands:
         sections[each.group].append((each.heading, each.help))
+    sections["Roles of agents"] = _role_rows(roles)
     sections |= {"Keys": list(KEYS), "Examples": list(EXAMPLES)}
     rows: list[tuple[str | Cell, ...]] = []
     for title, entries in sections.items():
         rows += [(Cell(title, "dim"), ""), *((f"  {left}", right) for left, right in entries)] if entries else []
     return Table(INTRODUCTION, COLUMNS, tuple(rows), (*problems, *NOTES))
+
+
+def _role_rows(roles: Sequence[Role]) -> list[tuple[str, str]]:
+    rows = [(one_line(role.name, _LENGTH), one_line(role.description, _LENGTH)) for role in roles[:MOST_ROLES]]
+    more = [one_line(role.name, _LENGTH) for role in roles[MOST_ROLES:]]
+    return [*rows, (f"{len(more)} more", ", ".join(more))] if more else rows
 
 
 def help_text(command: SlashCommand) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from teamcli.agent.budgets import Budgets
@@ -19,6 +20,8 @@ from teamcli.agent.tool import Progress
 from teamcli.cancel import CancelScope
 from teamcli.config.custom_commands import CustomCommands
 from teamcli.config.instructions import add_instruction
+from teamcli.config.roles import Role
+from teamcli.config.settings import HookGroup
 from teamcli.config.skills import Skill
 from teamcli.errors import Cancelled, PromptBlocked, TeamcliError, UsageError
 from teamcli.exec.command_host import CommandHost
@@ -77,6 +80,9 @@ class Catalog(NamedTuple):
     skills: tuple[Skill, ...]
     models: tuple[str, ...]
     """Those whose price is known."""
+    roles: tuple[Role, ...] = ()
+    hooks: Mapping[str, Sequence[HookGroup]] = MappingProxyType({})
+    """Those of settings files and plugins, by event."""
 
 
 class Hosts(NamedTuple):

@@ -10,6 +10,8 @@ from tests.support.fake_api import text, tool
 from tests.support.program import Program
 from tests.support.team_script import TeamScript
 
+SCOUT = "---\nname: scout\ndescription: d\nskills: maps, none\n---\nYou are a scout."
+
 
 def write(directory: Path, files: dict[str, str]) -> None:
     for name, content in files.items():
@@ -59,11 +61,13 @@ def test_a_command_may_use_another_model_for_its_turn(program: Program) -> None:
 
 def test_a_command_may_run_in_a_sub_agent(program: Program) -> None:
     write(program.directory / ".claude/skills/look", {"SKILL.md": "---\ncontext: fork\nagent: scout\n---\nLook at $1."})
-    write(program.directory / ".claude/agents/x/y", {"s.md": "---\nname: scout\ndescription: d\n---\nYou are a scout."})
+    write(program.directory / ".claude/agents/x/y", {"s.md": SCOUT})
+    write(program.directory / ".claude/skills/maps", {"SKILL.md": "---\ndescription: m\n---\nNorth is up."})
     with program.against([text("found it"), text("ok")]) as api:
         ran = program.run("--trust", stdin="/look here\nand now?\n")
     sub, lead = api.requests
     assert "You are a scout." in str(sub["system"])
+    assert "North is up." in str(sub["system"])
     assert "Look at here." in said(sub)
     assert "found it" in ran.out
     assert "The user called /look. A sub-agent has answered:\nfound it" in said_by_user(lead)
@@ -82,7 +86,8 @@ def test_a_plugin_brings_commands_roles_skills_and_hooks(program: Program) -> No
     write(plugin, files)
     script = [tool("bash", command="touch made"), text("ok")]
     with program.against(script) as api:
-        ran = program.run("--trust", "--permission-mode", "bypassPermissions", stdin="/forge:make\n/help\n")
+        ran = program.run("--trust", "--permission-mode", "bypassPermissions", stdin="/forge:make\n/help\n/hooks\n")
+    checked = program.run("doctor")
     system = str(api.requests[0]["system"])
     assert said(api.requests[0]) == "Make it."
     assert "- forge:smith: Use when it glows." in system
@@ -90,6 +95,11 @@ def test_a_plugin_brings_commands_roles_skills_and_hooks(program: Program) -> No
     assert "no forging" in result_text(tool_results(api.requests[1])[0])
     assert not (program.directory / "made").exists()
     assert "/forge:weld" in ran.out
+    assert "Roles of agents\n" in ran.out
+    assert "Use when it glows." in ran.out
+    assert "sh ${CLAUDE_PLUGIN_ROOT}/guard.sh  plugin forge" in ran.out
+    assert "forge:smith" in checked.out
+    assert "1 for PreToolUse" in checked.out
 
 
 def test_more_roles_than_the_prompt_describes_are_counted_and_named(program: Program) -> None:
