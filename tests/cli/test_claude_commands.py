@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.support.answers import result_text, said_by_user, tool_results
 from tests.support.fake_api import text, tool
 from tests.support.program import Program
+from tests.support.screen import Screen
 from tests.support.team_script import TeamScript
 
 SCOUT = "---\nname: scout\ndescription: d\nskills: maps, none\n---\nYou are a scout."
@@ -126,3 +127,17 @@ def test_skills_and_commands_of_the_repository_count_in_a_folder_of_it(program: 
     assert "Be safe." in str(api.requests[0]["system"])
     assert "../.claude/skills/weld/SKILL.md" in str(api.requests[0]["system"])
     assert ran.code == 0
+
+
+def test_at_the_terminal_a_command_in_the_text_asks_first(program: Program) -> None:
+    write(program.home / ".claude/commands", {"look.md": "Seen: !`touch seen; printf it`"})
+    with program.against([text("Thank you.")]) as api, Screen(program) as screen:
+        screen.wait_for("team >>")
+        screen.type("/look\r")
+        screen.wait_for("touch seen; printf it")
+        screen.wait_for("y once")
+        screen.type("y\r")
+        screen.wait_for("Thank you.")
+        screen.type("\x03q\r")
+        assert screen.wait_for_end() == 0
+    assert said(api.requests[0]) == "Seen: it"
