@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from teamcli.ui.terminal.plain_prompt import AroundThePrompt
 from tests.support.fake_api import answer, drip, text, tool
 from tests.support.program import Program
 from tests.support.screen import Screen
@@ -64,20 +66,24 @@ def test_a_dumb_terminal_gets_plain_text_and_can_answer(program: Program) -> Non
     assert (program.directory / "made").exists()
 
 
-def test_a_dumb_terminal_repeats_an_open_question_and_keeps_the_order(program: Program) -> None:
+def test_a_dumb_terminal_shows_a_question_after_the_words_before_it(program: Program) -> None:
     program.variables["TERM"] = "dumb"
     calls = answer(text("First words."), tool("bash", command="touch made"))
     with program.against([calls, text("The end.")]), Screen(program) as screen:
         screen.wait_for(PROMPT)
         screen.type("go\r")
         screen.wait_for("allow? >>")
-        screen.type("/verbose on\r")
-        screen.wait_for("Verbose")
-        wait_until(lambda: screen.text.rstrip().endswith("allow? >>"))
         screen.type("y\r")
         screen.wait_for("The end.")
         assert screen.text.index("First words.") < screen.text.index("wants to use bash")
-    assert (program.directory / "made").exists()
+
+
+def test_a_dumb_terminal_repeats_the_label_of_an_open_question() -> None:
+    stream = io.StringIO()
+    page = AroundThePrompt(stream)
+    page.set_label("allow? >> ")
+    page.put("bob joins the team\n", [])
+    assert stream.getvalue() == "\nbob joins the team\nallow? >> "
 
 
 def test_a_question_gets_ascii_in_a_locale_without_unicode(program: Program) -> None:
