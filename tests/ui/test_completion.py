@@ -256,6 +256,17 @@ class TestFileIndex:
         assert len(index.find("", 100)) == 3
         assert index.find("src/team/m", 100) == ["src/team/manager.py"]
 
+    def test_a_directory_with_very_many_files_does_not_hide_those_at_the_top(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(file_index, "MAX_ENTRIES", 10)
+        (tmp_path / "data").mkdir()
+        for number in range(20):
+            (tmp_path / "data" / f"{number}.csv").touch()
+        (tmp_path / "setup.py").touch()
+        index = FileIndex(tmp_path)
+        wait_until(lambda: index.find("setup", 5) == ["setup.py"])
+
     def test_better_matches_come_first(self) -> None:
         paths = ["zz/a/b/c", "abc/x", "x/abc.py", "x/long/abc.py", "x/zabc", "abc"]
         assert best_matches("abc", paths, 10) == ["abc", "x/abc.py", "x/long/abc.py", "abc/x", "x/zabc", "zz/a/b/c"]

@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from teamcli.workspace.bounds import TEAM_DIR
@@ -97,8 +97,11 @@ class _Walk:
     def _run(self) -> None:
         end = time.monotonic() + MAX_WALK_SECONDS
         prefix = len(str(self._root).rstrip("/")) + 1
-        entries = walk(self._root, look_around(self._root, self._root).ignores, self._with_hidden)
-        for entry in islice(entries, MAX_ENTRIES):
+        ignores = look_around(self._root, self._root).ignores
+        # One directory with very many files must not hide those that people name most.
+        top = walk(self._root, ignores, self._with_hidden, depth=1)
+        below = (entry for entry in walk(self._root, ignores, self._with_hidden) if "/" in entry.path[prefix:])
+        for entry in islice(chain(top, below), MAX_ENTRIES):
             if _is_offered(entry, self._root):
                 self._found.append(entry.path[prefix:] + "/" * entry.is_directory())
             if time.monotonic() > end:
