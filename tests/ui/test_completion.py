@@ -193,6 +193,13 @@ class TestEnter:
     def test_it_leaves_a_line_alone_that_is_complete_as_typed(self, root: Path, typed: str) -> None:
         assert completer_of(root).only(typed) is None
 
+    def test_it_leaves_a_file_alone_that_has_just_disappeared(self, root: Path) -> None:
+        (root / "gone.txt").touch()
+        completer = completer_of(root)
+        wait_until(lambda: completer.only("@gone") == ("@gone.txt", False))
+        (root / "gone.txt").unlink()
+        assert completer.only("@gone.txt") is None
+
     @pytest.mark.parametrize("typed", ["/", "/re", "/p", "@ma", "@al", "@", "/xyz", "@xyz", "@types/node", "a@readm"])
     def test_it_leaves_a_line_alone_that_has_no_completion_or_several(self, root: Path, typed: str) -> None:
         assert completer_of(root).only(typed) is None

@@ -99,7 +99,8 @@ class LineCompleter(Completer):
             found = list(islice(self._mentions(mention), 2)) if self._unknown(unfinished) else []
             if len(found) != 1 or not self._files.is_complete:
                 return None
-            return CompletedLine(text[: mention.start()] + found[0].text, can_be_sent=False)
+            line = text[: mention.start()] + found[0].text
+            return CompletedLine(line, can_be_sent=False) if line != text else None  # the file has just disappeared
         if not text.startswith("/") or len(text) < 2 or re.search(r"\s", text):
             return None
         commands = [each for each in self._commands() if _begins(each, text[1:])]
