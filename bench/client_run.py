@@ -12,10 +12,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tests.support.fake_api_process import FakeAPIProcess
@@ -37,21 +38,21 @@ class ClientRun:
     first_request: dict[str, Any]
 
 
-def run_client(client: tuple[str, ...], script: str) -> ClientRun:
+def run_client(client: tuple[str, ...], script: str, settings: Mapping[str, Any] = MappingProxyType({})) -> ClientRun:
     """Raises RuntimeError when the client fails: a figure from a failed run means nothing."""
-    with fresh_directory() as directory, FakeAPIProcess(script, directory / "api.jsonl", keep_bodies=1) as api:
+    with fresh_directory(settings) as directory, FakeAPIProcess(script, directory / "api.jsonl", keep_bodies=1) as api:
         started = time.monotonic()
         peak_memory_mb = _run([*client, "hi"], directory, client_environment(directory, api.url))
         return _read_log(api.log(), started, peak_memory_mb)
 
 
 @contextmanager
-def fresh_directory() -> Iterator[Path]:
+def fresh_directory(settings: Mapping[str, Any] = MappingProxyType({})) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="teamcli-bench-") as name:
         directory = Path(name)
         (directory / "work").mkdir()
         (directory / ".teamcli").mkdir()
-        (directory / ".teamcli" / "settings.json").write_text('{"sandbox": "off"}')
+        (directory / ".teamcli" / "settings.json").write_text(json.dumps({"sandbox": "off", **settings}))
         yield directory
 
 

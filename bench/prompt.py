@@ -54,7 +54,7 @@ def measure_ready(repetitions: int) -> tuple[float, float]:
     ours, bare = [], []
     with fresh_directory() as directory:
         for _ in range(repetitions):
-            ours.append(_time_to(PROMPT, ["-m", "teamcli", "--offline"], directory))
+            ours.append(time_to_prompt(directory))
             bare.append(_time_to(b"x", ["-c", "print('x')"], directory))
     return median(ours) * 1000, median(bare) * 1000
 
@@ -78,6 +78,10 @@ def _write_many(folder: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         front = f"name: {label}\ndescription: Knows {label}. Use PROACTIVELY when {label} comes up.\nmodel: sonnet"
         path.write_text(f"---\n{front}\n---\n" + "Work with care, and check what you did.\n" * 100)
+
+
+def time_to_prompt(directory: Path) -> float:
+    return _time_to(PROMPT, ["-m", "teamcli", "--offline"], directory)
 
 
 def measure_keys(keys: int) -> float:

@@ -56,6 +56,8 @@ def test_the_figures_of_the_bus_are_measured(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_figure_of_mcp_is_measured() -> None:
     assert all(milliseconds > 0 for milliseconds in mcp.compare(calls=3))
+    assert all(milliseconds > 0 for milliseconds in mcp.measure_ready(repetitions=1))
+    assert mcp.measure_first_request() > 0
 
 
 def test_the_figures_of_the_task_board_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,9 @@ from itertools import chain, count
 from typing import Any, NamedTuple
 
 from teamcli.agent.compaction import COMPACTION, Compaction
+from teamcli.agent.outside_tools import OFFER, read_offer
 from teamcli.errors import StateError
-from teamcli.llm.types import Block, Message, Reply, Usage
+from teamcli.llm.types import Block, Message, Reply, ToolSpec, Usage
 from teamcli.storage.files import AppendLog, Json
 from teamcli.text.redaction import redact_value
 
@@ -62,6 +63,8 @@ class History:
     """The messages since then."""
     answer_key: str = ""
     """The durable name of the last answer."""
+    offered: tuple[ToolSpec, ...] | None = None
+    """The tools of other programs in its requests; None if that is not decided. See `outside_tools`."""
 
     @classmethod
     def read(cls, rows: Iterable[Json]) -> History:
@@ -75,6 +78,8 @@ class History:
                 compaction = Compaction.from_row(row, is_block)
                 messages = compaction.applied_to(repair(messages))
                 history.set_count(compaction.tokens_after)
+            elif role == OFFER:
+                history.offered = read_offer(row) or history.offered
             if role not in ("user", "assistant") or not isinstance(content, list):
                 continue
             usage = row.get("usage")

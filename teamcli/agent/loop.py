@@ -88,6 +88,8 @@ class Agent:
     stop_event: str = STOP
     """The hook event for the end of its work."""
     context: ContextWindow = field(default_factory=ContextWindow)
+    settle_tools: Callable[[Agent, CancelScope], None] = lambda agent, cancel: None
+    """Decides before the first request of a conversation which tools of other programs its requests offer."""
 
     # From the toolset, so that the loop and the tools cannot disagree about them.
 
@@ -144,6 +146,7 @@ def run_turn(agent: Agent, prompt: Delivery, cancel: CancelScope, incoming: Inco
     turn = _Turn()
     try:
         agent.conversation.add_user(prompt.blocks, prompt.seen_files, prompt.marks, is_next_sent=True)
+        agent.settle_tools(agent, cancel)
         outcome = _work_in_time(agent, turn, cancel, incoming)
     except Cancelled:
         outcome = Outcome.INTERRUPTED

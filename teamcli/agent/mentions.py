@@ -18,6 +18,8 @@ from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, ToolError
 from teamcli.llm.types import Block
 from teamcli.text.counting import counted
+from teamcli.text.escaping import one_line
+from teamcli.text.redaction import redact
 from teamcli.text.tags import one_fact, tagged, without_end
 from teamcli.workspace.bounds import Workspace
 
@@ -41,13 +43,22 @@ def mentioned_paths(text: str, workspace: Workspace) -> list[Path]:
     return list(dict.fromkeys(path for path in paths if path is not None))
 
 
-def unknown_mentions(text: str, workspace: Workspace, names: Collection[str]) -> list[str]:
-    """The words after `@` that are neither an existing path nor one of `names`, each once. Packages such as
-    `@types/node` are not meant as paths."""
+def mentioned_resources(text: str, is_resource: Callable[[str], bool]) -> list[str]:
+    """The resources of other programs that the text mentions, each once."""
+    words = (found[1] or found[2].rstrip(_PUNCTUATION) for found in _mentions(text))
+    return list(dict.fromkeys(word for word in words if is_resource(word)))
+
+
+def unknown_mentions(
+    text: str, workspace: Workspace, names: Collection[str], is_resource: Callable[[str], bool] = lambda word: False
+) -> list[str]:
+    """The words after `@` that are neither an existing path nor one of `names` nor a resource, each once. Packages such
+    as `@types/node` are not meant as paths."""
     unknown: dict[str, None] = {}
     for found in _mentions(text):
         spellings = list(_spellings(found))
         is_name = any(spelling.casefold() in names for spelling in spellings)
+        is_name = is_name or bool(spellings and is_resource(spellings[0]))
         if spellings and not is_name and not _is_package(spellings[-1], workspace):
             unknown |= {} if _find(iter(spellings), workspace) else {spellings[-1]: None}
     return list(unknown)
@@ -78,6 +89,13 @@ def attach_mentioned(
             room -= len(output.content)
             seen.update(output.seen_files)
             blocks.append(text_block(_framed(kind, workspace.relative(path), output.content)))
+        for word in mentioned_resources(text, toolset.outside.owns)[:MAX_FILES]:
+            try:
+                blocks.append(text_block(redact(toolset.outside.read(word, cancel))))
+                attached.append(one_fact(word))
+            except ToolError as e:
+                blocks.append(text_block(tagged("note", f"@{one_fact(word)} is not attached: {e}", "", "")))
+                left_out.append(one_line(str(e)))
     except Cancelled:  # the turn ends at its next step, with a valid history
         pass
     if paths:

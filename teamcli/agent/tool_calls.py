@@ -38,6 +38,7 @@ from teamcli.agent.hooks import (
     Hooks,
     hook_note,
 )
+from teamcli.agent.outside_tools import NothingOutside, Outside, meant_call
 from teamcli.agent.permission_question import Permissions
 from teamcli.agent.tool import (
     Access,
@@ -67,6 +68,7 @@ MAX_CALLS, MAX_CALLS_AT_ONCE = 200, 32
 TOO_MANY_CALLS = f"Not run: one answer may make {MAX_CALLS} calls at most. Make the others in your next answers."
 MOST_ORIGINAL = 1_000_000
 """Bytes of a file that hooks get as it was before a change."""
+NOTHING_OUTSIDE = NothingOutside()
 NOT_RUN = ToolOutput(NOT_RUN_CALL, is_error=True)
 CUT_CALL = "Your answer was cut off before this call was complete, so it was not run. Make a shorter call, or several."
 
@@ -80,6 +82,14 @@ class Toolset:
     permissions: Permissions
     emit: Emit
     hooks: Hooks = NO_HOOKS
+    outside: Outside = NOTHING_OUTSIDE
+    """Tools that are not among `tools`."""
+
+    def find(self, name: str) -> AnyTool:
+        """Raises: ToolError"""
+        if (tool := self.tools.get(name) or self.outside.find(name)) is None:
+            raise ToolError(f"Unknown tool: {name} (there are: {', '.join(self.tools)})")
+        return tool
 
     def run(
         self, calls: Sequence[Block], cut: frozenset[str], cancel: CancelScope, key_of: Callable[[int], str] = str
@@ -88,7 +98,7 @@ class Toolset:
 
         `cut` are the ids of incomplete calls. `key_of` returns the durable name of the call at a position.
         """
-        pending = [_Call(block, key=key_of(position)) for position, block in enumerate(calls[:MAX_CALLS])]
+        pending = [_Call(meant_call(block), key=key_of(position)) for position, block in enumerate(calls[:MAX_CALLS])]
         refused = [_Call(block, output=_failed(ToolError(TOO_MANY_CALLS))) for block in calls[MAX_CALLS:]]
         for call in pending:
             self._prepare(call, cut)
@@ -118,9 +128,7 @@ class Toolset:
         try:
             if call.id in cut:
                 raise ToolError(CUT_CALL)
-            if (tool := self.tools.get(call.name)) is None:
-                raise ToolError(f"Unknown tool: {call.name} (there are: {', '.join(self.tools)})")
-            call.prepared = tool.prepare(call.input)
+            call.prepared = self.find(call.name).prepare(call.input)
         except ToolError as e:
             call.output = _failed(e)
         except Exception as e:  # boundary: a bug in a tool is a result, not the end of the agent
@@ -227,7 +235,7 @@ class Toolset:
             self.emit(PermissionDenied(self.agent, call.name, display.text or display.title, result.objection))
         elif result.changed_input is not None:
             call.changed_input = dict(result.changed_input)
-            call.prepared = self.tools[call.name].prepare(call.changed_input)
+            call.prepared = self.find(call.name).prepare(call.changed_input)
             self.emit(Notice(self.agent, f"A hook has changed this call: {call.prepared.display.title}"))
         return result
 

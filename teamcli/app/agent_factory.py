@@ -16,6 +16,7 @@ from teamcli.agent.events import Notice, Recorded, Severity
 from teamcli.agent.hooks import STOP, TEAMMATE_IDLE
 from teamcli.agent.limits import Meter
 from teamcli.agent.loop import Agent
+from teamcli.agent.outside_tools import is_outside
 from teamcli.agent.prompt import (
     environment_facts,
 )
@@ -53,8 +54,10 @@ from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.known_files import KnownFiles
 
 if TYPE_CHECKING:
+    from teamcli.app.agent_mcp import AgentMcp
     from teamcli.config.team_file import PlannedMember
     from teamcli.subagents.manager import SubAgentManager
+    from teamcli.tools.mcp.view import View
     from teamcli.worktrees.checkouts import Checkouts
 
 
@@ -162,15 +165,16 @@ class AgentFactory:
         mailbox.rotate()
         place = self.places.shared
         context = self.briefing.with_memory(self.context(team, LEAD, history, place), LEAD)
-        tools = (*(LEAD_TOOLS if has_team else SOLO_TOOLS), *self._own_tools)
-        setup = self._setup(team, runtime.choices.model, self.briefing.lead_system(has_team), tools, context, place)
+        tools, mcp = (*(LEAD_TOOLS if has_team else SOLO_TOOLS), *self._own_tools), self.agent_mcp(place, history)
+        system = self.briefing.lead_system(has_team)
+        setup = self._setup(team, runtime.choices.model, system, tools, context, place, mcp)
         on_wait = partial(team.quiescence.show_waiting, LEAD)
         meter = runtime.budgets.lead_meter(LEAD, runtime.options.max_turns, on_wait=on_wait)
         facts = partial(environment_facts, runtime.choices.workspace.root)
         window = self.models.context_window(
             lambda: (_pinned_facts(team, LEAD, "You are the lead."), facts()) if has_team else (facts(),)
         )
-        agent = self._agent(team, setup, log, history, mailbox, meter, window)
+        agent = self._agent(team, setup, log, history, mailbox, meter, window, mcp)
         lead = Lead(agent, mailbox, runtime.cancel, place.workspace, team.quiescence, runtime.options.headless)
         self.close_calls(team, agent)
         return BuiltLead(lead, context.known_files)
@@ -201,8 +205,9 @@ class AgentFactory:
             lambda: (_pinned_facts(team, member.name, identity(runtime.roster.get(member.name))),), mail_is_work=True
         )
         log = AppendLog(path, settings.durable, is_shared=False)
-        set_up = partial(self._teammate_setup, team, context=context, memories={}, place=place)
-        agent = self._agent(team, set_up(member), log, history, mailbox, meter, window)
+        mcp = self.agent_mcp(place, history, self.briefing.roles.match(member.role), member.tools)
+        set_up = partial(self._teammate_setup, team, context=context, memories={}, place=place, mcp=mcp)
+        agent = self._agent(team, set_up(member), log, history, mailbox, meter, window, mcp)
         latest = LatestWork.read(rows, history)
         if prompt is not None:
             latest = LatestWork(Work.begin(1, by_user), is_open=True)
@@ -227,7 +232,7 @@ class AgentFactory:
     def check(self, request: SpawnRequest) -> SpawnRequest:
         known = [tool.name for tool in (*TEAMMATE_TOOLS, *self._own_tools)]
         for name in request.tools or ():
-            if name not in known:
+            if name not in known and not self.may_be_outside(name):
                 raise ToolError(f"tools: a teammate has no tool '{name}' (there are: {', '.join(known)})")
         role = self.briefing.roles.match(request.role)
         if request.claims:
@@ -258,6 +263,29 @@ class AgentFactory:
         # The commands of a sub-agent end with it.
         on_end = None if is_subagent(name) else partial(report_end, team, name)
         return self.tools.context(team, name, history, partial(self.subagents.open, team), on_end, place)
+
+    def agent_mcp(
+        self, place: Workplace, history: History, role: Role | None = None, wanted: tuple[str, ...] | None = None
+    ) -> AgentMcp | None:
+        """What an agent sees of MCP servers; None if there are none."""
+        view = self._mcp_view(place, role, wanted)
+        if view is None:
+            return None
+        from teamcli.app.agent_mcp import AgentMcp  # late: most starts do without it
+
+        return AgentMcp(view, history.offered)
+
+    def _mcp_view(self, place: Workplace, role: Role | None, wanted: tuple[str, ...] | None) -> View | None:
+        source = self.runtime.mcp
+        servers = source.open() if role and role.mcp_servers else source.existing
+        if servers is None:
+            return None
+        denied = role.disallowed_tools if role else ()
+        return servers.view(place, role)._replace(wanted=_wanted(wanted, role), denied=denied)
+
+    def may_be_outside(self, name: str) -> bool:
+        """Whether a list of tools may contain this name of a tool of a server, which need not be known yet."""
+        return self.runtime.mcp.existing is not None and is_outside(name)
 
     @property
     def base_tools(self) -> tuple[ToolDefinition, ...]:
@@ -294,6 +322,7 @@ class AgentFactory:
         context: AgentContext,
         memories: dict[tuple[str, Path | None], str],
         place: Workplace,
+        mcp: AgentMcp | None,
     ) -> AgentSetup:
         # What a role has learned is read once: the system prompt must stay the same from call to call.
         start = _start(context.workspace, member.cwd)
@@ -305,7 +334,9 @@ class AgentFactory:
         tools = _subset((*TEAMMATE_TOOLS, *self._own_tools), member.tools, role)
         system = self.briefing.teammate_system(member, tools, memories[member.role, start], start)
         context = context._replace(workspace=replace(context.workspace, start=start))
-        return self._setup(team, model, system, tools, self.briefing.with_memory(context, member.role), place)
+        if mcp is not None and (view := self._mcp_view(place, role, member.tools)):
+            mcp.use_view(view)
+        return self._setup(team, model, system, tools, self.briefing.with_memory(context, member.role), place, mcp)
 
     def _setup(
         self,
@@ -315,9 +346,12 @@ class AgentFactory:
         tools: tuple[ToolDefinition, ...],
         context: AgentContext,
         place: Workplace,
+        mcp: AgentMcp | None,
     ) -> AgentSetup:
+        tools = (*tools, *mcp.tools) if mcp else tools
         bound, gate, show_waiting = bind_tools(tools, context), team.protocols.gate, team.quiescence.show_waiting
         toolset = self.tools.toolset(context.agent, bound, gate, show_waiting, self.runtime.events, place)
+        toolset = replace(toolset, outside=mcp) if mcp else toolset
         return AgentSetup(self.models.preamble(model, system, tools), toolset)
 
     def _agent(
@@ -329,6 +363,7 @@ class AgentFactory:
         mailbox: Mailbox,
         meter: Meter,
         window: ContextWindow,
+        mcp: AgentMcp | None,
     ) -> Agent:
         name = setup.toolset.agent
 
@@ -348,6 +383,7 @@ class AgentFactory:
             meter=meter,
             stop_event=STOP if name == LEAD else TEAMMATE_IDLE,
             context=window,
+            **({"settle_tools": mcp.settle} if mcp else {}),
         )
 
 
@@ -377,11 +413,16 @@ def _repeat(agent: Agent, call: Json, key: str) -> Json | None:
     return {"type": "tool_result", "tool_use_id": call["id"], "content": output.content}
 
 
+def _wanted(wanted: tuple[str, ...] | None, role: Role | None) -> tuple[str, ...] | None:
+    """The tools that spawn or role name; None for all."""
+    return wanted if wanted is not None else role.tools if role else None
+
+
 def _subset(
     tools: tuple[ToolDefinition, ...], wanted: tuple[str, ...] | None, role: Role | None
 ) -> tuple[ToolDefinition, ...]:
     """The tools that spawn and role leave; what the protocols need is always there."""
-    allowed = wanted if wanted is not None else role.tools if role else None
+    allowed = _wanted(wanted, role)
     denied = role.disallowed_tools if role else ()
     protocols = ("submit_plan", "shutdown_response", "send_message", "read_inbox", "wait_for_message")
     always = (*protocols, "task_create", "task_update", "task_list")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ from teamcli.app.hooks import HookOpener, Running
 from teamcli.app.host_program import NOTHING_EMBEDDED, Embedding
 from teamcli.app.hosts import open_host, plain_host
 from teamcli.app.lazy_board import LazyBoard
+from teamcli.app.lazy_mcp import LazyMcp
 from teamcli.app.merging import open_merging
 from teamcli.app.runtime import Runtime
 from teamcli.app.state import OpenState, StateGuard, StateOpener, open_roster
@@ -42,6 +44,7 @@ from teamcli.config.project import Project
 from teamcli.config.project_files import TEAM_FILE
 from teamcli.config.settings import add_allow_rule
 from teamcli.errors import UnknownTeammate
+from teamcli.exec.command_host import CommandHost
 from teamcli.exec.commands import Commands
 from teamcli.exec.job_list import JobList
 from teamcli.llm.pricing import built_in_prices
@@ -78,17 +81,23 @@ from teamcli.tools.catalog import preload
 from teamcli.workspace.changes import Changes
 
 if TYPE_CHECKING:
+    from teamcli.app.mcp import McpServers
     from teamcli.llm.types import Message
+    from teamcli.mcp.server import Ask as AskForServer
     from teamcli.tasks.board import BoardChange
 
 
 def open_session(
-    options: Options, project: Project, ask: Ask = nobody_to_ask, embedding: Embedding | None = None
+    options: Options,
+    project: Project,
+    ask: Ask = nobody_to_ask,
+    embedding: Embedding | None = None,
+    ask_for_server: AskForServer | None = None,
 ) -> Session:
     """Build everything a lead needs.
 
     With an `embedding`, the process belongs to another program: its log, its garbage collector and its memory are left
-    alone.
+    alone. `ask_for_server` puts questions of MCP servers to the user; without it they are declined.
 
     Raises: ConfigError, UsageError
     """
@@ -96,7 +105,8 @@ def open_session(
     choices = choose(options, project, embedding or NOTHING_EMBEDDED, notes)
     with ExitStack() as resources:
         state = StateOpener(options, project, notes, resources).open(choices, owns_process=embedding is None)
-        session = _assemble(options, choices, state, ask, notes, resources, owns_process=embedding is None)
+        open_mcp = partial(_open_mcp, options, choices, state, notes, ask_for_server)
+        session = _assemble(options, choices, state, ask, notes, resources, open_mcp, owns_process=embedding is None)
     if embedding is None:
         gc.freeze()  # what is loaded now stays for good: the collector need not look at it again
         gc.enable()
@@ -110,6 +120,7 @@ def _assemble(
     ask: Ask,
     notes: list[str],
     resources: ExitStack,
+    open_mcp: Callable[[CommandHost, Callable[[str], None]], LazyMcp],
     owns_process: bool,
 ) -> Session:
     dir, project, settings, root = state.dir, state.project, choices.settings, choices.workspace.root
@@ -181,6 +192,8 @@ def _assemble(
     resources.callback(bus.close)
     live_policy = LivePolicy(choices.policy, partial(_save_rule, choices, state), read_rules)
     budgets = Budgets(settings.budgets, options.max_budget_usd, choices.price)
+    mcp = open_mcp(users_host, warn)
+    resources.callback(mcp.close)
     runtime = Runtime(
         choices,
         options,
@@ -199,6 +212,7 @@ def _assemble(
         record.changes,
         watching,
         cancel,
+        mcp,
         prelude,
     )
     factory = AgentFactory(runtime, owns_process)
@@ -252,6 +266,7 @@ def _assemble(
         ),
         cancel=cancel,
         resources=resources.pop_all(),
+        mcp=mcp.existing.access(factory.places.shared) if mcp.existing else None,
     )
 
 
@@ -312,6 +327,30 @@ def _about_agent(agent: str, roster: Roster, subagent_type: str) -> dict[str, st
         return {"agent_id": agent, "agent_type": subagent_type}
     names = {"teammate_name": agent, "team_name": roster.team_name}
     return {"agent_id": agent, "agent_type": member.role, **names}
+
+
+def _open_mcp(
+    options: Options,
+    choices: Choices,
+    state: OpenState,
+    notes: list[str],
+    ask: AskForServer | None,
+    users_host: CommandHost,
+    warn: Callable[[str], None],
+) -> LazyMcp:
+    """Starts no server. Raises: ConfigError"""
+    project, settings = state.project, choices.settings
+
+    def make() -> McpServers:
+        from teamcli.app.mcp import McpServers, find_servers  # late: most starts do without it
+
+        servers = find_servers(options, settings, project)
+        notes.extend(servers.problems)
+        root, disabled = choices.workspace.root, settings.disabled_mcp_servers
+        return McpServers(servers.found.values(), project.home, root, users_host, notes, warn, disabled, ask)
+
+    has_own = any(plugin.servers for plugin in project.plugins(options.plugin_dirs).found)
+    return LazyMcp(make, is_needed=bool(settings.mcpServers or options.mcp_config or has_own))
 
 
 def _get_ready(factory: AgentFactory, event: CallStarted) -> None:

@@ -53,7 +53,7 @@ class Choices(NamedTuple):
 def choose(options: Options, project: Project, embedding: Embedding, notes: list[str]) -> Choices:
     """Raises: ConfigError."""
     notes += [*project.environment.notes, *project.notes]
-    notes += project.claude.problems
+    notes += [*project.claude.problems, *project.problems]
     notes += project.plugins(options.plugin_dirs).problems
     settings = read_settings(project, embedding.settings)
     endpoint = choose_endpoint(options, project, settings) if embedding.llm is None else None

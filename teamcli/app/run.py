@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from teamcli.app.build import open_session
 from teamcli.app.choices import untrusted_notes
@@ -11,6 +12,11 @@ from teamcli.config.options import Options
 from teamcli.config.project import Project, inspect_project
 from teamcli.text.escaping import escape_controls
 from teamcli.ui import headless
+
+if TYPE_CHECKING:
+    from teamcli.cancel import CancelScope
+    from teamcli.mcp.server import Answer as ServerAnswer
+    from teamcli.mcp.server import Question as ServerQuestion
 
 
 def run_headless(options: Options) -> int:
@@ -41,7 +47,13 @@ def _run_at_terminal(options: Options) -> int:
         shown = [line for offer in project.pending for line in offer.lines]
         project = project.trust() if ask_trust(project.directory, shown) else project.refuse()
     questions = QuestionQueue()
-    session = open_session(options, project, questions.ask)
+
+    def ask_for_server(question: ServerQuestion, cancel: CancelScope) -> ServerAnswer:
+        from teamcli.ui.terminal.elicitation import ask_user  # late: few servers ask anything
+
+        return ask_user(questions, question, cancel)
+
+    session = open_session(options, project, questions.ask, ask_for_server=ask_for_server)
     session.hosts.agents.prestart()
     session.record.notes.extend(untrusted_notes(project))
     try:

@@ -10,6 +10,7 @@ from teamcli.agent.hooks import Hooks
 from teamcli.agent.permission_question import Ask
 from teamcli.app.choices import Choices
 from teamcli.app.lazy_board import LazyBoard
+from teamcli.app.lazy_mcp import LazyMcp
 from teamcli.cancel import CancelScope
 from teamcli.config.options import Options
 from teamcli.config.project import Project
@@ -42,6 +43,7 @@ class Runtime(NamedTuple):
     changes: Changes
     watching: Watching
     cancel: CancelScope
+    mcp: LazyMcp
     prelude: Callable[[], str] = str
     """Returns what runs before each command of an agent."""
 

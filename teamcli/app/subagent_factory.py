@@ -13,9 +13,11 @@ from teamcli.agent.conversation import Conversation, History, open_calls, text_b
 from teamcli.agent.events import Event, Recorded
 from teamcli.agent.hooks import SUBAGENT_STOP
 from teamcli.agent.loop import Agent, Delivery
+from teamcli.agent.outside_tools import TOOL_SEARCH
 from teamcli.agent.prompt import SUBAGENT_PROMPT, system_prompt
 from teamcli.agent.tool import Access
 from teamcli.app.briefing import WORKS_IN
+from teamcli.app.workplaces import Workplace
 from teamcli.claude_code.names import our_role
 from teamcli.config.roles import Role
 from teamcli.errors import ToolError
@@ -34,6 +36,7 @@ from teamcli.workspace.bounds import Workspace
 
 if TYPE_CHECKING:
     from teamcli.app.agent_factory import AgentFactory
+    from teamcli.app.agent_mcp import AgentMcp
     from teamcli.team.manager import TeammateManager
 
 GENERAL = Role("general", "any job")
@@ -70,6 +73,7 @@ class Plan(NamedTuple):
     opening: Sequence[Block]
     identity: tuple[str, ...] = ()
     """Who it is, if its system prompt does not say so."""
+    mcp: AgentMcp | None = None
 
 
 class SubAgentFactory:
@@ -101,7 +105,8 @@ class SubAgentFactory:
         if place is not factory.places.shared:  # paths of skills and memory are not relative to a checkout
             start = start or place.workspace.root
         cwd = str(start or "")
-        plan = self._fresh(sub, role, model, parent, cwd) if role else self._fork(sub, model, parent, cwd)
+        mcp = self._mcp(sub, role, parent, place)
+        plan = self._fresh(sub, role, model, parent, cwd, mcp) if role else self._fork(sub, model, parent, cwd, mcp)
         context = factory.context(self._team, sub.id, plan.history, place)
         remembers_as = self._remembers_as(sub, role)
         if remembers_as:
@@ -117,8 +122,9 @@ class SubAgentFactory:
 
         tools = bind_tools(plan.tools, context)
         show_waiting = lambda agent, what: sub.show_waiting(what)  # noqa: E731 - shorter than its name
-        gate = self._gate(plan.usable, sub.root)
+        gate = self._gate(plan, sub.root)
         toolset = factory.tools.toolset(sub.id, tools, gate, show_waiting, emit, place, sub.root)
+        toolset = replace(toolset, outside=mcp) if mcp else toolset
         log = AppendLog(path, factory.runtime.choices.settings.durable, is_shared=False)
         factory.runtime.watching.opened(sub.id, log.end)
 
@@ -168,7 +174,7 @@ class SubAgentFactory:
         """Raises: ToolError."""
         known = [tool.name for tool in self._tools(sub)]
         for name in sub.task.tools or ():
-            if name not in known:
+            if name not in known and not self._factory.may_be_outside(name):
                 raise ToolError(f"tools: a sub-agent has no tool '{name}' (there are: {', '.join(known)})")
 
     def _model(self, task: SubAgentTask, role: Role | None, parent: Agent) -> str:
@@ -177,7 +183,18 @@ class SubAgentFactory:
             self._factory.models.check_price(model)
         return model
 
-    def _fresh(self, sub: SubAgent, role: Role, model: str, parent: Agent, cwd: str) -> Plan:
+    def _mcp(self, sub: SubAgent, role: Role | None, parent: Agent, place: Workplace) -> AgentMcp | None:
+        """What it sees of MCP servers: as much as its parent, its role and its task leave it."""
+        mcp = self._factory.agent_mcp(place, parent.conversation.history, role, sub.task.tools)
+        if mcp is None or (TOOL_SEARCH not in parent.toolset.tools and not (role and role.mcp_servers)):
+            return None
+        if isinstance(parent.toolset.outside, type(mcp)):
+            mcp.use_view(mcp.view._replace(parent=parent.toolset.outside.view))
+        if role is not None:
+            mcp.decide(self._factory.runtime.cancel)
+        return mcp
+
+    def _fresh(self, sub: SubAgent, role: Role, model: str, parent: Agent, cwd: str, mcp: AgentMcp | None) -> Plan:
         text = self._factory.briefing.role_prompt(role)
         parts = (SUBAGENT_PROMPT.format(name=sub.id), text, WORKS_IN.format(cwd=cwd) if cwd else "")
         tools = tuple(
@@ -188,24 +205,27 @@ class SubAgentFactory:
             and tool.name not in role.disallowed_tools
             and _is_wanted(tool, sub.task)
         )
+        tools = (*tools, *mcp.tools) if mcp else tools
         skills = self._factory.briefing.skills_for(tools, is_in_root=not cwd)
         memory = self._memory(role, tools, cwd)
         system = system_prompt("\n\n".join(filter(None, parts)), self._factory.briefing.instructions, skills, memory)
         preamble = self._factory.models.preamble(model, system, tools)
         usable = tuple(tool.name for tool in tools)
-        return Plan(preamble, History(), tools, usable, [text_block(sub.task.prompt)])
+        return Plan(preamble, History(), tools, usable, [text_block(sub.task.prompt)], mcp=mcp)
 
-    def _fork(self, sub: SubAgent, model: str, parent: Agent, cwd: str) -> Plan:
+    def _fork(self, sub: SubAgent, model: str, parent: Agent, cwd: str, mcp: AgentMcp | None) -> Plan:
         """Its requests begin like its parent's next one, so that the model's cache is used."""
         known = parent.conversation.history
         history = History(list(known.messages), dict(known.seen_files))
-        tools = tuple(map(self._factory.find_tool, parent.toolset.tools))
+        outside: dict[str, ToolDefinition] = {tool.name: tool for tool in mcp.tools} if mcp else {}
+        tools = tuple(outside.get(name) or self._factory.find_tool(name) for name in parent.toolset.tools)
         usable = tuple(tool.name for tool in self._tools(sub) if tool in tools and _is_wanted(tool, sub.task))
+        usable += () if mcp is None or mcp.view.is_empty else tuple(outside)
         notes = [YOU_ARE_A_FORK.format(id=sub.id, tools=", ".join(usable))]
         notes += [f"<note>{WORKS_IN.format(cwd=cwd)}</note>"] if cwd else []
         opening = [*_answers(history.messages, sub.id), *map(text_block, notes), text_block(sub.task.prompt)]
         preamble = parent.preamble if model == parent.preamble.model else replace(parent.preamble, model=model)
-        return Plan(preamble, history, tools, usable, opening, tuple(notes))
+        return Plan(preamble, history, tools, usable, opening, tuple(notes), mcp)
 
     def _memory(self, role: Role, tools: tuple[ToolDefinition, ...], cwd: str) -> str:
         """What its role has learned. Without a role file there is no memory."""
@@ -238,12 +258,12 @@ class SubAgentFactory:
         member = self._factory.runtime.roster.find(name)
         return member.cwd if member else ""
 
-    def _gate(self, usable: tuple[str, ...], root: str) -> Callable[[str, str, Access], str]:
+    def _gate(self, plan: Plan, root: str) -> Callable[[str, str, Access], str]:
         """Refuses what the agent at the root of its parents may not do either."""
 
         def gate(agent: str, tool: str, access: Access) -> str:
-            if tool not in usable:
-                return f"{tool} is not for a sub-agent: it has {', '.join(usable)}"
+            if tool not in plan.usable and not (plan.mcp and plan.mcp.view.may_use(tool)):
+                return f"{tool} is not for a sub-agent: it has {', '.join(plan.usable)}"
             return self._team.protocols.gate(root, tool, access)
 
         return gate

@@ -98,6 +98,7 @@ class _Checks:
             "client": self._check_client,
             "model": self._check_model,
             "sandbox": self._check_sandbox,
+            "mcp": self._check_mcp,
             "search": self._check_search,
             "terminal": self._check_terminal,
             ".team": self._check_team,
@@ -194,6 +195,11 @@ class _Checks:
         reach = f"only {', '.join(network) or 'nothing'}" if isinstance(network, tuple) else network
         caution = "" if is_out_of_reach else "; teamcli itself is inside the workspace, where agents can change it"
         return f"bwrap: commands write in the workspace, a private /tmp and private caches; network: {reach}{caution}"
+
+    def _check_mcp(self) -> str:
+        from teamcli.cli.mcp import describe_servers  # late: it needs more than the other checks
+
+        return describe_servers(self._project)
 
     def _check_search(self) -> str:
         path = safe_programs(self._settings, self._workspace, self._project).find("rg")

@@ -177,6 +177,35 @@ def _merge(argv: Sequence[str]) -> int:
     return merge(arguments.name, arguments.message)
 
 
+def _mcp(argv: Sequence[str]) -> int:
+    # Everything after `--` is the command of a server, also words that look like options.
+    end = list(argv).index("--") if "--" in argv else len(argv)
+    parser = _subparser(
+        "mcp", "List, show, add or remove MCP servers: list, get NAME, add NAME -- COMMAND, remove NAME."
+    )
+    parser.add_argument("verb", choices=("list", "get", "add", "remove"), help="what to do (default: list)", nargs="?")
+    parser.add_argument("name", nargs="?", default="", metavar="NAME", help="the server")
+    parser.add_argument("words", nargs="*", metavar="COMMAND | URL", help="with add: how to reach it")
+    parser.add_argument("-t", "--transport", choices=("stdio", "http"), default="stdio", help="with add")
+    parser.add_argument("-e", "--env", action="append", default=[], metavar="NAME=VALUE", help="with add: a variable")
+    parser.add_argument("-H", "--header", action="append", default=[], metavar="'NAME: VALUE'", help="with add, http")
+    parser.add_argument("-s", "--scope", choices=("local", "project", "user"), help="which file (default: local)")
+    arguments = _parse(parser, argv[:end])
+    if arguments.verb not in (None, "list") and not arguments.name:
+        raise UsageError(f"teamcli mcp {arguments.verb} needs the name of a server (try teamcli mcp --help)")
+    from teamcli.cli import mcp
+
+    match arguments.verb:
+        case "get":
+            return mcp.run_get(arguments.name)
+        case "add":
+            return mcp.run_add(arguments, argv[end + 1 :])
+        case "remove":
+            return mcp.run_remove(arguments.name, arguments.scope or "")
+        case _:
+            return mcp.run_list()
+
+
 def _demo(argv: Sequence[str]) -> int:
     # Without --cwd: the demo works in a directory that it creates.
     parser = _Parser(
@@ -223,6 +252,7 @@ SUBCOMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "watch": _watch,
     "tasks": _tasks,
     "merge": _merge,
+    "mcp": _mcp,
     "sessions": _sessions,
     "demo": _demo,
     "doctor": _doctor,
@@ -246,7 +276,7 @@ def parse_options(argv: Sequence[str]) -> Options:
         raise UsageError("--continue and --resume exclude each other (try teamcli --help)")
     given["prompt"] = " ".join([*given["prompt"], *argv[end + 1 :]]).strip()
     given["output_format"] = given["output_format"] or "text"
-    for several in ("allowed_tools", "disallowed_tools", "add_dirs"):
+    for several in ("allowed_tools", "disallowed_tools", "add_dirs", "mcp_config"):
         given[several] = tuple(given[several])
     return Options(**given)
 
@@ -281,6 +311,8 @@ def _agent_parser() -> _Parser:
     add("--client", choices=("auto", "direct", "sdk"), help="how to reach the model (default: auto)")
     add("--trust", action="store_true", help="trust the configuration in this directory (.team/, an endpoint in .env)")
     several("--add-dir", dest="add_dirs", type=Path, metavar="DIR", help="let file tools use DIR, too")
+    several("--mcp-config", metavar="FILE", help="use the MCP servers in FILE, or in JSON text")
+    add("--strict-mcp-config", action="store_true", help="use no other MCP servers")
     add("--no-team", action="store_true", help="one agent, no team tools, no state in .team/")
     add("--cwd", type=Path, metavar="DIR", help="work in DIR")
     add("--verbose", action="store_true", help="show more: with -p each step on stderr, else as /verbose does")

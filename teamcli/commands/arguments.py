@@ -9,6 +9,8 @@ from teamcli.commands.base import ArgumentKind, Option
 from teamcli.commands.budget import AMOUNTS
 from teamcli.commands.catalog import all_commands
 from teamcli.commands.jobs import ALL, job_options
+from teamcli.commands.mcp import VERBS as MCP_VERBS
+from teamcli.commands.mcp import server_options
 from teamcli.commands.session import mode_options, model_options, session_options
 from teamcli.commands.tasks import VERB_OPTIONS
 from teamcli.session.session import Session
@@ -69,6 +71,8 @@ VALUES: Mapping[ArgumentKind, Callable[[Session], Options]] = {
     ArgumentKind.TASK: _open_tasks,
     ArgumentKind.JOB_VERB: lambda session: (*_JOB_VERBS, *job_options(session)),
     ArgumentKind.JOB: lambda session: (*job_options(session), Option(ALL, "all that run")),
+    ArgumentKind.MCP_VERB: lambda session: (*MCP_VERBS, *server_options(session)),
+    ArgumentKind.MCP_SERVER: server_options,
     ArgumentKind.SWITCH: lambda session: (Option("on", ""), Option("off", "")),
     ArgumentKind.TEXT: lambda session: (),
 }

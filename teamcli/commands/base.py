@@ -132,6 +132,9 @@ class ArgumentKind(StrEnum):
     """`stop`, or the id of a job."""
     JOB = "job"
     """The id of a running job, or all of them."""
+    MCP_VERB = "MCP verb"
+    """What `/mcp` does, or the name of a server."""
+    MCP_SERVER = "MCP server"
     SWITCH = "switch"
     """`on` or `off`."""
     TEXT = "text"
@@ -147,6 +150,7 @@ class Group(StrEnum):
     REPORTS = "Reports"
     CUSTOM = "Your own"
     SKILLS = "Skills"
+    MCP = "Prompts of MCP servers"
 
 
 class SlashCommand(NamedTuple):

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 from teamcli.agent.events import Notice, Severity
-from teamcli.commands import budget, context, cost, diff, display, hooks, jobs, merge, tasks, team, watch
+from teamcli.commands import budget, context, cost, diff, display, hooks, jobs, mcp, merge, tasks, team, watch
 from teamcli.commands import session as session_commands
 from teamcli.commands.base import ArgumentKind, CommandResult, Group, SlashCommand, command
 from teamcli.commands.elsewhere import INSTEAD
@@ -65,6 +65,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     session_commands.model,
     session_commands.permissions,
     session_commands.leave,
+    mcp.mcp,
     team.log,
     cost.cost,
     context.context,
@@ -86,13 +87,15 @@ def all_commands(session: Session) -> tuple[SlashCommand, ...]:
     own = [each for each in found if each.for_user and each.name not in _BUILT_IN]
     taken = {*_BUILT_IN, *(each.name for each in own)}
     skills = (each for each in session.catalog.skills if each.for_user and each.name not in taken)
-    return (*COMMANDS, *map(_from_file, own), *map(_from_skill, skills))
+    return (*COMMANDS, *map(_from_file, own), *map(_from_skill, skills), *mcp.prompt_commands(session))
 
 
 def find_command(session: Session, name: str) -> SlashCommand:
     """Raises: UsageError, suggesting the nearest name."""
     if (built_in := _BUILT_IN.get(name)) is not None:  # without reading the files of custom commands
         return built_in
+    if (prompt := mcp.find_prompt(session, name)) is not None:
+        return prompt
     by_name = _BUILT_IN | {each.name: each for each in all_commands(session)}
     for problem in session.catalog.custom_commands.new_problems():
         session.events(Notice(LEAD, problem, Severity.WARNING))

@@ -30,7 +30,6 @@ INSTEAD = {
     "login": _KEY,
     "logout": _KEY,
     "ls": "!ls",
-    "mcp": "teamcli does not use MCP servers; agents can run any program with bash",
     "memory": "#TEXT adds a line to the project's instructions",
     "mode": "/permissions switches the mode; Shift-Tab does, too",
     "new": "/clear starts a new session",

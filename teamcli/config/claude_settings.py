@@ -122,6 +122,7 @@ class _Reader:
             "env": self._variables,
             "model": self._model,
             "additionalDirectories": lambda value, shown: {"additional_directories": value},
+            "disabledMcpjsonServers": lambda value, shown: {"disabled_mcp_servers": value},
         }
 
     def _checked(self, part: Json, shown: str) -> Json:

@@ -52,3 +52,7 @@ class Options(NamedTuple):
     debug: bool = False
     verbose: bool = False
     plugin_dirs: tuple[Path, ...] = ()
+    mcp_config: tuple[str, ...] = ()
+    """`--mcp-config`: files with MCP servers, or JSON."""
+    strict_mcp_config: bool = False
+    """`--strict-mcp-config`: no other MCP servers."""

@@ -36,7 +36,7 @@ class Plugin(NamedTuple):
     hooks: Json
     """In the form of settings."""
     servers: Json
-    """Its MCP servers, as it configures them."""
+    """Its MCP servers. Their names contain that of the plugin."""
 
 
 class Plugins(NamedTuple):
@@ -149,10 +149,10 @@ class _Reader:
         return hooks
 
     def _servers(self) -> Json:
-        servers = self._part("mcpServers", ".mcp.json", "mcpServers")
-        for name in servers:
-            self._unused.add("MCP server", f"{self._name}:{name}", "servers of plugins are not started")
-        return servers
+        found = self._part("mcpServers", ".mcp.json", "mcpServers")
+        root = json.dumps(str(self._root))[1:-1]
+        servers: Json = json.loads(json.dumps(found).replace("${CLAUDE_PLUGIN_ROOT}", root))
+        return {f"plugin_{self._name}_{name}": entry for name, entry in servers.items()}
 
     def _part(self, field: str, usual: str, key: str) -> Json:
         """A part that the manifest has itself, or that is in a file; empty if there is none."""

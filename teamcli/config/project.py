@@ -13,11 +13,13 @@ from typing import NamedTuple
 
 from teamcli.config.claude_settings import CONFIG_DIR, FOLDER, LOCAL, PROJECT, read_claude_settings
 from teamcli.config.environment import Environment, read_environment
+from teamcli.config.mcp_file import MCP_FILE, read_mcp_file
 from teamcli.config.plugins import Plugins, find_plugins
 from teamcli.config.project_files import FoundFile, brought_state, find_files
 from teamcli.config.project_settings import (
     RESTRICTING,
     Rules,
+    Setting,
     applying,
     hooked_commands,
     hooks_digest,
@@ -41,6 +43,7 @@ DETAILS_IN_A_LINE, DETAILS_IN_A_QUESTION = 5, 40
 MOST_SETTINGS = 2000
 """Of a file. The user cannot agree to more."""
 LINES_OF_CONTENT, LINE_LENGTH = 30, 160
+LONGEST_SETTING, LONGEST_SERVER = 200, 4000
 _STATE = "state"
 """The name under which the user agrees to state that git brought."""
 
@@ -91,7 +94,10 @@ class Project:
         """What applies to Claude Code here."""
         shared, own = (read_settings_file(path) for path in (self.team.settings, self.team.local_settings))
         theirs = self.claude.project
+        servers, self.problems = read_mcp_file(directory)
+        """What its `.mcp.json` contains, and a line for what is wrong with it."""
         self._settings = {  # later ones win: ours over Claude Code's, those of the person over those of the project
+            **servers,
             PROJECT: theirs.get(PROJECT, {}),
             f"{TEAM_DIR}/{self.team.settings.name}": shared,
             LOCAL: theirs.get(LOCAL, {}),
@@ -152,6 +158,22 @@ class Project:
             applying(raw, agreed.get(name, ()), remembered.get(name, {}), may_hook)
             for name, raw in self._settings.items()
         ]
+
+    def pending_servers(self) -> list[tuple[str, str]]:
+        """File and name of each MCP server that the user has still to agree to."""
+        agreed = self.trusted.agreed
+        return [
+            (file, each.path[-1])
+            for file, raw in self._settings.items()
+            for each in settings_to_agree(raw)
+            if each.path[0] == "mcpServers" and each.digest not in agreed.get(file, ())
+        ]
+
+    def source_of_server(self, name: str) -> str:
+        """The file that configures an MCP server; empty if none of the project does."""
+        files = zip(self._settings, self.settings, strict=True)
+        found = [file for file, applies in files if name in applies.get("mcpServers", {})]
+        return found[-1] if found else ""
 
     @cached_property
     def agreement(self) -> Agreement:
@@ -272,7 +294,10 @@ class Project:
         fresh = [each for each in settings_to_agree(raw) if each.digest not in agreed]
         if fresh:
             id = setting_digest((name,), [each.digest for each in fresh])
-            yield Offer(id, f"settings in {name} that loosen or redirect", tuple(one_line(str(each)) for each in fresh))
+            title = f"settings in {name} that loosen or redirect"
+            if name == MCP_FILE:
+                title = f"MCP servers in {name}, which are programs that run here or get what agents send"
+            yield Offer(id, title, tuple(one_line(str(each), _longest(each)) for each in fresh))
         lost = lost_restrictions(raw, self.trusted.restrictions.get(name, {}))
         if lost:
             rules = tuple(one_line(f"{kind}: {rule}") for kind, rule in lost)
@@ -304,6 +329,11 @@ class Project:
                 shown += _difference(before, file.content)
         more = len(shown) - LINES_OF_CONTENT
         return shown if more <= 0 else [*shown[:LINES_OF_CONTENT], f"… and {counted(more, 'more line')}"]
+
+
+def _longest(setting: Setting) -> int:
+    """A server is shown whole: its end may be what matters."""
+    return LONGEST_SERVER if setting.path[0] == "mcpServers" else LONGEST_SETTING
 
 
 def _difference(before: bytes, after: bytes) -> list[str]:

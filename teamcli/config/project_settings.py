@@ -29,6 +29,7 @@ _PARTS: Mapping[str, Collection[str] | None] = {
     "worktree": WorktreeSettings._fields,
     "prices": None,
     "env": None,
+    "mcpServers": None,
 }
 """Objects in which each entry is a separate setting, with the known names. Any other value is one setting."""
 _LISTS = (
@@ -37,6 +38,7 @@ _LISTS = (
     ("hidden_variables",),
     ("sandbox_writable",),
     ("sandbox_closed",),
+    ("disabled_mcp_servers",),
 )
 """Lists that are joined over the files: each element is a separate setting."""
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from teamcli.claude_code.names import ABSENT_TOOLS, INHERIT, MCP, OUR_TOOLS, our_tool
 from teamcli.claude_code.unused import Unused
@@ -27,6 +28,8 @@ from teamcli.config.front_matter import (
     read_document,
     words_of,
 )
+from teamcli.config.role_servers import FIELD as MCP_SERVERS
+from teamcli.config.role_servers import read_role_servers
 from teamcli.storage.files import cannot
 from teamcli.workspace.bounds import TEAM_DIR
 
@@ -34,7 +37,7 @@ BUILTIN_ROLES = Path(__file__).with_name("builtin_roles")
 MAX_FILES, MAX_DIRECTORIES = 2000, 1000
 """Of one folder."""
 _FIELDS = ("name", "description", "tools", "disallowedTools", "model", "cwd", "isolation", "skills")
-_UNUSED_FIELDS = ("permissionMode", "maxTurns", "mcpServers", "hooks", "initialPrompt", "effort")
+_UNUSED_FIELDS = ("permissionMode", "maxTurns", "hooks", "initialPrompt", "effort")
 """Fields of Claude Code that change what an agent does there, and have no effect here."""
 _NAME = re.compile(r"[^\W_][\w .&+,'()-]{0,99}")
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -58,6 +61,8 @@ class Role(NamedTuple):
     """Its teammates have their own checkout."""
     skills: tuple[str, ...] = ()
     """Those that it knows from the start."""
+    mcp_servers: Mapping[str, Any] = MappingProxyType({})
+    """MCP servers that only agents with this role see, by name."""
 
 
 class Roles(NamedTuple):
@@ -149,7 +154,17 @@ def read_role(
         _text(matter, "cwd"),
         _text(matter, "isolation") == WORKTREE,
         words_of(matter.fields.get("skills", "")),
+        _servers(text, path, unused) if MCP_SERVERS in matter.line_of else {},
     )
+
+
+def _servers(text: str, path: Path, unused: Unused) -> Mapping[str, Any]:
+    """Its own servers. The names of configured ones need nothing: all agents see these."""
+    try:
+        return read_role_servers(text)[1]
+    except ValueError as e:
+        unused.add("role field", MCP_SERVERS, f"in {path}: {e}")
+        return {}
 
 
 def _role_files(directory: Path, problems: list[str]) -> list[Path]:

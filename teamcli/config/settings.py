@@ -191,6 +191,10 @@ class Settings(NamedTuple):
     """Who wraps the paragraphs of an answer: the terminal, so that they are whole when copied, or teamcli."""
     hidden_variables: tuple[str, ...] = ()
     """Names or patterns, such as `AWS_*`, of variables that commands and hooks must not see."""
+    mcpServers: Mapping[str, Any] = MappingProxyType({})
+    """MCP servers by name, as in `.mcp.json`."""
+    disabled_mcp_servers: tuple[str, ...] = ()
+    """Names of MCP servers that are not used."""
     durable: bool = True
     """Wait for the disk at each step, so that not even a power cut loses anything."""
 
@@ -361,6 +365,8 @@ _check = _made_of(
     env=_each(_text),
     additional_directories=_TEXTS,
     hidden_variables=_TEXTS,
+    mcpServers=_object,
+    disabled_mcp_servers=_TEXTS,
     durable=_flag,
     vi_mode=_flag,
     notify=_one_of("off", "bell", "desktop"),
@@ -426,7 +432,10 @@ def add_allow_rule(path: Path, rule: str) -> None:
 
 
 _JOINED = frozenset(
-    ("allow", "ask", "deny", "additional_directories", "hidden_variables", "sandbox_writable", "sandbox_closed")
+    (
+        *("allow", "ask", "deny", "additional_directories", "hidden_variables", "sandbox_writable", "sandbox_closed"),
+        "disabled_mcp_servers",
+    )
 )
 """Lists that are joined over all files, like those of hooks."""
 
@@ -434,7 +443,9 @@ _JOINED = frozenset(
 def _merge(base: Json, over: Json, is_joined: bool = False) -> Json:
     merged = {**base, **over}
     for key in base.keys() & over.keys():
-        if isinstance(base[key], dict) and isinstance(over[key], dict):
+        if key == "mcpServers":  # each as a whole: parts of two could send the key of one to the address of the other
+            merged[key] = {**base[key], **over[key]}
+        elif isinstance(base[key], dict) and isinstance(over[key], dict):
             merged[key] = _merge(base[key], over[key], key == "hooks")
         elif is_joined or key in _JOINED:
             merged[key] = [*base[key], *over[key]]

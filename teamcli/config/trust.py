@@ -266,7 +266,14 @@ class Agreement:
 
         Raises: StateError
         """
-        name, digest = self._name(path), setting_digest(("permissions", "allow"), rule)
+        self.setting_written(path, ("permissions", "allow"), rule)
+
+    def setting_written(self, path: Path, setting: tuple[str, ...], value: Any) -> None:
+        """The user has had this setting written to the file.
+
+        Raises: StateError
+        """
+        name, digest = self._name(path), setting_digest(setting, value)
         self._change(lambda trusted: trusted.agreeing_to_setting(name, digest))
 
     def _change(self, change: Change, contents: Mapping[str, bytes] = MappingProxyType({})) -> None:

@@ -17,6 +17,7 @@ from teamcli.agent.compaction import COMPACTION
 from teamcli.agent.conversation import is_block
 from teamcli.agent.events import Event, Outcome
 from teamcli.agent.loop import INTERRUPTED
+from teamcli.agent.outside_tools import meant_call
 from teamcli.agent.permission_question import recorded_refusal
 from teamcli.agent.tool import Display
 from teamcli.errors import ToolError
@@ -168,7 +169,7 @@ class _Replay:
 
     def take_calls(self, row: Json) -> None:
         """The results of these calls follow."""
-        self._calls = {block["id"]: block for block in _content(row) if block["type"] == "tool_use"}
+        self._calls = {block["id"]: meant_call(block) for block in _content(row) if block["type"] == "tool_use"}
 
     def _assistant(self, content: list[Block]) -> Iterator[Event]:
         for block in content:

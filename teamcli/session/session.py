@@ -47,6 +47,7 @@ from teamcli.workspace.bounds import Workspace
 from teamcli.workspace.changes import Changes
 
 if TYPE_CHECKING:
+    from teamcli.session.mcp import McpAccess
     from teamcli.subagents.manager import SubAgentManager
 
 EMBEDDED = "embedded"
@@ -145,6 +146,8 @@ class Session:
     cancel: CancelScope
     resources: ExitStack
     """Closes what was opened for this session, in the reverse order."""
+    mcp: McpAccess | None = None
+    """None if no MCP server is configured."""
 
     def __post_init__(self) -> None:
         self.events.subscribe(self._line_blocked, TurnEnded)
@@ -288,6 +291,10 @@ class Session:
         exit_code = self.hosts.users.run_at_terminal(command, self.workspace.root, cancel)
         return f"[{describe_exit(exit_code)}]" if exit_code else ""
 
+    def is_resource(self, word: str) -> bool:
+        """Whether a mention (`@word`) names a resource of an MCP server."""
+        return self.mcp is not None and self.mcp.owns(word)
+
     @property
     def budget(self) -> Budget:
         """Of all agents together, in this run."""
@@ -325,6 +332,8 @@ class Session:
             self.subagents.close()
         self.team.close()
         self.conversation.run_end_hooks("exit")
+        if self.mcp is not None:
+            self.mcp.close()  # before their host, so that they can end by themselves
         self.hosts.agents.close()  # before its commands are waited for, which `resources` does
         for agent in self.agents:
             agent.llm.close()

@@ -125,7 +125,8 @@ class Repl(ABC):
             self.echo(text)
             self.show(self._session.say(name, words) if words else f"Usage: @{name} TEXT")
             return True
-        unknown = unknown_mentions(text, self._session.workspace, [each.casefold() for each in names])
+        known, is_resource = [each.casefold() for each in names], self._session.is_resource
+        unknown = unknown_mentions(text, self._session.workspace, known, is_resource)
         if unknown and text[1:].startswith((unknown[0], f'"{unknown[0]}')):
             who = ", ".join(names) or "none yet"
             to = "the lead as a task" if self.addressee == LEAD else self.addressee

@@ -95,11 +95,11 @@ def test_hooks_know_where_their_plugin_is(directory: Path, tmp_path: Path) -> No
     assert group["matcher"] == "Bash"
 
 
-def test_servers_of_a_plugin_are_named_as_unused(directory: Path, tmp_path: Path) -> None:
+def test_servers_of_a_plugin_have_names_that_contain_its_own(directory: Path, tmp_path: Path) -> None:
     project = inspect(directory)
     [plugin] = project.plugins((write(tmp_path / "given", WHOLE),)).found
-    assert list(plugin.servers) == ["db"]
-    assert "1 MCP server (forge:db)" in project.claude.unused.line
+    assert list(plugin.servers) == ["plugin_forge_db"]
+    assert "MCP server" not in project.claude.unused.line
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from teamcli.agent.mentions import unknown_mentions
 from teamcli.commands.arguments import candidates, running_subagents
 from teamcli.commands.base import ArgumentKind, Option, SlashCommand
 from teamcli.commands.catalog import all_commands
+from teamcli.commands.mcp import resource_options
 from teamcli.session.session import Session
 from teamcli.text.escaping import one_line
 from teamcli.ui.terminal.file_index import FileIndex, can_be_typed
@@ -45,11 +46,11 @@ def session_completer(session: Session) -> LineCompleter:
     def teammates() -> list[Option]:
         members = session.team.roster.members()
         options = [Option(member.name, f"{member.role}, {member.status}") for member in members]
-        return [*options, *running_subagents(session)]
+        return [*options, *running_subagents(session), *resource_options(session)]
 
     def unknown(text: str) -> Sequence[str]:
         names = {option.value.casefold() for option in teammates()}
-        return unknown_mentions(text, session.workspace, names)
+        return unknown_mentions(text, session.workspace, names, session.is_resource)
 
     return LineCompleter(
         lambda: all_commands(session),

@@ -1,0 +1,77 @@
+"""The tools of MCP servers in the requests of one agent: decided before its first request, and then fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from teamcli.agent.loop import Agent
+from teamcli.agent.outside_tools import is_outside, offer_row, read_offer, without_outside
+from teamcli.agent.tool import AnyTool
+from teamcli.cancel import CancelScope
+from teamcli.errors import McpError, ToolError
+from teamcli.llm.types import ToolSpec
+from teamcli.mcp.results import error_text, resource_text
+from teamcli.text.redaction import redact_value
+from teamcli.tools.mcp.direct import find_tool
+from teamcli.tools.mcp.offer import OutsideTool, choose_offer, offered_tools
+from teamcli.tools.mcp.view import View
+
+
+class AgentMcp:
+    def __init__(self, view: View, offered: tuple[ToolSpec, ...] | None) -> None:
+        """`offered` is what the requests of its conversation offer already."""
+        self.view = view
+        self._offered = offered
+
+    def use_view(self, view: View) -> None:
+        """Its role or its task has changed."""
+        self.view = view
+
+    def decide(self, cancel: CancelScope) -> None:
+        """Decide now. For an agent whose conversation ends with the program.
+
+        Raises: Cancelled
+        """
+        self.view.get_lists(cancel)
+        self._offered = () if self.view.is_empty else choose_offer(self.view)
+
+    @property
+    def tools(self) -> tuple[OutsideTool, ...]:
+        return offered_tools(self.view, self._offered or ())
+
+    def find(self, name: str) -> AnyTool | None:
+        return find_tool(self.view, name)
+
+    def owns(self, word: str) -> bool:
+        server, separator, uri = word.partition(":")
+        return bool(separator and uri) and server in self.view.servers
+
+    def read(self, word: str, cancel: CancelScope) -> str:
+        server, _, uri = word.partition(":")
+        try:
+            return resource_text(server, self.view.pool.servers[server].connection.read_resource(uri, cancel))
+        except McpError as e:
+            raise ToolError(error_text(server, e)) from e
+
+    def settle(self, agent: Agent, cancel: CancelScope) -> None:
+        """Before the first request of a conversation: decide. If the conversation has changed, follow it.
+
+        Raises: Cancelled, StateError
+        """
+        history = agent.conversation.history
+        if history.offered is None and not self.view.is_empty:
+            self.view.get_lists(cancel)
+            row = redact_value(offer_row(choose_offer(self.view)))
+            agent.conversation.note(row)
+            history.offered = read_offer(row)
+        if (history.offered or ()) != (self._offered or ()):
+            self._offered = history.offered
+            agent.use(
+                replace(agent.preamble, tools=(*without_outside(agent.preamble.tools), *(history.offered or ()))),
+                replace(agent.toolset, tools={**_inside(agent.toolset.tools), **{t.name: t for t in self.tools}}),
+            )
+
+
+def _inside(tools: Mapping[str, AnyTool]) -> dict[str, AnyTool]:
+    return {name: tool for name, tool in tools.items() if not is_outside(name)}

@@ -1,0 +1,194 @@
+"""The MCP servers of a program: which ones are configured, where they run, and who sees them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from teamcli.app.workplaces import Workplace
+from teamcli.cancel import CancelScope
+from teamcli.config.environment import SECRET_VARIABLES
+from teamcli.config.mcp_file import servers_in
+from teamcli.config.options import Options
+from teamcli.config.project import Project
+from teamcli.config.roles import Role
+from teamcli.config.settings import Settings
+from teamcli.errors import ConfigError
+from teamcli.exec.command_host import CommandHost
+from teamcli.mcp.configured import Configured, Servers, config_digest
+from teamcli.mcp.expand import expand_config
+from teamcli.mcp.kept_lists import KeptLists
+from teamcli.mcp.managed import Connect, ManagedServer
+from teamcli.mcp.pool import Pool
+from teamcli.mcp.server import Answer, Ask, Connection, Kind, Question, ServerConfig
+from teamcli.session.mcp import McpAccess
+from teamcli.storage.files import LARGEST_DOCUMENT, read_regular
+from teamcli.text.redaction import is_secret, register_secrets
+from teamcli.tools.mcp.view import View
+
+if TYPE_CHECKING:
+    from teamcli.mcp.oauth import OAuthLogin
+
+USER_SETTINGS = "~/.teamcli/settings.json"
+COMMAND_LINE = "--mcp-config"
+CLOSING_SECONDS = 1.0
+"""For a server to end by itself. What runs then ends with its host."""
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
+
+
+def find_servers(options: Options, settings: Settings, project: Project) -> Servers:
+    """All that are configured and agreed to. `--mcp-config` wins over the project, which wins over the user.
+
+    Raises: ConfigError, for `--mcp-config`
+    """
+    servers = Servers({}, [])
+    if not options.strict_mcp_config:
+        for name, entry in settings.mcpServers.items():
+            servers.add({name: entry}, project.source_of_server(name) or USER_SETTINGS)
+        for plugin in project.plugins(options.plugin_dirs).found:
+            servers.add(plugin.servers, f"plugin {plugin.name}")
+    for given in options.mcp_config:
+        servers.add(_given_servers(given), COMMAND_LINE)
+    return servers
+
+
+def _given_servers(given: str) -> object:
+    try:
+        text = given if given.lstrip().startswith("{") else read_regular(Path(given).expanduser(), LARGEST_DOCUMENT)
+        return servers_in(json.loads(text))
+    except OSError as e:
+        raise ConfigError(f"{COMMAND_LINE}: {given} cannot be read: {e.strerror}") from e
+    except (ValueError, RecursionError) as e:
+        raise ConfigError(f"{COMMAND_LINE}: {given:.200} is not usable: {e}") from e
+
+
+def expanded(configured: Configured, directory: Path, variables: Mapping[str, str] = os.environ) -> ServerConfig:
+    """Raises: ConfigError"""
+    # The key for the model is not for servers, whatever their configuration says.
+    visible = {name: value for name, value in variables.items() if name not in SECRET_VARIABLES}
+    config = expand_config(configured.config, {"CLAUDE_PROJECT_DIR": str(directory), **visible})
+    given = (*config.env.items(), *config.headers.items())
+    register_secrets(frozenset(value for name, value in given if _SECRET_NAME.search(name) and is_secret(value)))
+    return config
+
+
+def _decline(question: Question, cancel: CancelScope) -> Answer:
+    """Nobody is there to answer, but servers may ask."""
+    return Answer("decline")
+
+
+class McpServers:
+    """Each place has its own servers, since they can change files: the workspace, and the checkouts of members."""
+
+    def __init__(
+        self,
+        servers: Iterable[Configured],
+        home: Path,
+        root: Path,
+        users_host: CommandHost,
+        problems: list[str],
+        warn: Callable[[str], None],
+        disabled: Iterable[str] = (),
+        ask: Ask | None = None,
+    ) -> None:
+        """`users_host` runs servers that the user does not want confined. `problems` gets a line for each server that
+        is not usable; `warn` reports those that a role brings."""
+        self._home = home / "mcp"
+        self._root = root
+        self._users_host = users_host
+        self._ask = ask or _decline
+        self._disabled = frozenset(disabled)
+        self._kept = KeptLists(self._home / "lists")
+        self._configs: dict[str, tuple[Configured, ServerConfig]] = {}
+        self._pools: dict[Path, Pool] = {}
+        self._warned: set[str] = set()
+        self._lock = threading.Lock()
+        self._warn = warn
+        for server in servers:
+            self._add(server, problems)
+        self._shared = tuple(self._configs)
+        """Those that every agent sees."""
+
+    def _add(self, server: Configured, problems: list[str]) -> None:
+        try:
+            self._configs[server.name] = server, expanded(server, self._root)
+        except ConfigError as e:
+            problems.append(f"{e} ({server.source}).")
+
+    def pool(self, place: Workplace) -> Pool:
+        with self._lock:
+            root = place.workspace.root
+            if root not in self._pools:
+                self._pools[root] = Pool([self._managed(*self._configs[name], place) for name in self._shared])
+            return self._pools[root]
+
+    def view(self, place: Workplace, role: Role | None = None) -> View:
+        """What an agent sees there: the configured servers, and those of its role."""
+        own = self._servers_of(role) if role and role.mcp_servers else ()
+        pool = self.pool(place)
+        for name in own:
+            if name not in pool.servers:
+                pool.add(self._managed(*self._configs[name], place))
+        return View(pool, tuple(dict.fromkeys((*self._shared, *own))))
+
+    def _servers_of(self, role: Role) -> tuple[str, ...]:
+        """The user has agreed to them with the file of the role."""
+        servers, problems = Servers({}, []), list[str]()
+        servers.add(role.mcp_servers, f"role {role.name}")
+        with self._lock:
+            for name, server in servers.found.items():
+                if name not in self._configs:
+                    self._add(server, problems)
+                elif self._configs[name][0].config != server.config:
+                    problems.append(f"{server.source}: there is another MCP server {name}, which it uses instead.")
+        for problem in {*servers.problems, *problems} - self._warned:
+            self._warned.add(problem)
+            self._warn(problem)
+        return tuple(name for name in servers.found if name in self._configs)
+
+    def access(self, place: Workplace) -> McpAccess:
+        """What the user sees of them."""
+        return McpAccess(self.pool(place), self.login, self.close)
+
+    def login(self, name: str) -> OAuthLogin:
+        from teamcli.mcp.oauth import OAuthLogin  # late: only servers over HTTP need it
+
+        return OAuthLogin(self._configs[name][1], self._home)
+
+    def close(self) -> None:
+        with self._lock:
+            pools, self._pools = list(self._pools.values()), {}
+        for pool in pools:
+            pool.close(CLOSING_SECONDS)
+
+    def _managed(self, configured: Configured, config: ServerConfig, place: Workplace) -> ManagedServer:
+        digest = config_digest(config, str(self._root))
+        is_enabled = configured.name not in self._disabled
+        return ManagedServer(configured, digest, self._connect(configured, config, place), self._kept, is_enabled)
+
+    def _connect(self, configured: Configured, config: ServerConfig, place: Workplace) -> Connect:
+        host = place.host if configured.is_confined else self._users_host
+        root = place.workspace.root
+
+        def connect(on_change: Callable[[Kind], None]) -> Connection:
+            # Late: the first request waits for none of it if the tools are known.
+            from teamcli.mcp.client import Client
+            from teamcli.mcp.http import HttpTransport, NoAuthorizer
+            from teamcli.mcp.stdio import open_stdio
+
+            if not config.url:
+                return Client(
+                    config, lambda receiver: open_stdio(config, host, root, receiver), root, self._ask, on_change
+                )
+            has_token = any(name.lower() == "authorization" for name in config.headers)
+            authorizer = NoAuthorizer() if has_token else self.login(config.name)
+            return Client(
+                config, lambda receiver: HttpTransport(config, receiver, authorizer), root, self._ask, on_change
+            )
+
+        return connect
