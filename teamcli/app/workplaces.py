@@ -58,7 +58,7 @@ class Workplaces:
     def of(self, member: Member) -> Workplace:
         if not member.worktree:
             return self.shared
-        root = self.root_of(member.name)
+        root = self._directory / member.name  # the roster may not know it yet
         # What a role learns in this project is not part of the checkout: it must outlive it.
         memory = self.shared.workspace.root / TEAM_DIR / "memory"
         workspace = replace(self.shared.workspace, root=root, extra=(memory,))
