@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +32,19 @@ def begin_session(log: AppendLog, model: str, session_id: str | None = None) -> 
     """
     session = session_id or f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     log.append({"v": VERSION, "kind": "session", "id": session, "ts": time.time(), "model": model})
+    return session
+
+
+def fork_session(log: AppendLog, model: str, rows: Iterable[Json], session_id: str | None = None) -> str:
+    """Begin a session with these lines of another one, which stays as it is.
+
+    Raises: StateError
+    """
+    copied = list(rows)  # before anything is written: they are in the same file
+    session = begin_session(log, model, session_id)
+    for row in copied:
+        # Without marks: how far mail is read does not go back.
+        log.append({name: value for name, value in row.items() if name != "marks"})
     return session
 
 

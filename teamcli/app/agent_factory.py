@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -102,6 +102,19 @@ class LazySubAgents:
         return self._manager.running_detached() if self._manager else []
 
 
+ALWAYS_THERE = (
+    "submit_plan",
+    "shutdown_response",
+    "send_message",
+    "read_inbox",
+    "wait_for_message",
+    "task_create",
+    "task_update",
+    "task_list",
+)
+"""The tools that the protocols of a team need."""
+
+
 class TeammateResources:
     """What one teammate uses."""
 
@@ -152,7 +165,7 @@ class AgentFactory:
     def __init__(self, runtime: Runtime, owns_process: bool = True) -> None:
         self.runtime = runtime
         self.models = Models(runtime.choices)
-        self.briefing = Briefing(runtime.choices, runtime.project, runtime.options.append_system_prompt)
+        self.briefing = Briefing(runtime.choices, runtime.project, runtime.options)
         self.places = Workplaces(runtime, self.briefing.workspace, owns_process)
         self.tools = AgentTools(runtime)
         self.subagents = LazySubAgents(self)
@@ -165,9 +178,12 @@ class AgentFactory:
         mailbox.rotate()
         place = self.places.shared
         context = self.briefing.with_memory(self.context(team, LEAD, history, place), LEAD)
-        tools, mcp = (*(LEAD_TOOLS if has_team else SOLO_TOOLS), *self._own_tools), self.agent_mcp(place, history)
-        system = self.briefing.lead_system(has_team)
-        setup = self._setup(team, runtime.choices.model, system, tools, context, place, mcp)
+        tools = (*self._existing(LEAD_TOOLS if has_team else SOLO_TOOLS), *self._own_tools)
+        model, mcp = runtime.choices.model, self.agent_mcp(place, history)
+        if (role := self.briefing.lead_role) is not None:
+            tools = _subset(tools, None, role)
+            model = model if runtime.options.model else self.briefing.teammate_model("", role)
+        setup = self._setup(team, model, self.briefing.lead_system(has_team), tools, context, place, mcp)
         on_wait = partial(team.quiescence.show_waiting, LEAD)
         meter = runtime.budgets.lead_meter(LEAD, runtime.options.max_turns, on_wait=on_wait)
         facts = partial(environment_facts, runtime.choices.workspace.root)
@@ -290,7 +306,12 @@ class AgentFactory:
     @property
     def base_tools(self) -> tuple[ToolDefinition, ...]:
         """Those that a sub-agent may use."""
-        return (*BASE_TOOLS, *self._own_tools)
+        return (*self._existing(BASE_TOOLS), *self._own_tools)
+
+    def _existing(self, tools: Sequence[ToolDefinition], always: Collection[str] = ()) -> tuple[ToolDefinition, ...]:
+        """Those that the command line leaves."""
+        chosen = self.runtime.options.tools
+        return tuple(tool for tool in tools if chosen is None or tool.name in chosen or tool.name in always)
 
     def find_tool(self, name: str) -> ToolDefinition:
         """The tool of that name, built in or provided by the host program."""
@@ -331,7 +352,7 @@ class AgentFactory:
             memories[member.role, start] = self.briefing.memory(member.role, is_in_root=is_in_root)
         role = self.briefing.roles.match(member.role)
         model = self.briefing.teammate_model(member.model, role)
-        tools = _subset((*TEAMMATE_TOOLS, *self._own_tools), member.tools, role)
+        tools = _subset((*self._existing(TEAMMATE_TOOLS, ALWAYS_THERE), *self._own_tools), member.tools, role)
         system = self.briefing.teammate_system(member, tools, memories[member.role, start], start)
         context = context._replace(workspace=replace(context.workspace, start=start))
         if mcp is not None and (view := self._mcp_view(place, role, member.tools)):
@@ -424,10 +445,8 @@ def _subset(
     """The tools that spawn and role leave; what the protocols need is always there."""
     allowed = _wanted(wanted, role)
     denied = role.disallowed_tools if role else ()
-    protocols = ("submit_plan", "shutdown_response", "send_message", "read_inbox", "wait_for_message")
-    always = (*protocols, "task_create", "task_update", "task_list")
     return tuple(
         tool
         for tool in tools
-        if tool.name in always or ((allowed is None or tool.name in allowed) and tool.name not in denied)
+        if tool.name in ALWAYS_THERE or ((allowed is None or tool.name in allowed) and tool.name not in denied)
     )

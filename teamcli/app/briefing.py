@@ -18,10 +18,11 @@ from teamcli.app.choices import Choices
 from teamcli.config.descriptions import shortened
 from teamcli.config.instructions import find_instructions
 from teamcli.config.memory import memory_dirs, offer, users_memory
+from teamcli.config.options import Options
 from teamcli.config.project import Project
 from teamcli.config.roles import Role, Roles, load_roles, role_dirs
 from teamcli.config.skills import Skill, Skills, find_skills, skill_dirs
-from teamcli.errors import UsageError
+from teamcli.errors import ConfigError, UsageError
 from teamcli.llm.pricing import meant_model
 from teamcli.team.message import LEAD
 from teamcli.team.roster import Member
@@ -40,18 +41,18 @@ MORE_ROLES_LENGTH = 1500
 class Briefing:
     """Files are read when they are first needed. `notes` collects what the user should know about them."""
 
-    def __init__(self, choices: Choices, project: Project, appended: str) -> None:
-        """`appended` goes to the end of the lead's system prompt."""
+    def __init__(self, choices: Choices, project: Project, options: Options) -> None:
         self._choices = choices
         self._project = project
-        self._appended = appended
+        self._options = options
         self.notes: list[str] = []
 
     @cached_property
     def instructions(self) -> list[tuple[str, str]]:
-        homes = (Path.home() / ".claude", self._project.home)
+        sources = self._project.sources
+        homes = (Path.home() / ".claude", self._project.home) if sources.user else ()
         excludes = self._project.claude.excludes
-        instructions = find_instructions(self._choices.workspace.root, homes, excludes)
+        instructions = find_instructions(self._choices.workspace.root, homes, excludes, sources.project)
         self.notes += instructions.problems
         return instructions.found
 
@@ -60,15 +61,21 @@ class Briefing:
         project = self._project
         plugins = project.plugins().folders("agents")
         folders = role_dirs(project.directory, project.home, project.agreement.covers, plugins)
-        roles = load_roles(folders, project.claude.unused, project.agreement.content_at_start)
+        counting = project.sources.among(folders, plugins)
+        roles = load_roles(counting, project.claude.unused, project.agreement.content_at_start)
         self.notes += roles.problems
-        return roles
+        if not self._options.agents:
+            return roles
+        from teamcli.config.given_roles import read_given_roles  # late: few starts need it
+
+        return roles._replace(found=read_given_roles(self._options.agents) | roles.found)
 
     @cached_property
     def skills(self) -> Skills:
         project = self._project
         plugins = project.plugins().folders("skills")
-        skills = find_skills(skill_dirs(project.directory, project.home, project.agreement, plugins))
+        folders = skill_dirs(project.directory, project.home, project.agreement, plugins)
+        skills = find_skills(project.sources.among(folders, plugins))
         self.notes += skills.problems
         return skills
 
@@ -78,9 +85,23 @@ class Briefing:
         return replace(self._choices.workspace, skills=self.skills.folders)
 
     def lead_system(self, has_team: bool) -> str:
-        base = f"{LEAD_PROMPT}\n\n{LEAD_TEAM_PROMPT}" if has_team else LEAD_PROMPT
-        extra = (self.skills.offer(), self.memory(LEAD), self._appended)
-        return system_prompt(base + self._known_roles, self.instructions, *extra)
+        begins = LEAD_PROMPT if self._options.system_prompt is None else self._options.system_prompt
+        begins = self.lead_role.prompt if self.lead_role and self._options.system_prompt is None else begins
+        base = "\n\n".join(filter(None, (begins, LEAD_TEAM_PROMPT if has_team else "")))
+        extra = (self.skills.offer(), self.memory(LEAD), self._options.append_system_prompt)
+        return system_prompt((base + self._known_roles).strip(), self.instructions, *extra)
+
+    @cached_property
+    def lead_role(self) -> Role | None:
+        """The role that the lead works in, if one was chosen.
+
+        Raises: ConfigError
+        """
+        wanted = self._options.agent
+        if wanted and self.roles.match(wanted) is None:
+            known = ", ".join(role.name for role in self.roles.found.values())
+            raise ConfigError(f"--agent: there is no role '{wanted}' (there are: {known})")
+        return self.roles.match(wanted) if wanted else None
 
     def teammate_system(
         self, member: Member, tools: tuple[ToolDefinition, ...], memory: str, start: Path | None

@@ -233,7 +233,7 @@ def _assemble(
     conversation = LeadConversation(lead, state.session_id, state.log, known_files, root, close_calls)
     plugins = project.plugins().folders("commands")
     folders = command_dirs(project.directory, project.home, project.agreement.covers, plugins)
-    custom_commands = CustomCommands(folders, root)
+    custom_commands = CustomCommands(project.sources.among(folders, plugins), root)
     models = tuple(dict.fromkeys((*built_in_prices().prices, *settings.prices)))
     return Session(
         workspace=choices.workspace,

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from teamcli.app.host_program import NOTHING_EMBEDDED, Embedding
-from teamcli.config.claude_settings import ClaudeSettings
+from teamcli.config.claude_settings import ClaudeSettings, read_given_settings
 from teamcli.config.environment import MODEL
 from teamcli.config.options import Options
 from teamcli.config.project import Project
@@ -48,14 +48,20 @@ class Choices(NamedTuple):
     model: str
     price: Callable[[Usage, str], float | None]
     embedding: Embedding = NOTHING_EMBEDDED
+    effort: str = ""
+    """How much the model may think; empty for its default."""
 
 
 def choose(options: Options, project: Project, embedding: Embedding, notes: list[str]) -> Choices:
     """Raises: ConfigError."""
     notes += [*project.environment.notes, *project.notes]
     notes += [*project.claude.problems, *project.problems]
-    notes += project.plugins(options.plugin_dirs).problems
-    settings = read_settings(project, embedding.settings)
+    notes += project.plugins(() if options.bare else options.plugin_dirs).problems
+    settings = read_settings(project, _given_settings(options, project, embedding))
+    if options.bare:
+        settings = settings._replace(hooks={})
+    if options.without_effect:
+        notes.append(f"Flags of Claude Code without an effect here: {', '.join(options.without_effect)}.")
     endpoint = choose_endpoint(options, project, settings) if embedding.llm is None else None
     model = choose_model(options, project, settings, endpoint)
     if embedding.llm is not None:
@@ -70,7 +76,13 @@ def choose(options: Options, project: Project, embedding: Embedding, notes: list
         raise ConfigError(f"{setting}: no price is known for {model}; give one under `prices` in settings")
     workspace = open_workspace(options, settings, project)
     policy = read_policy(options, settings, project, embedding.tools)
-    return Choices(settings, workspace, policy, endpoint, model, price, embedding)
+    return Choices(settings, workspace, policy, endpoint, model, price, embedding, options.effort)
+
+
+def _given_settings(options: Options, project: Project, embedding: Embedding) -> Mapping[str, Any]:
+    if not options.settings:
+        return embedding.settings
+    return {**embedding.settings, **read_given_settings(options.settings, project.claude.unused)}
 
 
 def read_settings(project: Project, given: Mapping[str, Any] = MappingProxyType({})) -> Settings:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from teamcli.agent.context_window import ContextWindow
 from teamcli.app.choices import Choices
+from teamcli.config.settings import Settings
 from teamcli.errors import ToolError
 from teamcli.llm.backoff import Backoff
 from teamcli.llm.pricing import context_tokens, is_window_known
@@ -45,8 +47,13 @@ class Models:
             tuple(tool.spec for tool in tools),
             settings.max_tokens,
             settings.prompt_caching,
-            {"thinking": settings.thinking} if settings.thinking else {},
+            self._extra(settings),
         )
+
+    def _extra(self, settings: Settings) -> dict[str, Any]:
+        thinking = {"thinking": settings.thinking} if settings.thinking else {}
+        effort = self._choices.effort
+        return {**thinking, "output_config": {"effort": effort}} if effort else thinking
 
     def context_window(self, pinned_facts: Callable[[], Sequence[str]], mail_is_work: bool = False) -> ContextWindow:
         choices = self._choices

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from teamcli.app.build import open_session
 from teamcli.app.choices import untrusted_notes
 from teamcli.config.options import Options
-from teamcli.config.project import Project, inspect_project
+from teamcli.config.project import Project, Sources, inspect_project
 from teamcli.text.escaping import escape_controls
 from teamcli.ui import headless
 
@@ -79,8 +79,15 @@ def _run_on_pipe(options: Options) -> int:
 
 
 def _project(options: Options) -> Project:
-    project = inspect_project(Path.cwd())
+    project = inspect_project(Path.cwd(), sources=_sources(options))
     return project.trust() if project.pending and options.trust else project
+
+
+def _sources(options: Options) -> Sources:
+    if options.setting_sources is None and not options.bare:
+        return Sources()
+    named = () if options.bare else options.setting_sources or ()
+    return Sources("user" in named, "project" in named, "local" in named)
 
 
 def _print_notes(notes: list[str]) -> None:

@@ -13,13 +13,13 @@ from teamcli.agent.events import (
     Severity,
     StatusChanged,
 )
-from teamcli.agent.transcript import begin_session, find_session, list_sessions, session_rows
+from teamcli.agent.transcript import begin_session, find_session, fork_session, list_sessions, session_rows
 from teamcli.app.choices import Choices
 from teamcli.app.lazy_board import LazyBoard
 from teamcli.cancel import CancelScope
 from teamcli.config.options import Options
 from teamcli.config.project import Project
-from teamcli.errors import ConfigError, StateError
+from teamcli.errors import ConfigError, StateError, UsageError
 from teamcli.storage.files import AppendLog
 from teamcli.storage.logs import log_to
 from teamcli.storage.team_dir import LeadLock, TeamDir, lock_holder
@@ -75,8 +75,17 @@ class StateOpener:
         self._resources.callback(log.close)
         if log.torn:
             self._notes.append("A line that a crash had left unfinished was cut from the transcript.")
-        session_id = begin_session(log, choices.model, session_id)
+        session_id = self._begin(log, choices.model, session_id, dir.lead_transcript)
         return OpenState(dir, lock, log, session_id, history, self._project)
+
+    def _begin(self, log: AppendLog, model: str, resumed: str | None, transcript: Path) -> str:
+        """Raises: UsageError, StateError."""
+        wanted, is_fork = self._options.session_id, self._options.fork_session
+        if wanted and any(each.id == wanted for each in list_sessions(transcript)):
+            raise UsageError(f"--session-id: there is a session '{wanted}' here; use --resume {wanted}")
+        if resumed is None or not is_fork:
+            return begin_session(log, model, resumed or wanted or None)
+        return fork_session(log, model, session_rows(transcript, resumed), wanted or None)
 
     def _team_dir(self) -> tuple[TeamDir, LeadLock | None]:
         if not self._options.no_team:

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from teamcli import __version__
+from teamcli.claude_code.flags import mode_of, translate
+from teamcli.cli.claude_options import add_claude_options, read_claude_options, unknown_option
 from teamcli.cli.streams import abandon_standard_output, prepare_standard_streams
 from teamcli.config.options import ExitStatus, Mode, Options
 from teamcli.errors import AuthError, ConfigError, ModelNotFound, TeamcliError, TeamError, UsageError, WrongEndpoint
@@ -266,19 +268,31 @@ class _Parser(argparse.ArgumentParser):
 
 def parse_options(argv: Sequence[str]) -> Options:
     """Raises: UsageError."""
+    argv, without_effect = translate(argv, _is_our_tool)
     # Everything after `--` is the prompt, also words that look like options.
     end = argv.index("--") if "--" in argv else len(argv)
+    parser = _agent_parser()
     # Every option's name in the parser is a field of Options.
-    given: dict[str, Any] = vars(_agent_parser().parse_intermixed_args(list(argv[:end])))
+    parsed, unknown = parser.parse_known_intermixed_args(argv[:end])
+    if unknown:
+        raise UsageError(unknown_option(unknown, parser))
+    given: dict[str, Any] = {**vars(parsed), "without_effect": without_effect}
+    read_claude_options(given)
     if given["output_format"] and not given["headless"]:
         raise UsageError("--output-format requires -p (try teamcli --help)")
     if given["continue_last"] and given["resume"] is not None:
         raise UsageError("--continue and --resume exclude each other (try teamcli --help)")
     given["prompt"] = " ".join([*given["prompt"], *argv[end + 1 :]]).strip()
     given["output_format"] = given["output_format"] or "text"
-    for several in ("allowed_tools", "disallowed_tools", "add_dirs", "mcp_config"):
+    for several in ("allowed_tools", "disallowed_tools", "add_dirs", "plugin_dirs", "mcp_config"):
         given[several] = tuple(given[several])
     return Options(**given)
+
+
+def _is_our_tool(name: str) -> bool:
+    from teamcli.tools.catalog import ALL_TOOLS  # late: asked only about words that follow a rule
+
+    return name in {tool.name for tool in ALL_TOOLS}
 
 
 def _agent_parser() -> _Parser:
@@ -297,7 +311,12 @@ def _agent_parser() -> _Parser:
     add("-p", "--print", dest="headless", action="store_true", help="run without a prompt, print the last answer, exit")
     add("--model", metavar="ID", help="the model (default: MODEL_ID, or the built-in default)")
     modes = [mode.value for mode in Mode]
-    add("--permission-mode", choices=modes, help="what needs your permission (default: commands and file changes)")
+    add(
+        "--permission-mode",
+        choices=modes,
+        type=mode_of,
+        help="what needs your permission (default: commands and file changes)",
+    )
     allowed = "run these without asking: 'bash(git status:*),edit_file(src/**)'"
     several("--allowedTools", dest="allowed_tools", metavar="RULES", help=allowed)
     several("--disallowedTools", dest="disallowed_tools", metavar="RULES", help="refuse these in every mode")
@@ -318,6 +337,7 @@ def _agent_parser() -> _Parser:
     add("--verbose", action="store_true", help="show more: with -p each step on stderr, else as /verbose does")
     add("--debug", action="store_true", help="write a detailed log to .team/logs/")
     add("-V", "--version", action="version", version=f"teamcli {__version__}")
+    add_claude_options(parser)
     return parser
 
 

@@ -18,6 +18,7 @@ from teamcli.claude_code.unused import Unused
 from teamcli.config.environment import is_kept_back
 from teamcli.config.options import Mode
 from teamcli.config.settings import HOOK_EVENTS, settings_problem
+from teamcli.errors import ConfigError
 from teamcli.storage.files import LARGEST_DOCUMENT, Json, leads_out, read_regular
 from teamcli.text.escaping import one_line
 
@@ -66,6 +67,26 @@ def read_hooks(raw: object, shown: str, unused: Unused) -> Json:
     return hooks
 
 
+def read_given_settings(text: str, unused: Unused) -> Json:
+    """The settings of `--settings`, in our words: JSON, or the name of a file. `unused` collects what is not used.
+
+    Raises: ConfigError
+    """
+    is_inline = text.lstrip().startswith("{")
+    try:
+        raw = json.loads(text if is_inline else read_regular(Path(text), LARGEST_DOCUMENT))
+        if not isinstance(raw, dict):
+            raise ValueError("it is not a JSON object")
+    except (OSError, ValueError, RecursionError) as e:
+        named = "the JSON" if is_inline else one_line(text)
+        raise ConfigError(f"--settings: {named} cannot be read: {getattr(e, 'strerror', None) or e}") from e
+    reader = _Reader(unused)
+    translated = reader.translate(raw, "--settings", None if is_inline else Path(text).absolute().parent)
+    if reader.problems:
+        raise ConfigError(reader.problems[0])
+    return translated
+
+
 def _is_same(one: Path, other: Path) -> bool:
     """Whether the project is the user's home."""
     return os.path.realpath(one) == os.path.realpath(other)
@@ -77,10 +98,10 @@ def _rules_in(raw: Json) -> Iterator[str]:
 
 
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, unused: Unused | None = None) -> None:
         self.problems: list[str] = []
         self.excludes: list[str] = []
-        self.unused = Unused()
+        self.unused = Unused() if unused is None else unused
 
     def read(self, path: Path, shown: str, anchor: Path | None, inside: Path | None = None) -> Json:
         """One file in our words. `anchor` is what `/` means in its rules, if that is not the project."""
@@ -95,9 +116,9 @@ class _Reader:
         except (OSError, ValueError, RecursionError) as e:
             self._drop(shown, "it", e.strerror or str(e) if isinstance(e, OSError) else str(e))
             return {}
-        return self._translate(raw, shown, anchor)
+        return self.translate(raw, shown, anchor)
 
-    def _translate(self, raw: Json, shown: str, anchor: Path | None) -> Json:
+    def translate(self, raw: Json, shown: str, anchor: Path | None) -> Json:
         translated: Json = {}
         for key, translate in self._keys().items():
             if raw.get(key) is not None:

@@ -21,7 +21,9 @@ class Instructions(NamedTuple):
     """One sentence for each file that exists but cannot be used."""
 
 
-def find_instructions(workspace: Path, homes: Iterable[Path], excludes: Iterable[str] = ()) -> Instructions:
+def find_instructions(
+    workspace: Path, homes: Iterable[Path], excludes: Iterable[str] = (), reads_project: bool = True
+) -> Instructions:
     """The user's instructions, those of the directories above, then the project's. A text that several files share is
     used once. `excludes` are patterns of whole paths that Claude Code's settings leave out."""
     reader = Reader(excludes)
@@ -30,12 +32,17 @@ def find_instructions(workspace: Path, homes: Iterable[Path], excludes: Iterable
         for name in INSTRUCTION_FILES:
             reader.read(place, name)
         reader.read_rules(place, "rules")
+    if reads_project:
+        _read_projects(reader, workspace)
+    return Instructions(reader.found, reader.problems)
+
+
+def _read_projects(reader: Reader, workspace: Path) -> None:
     for place in places_above(workspace):
         _read_claudes(reader, place)
     project = Place(workspace, "", workspace.resolve())
     reader.read(project, INSTRUCTION_FILES[0])
     _read_claudes(reader, project)
-    return Instructions(reader.found, reader.problems)
 
 
 def _read_claudes(reader: Reader, place: Place) -> None:

@@ -51,8 +51,40 @@ class Options(NamedTuple):
     cwd: Path | None = None
     debug: bool = False
     verbose: bool = False
+    system_prompt: str | None = None
+    """Replaces how the lead's system prompt begins."""
+    tools: tuple[str, ...] | None = None
+    """The built-in tools that exist; None for all."""
+    effort: str = ""
+    settings: str = ""
+    """Settings for Claude Code, as JSON or in a file; they win over all others."""
+    setting_sources: tuple[str, ...] | None = None
+    """Of `user`, `project` and `local`, those whose configuration counts; None for all."""
+    session_id: str = ""
+    """For a new session."""
+    fork_session: bool = False
+    """Resume as a new session."""
+    agents: str = ""
+    """More roles, as JSON."""
+    agent: str = ""
+    """The role that the lead works in."""
+    json_schema: str = ""
+    """What the last answer must look like, as JSON."""
+    input_format: str = "text"
+    include_partial_messages: bool = False
+    replay_user_messages: bool = False
+    permission_prompt_tool: str = ""
     plugin_dirs: tuple[Path, ...] = ()
     mcp_config: tuple[str, ...] = ()
     """`--mcp-config`: files with MCP servers, or JSON."""
     strict_mcp_config: bool = False
     """`--strict-mcp-config`: no other MCP servers."""
+    bare: bool = False
+    """Without hooks, skills, commands, roles, plugins and instructions."""
+    without_effect: tuple[str, ...] = ()
+    """Flags of Claude Code that were given and mean nothing here."""
+
+    @property
+    def is_controlled(self) -> bool:
+        """Whether another program drives this one, with messages on standard input."""
+        return self.input_format == "stream-json"

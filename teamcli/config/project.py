@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import copy
 from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from teamcli.config.claude_settings import CONFIG_DIR, FOLDER, LOCAL, PROJECT, read_claude_settings
 from teamcli.config.environment import Environment, read_environment
+from teamcli.config.front_matter import Folder
 from teamcli.config.mcp_file import MCP_FILE, read_mcp_file
 from teamcli.config.plugins import Plugins, find_plugins
 from teamcli.config.project_files import FoundFile, brought_state, find_files
@@ -29,7 +30,9 @@ from teamcli.config.project_settings import (
     setting_digest,
     settings_to_agree,
 )
+from teamcli.config.roles import BUILTIN_ROLES
 from teamcli.config.settings import read_settings_file
+from teamcli.config.skills import SkillsDir
 from teamcli.config.trust import Agreement, Change, Trusted, TrustStore, home_dir
 from teamcli.errors import StateError
 from teamcli.storage.files import Json
@@ -46,6 +49,29 @@ LINES_OF_CONTENT, LINE_LENGTH = 30, 160
 LONGEST_SETTING, LONGEST_SERVER = 200, 4000
 _STATE = "state"
 """The name under which the user agrees to state that git brought."""
+
+
+AnyFolder = TypeVar("AnyFolder", Folder, SkillsDir)
+
+
+class Sources(NamedTuple):
+    """Whose configuration counts: the user's, except for `~/.teamcli/settings.json`, which always does, and the
+    project's, in files that are shared and in those that belong to one person."""
+
+    user: bool = True
+    project: bool = True
+    local: bool = True
+
+    def among(self, folders: Iterable[AnyFolder], plugins: Collection[Folder] = ()) -> tuple[AnyFolder, ...]:
+        """Of folders with roles, skills or commands, those that count. Roles that come with teamcli always do, and
+        so do plugins that the command line names."""
+        always = {BUILTIN_ROLES, *(each.path for each in plugins if each.root is None)}
+        return tuple(
+            each for each in folders if each.path in always or (self.user if each.root is None else self.project)
+        )
+
+
+ALL_SOURCES = Sources()
 
 
 class Offer(NamedTuple):
@@ -76,11 +102,19 @@ class Offer(NamedTuple):
 class Project:
     """The contents of a directory, read once, so that what the user is asked about is exactly what is used."""
 
-    def __init__(self, directory: Path, home: Path, trusted: Trusted, given: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        home: Path,
+        trusted: Trusted,
+        given: Mapping[str, str],
+        sources: Sources = ALL_SOURCES,
+    ) -> None:
         """`given` are variables that override the environment.
 
         Raises: ConfigError
         """
+        self.sources = sources
         self.directory = directory
         self.home = home
         self.team = TeamDir.of(directory)
@@ -90,19 +124,22 @@ class Project:
         self._variables = {**os.environ, **given}
         self.trusted = trusted
         self._files = find_files(directory)
-        self.claude = read_claude_settings(directory, self._claude_dir)
+        claude = read_claude_settings(directory, self._claude_dir)
+        self.claude = claude if sources.user else claude._replace(user={})
         """What applies to Claude Code here."""
         shared, own = (read_settings_file(path) for path in (self.team.settings, self.team.local_settings))
         theirs = self.claude.project
         servers, self.problems = read_mcp_file(directory)
         """What its `.mcp.json` contains, and a line for what is wrong with it."""
-        self._settings = {  # later ones win: ours over Claude Code's, those of the person over those of the project
+        settings = {  # later ones win: ours over Claude Code's, those of the person over those of the project
             **servers,
             PROJECT: theirs.get(PROJECT, {}),
             f"{TEAM_DIR}/{self.team.settings.name}": shared,
             LOCAL: theirs.get(LOCAL, {}),
             f"{TEAM_DIR}/{self.team.local_settings.name}": own,
         }
+        counts = (*(sources.project for _ in servers), sources.project, sources.project, sources.local, sources.local)
+        self._settings = {name: raw for (name, raw), does in zip(settings.items(), counts, strict=True) if does}
         # Without hooks in Claude Code's files the digest is as it was before these were read.
         self._hooks = hooks_digest(*map(hooks_in, (shared, own)), *filter(None, map(hooks_in, theirs.values())))
         self._plugins: Plugins | None = None
@@ -351,13 +388,16 @@ def _union(one: Mapping[str, Rules], other: Mapping[str, Rules], name: str) -> R
 
 
 def inspect_project(
-    directory: Path, home: Path | None = None, given: Mapping[str, str] = MappingProxyType({})
+    directory: Path,
+    home: Path | None = None,
+    given: Mapping[str, str] = MappingProxyType({}),
+    sources: Sources = ALL_SOURCES,
 ) -> Project:
     """Find out what a directory contains. Changes nothing. `given` are variables that override the environment.
 
     Raises: ConfigError
     """
     home = home or home_dir()
-    project = Project(directory, home, TrustStore(home).of(directory, TeamDir.of(directory)), given)
+    project = Project(directory, home, TrustStore(home).of(directory, TeamDir.of(directory)), given, sources)
     _ = project.environment  # registers its keys for redaction before anything is printed
     return project

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import stat
 import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
+from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
 
 from teamcli.agent import events
@@ -46,11 +48,12 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str, 
     piped = framed_stdin(stdin) if prompt and stdin else ""
     started, interrupted = time.monotonic(), list[str]()
     with signals_raise(SIGINT, SIGTERM, SIGHUP):
-        turn = session.submit(prompt or stdin or CONTINUE, piped)
+        expanded = expand(session, prompt)
+        turn = expanded if isinstance(expanded, Future) else session.submit(expanded or stdin or CONTINUE, piped)
         try:
             turn.result()
             in_thread(lambda: session.team.quiescence.wait_until_idle(session.cancel), "quiet").result()
-            ended = session.lead.last or turn.result()
+            ended = turn.result() if isinstance(expanded, Future) else session.lead.last or turn.result()
             code = exit_status(session, ended)
         except SignalReceived as e:
             interrupted = busy_agents(session)
@@ -66,6 +69,20 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str, 
     session.events.unsubscribe(printer)  # the result comes last
     printer.finish(ended, result_object(session, ended, code, started))
     return code
+
+
+def expand(session: Session, prompt: str) -> str | Future[TurnEnded]:
+    """The task that a prompt such as `/command words` means, or the end of a built-in command. Any other prompt is
+    returned as it is, also one that begins with a path.
+
+    Raises: UsageError, for a command that does not exist; TeamcliError
+    """
+    name = prompt[1:].split(maxsplit=1)[0] if prompt.startswith("/") and prompt[1:].strip() else ""
+    if not re.fullmatch(r"[A-Za-z?][\w:.-]*", name) or Path(f"/{name}").exists():
+        return prompt
+    from teamcli.ui.command_prompt import run_as_command  # late: few runs begin with a command
+
+    return run_as_command(session, prompt)
 
 
 def _stopped_earlier(session: Session) -> list[str]:

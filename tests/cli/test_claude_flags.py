@@ -1,0 +1,190 @@
+"""Flags of Claude Code from the outside: the real program does what they say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.fake_api import said_by_user, text, tool, tool_results
+from tests.support.program import Program
+
+AGENTS = {"critic": {"description": "finds faults", "prompt": "You find faults.", "tools": ["Read"], "model": "haiku"}}
+
+
+def write(program: Program, name: str, content: str) -> None:
+    path = program.directory / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+
+
+def system_of(request: dict[str, Any]) -> str:
+    return "\n".join(block["text"] for block in request.get("system", ()))
+
+
+def tools_of(request: dict[str, Any]) -> list[str]:
+    return [each["name"] for each in request.get("tools", ())]
+
+
+def test_skipping_permissions_and_several_rules_work_as_there(program: Program) -> None:
+    with program.against([tool("bash", command="touch made"), text("done")]):
+        ran = program.run("-p", "--dangerously-skip-permissions", "go")
+    assert (ran.code, ran.out, ran.err) == (0, "done\n", "")
+    assert (program.directory / "made").exists()
+    with program.against([tool("bash", command="touch other"), text("done")]) as api:
+        ran = program.run("-p", "--allowedTools", "Read", "Bash(touch *)", "go now")
+    assert (ran.code, said_by_user(api.requests[0]).split("\n")[0]) == (0, "go now")
+    assert (program.directory / "other").exists()
+
+
+def test_flags_without_effect_are_named_once(program: Program) -> None:
+    with program.against([text("ok")]):
+        ran = program.run("-p", "x", "--betas", "a", "--ide", "--betas=b")
+    assert (ran.out, ran.err) == ("ok\n", "teamcli: Flags of Claude Code without an effect here: --betas, --ide.\n")
+
+
+def test_the_system_prompt_can_be_replaced(program: Program) -> None:
+    write(program, "CLAUDE.md", "Use tabs.")
+    with program.against([text("ok")]) as api:
+        program.run("-p", "x", "--no-team", "--system-prompt", "You are a poet.", "--append-system-prompt", "In rhyme.")
+    system = system_of(api.requests[0])
+    assert system.startswith("You are a poet.")
+    assert "In rhyme." in system
+    assert "Use tabs." in system
+    assert "You are teamcli" not in system
+
+
+def test_only_the_chosen_tools_exist(program: Program) -> None:
+    with program.against([text("ok"), text("ok")]) as api:
+        program.run("-p", "x", "--tools", "Bash,Read,WebFetch")
+        program.run("-p", "x", "--tools", "")
+    assert [tools_of(request) for request in api.requests] == [["bash", "read_file"], []]
+
+
+def test_effort_goes_to_the_model(program: Program) -> None:
+    with program.against([text("ok")]) as api:
+        program.run("-p", "x", "--effort", "low")
+    assert api.requests[0]["output_config"] == {"effort": "low"}
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_settings_of_the_command_line_win(program: Program, is_file: bool) -> None:
+    settings = json.dumps({"permissions": {"allow": ["Bash(touch *)"], "deny": ["Bash(touch no)"]}, "model": "other"})
+    write(program, "mine.json", settings)
+    calls = [tool("bash", command="touch yes"), tool("bash", command="touch no"), text("ok")]
+    with program.against(calls) as api:
+        ran = program.run("-p", "x", "--settings", "mine.json" if is_file else settings, env={"MODEL_ID": ""})
+    assert (ran.code, api.requests[0]["model"]) == (0, "other")
+    assert (program.directory / "yes").exists()
+    assert not (program.directory / "no").exists()
+
+
+def test_settings_that_cannot_be_read_are_a_usage_error(program: Program) -> None:
+    ran = program.run("-p", "x", "--settings", "missing.json", "--offline")
+    assert ran.code == 2
+    assert "--settings: missing.json cannot be read: No such file or directory" in ran.err
+
+
+class TestSources:
+    def test_unnamed_sources_do_not_count(self, program: Program) -> None:
+        write(program, "CLAUDE.md", "Use tabs.")
+        write(program, ".claude/agents/fixer.md", "---\nname: fixer\ndescription: fixes\n---\nFix.")
+        (program.home / ".claude").mkdir()
+        (program.home / ".claude/CLAUDE.md").write_text("Be kind.")
+        with program.against([text("ok")] * 3) as api:
+            program.run("-p", "x", "--trust")
+            program.run("-p", "x", "--setting-sources", "user")
+            program.run("-p", "x", "--setting-sources=project")
+        known = ("Use tabs.", "fixer: fixes", "Be kind.")
+        found = [[part in system_of(request) for part in known] for request in api.requests]
+        assert found == [[True, True, True], [False, False, True], [True, True, False]]
+
+    def test_rules_of_an_unnamed_source_do_not_count(self, program: Program) -> None:
+        write(program, ".claude/settings.json", json.dumps({"permissions": {"deny": ["Read"]}}))
+        write(program, "a.txt", "content")
+        with program.against([tool("read_file", path="a.txt"), text("ok")] * 2) as api:
+            program.run("-p", "x")
+            program.run("-p", "x", "--setting-sources", "")
+        assert ["content" in tool_results(api.requests[n])[0]["content"] for n in (1, 3)] == [False, True]
+
+    def test_bare_runs_no_hook(self, program: Program) -> None:
+        hook = {"hooks": [{"type": "command", "command": "echo a hook spoke"}]}
+        program.settings(hooks={"UserPromptSubmit": [hook]})
+        with program.against([text("ok")] * 2) as api:
+            program.run("-p", "x")
+            program.run("-p", "x", "--bare")
+        assert ["a hook spoke" in said_by_user(request) for request in api.requests] == [True, False]
+
+
+class TestSessions:
+    def test_a_session_gets_the_id_that_was_chosen(self, program: Program) -> None:
+        with program.against([text("one"), text("two")]) as api:
+            first = program.run("-p", "hello", "--session-id", "4f0c-77", "--output-format", "json")
+            again = program.run("-p", "hello", "--session-id", "4f0c-77")
+            program.run("-p", "more", "--resume=4f0c-77")
+        assert first.json["session_id"] == "4f0c-77"
+        assert (again.code, again.err) == (
+            2,
+            "teamcli: --session-id: there is a session '4f0c-77' here; use --resume 4f0c-77\n",
+        )
+        assert len(api.requests[1]["messages"]) == 3
+
+    def test_a_fork_leaves_the_session_as_it_was(self, program: Program) -> None:
+        with program.against([text("one"), text("two"), text("three"), text("four")]) as api:
+            program.run("-p", "hello", "--session-id", "first")
+            fork = program.run("-p", "more", "--resume", "first", "--fork-session", "--output-format", "json")
+            program.run("-p", "back", "--resume", "first")
+            program.run("-p", "on", "--resume", fork.json["session_id"])
+        assert fork.json["session_id"] != "first"
+        assert [len(request["messages"]) for request in api.requests] == [1, 3, 3, 5]
+
+
+class TestRoles:
+    def test_roles_come_from_the_command_line(self, program: Program) -> None:
+        spawn = tool("agent", prompt="look", subagent_type="critic")
+        with program.against([spawn, text("bad"), text("done")]) as api:
+            ran = program.run("-p", "x", "--agents", json.dumps(AGENTS))
+        assert ran.out == "done\n"
+        assert "critic: finds faults" in system_of(api.requests[0])
+        assert "You find faults." in system_of(api.requests[1])
+        assert tools_of(api.requests[1]) == ["read_file"]
+
+    def test_the_lead_works_in_a_role(self, program: Program) -> None:
+        with program.against([text("ok")]) as api:
+            program.run("-p", "x", "--no-team", "--agents", json.dumps(AGENTS), "--agent", "critic")
+        assert system_of(api.requests[0]).startswith("You find faults.")
+        assert tools_of(api.requests[0]) == ["read_file"]
+
+    def test_an_unknown_role_is_a_usage_error(self, program: Program) -> None:
+        ran = program.run("-p", "x", "--agent", "nobody", "--offline")
+        assert (ran.code, "--agent: there is no role 'nobody' (there are: " in ran.err) == (2, True)
+
+    def test_roles_that_are_not_json_are_a_usage_error(self, program: Program) -> None:
+        ran = program.run("-p", "x", "--agents", "[]", "--offline")
+        assert (ran.code, "--agents: it is not an object" in ran.err) == (2, True)
+
+
+class TestCommands:
+    def test_a_command_of_the_project_becomes_the_task(self, program: Program) -> None:
+        write(program, ".claude/commands/review.md", "Review $1 with care.")
+        with program.against([text("fine")]) as api:
+            ran = program.run("-p", "/review src/a.py", "--trust", stdin="the diff")
+        assert ran.out == "fine\n"
+        assert said_by_user(api.requests[0]).startswith("Review src/a.py with care.")
+        assert "the diff" in said_by_user(api.requests[0])
+
+    def test_a_built_in_command_prints_what_it_shows(self, program: Program) -> None:
+        ran = program.run("-p", "/team", "--offline", "--output-format", "json")
+        assert (ran.code, ran.json["num_turns"]) == (0, 0)
+        assert "No teammates yet." in ran.json["result"]
+
+    def test_an_unknown_command_is_a_usage_error(self, program: Program) -> None:
+        ran = program.run("-p", "/taem", "--offline")
+        assert (ran.code, ran.err) == (2, "teamcli: unknown command /taem: did you mean /team?\n")
+
+    def test_a_path_is_not_a_command(self, program: Program) -> None:
+        with program.against([text("ok"), text("ok")]) as api:
+            program.run("-p", "/etc/hosts is wrong")
+            program.run("-p", "/tmp is full")
+        assert [said_by_user(each).split(" ")[0] for each in api.requests] == ["/etc/hosts", "/tmp"]
