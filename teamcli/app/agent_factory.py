@@ -178,7 +178,8 @@ class AgentFactory:
         mailbox.rotate()
         place = self.places.shared
         context = self.briefing.with_memory(self.context(team, LEAD, history, place), LEAD)
-        tools = (*self._existing(LEAD_TOOLS if has_team else SOLO_TOOLS), *self._own_tools)
+        own = (*self._own_tools, *runtime.choices.embedding.lead_tools)
+        tools = (*self._existing(LEAD_TOOLS if has_team else SOLO_TOOLS), *own)
         model, mcp = runtime.choices.model, self.agent_mcp(place, history)
         if (role := self.briefing.lead_role) is not None:
             tools = _subset(tools, None, role)

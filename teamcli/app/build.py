@@ -103,11 +103,12 @@ def open_session(
     """
     notes: list[str] = []
     choices = choose(options, project, embedding or NOTHING_EMBEDDED, notes)
+    owns_process = embedding is None or embedding.owns_process
     with ExitStack() as resources:
-        state = StateOpener(options, project, notes, resources).open(choices, owns_process=embedding is None)
+        state = StateOpener(options, project, notes, resources).open(choices, owns_process)
         open_mcp = partial(_open_mcp, options, choices, state, notes, ask_for_server)
-        session = _assemble(options, choices, state, ask, notes, resources, open_mcp, owns_process=embedding is None)
-    if embedding is None:
+        session = _assemble(options, choices, state, ask, notes, resources, open_mcp, owns_process)
+    if owns_process:
         gc.freeze()  # what is loaded now stays for good: the collector need not look at it again
         gc.enable()
     return session

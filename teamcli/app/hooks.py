@@ -68,6 +68,7 @@ class HookOpener:
             from teamcli.hooks.functions import function_hooks  # late, for the same reason
 
             registered += function_hooks(choices.embedding.hooks)
+        registered += choices.embedding.registered_hooks
         if not registered:
             return OpenHooks()
         from teamcli.hooks.background import Background

@@ -11,6 +11,7 @@ from teamcli.tools.catalog import ToolDefinition
 
 if TYPE_CHECKING:
     from teamcli.hooks.functions import Hook
+    from teamcli.hooks.runner import RegisteredHook
 
 
 class Embedding(NamedTuple):
@@ -21,6 +22,12 @@ class Embedding(NamedTuple):
     hooks: tuple[Hook, ...] = ()
     settings: Mapping[str, Any] = MappingProxyType({})
     """As in a settings file. They override those on disk."""
+    registered_hooks: tuple[RegisteredHook, ...] = ()
+    """Hooks of a program that drives this one."""
+    lead_tools: tuple[ToolDefinition, ...] = ()
+    """Tools that only the lead has."""
+    owns_process: bool = False
+    """The process is ours: the other program drives it from outside."""
 
 
 NOTHING_EMBEDDED = Embedding()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from teamcli.agent.events import TurnEnded
 from teamcli.app.build import open_session
 from teamcli.app.choices import untrusted_notes
 from teamcli.config.options import Options
 from teamcli.config.project import Project, Sources, inspect_project
+from teamcli.session.session import Session
 from teamcli.text.escaping import escape_controls
 from teamcli.ui import headless
 
@@ -21,13 +24,17 @@ if TYPE_CHECKING:
 
 def run_headless(options: Options) -> int:
     """`teamcli -p`; returns the exit code."""
+    if options.is_controlled:
+        from teamcli.app.controlled import run_controlled  # late: few starts are driven by a program
+
+        return run_controlled(options, _project(options), _print_notes)
     stdin = headless.read_stdin(options.prompt, may_be_empty=options.continue_last or bool(options.resume))
     project = _project(options)
     session = open_session(options, project)
     try:
         _print_notes([*untrusted_notes(project), *session.record.notes])
         resumes = options.continue_last or bool(options.resume)
-        return headless.run_headless(session, options.prompt, stdin, options.output_format, resumes)
+        return headless.run_headless(session, options.prompt, stdin, options.output_format, resumes, _run_command)
     finally:
         session.close()
 
@@ -81,6 +88,12 @@ def _run_on_pipe(options: Options) -> int:
 def _project(options: Options) -> Project:
     project = inspect_project(Path.cwd(), sources=_sources(options))
     return project.trust() if project.pending and options.trust else project
+
+
+def _run_command(session: Session, line: str) -> str | Future[TurnEnded]:
+    from teamcli.ui.command_prompt import run_as_command  # late: few runs begin with a command
+
+    return run_as_command(session, line)
 
 
 def _sources(options: Options) -> Sources:

@@ -51,6 +51,10 @@ class Options(NamedTuple):
     cwd: Path | None = None
     debug: bool = False
     verbose: bool = False
+    mcp_config: tuple[str, ...] = ()
+    """`--mcp-config`: files with MCP servers, or JSON."""
+    strict_mcp_config: bool = False
+    """`--strict-mcp-config`: no other MCP servers."""
     system_prompt: str | None = None
     """Replaces how the lead's system prompt begins."""
     tools: tuple[str, ...] | None = None

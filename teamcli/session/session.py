@@ -116,6 +116,9 @@ class SubAgentSource(Protocol):
 
     def open(self, team: TeammateManager) -> SubAgentManager: ...
 
+    def parent_of(self, agent: str) -> str:
+        """Who started a sub-agent; the name itself for any other agent."""
+
     def report_lost(self, team: TeammateManager) -> None:
         """Report background sub-agents that an earlier run left behind to their parents.
 

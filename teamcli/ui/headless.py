@@ -36,7 +36,16 @@ STDIN_WAIT_SECONDS = 3.0
 LARGEST_STDIN = 10_000_000
 
 
-def run_headless(session: Session, prompt: str, stdin: str, output_format: str, resumes: bool) -> int:
+RunCommand = Callable[[Session, str], "str | Future[TurnEnded]"]
+"""Takes a line such as `/command words`; returns the task that it means, or the end of a command that is built in.
+
+Raises: UsageError, for a command that does not exist; TeamcliError
+"""
+
+
+def run_headless(
+    session: Session, prompt: str, stdin: str, output_format: str, resumes: bool, run_command: RunCommand
+) -> int:
     """Work on one task to the end, print the result, and return the exit code.
 
     With `resumes`, teammates that were interrupted resume their work.
@@ -48,7 +57,7 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str, 
     piped = framed_stdin(stdin) if prompt and stdin else ""
     started, interrupted = time.monotonic(), list[str]()
     with signals_raise(SIGINT, SIGTERM, SIGHUP):
-        expanded = expand(session, prompt)
+        expanded = expand(session, prompt, run_command)
         turn = expanded if isinstance(expanded, Future) else session.submit(expanded or stdin or CONTINUE, piped)
         try:
             turn.result()
@@ -71,18 +80,15 @@ def run_headless(session: Session, prompt: str, stdin: str, output_format: str, 
     return code
 
 
-def expand(session: Session, prompt: str) -> str | Future[TurnEnded]:
-    """The task that a prompt such as `/command words` means, or the end of a built-in command. Any other prompt is
-    returned as it is, also one that begins with a path.
+def expand(session: Session, prompt: str, run_command: RunCommand) -> str | Future[TurnEnded]:
+    """What a prompt such as `/command words` means. Any other is returned as it is, also one that begins with a path.
 
-    Raises: UsageError, for a command that does not exist; TeamcliError
+    Raises: TeamcliError
     """
     name = prompt[1:].split(maxsplit=1)[0] if prompt.startswith("/") and prompt[1:].strip() else ""
     if not re.fullmatch(r"[A-Za-z?][\w:.-]*", name) or Path(f"/{name}").exists():
         return prompt
-    from teamcli.ui.command_prompt import run_as_command  # late: few runs begin with a command
-
-    return run_as_command(session, prompt)
+    return run_command(session, prompt)
 
 
 def _stopped_earlier(session: Session) -> list[str]:
