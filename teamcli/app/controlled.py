@@ -10,6 +10,7 @@ from teamcli.agent.permission_question import nobody_to_ask
 from teamcli.app.build import open_session
 from teamcli.app.choices import untrusted_notes
 from teamcli.app.host_program import Embedding
+from teamcli.app.structured_output import StructuredOutput
 from teamcli.cancel import CancelScope
 from teamcli.config.options import ExitStatus, Options
 from teamcli.config.project import Project
@@ -46,13 +47,26 @@ def run_controlled(options: Options, project: Project, print_notes: Callable[[li
     approval = ProgramApproval(channel)
     if options.permission_prompt_tool:
         hooks.append(approval.hook)
-    tools = _tools_of(servers, channel, notes)
-    embedding = Embedding(tools=tools, registered_hooks=tuple(hooks), owns_process=True)
+    structured = StructuredOutput(options.json_schema) if options.json_schema else None
+    if structured:
+        hooks.append(structured.hook)
+    embedding = Embedding(
+        tools=_tools_of(servers, channel, notes),
+        registered_hooks=tuple(hooks),
+        lead_tools=(structured.tool,) if structured else (),
+        owns_process=True,
+    )
     ask = approval.ask if options.permission_prompt_tool else nobody_to_ask
     session = open_session(options._replace(mcp_config=others), project, ask, embedding)
     try:
         print_notes([*untrusted_notes(project), *session.record.notes, *notes])
-        driven = Driven(servers, options.replay_user_messages, options.include_partial_messages)
+        driven = Driven(
+            servers,
+            options.replay_user_messages,
+            options.include_partial_messages,
+            options.continue_last or bool(options.resume),
+            structured.collect if structured else None,
+        )
         driver = Driver(session, channel, driven)
         if initialize:
             channel.reply(first, driver.capabilities())

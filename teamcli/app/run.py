@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from teamcli.agent.events import TurnEnded
+from teamcli.agent.events import Event, TurnEnded
 from teamcli.app.build import open_session
 from teamcli.app.choices import untrusted_notes
+from teamcli.app.host_program import Embedding
 from teamcli.config.options import Options
 from teamcli.config.project import Project, Sources, inspect_project
 from teamcli.session.session import Session
+from teamcli.storage.files import Json
 from teamcli.text.escaping import escape_controls
 from teamcli.ui import headless
 
 if TYPE_CHECKING:
+    from teamcli.app.structured_output import StructuredOutput
     from teamcli.cancel import CancelScope
     from teamcli.mcp.server import Answer as ServerAnswer
     from teamcli.mcp.server import Question as ServerQuestion
@@ -30,11 +34,18 @@ def run_headless(options: Options) -> int:
         return run_controlled(options, _project(options), _print_notes)
     stdin = headless.read_stdin(options.prompt, may_be_empty=options.continue_last or bool(options.resume))
     project = _project(options)
-    session = open_session(options, project)
+    structured = _structured_output(options)
+    session = open_session(options, project, embedding=_with_structured_output(structured))
     try:
         _print_notes([*untrusted_notes(project), *session.record.notes])
-        resumes = options.continue_last or bool(options.resume)
-        return headless.run_headless(session, options.prompt, stdin, options.output_format, resumes, _run_command)
+        run = headless.Run(
+            options.output_format,
+            options.continue_last or bool(options.resume),
+            _run_command,
+            structured.collect if structured else None,
+            _parts_of_answers() if options.include_partial_messages else None,
+        )
+        return headless.run_headless(session, options.prompt, stdin, run)
     finally:
         session.close()
 
@@ -88,6 +99,26 @@ def _run_on_pipe(options: Options) -> int:
 def _project(options: Options) -> Project:
     project = inspect_project(Path.cwd(), sources=_sources(options))
     return project.trust() if project.pending and options.trust else project
+
+
+def _parts_of_answers() -> Callable[[Event], Sequence[Json]]:
+    from teamcli.ui.control.partial_answers import PartialAnswers  # late: few runs need it
+
+    return PartialAnswers()
+
+
+def _structured_output(options: Options) -> StructuredOutput | None:
+    if not options.json_schema:
+        return None
+    from teamcli.app.structured_output import StructuredOutput  # late: few runs need it
+
+    return StructuredOutput(options.json_schema)
+
+
+def _with_structured_output(structured: StructuredOutput | None) -> Embedding | None:
+    if structured is None:
+        return None
+    return Embedding(registered_hooks=(structured.hook,), lead_tools=(structured.tool,), owns_process=True)
 
 
 def _run_command(session: Session, line: str) -> str | Future[TurnEnded]:

@@ -79,10 +79,6 @@ class Options(NamedTuple):
     replay_user_messages: bool = False
     permission_prompt_tool: str = ""
     plugin_dirs: tuple[Path, ...] = ()
-    mcp_config: tuple[str, ...] = ()
-    """`--mcp-config`: files with MCP servers, or JSON."""
-    strict_mcp_config: bool = False
-    """`--strict-mcp-config`: no other MCP servers."""
     bare: bool = False
     """Without hooks, skills, commands, roles, plugins and instructions."""
     without_effect: tuple[str, ...] = ()

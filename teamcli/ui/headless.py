@@ -9,11 +9,13 @@ import re
 import select
 import stat
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
+from typing import Any, NamedTuple
 
 from teamcli.agent import events
 from teamcli.agent.events import Event, Outcome, TurnEnded
@@ -43,21 +45,31 @@ Raises: UsageError, for a command that does not exist; TeamcliError
 """
 
 
-def run_headless(
-    session: Session, prompt: str, stdin: str, output_format: str, resumes: bool, run_command: RunCommand
-) -> int:
-    """Work on one task to the end, print the result, and return the exit code.
+class Run(NamedTuple):
+    """How to run."""
 
-    With `resumes`, teammates that were interrupted resume their work.
-    """
-    printer = PRINTERS[output_format](session)
+    output_format: str
+    resumes: bool
+    """Teammates that were interrupted resume their work."""
+    run_command: RunCommand
+    collect: Callable[[], Mapping[str, Any] | None] | None = None
+    """Returns the answer in the form that was asked for, if one was."""
+    parts: Callable[[Event], Sequence[Json]] | None = None
+    """With stream-json: what else an event prints, if parts of answers are wanted."""
+
+
+def run_headless(session: Session, prompt: str, stdin: str, run: Run) -> int:
+    """Work on one task to the end, print the result, and return the exit code."""
+    printer = PRINTERS[run.output_format](session)
+    if run.parts is not None and isinstance(printer, StreamPrinter):
+        session.events.subscribe(PartsPrinter(printer, run.parts, session))
     session.events.subscribe(Progress(sys.stderr, session.preferences))
     session.events.subscribe(printer)
-    session.start(resumes)  # after subscribing, so that no event is missed
+    session.start(run.resumes)  # after subscribing, so that no event is missed
     piped = framed_stdin(stdin) if prompt and stdin else ""
     started, interrupted = time.monotonic(), list[str]()
     with signals_raise(SIGINT, SIGTERM, SIGHUP):
-        expanded = expand(session, prompt, run_command)
+        expanded = expand(session, prompt, run.run_command)
         turn = expanded if isinstance(expanded, Future) else session.submit(expanded or stdin or CONTINUE, piped)
         try:
             turn.result()
@@ -76,7 +88,20 @@ def run_headless(
         print(f"teamcli: {escape_controls(each)}", file=sys.stderr)
     print_leaving(session, interrupted, is_headless=True)
     session.events.unsubscribe(printer)  # the result comes last
-    printer.finish(ended, result_object(session, ended, code, started))
+    result = result_object(session, ended, code, started)
+    if run.collect is not None:
+        code = _add_structured(result, run.collect(), code)
+    printer.finish(ended, result)
+    return code
+
+
+def _add_structured(result: Json, given: Mapping[str, Any] | None, code: ExitStatus) -> ExitStatus:
+    """Add the answer in the form that was asked for; returns the exit code."""
+    if given is not None:
+        result["structured_output"] = given
+    elif code == ExitStatus.DONE:
+        result |= {"subtype": "error_max_structured_output_retries", "is_error": True}
+        return ExitStatus.FAILED
     return code
 
 
@@ -178,7 +203,9 @@ class TextPrinter:
         pass
 
     def finish(self, ended: TurnEnded, result: Json) -> None:
-        if ended.text:
+        if "structured_output" in result:
+            _print_json(result["structured_output"])
+        elif ended.text:
             print(escape_controls(ended.text), flush=True)
 
 
@@ -207,8 +234,10 @@ class StreamPrinter(TextPrinter):
         )
 
     def __call__(self, event: Event) -> None:
-        if (line := stream_line(event)) is None:
-            return
+        if (line := stream_line(event)) is not None:
+            self.print_line(line)
+
+    def print_line(self, line: Json) -> None:
         try:
             _print_json(line)
         except BrokenPipeError:  # no one reads the output, so there is no reason to spend more
@@ -219,6 +248,22 @@ class StreamPrinter(TextPrinter):
         if self._reader_has_gone:
             raise BrokenPipeError
         _print_json(result)
+
+
+class PartsPrinter:
+    """The parts of answers, before the lines about the same events."""
+
+    def __init__(self, printer: StreamPrinter, parts: Callable[[Event], Sequence[Json]], session: Session) -> None:
+        self._printer = printer
+        self._parts = parts
+        self._session = session
+        self._lock = threading.Lock()
+
+    def __call__(self, event: Event) -> None:
+        with self._lock:
+            for part in self._parts(event):
+                about = {"agent": event.agent, "session_id": self._session.id}
+                self._printer.print_line({"type": "stream_event", **about, "event": part})
 
 
 PRINTERS: dict[str, Callable[[Session], TextPrinter]] = {

@@ -188,3 +188,41 @@ class TestCommands:
             program.run("-p", "/etc/hosts is wrong")
             program.run("-p", "/tmp is full")
         assert [said_by_user(each).split(" ")[0] for each in api.requests] == ["/etc/hosts", "/tmp"]
+
+
+class TestStructuredOutput:
+    SCHEMA = json.dumps({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
+
+    def test_the_answer_is_given_in_the_form_of_the_schema(self, program: Program) -> None:
+        script = [text("It is 4."), tool("StructuredOutput", n="4"), tool("StructuredOutput", n=4), text("done")]
+        with program.against(script) as api:
+            ran = program.run("-p", "2+2?", "--json-schema", self.SCHEMA, "--output-format", "json")
+        assert (ran.code, ran.json["structured_output"], ran.json["result"]) == (0, {"n": 4}, "done")
+        assert "Give your final answer with StructuredOutput now." in said_by_user(api.requests[1])
+        assert "n must be of type integer" in tool_results(api.requests[2])[0]["content"]
+        api.assert_prefix_stable()
+
+    def test_text_output_is_the_json(self, program: Program) -> None:
+        with program.against([tool("StructuredOutput", n=4), text("done")]):
+            ran = program.run("-p", "2+2?", "--json-schema", self.SCHEMA)
+        assert (ran.code, json.loads(ran.out)) == (0, {"n": 4})
+
+    def test_a_model_that_never_gives_it_is_an_error(self, program: Program) -> None:
+        with program.against([text("no")] * 9):
+            ran = program.run("-p", "2+2?", "--json-schema", self.SCHEMA, "--output-format", "json")
+        assert (ran.code, ran.json["subtype"]) == (1, "error_max_structured_output_retries")
+
+    @pytest.mark.parametrize("schema", ["{", "[]", '{"type": "string"}'])
+    def test_a_bad_schema_is_a_usage_error(self, program: Program, schema: str) -> None:
+        ran = program.run("-p", "x", "--json-schema", schema, "--offline")
+        assert (ran.code, "--json-schema: it " in ran.err) == (2, True)
+
+
+def test_parts_of_answers_are_lines_of_the_stream(program: Program) -> None:
+    arguments = ("--output-format", "stream-json", "--include-partial-messages")
+    with program.against([tool("read_file", path="missing"), text("hello")]):
+        ran = program.run("-p", "x", *arguments)
+    events = [line["event"] for line in ran.json_lines if line["type"] == "stream_event"]
+    deltas = [event["delta"] for event in events if event["type"] == "content_block_delta"]
+    assert "".join(delta.get("text", "") for delta in deltas) == "hello"
+    assert [event["type"] for event in events].count("message_stop") == 2

@@ -310,3 +310,12 @@ def test_a_rule_that_asks_is_answered_by_the_program(program: Program) -> None:
         driver.initialize()
         driver.turn("x")
     assert (len(driver.asked), (program.directory / "made").exists()) == (1, True)
+
+
+def test_the_answer_is_also_given_in_the_form_of_a_schema(program: Program) -> None:
+    schema = json.dumps({"type": "object", "properties": {"n": {"type": "integer"}}})
+    script = [tool("StructuredOutput", n=4), text("done"), tool("StructuredOutput", n=5), text("done")]
+    with program.against(script), driving(program, "--json-schema", schema) as driver:
+        driver.initialize()
+        results = [driver.turn(each)["structured_output"] for each in ("a", "b")]
+    assert results == [{"n": 4}, {"n": 5}]

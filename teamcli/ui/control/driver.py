@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from signal import SIGHUP, SIGINT, SIGTERM
@@ -43,8 +43,10 @@ class Driven(NamedTuple):
     replays: bool = False
     """Repeat each message of the user."""
     shows_parts: bool = False
-    structured: Callable[[], Any] = lambda: None
-    """Returns what the lead has given as structured output since the last call."""
+    resumes: bool = False
+    """Teammates that were interrupted resume their work."""
+    collect: Callable[[], Mapping[str, Any] | None] | None = None
+    """Returns the answer in the form that was asked for, if one was."""
 
 
 class _Before(NamedTuple):
@@ -83,7 +85,7 @@ class Driver:
         """Serve until the input ends; returns the exit code."""
         session, channel = self._session, self._channel
         session.events.subscribe(self._writer)
-        session.start()
+        session.start(self._driven.resumes)
         with signals_raise(SIGINT, SIGTERM, SIGHUP):
             try:
                 while (message := channel.next()) is not None:
@@ -188,8 +190,10 @@ class Driver:
         given = [hit for hit in session.record.limits[before.limits :] if hit.is_given]
         outcome = Outcome(given[0].limit) if given and ended.outcome is Outcome.DONE else ended.outcome
         subtype = _SUBTYPES.get(outcome, "success")
-        structured = self._driven.structured() if outcome is Outcome.DONE else None
-        self._is_error = outcome is not Outcome.DONE
+        structured = self._driven.collect() if self._driven.collect else None
+        if self._driven.collect and structured is None and outcome is Outcome.DONE:
+            subtype = "error_max_structured_output_retries"
+        self._is_error = outcome is not Outcome.DONE or subtype != "success"
         said = ended.text or (str(ended.error) if ended.error else "")
         words = {"result": said} if subtype == "success" else {"errors": [said or "The turn was interrupted."]}
         usage = (session.usage - before.usage).to_dict()
@@ -219,4 +223,8 @@ def _text_of(message: Json) -> str:
     if isinstance(content, str):
         return content
     blocks = content if isinstance(content, list) else []
-    return "\n".join(str(block.get("text", "")) for block in blocks if isinstance(block, dict))
+    return "\n".join(_words_of(block) for block in blocks if isinstance(block, dict))
+
+
+def _words_of(block: Json) -> str:
+    return str(block["text"]) if "text" in block else f"[a block of type {block.get('type')} was left out here]"
