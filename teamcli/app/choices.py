@@ -50,6 +50,7 @@ class Choices(NamedTuple):
     embedding: Embedding = NOTHING_EMBEDDED
     effort: str = ""
     """How much the model may think; empty for its default."""
+    fallback_models: tuple[str, ...] = ()
 
 
 def choose(options: Options, project: Project, embedding: Embedding, notes: list[str]) -> Choices:
@@ -76,13 +77,23 @@ def choose(options: Options, project: Project, embedding: Embedding, notes: list
         raise ConfigError(f"{setting}: no price is known for {model}; give one under `prices` in settings")
     workspace = open_workspace(options, settings, project)
     policy = read_policy(options, settings, project, embedding.tools)
-    return Choices(settings, workspace, policy, endpoint, model, price, embedding, options.effort)
+    others = tuple(meant_model(name, model) for name in options.fallback_models)
+    return Choices(settings, workspace, policy, endpoint, model, price, embedding, options.effort, others)
 
 
 def _given_settings(options: Options, project: Project, embedding: Embedding) -> Mapping[str, Any]:
-    if not options.settings:
-        return embedding.settings
-    return {**embedding.settings, **read_given_settings(options.settings, project.claude.unused)}
+    given = read_given_settings(options.settings, project.claude.unused) if options.settings else {}
+    return {**embedding.settings, **given, **_thinking(options)}
+
+
+def _thinking(options: Options) -> Mapping[str, Any]:
+    """The setting that the options choose, if they do. A number of tokens enables thinking, and 0 disables it."""
+    tokens = options.max_thinking_tokens
+    if tokens and options.thinking in ("", "enabled"):
+        return {"thinking": {"type": "enabled", "budget_tokens": tokens}}
+    chosen = options.thinking if options.thinking != "enabled" else "adaptive"
+    chosen = chosen or ("disabled" if tokens == 0 else "")
+    return {"thinking": {"type": chosen}} if chosen else {}
 
 
 def read_settings(project: Project, given: Mapping[str, Any] = MappingProxyType({})) -> Settings:

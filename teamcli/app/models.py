@@ -10,6 +10,7 @@ from teamcli.app.choices import Choices
 from teamcli.config.settings import Settings
 from teamcli.errors import ToolError
 from teamcli.llm.backoff import Backoff
+from teamcli.llm.credentials import Endpoint
 from teamcli.llm.pricing import context_tokens, is_window_known
 from teamcli.llm.redacted_model import RedactedModel
 from teamcli.llm.types import LLM, Preamble, Usage
@@ -34,10 +35,19 @@ class Models:
         if choices.endpoint is not None:
             from teamcli.llm.client import connect  # late: the embedded model and a host program's do without it
 
+            if choices.fallback_models:
+                return RedactedModel(self._with_fallback(choices.endpoint, choices.fallback_models))
             return RedactedModel(connect(choices.endpoint, self._backoff, choices.settings.retries))
         from teamcli.llm.embedded.model import EmbeddedModel  # late: most starts do without it
 
         return EmbeddedModel()
+
+    def _with_fallback(self, endpoint: Endpoint, others: Sequence[str]) -> LLM:
+        from teamcli.llm.client import connect
+        from teamcli.llm.fallback_model import RETRIES, FallbackModel  # late: few runs need it
+
+        retries = self._choices.settings.retries
+        return FallbackModel(connect(endpoint, self._backoff, RETRIES if retries is None else retries), others)
 
     def preamble(self, model: str, system: str, tools: tuple[ToolDefinition, ...]) -> Preamble:
         settings = self._choices.settings

@@ -24,14 +24,12 @@ WITHOUT_EFFECT: Mapping[str, int] = {
     "--debug-file": 1,
     "--disable-slash-commands": 0,
     "--exclude-dynamic-system-prompt-sections": 0,
-    "--fallback-model": 1,
     "--file": 1,
     "--forward-subagent-text": 0,
     "--ide": 0,
     "--include-hook-events": 0,
     "--init": 0,
     "--maintenance": 0,
-    "--max-thinking-tokens": 1,
     "--mcp-debug": 0,
     "--name": 1,
     "--no-chrome": 0,
@@ -41,7 +39,6 @@ WITHOUT_EFFECT: Mapping[str, int] = {
     "--session-mirror": 0,
     "--task-budget": 1,
     "--teammate-mode": 1,
-    "--thinking": 1,
     "--thinking-display": 1,
 }
 """Flags that mean nothing here, and how many values each has."""

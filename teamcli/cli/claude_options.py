@@ -25,6 +25,9 @@ def add_claude_options(parser: argparse.ArgumentParser) -> None:
     add("--append-system-prompt-file", metavar="FILE", help="append a file to the system prompt")
     several("--tools", default=None, metavar="NAMES", help="the built-in tools that exist: 'Bash,Read', '' for none")
     add("--effort", choices=_EFFORTS, default="", help="how much the model may think")
+    add("--thinking", choices=("adaptive", "enabled", "disabled"), default="", help="whether the model thinks first")
+    add("--max-thinking-tokens", type=int, metavar="N", help="with thinking enabled: how many tokens it may take")
+    add("--fallback-model", dest="fallback_models", default="", metavar="IDS", help="if the model is overloaded")
     add("--settings", default="", metavar="FILE|JSON", help="settings that win over all files")
     add("--setting-sources", metavar="LIST", help="whose configuration counts: user,project,local")
     add("--session-id", default="", metavar="ID", help="the id of the new session")
@@ -52,6 +55,7 @@ def read_claude_options(given: dict[str, Any]) -> None:
         appended = (given["append_system_prompt"], _text_of(file, "--append-system-prompt-file"))
         given["append_system_prompt"] = "\n\n".join(filter(None, appended))
     given["tools"] = None if given["tools"] is None else existing_tools(given["tools"])
+    given["fallback_models"] = tuple(filter(None, (name.strip() for name in given["fallback_models"].split(","))))
     given["setting_sources"] = _sources(given["setting_sources"])
     given["no_team"] |= given.pop("no_session_persistence")
     if given["fork_session"] and not (given["continue_last"] or given["resume"]):

@@ -60,6 +60,10 @@ class Options(NamedTuple):
     tools: tuple[str, ...] | None = None
     """The built-in tools that exist; None for all."""
     effort: str = ""
+    thinking: str = ""
+    max_thinking_tokens: int | None = None
+    fallback_models: tuple[str, ...] = ()
+    """Asked in this order if the model is overloaded or not available."""
     settings: str = ""
     """Settings for Claude Code, as JSON or in a file; they win over all others."""
     setting_sources: tuple[str, ...] | None = None

@@ -45,7 +45,8 @@ SCHEMA = '{"type":"object"}'
         (["-p", "x", "--json-schema", SCHEMA], {"json_schema": SCHEMA}),
         (["-p", "x", "--plugin-dir", "a", "--plugin-dir", "b"], {"plugin_dirs": (Path("a"), Path("b"))}),
         (["-p", "x", "--bare", "--verbose", "--max-turns", "3"], {"bare": True, "verbose": True, "max_turns": 3}),
-        (["-p", "x", "--fallback-model", "haiku", "--betas=b"], {"without_effect": ("--fallback-model", "--betas")}),
+        (["-p", "x", "--fallback-model", "haiku,sonnet"], {"fallback_models": ("haiku", "sonnet")}),
+        (["-p", "x", "--ide", "--betas=b"], {"without_effect": ("--ide", "--betas")}),
         (["-p", "x", "--permission-prompt-tool", "mcp__a__b"], {"without_effect": ("--permission-prompt-tool",)}),
         (["-p", "--", "--betas", "--x"], {"prompt": "--betas --x", "without_effect": ()}),
         (

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.fake_api import said_by_user, text, tool, tool_results
+from tests.support.fake_api import said_by_user, status, text, tool, tool_results
 from tests.support.program import Program
 
 AGENTS = {"critic": {"description": "finds faults", "prompt": "You find faults.", "tools": ["Read"], "model": "haiku"}}
@@ -66,6 +66,31 @@ def test_effort_goes_to_the_model(program: Program) -> None:
     with program.against([text("ok")]) as api:
         program.run("-p", "x", "--effort", "low")
     assert api.requests[0]["output_config"] == {"effort": "low"}
+
+
+@pytest.mark.parametrize(
+    "arguments, thinking",
+    [
+        (("--thinking", "adaptive"), {"type": "adaptive"}),
+        (("--thinking", "disabled"), {"type": "disabled"}),
+        (("--max-thinking-tokens", "2000"), {"type": "enabled", "budget_tokens": 2000}),
+    ],
+)
+def test_thinking_is_chosen_on_the_command_line(
+    program: Program, arguments: tuple[str, ...], thinking: dict[str, Any]
+) -> None:
+    with program.against([text("ok")]) as api:
+        program.run("-p", "x", *arguments)
+    assert api.requests[0]["thinking"] == thinking
+
+
+def test_another_model_answers_if_the_first_is_overloaded(program: Program) -> None:
+    program.settings(retries=0)
+    with program.against([status(529), status(529), text("hello")]) as api:
+        ran = program.run("-p", "x", "--fallback-model", "second,third")
+    assert (ran.code, ran.out) == (0, "hello\n")
+    assert [request["model"] for request in api.requests] == ["test-model", "second", "third"]
+    assert "Now second is asked" in ran.err
 
 
 @pytest.mark.parametrize("is_file", [True, False])
