@@ -30,8 +30,6 @@ def run_controlled(options: Options, project: Project, print_notes: Callable[[li
     Raises: TeamcliError
     """
     channel = ControlChannel(sys.stdin.buffer, sys.stdout)
-    if options.prompt:
-        channel.put_first({"type": "user", "message": {"role": "user", "content": options.prompt}})
     channel.start()
     first = channel.next()
     if first is None:

@@ -68,6 +68,8 @@ def read_claude_options(given: dict[str, Any]) -> None:
     if given["input_format"] == STREAM:
         if given["output_format"] != STREAM:
             raise UsageError("--input-format stream-json requires --output-format stream-json (try teamcli --help)")
+        if given["prompt"]:
+            raise UsageError("--input-format stream-json takes the prompt from standard input, not as an argument")
         given["headless"] = True
 
 

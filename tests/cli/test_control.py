@@ -212,6 +212,13 @@ class TestControl:
             assert (result["subtype"], result["is_error"]) == ("error_during_execution", True)
             assert driver.turn("y")["result"] == "back"
 
+    def test_an_interrupt_right_after_the_message_counts(self, program: Program) -> None:
+        with program.against([answer(text("never"), stall_after(3))]), driving(program) as driver:
+            driver.initialize()
+            driver.say("x")
+            driver.send_request("interrupt")
+            assert driver.result()["subtype"] == "error_during_execution"
+
     def test_model_and_mode_can_be_changed(self, program: Program) -> None:
         script = [text("one"), tool("bash", command="touch made"), text("two"), text("three")]
         with program.against(script) as api, driving(program) as driver:

@@ -43,6 +43,8 @@ class ControlChannel:
         self._numbers = count(1)
         self._answers: dict[str, Answer] = {}
         self._first: list[Json] = []
+        self.received = 0
+        """How many messages of the user have arrived."""
         self._queue: SimpleQueue[Json | None] = SimpleQueue()
 
     def start(self) -> None:
@@ -126,6 +128,7 @@ class ControlChannel:
             case "control_request":
                 self._take_request(message)
             case "user":
+                self.received += 1
                 self._queue.put(message)
 
     def _take_request(self, message: Json) -> None:

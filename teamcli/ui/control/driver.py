@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
@@ -69,6 +70,12 @@ class Driver:
         parent_of = session.subagent_source.parent_of
         self._writer = MessageWriter(self._send, lambda: session.id, lambda agent: roots, parent_of, driven.shows_parts)
         self._is_error = False
+        self._submitted: Future[TurnEnded] | None = None
+        """The turn that the lead works on, or will."""
+        self._starting = threading.Lock()
+        self._taken = self._begun = 0
+        """How many messages of the user were taken up, and how many of them have become turns."""
+        self._skips_turn = False
         for subtype, answer in self._answers.items():
             channel.answer(subtype, answer)
 
@@ -108,6 +115,7 @@ class Driver:
             self._session.cancel.cancel("the reader of the output has gone")
 
     def _turn(self, message: Json) -> None:
+        self._taken += 1
         self._send(self._init())
         if self._driven.replays:
             self._send({**message, "session_id": self._session.id, "isReplay": True, "uuid": shapes.new_id()})
@@ -120,6 +128,8 @@ class Driver:
             ended = TurnEnded(LEAD, Outcome.FAILED, str(e), 0.0, e)
         except CancelledError:
             ended = TurnEnded(LEAD, Outcome.INTERRUPTED, "", 0.0)
+        with self._starting:
+            self._begun, self._submitted, self._skips_turn = self._taken, None, False
         self._send(self._result(ended, before))
 
     def _work(self, text: str, is_verbatim: bool) -> TurnEnded:
@@ -127,7 +137,13 @@ class Driver:
         expanded = text if is_verbatim else expand(session, text, run_as_command)
         if isinstance(expanded, Future):
             return expanded.result()
-        ended = session.submit(expanded).result()
+        with self._starting:
+            self._begun = self._taken
+            skips, self._skips_turn = self._skips_turn, False
+            if skips:
+                return TurnEnded(LEAD, Outcome.INTERRUPTED, "", 0.0)
+            self._submitted = session.submit(expanded)
+        ended = self._submitted.result()
         if ended.outcome is not Outcome.INTERRUPTED:
             in_thread(lambda: session.team.quiescence.wait_until_idle(session.cancel), "quiet").result()
         return session.lead.last or ended
@@ -144,7 +160,14 @@ class Driver:
         }
 
     def _interrupt(self, request: Json) -> Json:
-        self._session.interrupt()
+        session = self._session
+        if not session.interrupt():
+            with self._starting:
+                if self._channel.received > self._begun:
+                    self._skips_turn = True  # the message was sent before, and is not a turn yet
+                # A line that the lead has not read is taken back; if it was read just now, its turn ends.
+                elif self._submitted is not None and not session.withdraw(self._submitted):
+                    session.interrupt()
         for name in self._session.team.names():
             with suppress(TeamError):  # it has left in the meantime
                 self._session.team.interrupt(name)
