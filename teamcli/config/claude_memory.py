@@ -16,12 +16,15 @@ from teamcli.config.front_matter import parse_if_there, words_of
 LIMIT = 40_000
 """Characters of one file."""
 MOST_RULES, MOST_IMPORTS, MOST_HOPS = 200, 50, 4
+MOST_LOOKED_FOR = 1000
+"""Words that could name a file to import."""
 LOCAL = "CLAUDE.local.md"
 RULES = f"{FOLDER}/rules"
 LEFT_OUT = "\n[... the rest of this file is left out ...]"
 # Compiled at first use: most files have none of them.
-_FENCE = r"(?ms)^(?P<fence>`{3,}|~{3,})[^\n]*\n.*?^(?P=fence)[^\n]*$"
-_COMMENT = r"(?ms)^[ \t]*<!--.*?-->[ \t]*\n?"
+_FENCE = r"`{3,}|~{3,}"
+_COMMENT_BEGINS = r"(?m)^[ \t]*<!--"
+_COMMENT_ENDS = r"-->[ \t]*\n?"
 _SPAN = r"`[^`\n]*`"
 _IMPORT = r"(?m)(?:^|(?<=\s))@((?:[^\s\\]|\\ )+)"
 
@@ -46,7 +49,7 @@ class Reader:
         self.problems: list[str] = []
         self._excludes = tuple(excludes)
         self._seen: set[Path] = set()
-        self._imports = 0
+        self._imports = self._looked_for = 0
 
     def read(self, place: Place, name: str) -> None:
         """Read a file, if it is there."""
@@ -106,7 +109,7 @@ class Reader:
 
     def _replaced(self, text: str, path: Path, place: Place, hop: int, imported: list[Path]) -> str:
         lines = []
-        for line in re.sub(_COMMENT, "", text).splitlines(keepends=True):
+        for line in _without_comments(text).splitlines(keepends=True):
             for found in re.finditer(_IMPORT, re.sub(_SPAN, "", line)) if "@" in line and hop < MOST_HOPS else ():
                 target = self._target(found[1], path, place)
                 if target is None:
@@ -122,6 +125,9 @@ class Reader:
 
     def _target(self, written: str, importer: Path, place: Place) -> Path | None:
         """The file that is imported; None if there is none, or it must not be."""
+        self._looked_for += 1
+        if self._looked_for > MOST_LOOKED_FOR:
+            return None
         name = written.replace("\\ ", " ").split("#", 1)[0].rstrip(".,;:)")
         try:
             target = (importer.parent / Path(name).expanduser()).resolve()
@@ -146,12 +152,30 @@ class Reader:
 
 def _parts(text: str) -> Iterator[tuple[bool, str]]:
     """The text in parts: (whether it is a block of code, text)."""
-    end = 0
-    for block in re.finditer(_FENCE, text) if "```" in text or "~~~" in text else ():
-        yield False, text[end : block.start()]
-        yield True, block[0]
-        end = block.end()
-    yield False, text[end:]
+    part: list[str] = []
+    fence = ""
+    for line in text.splitlines(keepends=True):
+        found = re.match(_FENCE, line.lstrip())
+        if found and not fence:
+            yield False, "".join(part)
+            part, fence = [line], found[0]
+        elif found and found[0].startswith(fence):
+            yield True, "".join([*part, line])
+            part, fence = [], ""
+        else:
+            part.append(line)
+    yield bool(fence), "".join(part)
+
+
+def _without_comments(text: str) -> str:
+    kept, end = [], 0
+    while begin := re.compile(_COMMENT_BEGINS).search(text, end):
+        closed = re.compile(_COMMENT_ENDS).search(text, begin.end())
+        if closed is None:
+            break
+        kept.append(text[end : begin.start()])
+        end = closed.end()
+    return "".join([*kept, text[end:]])
 
 
 def _read(path: Path) -> str:

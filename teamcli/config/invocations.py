@@ -16,7 +16,7 @@ _INHERITED = ("", "inherit", "default")
 # Compiled at first use: most starts do not need them.
 _OURS = r"(\\?)\$(?:(ARGUMENTS\b)|([1-9](?!\d)))"
 _CLAUDES = r"(\\?)\$(?:(ARGUMENTS\b(?!\[\d+\]))|ARGUMENTS\[(\d+)\]|(\d)(?!\d)|([A-Za-z_]\w*))"
-_SHELL = r"(?m)(?:^|(?<=\s))!`([^`\n]+)`|^```!\s*\n(.*?)\n```[ \t]*$"
+_SHELL = r"(?m)(?:^|(?<=\s))!`([^`\n]+)`|^```![ \t]*\n((?:(?!```)[^\n]*\n)*)```[ \t]*$"
 
 
 class Invocation(NamedTuple):
@@ -123,7 +123,7 @@ def _position(index: str, number: str, name: str, names: tuple[str, ...], first:
 
 def shell_lines(text: str) -> Iterator[re.Match[str]]:
     """The commands in a text whose output belongs there: !`command`, and blocks that begin with ```!."""
-    return re.finditer(_SHELL, text, re.DOTALL)
+    return re.finditer(_SHELL, text)
 
 
 def command_of(found: re.Match[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,13 @@ def test_settings_can_exclude_files(project: Path) -> None:
 def test_a_long_file_is_cut(project: Path) -> None:
     write(project, {"CLAUDE.md": "x" * (LIMIT + 1)})
     assert read(project)["CLAUDE.md"].endswith("[... the rest of this file is left out ...]")
+
+
+@pytest.mark.parametrize(
+    "text", ["```\n" * 10_000, "~~~~" * 5_000 + "\n```x\n" * 3_000, "<!--\n" * 8_000, "@a " * 13_000, "`@" * 20_000]
+)
+def test_no_text_takes_long_to_read(project: Path, text: str) -> None:
+    write(project, {"CLAUDE.md": text})
+    started = time.process_time()
+    read(project)
+    assert time.process_time() - started < 2
