@@ -25,10 +25,15 @@ def run_as_command(session: Session, line: str) -> str | Future[TurnEnded]:
         return result.text
     if isinstance(result, Job):
         run = result.run
-        return in_thread(lambda: _ended(run(session.cancel.child())), "command")
+        return in_thread(lambda: _finished(session, run(session.cancel.child())), "command")
     ended: Future[TurnEnded] = Future()
     ended.set_result(_ended(result))
     return ended
+
+
+def _finished(session: Session, output: CommandOutput) -> TurnEnded:
+    """A command that ran something first, for its text, means a task in the end."""
+    return session.submit(output.text).result() if isinstance(output, Prompt) else _ended(output)
 
 
 def _ended(output: CommandOutput) -> TurnEnded:

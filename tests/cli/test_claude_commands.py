@@ -43,6 +43,15 @@ def test_commands_in_the_text_run_under_the_users_rules_and_are_shown(program: P
     assert "/failed was not sent: `printf oh; false` failed" in ran.out
 
 
+def test_a_headless_command_whose_text_runs_something_becomes_the_task(program: Program) -> None:
+    granted = "---\nallowed-tools: Bash(printf:*)\n---\n"
+    write(program.directory / ".claude/commands", {"made.md": f"{granted}Made: !`printf it`."})
+    with program.against([text("ok")]) as api:
+        ran = program.run("-p", "/made", "--trust")
+    assert (ran.code, ran.out) == (0, "ok\n")
+    assert said(api.requests[0]) == "Made: it."
+
+
 def test_allowed_tools_are_granted_for_the_turn(program: Program) -> None:
     write(program.directory / ".claude/commands/my", {"make.md": "---\nallowed-tools: Bash(touch:*)\n---\nMake it."})
     make = [tool("bash", command="touch one"), text("ok"), tool("bash", command="touch two"), text("ok")]
