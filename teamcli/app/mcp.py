@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -25,10 +24,11 @@ from teamcli.mcp.expand import expand_config
 from teamcli.mcp.kept_lists import KeptLists
 from teamcli.mcp.managed import Connect, ManagedServer
 from teamcli.mcp.pool import Pool
+from teamcli.mcp.secrets import secrets_of
 from teamcli.mcp.server import Answer, Ask, Connection, Kind, Question, ServerConfig
 from teamcli.session.mcp import McpAccess
 from teamcli.storage.files import LARGEST_DOCUMENT, read_regular
-from teamcli.text.redaction import is_secret, register_secrets
+from teamcli.text.redaction import register_secrets
 from teamcli.tools.mcp.view import View
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ USER_SETTINGS = "~/.teamcli/settings.json"
 COMMAND_LINE = "--mcp-config"
 CLOSING_SECONDS = 1.0
 """For a server to end by itself. What runs then ends with its host."""
-_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
 
 
 def find_servers(options: Options, settings: Settings, project: Project) -> Servers:
@@ -72,8 +71,7 @@ def expanded(configured: Configured, directory: Path, variables: Mapping[str, st
     # The key for the model is not for servers, whatever their configuration says.
     visible = {name: value for name, value in variables.items() if name not in SECRET_VARIABLES}
     config = expand_config(configured.config, {"CLAUDE_PROJECT_DIR": str(directory), **visible})
-    given = (*config.env.items(), *config.headers.items())
-    register_secrets(frozenset(value for name, value in given if _SECRET_NAME.search(name) and is_secret(value)))
+    register_secrets(secrets_of(config))
     return config
 
 
