@@ -138,18 +138,18 @@ class TestCalling:
         assert "mcp__fake__echo" in result(api)
         assert "--allowedTools" in result(api) or "rule" in result(api)
 
-    @pytest.mark.parametrize("through_call_tool", [False, True])
     @pytest.mark.parametrize(
-        ("options", "runs"),
+        ("options", "runs", "through_call_tool"),
         [
-            (("--allowedTools", "mcp__fake"), True),
-            (("--allowedTools", "mcp__fake__*"), True),
-            (("--allowedTools", "mcp__fake__echo"), True),
-            (("--allowedTools", "mcp__fak"), False),
-            (("--allowedTools", "mcp__fake__crash"), False),
-            (("--permission-mode", "bypassPermissions"), True),
-            (("--permission-mode", "bypassPermissions", "--disallowedTools", "mcp__fake__echo"), False),
-            (("--permission-mode", "plan", "--allowedTools", "mcp__fake"), False),
+            (("--allowedTools", "mcp__fake"), True, True),
+            (("--allowedTools", "mcp__fake__*"), True, False),
+            (("--allowedTools", "mcp__fake__echo"), True, True),
+            (("--allowedTools", "mcp__fak"), False, False),
+            (("--allowedTools", "mcp__fake__crash"), False, True),
+            (("--permission-mode", "bypassPermissions"), True, False),
+            (("--permission-mode", "bypassPermissions", "--disallowedTools", "mcp__fake__echo"), False, True),
+            (("--permission-mode", "plan", "--allowedTools", "mcp__fake"), False, True),
+            (("--permission-mode", "plan", "--allowedTools", "mcp__fake"), False, False),
         ],
     )
     def test_rules_name_the_tool_however_it_is_called(
@@ -413,17 +413,21 @@ def system(request: Json) -> str:
 
 class TestOthers:
     @pytest.mark.parametrize(
-        ("fields", "seen"),
+        ("kind", "fields", "seen"),
         [
-            ((), ["tool_search", "call_tool", "mcp__a__crash", "mcp__a__echo", "mcp__b__crash", "mcp__b__echo"]),
-            (("tools: Read, mcp__a",), ["tool_search", "call_tool", "mcp__a__crash", "mcp__a__echo"]),
-            (("tools: Read, mcp__a__ec*",), ["tool_search", "call_tool", "mcp__a__echo"]),
-            (("tools: Read, mcp__b__echo",), ["tool_search", "call_tool", "mcp__b__echo"]),
-            (("tools: Read",), []),
-            (("disallowedTools: mcp__a, mcp__b__crash",), ["tool_search", "call_tool", "mcp__b__echo"]),
+            (
+                "teammate",
+                (),
+                ["tool_search", "call_tool", "mcp__a__crash", "mcp__a__echo", "mcp__b__crash", "mcp__b__echo"],
+            ),
+            ("sub-agent", ("tools: Read, mcp__a",), ["tool_search", "call_tool", "mcp__a__crash", "mcp__a__echo"]),
+            ("teammate", ("tools: Read, mcp__a__ec*",), ["tool_search", "call_tool", "mcp__a__echo"]),
+            ("sub-agent", ("tools: Read, mcp__b__echo",), ["tool_search", "call_tool", "mcp__b__echo"]),
+            ("teammate", ("tools: Read",), []),
+            ("sub-agent", ("tools: Read",), []),
+            ("teammate", ("disallowedTools: mcp__a, mcp__b__crash",), ["tool_search", "call_tool", "mcp__b__echo"]),
         ],
     )
-    @pytest.mark.parametrize("kind", ["teammate", "sub-agent"])
     def test_a_role_says_which_servers_and_tools_an_agent_has(
         self, program: Program, fields: tuple[str, ...], seen: list[str], kind: str
     ) -> None:
