@@ -192,7 +192,7 @@ def test_resizing_while_a_member_is_watched_keeps_its_view_and_loses_nothing(pro
         wait_until(lambda: PROMPT in run("capture-pane", "-p"))
         run("send-keys", "go", "Enter")
         wait_until(lambda: "○ lead" in run("capture-pane", "-p") and "alice writing" in run("capture-pane", "-p"))
-        run("send-keys", "S-Down")
+        run("send-keys", "/watch alice", "Enter")  # Shift-Down would show only half a screen of what she wrote so far
         for size, row in ((("60", "20"), 10), (("110", "30"), 25), (("80", "12"), 40)):
             wait_until(lambda row=row: f"line {row:03d}" in run("capture-pane", "-p", "-S-"))
             run("resize-window", "-x", size[0], "-y", size[1])
