@@ -153,7 +153,7 @@ def watching() -> Shot:
             camera.type("\x1b[1;2B")
             camera.wait_for("alice >>")
             camera.type("look at the vouchers, too\r")
-            camera.wait_for("Sent message to alice")
+            camera.wait_for("alice >> look at the vouchers")
             written.open()
             camera.wait_for("Then I loo")
             camera.wait_for("$ pytest")

@@ -10,6 +10,7 @@ from teamcli.text.escaping import one_line
 
 MOST_ROLES = 30
 _LENGTH = 100
+_DESCRIPTION_LENGTH = 55
 INTRODUCTION = "Type a task and press Enter. The lead works on it, alone or with teammates that it hires."
 COLUMNS = (Column("", "name"), Column("", goes_below=True))
 TALK = (
@@ -59,7 +60,9 @@ def help_table(commands: Iterable[SlashCommand], problems: Iterable[str], roles:
 
 
 def _role_rows(roles: Sequence[Role]) -> list[tuple[str, str]]:
-    rows = [(one_line(role.name, _LENGTH), one_line(role.description, _LENGTH)) for role in roles[:MOST_ROLES]]
+    rows = [
+        (one_line(role.name, _LENGTH), one_line(role.description, _DESCRIPTION_LENGTH)) for role in roles[:MOST_ROLES]
+    ]
     more = [one_line(role.name, _LENGTH) for role in roles[MOST_ROLES:]]
     return [*rows, (f"{len(more)} more", ", ".join(more))] if more else rows
 

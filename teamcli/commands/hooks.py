@@ -13,7 +13,7 @@ _COMMAND_LENGTH, _LENGTH = 200, 60
 
 @command("hooks", group=Group.REPORTS)
 def hooks(session: Session, arguments: str) -> CommandResult:
-    """List the hooks: commands that run by themselves when something happens."""
+    """List hooks: commands that run when something happens."""
     rows = tuple(
         (
             one_line(event, _LENGTH),
