@@ -71,9 +71,11 @@ def test_the_readme_works_as_printed_in_a_fresh_clone(clone: Program, columns: i
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_works_as_printed(project: Program, page: Path) -> None:
-    for steps in sittings(page.read_text(encoding="utf-8")):
+    blocks = list(sittings(page.read_text(encoding="utf-8")))
+    assert blocks
+    for steps in blocks:
         with Reader(project) as reader:
-            reader.follow(steps)
+            reader.follow(steps)  # raises if something is not shown as printed
 
 
 def test_the_first_run_asks_nothing_and_leaves_the_repository_clean(clone: Program) -> None:

@@ -54,7 +54,7 @@ class Folder(NamedTuple):
     covers: Covers | None = None
     """Asked about the bytes that were read."""
     is_claudes: bool = False
-    """Made for Claude Code: a file that it would not use either is no mistake."""
+    """Made for Claude Code: a file that it would not use either is not a mistake."""
     plugin: str = ""
     """The plugin that it belongs to: its names begin with `plugin:`."""
     plugin_root: Path | None = None
@@ -229,7 +229,7 @@ def _items(below: list[str]) -> list[str]:
 
 
 def _inline_list(text: str) -> tuple[str, ...] | None:
-    """None if the text is no list, but only begins with a bracket."""
+    """None if the text is not a list, but only begins with a bracket."""
     match = _INLINE_LIST.fullmatch(text)
     if match is None:
         return None

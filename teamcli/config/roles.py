@@ -128,7 +128,7 @@ class _Reader:
 def read_role(
     path: Path, folder: Folder | None = None, unused: Unused | None = None, known: bytes | None = None
 ) -> Role | None:
-    """None if the file is no role, such as a README next to those of Claude Code.
+    """None if the file is not a role, such as a README next to those of Claude Code.
 
     Raises: ValueError, with a message that names the line
     """

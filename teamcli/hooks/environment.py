@@ -1,4 +1,4 @@
-"""How a hook's command is started: its variables, and the paths that stand in its text."""
+"""How a hook's command is started: its variables, and the paths that its text names."""
 
 from __future__ import annotations
 

@@ -93,8 +93,7 @@ class ManagedServer:
         return self._known.lists.resources
 
     @property
-    def is_known_well(self) -> bool:
-        """Whether there is no need to ask the server again."""
+    def has_recent_lists(self) -> bool:
         return self.tools is not None and self._known.is_fresh
 
     @property

@@ -33,7 +33,7 @@ class Pool:
         """
         servers = [self.servers[name] for name in names]
         for server in servers:
-            if server.is_enabled and not server.is_known_well:
+            if server.is_enabled and not server.has_recent_lists:
                 server.list_in_background(self._notify)
         deadline = time.monotonic() + seconds
         with cancel.notifying(self._changed), self._changed:

@@ -13,7 +13,7 @@ from teamcli.claude_code.names import OUR_TOOLS
 from teamcli.claude_code.tool_inputs import calls_to_ours, to_ours, to_theirs, updated_to_ours
 from teamcli.tools.catalog import ALL_TOOLS
 
-ROOT = Path("/work/project")
+ROOT = Path("/srv/project")
 
 BOTH_WAYS: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     ("bash", {"command": "ls"}, "Bash", {"command": "ls"}),
@@ -23,22 +23,22 @@ BOTH_WAYS: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
         "Bash",
         {"command": "make", "timeout": 90_000, "run_in_background": True},
     ),
-    ("read_file", {"path": "src/a.py"}, "Read", {"file_path": "/work/project/src/a.py"}),
+    ("read_file", {"path": "src/a.py"}, "Read", {"file_path": "/srv/project/src/a.py"}),
     (
         "read_file",
         {"path": "/etc/hosts", "offset": 5, "limit": 9},
         "Read",
         {"file_path": "/etc/hosts", "offset": 5, "limit": 9},
     ),
-    ("write_file", {"path": "a", "content": "x"}, "Write", {"file_path": "/work/project/a", "content": "x"}),
+    ("write_file", {"path": "a", "content": "x"}, "Write", {"file_path": "/srv/project/a", "content": "x"}),
     (
         "edit_file",
         {"path": "a", "old_text": "x", "new_text": "y", "replace_all": True},
         "Edit",
-        {"file_path": "/work/project/a", "old_string": "x", "new_string": "y", "replace_all": True},
+        {"file_path": "/srv/project/a", "old_string": "x", "new_string": "y", "replace_all": True},
     ),
     ("glob", {"pattern": "**/*.py"}, "Glob", {"pattern": "**/*.py"}),
-    ("glob", {"pattern": "*", "path": "src"}, "Glob", {"pattern": "*", "path": "/work/project/src"}),
+    ("glob", {"pattern": "*", "path": "src"}, "Glob", {"pattern": "*", "path": "/srv/project/src"}),
     (
         "grep",
         {
@@ -53,7 +53,7 @@ BOTH_WAYS: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
         "Grep",
         {
             "pattern": "x",
-            "path": "/work/project/src",
+            "path": "/srv/project/src",
             "glob": "*.py",
             "-i": True,
             "-C": 2,
@@ -116,8 +116,8 @@ def test_their_input_means_a_call_of_ours(tool: str, ours: dict[str, Any], name:
             {"name": "alice", "role": "coder", "prompt": "x", "worktree": True},
             {"name": "alice", "subagent_type": "coder", "isolation": "worktree", "run_in_background": True},
         ),
-        ("read_file", {"path": "../a"}, {"file_path": "/work/a"}),
-        ("read_file", {"path": "./a/../b"}, {"file_path": "/work/project/b"}),
+        ("read_file", {"path": "../a"}, {"file_path": "/srv/a"}),
+        ("read_file", {"path": "./a/../b"}, {"file_path": "/srv/project/b"}),
     ],
 )
 def test_what_they_expect_is_said_even_if_our_call_leaves_it_out(
@@ -149,8 +149,8 @@ def test_what_they_expect_is_said_even_if_our_call_leaves_it_out(
         ),
         ("agent", {"prompt": "x", "effort": "high", "isolation": "worktree"}, {"prompt": "x"}),
         ("read_file", {"path": "a"}, {"path": "a"}),
-        ("read_file", {"file_path": "/work/project"}, {"path": "."}),
-        ("read_file", {"file_path": "/work/projects/a"}, {"path": "/work/projects/a"}),
+        ("read_file", {"file_path": "/srv/project"}, {"path": "."}),
+        ("read_file", {"file_path": "/srv/projects/a"}, {"path": "/srv/projects/a"}),
         ("read_file", {"file_path": 7}, {"path": 7}),
     ],
 )
@@ -160,7 +160,7 @@ def test_their_other_fields_are_understood_or_dropped(tool: str, theirs: dict[st
 
 def test_multi_edit_becomes_several_edits() -> None:
     edits = [{"old_string": "a", "new_string": "b"}, {"old_string": "c", "new_string": "d", "replace_all": True}]
-    assert calls_to_ours("MultiEdit", {"file_path": "/work/project/x", "edits": edits}, ROOT) == [
+    assert calls_to_ours("MultiEdit", {"file_path": "/srv/project/x", "edits": edits}, ROOT) == [
         ("edit_file", {"path": "x", "old_text": "a", "new_text": "b"}),
         ("edit_file", {"path": "x", "old_text": "c", "new_text": "d", "replace_all": True}),
     ]
@@ -177,19 +177,19 @@ def test_an_agent_with_a_name_is_a_teammate() -> None:
     ("tool", "before", "updated", "after"),
     [
         pytest.param("bash", {"command": "a"}, {"command": "b"}, {"command": "b"}, id="the same word in both"),
-        pytest.param("read_file", {"path": "a"}, {"file_path": "/work/project/b"}, {"path": "b"}, id="their words"),
+        pytest.param("read_file", {"path": "a"}, {"file_path": "/srv/project/b"}, {"path": "b"}, id="their words"),
         pytest.param("read_file", {"path": "a"}, {"path": "b"}, {"path": "b"}, id="our words"),
         pytest.param(
             "read_file",
             {"path": "a"},
-            {"path": "a", "file_path": "/work/project/b"},
+            {"path": "a", "file_path": "/srv/project/b"},
             {"path": "b"},
             id="both, changed in theirs",
         ),
         pytest.param(
             "read_file",
             {"path": "a"},
-            {"path": "b", "file_path": "/work/project/a"},
+            {"path": "b", "file_path": "/srv/project/a"},
             {"path": "b"},
             id="both, changed in ours",
         ),

@@ -9,7 +9,7 @@ import pytest
 
 from teamcli.claude_code.tool_responses import Result, exit_code_of, failure_text, is_failure, tool_response
 
-ROOT = Path("/work/project")
+ROOT = Path("/srv/project")
 
 
 def response(tool: str, given: dict[str, Any], content: str, original: str | None = None) -> Any:
@@ -39,7 +39,7 @@ def test_a_file_that_was_read_has_its_lines() -> None:
     assert response("read_file", {"path": "x/a"}, content) == {
         "type": "text",
         "file": {
-            "filePath": "/work/project/x/a",
+            "filePath": "/srv/project/x/a",
             "content": "a\n\nb\tc",
             "numLines": 3,
             "startLine": 3,
@@ -56,7 +56,7 @@ def test_an_empty_file_has_no_lines() -> None:
 def test_a_written_file_is_created_or_updated(original: str | None, kind: str) -> None:
     assert response("write_file", {"path": "a", "content": "y"}, "Wrote", original) == {
         "type": kind,
-        "filePath": "/work/project/a",
+        "filePath": "/srv/project/a",
         "content": "y",
         "structuredPatch": [],
         "originalFile": original,
@@ -67,7 +67,7 @@ def test_a_written_file_is_created_or_updated(original: str | None, kind: str) -
 def test_an_edit_has_both_texts() -> None:
     given = {"path": "a", "old_text": "x", "new_text": "y"}
     assert response("edit_file", given, "Edited", "x\n") == {
-        "filePath": "/work/project/a",
+        "filePath": "/srv/project/a",
         "oldString": "x",
         "newString": "y",
         "originalFile": "x\n",
@@ -81,7 +81,7 @@ def test_an_edit_has_both_texts() -> None:
 def test_glob_has_whole_paths() -> None:
     content = "src/a.py\nb.py\n... (3 more) narrow the pattern or the path"
     assert response("glob", {"pattern": "*"}, content) == {
-        "filenames": ["/work/project/src/a.py", "/work/project/b.py"],
+        "filenames": ["/srv/project/src/a.py", "/srv/project/b.py"],
         "numFiles": 2,
         "durationMs": 0,
         "truncated": True,

@@ -178,6 +178,7 @@ def test_half_typed_text_survives_several_questions_and_a_late_answer(keyboard: 
     second.answer(Answer(Consent.NO))
     keyboard.prompt.redraw()
     keyboard.shows("half typed")
+    assert not keyboard.lines
 
 
 def test_enter_for_a_question_that_just_disappeared_does_not_answer_the_next(
@@ -330,6 +331,7 @@ def test_an_interruption_puts_queued_lines_before_the_half_typed_line(keyboard: 
     keyboard.shows("half typed")
     keyboard.type(CTRL_C)
     keyboard.shows("no, use tabs\nthen test\nhalf typed")
+    assert keyboard.interrupted.is_set()
 
 
 def test_queued_lines_that_look_like_answers_survive_the_leads_question(keyboard: Keyboard) -> None:
