@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from teamcli.agent.tool import AnyTool, Calls, Display, PreparedCall, ToolOutput
 from teamcli.agent.tool import Progress as OnOutput
@@ -15,25 +15,15 @@ from teamcli.mcp.results import error_text, tool_text
 from teamcli.mcp.server import Progress
 from teamcli.mcp.tool_names import server_of
 from teamcli.text.escaping import one_line
-from teamcli.tools.base.context import AgentContext
 from teamcli.tools.mcp.view import View
+from teamcli.tools.mcp.view_tool import ViewTool
 
 _TITLE_LENGTH = 100
 _ANYTHING: dict[str, Any] = {"type": "object"}
 
 
-class McpTool(NamedTuple):
+class McpTool(ViewTool):
     """Which server and tool are meant is found out when it runs: the server may not have been asked yet."""
-
-    view: View
-    spec: ToolSpec
-
-    @property
-    def name(self) -> str:
-        return self.spec.name
-
-    def bind(self, context: AgentContext) -> AnyTool:
-        return self
 
     def prepare(self, raw: object) -> PreparedCall:
         if not self.view.may_use(self.name):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from teamcli.agent.outside_tools import CALL_TOOL, TOOL_SEARCH
-from teamcli.agent.tool import AnyTool, Display, Harmless, PreparedCall, ToolOutput
+from teamcli.agent.tool import Display, Harmless, PreparedCall, ToolOutput
 from teamcli.agent.tool import Progress as OnOutput
 from teamcli.cancel import CancelScope
 from teamcli.errors import ToolError
@@ -15,8 +14,7 @@ from teamcli.mcp.results import FRAME
 from teamcli.mcp.search import search_tools
 from teamcli.text.escaping import one_line
 from teamcli.text.tags import without_end
-from teamcli.tools.base.context import AgentContext
-from teamcli.tools.mcp.view import View
+from teamcli.tools.mcp.view_tool import ViewTool
 
 _LONGEST_NAMES = 400
 
@@ -39,17 +37,7 @@ def _schema(**fields: str) -> dict[str, object]:
     }
 
 
-class SearchTool(NamedTuple):
-    view: View
-    spec: ToolSpec
-
-    @property
-    def name(self) -> str:
-        return self.spec.name
-
-    def bind(self, context: AgentContext) -> AnyTool:
-        return self
-
+class SearchTool(ViewTool):
     def prepare(self, raw: object) -> PreparedCall:
         query = raw.get("query") if isinstance(raw, Mapping) else None
         if not isinstance(query, str):
@@ -64,18 +52,8 @@ class SearchTool(NamedTuple):
         return PreparedCall(Display(one_line(f"{TOOL_SEARCH}: {query}", 100)), Harmless(), run, {"query": query})
 
 
-class CallTool(NamedTuple):
+class CallTool(ViewTool):
     """The pipeline treats its calls as calls of the tool that they name. What arrives here names none."""
-
-    view: View
-    spec: ToolSpec
-
-    @property
-    def name(self) -> str:
-        return self.spec.name
-
-    def bind(self, context: AgentContext) -> AnyTool:
-        return self
 
     def prepare(self, raw: object) -> PreparedCall:
         name = raw.get("name") if isinstance(raw, Mapping) else None
