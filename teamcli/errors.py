@@ -3,7 +3,8 @@
 TeamcliError
 ├── UsageError          the command line is wrong                  → one line on stderr, exit 2
 ├── ConfigError         a setting, a key, an endpoint, a directory → one line on stderr, exit 2
-│   └── StateError      a file under .team/ cannot be used
+│   └── StateError      a file under .team/ cannot be used, or the database of the team
+│       └── LeaseLost       another host runs this agent now
 ├── ModelError          a model call failed and is not retried
 │   ├── AuthError           the API key was rejected               → exit 2
 │   ├── ModelNotFound       the endpoint does not know the model   → exit 2
@@ -58,6 +59,10 @@ class ConfigError(TeamcliError):
 
 class StateError(ConfigError):
     """Raised when a file under `.team/` cannot be read or written."""
+
+
+class LeaseLost(StateError):
+    """Raised when another host has taken an agent over: nothing may be written for it here."""
 
 
 class ModelError(TeamcliError):

@@ -1,0 +1,69 @@
+"""One team in a database that may hold many: its number, and the key that signs its rows."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from typing import Any, NamedTuple
+
+from psycopg import Cursor
+
+from teamcli.errors import LeaseLost
+from teamcli.store.postgres.database import Database
+
+_SIGNATURE_BYTES = 20
+
+
+class Team(NamedTuple):
+    database: Database
+    id: int
+    uid: str
+    """Names the team everywhere; random, so that another team in another database never has the same."""
+    key: bytes
+    """Of this team, from the user's home. It is never in the database."""
+
+    def sign(self, *parts: str | int) -> str:
+        """The signature of a row: of the table's name, what identifies the row in it, and its content."""
+        text = json.dumps([self.uid, *parts], ensure_ascii=False, separators=(",", ":"))
+        return hashlib.blake2b(text.encode("utf-8", "replace"), key=self.key, digest_size=_SIGNATURE_BYTES).hexdigest()
+
+    def is_signed(self, signature: str, *parts: str | int) -> bool:
+        return hmac.compare_digest(signature.encode(), self.sign(*parts).encode())
+
+    def topic(self, name: str) -> str:
+        """What `Database.run` notifies about something of this team."""
+        return f"{self.id}/{name}"
+
+
+class Fence:
+    """Which agents this process may write for. A host that was replaced cannot write any more."""
+
+    def __init__(self, team: Team) -> None:
+        self._team = team
+        self._epochs: dict[str, int] = {}
+
+    def hold(self, agent: str, epoch: int) -> None:
+        self._epochs = {**self._epochs, agent: epoch}
+
+    def drop(self, agent: str) -> None:
+        self._epochs = {name: epoch for name, epoch in self._epochs.items() if name != agent}
+
+    def epoch(self, agent: str) -> int | None:
+        return self._epochs.get(agent)
+
+    def check(self, cursor: Cursor[Any], agent: str) -> int:
+        """In the transaction of each write for an agent. A takeover waits until that has ended. Returns the epoch;
+        0 for an agent that nobody holds a lease for, such as the user.
+
+        Raises: LeaseLost
+        """
+        epoch = self._epochs.get(agent)
+        if epoch is None:
+            return 0
+        cursor.execute(
+            "select 1 from lease where team = %s and name = %s and epoch = %s for share", (self._team.id, agent, epoch)
+        )
+        if cursor.fetchone() is None:
+            raise LeaseLost(f"'{agent}' runs on another host now")
+        return epoch
