@@ -37,7 +37,7 @@ def open_merging(runtime: Runtime, agents: RunningAgents, outbox: Outbox, places
 
     def find(name: str) -> Member:
         member = runtime.roster.get(name)
-        if running := agents.teammate(member.name):
+        if running := agents.find(member.name):
             running.wait_until_reported()  # who has read its result finds it idle
         return runtime.roster.get(member.name)
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from teamcli.agent.conversation import text_block
 from teamcli.agent.tool import ToolOutput
 from teamcli.cancel import CancelScope
 from teamcli.errors import LimitReached, ToolError, UnknownRecipient
@@ -25,7 +26,7 @@ from teamcli.team.roster import Member, Roster, Status
 from teamcli.team.roster_file import NOT_ENFORCED
 from teamcli.team.running_agents import RunningAgents
 from teamcli.team.team_tasks import TeamTasks
-from teamcli.team.teammate import Teammate
+from teamcli.team.teammate import TERMS, TERMS_FIELD, Teammate
 from teamcli.team.undelivered_mail import LeftMail
 from teamcli.text.counting import counted
 from teamcli.text.tags import one_fact
@@ -34,11 +35,10 @@ from teamcli.tools.base.context import SpawnRequest
 if TYPE_CHECKING:
     from teamcli.config.team_file import PlannedMember
     from teamcli.team.merging import Merging
+    from teamcli.team.remote_teammate import RemoteTeammate
     from teamcli.worktrees.checkouts import Checkouts
 
 LEAVING_SECONDS = 1.5
-TERMS = ("role", "model", "tools", "plan", "claims")
-"""What each piece of work sets anew."""
 MOST_DESCRIBED = 300
 """How many members a description names."""
 
@@ -137,7 +137,7 @@ class TeammateManager:
         name = request.name
         check_name(name)
         request = self._with_standing_terms(request)
-        if running := self.agents.teammate(name):
+        if running := self.agents.find(name):
             running.wait_until_reported()
         where = ""
         with self._spawning:
@@ -152,9 +152,25 @@ class TeammateManager:
             else:  # it keeps its memory; everything else is as the request says
                 if self._factory.check(request).worktree and not known.worktree:
                     raise ToolError(f"'{name}' works in the shared directory: shut it down, then spawn it again")
-                terms = {each: getattr(request, each) for each in TERMS}
-                self.agents.active(name).assign(request.prompt, terms, request.by_user)
+                self._assign(self.agents.active(name), request)
         return f"Spawned '{name}' (role: {request.role})" + (f" {where}" if where else "")
+
+    def _assign(self, teammate: Teammate | RemoteTeammate, request: SpawnRequest) -> None:
+        terms = {each: getattr(request, each) for each in TERMS}
+        if isinstance(teammate, Teammate):
+            teammate.assign(request.prompt, terms, request.by_user)
+        elif why := teammate.limit_reached():
+            raise ToolError(f"'{teammate.name}' cannot work: {in_a_sentence(why)}; only the user can resume it")
+        elif not teammate.is_idle:
+            raise ToolError(f"'{teammate.name}' is currently working")
+        else:
+            self._send_work(request, {TERMS_FIELD: terms})
+
+    def _send_work(self, request: SpawnRequest, fields: Mapping[str, Any]) -> None:
+        """To a member on another host, which begins when it reads this."""
+        sender = USER if request.by_user else LEAD
+        content, now = request.prompt, time.time()
+        self.outbox.post(Message(MessageType.MESSAGE, sender, request.name, content, now, new_id(), fields))
 
     def describe(self) -> str:
         for teammate in self.agents.teammates:  # who has read a result finds its sender idle
@@ -206,8 +222,8 @@ class TeammateManager:
         """A message from the user; it also ends a pause."""
         recipient = self.recipient(USER, name)
         self.outbox.post(Message(MessageType.MESSAGE, USER, recipient, text, time.time(), new_id()))
-        teammate = self.agents.teammate(recipient)
-        if teammate and (why := teammate.agent.meter.reached()):
+        teammate = self.agents.find(recipient)
+        if teammate and (why := teammate.limit_reached()):
             return f"Sent message to {recipient}, where it waits: {_stays_paused(recipient, why)}"
         return f"Sent message to {recipient}"
 
@@ -229,7 +245,7 @@ class TeammateManager:
     def resume(self, name: str) -> str:
         teammate = self._active(name)
         member = teammate.member
-        if member.limit and (why := teammate.agent.meter.reached()):
+        if member.limit and (why := teammate.limit_reached()):
             return _stays_paused(teammate.name, why)
         self.roster.update(teammate.name, paused=False, limit="")
         teammate.resume()
@@ -303,6 +319,24 @@ class TeammateManager:
                 teammate.stay_stopped()
             else:
                 teammate.wake()
+
+    def take_over(self, name: str, note: str) -> Teammate:
+        """Run a member here that another host has run, or nobody yet. `note` is added to its conversation.
+
+        Raises: TeamcliError
+        """
+        member = self.roster.get(name)
+        self._factory.prepare(member, None)
+        teammate = self._factory.build_teammate(self, member, None)
+        if note:
+            teammate.agent.conversation.add_user([text_block(note)])
+        self._start(teammate)
+        teammate.report_again()
+        if member.interrupted or member.paused:
+            teammate.stay_stopped()
+        else:
+            teammate.wake()
+        return teammate
 
     def _restore(self, member: Member) -> None:
         terms = dict(changed_terms(member, planned)) if (planned := self._file.find(member.name)) else {}
@@ -390,7 +424,7 @@ class TeammateManager:
             )
             self.outbox.warn(LEAD, text)
 
-    def _active(self, name: str) -> Teammate:
+    def _active(self, name: str) -> Teammate | RemoteTeammate:
         return self.agents.active(self.roster.get(name).name)
 
     def _mail_arrived(self, name: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from teamcli.agent.tool import Access, Calls, Executes, Writes
 from teamcli.cancel import CancelScope
@@ -24,6 +24,9 @@ from teamcli.team.teammate import Teammate
 from teamcli.team.undelivered_mail import LeftMail
 from teamcli.text.counting import counted
 from teamcli.text.tags import one_fact
+
+if TYPE_CHECKING:
+    from teamcli.team.remote_teammate import RemoteTeammate
 
 SILENT = "It ended its turn without an answer, which counts as approval."
 STOPPING_SECONDS = 1.5
@@ -114,7 +117,7 @@ class Protocols:
         """Raises: TeamError, StateError."""
         member = self._roster.get(name)
         name = member.name
-        if teammate := self._agents.teammate(name):
+        if teammate := self._agents.find(name):
             teammate.wait_until_reported()
             member = teammate.member
         if member.status is Status.SHUTDOWN:
@@ -192,9 +195,9 @@ class Protocols:
         unread = f"; {counted(returned, 'unread message')} went back to the sender" if returned else ""
         return f"'{name}' was idle and is shut down now{unread}" + (f". {left}" if left else "")
 
-    def _asked(self, request: Request) -> Teammate | None:
+    def _asked(self, request: Request) -> Teammate | RemoteTeammate | None:
         """The teammate that was asked, if it is still there in the same incarnation."""
-        teammate = self._agents.teammate(request.teammate)
+        teammate = self._agents.find(request.teammate)
         return teammate if teammate and teammate.member.incarnation == request.incarnation else None
 
     def _watch(self, request: Request) -> None:

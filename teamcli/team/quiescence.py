@@ -35,6 +35,8 @@ class Quiescence:
         self._user_waits_for_lead = False
         self._waiting: set[str] = set()
         """Agents inside `wait_for_message`."""
+        self._deserted: set[str] = set()
+        """Agents whose wait another process has ended."""
         self._changed = threading.Condition()
         self.lead_waits_for = ""
         self.lead_waits_since = 0.0
@@ -55,12 +57,12 @@ class Quiescence:
     @property
     def is_working(self) -> bool:
         """Whether a teammate is not idle."""
-        return any(not mate.is_idle for mate in self._agents.teammates)
+        return any(not mate.is_idle for mate in self._agents.all_teammates)
 
     def busy(self) -> list[str]:
         """Who works or has mail to act on, the lead last. An agent that waits for a message is not busy."""
         waiting = self.waiters()
-        names = [mate.name for mate in self._agents.teammates if not mate.is_idle and mate.name not in waiting]
+        names = [mate.name for mate in self._agents.all_teammates if not mate.is_idle and mate.name not in waiting]
         lead = [] if LEAD in waiting or self._is_lead_idle() else [LEAD]
         return [*names, *self._background.running_detached(), *lead]
 
@@ -80,7 +82,7 @@ class Quiescence:
 
     def wait_until_idle(self, cancel: CancelScope, timeout_seconds: float | None = None) -> bool:
         """Wait until every agent is idle and no background sub-agent runs; false if cancelled or out of time."""
-        return self._wait_until(lambda: self._are_idle_except(()), cancel, timeout_seconds)
+        return self._wait_until(self._are_all_idle, cancel, timeout_seconds)
 
     def wait_for_busy(self, cancel: CancelScope) -> None:
         """The same for a user who types more afterwards: agents that wait for a message count as idle."""
@@ -99,6 +101,12 @@ class Quiescence:
         """The user will type nothing more."""
         with self._changed:
             self._is_headless = True
+            self._changed.notify_all()
+
+    def end_wait(self, agent: str) -> None:
+        """Nobody on any host is left who could write to this agent."""
+        with self._changed:
+            self._deserted.add(agent)
             self._changed.notify_all()
 
     def wait_for_message(self, agent: str, timeout_seconds: float, cancel: CancelScope) -> ToolOutput:
@@ -124,7 +132,7 @@ class Quiescence:
                     if agent == LEAD and lead is not None and lead.queued:
                         return ToolOutput(USER_WROTE)
                     user_may_write = not self._is_headless and not (agent == LEAD and self._user_waits_for_lead)
-                    if not user_may_write and self._are_others_idle():
+                    if agent in self._deserted or (not user_may_write and self._are_others_idle()):
                         return ToolOutput(NOBODY_LEFT)
                     remaining = deadline - time.monotonic()
                     if remaining <= 0:
@@ -132,6 +140,7 @@ class Quiescence:
                     self._changed.wait(remaining)
             finally:
                 self._waiting.discard(agent)
+                self._deserted.discard(agent)
 
     def _wait_until(self, is_done: Callable[[], bool], cancel: CancelScope, seconds: float | None = None) -> bool:
         deadline = math.inf if seconds is None else time.monotonic() + seconds
@@ -159,13 +168,23 @@ class Quiescence:
             not self._background.running_detached()
             and (LEAD in waiting or self._is_lead_idle())
             # First without reading any inbox: while someone works, as is usual, the others do not matter.
-            and not any(mate.is_in_turn and mate.name not in waiting for mate in self._agents.teammates)
-            and all(mate.name in waiting or mate.is_idle for mate in self._agents.teammates)
+            and not any(mate.is_in_turn and mate.name not in waiting for mate in self._agents.all_teammates)
+            and all(mate.name in waiting or mate.is_idle for mate in self._agents.all_teammates)
         )
+
+    def _are_all_idle(self) -> bool:
+        if self._are_idle_except(()):
+            return True
+        # Those who wait here notice by themselves that nobody is left. Other hosts see only their own members.
+        waiting = self._agents.waiting_elsewhere if self._is_headless else []
+        if waiting and self._are_idle_except({*self._waiting, *(mate.name for mate in waiting)}):
+            for mate in waiting:
+                mate.stop_waiting()
+        return False
 
     def _turns_begun(self) -> int:
         lead = self._agents.lead
-        return sum(mate.turns_begun for mate in self._agents.teammates) + (lead.turns_begun if lead else 0)
+        return sum(mate.turns_begun for mate in self._agents.all_teammates) + (lead.turns_begun if lead else 0)
 
     def _is_lead_idle(self) -> bool:
         return self._agents.lead is None or self._agents.lead.is_idle

@@ -202,18 +202,19 @@ class Roster:
             self._table.follow()
         return counted
 
-    def mark_interrupted(self) -> list[Member]:
-        """At start, before any teammate runs: teammates that worked when the program ended become idle, interrupted."""
+    def mark_interrupted(self, is_here: Callable[[Member], bool] = lambda member: True) -> list[Member]:
+        """At start, before any teammate runs: teammates that worked when the program ended become idle, interrupted.
+        Only those that this process runs."""
         with self._table.lock:
             self._table.put_all(
                 replace(member, waiting_for=waits_for)
                 for member in self.members()
-                if member.waiting_for != (waits_for := self._waits_for(member.name))
+                if member.waiting_for != (waits_for := self._waits_for(member.name)) and is_here(member)
             )
             interrupted = self._table.put_all(
                 self._moved(member, Status.IDLE, {"interrupted": True})
                 for member in self.members()
-                if member.status in (Status.WORKING, Status.SPAWNING)
+                if member.status in (Status.WORKING, Status.SPAWNING) and is_here(member)
             )
         self._table.follow()
         return interrupted

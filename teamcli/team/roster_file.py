@@ -70,6 +70,10 @@ class Member:
     """The directory of the workspace that it works in; empty for the root."""
     prompt: str = ""
     """Standing instructions, which are part of its system prompt."""
+    host: str = ""
+    """The host that it was asked to start on, or `any`; empty for that of the lead."""
+    runs_on: str = ""
+    """The host that runs it, if it was asked for one."""
     error: str = ""
     interrupted: bool = False
     paused: bool = False
@@ -104,7 +108,10 @@ class Member:
         return self.status is not Status.SHUTDOWN
 
     def to_dict(self) -> dict[str, Any]:
-        return {**dict(zip(_MEMBER_TYPES, _known_values(self), strict=True)), **self.unknown}
+        known = dict(zip(_ALWAYS_WRITTEN, _known_values(self), strict=True))
+        if self.host:
+            known |= {"host": self.host, "runs_on": self.runs_on}
+        return {**known, **self.unknown}
 
     @cached_property
     def encoded(self) -> str:
@@ -126,7 +133,7 @@ class Member:
         return cls(**{**fields, "status": Status(fields["status"])})
 
 
-_MEMBER_TYPES: dict[str, tuple[type, ...]] = {
+_ALWAYS_WRITTEN: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("name", "role", "status"), TEXT),
     "since": SECONDS,
     "incarnation": COUNT,
@@ -144,7 +151,8 @@ _MEMBER_TYPES: dict[str, tuple[type, ...]] = {
     "limit": TEXT,
     **dict.fromkeys(("budget", "used"), OBJECT),
 }
-_known_values = attrgetter(*_MEMBER_TYPES)
+_MEMBER_TYPES = {**_ALWAYS_WRITTEN, **dict.fromkeys(("host", "runs_on"), TEXT)}
+_known_values = attrgetter(*_ALWAYS_WRITTEN)
 _json = json.JSONEncoder(ensure_ascii=False).encode
 
 

@@ -1,9 +1,11 @@
-"""The agents of this run that have a thread: the lead, and the teammates that are not shut down."""
+"""The agents of this process that have a thread: the lead, and the teammates that are not shut down. Of a team on
+several hosts, also the others."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from teamcli.agent.loop import Agent
 from teamcli.errors import TeamError
@@ -12,11 +14,16 @@ from teamcli.team.lead import Lead
 from teamcli.team.message import LEAD
 from teamcli.team.teammate import Teammate
 
+if TYPE_CHECKING:
+    from teamcli.team.remote_teammate import OtherHosts, RemoteTeammate
+
 
 class RunningAgents:
     """Reading needs no lock: the tables are replaced or copied, never iterated while they change."""
 
-    def __init__(self) -> None:
+    def __init__(self, others: OtherHosts | None = None) -> None:
+        """`others` are the members that other hosts run, if there can be any."""
+        self._others = others
         self._lead: Lead | None = None
         self._teammates: dict[str, Teammate] = {}
         self._left_out: frozenset[str] = frozenset()
@@ -33,7 +40,16 @@ class RunningAgents:
 
     @property
     def teammates(self) -> tuple[Teammate, ...]:
+        """Those of this process."""
         return tuple(self._teammates.values())
+
+    @property
+    def all_teammates(self) -> tuple[Teammate | RemoteTeammate, ...]:
+        """Also those that other hosts run."""
+        if self._others is None:
+            return self.teammates
+        own = self.teammates
+        return (*own, *(each for each in self._others.teammates() if each.name not in self._teammates))
 
     @property
     def agents(self) -> list[Agent]:
@@ -41,17 +57,27 @@ class RunningAgents:
         lead = [self._lead.agent] if self._lead else []
         return [*lead, *self._departed, *(teammate.agent for teammate in self.teammates)]
 
+    @property
+    def waiting_elsewhere(self) -> list[RemoteTeammate]:
+        """Those on other hosts that wait for a message."""
+        return [each for each in self._others.teammates() if each.is_waiting] if self._others else []
+
     def get(self, name: str) -> AgentThread | None:
         return self._lead if name == LEAD else self._teammates.get(name)
 
     def teammate(self, name: str) -> Teammate | None:
+        """One of this process."""
         return self._teammates.get(name)
 
-    def active(self, name: str) -> Teammate:
+    def find(self, name: str) -> Teammate | RemoteTeammate | None:
+        """One of this process, or of another host."""
+        return self._teammates.get(name) or (self._others.teammate(name) if self._others else None)
+
+    def active(self, name: str) -> Teammate | RemoteTeammate:
         """Raises: TeamError, for one that is not started or shut down."""
         if name in self._left_out:
             raise TeamError(f"'{name}' is not started: there are more teammates than `limits.teammates` allows")
-        if (teammate := self._teammates.get(name)) is None:
+        if (teammate := self.find(name)) is None:
             raise TeamError(f"'{name}' is shut down; spawn it again to use it")
         return teammate
 

@@ -29,6 +29,10 @@ from teamcli.workspace.bounds import Workspace
 
 logger = logging.getLogger(__name__)
 
+TERMS = ("role", "model", "tools", "plan", "claims")
+"""What each piece of work sets anew."""
+TERMS_FIELD = "terms"
+"""The field of a message that gives a member on another host its next piece of work."""
 REPORTING_SECONDS = 5.0
 """How long others wait for a teammate to finish reporting. It writes two lines; a disk may hang."""
 WOKEN = "Other agents have woken it"
@@ -122,6 +126,7 @@ class Teammate(AgentThread):
         """What was unread when it was stopped or paused: it wakes nobody."""
         self._only_user_ends_pause = False
         self._is_leaving = False
+        self._is_handed_over = False
         self._wakes_in_a_row = 0
         self._claims = TaskClaims(self.name, team.tasks)
 
@@ -132,7 +137,13 @@ class Teammate(AgentThread):
     @property
     def has_work(self) -> bool:
         member = self.member
-        if self._is_leaving or member.paused or member.status is Status.SHUTDOWN or self.scope.cancelled:
+        if (
+            self._is_leaving
+            or self._is_handed_over
+            or member.paused
+            or member.status is Status.SHUTDOWN
+            or self.scope.cancelled
+        ):
             return False
         return self._has_own_work or self._would_claim(member)
 
@@ -146,6 +157,10 @@ class Teammate(AgentThread):
         is_stopped = not self._mail_wakes or (member.interrupted and not self._may_resume)
         may_claim = member.claims and not is_stopped and not member.waiting_for
         return may_claim and self._claims.would_take and self.agent.meter.reached() is None
+
+    def limit_reached(self) -> LimitReached | None:
+        """The limit that stops it until the user raises it."""
+        return self.agent.meter.reached()
 
     @property
     def is_paused_by_budget(self) -> bool:
@@ -216,6 +231,15 @@ class Teammate(AgentThread):
             is_idle = self._turn is None and self.member.status is not Status.WORKING
             self._is_leaving = self._is_leaving or is_idle
         return is_idle
+
+    def hand_over(self, at_once: bool = False) -> None:
+        """Another host continues its work: end the thread at its next step, or at once. Nothing is recorded or
+        reported, so that the other host finds the work as it was."""
+        with self._changed:
+            self._is_handed_over = True
+            is_working = self._turn is not None
+        if at_once or not is_working:
+            self.scope.cancel("handed over to another host")
 
     def dismiss(self) -> str:
         """End the thread and close what it used. Nothing is reported; returns what is left."""
@@ -313,6 +337,9 @@ class Teammate(AgentThread):
         try:
             self._begin_work(turn, before)
             ended = run_turn(self.agent, prompt, turn, self._incoming)
+            if self._is_handed_over:
+                self.scope.cancel("handed over to another host")
+                return False
             self._state = ThreadState.REPORTING
             self._conclude(ended, turn)
         finally:
@@ -363,6 +390,8 @@ class Teammate(AgentThread):
         if not delivery.blocks:
             return None
         self._claims.allow()
+        for message in taken.messages:  # work that was given to it from another host
+            self._next_terms = {**self._next_terms, **terms_in(message)}
         by_user = is_users_task and all(map(_is_begun_by_user, taken.messages))
         self._wakes_in_a_row = 0 if by_user else self._wakes_in_a_row + 1
         if taken.messages and not task and all(message.is_from_command for message in taken.messages):
@@ -373,6 +402,8 @@ class Teammate(AgentThread):
         return delivery._replace(marks={**delivery.marks, WORK: work.to_mark()})
 
     def _incoming(self, noted: Mapping[str, Any]) -> Delivery:
+        if self._is_handed_over:
+            self.scope.cancel("handed over to another host")
         self.mailbox.late.flush()
         # A teammate that is leaving makes no further call: its mail stays unread and goes back to the senders.
         return Delivery() if self._is_leaving else self.mailbox.take_after(noted).delivery(self._attach)
@@ -441,6 +472,15 @@ class Teammate(AgentThread):
 
     def _on_exit(self) -> None:
         self.mailbox.release()  # after its last look
+
+
+def terms_in(message: Message) -> Mapping[str, Any]:
+    """The terms of the piece of work that a message gives to its recipient; often none."""
+    terms = message.fields.get(TERMS_FIELD)
+    if message.is_foreign or message.sender not in (LEAD, USER) or not isinstance(terms, dict):
+        return {}
+    given = {name: value for name, value in terms.items() if name in TERMS}
+    return {**given, "tools": tuple(given["tools"])} if given.get("tools") is not None else given
 
 
 def _is_begun_by_user(message: Message) -> bool:

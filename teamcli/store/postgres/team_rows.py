@@ -49,6 +49,10 @@ class Fence:
     def drop(self, agent: str) -> None:
         self._epochs = {name: epoch for name, epoch in self._epochs.items() if name != agent}
 
+    @property
+    def agents(self) -> list[str]:
+        return list(self._epochs)
+
     def epoch(self, agent: str) -> int | None:
         return self._epochs.get(agent)
 

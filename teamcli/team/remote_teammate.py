@@ -1,0 +1,134 @@
+"""Members that run on other hosts, as this process sees them: through the roster, and by orders to their hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Protocol
+
+from teamcli.agent.limits import MAX_BUDGET
+from teamcli.errors import LimitReached
+from teamcli.team.roster import Member, Roster, Status
+
+LEAVING_SECONDS = 5.0
+"""How long to wait for the host of a member that is to leave. One that has died does not answer."""
+
+
+class Order(StrEnum):
+    """What can be asked of the host that runs a member. An order is about this moment: a later host ignores it."""
+
+    INTERRUPT = "interrupt"
+    PAUSE = "pause"
+    RESUME = "resume"
+    LEAVE = "leave"
+    LEAVE_IF_IDLE = "leave_if_idle"
+    STOP_WAITING = "stop_waiting"
+    """Nobody is left who could write to it."""
+
+
+class HostPort(Protocol):
+    """What this process can do about members on other hosts."""
+
+    def order(self, name: str, order: Order, text: str = "") -> None:
+        """Raises: StateError"""
+
+    def has_unread(self, name: str) -> bool:
+        """Raises: StateError"""
+
+    def wait(self, is_done: Callable[[], bool], timeout_seconds: float) -> bool:
+        """Wait until the roster says so; false if the time is up."""
+
+
+class RemoteTeammate:
+    """Does what a `Teammate` does for those who steer it. Its work is known only from the roster."""
+
+    def __init__(self, name: str, roster: Roster, hosts: HostPort) -> None:
+        self.name = name
+        self._roster = roster
+        self._hosts = hosts
+
+    @property
+    def member(self) -> Member:
+        return self._roster.get(self.name)
+
+    @property
+    def is_in_turn(self) -> bool:
+        return self.member.status in (Status.SPAWNING, Status.WORKING)
+
+    @property
+    def is_idle(self) -> bool:
+        member = self.member
+        if member.status in (Status.SPAWNING, Status.WORKING):
+            return False
+        is_stopped = member.paused or member.interrupted or not member.is_active
+        return is_stopped or not self._hosts.has_unread(self.name)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is inside `wait_for_message`, without mail."""
+        return self.member.waiting_for == "message" and not self._hosts.has_unread(self.name)
+
+    def stop_waiting(self) -> None:
+        """Nobody is left who could write to it."""
+        self._hosts.order(self.name, Order.STOP_WAITING)
+
+    @property
+    def turns_begun(self) -> int:
+        return self.member.turns
+
+    @property
+    def is_paused_by_budget(self) -> bool:
+        return False  # its host knows its budget
+
+    def limit_reached(self) -> LimitReached | None:
+        limit = self.member.limit
+        return LimitReached(limit, MAX_BUDGET, is_given=False) if limit else None
+
+    def wait_until_reported(self) -> None:
+        """Its host changes the roster before it reports."""
+
+    def interrupt(self, reason: str) -> bool:
+        if not self.is_in_turn:
+            return False
+        self._hosts.order(self.name, Order.INTERRUPT, reason)
+        return True
+
+    def pause(self, reason: str) -> None:
+        self._roster.update(self.name, paused=True)
+        self._hosts.order(self.name, Order.PAUSE, reason)
+
+    def resume(self) -> None:
+        self._hosts.order(self.name, Order.RESUME)
+
+    def leave(self) -> None:
+        self._hosts.order(self.name, Order.LEAVE)
+
+    def leave_if_idle(self) -> bool:
+        if self.is_in_turn:
+            return False
+        self._hosts.order(self.name, Order.LEAVE_IF_IDLE)
+        self.join(LEAVING_SECONDS)
+        return not self.member.is_active
+
+    def join(self, timeout_seconds: float) -> None:
+        self._hosts.wait(lambda: not self.member.is_active, timeout_seconds)
+
+
+class OtherHosts:
+    """The members that this process does not run itself."""
+
+    def __init__(self, roster: Roster, hosts: HostPort, is_here: Callable[[Member], bool]) -> None:
+        """`is_here` says of a member whether it is for this process to run it."""
+        self._roster = roster
+        self._hosts = hosts
+        self._is_here = is_here
+
+    def teammate(self, name: str) -> RemoteTeammate | None:
+        member = self._roster.find(name)
+        if member is None or not member.is_active or self._is_here(member):
+            return None
+        return RemoteTeammate(member.name, self._roster, self._hosts)
+
+    def teammates(self) -> list[RemoteTeammate]:
+        elsewhere = [each for each in self._roster.members() if each.is_active and not self._is_here(each)]
+        return [RemoteTeammate(member.name, self._roster, self._hosts) for member in elsewhere]
