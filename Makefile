@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Tests that depend on the user who runs them. tests/test_ci.py finds missing ones.
 RIGHTS := tests/tools tests/exec tests/worktrees tests/cli/test_worktrees.py tests/cli/test_doctor.py tests/team/test_roster.py tests/storage/test_files.py \
+  tests/store/test_private_server.py \
   $(addprefix tests/redteam/, $(addsuffix .py, test_sandbox test_fails_closed test_git_layouts test_paths test_secrets test_floods \
   test_worktrees))
 # Tests that depend on whether bwrap works.

@@ -18,6 +18,8 @@ from hypothesis import settings
 from tests.support.program import Program
 from tests.support.tmux import Tmux
 
+pytest_plugins = ["tests.support.postgres"]
+
 settings.register_profile("any machine", deadline=None)  # no test depends on speed
 settings.load_profile("any machine")
 
