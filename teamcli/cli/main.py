@@ -304,10 +304,16 @@ def _agent_parser() -> _Parser:
         epilog="Without a key, teamcli runs on a small embedded model. Try:"
         "  teamcli -p 'spawn alice as greeter: tell lead: hello'",
         allow_abbrev=False,
+        add_help=False,
     )
-    add = parser.add_argument
+    # Groups with the names of argparse's own. The parser itself measures the terminal for each argument, and loads
+    # modules for that.
+    parser.add_argument_group("positional arguments").add_argument(
+        "prompt", nargs="*", metavar="PROMPT", help="the task; with -p, piped standard input is appended"
+    )
+    add = parser.add_argument_group("options").add_argument
     several = partial(add, action="append", default=[])
-    add("prompt", nargs="*", metavar="PROMPT", help="the task; with -p, piped standard input is appended")
+    add("-h", "--help", action="help", help="show this help message and exit")
     add("-p", "--print", dest="headless", action="store_true", help="run without a prompt, print the last answer, exit")
     add("--model", metavar="ID", help="the model (default: MODEL_ID, or the built-in default)")
     modes = [mode.value for mode in Mode]

@@ -8,7 +8,6 @@ from teamcli.commands.base import ArgumentKind, Column, CommandResult, Group, Op
 from teamcli.errors import UsageError
 from teamcli.exec.job_list import JobEntry
 from teamcli.session.session import Session
-from teamcli.team.message import USER
 from teamcli.text.duration import short_time
 from teamcli.text.escaping import one_line
 
@@ -54,7 +53,7 @@ def job_table(entries: Sequence[JobEntry]) -> Table:
     rows = tuple(
         (
             entry.id,
-            owner(entry),
+            entry.whose,
             short_time(entry.seconds),
             one_line(entry.command, _COMMAND_LENGTH),
             one_line(entry.last_line, _LINE_LENGTH),
@@ -64,22 +63,13 @@ def job_table(entries: Sequence[JobEntry]) -> Table:
     return Table("" if rows else NO_JOBS, COLUMNS, rows)
 
 
-def owner(entry: JobEntry) -> str:
-    return "you" if entry.owner == USER else entry.owner
-
-
-def describe(entry: JobEntry) -> str:
-    """In one line, without its output."""
-    return f"{owner(entry)}: {one_line(entry.command, 60)}"
-
-
 def job_options(session: Session) -> tuple[Option, ...]:
-    return tuple(Option(entry.id, describe(entry)) for entry in session.hosts.jobs.running())
+    return tuple(Option(entry.id, entry.title) for entry in session.hosts.jobs.running())
 
 
 def _output(entry: JobEntry) -> str:
     state = f"ended after {short_time(entry.seconds)}" if entry.is_over else f"runs for {short_time(entry.seconds)}"
-    title = f"{entry.id} ({describe(entry)}) {state}"
+    title = f"{entry.id} ({entry.title}) {state}"
     return (
         f"{title}. The end of its output:\n{entry.recent.rstrip()}" if entry.recent.strip() else f"{title}, no output."
     )
@@ -90,5 +80,5 @@ def _stop(entries: Sequence[JobEntry]) -> str:
     for entry in running:
         entry.stop()
     if running:
-        return "\n".join(f"Stopped {entry.id} ({describe(entry)})." for entry in running)
+        return "\n".join(f"Stopped {entry.id} ({entry.title})." for entry in running)
     return f"{entries[0].id} has ended already." if entries else NO_JOBS

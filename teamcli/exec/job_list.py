@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from teamcli.errors import UsageError
+from teamcli.text.escaping import one_line
 
 BACKGROUND, OWN = "bg", "sh"
 """How the id of an agent's background command begins, and that of a command of the user."""
 _RECENT_CHARACTERS = 8_000
 _MAX_KEPT_ENDED = 20
+_TITLE_LENGTH = 60
 
 
 class JobEntry:
@@ -29,6 +31,16 @@ class JobEntry:
         """The end of its output."""
         self._started_at = time.monotonic()
         self._ended_at: float | None = None
+
+    @property
+    def whose(self) -> str:
+        """Its owner, in a word for the user."""
+        return "you" if self.id.startswith(OWN) else self.owner
+
+    @property
+    def title(self) -> str:
+        """In one line, without its output."""
+        return f"{self.whose}: {one_line(self.command, _TITLE_LENGTH)}"
 
     @property
     def seconds(self) -> float:

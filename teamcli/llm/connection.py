@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import socket
-import ssl
 import sys
 import threading
 import time
@@ -24,6 +23,8 @@ from teamcli.cancel import CancelScope
 from teamcli.errors import ConfigError
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx2
 
 _CA_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
@@ -224,6 +225,8 @@ def uses_proxy() -> bool:
 @lru_cache(maxsize=1)
 def _trusts_nobody() -> ssl.SSLContext:
     """For addresses without TLS: loading certificates takes time."""
+    import ssl
+
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
@@ -241,6 +244,8 @@ def _ssl_context(cert_file: str | None, cert_dir: str | None, *bundles: str | No
 
     Raises: ConfigError
     """
+    import ssl  # late, here and below: endpoints without TLS do not wait for it
+
     bundle = next((name for name in bundles if name), None)
     if not cert_file and not cert_dir and bundle:
         cert_file, cert_dir = (None, bundle) if Path(bundle).is_dir() else (bundle, None)
@@ -255,6 +260,8 @@ def _ssl_context(cert_file: str | None, cert_dir: str | None, *bundles: str | No
 
 def _system_context() -> ssl.SSLContext:
     """The same context as `httpcore2` makes, without importing it if OpenSSL knows where the certificates are."""
+    import ssl
+
     paths = ssl.get_default_verify_paths()
     file = paths.openssl_cafile if Path(paths.openssl_cafile).is_file() else None
     try:  # OpenSSL looks certificates up by file names that are digests

@@ -8,11 +8,9 @@ from __future__ import annotations
 import json
 import re
 import socket
-import ssl
 import time
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from teamcli.errors import (
@@ -49,30 +47,28 @@ _STATUS_OF_TYPE = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-_TOO_LONG = re.compile(
-    r"prompt is too long|context[ _](window|length|limit|size)|maximum context|too many (input |prompt )?tokens", re.I
+# Patterns are strings, which `re` compiles at first use: most runs have no faults.
+_TOO_LONG = (
+    r"(?i)prompt is too long|context[ _](window|length|limit|size)|maximum context|too many (input |prompt )?tokens"
 )
-_LOADING = re.compile(r"loading\b.*\bmodel|model\b.*\bloading", re.I)
-_NO_KEYS = re.compile(r"no connected db", re.I)
+_LOADING = r"(?i)loading\b.*\bmodel|model\b.*\bloading"
+_NO_KEYS = r"(?i)no connected db"
 """What LiteLLM without a database says to any key except its master key."""
-_PROVIDER_UNKNOWN = re.compile(
-    r"provider\b.*\b(not provided|not found|not exist|not supported|not configured|unknown)|(invalid|unknown) provider",
-    re.I,
+_PROVIDER_UNKNOWN = (
+    r"(?i)provider\b.*\b(not provided|not found|not exist|not supported|not configured|unknown)"
+    r"|(invalid|unknown) provider"
 )
-_ABOUT_OUTPUT = re.compile(r"max_(completion_|output_|new_)?tokens|in the completion", re.I)
+_ABOUT_OUTPUT = r"(?i)max_(completion_|output_|new_)?tokens|in the completion"
 _WINDOW_AND_INPUT = (
-    re.compile(
-        r"maximum context length is (?P<window>\d+).*?(?P<input>\d+) (?:input tokens|in the messages)", re.I | re.S
-    ),
-    re.compile(r"(?P<input>\d+) \+ \d+ > (?P<window>\d+)"),
-    re.compile(r"must be <= (?P<window>\d+).*?(?P<input>\d+) `inputs`", re.S),
+    r"(?is)maximum context length is (?P<window>\d+).*?(?P<input>\d+) (?:input tokens|in the messages)",
+    r"(?P<input>\d+) \+ \d+ > (?P<window>\d+)",
+    r"(?s)must be <= (?P<window>\d+).*?(?P<input>\d+) `inputs`",
 )
-_MOST_OUTPUT = re.compile(r"(?:> |at most |less than or equal to |must be <= )`?(\d+)", re.I)
+_MOST_OUTPUT = r"(?i)(?:> |at most |less than or equal to |must be <= )`?(\d+)"
 _SMALLEST_ANSWER = 256
-_MODEL_UNKNOWN = re.compile(
-    r"^model: |model\b.*\b(not found|not exist|not supported|unknown|not available)|(invalid|unknown) model"
-    r"|no such model|not a valid model",
-    re.I,
+_MODEL_UNKNOWN = (
+    r"(?i)^model: |model\b.*\b(not found|not exist|not supported|unknown|not available)|(invalid|unknown) model"
+    r"|no such model|not a valid model"
 )
 
 
@@ -97,11 +93,11 @@ class HttpAnswer(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
 class Faults:
     """Explains the failures of calls to one endpoint."""
 
-    endpoint: Endpoint
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
 
     def from_answer(self, status: int, headers: Mapping[str, str], body: str, model: str) -> ModelError:
         """An answer that is not a stream of events, whatever its status."""
@@ -146,21 +142,21 @@ class Faults:
 
     def _from_status(self, status: int, headers: Mapping[str, str], detail: str, kind: str, model: str) -> ModelError:
         endpoint, host = self.endpoint, self.endpoint.host
-        if status == 401 or (status == 400 and _NO_KEYS.search(detail)):
+        if status == 401 or (status == 400 and re.search(_NO_KEYS, detail)):
             return AuthError(f"{host} rejected the credential: check {endpoint.source}{_in_brackets(detail)}")
         if status == 403:
             return AuthError(f"{host} does not allow this: check what {endpoint.source} may do{_in_brackets(detail)}")
         if status in (400, 404, 422) and _names_unknown_model(status, kind, detail, model):
             return ModelNotFound(
                 f"{host} does not know the model {self.clean(model)}: choose another with --model or MODEL_ID"
-                f"{_in_brackets(detail if _PROVIDER_UNKNOWN.search(detail) else '')}"
+                f"{_in_brackets(detail if re.search(_PROVIDER_UNKNOWN, detail) else '')}"
             )
         if status in (400, 422) and (limit := output_limit(detail)):
             return MaxTokensRefused(
                 f"{host} rejected max_tokens: set a lower value in the settings{_in_brackets(detail)}",
                 *limit,
             )
-        if status == 413 or (status < 500 and _TOO_LONG.search(detail)):
+        if status == 413 or (status < 500 and re.search(_TOO_LONG, detail)):
             return ContextTooLong(
                 f"The conversation is too long for {self.clean(model)}: start a new one (/clear){_in_brackets(detail)}"
             )
@@ -185,6 +181,8 @@ class Faults:
         return "" if self.endpoint.is_official else text
 
     def _from_connect_error(self, error: BaseException) -> ModelError:
+        import ssl  # late: it takes a while to load, and not every endpoint needs it
+
         host = self.endpoint.host
         for cause in _causes(error):
             if isinstance(cause, ssl.SSLCertVerificationError):
@@ -264,7 +262,7 @@ def _by_status_class(status: int, host: str, detail: str, retry_after: float | N
         return RateLimited(f"Rate limit of {host} reached (429){said}", retry_after)
     if status == 529:
         return Overloaded(f"{host} is overloaded (529){said}", retry_after)
-    if status == 503 and _LOADING.search(detail):
+    if status == 503 and re.search(_LOADING, detail):
         return ModelLoading(f"{host} is loading its model (503)", retry_after)
     if status >= 500 or status in (408, 409):
         return ServerFault(f"Server error at {host} ({status}){said}", retry_after)
@@ -291,21 +289,21 @@ def output_limit(detail: str) -> tuple[int, int] | None:
 
     0 for what it does not say; None if it is about something else, or if the input alone is too long.
     """
-    if not _ABOUT_OUTPUT.search(detail):
+    if not re.search(_ABOUT_OUTPUT, detail):
         return None
     numbers = re.sub(r"(?<=\d),(?=\d{3})", "", detail)
     for pattern in _WINDOW_AND_INPUT:
-        if found := pattern.search(numbers):
+        if found := re.search(pattern, numbers):
             window = int(found["window"])
             allowed = window - int(found["input"])
             return (allowed, window) if allowed >= _SMALLEST_ANSWER else None
-    if found := _MOST_OUTPUT.search(numbers):
+    if found := re.search(_MOST_OUTPUT, numbers):
         return int(found[1]), 0
     return (0, 0) if "too large" in detail else None
 
 
 def _names_unknown_model(status: int, kind: str, detail: str, model: str) -> bool:
-    if _MODEL_UNKNOWN.search(detail) or _PROVIDER_UNKNOWN.search(detail):
+    if re.search(_MODEL_UNKNOWN, detail) or re.search(_PROVIDER_UNKNOWN, detail):
         return True
     return status == 404 and kind == "not_found_error" and (model in detail or "model" in detail.lower())
 

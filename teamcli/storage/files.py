@@ -12,8 +12,8 @@ import fcntl
 import json
 import math
 import os
+import secrets
 import stat
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -54,20 +54,31 @@ def write_atomic(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
                 write_whole(fd, data, durable=True)
             finally:
                 os.close(fd)
-            Path(temporary).replace(path)
+            temporary.replace(path)
         except OSError:
-            Path(temporary).unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
     sync_directory(path.parent)
 
 
-def _make_temporary(path: Path) -> tuple[int, str]:
-    """A file next to `path`: its descriptor and its path."""
+def _make_temporary(path: Path) -> tuple[int, Path]:
     try:
-        return tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        return make_temporary(path)
     except FileNotFoundError:  # only then: the directory is there, and each look at it is a system call
         path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
-        return tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        return make_temporary(path)
+
+
+def make_temporary(path: Path) -> tuple[int, Path]:
+    """Create a file next to `path` that only the user can read. Returns its descriptor and its path.
+
+    As `tempfile.mkstemp` does, but that module takes longer to load than most others together.
+
+    Raises: OSError
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_urlsafe(6)}")
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(temporary, flags, PRIVATE_FILE), temporary
 
 
 def open_private(path: Path, flags: int) -> int:
@@ -255,8 +266,7 @@ def put_back(fd: int, path: Path) -> None:
     Raises: StateError, OSError
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
-    new, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
+    new, temporary = make_temporary(path)
     try:
         try:
             offset = 0

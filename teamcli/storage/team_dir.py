@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -80,6 +78,8 @@ class TeamDir:
 
     @classmethod
     def temporary(cls) -> TeamDir:
+        import tempfile  # late: few runs have such a directory
+
         return cls(Path(tempfile.mkdtemp(prefix="teamcli-")), is_private=True)
 
     @property
@@ -108,6 +108,8 @@ class TeamDir:
     def discard(self) -> None:
         """Delete a temporary directory."""
         if self.is_private:
+            import shutil  # late, for the same reason
+
             shutil.rmtree(self.root, ignore_errors=True)
 
     def write_owner_token(self, token: str) -> None:

@@ -12,7 +12,6 @@ import logging
 import os
 import re
 import secrets
-import tempfile
 from pathlib import Path
 
 from teamcli.errors import StateError
@@ -21,6 +20,7 @@ from teamcli.storage.files import (
     PRIVATE_FILE,
     as_state_error,
     make_private_dir,
+    make_temporary,
     open_private,
     sync_directory,
     write_whole,
@@ -74,8 +74,7 @@ def _token_path(directory: Path) -> Path:
 
 
 def _put_token(path: Path, directory: Path, token: bytes) -> None:
-    fd, name = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
-    temporary = Path(name)
+    fd, temporary = make_temporary(path)
     try:
         try:
             write_whole(fd, token + b"\n", durable=True)

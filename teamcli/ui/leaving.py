@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from teamcli.commands.jobs import describe
 from teamcli.session.session import Session
 from teamcli.team.message import LEAD
 from teamcli.team.roster import Status
@@ -44,7 +43,7 @@ def leaving_lines(session: Session, interrupted: Sequence[str], is_headless: boo
     if stopped := session.hosts.jobs.running():
         lines += [
             f"Stopped {counted(len(stopped), 'running command')}:",
-            *(f"  {describe(entry)}" for entry in stopped),
+            *(f"  {entry.title}" for entry in stopped),
         ]
     return lines
 

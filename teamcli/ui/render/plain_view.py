@@ -8,8 +8,9 @@ from typing import TextIO
 from teamcli.agent import events
 from teamcli.agent.events import Event, Outcome
 from teamcli.commands.base import CommandOutput, plain
-from teamcli.team.message import LEAD, is_subagent
+from teamcli.team.message import LEAD
 from teamcli.text.escaping import escape_controls, escape_piece, one_line
+from teamcli.ui.render.progress import named, subagent_words
 
 
 class PlainView:
@@ -85,19 +86,6 @@ class PlainView:
             self._stream.write("\n" * self._in_text + "".join(escape_controls(line) + "\n" for line in lines))
             self._stream.flush()
             self._in_text = False
-
-
-def named(agent: str, text: str) -> str:
-    """The text with the agent's name, unless it is the lead or the text begins with the name."""
-    return text if agent == LEAD or text.startswith(f"{agent} ") else f"{agent}: {text}"
-
-
-def subagent_words(event: events.Recorded) -> str:
-    """The text of a sub-agent's answer, each line with its id. Empty for other agents."""
-    if event.message.role != "assistant" or not is_subagent(event.agent):
-        return ""
-    said = "\n".join(block["text"] for block in event.message.content if block["type"] == "text")
-    return "\n".join(f"  [{event.agent}] {line}" for line in said.splitlines())
 
 
 def tool_trace(event: events.ToolFinished) -> str:

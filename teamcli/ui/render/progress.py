@@ -7,8 +7,8 @@ from typing import TextIO
 from teamcli.agent import events
 from teamcli.agent.events import Event
 from teamcli.session.session import Preferences
+from teamcli.team.message import LEAD, is_subagent
 from teamcli.text.escaping import escape_controls, one_line
-from teamcli.ui.render.plain_view import named, subagent_words
 
 _WORDS_LENGTH = 200
 _HAVE_EVENTS = frozenset({"spawn_teammate", "send_message", "broadcast", "task_create", "task_update"})
@@ -51,6 +51,19 @@ class Progress:
             case events.MailSent(type="result" | "error"):
                 return f"teamcli: {event.agent} → {event.to} ({event.type}): {one_line(event.content, 160)}"
         return ""
+
+
+def named(agent: str, text: str) -> str:
+    """The text with the agent's name, unless it is the lead or the text begins with the name."""
+    return text if agent == LEAD or text.startswith(f"{agent} ") else f"{agent}: {text}"
+
+
+def subagent_words(event: events.Recorded) -> str:
+    """The text of a sub-agent's answer, each line with its id. Empty for other agents."""
+    if event.message.role != "assistant" or not is_subagent(event.agent):
+        return ""
+    said = "\n".join(block["text"] for block in event.message.content if block["type"] == "text")
+    return "\n".join(f"  [{event.agent}] {line}" for line in said.splitlines())
 
 
 def _is_shown_otherwise(event: Event) -> bool:
