@@ -70,7 +70,7 @@ class Host:
                 " values (%(team)s, %(name)s, 1, clock_timestamp() + %(ttl)s * interval '1 second', %(doc)s)"
                 " on conflict (team, name) do update"
                 " set epoch = h.epoch + 1, expires_at = excluded.expires_at, doc = excluded.doc"
-                " where h.expires_at <= clock_timestamp() or h.epoch = %(replaced)s or h.doc = excluded.doc"
+                " where h.expires_at <= clock_timestamp() or h.epoch = %(replaced)s"
                 " returning epoch",
                 {**self._values, "doc": doc, "replaced": replaced},
             )
@@ -246,9 +246,10 @@ def _is_dead_here(doc: str) -> bool:
 
 
 def _machine() -> str:
-    """This machine since it was started; empty if that cannot be told."""
+    """This machine since it was started, and what numbers its processes; empty if that cannot be told."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return ""
 

@@ -1,0 +1,160 @@
+"""Which host runs which agent."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from teamcli.errors import ConfigError, LeaseLost, StateError
+from tests.support.postgres import open_test_team
+from tests.support.waiting import DEADLINE_SECONDS, wait_until
+
+if TYPE_CHECKING:
+    from teamcli.store.postgres.leases import Host
+    from teamcli.store.postgres.team_rows import Fence, Team
+
+HostMaker = Callable[[str], "Host"]
+
+
+@pytest.fixture
+def team(postgres_url: str) -> Iterator[Team]:
+    team: Team = open_test_team(postgres_url)
+    yield team
+    team.database.close()
+
+
+@pytest.fixture
+def make_host(team: Team) -> HostMaker:
+    from teamcli.store.postgres.leases import Host
+    from teamcli.store.postgres.team_rows import Fence
+
+    def make(name: str) -> Host:
+        host = Host(team, name, 4, Fence(team))
+        host.join()
+        return host
+
+    return make
+
+
+def expire(team: Team, host: str) -> None:
+    sql = "update host set expires_at = clock_timestamp() - interval '1 second' where team = %s and name = %s"
+    team.database.run(lambda cursor: cursor.execute(sql, (team.id, host)))
+
+
+def fence_of(host: Any) -> Fence:
+    fence: Fence = host._fence
+    return fence
+
+
+def write(team: Team, host: Host, agent: str) -> int:
+    """What every write for an agent does first."""
+    return team.database.run(lambda cursor: fence_of(host).check(cursor, agent))
+
+
+def test_an_agent_runs_on_one_host(team: Team, make_host: HostMaker) -> None:
+    one, two = make_host("one"), make_host("two")
+    assert one.take("alice")
+    assert not two.take("alice")
+    assert two.holders() == {"alice": "one"}
+    assert write(team, one, "alice") == 1
+
+
+def test_a_host_that_does_not_renew_loses_its_agents_to_others(team: Team, make_host: HostMaker) -> None:
+    one, two = make_host("one"), make_host("two")
+    one.take("alice")
+    expire(team, "one")
+    assert two.take("alice")
+    assert write(team, two, "alice") == 2
+    with pytest.raises(LeaseLost, match="'alice' runs on another host now"):
+        write(team, one, "alice")
+
+
+def test_a_host_that_was_cut_off_keeps_what_nobody_has_taken(team: Team, make_host: HostMaker) -> None:
+    one, two = make_host("one"), make_host("two")
+    for agent in ("alice", "bob"):
+        one.take(agent)
+    expire(team, "one")
+    two.take("alice")
+    assert one.renew() == ["alice"]
+    assert not two.take("bob")
+    assert write(team, one, "bob") == 1
+
+
+def test_a_host_that_has_lost_an_agent_writes_nothing_for_it_any_more(team: Team, make_host: HostMaker) -> None:
+    one, two = make_host("one"), make_host("two")
+    one.take("alice")
+    expire(team, "one")
+    two.take("alice")
+    two.give_up("alice")
+    with pytest.raises(LeaseLost):
+        write(team, one, "alice")
+
+
+def test_an_agent_that_is_given_up_is_free_at_once(make_host: HostMaker) -> None:
+    one, two = make_host("one"), make_host("two")
+    one.take("alice")
+    one.give_up("alice")
+    assert two.take("alice")
+
+
+def test_what_a_host_ran_is_free_as_soon_as_it_has_left(make_host: HostMaker) -> None:
+    one, two = make_host("one"), make_host("two")
+    one.take("alice")
+    one.leave()
+    assert two.take("alice")
+
+
+def test_a_takeover_waits_for_a_write_that_is_under_way(postgres_url: str, team: Team, make_host: HostMaker) -> None:
+    import psycopg
+
+    one, two = make_host("one"), make_host("two")
+    one.take("alice")
+    expire(team, "one")
+    with psycopg.connect(postgres_url) as connection, connection.cursor() as cursor:
+        assert fence_of(one).check(cursor, "alice") == 1
+        with ThreadPoolExecutor() as pool, psycopg.connect(postgres_url, autocommit=True) as looking:
+            taken = pool.submit(two.take, "alice")
+            wait_until(lambda: looking.execute(WAITING).fetchone() == (1,))
+            assert not taken.done()
+            connection.commit()
+            assert taken.result(DEADLINE_SECONDS)
+    assert write(team, two, "alice") == 2
+
+
+WAITING = (
+    "select count(*) from pg_stat_activity"
+    " where datname = current_database() and wait_event_type = 'Lock' and query like '%into lease%'"
+)
+
+
+def test_two_processes_cannot_be_the_same_host(make_host: HostMaker) -> None:
+    make_host("one")
+    with pytest.raises(ConfigError, match="a host named 'one' is running for this team; choose another name"):
+        make_host("one")
+
+
+def test_a_host_that_died_on_this_machine_is_replaced_at_once(team: Team, make_host: HostMaker) -> None:
+    one = make_host("one")
+    one.take("alice")
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    sql = "update host set doc = jsonb_set(doc::jsonb, '{pid}', %s::text::jsonb)::text where team = %s"
+    team.database.run(lambda cursor: cursor.execute(sql, (dead.pid, team.id)))
+    again = make_host("one")
+    assert again.take("alice")
+    with pytest.raises(StateError, match="another process is the host 'one' now"):
+        one.renew()
+
+
+def test_the_hosts_of_a_team_are_listed_with_what_they_run(team: Team, make_host: HostMaker) -> None:
+    from teamcli.store.postgres.leases import HostRow, read_hosts
+
+    one, _ = make_host("one"), make_host("two")
+    for agent in ("lead", "alice", "bob"):
+        one.take(agent)
+    expire(team, "two")
+    assert read_hosts(team) == [HostRow("one", True, 4, 2), HostRow("two", False, 4, 0)]
