@@ -12,14 +12,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from teamcli.agent.compaction import COMPACTION, Compaction
 from teamcli.agent.outside_tools import OFFER, read_offer
 from teamcli.errors import StateError
 from teamcli.llm.types import Block, Message, Reply, ToolSpec, Usage
-from teamcli.storage.files import AppendLog, Json
+from teamcli.storage.files import Json
 from teamcli.text.redaction import redact_value
+
+if TYPE_CHECKING:
+    from teamcli.storage.log import Log
 
 NOT_RUN_CALL = "Not run: the turn was interrupted before this call began."
 INTERRUPTED_CALL = "Interrupted: this call was stopped before it finished; what it had done so far was not undone."
@@ -123,7 +126,7 @@ class Conversation:
     """The messages of one agent, in memory and in its transcript."""
 
     def __init__(
-        self, log: AppendLog, history: History | None = None, on_record: OnRecord = lambda message, marks: None
+        self, log: Log, history: History | None = None, on_record: OnRecord = lambda message, marks: None
     ) -> None:
         self._log = log
         self._on_record = on_record

@@ -6,11 +6,14 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from teamcli.agent.conversation import Marks, add_marks
 from teamcli.errors import UsageError
-from teamcli.storage.files import VERSION, AppendLog, Json, as_number, read_lines, refuse_newer
+from teamcli.storage.files import VERSION, Json, as_number, read_lines, refuse_newer
+
+if TYPE_CHECKING:
+    from teamcli.storage.log import Log
 
 _LAST_TS = 1e11
 """A few thousand years ahead: dates cannot represent times such as 1e400."""
@@ -25,7 +28,7 @@ class SessionSummary(NamedTuple):
     model_calls: int = 0
 
 
-def begin_session(log: AppendLog, model: str, session_id: str | None = None) -> str:
+def begin_session(log: Log, model: str, session_id: str | None = None) -> str:
     """Write the line that begins a session, or that resumes an earlier one.
 
     Raises: StateError
@@ -35,7 +38,7 @@ def begin_session(log: AppendLog, model: str, session_id: str | None = None) -> 
     return session
 
 
-def fork_session(log: AppendLog, model: str, rows: Iterable[Json], session_id: str | None = None) -> str:
+def fork_session(log: Log, model: str, rows: Iterable[Json], session_id: str | None = None) -> str:
     """Begin a session with these lines of another one, which stays as it is.
 
     Raises: StateError

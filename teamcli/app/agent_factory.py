@@ -56,6 +56,7 @@ from teamcli.workspace.known_files import KnownFiles
 if TYPE_CHECKING:
     from teamcli.app.agent_mcp import AgentMcp
     from teamcli.config.team_file import PlannedMember
+    from teamcli.storage.log import Log
     from teamcli.subagents.manager import SubAgentManager
     from teamcli.tools.mcp.view import View
     from teamcli.worktrees.checkouts import Checkouts
@@ -171,7 +172,7 @@ class AgentFactory:
         self.subagents = LazySubAgents(self)
         self._own_tools = runtime.choices.embedding.tools
 
-    def build_lead(self, team: TeammateManager, log: AppendLog, history: History, marks: Marks) -> BuiltLead:
+    def build_lead(self, team: TeammateManager, log: Log, history: History, marks: Marks) -> BuiltLead:
         """`marks` are those of all sessions: how far mail is read belongs to the agent, not to a session."""
         runtime, has_team = self.runtime, self.runtime.has_team
         mailbox = Mailbox(runtime.bus, LEAD, marks, team.tasks.as_current)
@@ -380,7 +381,7 @@ class AgentFactory:
         self,
         team: TeammateManager,
         setup: AgentSetup,
-        log: AppendLog,
+        log: Log,
         history: History,
         mailbox: Mailbox,
         meter: Meter,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from teamcli.agent.conversation import History
 from teamcli.agent.events import (
@@ -28,13 +28,16 @@ from teamcli.team.message_bus import FileBus
 from teamcli.team.roster import Member, Roster
 from teamcli.team.running_agents import RunningAgents
 
+if TYPE_CHECKING:
+    from teamcli.storage.log import Log
+
 
 class OpenState(NamedTuple):
     """The state on disk, opened."""
 
     dir: TeamDir
     lock: LeadLock | None
-    log: AppendLog
+    log: Log
     """The lead's transcript."""
     session_id: str
     history: History
@@ -78,7 +81,7 @@ class StateOpener:
         session_id = self._begin(log, choices.model, session_id, dir.lead_transcript)
         return OpenState(dir, lock, log, session_id, history, self._project)
 
-    def _begin(self, log: AppendLog, model: str, resumed: str | None, transcript: Path) -> str:
+    def _begin(self, log: Log, model: str, resumed: str | None, transcript: Path) -> str:
         """Raises: UsageError, StateError."""
         wanted, is_fork = self._options.session_id, self._options.fork_session
         if wanted and any(each.id == wanted for each in list_sessions(transcript)):

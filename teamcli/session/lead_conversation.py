@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from teamcli.agent.context_window import compact
 from teamcli.agent.conversation import History, text_block
@@ -15,11 +16,13 @@ from teamcli.agent.transcript import begin_session, find_session, list_sessions,
 from teamcli.cancel import CancelScope
 from teamcli.exec.command_output import BoundedText
 from teamcli.llm.types import Block
-from teamcli.storage.files import AppendLog
 from teamcli.team.lead import Lead
 from teamcli.text.escaping import escape_controls
 from teamcli.text.tags import tagged
 from teamcli.workspace.known_files import KnownFiles
+
+if TYPE_CHECKING:
+    from teamcli.storage.log import Log
 
 SHELL = "shell"
 SHELL_CHARACTERS = 10_000
@@ -32,7 +35,7 @@ class LeadConversation:
         self,
         lead: Lead,
         session_id: str,
-        log: AppendLog,
+        log: Log,
         known_files: KnownFiles,
         root: Path,
         close_calls: Callable[[Agent], None],

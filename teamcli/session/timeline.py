@@ -7,12 +7,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from teamcli.agent import events
 from teamcli.agent.events import Event
 from teamcli.errors import StateError
-from teamcli.storage.files import AppendLog, Json
+from teamcli.storage.files import Json
+
+if TYPE_CHECKING:
+    from teamcli.storage.log import Log
 
 _TITLE_LIMIT = 500
 GATHERING_SECONDS = 0.02
@@ -24,7 +27,7 @@ class Timeline:
     A thread writes what has gathered for a moment, so that no agent waits for the disk.
     """
 
-    def __init__(self, log: AppendLog, complain: Callable[[str], None]) -> None:
+    def __init__(self, log: Log, complain: Callable[[str], None]) -> None:
         """`complain` is called once if lines cannot be written: agents continue without the timeline."""
         self._log = log
         self._complain = complain
