@@ -26,6 +26,7 @@ from teamcli.storage.team_dir import LeadLock, TeamDir, lock_holder
 from teamcli.team.message import LEAD
 from teamcli.team.message_bus import FileBus
 from teamcli.team.roster import Member, Roster
+from teamcli.team.roster_store import RosterFile
 from teamcli.team.running_agents import RunningAgents
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def open_roster(dir: TeamDir, emit: Emit, shutdown_seconds: float, notes: list[s
     def warn(text: str) -> None:
         emit(Notice(LEAD, text, Severity.WARNING))
 
-    roster = Roster(dir.config, on_change, warn, shutdown_seconds=shutdown_seconds)
+    roster = Roster(RosterFile(dir.config), on_change, warn, shutdown_seconds=shutdown_seconds)
     if roster.needs_recovery:
         found = roster.recover(dir.transcripts, dir.inbox)
         notes += [roster.problem, *found] if roster.problem else found

@@ -1,8 +1,8 @@
-"""The roster: who is in the team, and the status of each teammate, in `config.json`.
+"""The roster: who is in the team, and the status of each teammate.
 
-One process owns the file and replaces it atomically, so anyone may read it at any moment. A change of the members or of
-requests is on disk before the call returns, or the call fails and changes nothing. A status first changes in memory: a
-full disk does not stop a teammate from going idle. The problem is reported, and the next write includes the change.
+It is kept in a store, usually `config.json`. A change of the members or of requests is in the store before the call
+returns, or the call fails and changes nothing. A status first changes in memory: a full disk does not stop a teammate
+from going idle. The problem is reported, and the next write includes the change.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from teamcli.storage.files import as_state_error
 from teamcli.team.message import LEAD, check_name
 from teamcli.team.requests import SHUTDOWN_SECONDS, Kind, Request
 from teamcli.team.roster_file import TRANSITIONS, Member, Status, TeamConfig, read_team
-from teamcli.team.roster_table import COUNTER_SECONDS, RosterTable
+from teamcli.team.roster_store import RosterStore
+from teamcli.team.roster_table import COUNTER_SECONDS, COUNTERS, RosterTable
 
 __all__ = ["Member", "Roster", "Status", "TeamConfig", "read_team"]
 
@@ -27,35 +28,34 @@ PLAN_REVIEW = "plan review"
 """What a teammate with an open plan waits for."""
 UNKNOWN_ROLE = "unknown"
 """The role of a teammate that was rebuilt from its files."""
-_COUNTERS = {"turns", "cost_usd", "used"}
 
 
 class Roster:
-    """The team in `config.json`. Reads never wait; changes are made one after the other."""
+    """Reads never wait; changes are made one after the other."""
 
     def __init__(
         self,
-        path: Path,
+        store: RosterStore,
         on_change: Callable[[Member], None] = lambda member: None,
         on_problem: Callable[[str], None] = lambda problem: None,
         clock: Callable[[], float] = time.time,
         counter_seconds: float = COUNTER_SECONDS,
         shutdown_seconds: float = SHUTDOWN_SECONDS,
     ) -> None:
-        """Load the file. A damaged file is copied first, `problem` says so, and its usable parts are used.
+        """Load the store. If it is damaged, `problem` says so, and its usable parts are used.
 
         `on_change` gets each teammate that was added or changed (except for its counters), in the order of the changes,
-        after the file was written and without a lock. `on_problem` gets a message when a status cannot be written.
+        after it was written and without a lock. `on_problem` gets a message when a status cannot be written.
 
         Raises: StateError
         """
-        self._table = RosterTable(path, on_change, on_problem, clock, counter_seconds, shutdown_seconds)
+        self._table = RosterTable(store, on_change, on_problem, clock, counter_seconds, shutdown_seconds)
         self._clock = clock
-        self.problem = self._table.problem
-        """What was wrong with the file, as a sentence for the user."""
+        self.problem = store.problem
+        """What was wrong with the store, as a sentence for the user."""
         self.needs_recovery = self._table.is_incomplete
         self.requests = self._table.requests
-        """The protocol requests, kept in the same file."""
+        """The protocol requests, kept in the same store."""
 
     @property
     def team_name(self) -> str:
@@ -177,7 +177,7 @@ class Roster:
             updated = replace(member, **fields)
             if updated == member:
                 return member
-            is_counting = fields.keys() <= _COUNTERS
+            is_counting = fields.keys() <= COUNTERS
             updated = self._put(updated, is_counting)
         if not is_counting or self._table.counters_are_due:
             self._table.follow()
@@ -264,13 +264,20 @@ class Roster:
             for name in missing
         ]
 
+    def refresh(self) -> None:
+        """Take over what other processes have changed, where the store lets them.
+
+        Raises: StateError
+        """
+        self._table.refresh()
+
     def put_back(self) -> None:
         """Write the file again after it was deleted."""
         self._table.touch()
         self._table.follow()
 
     def close(self) -> None:
-        """Write pending changes. Later ones are not written, since the file may have another owner then."""
+        """Write pending changes. Later ones are not written, since the store may have another owner then."""
         self._table.close()
 
     def _moved(self, member: Member, to: Status, fields: Mapping[str, Any]) -> Member:

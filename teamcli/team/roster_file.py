@@ -9,7 +9,7 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import cached_property
 from operator import attrgetter
@@ -106,6 +106,10 @@ class Member:
     @property
     def is_active(self) -> bool:
         return self.status is not Status.SHUTDOWN
+
+    def changed_from(self, before: Member) -> set[str]:
+        """The names of the fields that differ."""
+        return {each.name for each in fields(Member) if getattr(before, each.name) != getattr(self, each.name)}
 
     def to_dict(self) -> dict[str, Any]:
         known = dict(zip(_ALWAYS_WRITTEN, _known_values(self), strict=True))

@@ -1,6 +1,7 @@
-"""The members and requests of a team: in memory for readers that never wait, and in `config.json` for everyone else.
+"""The members and requests of a team: in memory for readers that never wait, and in a store for everyone else.
 
-`saved` blocks are on disk at their end, or undone. `follow` writes what has changed in memory, as well as it can.
+`saved` blocks are in the store at their end, or undone. `follow` writes what has changed in memory, as well as it can.
+`refresh` takes over what other processes have changed, where the store has any.
 """
 
 from __future__ import annotations
@@ -8,19 +9,19 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from teamcli.errors import StateError
-from teamcli.storage.files import write_atomic
 from teamcli.team.requests import SHUTDOWN_SECONDS, Request, Requests
-from teamcli.team.roster_file import Member, TeamConfig, keep_aside, parse_team, read_file
+from teamcli.team.roster_file import Member, TeamConfig
+from teamcli.team.roster_store import RosterStore
 
 COUNTER_SECONDS = 0.5
 """The least time between two writes that only change counters, which every model call does."""
+COUNTERS = frozenset({"turns", "cost_usd", "used"})
 
 
 class _Memory(NamedTuple):
@@ -35,25 +36,25 @@ class _Memory(NamedTuple):
 class RosterTable:
     def __init__(
         self,
-        path: Path,
+        store: RosterStore,
         on_change: Callable[[Member], None],
         on_problem: Callable[[str], None],
         clock: Callable[[], float] = time.time,
         counter_seconds: float = COUNTER_SECONDS,
         shutdown_seconds: float = SHUTDOWN_SECONDS,
     ) -> None:
-        """Load the file; see `Roster` for the arguments.
+        """Load the store; see `Roster` for the arguments.
 
         Raises: StateError
         """
-        self._path = path
+        self._store = store
         self._on_change = on_change
         self._on_problem = on_problem
         self._clock = clock
         self._counter_seconds = counter_seconds
         self.lock = threading.RLock()
         """Guards the memory."""
-        self._writing = threading.RLock()  # guards the file; taken before `lock`, never while holding it
+        self._writing = threading.RLock()  # guards the store; taken before `lock`, never while holding it
         self._revision = self._written = 0
         self._next_counter_write = 0.0
         self._tried = 0  # the revision of the last write, successful or not
@@ -62,19 +63,13 @@ class RosterTable:
         self._is_saving = False
         self._reported = ""
         self._closed = False
-        data = read_file(path)
-        self._team = team = parse_team(path, data)
-        self.problem = ""
-        """What was wrong with the file, as a sentence for the user."""
+        self._stored = self._team = team = store.load()
         self.is_incomplete = team.is_missing or bool(team.problems)
-        """Whether members may be missing from the file."""
-        if data is not None and team.problems:
-            aside = keep_aside(path, data)
-            self.problem = f"{path} was damaged ({'; '.join(team.problems)}); it is kept as {aside.name}"
+        """Whether members may be missing from the store."""
         self.members = {member.name.casefold(): member for member in team.members}
         """By name without regard to case. Replaced and never modified, since readers hold no lock."""
         self.requests = Requests(self.saved, clock, shutdown_seconds)
-        """The protocol requests, kept in the same file."""
+        """The protocol requests, kept in the same store."""
         self.requests.load(team.requests)
 
     @property
@@ -110,20 +105,22 @@ class RosterTable:
         self.members = {key: other for key, other in self.members.items() if other is not member}
 
     def touch(self) -> None:
-        """Have the next `follow` write the file, even if nothing has changed."""
+        """Have the next `follow` write, even if nothing has changed."""
         with self.lock:
             self._revision += 1
 
     def close(self) -> None:
-        """Write pending changes. Later ones are not written, since the file may have another owner then."""
+        """Write pending changes. Later ones are not written, since the store may have another owner then."""
         self.follow()
         with self._writing:
             self._closed = True
 
     @contextmanager
     def saved(self) -> Iterator[None]:
-        """A block whose changes are on disk at its end, or undone. Inside another such block it is a part of that."""
+        """A block whose changes are in the store at its end, or undone. Inside another one it is part of that."""
         with self._writing:
+            if not self._is_saving:
+                self._take_news()  # so that what is checked inside is not old
             with self.lock:
                 if self._is_saving:
                     yield
@@ -132,17 +129,18 @@ class RosterTable:
                 before = self._memory()
                 try:
                     if self._closed:
-                        raise StateError(f"{self._path} is closed: teamcli is exiting")
+                        raise StateError(f"{self._store.name} is closed: teamcli is exiting")
                     yield
                     self._revision += 1
-                except BaseException:  # also KeyboardInterrupt: memory must not be ahead of the file
+                except BaseException:  # also KeyboardInterrupt: memory must not be ahead of the store
                     self._undo(before, self._memory())
                     raise
                 finally:
                     self._is_saving = False
                 after = self._memory()
             # Without `lock`: every model call of every teammate counts under it, and must not wait for the disk.
-            self._save(lambda: self._undo(before, after))
+            self._save(lambda: self._undo(before, after), _changed_keys(before, after))
+        self.announce()
 
     def _memory(self) -> _Memory:
         requests = {request.id: request for request in self.requests.all()}
@@ -160,7 +158,7 @@ class RosterTable:
             self._changed = deque(kept)
 
     def follow(self) -> None:
-        """Write changed statuses to the file. One write covers all changes that were made until then."""
+        """Write changed statuses. One write covers all changes that were made until then."""
         problem, wanted = "", self._revision
         with self._writing:
             try:
@@ -176,19 +174,51 @@ class RosterTable:
         if problem and is_news:
             self._on_problem(f"{problem}; the team keeps working, and the file is updated as soon as it can be written")
 
-    def _save(self, undo: Callable[[], None] = lambda: None) -> None:
+    def refresh(self) -> None:
+        """Take over and announce what other processes have changed.
+
+        Raises: StateError
+        """
+        with self._writing:
+            self._take_news()
+        self.announce()
+
+    def _take_news(self) -> None:
+        """The caller holds `_writing`."""
+        known = self._stored
+        if not self._closed and (theirs := self._store.fresh(known)) is not None:
+            self._stored = theirs
+            self._take_over(known, theirs)
+
+    def _take_over(self, base: TeamConfig, theirs: TeamConfig) -> None:
+        """Change in memory what others have changed since `base`. It is announced, and not written again."""
+        from teamcli.team.roster_merge import merged  # files need none
+
+        with self.lock:
+            now = merged(base, self._config(), theirs)
+            before, self.members = self.members, {member.name.casefold(): member for member in now.members}
+            self._team = now
+            self.requests.load(now.requests)
+            for key, member in self.members.items():
+                if key not in before or member.changed_from(before[key]) - COUNTERS:
+                    self._changed.append((0, member))
+
+    def _config(self) -> TeamConfig:
+        return self._team._replace(members=tuple(self.members.values()), requests=self.requests.all())
+
+    def _save(self, undo: Callable[[], None] = lambda: None, must: Collection[str] = ()) -> None:
         """The caller holds `_writing`. `undo` is called if the write fails, before anything of it can be announced."""
         with self.lock:
             revision = self._revision
-            data = b""
-            if not self._closed and revision != self._written:
-                data = self._team._replace(members=tuple(self.members.values()), requests=self.requests.all()).encode()
+            wanted = None if self._closed or revision == self._written else self._config()
         try:
-            if data:
+            if wanted is not None:
                 # Before the write: if it fails, the next model call does not try again at once.
                 self._next_counter_write = time.monotonic() + self._counter_seconds
-                write_atomic(self._path, data)
+                self._stored = self._store.save(self._stored, wanted, must)
                 self._written = revision
+                if self._stored is not wanted:
+                    self._take_over(wanted, self._stored)
         except BaseException:
             undo()
             raise
@@ -217,6 +247,13 @@ class RosterTable:
 EntryT = TypeVar("EntryT", Member, Request)
 
 
+def _changed_keys(before: _Memory, after: _Memory) -> set[str]:
+    """The members and requests that differ."""
+    members = {key for key, member in after.members.items() if before.members.get(key) is not member}
+    requests = {id for id, request in after.requests.items() if before.requests.get(id) is not request}
+    return members | requests | (before.members.keys() - after.members.keys())
+
+
 def _taken_back(
     before: Mapping[str, EntryT], after: Mapping[str, EntryT], now: Mapping[str, EntryT], merge: Callable[..., EntryT]
 ) -> dict[str, EntryT]:
@@ -236,5 +273,4 @@ def _taken_back(
 
 
 def _without_change(was: Member, became: Member, now: Member) -> Member:
-    changed = [field.name for field in fields(Member) if getattr(was, field.name) != getattr(became, field.name)]
-    return replace(now, **{name: getattr(was, name) for name in changed})
+    return replace(now, **{name: getattr(was, name) for name in became.changed_from(was)})

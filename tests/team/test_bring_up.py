@@ -10,13 +10,14 @@ import pytest
 from teamcli.config.team_file import PlannedMember, TeamFile
 from teamcli.team.bring_up import bring_up
 from teamcli.team.roster import Member, Roster, Status, read_team
+from teamcli.team.roster_store import RosterFile
 
 ALICE = PlannedMember("alice", "coder", tools=("bash",), cwd="src", prompt="be brief", budget_usd=2.0)
 
 
 @pytest.fixture
 def roster(tmp_path: Path) -> Roster:
-    return Roster(tmp_path / "config.json")
+    return Roster(RosterFile(tmp_path / "config.json"))
 
 
 def bring(roster: Roster, *members: PlannedMember, name: str = "", brings_back: bool = False) -> dict[str, str]:

@@ -19,6 +19,7 @@ from teamcli.errors import IllegalTransition, StateError, TeamError, UnknownTeam
 from teamcli.team.requests import Kind, State
 from teamcli.team.roster import Roster
 from teamcli.team.roster_file import TRANSITIONS, Member, Status, read_team
+from teamcli.team.roster_store import RosterFile
 
 SPAWNING, WORKING, IDLE, SHUTDOWN = Status.SPAWNING, Status.WORKING, Status.IDLE, Status.SHUTDOWN
 LEGAL = {
@@ -41,7 +42,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def roster(path: Path) -> Roster:
-    return Roster(path)
+    return Roster(RosterFile(path))
 
 
 def on_disk(path: Path) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def test_an_added_teammate_is_in_the_file_at_once_with_the_documented_fields(ros
 def test_what_was_written_is_read_back_the_same(roster: Roster, path: Path) -> None:
     roster.add(Member("alice", "coder – „Ünï“ \n x", tools=(), cost_usd=None, error="no\ttabs", turns=3))
     roster.add(Member("bob", "tester", tools=None, plan=True, plan_approved=True, cost_usd=1.5))
-    assert Roster(path).members() == roster.members() == read_team(path).members
+    assert Roster(RosterFile(path)).members() == roster.members() == read_team(path).members
 
 
 def test_a_role_with_broken_unicode_does_not_damage_the_file(roster: Roster, path: Path) -> None:
@@ -150,7 +151,7 @@ def test_only_the_transitions_of_the_table_are_made(roster: Roster, path: Path, 
 
 
 def test_starting_to_work_clears_error_interruption_and_pause(path: Path) -> None:
-    roster = Roster(path, clock=lambda: 77.0)
+    roster = Roster(RosterFile(path), clock=lambda: 77.0)
     roster.add(member_in(IDLE))
     worker = roster.transition("alice", WORKING)
     assert (worker.error, worker.interrupted, worker.paused, worker.waiting_for, worker.since) == (
@@ -224,7 +225,9 @@ def test_of_two_threads_that_wake_a_teammate_at_once_one_succeeds(roster: Roster
 
 def test_each_change_is_reported_in_order_after_it_is_written(path: Path) -> None:
     told: list[tuple[str, str]] = []
-    roster = Roster(path, on_change=lambda member: told.append((member.status, on_disk(path)[member.name]["status"])))
+    roster = Roster(
+        RosterFile(path), on_change=lambda member: told.append((member.status, on_disk(path)[member.name]["status"]))
+    )
     roster.add(Member("alice", "coder"))
     for to in (WORKING, IDLE, SHUTDOWN):
         roster.transition("alice", to)
@@ -247,7 +250,7 @@ def test_a_callback_may_change_the_roster_and_hold_locks_that_other_threads_want
         if member.status is SPAWNING and not member.waiting_for:
             roster.transition(member.name, WORKING)
 
-    roster = Roster(path, on_change)
+    roster = Roster(RosterFile(path), on_change)
     names = [f"m{number}" for number in range(6)]
 
     def live(name: str) -> None:
@@ -266,7 +269,7 @@ def test_a_callback_may_change_the_roster_and_hold_locks_that_other_threads_want
 
 def test_changes_of_many_threads_are_reported_in_their_order(path: Path) -> None:
     told: list[Member] = []
-    roster = Roster(path, told.append)
+    roster = Roster(RosterFile(path), told.append)
     roster.add(Member("alice", "coder", IDLE))
 
     def toggle() -> None:
@@ -288,7 +291,7 @@ def test_changes_of_many_threads_are_reported_in_their_order(path: Path) -> None
 
 
 def test_no_update_of_many_threads_is_lost(path: Path) -> None:
-    roster = Roster(path, counter_seconds=0)
+    roster = Roster(RosterFile(path), counter_seconds=0)
     for number in range(8):
         roster.add(Member(f"m{number}", "coder"))
 
@@ -322,7 +325,7 @@ print(reads, len(seen))
 
 
 def test_a_reader_in_another_process_sees_only_complete_files(path: Path) -> None:
-    roster = Roster(path, counter_seconds=0)
+    roster = Roster(RosterFile(path), counter_seconds=0)
     names = ("alice", "bob", "carol")
     for name in names:
         roster.add(Member(name, "coder", IDLE))
@@ -344,7 +347,7 @@ def test_a_reader_in_another_process_sees_only_complete_files(path: Path) -> Non
 
 
 def test_readers_in_the_process_never_wait_and_see_complete_members(path: Path) -> None:
-    roster = Roster(path)
+    roster = Roster(RosterFile(path))
     roster.add(Member("alice", "coder", IDLE))
     reads = 0
 
@@ -368,7 +371,7 @@ def test_readers_in_the_process_never_wait_and_see_complete_members(path: Path) 
 
 
 def test_counters_are_written_at_intervals_and_with_the_next_status(path: Path) -> None:
-    roster = Roster(path, counter_seconds=NEVER)
+    roster = Roster(RosterFile(path), counter_seconds=NEVER)
     roster.add(Member("alice", "coder"))
     for _ in range(5):
         roster.count("alice", turns=1, cost_usd=0.5)
@@ -380,14 +383,14 @@ def test_counters_are_written_at_intervals_and_with_the_next_status(path: Path) 
 
 
 def test_counters_are_written_when_their_interval_is_over(path: Path) -> None:
-    roster = Roster(path, counter_seconds=0)
+    roster = Roster(RosterFile(path), counter_seconds=0)
     roster.add(Member("alice", "coder"))
     roster.count("alice", turns=1)
     assert on_disk(path)["alice"]["turns"] == 1
 
 
 def test_close_writes_the_rest_and_later_changes_leave_the_file_to_its_next_owner(path: Path) -> None:
-    roster = Roster(path, counter_seconds=NEVER)
+    roster = Roster(RosterFile(path), counter_seconds=NEVER)
     roster.add(Member("alice", "coder", WORKING))
     roster.count("alice", turns=3)
     roster.close()
@@ -414,11 +417,11 @@ def test_requests_are_stored_in_the_file_and_loaded_with_it(roster: Roster, path
     shutdown = roster.requests.open_shutdown("alice", 1, "lead", "enough")
     plan = roster.submit_plan("alice", "the plan")
     assert [request["id"] for request in json.loads(path.read_bytes())["requests"]] == [shutdown.id, plan.id]
-    again = Roster(path)
+    again = Roster(RosterFile(path))
     assert again.requests.all() == (shutdown, plan) == read_team(path).requests
     again.requests.answer(shutdown.id, "alice", True, incarnation=1)
     with pytest.raises(TeamError, match="was already approved"):
-        Roster(path).requests.answer(shutdown.id, "alice", True, incarnation=1)
+        Roster(RosterFile(path)).requests.answer(shutdown.id, "alice", True, incarnation=1)
 
 
 def test_a_plan_and_its_gate_change_together(roster: Roster, path: Path) -> None:
@@ -473,7 +476,7 @@ def test_at_start_teammates_that_were_working_are_idle_and_interrupted(roster: R
     roster.add(Member("planner", "coder", WORKING))
     roster.submit_plan("planner", "plan")
 
-    again = Roster(path, clock=lambda: 55.0)
+    again = Roster(RosterFile(path), clock=lambda: 55.0)
     interrupted = again.mark_interrupted()
 
     assert [member.name for member in interrupted] == ["spawning", "working", "planner"]
@@ -498,7 +501,7 @@ def test_at_start_teammates_that_were_working_are_idle_and_interrupted(roster: R
 )
 def test_a_damaged_file_is_copied_and_reported(path: Path, data: bytes) -> None:
     path.write_bytes(data)
-    roster = Roster(path)
+    roster = Roster(RosterFile(path))
     assert roster.members() == ()
     assert roster.needs_recovery
     assert "was damaged" in roster.problem
@@ -508,13 +511,13 @@ def test_a_damaged_file_is_copied_and_reported(path: Path, data: bytes) -> None:
     assert read_team(path).problems != ()
     roster.add(Member("alice", "coder"))
     assert list(on_disk(path)) == ["alice"]
-    assert not Roster(path).needs_recovery
+    assert not Roster(RosterFile(path)).needs_recovery
 
 
 def test_each_damaged_file_is_copied_once_and_none_overwrites_another(path: Path) -> None:
     for data in (b"one", b"one", b"two", b"one"):
         path.write_bytes(data)
-        Roster(path)
+        Roster(RosterFile(path))
     kept = {file.name: file.read_bytes() for file in path.parent.glob("*.bad-*")}
     assert kept == {"config.json.bad-1": b"one", "config.json.bad-2": b"two"}
 
@@ -542,7 +545,7 @@ GOOD = {"name": "bob", "role": "tester", "status": "idle"}
 )
 def test_one_damaged_entry_does_not_lose_the_others(path: Path, bad: object) -> None:
     path.write_text(json.dumps({"v": 1, "team_name": "default", "members": [GOOD, bad]}))
-    roster = Roster(path)
+    roster = Roster(RosterFile(path))
     assert roster.names() == ("bob",)
     assert "members: entry 2: " in roster.problem
     assert roster.needs_recovery
@@ -551,14 +554,14 @@ def test_one_damaged_entry_does_not_lose_the_others(path: Path, bad: object) -> 
 @pytest.mark.parametrize("requests", [{}, [7], [{"id": "req-1"}], "x"], ids=str)
 def test_damaged_requests_do_not_lose_the_team(path: Path, requests: object) -> None:
     path.write_text(json.dumps({"members": [GOOD], "requests": requests}))
-    roster = Roster(path)
+    roster = Roster(RosterFile(path))
     assert roster.names() == ("bob",)
     assert "requests: " in roster.problem
 
 
 def test_a_file_as_the_tutorial_writes_it_is_read(path: Path) -> None:
     path.write_text(json.dumps({"team_name": "default", "members": [GOOD]}))
-    roster = Roster(path)
+    roster = Roster(RosterFile(path))
     assert (roster.problem, roster.get("bob").status, roster.get("bob").cost_usd) == ("", IDLE, 0.0)
 
 
@@ -573,7 +576,7 @@ def test_unknown_fields_are_kept_wherever_they_are(path: Path) -> None:
         "unknown": "x",
     }
     path.write_text(json.dumps(document))
-    roster = Roster(path)
+    roster = Roster(RosterFile(path))
     assert roster.problem == ""
     roster.transition("bob", WORKING)
     roster.transition("bob", SHUTDOWN)
@@ -586,7 +589,7 @@ def test_unknown_fields_are_kept_wherever_they_are(path: Path) -> None:
 
 def test_a_file_of_a_newer_version_is_refused_and_left_alone(path: Path) -> None:
     path.write_text('{"v": 2, "members": 7}')
-    for load in (Roster, read_team):
+    for load in (lambda path: Roster(RosterFile(path)), read_team):
         with pytest.raises(StateError, match="newer teamcli"):
             load(path)
     assert list(path.parent.iterdir()) == [path]
@@ -595,11 +598,11 @@ def test_a_file_of_a_newer_version_is_refused_and_left_alone(path: Path) -> None
 def test_a_link_or_a_directory_instead_of_the_file_is_refused(path: Path) -> None:
     path.symlink_to(path.with_name("elsewhere.json"))
     with pytest.raises(StateError, match="symbolic link"):
-        Roster(path)
+        Roster(RosterFile(path))
     path.unlink()
     path.mkdir()
     with pytest.raises(StateError, match="not a regular file"):
-        Roster(path)
+        Roster(RosterFile(path))
 
 
 def test_the_team_of_a_directory_without_one_is_empty(tmp_path: Path) -> None:
@@ -645,7 +648,7 @@ def test_a_lost_roster_is_rebuilt_from_the_files_of_the_team(
 ) -> None:
     if damage is not None:
         path.write_bytes(damage)
-    roster = Roster(path)
+    roster = Roster(RosterFile(path))
     told = recover(roster, left_behind)
     assert [(member.name, member.status, member.interrupted, member.incarnation) for member in roster.members()] == [
         ("alice", IDLE, True, 3),
@@ -654,30 +657,30 @@ def test_a_lost_roster_is_rebuilt_from_the_files_of_the_team(
     assert [sentence.split(" ")[0] for sentence in told] == ["'alice'", "'bob'"]
     assert "spawn it again" in told[0]
     assert read_team(path).members == roster.members()
-    assert recover(Roster(path), left_behind) == []
+    assert recover(Roster(RosterFile(path)), left_behind) == []
 
 
 def test_a_good_roster_is_not_added_to(left_behind: Path, path: Path) -> None:
-    Roster(path).add(Member("carol", "coder"))
-    roster = Roster(path)
+    Roster(RosterFile(path)).add(Member("carol", "coder"))
+    roster = Roster(RosterFile(path))
     assert recover(roster, left_behind) == []
     assert roster.names() == ("carol",)
 
 
 def test_the_readable_part_of_a_damaged_file_is_kept(left_behind: Path, path: Path) -> None:
     path.write_text(json.dumps({"members": [GOOD, {**GOOD, "name": "alice", "turns": "many"}]}))
-    roster = Roster(path)
+    roster = Roster(RosterFile(path))
     assert len(recover(roster, left_behind)) == 1
     assert [(member.name, member.role) for member in roster.members()] == [("bob", "tester"), ("alice", "unknown")]
 
 
 def test_a_damaged_file_with_nothing_to_rebuild_is_replaced_and_a_missing_one_is_not_created(path: Path) -> None:
-    assert recover(Roster(path), path.parent) == []
+    assert recover(Roster(RosterFile(path)), path.parent) == []
     assert not path.exists()
     path.write_bytes(b"{")
-    assert recover(Roster(path), path.parent) == []
+    assert recover(Roster(RosterFile(path)), path.parent) == []
     assert on_disk(path) == {}
-    assert Roster(path).problem == ""
+    assert Roster(RosterFile(path)).problem == ""
 
 
 # A disk that does not take it
@@ -730,7 +733,7 @@ def test_a_status_changes_although_the_disk_is_full_and_is_written_later(
 ) -> None:
     told: list[str] = []
     changes: list[Status] = []
-    roster = Roster(path, lambda member: changes.append(member.status), told.append, counter_seconds=0)
+    roster = Roster(RosterFile(path), lambda member: changes.append(member.status), told.append, counter_seconds=0)
     roster.add(Member("alice", "coder", WORKING))
     blocked(True)
     assert roster.transition("alice", IDLE).status is IDLE
@@ -754,7 +757,7 @@ def test_a_status_changes_although_the_disk_is_full_and_is_written_later(
 
 def test_a_refused_change_is_not_reported(path: Path, blocked: Callable[[bool], None]) -> None:
     changes: list[str] = []
-    roster = Roster(path, lambda member: changes.append(member.name))
+    roster = Roster(RosterFile(path), lambda member: changes.append(member.name))
     roster.add(Member("alice", "coder"))
     blocked(True)
     with pytest.raises(StateError):
@@ -776,5 +779,5 @@ def test_the_error_for_a_read_only_directory_names_it(roster: Roster, path: Path
 
 def test_a_path_with_spaces_and_other_letters_works(tmp_path: Path) -> None:
     path = tmp_path / "mein Übungs-Ordner 日本" / "config.json"
-    Roster(path).add(Member("alice", "coder"))
+    Roster(RosterFile(path)).add(Member("alice", "coder"))
     assert read_team(path).members[0].name == "alice"

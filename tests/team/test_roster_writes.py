@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from teamcli.errors import StateError
-from teamcli.team import roster_table as module
+from teamcli.team import roster_store as module
 from teamcli.team.roster import Roster
 from teamcli.team.roster_file import Member, Status, read_team
+from teamcli.team.roster_store import RosterFile
 from tests.support.waiting import wait_until
 from tests.team.test_roster import in_threads
 
@@ -27,7 +28,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def roster(path: Path) -> Roster:
-    roster = Roster(path, counter_seconds=float("inf"))
+    roster = Roster(RosterFile(path), counter_seconds=float("inf"))
     roster.add(Member("bob", "coder", Status.IDLE))
     return roster
 
@@ -97,7 +98,7 @@ def test_a_change_that_was_taken_back_is_never_announced(
     path: Path, during_write: Callable[[During], list[bytes]]
 ) -> None:
     announced: list[str] = []
-    roster = Roster(path, on_change=lambda member: announced.append(member.name))
+    roster = Roster(RosterFile(path), on_change=lambda member: announced.append(member.name))
 
     def fail() -> None:
         raise StateError("the disk is full")
@@ -112,7 +113,7 @@ def test_a_change_that_was_taken_back_is_never_announced(
 def test_one_write_serves_every_status_that_changed_while_another_was_written(
     path: Path, during_write: Callable[[During], list[bytes]]
 ) -> None:
-    roster = Roster(path, counter_seconds=float("inf"))
+    roster = Roster(RosterFile(path), counter_seconds=float("inf"))
     names = [f"mate{number}" for number in range(8)]
     for name in names:
         roster.add(Member(name, "coder", Status.IDLE))

@@ -9,6 +9,7 @@ import pytest
 from teamcli.agent.events import Event, Notice, StatusChanged, StillArriving, TurnStarted
 from teamcli.cancel import CancelScope
 from teamcli.team.roster import Member, Roster, Status
+from teamcli.team.roster_store import RosterFile
 from teamcli.team.stall_detector import StallDetector
 from tests.support.fake_api import text, tool
 from tests.support.program import Program
@@ -27,7 +28,7 @@ class Case:
         self.told: list[Event] = []
         leaving = CancelScope()
         leaving.cancel()  # no thread looks: the test does
-        self.roster = Roster(directory / "config.json", self._changed, clock=lambda: self.now)
+        self.roster = Roster(RosterFile(directory / "config.json"), self._changed, clock=lambda: self.now)
         self.pulse = StallDetector(self.roster, self._emit, leaving, 120.0, self.wall, ticks=lambda: self.now)
         self.roster.add(Member("alice", "coder", Status.SPAWNING))
         self.roster.transition("alice", Status.WORKING)
