@@ -64,8 +64,9 @@ def setting_digest(path: tuple[str, ...], value: Any) -> str:
 
 
 def settings_to_agree(raw: Json) -> list[Setting]:
-    """What a file sets besides hooks and restrictions, permissions first. Unknown keys have no effect."""
-    known = [name for name in ("permissions", *Settings._fields) if name in raw and name != "hooks"]
+    """What a file sets besides hooks and restrictions, permissions first. Unknown keys have no effect, nor has `store`:
+    a repository must not decide where conversations are kept."""
+    known = [name for name in ("permissions", *Settings._fields) if name in raw and name not in ("hooks", "store")]
     parts = [part for name in dict.fromkeys(known) for part in _parts_of(name, raw[name])]
     return [
         Setting(path, each) for path, value in parts for each in (dict.fromkeys(value) if path in _LISTS else (value,))

@@ -195,6 +195,8 @@ class Settings(NamedTuple):
     """MCP servers by name, as in `.mcp.json`."""
     disabled_mcp_servers: tuple[str, ...] = ()
     """Names of MCP servers that are not used."""
+    store: str | None = None
+    """The database that holds the teams' state instead of files. Only from the user's own settings."""
     durable: bool = True
     """Wait for the disk at each step, so that not even a power cut loses anything."""
 
@@ -367,6 +369,7 @@ _check = _made_of(
     hidden_variables=_TEXTS,
     mcpServers=_object,
     disabled_mcp_servers=_TEXTS,
+    store=_or_nothing(_text),
     durable=_flag,
     vi_mode=_flag,
     notify=_one_of("off", "bell", "desktop"),

@@ -96,13 +96,17 @@ def load_key(home: Path) -> bytes:
     path = home / "key"
     try:
         make_private_dir(home)
-        return _read_key(path) or _make_key(path)
+        return read_key(path) or _make_key(path)
     except StateError as e:
         logger.warning("messages are signed with a key for this run only: %s", e)
         return secrets.token_bytes(KEY_BYTES)
 
 
-def _read_key(path: Path) -> bytes | None:
+def read_key(path: Path) -> bytes | None:
+    """A key in a file that only the user can read; None without one.
+
+    Raises: StateError
+    """
     if not path.exists():
         return None
     fd = open_private(path, os.O_RDONLY)

@@ -42,6 +42,8 @@ MIGRATIONS = (
         name text not null,
         tail bigint not null default 0,
         incarnation integer not null default 0,
+        generation integer not null default 0,
+        moved text,
         primary key (team, name)
     ) with (fillfactor = 50);
     create table message (
@@ -115,6 +117,7 @@ MIGRATIONS = (
         team bigint not null references team on delete cascade,
         name text not null,
         body text not null,
+        sig text not null default '',
         primary key (team, name)
     );
     """,

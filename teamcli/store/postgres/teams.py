@@ -1,0 +1,173 @@
+"""The teams of a database: finding one, creating it, listing and deleting them."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from psycopg import Cursor
+
+from teamcli.cancel import CancelScope
+from teamcli.config.trust import home_dir
+from teamcli.errors import StateError, UsageError
+from teamcli.store.location import DEFAULT_TEAM, find_key, key_path, load_key_of_team, make_key, missing_key, this_host
+from teamcli.store.postgres.database import Database
+from teamcli.store.postgres.schema import check_version
+from teamcli.store.postgres.team_rows import Team
+from teamcli.team.signing import KEY_BYTES
+
+ORIGIN = "origin"
+"""The document that names the machine on which a team was created, because that one has its key."""
+
+
+class TeamRecord(NamedTuple):
+    """One team as the database lists it."""
+
+    id: int
+    uid: str
+    root: str
+    name: str
+    created_on: str
+
+
+class TeamSummary(NamedTuple):
+    record: TeamRecord
+    members: int
+    messages: int
+    active_at: float
+    """When something last happened, in seconds."""
+    hosts: tuple[str, ...]
+    """Those that are alive."""
+
+
+class ViewedTeam(NamedTuple):
+    """A team to look at. It may be on a machine without its key."""
+
+    team: Team
+    record: TeamRecord
+    has_key: bool
+    problem: str
+    """What to do to get the key; empty if it is there."""
+
+
+def open_team(url: str, root: str, name: str, create: bool, database: Database | None = None) -> Team:
+    """A team whose key this machine has.
+
+    With `create`, a team that is not there yet is created, and the key with it.
+
+    Raises: StateError, UsageError
+    """
+    database = database or Database(url, CancelScope(), waits=False)
+    database.run(check_version)
+    found = database.run(lambda cursor: records(cursor, root, name))
+    if not found and create:
+        found = [_create(database, root, name)]
+    record = choose(found, root, name)
+    key = load_key_of_team(home_dir(), record.uid, record.created_on)
+    return Team(database, record.id, record.uid, key)
+
+
+def view_team(database: Database, root: str, name: str) -> ViewedTeam:
+    """A team to look at, also without its key.
+
+    Raises: StateError, UsageError
+    """
+    database.run(check_version)
+    record = choose(database.run(lambda cursor: records(cursor, root, name)), root, name)
+    home = home_dir()
+    key = find_key(home, record.uid)
+    problem = "" if key else missing_key(home, record.uid, record.created_on)
+    # Without the key nothing can be verified, and with a random one nothing that it signs counts anywhere.
+    team = Team(database, record.id, record.uid, key or secrets.token_bytes(KEY_BYTES))
+    return ViewedTeam(team, record, key is not None, problem)
+
+
+def choose(found: list[TeamRecord], root: str, name: str) -> TeamRecord:
+    """The only team that was found. Without a name, the default one, or the only one.
+
+    Raises: UsageError, which lists the teams if there are several
+    """
+    if len(found) == 1:
+        return found[0]
+    here = f" of the repository {root[:12]}" if root else ""
+    if not found:
+        named = f"no team '{name}'{here}" if name else f"no team{here}"
+        raise UsageError(f"the database has {named}; teamcli store teams lists what it has")
+    names = ", ".join(sorted(f"{each.name} ({each.root[:12]})" if not root else each.name for each in found))
+    raise UsageError(f"the database has several teams{here}: {names}; choose one with --team NAME")
+
+
+def records(cursor: Cursor[Any], root: str = "", name: str = "") -> list[TeamRecord]:
+    """The teams, of one repository or of all, with one name or with any."""
+    cursor.execute(
+        "select t.id, t.uid, t.root, t.name, coalesce(d.body, '') from team t"
+        " left join document d on d.team = t.id and d.name = %s"
+        " where (%s = '' or t.root = %s) and (%s = '' or t.name = %s) order by t.id",
+        (ORIGIN, root, root, name, name),
+    )
+    return [TeamRecord(*row) for row in cursor.fetchall()]
+
+
+def summaries(cursor: Cursor[Any]) -> list[TeamSummary]:
+    found = []
+    for record in records(cursor):
+        cursor.execute(
+            "select (select count(*) from member where team = %(team)s),"
+            " (select count(*) from message where team = %(team)s),"
+            " extract(epoch from greatest((select created_at from team where id = %(team)s),"
+            " (select max(sent_at) from message where team = %(team)s),"
+            " (select max(expires_at) - interval '30 seconds' from host where team = %(team)s"
+            " and isfinite(expires_at))))::float8",
+            {"team": record.id},
+        )
+        members, messages, active_at = cursor.fetchone() or (0, 0, 0.0)
+        found.append(TeamSummary(record, members, messages, active_at, live_hosts(cursor, record.id)))
+    return found
+
+
+def live_hosts(cursor: Cursor[Any], team: int) -> tuple[str, ...]:
+    cursor.execute("select name from host where team = %s and expires_at > clock_timestamp() order by name", (team,))
+    return tuple(row[0] for row in cursor.fetchall())
+
+
+def delete_team(cursor: Cursor[Any], record: TeamRecord) -> None:
+    """Raises: StateError, if a host works for it."""
+    cursor.execute("select 1 from team where id = %s for update", (record.id,))
+    refuse_running(cursor, record)
+    cursor.execute("delete from team where id = %s", (record.id,))
+
+
+def refuse_running(cursor: Cursor[Any], record: TeamRecord) -> None:
+    """Raises: StateError, if a host works for it."""
+    if hosts := live_hosts(cursor, record.id):
+        raise StateError(
+            f"the team '{record.name}' is running on {', '.join(hosts)}: stop teamcli there; a host that died counts "
+            "for 30 s"
+        )
+
+
+def _create(database: Database, root: str, name: str) -> TeamRecord:
+    """The key comes first: a team without a key could never be used."""
+    if not root:
+        raise UsageError("a new team belongs to a git repository: use --cwd DIR to name a clone")
+    uid, home = secrets.token_hex(16), home_dir()
+    make_key(home, uid)
+
+    def insert(cursor: Cursor[Any]) -> TeamRecord:
+        cursor.execute(
+            "insert into team (uid, root, name) values (%s, %s, %s) on conflict do nothing",
+            (uid, root, name or DEFAULT_TEAM),
+        )
+        (record,) = records(cursor, root, name or DEFAULT_TEAM)
+        if record.uid == uid:
+            cursor.execute(
+                "insert into document (team, name, body) values (%s, %s, %s) on conflict do nothing",
+                (record.id, ORIGIN, this_host()),
+            )
+        return record._replace(created_on=record.created_on or this_host())
+
+    record = database.run(insert)
+    if record.uid != uid:  # another process was first
+        Path(key_path(home, uid)).unlink(missing_ok=True)
+    return record
