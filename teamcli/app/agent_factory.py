@@ -25,12 +25,12 @@ from teamcli.app.briefing import Briefing, identity
 from teamcli.app.command_reports import report_end
 from teamcli.app.models import Models
 from teamcli.app.runtime import Runtime
-from teamcli.app.team_file import CHANGING_TOOLS, archive_transcript, can_change
+from teamcli.app.team_file import CHANGING_TOOLS, can_change
 from teamcli.app.workplaces import Workplace, Workplaces
 from teamcli.cancel import CancelScope
 from teamcli.config.roles import Role
 from teamcli.errors import StateError, ToolError
-from teamcli.storage.files import AppendLog, Json, read_lines
+from teamcli.storage.files import Json, read_lines
 from teamcli.team.lead import Lead
 from teamcli.team.mailbox import IDS, Mailbox
 from teamcli.team.manager import TeammateManager
@@ -203,7 +203,8 @@ class AgentFactory:
         runtime, settings = self.runtime, self.runtime.choices.settings
         path = runtime.state.transcripts / f"{member.name}.jsonl"
         if prompt is not None:
-            archive_transcript(path)
+            runtime.engine.archive_log(member.name)
+        log = runtime.engine.open_log(member.name, member.incarnation)
         rows = [row for _, row in read_lines(path) if row is not None] if prompt is None else []
         history = History.read(rows)
         mailbox = Mailbox(runtime.bus, member.name, {}, team.tasks.as_current)
@@ -222,7 +223,6 @@ class AgentFactory:
         window = self.models.context_window(
             lambda: (_pinned_facts(team, member.name, identity(runtime.roster.get(member.name))),), mail_is_work=True
         )
-        log = AppendLog(path, settings.durable, is_shared=False)
         mcp = self.agent_mcp(place, history, self.briefing.roles.match(member.role), member.tools)
         set_up = partial(self._teammate_setup, team, context=context, memories={}, place=place, mcp=mcp)
         agent = self._agent(team, set_up(member), log, history, mailbox, meter, window, mcp)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from teamcli.agent.budgets import Budgets
 from teamcli.agent.events import (
@@ -61,17 +61,14 @@ from teamcli.session.session import (
 )
 from teamcli.session.timeline import Timeline
 from teamcli.session.watching import Watching
-from teamcli.storage.files import AppendLog, make_private_dir
 from teamcli.team.bring_up import JOINED, bring_up
 from teamcli.team.manager import TeammateManager, TeamParts
 from teamcli.team.message import LEAD, is_subagent
-from teamcli.team.message_bus import FileBus
 from teamcli.team.outbox import Outbox
 from teamcli.team.protocols import Protocols
 from teamcli.team.quiescence import Quiescence
 from teamcli.team.roster import Roster
 from teamcli.team.running_agents import RunningAgents
-from teamcli.team.signing import load_key
 from teamcli.team.stall_detector import StallDetector
 from teamcli.team.task_gate import TaskGate
 from teamcli.team.team_tasks import TeamTasks
@@ -106,25 +103,94 @@ def open_session(
     owns_process = embedding is None or embedding.owns_process
     with ExitStack() as resources:
         state = StateOpener(options, project, notes, resources).open(choices, owns_process)
-        open_mcp = partial(_open_mcp, options, choices, state, notes, ask_for_server)
-        session = _assemble(options, choices, state, ask, notes, resources, open_mcp, owns_process)
+
+        def session_id() -> str:
+            return session.conversation.id if assembly.agents.lead else ""
+
+        assembly = assemble(options, choices, state, ask, notes, resources, session_id, ask_for_server, owns_process)
+        session = _open_lead(options, state, assembly, notes, resources)
     if owns_process:
         gc.freeze()  # what is loaded now stays for good: the collector need not look at it again
         gc.enable()
     return session
 
 
-def _assemble(
+def _open_lead(
+    options: Options, state: OpenState, assembly: Assembly, notes: list[str], resources: ExitStack
+) -> Session:
+    runtime, factory, team = assembly.runtime, assembly.factory, assembly.team
+    project, settings, root = state.project, runtime.choices.settings, runtime.choices.workspace.root
+    lead, known_files = factory.build_lead(team, state.log, state.history, read_marks(state.dir.lead_transcript))
+    assembly.agents.add_lead(lead)
+    notes += [*factory.briefing.notes, *filter(None, [project.claude.unused.line])]
+    close_calls = partial(factory.close_calls, team)
+    conversation = LeadConversation(lead, state.session_id, state.log, known_files, root, close_calls)
+    plugins = project.plugins().folders("commands")
+    folders = command_dirs(project.directory, project.home, project.agreement.covers, plugins)
+    custom_commands = CustomCommands(project.sources.among(folders, plugins), root)
+    models = tuple(dict.fromkeys((*built_in_prices().prices, *settings.prices)))
+    return Session(
+        workspace=runtime.choices.workspace,
+        state=state.dir,
+        lead=lead,
+        team=team,
+        board=runtime.board,
+        conversation=conversation,
+        subagent_source=factory.subagents,
+        live_policy=runtime.live_policy,
+        budgets=runtime.budgets,
+        events=runtime.events,
+        watching=runtime.watching,
+        hosts=Hosts(runtime.host, Commands(assembly.users_host), runtime.jobs),
+        catalog=Catalog(
+            custom_commands,
+            factory.briefing.skills.found,
+            models,
+            tuple(factory.briefing.roles.found.values()),
+            settings.hooks,
+        ),
+        record=assembly.record,
+        preferences=Preferences(
+            settings.vi_mode,
+            settings.notify,
+            settings.subagents.show_output,
+            options.verbose,
+            settings.shell_output == "share",
+            settings.wrap,
+        ),
+        cancel=runtime.cancel,
+        resources=resources.pop_all(),
+        mcp=runtime.mcp.existing.access(factory.places.shared) if runtime.mcp.existing else None,
+    )
+
+
+class Assembly(NamedTuple):
+    """A team without its lead: what a session and a worker have in common."""
+
+    runtime: Runtime
+    factory: AgentFactory
+    agents: RunningAgents
+    team: TeammateManager
+    users_host: CommandHost
+    record: RunRecord
+
+
+def assemble(
     options: Options,
     choices: Choices,
     state: OpenState,
     ask: Ask,
     notes: list[str],
     resources: ExitStack,
-    open_mcp: Callable[[CommandHost, Callable[[str], None]], LazyMcp],
-    owns_process: bool,
-) -> Session:
-    dir, project, settings, root = state.dir, state.project, choices.settings, choices.workspace.root
+    session_id: Callable[[], str],
+    ask_for_server: AskForServer | None = None,
+    owns_process: bool = True,
+) -> Assembly:
+    """`session_id` is that of the lead's conversation; empty as long as there is none.
+
+    Raises: ConfigError
+    """
+    dir, project, settings, engine = state.dir, state.project, choices.settings, state.engine
     events, cancel = EventBus(), CancelScope()
     record = RunRecord(Changes(), notes)
 
@@ -136,7 +202,7 @@ def _assemble(
         facts = {"cwd": str(root_of(agent)), "permission_mode": str(live_policy.policy.mode)}
         if agent != LEAD:
             facts |= _about_agent(agent, roster, factory.subagents.type_of(agent))
-        return {"session_id": conversation.id, "transcript_path": str(transcripts / f"{agent}.jsonl"), **facts}
+        return {"session_id": session_id(), "transcript_path": str(transcripts / f"{agent}.jsonl"), **facts}
 
     def root_of(agent: str) -> Path:
         return factory.places.root_of(factory.subagents.parent_of(agent))
@@ -148,7 +214,7 @@ def _assemble(
     register_secrets(secret_values(os.environ, settings.hidden_variables))
     host = open_host(settings, choices.workspace, project, owns_process=owns_process, warn=warn)
     resources.callback(host.close)
-    timeline = Timeline(AppendLog(dir.events, durable=False, is_shared=False), warn)
+    timeline = Timeline(engine.open_timeline(), warn)
     resources.callback(timeline.close)
     events.subscribe(timeline)
     watching = Watching(events, dir)
@@ -158,11 +224,15 @@ def _assemble(
     users_host = plain_host(settings, host.programs, owns_process)
     resources.callback(users_host.close)
 
-    roster = open_roster(dir, events, settings.limits.shutdown_seconds, notes)
-    agents = RunningAgents()
+    def look() -> None:
+        guard.check(bus)
+        board.look()
+        channel.look()
 
-    def session_id() -> str:
-        return conversation.id if agents.get(LEAD) else ""
+    roster = open_roster(dir, engine, events, settings.limits.shutdown_seconds, notes)
+    bus = engine.open_bus(warn, look)
+    resources.callback(bus.close)
+    agents = RunningAgents(engine.others(roster, bus))
 
     def wake(agent: str, text: str) -> bool:
         return report_hook(agents, parts.outbox, agent, text)
@@ -179,27 +249,18 @@ def _assemble(
         dir.tasks, partial(_owners, roster), task_changed, warn, gate, lambda name: parts.tasks.why_unread(name)
     )
     guard = StateGuard(state, roster, board, agents, events, cancel)
-    key = load_key(project.home)
-
-    def look() -> None:
-        guard.check(bus)
-        board.look()
-        channel.look()
-
     channel = WatchChannel(dir, state.lock, events, watching, lambda: [LEAD, *roster.names()])
     resources.callback(channel.close)
-    make_private_dir(dir.inbox)  # any program may append a line to an inbox, also before the first message
-    bus = FileBus(dir.inbox, key, settings.durable, warn, on_look=look)
-    resources.callback(bus.close)
     live_policy = LivePolicy(choices.policy, partial(_save_rule, choices, state), read_rules)
     budgets = Budgets(settings.budgets, options.max_budget_usd, choices.price)
-    mcp = open_mcp(users_host, warn)
+    mcp = _open_mcp(options, choices, state, notes, ask_for_server, users_host, warn)
     resources.callback(mcp.close)
     runtime = Runtime(
         choices,
         options,
         project,
         dir,
+        engine,
         events,
         roster,
         bus,
@@ -221,54 +282,13 @@ def _assemble(
     team_file = _bring_up(runtime, factory, notes)
     parts = _team_parts(runtime, agents, factory, team_file)
     team = TeammateManager(parts, factory, settings.limits.teammates)
-    lead, known_files = factory.build_lead(team, state.log, state.history, read_marks(dir.lead_transcript))
-    agents.add_lead(lead)
     events.subscribe(partial(_count, roster, budgets), Answered, TurnEnded)
     parent_of = factory.subagents.parent_of
     stall_detector = StallDetector(roster, events, cancel, settings.stuck_after_seconds, whose=parent_of)
     events.subscribe(stall_detector)
     resources.callback(stall_detector.join, LEAVING_SECONDS)
     resources.callback(factory.close)
-    notes += [*factory.briefing.notes, *filter(None, [project.claude.unused.line])]
-    close_calls = partial(factory.close_calls, team)
-    conversation = LeadConversation(lead, state.session_id, state.log, known_files, root, close_calls)
-    plugins = project.plugins().folders("commands")
-    folders = command_dirs(project.directory, project.home, project.agreement.covers, plugins)
-    custom_commands = CustomCommands(project.sources.among(folders, plugins), root)
-    models = tuple(dict.fromkeys((*built_in_prices().prices, *settings.prices)))
-    return Session(
-        workspace=choices.workspace,
-        state=dir,
-        lead=lead,
-        team=team,
-        board=board,
-        conversation=conversation,
-        subagent_source=factory.subagents,
-        live_policy=live_policy,
-        budgets=budgets,
-        events=events,
-        watching=watching,
-        hosts=Hosts(host, Commands(users_host), runtime.jobs),
-        catalog=Catalog(
-            custom_commands,
-            factory.briefing.skills.found,
-            models,
-            tuple(factory.briefing.roles.found.values()),
-            settings.hooks,
-        ),
-        record=record,
-        preferences=Preferences(
-            settings.vi_mode,
-            settings.notify,
-            settings.subagents.show_output,
-            options.verbose,
-            settings.shell_output == "share",
-            settings.wrap,
-        ),
-        cancel=cancel,
-        resources=resources.pop_all(),
-        mcp=mcp.existing.access(factory.places.shared) if mcp.existing else None,
-    )
+    return Assembly(runtime, factory, agents, team, users_host, record)
 
 
 def _bring_up(runtime: Runtime, factory: AgentFactory, notes: list[str]) -> ProjectTeamFile:
@@ -281,7 +301,7 @@ def _bring_up(runtime: Runtime, factory: AgentFactory, notes: list[str]) -> Proj
         own_tools = choices.embedding.tools
         file = load_team_file(runtime.project, choices.workspace, own_tools, factory.check_planned)
     if file is not None:
-        begin = partial(start_over, runtime.state.transcripts, runtime.bus)
+        begin = partial(start_over, runtime.engine, runtime.roster, runtime.bus)
         done = bring_up(runtime.roster, file, begin, brings_back=False)
         joined = [name for name, did in done if did == JOINED]
         notes += [f"Joined from {TEAM_FILE}: {', '.join(joined)}."] if joined else []

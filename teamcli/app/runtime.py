@@ -9,6 +9,7 @@ from teamcli.agent.budgets import Budgets
 from teamcli.agent.hooks import Hooks
 from teamcli.agent.permission_question import Ask
 from teamcli.app.choices import Choices
+from teamcli.app.engine import Engine
 from teamcli.app.lazy_board import LazyBoard
 from teamcli.app.lazy_mcp import LazyMcp
 from teamcli.cancel import CancelScope
@@ -30,6 +31,7 @@ class Runtime(NamedTuple):
     options: Options
     project: Project
     state: TeamDir
+    engine: Engine
     events: EventBus
     roster: Roster
     bus: MessageBus

@@ -15,18 +15,17 @@ from teamcli.agent.events import (
 )
 from teamcli.agent.transcript import begin_session, find_session, fork_session, list_sessions, session_rows
 from teamcli.app.choices import Choices
+from teamcli.app.engine import Engine, FileEngine
 from teamcli.app.lazy_board import LazyBoard
 from teamcli.cancel import CancelScope
 from teamcli.config.options import Options
 from teamcli.config.project import Project
 from teamcli.errors import ConfigError, StateError, UsageError
-from teamcli.storage.files import AppendLog
 from teamcli.storage.logs import log_to
 from teamcli.storage.team_dir import LeadLock, TeamDir, lock_holder
 from teamcli.team.message import LEAD
-from teamcli.team.message_bus import FileBus
+from teamcli.team.message_bus import FileBus, MessageBus
 from teamcli.team.roster import Member, Roster
-from teamcli.team.roster_store import RosterFile
 from teamcli.team.running_agents import RunningAgents
 
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ class OpenState(NamedTuple):
 
     dir: TeamDir
     lock: LeadLock | None
+    engine: Engine
     log: Log
     """The lead's transcript."""
     session_id: str
@@ -73,14 +73,14 @@ class StateOpener:
                 dir, lock = self._private_dir(), None
         if owns_process:
             log_to(dir.logs, self._options.debug)
-        session_id, history = self._session_to_resume(dir.lead_transcript)
-        # No other program writes transcripts: the lead's lock, or a private directory, keeps them away.
-        log = AppendLog(dir.lead_transcript, choices.settings.durable, is_shared=False)
+        engine = FileEngine(dir, self._project.home, choices.settings.durable)
+        log = engine.open_log(LEAD)
         self._resources.callback(log.close)
+        session_id, history = self._session_to_resume(dir.lead_transcript)
         if log.torn:
             self._notes.append("A line that a crash had left unfinished was cut from the transcript.")
         session_id = self._begin(log, choices.model, session_id, dir.lead_transcript)
-        return OpenState(dir, lock, log, session_id, history, self._project)
+        return OpenState(dir, lock, engine, log, session_id, history, self._project)
 
     def _begin(self, log: Log, model: str, resumed: str | None, transcript: Path) -> str:
         """Raises: UsageError, StateError."""
@@ -120,7 +120,7 @@ class StateOpener:
         return session.id, History.read(session_rows(transcript, session.id))
 
 
-def open_roster(dir: TeamDir, emit: Emit, shutdown_seconds: float, notes: list[str]) -> Roster:
+def open_roster(dir: TeamDir, engine: Engine, emit: Emit, shutdown_seconds: float, notes: list[str]) -> Roster:
     def on_change(member: Member) -> None:
         names = ("role", "error", "interrupted", "paused", "limit", "waiting_for", "stuck_since", "incarnation")
         emit(StatusChanged(member.name, member.status, {name: v for name in names if (v := getattr(member, name))}))
@@ -128,11 +128,11 @@ def open_roster(dir: TeamDir, emit: Emit, shutdown_seconds: float, notes: list[s
     def warn(text: str) -> None:
         emit(Notice(LEAD, text, Severity.WARNING))
 
-    roster = Roster(RosterFile(dir.config), on_change, warn, shutdown_seconds=shutdown_seconds)
+    roster = Roster(engine.roster_store(), on_change, warn, shutdown_seconds=shutdown_seconds)
     if roster.needs_recovery:
         found = roster.recover(dir.transcripts, dir.inbox)
         notes += [roster.problem, *found] if roster.problem else found
-    roster.mark_interrupted()
+    roster.mark_interrupted(engine.is_here)
     return roster
 
 
@@ -159,9 +159,9 @@ class StateGuard:
         self._was_lost = False
         self._warned: set[str] = set()
 
-    def check(self, bus: FileBus) -> None:
+    def check(self, bus: MessageBus) -> None:
         """Called by the bus each time it looks at the inboxes."""
-        if self._lock is None:
+        if self._lock is None or not isinstance(bus, FileBus):
             return
         # Only at the second look: the program that deletes the directory may not be done at the first.
         was_lost, self._was_lost = self._was_lost, self._lock.is_lost(self._dir.lock)

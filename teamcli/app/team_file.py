@@ -6,18 +6,17 @@ import os
 import time
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from teamcli.app.engine import Engine
 from teamcli.config.project import Project
 from teamcli.config.roles import Role, load_roles, role_dirs
 from teamcli.errors import ConfigError, TeamError, ToolError
-from teamcli.storage.files import PRIVATE_DIR, AppendLog
 from teamcli.team.bring_up import STANDING_TERMS
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import check_name
 from teamcli.team.message_bus import MessageBus
-from teamcli.team.roster import Member
+from teamcli.team.roster import Member, Roster
 from teamcli.team.roster_file import TEAM_NAME
 from teamcli.tools.catalog import TEAMMATE_TOOLS, ToolDefinition
 from teamcli.workspace.bounds import Workspace
@@ -110,25 +109,15 @@ def _by_name(file: TeamFile | None) -> dict[str, PlannedMember]:
     return {member.name.casefold(): member for member in file.members} if file else {}
 
 
-def start_over(transcripts: Path, bus: MessageBus, name: str) -> None:
+def start_over(engine: Engine, roster: Roster, bus: MessageBus, name: str) -> None:
     """Give a member an empty conversation: an old one is archived, and old mail counts as read.
 
     Raises: StateError
     """
-    path = transcripts / f"{name}.jsonl"
-    archive_transcript(path)
-    log = AppendLog(path, is_shared=False)
+    earlier = roster.find(name)
+    engine.archive_log(name)
+    log = engine.open_log(name, earlier.incarnation + 1 if earlier else 1)
     try:
         log.append({"kind": "joined", "ts": time.time(), "marks": Mailbox(bus, name, {}).skip_all()})
     finally:
         log.close()
-
-
-def archive_transcript(path: Path) -> None:
-    if path.exists():
-        archive = path.parent / "archive"
-        archive.mkdir(exist_ok=True, mode=PRIVATE_DIR)
-        number = time.time_ns()
-        while (archived := archive / f"{path.stem}.{number}.jsonl").exists():  # the clock may stand still
-            number += 1
-        path.rename(archived)

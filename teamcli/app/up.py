@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+from teamcli.app.engine import FileEngine
 from teamcli.app.state import open_roster
 from teamcli.app.team_file import load_team_file, start_over
 from teamcli.config.options import ExitStatus
@@ -15,12 +16,9 @@ from teamcli.config.project_files import TEAM_FILE
 from teamcli.errors import ConfigError
 from teamcli.session.event_bus import EventBus
 from teamcli.session.timeline import Timeline
-from teamcli.storage.files import AppendLog, make_private_dir
 from teamcli.storage.team_dir import LeadLock, lock_holder
 from teamcli.team.bring_up import bring_up
-from teamcli.team.message_bus import FileBus
 from teamcli.team.requests import SHUTDOWN_SECONDS
-from teamcli.team.signing import load_key
 from teamcli.text.escaping import escape_controls
 from teamcli.workspace.bounds import Workspace
 
@@ -61,13 +59,13 @@ def _bring_up(project: Project, resources: ExitStack) -> list[str]:
         raise ConfigError("the team in .team/ was not made here; look at it, then run teamcli up --trust")
     notes: list[str] = []
     events = EventBus()
-    timeline = Timeline(AppendLog(dir.events, durable=False, is_shared=False), notes.append)
+    engine = FileEngine(dir, project.home, durable=True)
+    timeline = Timeline(engine.open_timeline(), notes.append)
     resources.callback(timeline.close)
     events.subscribe(timeline)
-    roster = open_roster(dir, events, SHUTDOWN_SECONDS, notes)
+    roster = open_roster(dir, engine, events, SHUTDOWN_SECONDS, notes)
     resources.callback(roster.close)
-    make_private_dir(dir.inbox)
-    bus = FileBus(dir.inbox, load_key(project.home))
+    bus = engine.open_bus(notes.append, on_look=lambda: None)
     resources.callback(bus.close)
-    done = bring_up(roster, file, partial(start_over, dir.transcripts, bus), brings_back=True)
+    done = bring_up(roster, file, partial(start_over, engine, roster, bus), brings_back=True)
     return [*notes, *(f"{name}: {did}" for name, did in done)] if done else [*notes, f"{TEAM_FILE} has no members"]

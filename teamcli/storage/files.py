@@ -76,7 +76,7 @@ def make_temporary(path: Path) -> tuple[int, Path]:
 
     Raises: OSError
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_urlsafe(6)}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.open(temporary, flags, PRIVATE_FILE), temporary
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
@@ -143,7 +142,7 @@ def test_a_key_that_others_could_read_is_made_private(tmp_path: Path) -> None:
     make_key(tmp_path, UID)
     key_path(tmp_path, UID).chmod(0o644)
     find_key(tmp_path, UID)
-    assert os.stat(key_path(tmp_path, UID)).st_mode & 0o777 == 0o600
+    assert key_path(tmp_path, UID).stat().st_mode & 0o777 == 0o600
 
 
 def test_a_machine_without_the_key_says_what_to_copy_from_where(tmp_path: Path) -> None:

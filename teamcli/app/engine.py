@@ -1,0 +1,99 @@
+"""Where the state of a team is kept: in files, or in a database (`app/store_engine.py`, loaded if it is wanted)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from teamcli.storage.files import PRIVATE_DIR, AppendLog, make_private_dir
+from teamcli.storage.team_dir import TeamDir
+from teamcli.team.message_bus import FileBus, MessageBus
+from teamcli.team.roster_file import Member
+from teamcli.team.roster_store import RosterFile, RosterStore
+from teamcli.team.signing import load_key
+
+if TYPE_CHECKING:
+    from teamcli.storage.log import Log
+    from teamcli.tasks.storage import TaskStorage
+    from teamcli.team.remote_teammate import OtherHosts
+    from teamcli.team.roster import Roster
+
+
+class Engine(Protocol):
+    """What a team needs of its state. All methods raise StateError."""
+
+    def open_log(self, agent: str, incarnation: int = 0) -> Log:
+        """The transcript of the lead or a teammate."""
+
+    def archive_log(self, agent: str) -> None:
+        """The agent begins a new incarnation, with an empty transcript."""
+
+    def open_timeline(self) -> Log: ...
+
+    def roster_store(self) -> RosterStore: ...
+
+    def open_bus(self, warn: Callable[[str], None], on_look: Callable[[], None]) -> MessageBus:
+        """`warn` gets what is wrong with mail; `on_look` is called a few times a second."""
+
+    def task_storage(self, warn: Callable[[str], None]) -> TaskStorage: ...
+
+    def has_tasks(self) -> bool:
+        """Whether there can be a task."""
+
+    def is_here(self, member: Member) -> bool:
+        """Whether it is for this process to run this member."""
+
+    def others(self, roster: Roster, bus: MessageBus) -> OtherHosts | None:
+        """The members that other processes run; None if there can be none."""
+
+
+class FileEngine:
+    """One process runs all members, and only it writes."""
+
+    def __init__(self, dir: TeamDir, home: Path, durable: bool) -> None:
+        self._dir = dir
+        self._home = home
+        self._durable = durable
+
+    def open_log(self, agent: str, incarnation: int = 0) -> Log:
+        # No other program writes transcripts: the lead's lock, or a private directory, keeps them away.
+        return AppendLog(self._dir.transcripts / f"{agent}.jsonl", self._durable, is_shared=False)
+
+    def archive_log(self, agent: str) -> None:
+        archive_transcript(self._dir.transcripts / f"{agent}.jsonl")
+
+    def open_timeline(self) -> Log:
+        return AppendLog(self._dir.events, durable=False, is_shared=False)
+
+    def roster_store(self) -> RosterStore:
+        return RosterFile(self._dir.config)
+
+    def open_bus(self, warn: Callable[[str], None], on_look: Callable[[], None]) -> FileBus:
+        make_private_dir(self._dir.inbox)  # any program may append a line to an inbox, also before the first message
+        return FileBus(self._dir.inbox, load_key(self._home), self._durable, warn, on_look=on_look)
+
+    def task_storage(self, warn: Callable[[str], None]) -> TaskStorage:
+        from teamcli.tasks.task_files import TaskFiles
+
+        return TaskFiles(self._dir.tasks, warn)
+
+    def has_tasks(self) -> bool:
+        return self._dir.tasks.is_dir()
+
+    def is_here(self, member: Member) -> bool:
+        return True
+
+    def others(self, roster: Roster, bus: MessageBus) -> OtherHosts | None:
+        return None
+
+
+def archive_transcript(path: Path) -> None:
+    if path.exists():
+        archive = path.parent / "archive"
+        archive.mkdir(exist_ok=True, mode=PRIVATE_DIR)
+        number = time.time_ns()
+        while (archived := archive / f"{path.stem}.{number}.jsonl").exists():  # the clock may stand still
+            number += 1
+        path.rename(archived)
