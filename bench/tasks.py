@@ -21,7 +21,8 @@ from pathlib import Path
 from statistics import median
 
 from teamcli.tasks.board import TaskStatus
-from teamcli.tasks.file_board import FileBoard
+from teamcli.tasks.stored_board import StoredBoard
+from teamcli.tasks.task_files import TaskFiles
 from teamcli.tasks.tool_port import BoardTools
 
 Row = tuple[str, float, float, float, str, str]
@@ -65,7 +66,11 @@ def run(claim: Claim, tasks: int) -> float:
         seconds = time.perf_counter() - began
         for process in processes:
             process.join()
-        left = [task.id for task in FileBoard(directory, tuple).tasks() if task.status is not TaskStatus.IN_PROGRESS]
+        left = [
+            task.id
+            for task in StoredBoard(TaskFiles(directory), tuple).tasks()
+            if task.status is not TaskStatus.IN_PROGRESS
+        ]
         if left:
             raise RuntimeError(f"tasks {left} were not claimed")
     return seconds / tasks * 1e6
@@ -78,7 +83,7 @@ def claim_together(claim: Claim, directory: Path, name: str, tasks: int, start: 
 
 
 def claim_all(directory: Path, name: str, tasks: int) -> None:
-    board = FileBoard(directory, tuple)
+    board = StoredBoard(TaskFiles(directory), tuple)
     while board.claim_next(name) is not None:
         pass
 
@@ -114,7 +119,7 @@ def list_ms(tasks: int) -> float:
     """One call of `task_list` on a board that another process has filled and that has not been read yet."""
     with tempfile.TemporaryDirectory(prefix="bench-tasks-") as name:
         fill(Path(name), tasks)
-        tools = BoardTools(FileBoard(Path(name), tuple))
+        tools = BoardTools(StoredBoard(TaskFiles(Path(name)), tuple))
         began = time.perf_counter()
         tools.describe("alice", None)
         return (time.perf_counter() - began) * 1e3

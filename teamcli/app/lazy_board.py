@@ -11,7 +11,7 @@ from teamcli.errors import StateError
 
 if TYPE_CHECKING:
     from teamcli.tasks.board import Gate, OnChange
-    from teamcli.tasks.file_board import FileBoard
+    from teamcli.tasks.stored_board import StoredBoard
     from teamcli.tools.base.context import TaskPort
 
 
@@ -25,12 +25,12 @@ class LazyBoard:
         gate: Gate,
         why_unread: Callable[[str], str],
     ) -> None:
-        """As of `FileBoard`; `why_unread` as of `BoardTools`."""
+        """As of `StoredBoard`; `why_unread` as of `BoardTools`."""
         self._directory = directory
-        self._ports: tuple[Any, ...] = (names, on_change, gate, warn)
+        self._ports: tuple[Any, ...] = (names, on_change, gate)
         self._warn = warn
         self._why_unread = why_unread
-        self._board: FileBoard | None = None
+        self._board: StoredBoard | None = None
         self._lock = threading.Lock()
         self._has_looked = False
         self._warned = ""
@@ -40,12 +40,13 @@ class LazyBoard:
         """Whether there can be a task."""
         return self._board is not None or self._directory.is_dir()
 
-    def open(self) -> FileBoard:
+    def open(self) -> StoredBoard:
         with self._lock:
             if self._board is None:
-                from teamcli.tasks.file_board import FileBoard
+                from teamcli.tasks.stored_board import StoredBoard
+                from teamcli.tasks.task_files import TaskFiles
 
-                self._board = FileBoard(self._directory, *self._ports)
+                self._board = StoredBoard(TaskFiles(self._directory, self._warn), *self._ports)
         return self._board
 
     def tools(self) -> TaskPort:

@@ -18,8 +18,9 @@ from teamcli.errors import UsageError
 from teamcli.session.timeline import task_entry
 from teamcli.storage.files import AppendLog
 from teamcli.tasks.board import BoardChange, Task, TaskChange, TaskStatus
-from teamcli.tasks.file_board import FileBoard
 from teamcli.tasks.rules import find
+from teamcli.tasks.stored_board import StoredBoard
+from teamcli.tasks.task_files import TaskFiles
 from teamcli.team.message import LEAD, USER
 from teamcli.text.escaping import escape_controls
 
@@ -27,7 +28,7 @@ from teamcli.text.escaping import escape_controls
 def show_tasks(number: str, as_json: bool) -> int:
     """Print the board, or one task; returns the exit code."""
     snapshot = TeamSnapshot.here()
-    board = FileBoard(snapshot.directory.tasks, lambda: (), warn=warn, only_reads=True)
+    board = StoredBoard(TaskFiles(snapshot.directory.tasks, warn, only_reads=True), lambda: ())
     tasks = {task.id: task for task in board.tasks()}
     wanted = find(tasks, task_number(number)) if number else None
     busy = busy_names(snapshot.team.members if snapshot.pid is not None else ())
@@ -86,7 +87,7 @@ def _existing_team() -> TeamSnapshot:
     return snapshot
 
 
-def _board(snapshot: TeamSnapshot) -> FileBoard:
+def _board(snapshot: TeamSnapshot) -> StoredBoard:
     def record(change: BoardChange) -> None:
         # A running lead reports the change too, but only this process knows that it is not a change by hand.
         task = change.after
@@ -98,7 +99,7 @@ def _board(snapshot: TeamSnapshot) -> FileBoard:
             timeline.close()
 
     names = [LEAD, *(member.name for member in snapshot.team.members if member.is_active)]
-    return FileBoard(snapshot.directory.tasks, lambda: names, record, warn=warn)
+    return StoredBoard(TaskFiles(snapshot.directory.tasks, warn), lambda: names, record)
 
 
 def _say(what: str, task: Task, more: str = "") -> None:

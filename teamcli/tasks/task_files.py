@@ -1,7 +1,7 @@
 """The files of the board, as a mapping from number to task: each read again only when it has changed.
 
-Writing needs `locked()`, which excludes all other threads and processes. Reading takes no file lock, because a file is
-always replaced as a whole.
+Writing happens in a `change`, which excludes all other threads and processes. Reading takes no file lock, because a
+file is always replaced as a whole.
 """
 
 from __future__ import annotations
@@ -9,19 +9,23 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from teamcli.errors import StateError, TaskError
 from teamcli.storage.files import as_state_error, cannot, make_private_dir, open_private, write_json
 from teamcli.tasks.board import Task, TaskStatus
+from teamcli.tasks.storage import TaskStorage
 from teamcli.tasks.task_file import LARGEST_ID, Damaged, Signature, StoredTask, number_of, read_task, signature_of
 
 _LOCK = ".lock"
 _LOCK_BYTES = 64
+_TICK_NS = 50_000_000
+T = TypeVar("T")
 
 
 class Counters(NamedTuple):
@@ -35,10 +39,12 @@ class Counters(NamedTuple):
     """No task below this number was free after the last claim. Any other change starts over at 0."""
 
 
-class TaskFiles(Mapping[int, Task]):
-    def __init__(self, directory: Path, warn: Callable[[str], None], only_reads: bool = False) -> None:
+class TaskFiles(TaskStorage):
+    def __init__(
+        self, directory: Path, warn: Callable[[str], None] = lambda text: None, only_reads: bool = False
+    ) -> None:
         """`warn` reports a damaged file, once. With `only_reads`, it stays where it is."""
-        self.directory = directory
+        self._directory = directory
         self._warn = warn
         self._only_reads = only_reads
         self._mutex = threading.RLock()  # flock does not separate threads that share what was read
@@ -49,6 +55,11 @@ class TaskFiles(Mapping[int, Task]):
         self._stored: dict[int, StoredTask] = {}
         self._current_at = -1
         """The number of changes at the last refresh under the lock."""
+        self._looked_at = 0
+
+    @property
+    def exists(self) -> bool:
+        return self._directory.is_dir()
 
     def __getitem__(self, id: int) -> Task:
         """The task as its file is now. Raises: KeyError, StateError."""
@@ -105,11 +116,11 @@ class TaskFiles(Mapping[int, Task]):
 
     def next_id(self) -> int:
         """A number that was never used, not even for a file that was set aside or deleted. Under the lock."""
-        with as_state_error("read", self.directory):
-            used = max((number_of(name)[0] for name in os.listdir(self.directory)), default=0)  # noqa: PTH208 - a path each is slow
+        with as_state_error("read", self._directory):
+            used = max((number_of(name)[0] for name in os.listdir(self._directory)), default=0)  # noqa: PTH208 - a path each is slow
         id = max(used, self._counters.last) + 1
         if id > LARGEST_ID:
-            raise TaskError(f"the board is full: there is a task {LARGEST_ID} in {self.directory}")
+            raise TaskError(f"the board is full: there is a task {LARGEST_ID} in {self._directory}")
         self._count(self._counters._replace(last=id))
         return id
 
@@ -133,7 +144,21 @@ class TaskFiles(Mapping[int, Task]):
         with as_state_error("read", path):
             self._stored[task.id] = stored._replace(signature=signature_of(path.lstat()))
 
-    def are_edited(self, before_ns: int) -> bool:
+    def has_news(self) -> bool:
+        """If nothing has changed, this is one system call, and one for each open task: some editors write a file in
+        place, which does not change its directory."""
+        now_ns = time.time_ns()
+        try:
+            modified = self._directory.lstat().st_mtime_ns
+        except FileNotFoundError:
+            modified = 0
+        if modified == self._looked_at and not self._are_edited(now_ns - _TICK_NS):
+            return False
+        # The clock of a file system ticks slowly: a second change may still get the same time.
+        self._looked_at = modified if now_ns - modified > _TICK_NS else 0
+        return True
+
+    def _are_edited(self, before_ns: int) -> bool:
         """Whether the file of an open task has changed since it was read, and not after `before_ns`: it may not be
         complete yet, and would count as damaged."""
         with self.held():
@@ -154,9 +179,9 @@ class TaskFiles(Mapping[int, Task]):
         """
         with self.held():
             lost, last = dict(self._stored), self._counters.last
-            if self.directory.exists() or not lost:
+            if self._directory.exists() or not lost:
                 return
-            with self.locked():
+            with self._locked():
                 self._count(Counters(max(last, *lost)))
                 self._stored = lost
                 for stored in lost.values():
@@ -180,8 +205,12 @@ class TaskFiles(Mapping[int, Task]):
             for problem in report:
                 self._warn(problem)
 
+    def change(self, actor: str, act: Callable[[], T]) -> T:
+        with self._locked():
+            return act()
+
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         """Raises: StateError"""
         with self.held():
             self._refuse_link()
@@ -193,8 +222,8 @@ class TaskFiles(Mapping[int, Task]):
                 self._lock_fd = -1
 
     def _take_lock(self) -> tuple[int, Counters]:
-        make_private_dir(self.directory)
-        path = self.directory / _LOCK
+        make_private_dir(self._directory)
+        path = self._directory / _LOCK
         fd = open_private(path, os.O_RDWR | os.O_CREAT)
         try:
             with as_state_error("lock", path):
@@ -211,16 +240,16 @@ class TaskFiles(Mapping[int, Task]):
         return fd, Counters(*map(int, numbers)) if is_valid else Counters()
 
     def _count(self, counters: Counters) -> None:
-        with as_state_error("write", self.directory / _LOCK):
+        with as_state_error("write", self._directory / _LOCK):
             os.pwrite(self._lock_fd, "{} {} {}".format(*counters).ljust(_LOCK_BYTES - 1).encode() + b"\n", 0)
         self._counters = counters
 
     def _path(self, id: int) -> Path:
-        return self.directory / f"{id}.json"
+        return self._directory / f"{id}.json"
 
     def _refuse_link(self) -> None:
-        if self.directory.is_symlink():  # a cloned repository could point it anywhere
-            raise StateError(f"{self.directory} is a symbolic link; remove it")
+        if self._directory.is_symlink():  # a cloned repository could point it anywhere
+            raise StateError(f"{self._directory} is a symbolic link; remove it")
 
     def _refresh(self) -> None:
         """Read the files that are new or have changed. The caller is in `held`."""
@@ -234,15 +263,15 @@ class TaskFiles(Mapping[int, Task]):
         self._refuse_link()
         found = {}
         try:
-            with os.scandir(self.directory) as entries:
+            with os.scandir(self._directory) as entries:
                 for entry in entries:
                     id, is_task = number_of(entry.name)
                     if is_task:
                         found[id] = signature_of(entry.stat(follow_symlinks=False))
         except FileNotFoundError:  # no task yet; or a file was set aside during the scan, and the next one tells
-            return self._signatures() if self.directory.is_dir() else {}
+            return self._signatures() if self._directory.is_dir() else {}
         except OSError as e:
-            raise StateError(cannot("read", self.directory, e)) from e
+            raise StateError(cannot("read", self._directory, e)) from e
         return found
 
     def _read(self, id: int, signature: Signature) -> bool:
@@ -262,7 +291,7 @@ class TaskFiles(Mapping[int, Task]):
     def _set_aside(self, ids: Sequence[int]) -> None:
         """Rename damaged files, so that each is reported once."""
         if self._lock_fd < 0 and not self._only_reads:
-            with self.locked():
+            with self._locked():
                 self._set_aside(ids)
             return
         for id in ids:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from teamcli.tasks.board import TaskChange
-from teamcli.tasks.file_board import FileBoard
+from teamcli.tasks.stored_board import StoredBoard
+from teamcli.tasks.task_files import TaskFiles
 from teamcli.tasks.tool_port import BoardTools
 from tests.support.fake_api import text, tool
 from tests.support.prepared import Prepared
@@ -100,7 +101,7 @@ class TestTools:
         assert "task_create" not in [each["name"] for each in api.requests[0]["tools"]]
 
     def test_what_a_large_board_sends_is_bounded(self, tmp_path: Path) -> None:
-        board = FileBoard(tmp_path, lambda: ("lead", "alice"))
+        board = StoredBoard(TaskFiles(tmp_path), lambda: ("lead", "alice"))
         board.create("user", "x" * 500)
         document = stored_text(tmp_path, 1)
         for id in range(2, 1001):

@@ -14,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from teamcli.errors import TaskError
 from teamcli.tasks.board import BoardChange, Task, TaskChange, TaskStatus
-from teamcli.tasks.file_board import FileBoard
+from teamcli.tasks.stored_board import StoredBoard
+from teamcli.tasks.task_files import TaskFiles
 
 SOAK = bool(os.environ.get("TEAMCLI_SOAK"))
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # where syncing costs nothing
@@ -61,8 +62,8 @@ class BoardMachine(RuleBasedStateMachine):
         for _ in range(6):
             self.create(0, "lead", set(), "")
 
-    def new_board(self) -> FileBoard:
-        return FileBoard(self.path, lambda: OWNERS, self.changes.append, warn=self.warnings.append)
+    def new_board(self) -> StoredBoard:
+        return StoredBoard(TaskFiles(self.path, self.warnings.append), lambda: OWNERS, self.changes.append)
 
     def teardown(self) -> None:
         self.directory.cleanup()

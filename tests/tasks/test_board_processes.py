@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from teamcli.tasks.board import TaskStatus
-from teamcli.tasks.file_board import FileBoard
+from teamcli.tasks.stored_board import StoredBoard
+from teamcli.tasks.task_files import TaskFiles
 
 SOAK = bool(os.environ.get("TEAMCLI_SOAK"))
 PROCESSES, TASKS = 8, 500 if SOAK else 50
@@ -21,10 +22,11 @@ import random, sys
 from pathlib import Path
 from teamcli.errors import TaskError
 from teamcli.tasks.board import TaskChange, TaskStatus
-from teamcli.tasks.file_board import FileBoard
+from teamcli.tasks.stored_board import StoredBoard
+from teamcli.tasks.task_files import TaskFiles
 
 name, directory, seed = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-chance, board = random.Random(seed), FileBoard(directory, lambda: ())
+chance, board = random.Random(seed), StoredBoard(TaskFiles(directory), lambda: ())
 while (task := board.claim_next(name)) is not None:
     try:
         board.update(name, task.id % 7 + 1, TaskChange(status=TaskStatus.IN_PROGRESS))
@@ -46,7 +48,7 @@ board.release(name)
 @pytest.mark.timeout(1200 if SOAK else 120)
 def test_every_task_is_completed_once_by_the_process_that_holds_it(tmp_path: Path) -> None:
     """A completion by a process that no longer holds the task, or a second claim, would be an error in the worker."""
-    board = FileBoard(tmp_path, lambda: ())
+    board = StoredBoard(TaskFiles(tmp_path), lambda: ())
     for _ in range(TASKS):
         board.create("user", "work")
     names = [f"worker{number}" for number in range(PROCESSES)]

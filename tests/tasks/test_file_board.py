@@ -13,7 +13,8 @@ import pytest
 
 from teamcli.errors import StateError, TaskError
 from teamcli.tasks.board import BoardChange, GateEvent, Task, TaskChange, TaskStatus
-from teamcli.tasks.file_board import FileBoard
+from teamcli.tasks.stored_board import StoredBoard
+from teamcli.tasks.task_files import TaskFiles
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
 
 PENDING, IN_PROGRESS, COMPLETED, CANCELLED = TaskStatus
@@ -29,8 +30,8 @@ class Outcome:
         self.warnings: list[str] = []
         self.refusal = ""
         self.gated: list[tuple[GateEvent, Task, str]] = []
-        self.board = FileBoard(
-            directory, lambda: NAMES, self.changes.append, self.gate, self.warnings.append, clock=lambda: 5.0
+        self.board = StoredBoard(
+            TaskFiles(directory, self.warnings.append), lambda: NAMES, self.changes.append, self.gate, lambda: 5.0
         )
 
     def gate(self, event: GateEvent, task: Task, actor: str) -> str:
@@ -106,7 +107,7 @@ def test_a_damaged_file_is_reported_while_other_threads_can_read_the_board(tmp_p
         reader.start()
         reader.join(DEADLINE_SECONDS)
 
-    board = FileBoard(tmp_path, lambda: NAMES, warn=warn)
+    board = StoredBoard(TaskFiles(tmp_path, warn), lambda: NAMES)
     board.create("lead", "work")
     board.create("lead", "work")
     (tmp_path / "1.json").write_text("{")
@@ -383,14 +384,14 @@ def test_a_gate_refuses_a_completion_and_is_asked_about_nothing_else(out: Outcom
 
 
 def test_a_gate_runs_without_the_lock_and_what_it_passed_is_checked_again(tmp_path: Path) -> None:
-    other = FileBoard(tmp_path, lambda: NAMES)
+    other = StoredBoard(TaskFiles(tmp_path), lambda: NAMES)
 
     def gate(event: GateEvent, task: Task, actor: str) -> str:
         if event is GateEvent.COMPLETED:
             other.update("lead", task.id, TaskChange(owner="bob"))
         return ""
 
-    board = FileBoard(tmp_path, lambda: NAMES, gate=gate)
+    board = StoredBoard(TaskFiles(tmp_path), lambda: NAMES, gate=gate)
     board.create("alice", "x", owner="alice")
     with pytest.raises(TaskError, match=r"^task 1 belongs to bob$"):
         board.update("alice", 1, TaskChange(status=COMPLETED))

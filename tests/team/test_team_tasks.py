@@ -8,7 +8,7 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from pathlib import Path
@@ -20,7 +20,8 @@ from teamcli import CancelScope, Hook, HookEvent, HookResult, ModelError, Reply,
 from teamcli.commands.budget import budget
 from teamcli.llm.types import OnEvent
 from teamcli.tasks.board import Task, TaskChange, TaskStatus
-from teamcli.tasks.file_board import FileBoard
+from teamcli.tasks.stored_board import StoredBoard
+from teamcli.tasks.task_files import TaskFiles
 from teamcli.team.agent_thread import ThreadState
 from teamcli.team.roster import Member, Roster
 from tests.sdk.models import Model, call, results, said, who_asks
@@ -106,9 +107,9 @@ def opened(place: Path) -> Open:
 
 
 @pytest.fixture
-def outside(place: Path) -> FileBoard:
+def outside(place: Path) -> StoredBoard:
     """The board as another process has it."""
-    return FileBoard(place / ".team/tasks", lambda: ("lead", "alice", "bob"))
+    return StoredBoard(TaskFiles(place / ".team/tasks"), lambda: ("lead", "alice", "bob"))
 
 
 def leave_unfinished(request: Request) -> Reply | None:
@@ -184,7 +185,7 @@ class TestAssigning:
             team.wait()
             assert team.given == [("alice", 1), ("bob", 1), ("alice", 1)]
 
-    def test_by_another_process_wakes_the_owner(self, opened: Open, outside: FileBoard) -> None:
+    def test_by_another_process_wakes_the_owner(self, opened: Open, outside: StoredBoard) -> None:
         with opened() as team:
             team.hire("alice")
             outside.create("user", "first")
@@ -192,7 +193,7 @@ class TestAssigning:
             outside.update("user", 1, TaskChange(status=TaskStatus.COMPLETED))
             wait_until(lambda: team.task(2) == ("completed", "alice"))
 
-    def test_while_nothing_runs_is_delivered_at_the_next_start_once(self, opened: Open, outside: FileBoard) -> None:
+    def test_while_nothing_runs_is_delivered_at_the_next_start_once(self, opened: Open, outside: StoredBoard) -> None:
         with opened(leave_unfinished) as team:
             team.hire("alice")
         outside.create("user", "x", owner="alice")
@@ -341,7 +342,7 @@ class TestClaiming:
             assert team.given == [("alice", 1)]
 
     def test_costs_no_model_call_without_a_free_task_and_begins_when_one_becomes_free(
-        self, opened: Open, outside: FileBoard
+        self, opened: Open, outside: StoredBoard
     ) -> None:
         with opened() as team:
             team.hire("alice", claims=True)
@@ -477,15 +478,21 @@ class TestNothingGetsStuck:
             assert team.given == [("alice", 1), ("bob", 1)]
             assert team.task(1) == ("completed", "bob")
 
-    def test_one_who_is_just_claiming_a_task_is_not_idle_for_a_shutdown(self, opened: Open, outside: FileBoard) -> None:
+    def test_one_who_is_just_claiming_a_task_is_not_idle_for_a_shutdown(
+        self, opened: Open, outside: StoredBoard
+    ) -> None:
         with opened() as team, ThreadPoolExecutor() as pool:
             team.hire("alice", claims=True)
             alice = team.session._session.team.agents.active("alice")
-            with outside._files.locked():
+
+            def while_locked() -> Future[bool]:
                 outside._write(Task(1, "x", created_by="user"))
                 wait_until(lambda: alice._state is ThreadState.REPORTING)
                 is_leaving = pool.submit(alice.leave_if_idle)
                 assert not wait([is_leaving], timeout=0.1).done
+                return is_leaving
+
+            is_leaving = outside._storage.change("user", while_locked)
             team.wait()
             if is_leaving.result():
                 team.session.shutdown("alice")
@@ -609,7 +616,7 @@ class TestHeadless:
 
 class TestGates:
     @pytest.mark.parametrize("event", ["TaskCreated", "TaskCompleted"])
-    def test_a_hook_refuses_with_its_reason(self, opened: Open, event: str, outside: FileBoard) -> None:
+    def test_a_hook_refuses_with_its_reason(self, opened: Open, event: str, outside: StoredBoard) -> None:
         asked: list[HookEvent] = []
 
         def refuse(happened: HookEvent) -> HookResult:

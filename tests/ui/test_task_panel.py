@@ -12,7 +12,8 @@ import pytest
 from teamcli.commands.reports.tasks import by_urgency
 from teamcli.session.session import Session
 from teamcli.tasks.board import Task, TaskChange, TaskStatus
-from teamcli.tasks.file_board import FileBoard
+from teamcli.tasks.stored_board import StoredBoard
+from teamcli.tasks.task_files import TaskFiles
 from teamcli.ui.terminal.fragments import width_of
 from teamcli.ui.terminal.task_panel import FEWEST_LINES, MOST_LINES, TaskPanel
 from tests.support.fake_api import answer, stall_after, text, tool
@@ -35,15 +36,15 @@ def test_what_is_in_progress_comes_first_then_ready_then_blocked_then_done() -> 
 
 class TestRoom:
     @pytest.fixture
-    def board(self, tmp_path: Path) -> FileBoard:
-        board = FileBoard(tmp_path / "tasks", lambda: ["alice"])
+    def board(self, tmp_path: Path) -> StoredBoard:
+        board = StoredBoard(TaskFiles(tmp_path / "tasks"), lambda: ["alice"])
         for number in range(1, 13):
             board.create("lead", f"Step {number} " + "of a long subject " * 8, owner="alice" if number == 12 else None)
         board.update("alice", 12, TaskChange(status=IN_PROGRESS))
         return board
 
     @pytest.fixture
-    def panel(self, board: FileBoard) -> TaskPanel:
+    def panel(self, board: StoredBoard) -> TaskPanel:
         source = SimpleNamespace(exists=True, open=lambda: board)
         team = SimpleNamespace(roster=SimpleNamespace(members=list))
         panel = TaskPanel(cast(Session, cast(Any, SimpleNamespace(board=source, team=team))))
@@ -62,7 +63,7 @@ class TestRoom:
 
     @pytest.mark.parametrize("width", [40, 60, 80, 120])
     def test_the_subject_is_shortened_and_owner_and_blockers_are_not(
-        self, panel: TaskPanel, board: FileBoard, width: int
+        self, panel: TaskPanel, board: StoredBoard, width: int
     ) -> None:
         board.update("user", 1, TaskChange(owner="alice", blocked_by=tuple(range(2, 12))))
         for number in range(2, 12):
