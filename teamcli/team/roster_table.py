@@ -192,10 +192,8 @@ class RosterTable:
 
     def _take_over(self, base: TeamConfig, theirs: TeamConfig) -> None:
         """Change in memory what others have changed since `base`. It is announced, and not written again."""
-        from teamcli.team.roster_merge import merged  # files need none
-
         with self.lock:
-            now = merged(base, self._config(), theirs)
+            now = self._store.merged(base, self._config(), theirs)
             before, self.members = self.members, {member.name.casefold(): member for member in now.members}
             self._team = now
             self.requests.load(now.requests)

@@ -18,6 +18,7 @@ MIGRATIONS = (
         name text not null,
         created_at timestamptz not null default clock_timestamp(),
         last_task bigint not null default 0,
+        task_changes bigint not null default 0,
         doc text not null default '{}',
         unique (root, name)
     );
@@ -70,6 +71,7 @@ MIGRATIONS = (
     create table member (
         team bigint not null references team on delete cascade,
         name text not null,
+        place bigint generated always as identity,
         version bigint not null default 1,
         doc text not null,
         sig text not null,
@@ -79,6 +81,7 @@ MIGRATIONS = (
     create table request (
         team bigint not null references team on delete cascade,
         id text not null,
+        place bigint generated always as identity,
         version bigint not null default 1,
         doc text not null,
         sig text not null,
@@ -88,13 +91,14 @@ MIGRATIONS = (
         team bigint not null references team on delete cascade,
         id bigint not null,
         version bigint not null default 1,
+        change bigint not null default 0,
         status text not null,
         owner text,
         doc text not null,
         sig text not null,
         primary key (team, id)
     );
-    create index task_pending on task (team, id) where status = 'pending';
+    create index task_change on task (team, change);
     create table question (
         team bigint not null references team on delete cascade,
         id text not null,
