@@ -246,7 +246,7 @@ def assemble(
 
     gate = TaskGate(hooks, roster, agents, cancel)
     board = LazyBoard(
-        dir.tasks, partial(_owners, roster), task_changed, warn, gate, lambda name: parts.tasks.why_unread(name)
+        engine, partial(_owners, roster), task_changed, warn, gate, lambda name: parts.tasks.why_unread(name)
     )
     guard = StateGuard(state, roster, board, agents, events, cancel)
     channel = WatchChannel(dir, state.lock, events, watching, lambda: [LEAD, *roster.names()])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from teamcli.app.engine import Engine
 from teamcli.errors import StateError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class LazyBoard:
     def __init__(
         self,
-        directory: Path,
+        engine: Engine,
         names: Callable[[], Sequence[str]],
         on_change: OnChange,
         warn: Callable[[str], None],
@@ -26,7 +26,7 @@ class LazyBoard:
         why_unread: Callable[[str], str],
     ) -> None:
         """As of `StoredBoard`; `why_unread` as of `BoardTools`."""
-        self._directory = directory
+        self._engine = engine
         self._ports: tuple[Any, ...] = (names, on_change, gate)
         self._warn = warn
         self._why_unread = why_unread
@@ -38,15 +38,14 @@ class LazyBoard:
     @property
     def exists(self) -> bool:
         """Whether there can be a task."""
-        return self._board is not None or self._directory.is_dir()
+        return self._board is not None or self._engine.has_tasks()
 
     def open(self) -> StoredBoard:
         with self._lock:
             if self._board is None:
                 from teamcli.tasks.stored_board import StoredBoard
-                from teamcli.tasks.task_files import TaskFiles
 
-                self._board = StoredBoard(TaskFiles(self._directory, self._warn), *self._ports)
+                self._board = StoredBoard(self._engine.task_storage(self._warn), *self._ports)
         return self._board
 
     def tools(self) -> TaskPort:
