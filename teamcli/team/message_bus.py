@@ -17,10 +17,11 @@ from typing import NamedTuple, Protocol
 from teamcli.cancel import CancelScope
 from teamcli.errors import StateError, TeamcliError
 from teamcli.team.archive import Archives
+from teamcli.team.collector import Collector
 from teamcli.team.inbox_file import Chunk, Inbox, Size, Start, look_into, read_pieces
 from teamcli.team.inbox_state import InboxState, Position
 from teamcli.team.inbox_watcher import Watcher
-from teamcli.team.message import LEAD, Message, check_name, frame
+from teamcli.team.message import LEAD, Message, check_name
 from teamcli.team.message_ids import Counts, LineIds, LinesBefore
 from teamcli.team.message_line import BadLine, LineCodec, Origin, ParsedMessage, too_long
 from teamcli.team.quarantine import Quarantine
@@ -150,11 +151,12 @@ class FileBus:
         start = box.locate(position, size)
         if size is None or start is None:
             return Batch((), position)
-        collector = _Collector(seen, most)
+        collector = Collector(seen, most)
         ids = box.line_ids(name, start, seen)
         offset, is_all = start.offset, False
         while not is_all and not collector.is_full and (chunk := box.inbox.read(offset)) is not None:
-            offset = collector.take(self._read(Origin(name, chunk.seen_at, ids, box.state.incarnation), chunk), chunk)
+            found = self._read(Origin(name, chunk.seen_at, ids, box.state.incarnation), chunk)
+            offset = collector.take(found, chunk.start, chunk.end)
             is_all = chunk.is_last
         box.quarantine.add(name, collector.bad)
         end = box.position(offset, start)
@@ -381,39 +383,3 @@ class _Box:
     def wake_all(self) -> None:
         with self.changed:
             self.changed.notify_all()
-
-
-class _Collector:
-    """Collects the messages of one batch: each once, and no more than fit."""
-
-    def __init__(self, seen: Container[str], most: int | None) -> None:
-        self._seen = seen
-        self._room = most
-        self._known: set[str] = set()
-        self.messages: list[Message] = []
-        self.bad: list[BadLine] = []
-        self.is_full = False
-        """Whether a message was left for the next batch."""
-
-    def take(self, found: Iterable[ParsedMessage | BadLine], chunk: Chunk) -> int:
-        """Take the messages of a piece that fit. Returns where the first line begins that was not taken."""
-        after = chunk.start
-        for one in found:
-            if isinstance(one, BadLine):
-                self.bad.append(one)
-                continue
-            key = one.message.read_as
-            if key not in self._seen and key not in self._known and not self._take(one.message):
-                self.is_full = True
-                return after
-            after = one.end
-        return chunk.end
-
-    def _take(self, message: Message) -> bool:
-        if self._room is not None:
-            self._room -= len(frame(message)) + 1
-            if self._room < 0 and self.messages:
-                return False
-        self._known.add(message.read_as)
-        self.messages.append(message)
-        return True

@@ -13,17 +13,20 @@ from teamcli.errors import MessageTooLong, TeamError
 from teamcli.team.message import Message, MessageType
 from teamcli.team.message_bus import FileBus, MessageBus, Position
 from tests.support.memory_bus import MemoryBus
+from tests.support.postgres_bus import HostBus
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
 from tests.team.letters import KEY, contents, letter
 
 NOBODY_STOPS = CancelScope()
 
 
-@pytest.fixture(params=["files", "durable files", "memory"])
+@pytest.fixture(params=["files", "durable files", "memory", "postgres"])
 def bus(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MessageBus]:
     made: MessageBus
     if request.param == "memory":
         made = MemoryBus()
+    elif request.param == "postgres":
+        made = HostBus(request.getfixturevalue("postgres_url"), tmp_path / "inbox")
     else:
         made = FileBus(tmp_path / "inbox", KEY, durable="durable" in request.param, poll_seconds=0.02)
     yield made

@@ -8,29 +8,60 @@ from __future__ import annotations
 
 import logging
 import random
+import re
+import selectors
+import socket
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-import psycopg
-from psycopg import Cursor
-
 from teamcli.cancel import CancelScope
-from teamcli.errors import StateError
+from teamcli.errors import ConfigError, StateError
+
+try:
+    import psycopg
+    from psycopg import Cursor
+    from psycopg.conninfo import conninfo_to_dict
+except ImportError as e:
+    raise ConfigError("a team in a database needs psycopg: pip install 'teamcli[postgres]'") from e
 
 T = TypeVar("T")
 CHANNEL = "teamcli"
-CONNECT_SECONDS = 5
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 5.0
-MOST_CONFLICTS = 8
+CONFLICT_PAUSE_SECONDS, MOST_CONFLICTS = 0.01, 8
 SILENCE_SECONDS = 20.0
 """After this time without a notification, the listener checks whether its connection still works."""
 _SETTINGS = "-c statement_timeout=10s -c lock_timeout=3s -c idle_in_transaction_session_timeout=10s"
-_KEEPALIVE: dict[str, Any] = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+_DEFAULTS: Mapping[str, Any] = {
+    "connect_timeout": 5,
+    "target_session_attrs": "read-write",
+    "client_encoding": "utf8",
+    "application_name": "teamcli",
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,  # keepalives do not help while something sent is not acknowledged
+}
 _REPEATED = frozenset({"40001", "40P01", "55P03", "57014"})
 """Serialization, deadlock, lock timeout, statement timeout."""
 _RECONNECTED = frozenset({"57P01", "57P02", "57P03", "53300", "25006", "25P03"})
 """Shutdown, crash, starting up, too many connections, a standby, idle in a transaction."""
+_REFUSED = {
+    "authentication failed": "check the user and the password, in the URL or in ~/.pgpass",
+    "no password supplied": "put the password into ~/.pgpass",
+    "no pg_hba.conf entry": "allow this host and user in pg_hba.conf",
+    'role ".*" does not exist': "create the user, or name another one in the URL",
+    'database ".*" does not exist': "create it (createdb), or name another one in the URL",
+    "certificate": "check sslmode and sslrootcert in the URL",
+}
+"""Why waiting for the database cannot help, and what can."""
+_REMEDIES = {
+    "42P01": "its tables are missing: teamcli store migrate",
+    "42703": "its tables are of another version: teamcli store migrate",
+    "42501": "grant it to the user in the URL, or use the owner's URL",
+    "53100": "its disk is full",
+}
 logger = logging.getLogger(__name__)
 
 
@@ -44,50 +75,79 @@ class Database:
         on_outage: Callable[[str], None] = lambda text: None,
         waits: bool = True,
     ) -> None:
-        """`on_outage` gets a sentence when the database cannot be reached, and one when it can again. Unless `waits`,
-        that is an error; otherwise all callers wait until it is back, or `cancel` is cancelled."""
+        """`on_outage` gets a sentence when the database cannot be reached, and one when it can again, in a thread of
+        its own. Unless `waits`, that is an error; otherwise all callers wait until it is back, or `cancel` is
+        cancelled."""
         self._url = url
         self._cancel = cancel
         self._on_outage = on_outage
         self._waits = waits
         self._lock = threading.Lock()
         self._connection: psycopg.Connection[Any] | None = None
-        self._has_outage = False
+        self._outage: threading.Event | None = None
+        """Set when the present outage is over."""
 
     def run(self, act: Callable[[Cursor[Any]], T], *topics: str) -> T:
         """Run `act` in a transaction, then wake those who listen for these topics. `act` must be harmless to repeat.
 
         Raises: StateError, and what `act` raises, after a rollback
         """
-        pause, conflicts = FIRST_PAUSE_SECONDS, 0
-        with self._lock:
-            while True:
-                try:
-                    result = self._try(act)
-                    break
-                except psycopg.Error as e:
-                    if _is_conflict(e) and conflicts < MOST_CONFLICTS:
-                        conflicts += 1
-                    elif not self._is_outage(e):
-                        raise StateError(f"the database refuses: {_words(e)}") from e
-                    else:
-                        self._note_outage(e)
-                self._pause(pause)
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-            self._note_recovery()
-            for topic in topics:
-                self._notify(topic)
-        return result
+
+        def in_transaction(connection: psycopg.Connection[Any]) -> T:
+            with connection.transaction(), connection.cursor() as cursor:
+                return act(cursor)
+
+        return self._run(in_transaction, topics)
+
+    def fetch(self, query: str, values: Mapping[str, Any], *topics: str) -> list[tuple[Any, ...]]:
+        """The same for a single statement, which needs no round trips to begin and to commit.
+
+        Raises: StateError
+        """
+        return self._run(lambda connection: connection.execute(query.encode(), values).fetchall(), topics)
 
     def close(self) -> None:
         with self._lock:
             self._drop()
+            self._note_recovery()
 
-    def _try(self, act: Callable[[Cursor[Any]], T]) -> T:
+    def _run(self, act: Callable[[psycopg.Connection[Any]], T], topics: tuple[str, ...]) -> T:
+        with self._lock:
+            result = self._repeat(act)
+            for topic in topics:
+                self._notify(topic)
+        return result
+
+    def _repeat(self, act: Callable[[psycopg.Connection[Any]], T]) -> T:
+        """With the lock held, also in the pauses: if many threads wait, only one of them tries."""
+        pause, conflicts = FIRST_PAUSE_SECONDS, 0
+        is_old = self._connection is not None
+        while True:
+            try:
+                result = self._try(act)
+                self._note_recovery()
+                return result
+            except psycopg.Error as e:
+                if e.sqlstate in _REPEATED and conflicts < MOST_CONFLICTS:
+                    _wait(self._cancel, CONFLICT_PAUSE_SECONDS * 2**conflicts)
+                    conflicts += 1
+                elif not self._is_outage(e):
+                    raise StateError(f"the database refuses: {_words(e)}") from e
+                elif is_old:  # it was lost at some time, which says nothing about now
+                    is_old = False
+                    self._drop()
+                else:
+                    self._note_outage(e)
+                    _wait(self._cancel, pause)
+                    self._check_cancelled()
+                    pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    def _try(self, act: Callable[[psycopg.Connection[Any]], T]) -> T:
+        if self._outage is not None:
+            self._check_cancelled()  # those who waited for the lock must not try for long, one after the other
         if self._connection is None:
             self._connection = connect(self._url)
-        with self._connection.transaction(), self._connection.cursor() as cursor:
-            return act(cursor)
+        return act(self._connection)
 
     def _notify(self, topic: str) -> None:
         """After the commit: inside the transaction, all commits of the database would wait for each other."""
@@ -100,25 +160,32 @@ class Database:
 
     def _is_outage(self, error: psycopg.Error) -> bool:
         if self._connection is None:  # it could not be opened
-            return isinstance(error, psycopg.OperationalError) and not _is_refused(error)
+            return isinstance(error, psycopg.OperationalError)
         return self._connection.broken or self._connection.closed or error.sqlstate in _RECONNECTED
 
     def _note_outage(self, error: psycopg.Error) -> None:
         self._drop()
         if not self._waits:
             raise StateError(f"the database cannot be reached: {_words(error)}") from error
-        if not self._has_outage:
-            self._has_outage = True
-            self._on_outage(f"The database cannot be reached ({_words(error)}). Everyone waits until it is back.")
+        if self._outage is None:
+            self._outage = over = threading.Event()
+            # Not in this thread, which has the lock: whoever gets the sentence may need the database.
+            arguments = (over, f"The database cannot be reached ({_words(error)}). Everyone waits until it is back.")
+            threading.Thread(target=self._report, args=arguments, name="database outage", daemon=True).start()
 
-    def _note_recovery(self) -> None:
-        if self._has_outage:
-            self._has_outage = False
+    def _report(self, over: threading.Event, text: str) -> None:
+        self._on_outage(text)
+        over.wait()
+        if not self._cancel.cancelled:
             self._on_outage("The database is back.")
 
-    def _pause(self, seconds: float) -> None:
-        # With jitter, or all hosts would come back at the same moment.
-        if self._cancel.wait(seconds * random.uniform(0.5, 1.0)):
+    def _note_recovery(self) -> None:
+        if self._outage is not None:
+            self._outage.set()
+            self._outage = None
+
+    def _check_cancelled(self) -> None:
+        if self._cancel.cancelled:
             raise StateError("the database could not be reached before teamcli exited")
 
     def _drop(self) -> None:
@@ -130,14 +197,20 @@ class Database:
 class Listener:
     """A thread that waits for notifications. After each gap, it asks everyone to look for themselves."""
 
-    def __init__(self, url: str, on_topic: Callable[[str], None], on_gap: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        url: str,
+        on_topic: Callable[[str], None],
+        on_gap: Callable[[], None],
+        silence_seconds: float = SILENCE_SECONDS,
+    ) -> None:
         """Both are called in the listener's thread. `on_gap` is called when it begins to listen, and whenever it may
         have missed something."""
         self._url = url
         self._on_topic = on_topic
         self._on_gap = on_gap
+        self._silence_seconds = silence_seconds
         self._closed = CancelScope()
-        self._connection: psycopg.Connection[Any] | None = None
         self._is_listening = threading.Event()
         self._thread = threading.Thread(target=self._run, name="database listener", daemon=True)
 
@@ -149,8 +222,6 @@ class Listener:
 
     def close(self, timeout_seconds: float = 1.0) -> None:
         self._closed.cancel("closed")
-        if (connection := self._connection) is not None:
-            connection.cancel_safe(timeout=timeout_seconds)
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout_seconds)
 
@@ -159,45 +230,63 @@ class Listener:
         while not self._closed.cancelled:
             try:
                 with connect(self._url) as connection:
-                    self._connection = connection
                     connection.execute(f"listen {CHANNEL}")
                     self._is_listening.set()
-                    self._on_gap()
+                    self._call(self._on_gap)
                     pause = FIRST_PAUSE_SECONDS
                     self._listen(connection)
-            except psycopg.Error as e:
-                logger.info("the listener lost its connection: %s", e)
+            except (psycopg.Error, OSError, StateError) as e:
+                logger.info("the listener has no connection: %s", e)
             finally:
-                self._connection = None
                 self._is_listening.clear()
-            self._closed.wait(pause * random.uniform(0.5, 1.0))
+            _wait(self._closed, pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     def _listen(self, connection: psycopg.Connection[Any]) -> None:
-        while not self._closed.cancelled:
-            for notification in connection.notifies(timeout=SILENCE_SECONDS):
-                self._on_topic(notification.payload)
-                if self._closed.cancelled:
-                    return
-            connection.execute("select 1")  # half a connection would be silent forever
-            self._on_gap()  # a notification is lost if its sender dies right after the commit
+        # psycopg itself would wake up ten times a second to see a Ctrl-C.
+        here, there = socket.socketpair()
+        with here, there, self._closed.on_cancel(lambda: there.send(b"x")), selectors.DefaultSelector() as selector:
+            selector.register(connection, selectors.EVENT_READ)
+            selector.register(here, selectors.EVENT_READ)
+            looked_at = time.monotonic()
+            while not self._closed.cancelled:
+                for notification in connection.notifies(timeout=0):
+                    self._call(self._on_topic, notification.payload)
+                if not selector.select(looked_at + self._silence_seconds - time.monotonic()):
+                    connection.execute("select 1")  # half a connection would be silent forever
+                    self._call(self._on_gap)  # a notification is lost if its sender dies right after the commit
+                    looked_at = time.monotonic()
+
+    def _call(self, callback: Callable[..., None], *arguments: str) -> None:
+        if not self._closed.cancelled:
+            try:
+                callback(*arguments)
+            except Exception:  # boundary: all others still have to hear what happens
+                logger.exception("%s failed", callback)
 
 
 def connect(url: str) -> psycopg.Connection[Any]:
-    """Raises: psycopg.Error"""
-    settings: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, "target_session_attrs": "read-write"}
-    return psycopg.connect(url, autocommit=True, options=_SETTINGS, **settings, **_KEEPALIVE)
+    """Raises: StateError, if it makes no sense to wait for the database; psycopg.Error"""
+    try:
+        given = conninfo_to_dict(url)
+    except psycopg.ProgrammingError:  # whose text may quote a password
+        raise StateError("the URL of the database is not valid: write postgresql://USER@HOST/DATABASE") from None
+    given["options"] = f"{_SETTINGS} {given.get('options') or ''}".strip()
+    try:
+        return psycopg.connect(autocommit=True, **{**_DEFAULTS, **given})
+    except psycopg.OperationalError as e:
+        text = _words(e)
+        if remedy := next((remedy for pattern, remedy in _REFUSED.items() if re.search(pattern, text)), None):
+            raise StateError(f"the database refuses the connection: {text}; {remedy}") from e
+        raise
 
 
-def _is_conflict(error: psycopg.Error) -> bool:
-    return error.sqlstate in _REPEATED
-
-
-def _is_refused(error: psycopg.OperationalError) -> bool:
-    """Whether waiting cannot help: a wrong password, user or database."""
-    text = str(error)
-    return any(words in text for words in ("authentication failed", "does not exist", "no pg_hba.conf entry"))
+def _wait(scope: CancelScope, seconds: float) -> None:
+    """With jitter, or all hosts would come back at the same moment."""
+    scope.wait(seconds * random.uniform(0.5, 1.0))
 
 
 def _words(error: psycopg.Error) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
+    text = " ".join(str(error).split())[:300] or type(error).__name__
+    remedy = _REMEDIES.get(error.sqlstate or "")
+    return f"{text} ({remedy})" if remedy else text

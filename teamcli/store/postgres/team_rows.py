@@ -41,13 +41,13 @@ class Fence:
 
     def __init__(self, team: Team) -> None:
         self._team = team
-        self._epochs: dict[str, int] = {}
+        self._epochs: dict[str, int] = {}  # each change and each look is one step, in any thread
 
     def hold(self, agent: str, epoch: int) -> None:
-        self._epochs = {**self._epochs, agent: epoch}
+        self._epochs[agent] = epoch
 
     def drop(self, agent: str) -> None:
-        self._epochs = {name: epoch for name, epoch in self._epochs.items() if name != agent}
+        self._epochs.pop(agent, None)
 
     @property
     def agents(self) -> list[str]:
@@ -69,5 +69,9 @@ class Fence:
             "select 1 from lease where team = %s and name = %s and epoch = %s for share", (self._team.id, agent, epoch)
         )
         if cursor.fetchone() is None:
-            raise LeaseLost(f"'{agent}' runs on another host now")
+            raise lease_lost(agent)
         return epoch
+
+
+def lease_lost(agent: str) -> LeaseLost:
+    return LeaseLost(f"'{agent}' runs on another host now")

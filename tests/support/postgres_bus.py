@@ -1,0 +1,48 @@
+"""The bus in PostgreSQL with connections of its own, as a process of the program has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from teamcli.store.postgres.bus import PostgresBus
+from teamcli.store.postgres.database import Listener
+from teamcli.store.postgres.team_rows import Fence, Team
+from tests.support.postgres import open_test_team
+from tests.support.waiting import DEADLINE_SECONDS
+
+
+class HostBus(PostgresBus):
+    """Each one is a start of the program. `close` closes all of it."""
+
+    def __init__(
+        self,
+        url: str,
+        directory: Path,
+        team: str = "default",
+        on_quarantine: Callable[[str], None] = lambda _: None,
+        epochs: Mapping[str, int] | None = None,
+        listens: bool = True,
+        **options: Any,
+    ) -> None:
+        self.team: Team = open_test_team(url, team, **options)
+        fence = Fence(self.team)
+        for name, epoch in (epochs or {}).items():
+            fence.hold(name, epoch)
+        super().__init__(self.team, fence, directory, False, on_quarantine)
+        self.listener = Listener(url, self._on_topic, self.look_again) if listens else None
+        if self.listener:
+            self.listener.start()
+            assert self.listener.wait_until_listening(DEADLINE_SECONDS)
+
+    def close(self) -> None:
+        super().close()
+        if self.listener:
+            self.listener.close()
+        self.team.database.close()
+
+    def _on_topic(self, topic: str) -> None:
+        team, _, name = topic.partition("/")
+        if team == str(self.team.id) and name.startswith("inbox/"):
+            self.changed(name.removeprefix("inbox/"))
