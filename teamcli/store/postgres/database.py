@@ -87,6 +87,11 @@ class Database:
         self._outage: threading.Event | None = None
         """Set when the present outage is over."""
 
+    @property
+    def is_away(self) -> bool:
+        """Whether callers have to wait now."""
+        return self._outage is not None
+
     def run(self, act: Callable[[Cursor[Any]], T], *topics: str) -> T:
         """Run `act` in a transaction, then wake those who listen for these topics. `act` must be harmless to repeat.
 
