@@ -1,4 +1,4 @@
-"""A bus in files, as each test of it starts one."""
+"""A bus in files, as each test of it starts one; and the engines for the promises that all of them keep."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from teamcli.team.message_bus import FileBus
+from tests.team.engines import ENGINES, Engine, FileEngine, PostgresEngine
 from tests.team.file_bus import MakeBus
 from tests.team.letters import KEY
 
@@ -34,6 +35,17 @@ def bus(make_bus: MakeBus, told: list[str]) -> FileBus:
 @pytest.fixture
 def told() -> list[str]:
     return []
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    directory = tmp_path / "inbox"
+    if request.param == "files":
+        made: Engine = FileEngine(directory)
+    else:
+        made = PostgresEngine(directory, request.getfixturevalue("postgres_url"))
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,14 +9,20 @@ from pathlib import Path
 import pytest
 
 from teamcli.team.message import MessageType
-from teamcli.team.message_bus import FileBus, Position
+from teamcli.team.message_bus import FileBus, MessageBus, Position
 from teamcli.team.message_line import LineCodec
 from teamcli.team.signing import ensure_token, load_key
-from tests.team.file_bus import MakeBus, codec_of, quarantined, unread
+from tests.team.engines import Engine
+from tests.team.file_bus import MakeBus, unread
 from tests.team.letters import KEY, append, contents, letter, outside
 
 
-def only_foreign(bus: FileBus, name: str = "alice") -> bool:
+@pytest.fixture
+def bus(engine: Engine, told: list[str]) -> MessageBus:
+    return engine.start(told.append)
+
+
+def only_foreign(bus: MessageBus, name: str = "alice") -> bool:
     messages = bus.unread(name, Position()).messages
     return bool(messages) and all(message.is_foreign for message in messages)
 
@@ -37,21 +42,23 @@ def only_foreign(bus: FileBus, name: str = "alice") -> bool:
         lambda line: line.replace(b"}", b" }"),
     ],
 )
-def test_a_signed_line_that_was_changed_is_foreign(bus: FileBus, inbox: Path, forge: Callable[[bytes], bytes]) -> None:
-    line = codec_of(inbox).write(letter("hi"))
+def test_a_signed_line_that_was_changed_is_foreign(
+    bus: MessageBus, engine: Engine, forge: Callable[[bytes], bytes]
+) -> None:
+    line = engine.codec().write(letter("hi"))
     assert forge(line) != line
-    append(inbox, forge(line))
+    engine.append(forge(line))
     assert only_foreign(bus)
 
 
-def test_a_signed_line_in_another_inbox_is_foreign(bus: FileBus, inbox: Path) -> None:
+def test_a_signed_line_in_another_inbox_is_foreign(bus: MessageBus, engine: Engine) -> None:
     bus.send(letter(to="bob"))
-    shutil.copy(inbox.with_name("bob.jsonl"), inbox)
+    engine.append(engine.content("bob"))
     assert only_foreign(bus)
 
 
-def test_a_line_with_another_users_key_is_foreign(bus: FileBus, inbox: Path) -> None:
-    append(inbox, LineCodec(b"another key").write(letter()))
+def test_a_line_with_another_users_key_is_foreign(bus: MessageBus, engine: Engine) -> None:
+    engine.append(LineCodec(b"another key").write(letter()))
     assert only_foreign(bus)
 
 
@@ -92,57 +99,55 @@ def test_programs_that_sign_for_the_first_time_at_once_agree_on_the_token(tmp_pa
 
 
 def test_a_line_that_was_written_for_an_earlier_incarnation_is_set_aside(
-    make_bus: MakeBus, inbox: Path, told: list[str]
+    bus: MessageBus, engine: Engine, told: list[str]
 ) -> None:
-    bus = make_bus(on_quarantine=told.append)
     bus.send(letter("old order"))
-    old = inbox.read_bytes()
+    old = engine.content()
     for n in range(2):
         position = bus.begin_anew("alice")
         bus.send(letter(f"new order {n}"))
-        append(inbox, old)
+        engine.append(old)
         batch = bus.unread("alice", position)
         assert contents(batch.messages) == [f"new order {n}"]
         assert not batch.messages[0].is_foreign
-        assert unread(make_bus(), position) == [f"new order {n}"]
-        old = inbox.read_bytes()[position.offset :]
+        assert contents(engine.start().unread("alice", position).messages) == [f"new order {n}"]
+        old = engine.content()[position.offset :]
     assert len(told) == 2
     assert "an earlier incarnation" in told[0]
     assert len(bus.peek("alice")) == 6  # whoever looks sees them all
 
 
-def test_no_field_can_set_the_incarnation(make_bus: MakeBus, inbox: Path) -> None:
-    bus = make_bus()
+def test_no_field_can_set_the_incarnation(bus: MessageBus, engine: Engine) -> None:
     bus.send(letter("old")._replace(fields={"incarnation": 7}))
-    old = inbox.read_bytes()
+    old = engine.content()
     position = bus.begin_anew("alice")
-    append(inbox, old)
-    assert unread(bus, position) == []
+    engine.append(old)
+    assert bus.unread("alice", position).messages == ()
 
 
-def test_a_forged_order_is_set_aside(bus: FileBus, inbox: Path) -> None:
+def test_a_forged_order_is_set_aside(bus: MessageBus, engine: Engine) -> None:
     order = letter()._replace(type=MessageType.SHUTDOWN_REQUEST)
-    append(inbox, LineCodec(b"another key").write(order))
-    append(inbox, codec_of(inbox).write(order._replace(to="bob")))
-    assert unread(bus) == []
-    assert len(quarantined(inbox)) == 2
+    engine.append(LineCodec(b"another key").write(order))
+    engine.append(engine.codec().write(order._replace(to="bob")))
+    assert bus.unread("alice", Position()).messages == ()
+    assert len(engine.set_aside()) == 2
 
 
-def test_a_copy_of_a_signed_line_is_not_a_second_message(bus: FileBus, inbox: Path) -> None:
+def test_a_copy_of_a_signed_line_is_not_a_second_message(bus: MessageBus, engine: Engine) -> None:
     message = letter()
     bus.send(message)
-    append(inbox, inbox.read_bytes() * 2)
+    engine.append(engine.content() * 2)
     batch = bus.unread("alice", Position())
     assert len(batch.messages) == 1
-    append(inbox, codec_of(inbox).write(message))
+    engine.append(engine.codec().write(message))
     assert bus.unread("alice", batch.position, {message.id}).messages == ()
 
 
-def test_a_foreign_line_cannot_keep_our_message_from_being_sent_or_read(bus: FileBus, inbox: Path) -> None:
+def test_a_foreign_line_cannot_keep_our_message_from_being_sent_or_read(bus: MessageBus, engine: Engine) -> None:
     message = letter("ours")
-    append(inbox, outside("theirs", id=message.id, to="alice"))
+    engine.append(outside("theirs", id=message.id, to="alice"))
     assert bus.send_once(message) is True
-    assert unread(bus) == ["theirs", "ours"]
+    assert contents(bus.unread("alice", Position()).messages) == ["theirs", "ours"]
 
 
 def test_the_key_is_created_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:

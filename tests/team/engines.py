@@ -1,0 +1,119 @@
+"""Where the mail of a test is: in files or in a database. What is written past the bus is hostile or foreign."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from teamcli.store.postgres.database import connect
+from teamcli.team.message_bus import FileBus, MessageBus
+from teamcli.team.message_line import LineCodec
+from teamcli.team.signing import ensure_token, key_of
+from tests.support.postgres_bus import HostBus
+from tests.team.letters import KEY, append
+
+ENGINES = ("files", "postgres")
+
+
+class Engine(Protocol):
+    def start(self, on_quarantine: Callable[[str], None] = lambda _: None) -> MessageBus:
+        """A bus, as each start of the program has its own."""
+
+    def append(self, data: bytes, name: str = "alice") -> None:
+        """Add lines to an inbox as another program can."""
+
+    def content(self, name: str = "alice") -> bytes:
+        """The lines of an inbox."""
+
+    def codec(self) -> LineCodec: ...
+
+    def set_aside(self) -> list[dict[str, Any]]:
+        """The lines in the inbox of alice that cannot be delivered."""
+
+    def close(self) -> None: ...
+
+
+class _Started:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._made: list[MessageBus] = []
+
+    def set_aside(self) -> list[dict[str, Any]]:
+        path = self.directory / "alice.bad.jsonl"
+        return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+
+    def close(self) -> None:
+        for bus in self._made:
+            bus.close()
+
+
+class FileEngine(_Started):
+    def start(self, on_quarantine: Callable[[str], None] = lambda _: None) -> MessageBus:
+        self._made.append(FileBus(self.directory, KEY, False, on_quarantine, poll_seconds=0.02))
+        return self._made[-1]
+
+    def append(self, data: bytes, name: str = "alice") -> None:
+        append(self.directory / f"{name}.jsonl", data)
+
+    def content(self, name: str = "alice") -> bytes:
+        return (self.directory / f"{name}.jsonl").read_bytes()
+
+    def codec(self) -> LineCodec:
+        return LineCodec(key_of(ensure_token(self.directory), KEY))
+
+
+class PostgresEngine(_Started):
+    def __init__(self, directory: Path, url: str) -> None:
+        super().__init__(directory)
+        self.url = url
+        self.connection = connect(url)
+        bus = HostBus(url, directory, listens=False, key=KEY)
+        bus.close()
+        self.team = bus.team
+
+    def start(self, on_quarantine: Callable[[str], None] = lambda _: None) -> MessageBus:
+        self._made.append(HostBus(self.url, self.directory, on_quarantine=on_quarantine, key=KEY))
+        return self._made[-1]
+
+    def append(self, data: bytes, name: str = "alice") -> None:
+        for line in data.decode().split("\n")[:-1]:
+            self.insert(line, name)
+
+    def insert(self, body: str, name: str = "alice", pos: int | None = None, id: str = "") -> None:
+        """Add a row: after the others, unless a position is given."""
+        at = {"team": self.team.id, "name": name}
+        with self.connection.transaction():
+            self.connection.execute(
+                "insert into inbox (team, name) values (%(team)s, %(name)s) on conflict do nothing", at
+            )
+            row = self.connection.execute(
+                "select tail from inbox where team = %(team)s and name = %(name)s for update", at
+            ).fetchone()
+            tail = row[0] if row else 0
+            self.connection.execute(
+                "insert into message (team, inbox, pos, id, body)"
+                " values (%(team)s, %(name)s, %(pos)s, %(id)s, %(body)s)",
+                {**at, "pos": tail if pos is None else pos, "id": id or secrets.token_hex(8), "body": body},
+            )
+            if pos is None:
+                after = tail + len(body.encode()) + 1
+                self.connection.execute(
+                    "update inbox set tail = %(tail)s where team = %(team)s and name = %(name)s", {**at, "tail": after}
+                )
+        self.connection.execute("select pg_notify('teamcli', %s)", (f"{self.team.id}/inbox/{name}",))
+
+    def content(self, name: str = "alice") -> bytes:
+        rows = self.connection.execute(
+            "select body from message where team = %s and inbox = %s order by pos", (self.team.id, name)
+        ).fetchall()
+        return b"".join(body.encode() + b"\n" for (body,) in rows)
+
+    def codec(self) -> LineCodec:
+        return LineCodec(key_of(self.team.uid.encode(), KEY))
+
+    def close(self) -> None:
+        super().close()
+        self.connection.close()
