@@ -66,16 +66,17 @@ class FileEngine(_Started):
 
 
 class PostgresEngine(_Started):
-    def __init__(self, directory: Path, url: str) -> None:
+    def __init__(self, directory: Path, url: str, team: str = "default") -> None:
         super().__init__(directory)
         self.url = url
+        self._name = team
         self.connection = connect(url)
-        bus = HostBus(url, directory, listens=False, key=KEY)
+        bus = HostBus(url, directory, team, listens=False, key=KEY)
         bus.close()
         self.team = bus.team
 
     def start(self, on_quarantine: Callable[[str], None] = lambda _: None) -> MessageBus:
-        self._made.append(HostBus(self.url, self.directory, on_quarantine=on_quarantine, key=KEY))
+        self._made.append(HostBus(self.url, self.directory, self._name, on_quarantine=on_quarantine, key=KEY))
         return self._made[-1]
 
     def append(self, data: bytes, name: str = "alice") -> None:

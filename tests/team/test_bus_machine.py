@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import tempfile
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from teamcli.team.message import Message
-from teamcli.team.message_bus import FileBus, Position
+from teamcli.team.message_bus import FileBus, MessageBus, Position
+from tests.support.waiting import wait_until
+from tests.team.engines import PostgresEngine
 from tests.team.letters import KEY, SOAK, append, contents, letter, outside
 
 BAD_LINES = (b"nonsense", b"[]", b"\xff", b'{"type":"message"}', outside(type="shutdown_request").strip())
@@ -25,8 +28,8 @@ class BusMachine(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.directory = tempfile.TemporaryDirectory(prefix="bus-machine-")
-        self.inbox = Path(self.directory.name) / "alice.jsonl"
         self.told: list[str] = []
+        self.prepare(Path(self.directory.name))
         self.bus = self.new_bus()
         self.unread: list[str] = []
         self.bad: list[bytes] = []
@@ -36,8 +39,14 @@ class BusMachine(RuleBasedStateMachine):
         self.transcript: list[Message] = []
         self.position = Position()
 
-    def new_bus(self) -> FileBus:
-        return FileBus(self.inbox.parent, KEY, False, self.told.append, rotate_bytes=400)
+    def prepare(self, directory: Path) -> None:
+        raise NotImplementedError
+
+    def new_bus(self) -> MessageBus:
+        raise NotImplementedError
+
+    def append(self, line: bytes) -> None:
+        raise NotImplementedError
 
     @property
     def seen(self) -> set[str]:
@@ -57,23 +66,15 @@ class BusMachine(RuleBasedStateMachine):
 
     @rule(content=TEXT)
     def append_from_outside(self, content: str) -> None:
-        append(self.inbox, outside(content))
+        self.append(outside(content))
         self.unread.append(content)
         self.has_torn_line = False
 
     @rule(line=st.sampled_from(BAD_LINES))
     def append_a_bad_line(self, line: bytes) -> None:
-        append(self.inbox, (b"\n" if self.has_torn_line else b"") + line + b"\n")
+        self.append((b"\n" if self.has_torn_line else b"") + line + b"\n")
         self.bad.append(line)
         self.has_torn_line = False
-
-    @precondition(lambda self: not self.has_torn_line)
-    @rule(length=st.integers(1, 40))
-    def leave_a_torn_line(self, length: int) -> None:
-        fragment = outside("torn")[:length]
-        append(self.inbox, fragment)
-        self.bad.append(fragment)
-        self.has_torn_line = True
 
     @precondition(lambda self: self.ours)
     @rule(data=st.data())
@@ -110,6 +111,62 @@ class BusMachine(RuleBasedStateMachine):
     def restart_and_rotate(self) -> None:
         self.restart()
         self.position = self.bus.rotate("alice", self.position)
+
+    @invariant()
+    def what_is_unread_is_known(self) -> None:
+        if self.unread:
+            assert self.bus.has_unread("alice", self.position)
+
+    @invariant()
+    def each_bad_line_is_set_aside_once(self) -> None:
+        rows = self.set_aside()
+        assert len({row["id"] for row in rows}) == len(rows)
+
+    def set_aside(self) -> list[dict[str, object]]:
+        path = Path(self.directory.name) / "alice.bad.jsonl"
+        return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+
+    def teardown(self) -> None:
+        if not hasattr(self, "bus"):
+            return
+        try:
+            self.check_the_end()
+        finally:
+            self.bus.close()
+            self.directory.cleanup()
+
+    def check_the_end(self) -> None:
+        self.read_and_commit(False)
+        assert contents(self.transcript) == self.expected
+        assert len(self.seen) == len(self.transcript)
+        lines = {str(row.get("line")) for row in self.set_aside()}
+        finished = self.bad[:-1] if self.has_torn_line else self.bad
+        assert all(line.strip().decode() in lines for line in finished if line.isascii())
+
+
+class FileBusMachine(BusMachine):
+    """With all that can happen to a file."""
+
+    def prepare(self, directory: Path) -> None:
+        self.inbox = directory / "alice.jsonl"
+
+    def new_bus(self) -> MessageBus:
+        return FileBus(self.inbox.parent, KEY, False, self.told.append, rotate_bytes=400)
+
+    def append(self, line: bytes) -> None:
+        append(self.inbox, line)
+
+    @precondition(lambda self: not self.has_torn_line)
+    @rule(length=st.integers(1, 40))
+    def leave_a_torn_line(self, length: int) -> None:
+        fragment = outside("torn")[:length]
+        self.append(fragment)
+        self.bad.append(fragment)
+        self.has_torn_line = True
+
+    @rule()
+    def restart_and_rotate(self) -> None:
+        super().restart_and_rotate()
         if not self.inbox.exists():
             self.has_torn_line = False
 
@@ -153,44 +210,62 @@ class BusMachine(RuleBasedStateMachine):
     def is_archived(self, message: Message) -> bool:
         return any(message.id.encode() in path.read_bytes() for path in self.archives())
 
+
+class PostgresBusMachine(BusMachine):
+    """On one server for all histories, each with a team of its own."""
+
+    url = ""
+
+    def prepare(self, directory: Path) -> None:
+        self.engine = PostgresEngine(directory, self.url, team=secrets.token_hex(8))
+
+    def new_bus(self) -> MessageBus:
+        return self.engine.start(self.told.append)
+
+    def append(self, line: bytes) -> None:
+        self.engine.append(line.decode("utf-8", "replace").encode())
+
     @invariant()
     def what_is_unread_is_known(self) -> None:
+        """The word about what others write comes a moment later."""
         if self.unread:
-            assert self.bus.has_unread("alice", self.position)
+            wait_until(lambda: self.bus.has_unread("alice", self.position))
 
-    @invariant()
-    def each_bad_line_is_set_aside_once(self) -> None:
-        rows = self.set_aside()
-        assert len({row["id"] for row in rows}) == len(rows)
-
-    def set_aside(self) -> list[dict[str, object]]:
-        path = self.inbox.with_name("alice.bad.jsonl")
-        return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+    @rule()
+    def kill_the_connections(self) -> None:
+        """What was committed stands, and the bus and its listener continue on new ones."""
+        self.engine.connection.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where datname = current_database() and pid <> pg_backend_pid()"
+        )
 
     def teardown(self) -> None:
-        if not hasattr(self, "bus"):
-            return
-        try:
-            self.check_the_end()
-        finally:
-            self.bus.close()
-            self.directory.cleanup()
-
-    def check_the_end(self) -> None:
-        self.read_and_commit(False)
-        assert contents(self.transcript) == self.expected
-        assert len(self.seen) == len(self.transcript)
-        lines = {str(row.get("line")) for row in self.set_aside()}
-        finished = self.bad[:-1] if self.has_torn_line else self.bad
-        assert all(line.strip().decode() in lines for line in finished if line.isascii())
+        super().teardown()
+        if hasattr(self, "engine"):
+            self.engine.close()
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600 if SOAK else 120)
-class TestBusMachine(BusMachine.TestCase):  # type: ignore[misc]  # made by hypothesis at run time
+class TestBusMachine(FileBusMachine.TestCase):  # type: ignore[misc]  # made by hypothesis at run time
     settings = settings(
         max_examples=1000 if SOAK else 100,
         stateful_step_count=40,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
     )
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600 if SOAK else 120)
+class TestPostgresBusMachine(PostgresBusMachine.TestCase):  # type: ignore[misc]
+    settings = settings(
+        max_examples=500 if SOAK else 10,
+        stateful_step_count=40,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+
+    @pytest.fixture(autouse=True)
+    def database(self, postgres_url: str) -> None:
+        PostgresBusMachine.url = postgres_url

@@ -216,6 +216,7 @@ class Listener:
         self._on_gap = on_gap
         self._silence_seconds = silence_seconds
         self._closed = CancelScope()
+        self._woken, self._wake = socket.socketpair()
         self._is_listening = threading.Event()
         self._thread = threading.Thread(target=self._run, name="database listener", daemon=True)
 
@@ -227,10 +228,17 @@ class Listener:
 
     def close(self, timeout_seconds: float = 1.0) -> None:
         self._closed.cancel("closed")
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
+        self._wake.close()
+        if self._thread.ident is None:
+            self._woken.close()
+        elif self._thread is not threading.current_thread():
             self._thread.join(timeout_seconds)
 
     def _run(self) -> None:
+        with self._woken:
+            self._stay_connected()
+
+    def _stay_connected(self) -> None:
         pause = FIRST_PAUSE_SECONDS
         while not self._closed.cancelled:
             try:
@@ -249,10 +257,9 @@ class Listener:
 
     def _listen(self, connection: psycopg.Connection[Any]) -> None:
         # psycopg itself would wake up ten times a second to see a Ctrl-C.
-        here, there = socket.socketpair()
-        with here, there, self._closed.on_cancel(lambda: there.send(b"x")), selectors.DefaultSelector() as selector:
+        with selectors.DefaultSelector() as selector:
             selector.register(connection, selectors.EVENT_READ)
-            selector.register(here, selectors.EVENT_READ)
+            selector.register(self._woken, selectors.EVENT_READ)
             looked_at = time.monotonic()
             while not self._closed.cancelled:
                 for notification in connection.notifies(timeout=0):
