@@ -19,6 +19,14 @@ ENGINES = ("files", "postgres")
 
 
 class Engine(Protocol):
+    @property
+    def place(self) -> str:
+        """What a process is given to find it."""
+
+    writers: int
+    """How many processes write at once in a test, and how many are killed: fewer if they cost more."""
+    kills: int
+
     def start(self, on_quarantine: Callable[[str], None] = lambda _: None) -> MessageBus:
         """A bus, as each start of the program has its own."""
 
@@ -51,6 +59,12 @@ class _Started:
 
 
 class FileEngine(_Started):
+    writers, kills = 8, 10
+
+    @property
+    def place(self) -> str:
+        return str(self.directory)
+
     def start(self, on_quarantine: Callable[[str], None] = lambda _: None) -> MessageBus:
         self._made.append(FileBus(self.directory, KEY, False, on_quarantine, poll_seconds=0.02))
         return self._made[-1]
@@ -66,6 +80,12 @@ class FileEngine(_Started):
 
 
 class PostgresEngine(_Started):
+    writers, kills = 4, 4
+
+    @property
+    def place(self) -> str:
+        return self.url
+
     def __init__(self, directory: Path, url: str, team: str = "default") -> None:
         super().__init__(directory)
         self.url = url
