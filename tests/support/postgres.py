@@ -269,5 +269,24 @@ def open_test_team(url: str, name: str = "", key: bytes = b"", waits: bool = Tru
     return Team(database, *database.run(act), key or b"the key of the team, for tests. ")
 
 
+def hold_lease(team: Any, *agents: str) -> Any:
+    """A `Fence` of a host that has just taken these agents over from whichever host ran them."""
+    from teamcli.store.postgres.team_rows import Fence
+
+    fence = Fence(team)
+
+    def act(cursor: Any, agent: str) -> int:
+        cursor.execute(
+            "insert into lease as l (team, name, epoch, host, host_epoch) values (%s, %s, 1, 'test', 1)"
+            " on conflict (team, name) do update set epoch = l.epoch + 1 returning epoch",
+            (team.id, agent),
+        )
+        return int(cursor.fetchone()[0])
+
+    for agent in agents:
+        fence.hold(agent, team.database.run(lambda cursor, agent=agent: act(cursor, agent)))
+    return fence
+
+
 if __name__ == "__main__":
     _supervise(Path(sys.argv[1]))

@@ -11,6 +11,7 @@ from psycopg import Cursor
 
 from teamcli.errors import LeaseLost
 from teamcli.store.postgres.database import Database
+from teamcli.team.message import LEAD
 
 _SIGNATURE_BYTES = 20
 
@@ -55,6 +56,17 @@ class Fence:
 
     def epoch(self, agent: str) -> int | None:
         return self._epochs.get(agent)
+
+    def holder(self, agent: str) -> tuple[str, int]:
+        """Whose lease lets this process write for an agent, and its epoch: its own, or that of the lead, who writes for
+        all.
+
+        Raises: LeaseLost
+        """
+        for name in (agent, LEAD):
+            if (epoch := self._epochs.get(name)) is not None:
+                return name, epoch
+        raise LeaseLost(f"'{agent}' does not run on this host")
 
     def check(self, cursor: Cursor[Any], agent: str) -> int:
         """In the transaction of each write for an agent. A takeover waits until that has ended. Returns the epoch;

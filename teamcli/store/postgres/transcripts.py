@@ -1,0 +1,103 @@
+"""Transcripts as rows: an agent's conversation in one incarnation, numbered from 0.
+
+A row is inserted only while this process holds the agent's lease. That it was read, acted on and consumed mail commits
+with it, as the line of a file does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from psycopg import Cursor
+
+from teamcli.errors import LeaseLost
+from teamcli.store.postgres.mirrored_log import MirroredLog
+from teamcli.store.postgres.team_rows import Fence, Team
+
+_INSERT = """
+    with held as (
+        select 1 from lease where team = %(team)s and name = %(holder)s and epoch = %(epoch)s for share
+    )
+    insert into transcript (team, agent, incarnation, seq, epoch, entry, sig)
+    select %(team)s, %(agent)s, %(incarnation)s, line.seq, %(epoch)s, line.entry, line.sig
+    from held, unnest(%(seqs)s::bigint[], %(entries)s::text[], %(sigs)s::text[]) as line (seq, entry, sig)
+    on conflict do nothing
+"""
+
+
+class TranscriptRows(MirroredLog):
+    """A `Log`: the conversation of one incarnation of an agent; of the lead, 0 for ever."""
+
+    def __init__(
+        self,
+        team: Team,
+        fence: Fence,
+        agent: str,
+        incarnation: int,
+        path: Path,
+        warn: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """The file at `path` becomes a copy. `warn` gets a sentence if there are rows that do not count.
+
+        Raises: StateError
+        """
+        self._team = team
+        self._fence = fence
+        self._agent = agent
+        self._incarnation = incarnation
+        entries, self._next = read_transcript(team, agent, incarnation, warn)
+        super().__init__(path, "".join(f"{entry}\n" for entry in entries).encode())
+
+    def _insert(self, entries: Sequence[str]) -> None:
+        seqs = list(range(self._next, self._next + len(entries)))
+        self._team.database.run(lambda cursor: self._insert_at(cursor, seqs, entries))
+        self._next += len(entries)
+
+    def _insert_at(self, cursor: Cursor[Any], seqs: Sequence[int], entries: Sequence[str]) -> None:
+        holder, epoch = self._fence.holder(self._agent)
+        key = {"team": self._team.id, "agent": self._agent, "incarnation": self._incarnation, "seqs": list(seqs)}
+        signed = [
+            self._team.sign("transcript", self._agent, self._incarnation, seq, epoch, entry)
+            for seq, entry in zip(seqs, entries, strict=True)
+        ]
+        cursor.execute(_INSERT, {**key, "holder": holder, "epoch": epoch, "entries": list(entries), "sigs": signed})
+        if cursor.rowcount == len(entries):
+            return
+        self._fence.check(cursor, holder)
+        # The lease is held, so these numbers are taken: by this process, if the answer to a commit was lost.
+        cursor.execute(
+            "select entry, sig from transcript where team = %(team)s and agent = %(agent)s"
+            " and incarnation = %(incarnation)s and seq = any(%(seqs)s) order by seq",
+            key,
+        )
+        if cursor.fetchall() != list(zip(entries, signed, strict=True)):
+            raise LeaseLost(f"the conversation of '{self._agent}' was continued elsewhere")
+
+
+def read_transcript(
+    team: Team, agent: str, incarnation: int, warn: Callable[[str], None] = lambda text: None
+) -> tuple[list[str], int]:
+    """The lines that count, and the number of the next one.
+
+    Raises: StateError
+    """
+
+    def read(cursor: Cursor[Any]) -> list[tuple[int, int, str, str]]:
+        cursor.execute(
+            "select seq, epoch, entry, sig from transcript where team = %s and agent = %s and incarnation = %s"
+            " order by seq",
+            (team.id, agent, incarnation),
+        )
+        return cursor.fetchall()
+
+    rows = team.database.run(read)
+    good = [
+        entry
+        for seq, epoch, entry, sig in rows
+        if team.is_signed(sig, "transcript", agent, incarnation, seq, epoch, entry)
+    ]
+    if len(good) < len(rows):
+        warn(f"rows of the conversation of '{agent}' are left out, since they are not signed with the team's key")
+    return good, rows[-1][0] + 1 if rows else 0
