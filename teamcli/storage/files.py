@@ -109,13 +109,18 @@ def make_private_dir(directory: Path) -> None:
             directory.chmod(PRIVATE_DIR)
 
 
-def write_json(path: Path, value: Json) -> None:
-    """Raises: StateError."""
+def encode_json(value: Json) -> bytes:
+    """A document as `write_json` writes it."""
     try:
         data = json.dumps(value, ensure_ascii=False, indent=2).encode()
     except UnicodeEncodeError:  # a file name that is not valid UTF-8 can only be kept as escapes
         data = json.dumps(value, indent=2).encode()
-    write_atomic(path, data + b"\n")
+    return data + b"\n"
+
+
+def write_json(path: Path, value: Json) -> None:
+    """Raises: StateError."""
+    write_atomic(path, encode_json(value))
 
 
 def sync_directory(directory: Path) -> None:

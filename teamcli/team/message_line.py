@@ -134,6 +134,27 @@ class LineCodec:
             return False
         return row.get("id") == wanted and row.get("to") == to and self._is_signed(line)
 
+    def sign_again(self, line: bytes, codec: LineCodec | None) -> bytes:
+        """A line that `codec` has signed, signed by this one instead, in the same length. Any other line is returned as
+        it is. Without a codec, everything that looks signed counts."""
+        text = line.strip()
+        start = line.find(text)
+        message = text
+        if not _looks_signed(text, codec) and (whole := _whole_part(text)) < len(text):
+            start, message = start + whole, text[whole:]
+        if not _looks_signed(message, codec):
+            return line
+        signature = start + len(message) + _SIGNATURE_START
+        after = signature + 2 * _SIGNATURE_BYTES
+        return line[:signature] + self._sign(message[:_BODY_END]) + line[after:]
+
+    def signed_id(self, line: bytes) -> str:
+        """The id of a line that this codec has signed; empty for any other."""
+        text = line.strip()
+        if not self._is_signed(text):
+            return ""
+        return str(_parse(text).get("id", ""))
+
     def _read_line(self, origin: Origin, line: bytes, offset: int, end: int) -> Iterator[ParsedMessage | BadLine]:
         text = line
         try:
@@ -164,6 +185,10 @@ class LineCodec:
         digest = self._keyed.copy()
         digest.update(body)
         return digest.hexdigest().encode()
+
+
+def _looks_signed(line: bytes, codec: LineCodec | None) -> bool:
+    return codec._is_signed(line) if codec else line[_BODY_END:_SIGNATURE_START] == _BEFORE_SIGNATURE
 
 
 def _parse(text: bytes) -> Json:

@@ -43,8 +43,6 @@ MIGRATIONS = (
         name text not null,
         tail bigint not null default 0,
         incarnation integer not null default 0,
-        generation integer not null default 0,
-        moved text,
         primary key (team, name)
     ) with (fillfactor = 50);
     create table message (

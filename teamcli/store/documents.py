@@ -1,0 +1,101 @@
+"""What a team has besides its rows, as documents: what a row does not show of a file, and files that are not rows."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from teamcli.store.line_text import Oddities, decode_object, text_of
+
+if TYPE_CHECKING:
+    from psycopg import Cursor
+
+    from teamcli.store.postgres.team_rows import Team
+
+FILE, FILE64, ORIGINAL, LINES, STATE, ARCHIVES, TRANSCRIPTS, TOKEN = (
+    "file:",
+    "file64:",
+    "original:",
+    "lines:",
+    "state:",
+    "archives:",
+    "transcripts:",
+    "token",
+)
+_NAME = r"[A-Za-z0-9_.][A-Za-z0-9_.:-]{0,150}"
+_PATH = re.compile(
+    rf"(events\.jsonl|config\.json\.bad-\d+|subagents\.json|(inbox|inbox/archive|tasks|transcripts|transcripts/(archive|subagents))/{_NAME})"
+)
+"""The files of a team. A database that others write to must not name any other file of this machine."""
+
+
+def is_team_file(path: str) -> bool:
+    return bool(_PATH.fullmatch(path)) and ".." not in PurePosixPath(path).parts
+
+
+class Documents:
+    """The documents of a team. Without its key, all count; with it, only those that are signed."""
+
+    def __init__(self, team: Team, has_key: bool = True) -> None:
+        self._team = team
+        self._has_key = has_key
+
+    def read(self, cursor: Cursor[Any], kind: str) -> dict[str, str]:
+        """All of a kind, by the rest of their names."""
+        cursor.execute(
+            "select name, body, sig from document where team = %s and starts_with(name, %s) order by name",
+            (self._team.id, kind),
+        )
+        return {
+            name[len(kind) :]: body
+            for name, body, sig in cursor.fetchall()
+            if not self._has_key or self._team.is_signed(sig, "document", name, body)
+        }
+
+    def put(self, cursor: Cursor[Any], name: str, body: str) -> None:
+        cursor.execute(
+            "insert into document (team, name, body, sig) values (%s, %s, %s, %s)"
+            " on conflict (team, name) do update set body = excluded.body, sig = excluded.sig",
+            (self._team.id, name, body, self._team.sign("document", name, body)),
+        )
+
+    def put_file(self, cursor: Cursor[Any], path: str, data: bytes) -> None:
+        text = text_of(data)
+        if text.encode() == data:
+            self.put(cursor, FILE + path, text)
+        else:
+            self.put(cursor, FILE64 + path, base64.b64encode(data).decode())
+
+    def files(self, cursor: Cursor[Any]) -> Iterator[tuple[str, bytes]]:
+        found = {path: body.encode() for path, body in self.read(cursor, FILE).items()}
+        found |= {path: base64.b64decode(body) for path, body in self.read(cursor, FILE64).items()}
+        return ((path, data) for path, data in found.items() if is_team_file(path))
+
+    def oddities(self, cursor: Cursor[Any]) -> dict[str, Oddities]:
+        return {name: Oddities.from_json(body) for name, body in self.read(cursor, LINES).items()}
+
+    def objects(self, cursor: Cursor[Any], kind: str) -> dict[str, Any]:
+        return {name: decode_object(body) for name, body in self.read(cursor, kind).items()}
+
+    def put_original(self, cursor: Cursor[Any], path: str, rebuilt: bytes | None, original: bytes | None) -> None:
+        """Keep a file that differs from what its rows give. It counts as long as they give the same."""
+        if rebuilt != original:
+            kept = None if original is None else base64.b64encode(original).decode()
+            self.put(cursor, ORIGINAL + path, json.dumps({"instead_of": _digest(rebuilt), "base64": kept}))
+
+
+def original(originals: dict[str, Any], path: str, rebuilt: bytes | None) -> bytes | None:
+    """The file as it was imported, if its rows have not changed since; else as they give it. None for no file."""
+    kept = originals.get(path)
+    if kept is None or kept.get("instead_of") != _digest(rebuilt):
+        return rebuilt
+    return None if kept.get("base64") is None else base64.b64decode(kept["base64"])
+
+
+def _digest(data: bytes | None) -> str:
+    return "" if data is None else hashlib.blake2b(data, digest_size=16).hexdigest()

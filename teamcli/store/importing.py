@@ -1,0 +1,391 @@
+"""Brings the files of a directory's team into a database, in one transaction, so that an export gives the same bytes.
+
+Lines that the directory's key has signed are signed with the team's key instead. Foreign lines stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from teamcli.errors import StateError
+from teamcli.storage.files import PRIVATE_DIR, as_state_error, read_json, read_regular, sync_directory, write_atomic
+from teamcli.storage.team_dir import LeadLock, TeamDir
+from teamcli.store.documents import ARCHIVES, LINES, STATE, TOKEN, TRANSCRIPTS, Documents, is_team_file
+from teamcli.store.line_text import NumberedLine, Oddities, is_torn, lines_of, text_of
+from teamcli.store.mirror import SUBAGENTS, Mirror, config_file, lock_file, read_position, state_file, task_file
+from teamcli.tasks.task_file import Damaged, StoredTask, number_of, read_task
+from teamcli.team.archive import Archives
+from teamcli.team.inbox_file import Inbox
+from teamcli.team.inbox_state import InboxState
+from teamcli.team.message import LEAD, is_address
+from teamcli.team.message_line import LineCodec
+from teamcli.team.roster_file import TeamConfig, read_file, read_team
+from teamcli.team.signing import KEY_BYTES, key_of, read_token
+
+if TYPE_CHECKING:
+    from psycopg import Cursor
+
+    from teamcli.store.postgres.team_rows import Team
+
+MARKER = "importing"
+"""Names an import, in the directory while it runs, and in the database for ever."""
+MOVED = ("config.json", "inbox", "transcripts", "events.jsonl", "tasks", "subagents.json", ".inbox-token")
+IMPORTED_HOST = ""
+"""The host of events that were imported. No real host has such a name."""
+_TABLES = ("member", "request", "inbox", "transcript", "task", "event")
+_BATCH = 200
+_ARCHIVED = re.compile(r"(?P<name>.+)\.(?P<number>[0-9]{1,20})\.jsonl")
+_LAST_INCARNATION = 1_000_000
+"""A higher number in the name of an archived conversation is a time."""
+_LARGEST_FILE = 200_000_000
+
+
+class _Conversation(NamedTuple):
+    agent: str
+    incarnation: int
+    path: Path
+
+
+class Import:
+    def __init__(
+        self, team: Team, source: TeamDir, user_key: bytes, progress: Callable[[str], None] = lambda text: None
+    ) -> None:
+        """`user_key` is the key of the user's home, which has signed lines of the directory."""
+        self._team = team
+        self._source = source
+        self._progress = progress
+        self._documents = Documents(team)
+        self._codec = LineCodec(key_of(team.uid.encode(), team.key))
+        self._token = read_token(source.inbox)
+        self._files_codec = LineCodec(key_of(self._token, user_key) if self._token else secrets.token_bytes(KEY_BYTES))
+        self._taken: set[Path] = set()
+
+    def run(self) -> Path:
+        """Returns where the directory's own files are now.
+
+        Raises: StateError
+        """
+        source, lock = self._source, LeadLock.take(self._source.lock)
+        if lock is None:
+            raise StateError(f"teamcli is running in {source.root.parent}: stop it, then import")
+        try:
+            if any(path.exists() for path in source.merge_journals):
+                raise StateError(
+                    f"a merge is unfinished in {source.root.parent}: start teamcli there once, then import"
+                )
+            marker = source.root / MARKER
+            token = _content(marker).decode("ascii", "replace") if marker.exists() else secrets.token_hex(16)
+            write_atomic(marker, token.encode())
+            self._deliver_late_lines()
+            self._team.database.run(lambda cursor: self._import(cursor, token))
+            aside = self._move_aside()
+            marker.unlink()
+            return aside
+        finally:
+            lock.release()
+
+    def _deliver_late_lines(self) -> None:
+        """What a program has appended to an archived inbox, as the next start would."""
+        for path in _logs(self._source.inbox):
+            inbox = Inbox(path, durable=True)
+            Archives(inbox, InboxState(path.with_suffix(".state.json"))).carry_over(self._files_codec.with_id)
+            inbox.close()
+
+    def _import(self, cursor: Cursor[Any], token: str) -> None:
+        """Harmless to repeat: the second time, it finds that the first one has succeeded."""
+        cursor.execute("select 1 from team where id = %s for update", (self._team.id,))
+        if self._documents.read(cursor, MARKER).get("") == token:
+            return
+        for table in _TABLES:
+            cursor.execute(f"select 1 from {table} where team = %s limit 1", (self._team.id,))
+            if cursor.fetchone():
+                (self._source.root / MARKER).unlink(missing_ok=True)
+                raise StateError(
+                    "the team in the database is not empty: import into another one with --team NAME, or delete it "
+                    "with teamcli store delete"
+                )
+        self._taken = set()
+        self._put_conversations(cursor, self._put_roster(cursor))
+        self._put_inboxes(cursor)
+        self._put_tasks(cursor)
+        self._put_timeline(cursor)
+        self._put_other_files(cursor)
+        self._documents.put(cursor, MARKER, token)
+        if self._token:
+            self._documents.put(cursor, TOKEN, self._token.decode())
+
+    def _put_roster(self, cursor: Cursor[Any]) -> TeamConfig:
+        self._progress("roster")
+        path = self._source.config
+        data, roster = read_file(path), read_team(path)
+        rest = json.dumps({"team_name": roster.name, **roster.unknown})
+        cursor.execute("update team set doc = %s where id = %s", (rest, self._team.id))
+        members = [(member.name, _clean(member.encoded)) for member in roster.members]
+        requests = [(request.id, json.dumps(request.to_dict())) for request in roster.requests]
+        for table, key, rows in (("member", "name", members), ("request", "id", requests)):
+            cursor.executemany(
+                f"insert into {table} (team, {key}, version, doc, sig) values (%s, %s, 1, %s, %s)",
+                [(self._team.id, name, doc, self._team.sign(table, name, 1, doc)) for name, doc in rows],
+            )
+        rebuilt = config_file(Mirror(self._team, self._source).read_roster(cursor))
+        self._documents.put_original(cursor, "config.json", rebuilt, data)
+        self._taken.add(path)
+        return roster
+
+    def _put_conversations(self, cursor: Cursor[Any], roster: TeamConfig) -> None:
+        current = {LEAD: 0, **{member.name: member.incarnation for member in roster.members}}
+        archive = _archived(self._source.transcripts / "archive")
+        found, numbers = [], dict[str, dict[str, int]]()
+        for path in filter(_is_addressed, _logs(self._source.transcripts)):
+            current.setdefault(path.stem, len(archive.get(path.stem, ())) + 1)
+            found.append(_Conversation(path.stem, current[path.stem], path))
+        for name, paths in archive.items():
+            for number, incarnation, path in _incarnations(paths, current.get(name, len(paths) + 1)):
+                numbers.setdefault(name, {})[str(incarnation)] = number
+                found.append(_Conversation(name, incarnation, path))
+        for path in _logs(self._source.subagent_transcripts):
+            if is_team_file(f"transcripts/subagents/{path.name}"):
+                found.append(_Conversation(SUBAGENTS + path.stem, 0, path))
+        for each in found:
+            self._put_conversation(cursor, each)
+        for name, archived in numbers.items():
+            self._documents.put(cursor, TRANSCRIPTS + name, json.dumps(archived))
+
+    def _put_conversation(self, cursor: Cursor[Any], found: _Conversation) -> None:
+        self._progress(f"conversation of {found.agent}")
+        team, (agent, incarnation, path) = self._team, found
+
+        def row(line: NumberedLine) -> tuple[Any, ...]:
+            entry = text_of(line.line)
+            signature = team.sign("transcript", agent, incarnation, line.number, 0, entry)
+            return team.id, agent, incarnation, line.number, entry, signature
+
+        oddities = Oddities({})
+        columns = "(team, agent, incarnation, seq, epoch, entry, sig) values (%s, %s, %s, %s, 0, %s, %s)"
+        _insert(cursor, f"transcript {columns}", map(row, lines_of(path, oddities)))
+        self._put_oddities(cursor, path, f"transcript/{agent}/{incarnation}", oddities)
+
+    def _put_inboxes(self, cursor: Cursor[Any]) -> None:
+        archive = _archived(self._source.inbox / "archive")
+        present = {path.stem: path for path in _logs(self._source.inbox) if _is_addressed(path)}
+        states = {path.name.removesuffix(".state.json") for path in _files(self._source.inbox, ".state.json")}
+        for name in sorted({*present, *archive, *filter(_is_name, states)}):
+            self._progress(f"inbox of {name}")
+            self._put_inbox(cursor, name, present.get(name), archive.get(name, {}))
+
+    def _put_inbox(self, cursor: Cursor[Any], name: str, path: Path | None, archive: dict[int, Path]) -> None:
+        state_path = self._source.inbox / f"{name}.state.json"
+        state = InboxState(state_path)
+        base = self._base(name, path, state)
+        places: dict[str, Any] = {}
+        cursor.execute(
+            "insert into inbox (team, name, tail, incarnation) values (%s, %s, 0, %s)",
+            (self._team.id, name, state.incarnation),
+        )
+        ids: set[str] = set()
+        start = -sum(_room(each) for each in archive.values())
+        for number, each in sorted(archive.items()):
+            end = self._put_mail(cursor, name, each, f"inbox/{name}/{number}", start, ids)
+            places[str(number)] = [start, end]
+            start = end
+        tail = self._put_mail(cursor, name, path, f"inbox/{name}", base, ids) if path else base
+        cursor.execute("update inbox set tail = %s where team = %s and name = %s", (tail, self._team.id, name))
+        if base or places:
+            self._documents.put(cursor, ARCHIVES + name, json.dumps({**places, "base": base}))
+        self._put_state(cursor, name, state_path, state.incarnation)
+
+    def _base(self, name: str, path: Path | None, state: InboxState) -> int:
+        """Where the file begins in the database: a reader continues at its position, which may not be one of this
+        file, because it was archived, deleted or changed since."""
+        position = read_position(self._source.transcripts / f"{name}.jsonl")
+        if path is None:
+            return position.offset if position.generation < state.generation else 0
+        inbox = Inbox(path, durable=False)
+        try:
+            start = inbox.locate(position, state)
+        finally:
+            inbox.close()
+        return max(0, position.offset - start.offset) if start else 0
+
+    def _put_mail(self, cursor: Cursor[Any], name: str, path: Path, key: str, start: int, ids: set[str]) -> int:
+        """Returns the position after the last line."""
+        end = start
+
+        def row(line: NumberedLine) -> tuple[Any, ...]:
+            nonlocal end
+            signed = self._codec.sign_again(line.line, self._files_codec)
+            end = start + line.end
+            id = self._codec.signed_id(signed)
+            if not id or id in ids:  # a foreign line must not take the id of a message that is still to come
+                id = f"line-{start + line.offset}"
+            ids.add(id)
+            return self._team.id, name, start + line.offset, _clean(id), text_of(signed)
+
+        oddities = Oddities({})
+        _insert(
+            cursor,
+            "message (team, inbox, pos, id, body) values (%s, %s, %s, %s, %s)",
+            map(row, lines_of(path, oddities)),
+        )
+        self._put_oddities(cursor, path, key, oddities)
+        return end
+
+    def _put_state(self, cursor: Cursor[Any], name: str, path: Path, incarnation: int) -> None:
+        kept = read_json(path)
+        if kept:
+            self._documents.put(cursor, STATE + name, json.dumps(kept))
+        data = _content(path) if path.exists() else None
+        self._documents.put_original(cursor, f"inbox/{path.name}", state_file(kept, incarnation), data)
+        self._taken.add(path)
+
+    def _put_tasks(self, cursor: Cursor[Any]) -> None:
+        self._progress("tasks")
+        last = 0
+        for path in _files(self._source.tasks, ".json"):
+            id, is_task = number_of(path.name)
+            last = max(last, id)
+            try:
+                stored = read_task(path, id, (0, 0, 0, 0)) if is_task else None
+            except Damaged:
+                continue
+            if stored:
+                self._put_task(cursor, path, stored)
+        lock = self._source.tasks / ".lock"
+        data = _content(lock) if lock.exists() else None
+        numbers = (data or b"").split()
+        last = max(last, int(numbers[0]) if numbers and numbers[0].isdigit() and len(numbers[0]) < 19 else 0)
+        cursor.execute("update team set last_task = %s where id = %s", (last, self._team.id))
+        self._documents.put_original(cursor, "tasks/.lock", lock_file(last) if last else None, data)
+        self._taken.add(lock)
+
+    def _put_task(self, cursor: Cursor[Any], path: Path, stored: StoredTask) -> None:
+        task, doc = stored.task, json.dumps(stored.to_json())
+        cursor.execute(
+            "insert into task (team, id, version, status, owner, doc, sig) values (%s, %s, 1, %s, %s, %s, %s)",
+            (self._team.id, task.id, task.status.value, task.owner, doc, self._team.sign("task", task.id, 1, doc)),
+        )
+        self._documents.put_original(cursor, f"tasks/{path.name}", task_file(doc), _content(path))
+        self._taken.add(path)
+
+    def _put_timeline(self, cursor: Cursor[Any]) -> None:
+        self._progress("timeline")
+        path, oddities = self._source.events, Oddities({})
+        if path.exists():
+            columns = "(team, host, seq, entry) values (%s, %s, %s, %s)"
+            rows = (
+                (self._team.id, IMPORTED_HOST, line.number, text_of(line.line)) for line in lines_of(path, oddities)
+            )
+            _insert(cursor, f"event {columns}", rows)
+            self._put_oddities(cursor, path, "event", oddities)
+
+    def _put_oddities(self, cursor: Cursor[Any], path: Path, key: str, oddities: Oddities) -> None:
+        """What the rows of a file do not show of it. The file itself is done."""
+        if is_torn(path):
+            oddities = oddities._replace(torn=sum(1 for _ in lines_of(path, Oddities({}))) - 1)
+        if oddities:
+            self._documents.put(cursor, LINES + key, oddities.to_json())
+        if path.stat().st_size:
+            self._taken.add(path)
+
+    def _put_other_files(self, cursor: Cursor[Any]) -> None:
+        self._progress("other files")
+        root = self._source.root
+        for path in sorted(path for name in MOVED for path in [root / name, *(root / name).rglob("*")]):
+            if path not in self._taken and path.is_file() and is_team_file(str(path.relative_to(root))):
+                self._documents.put_file(cursor, str(path.relative_to(root)), _content(path))
+        for path in root.glob("config.json.bad-*"):
+            self._documents.put_file(cursor, path.name, _content(path))
+
+    def _move_aside(self) -> Path:
+        """So that there are no two truths."""
+        root = self._source.root
+        return move_aside(root, [*(root / name for name in MOVED), *root.glob("config.json.bad-*")], "before-import")
+
+
+def move_aside(root: Path, paths: Iterable[Path], name: str) -> Path:
+    """Move files and directories into a new directory. Returns that.
+
+    Raises: StateError
+    """
+    number = 1
+    while (aside := root / f"{name}-{number}").exists():
+        number += 1
+    with as_state_error("move", root):
+        aside.mkdir(mode=PRIVATE_DIR)
+        for path in paths:
+            if path.exists():
+                path.rename(aside / path.name)
+    sync_directory(aside)
+    sync_directory(root)
+    return aside
+
+
+def _insert(cursor: Cursor[Any], into: str, rows: Iterable[tuple[Any, ...]]) -> None:
+    remaining = iter(rows)
+    while some := list(islice(remaining, _BATCH)):
+        cursor.executemany(f"insert into {into}", some)
+
+
+def _logs(directory: Path) -> list[Path]:
+    """The logs in a directory, without lines that were set aside."""
+    return [path for path in _files(directory, ".jsonl") if not path.name.endswith(".bad.jsonl")]
+
+
+def _files(directory: Path, ending: str) -> list[Path]:
+    """Raises: StateError"""
+    with as_state_error("read", directory):
+        if not directory.is_dir():
+            return []
+        found = sorted(path for path in directory.iterdir() if path.name.endswith(ending))
+    if links := [path for path in (directory, *found) if path.is_symlink()]:  # it could point anywhere
+        raise StateError(f"{links[0]} is a symbolic link; remove it")
+    return [path for path in found if path.is_file()]
+
+
+def _archived(directory: Path) -> dict[str, dict[int, Path]]:
+    """By the name of the agent, then by number."""
+    found: dict[str, dict[int, Path]] = {}
+    for path in _files(directory, ".jsonl"):
+        match = _ARCHIVED.fullmatch(path.name)
+        if match and _is_name(match["name"]) and match["number"] == str(int(match["number"])):
+            found.setdefault(match["name"], {})[int(match["number"])] = path
+    return found
+
+
+def _incarnations(paths: dict[int, Path], current: int) -> Iterator[tuple[int, int, Path]]:
+    """The number, incarnation and file of each archived conversation. An export names a file by its incarnation."""
+    for place, (number, path) in enumerate(sorted(paths.items())):
+        is_incarnation = number < _LAST_INCARNATION and number != current and max(paths) < _LAST_INCARNATION
+        yield number, number if is_incarnation else current - len(paths) + place, path
+
+
+def _is_addressed(path: Path) -> bool:
+    return _is_name(path.stem)
+
+
+def _is_name(name: str) -> bool:
+    return name == LEAD or is_address(name)
+
+
+def _room(path: Path) -> int:
+    return path.stat().st_size + 1
+
+
+def _content(path: Path) -> bytes:
+    """Raises: StateError"""
+    with as_state_error("read", path):
+        try:
+            return read_regular(path, _LARGEST_FILE)
+        except ValueError as e:
+            raise StateError(f"{path} is {e}; move it away") from e
+
+
+def _clean(text: str) -> str:
+    """Half a surrogate pair cannot be stored."""
+    return text.encode("utf-8", "replace").decode()
