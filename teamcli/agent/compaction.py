@@ -48,7 +48,7 @@ The conversation up to here was too long and is replaced by this summary of it.
 </summary>
 What follows is word for word as it was.
 </compacted>"""
-_OUR_ENDS = re.compile(r"</(?=\s*(?:summary|compacted)\b)", re.IGNORECASE)
+_OUR_ENDS = r"(?i)</(?=\s*(?:summary|compacted)\b)"
 
 
 class Compaction(NamedTuple):
@@ -138,7 +138,7 @@ def instruction(focus: str) -> str:
 
 def framed_summary(text: str) -> str:
     """In a frame that the text cannot close."""
-    return OPENING.format(_OUR_ENDS.sub(r"<\/", text.strip()))
+    return OPENING.format(re.sub(_OUR_ENDS, r"<\/", text.strip()))
 
 
 def as_text(messages: Sequence[Message], limit_bytes: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from teamcli.agent import events
 from teamcli.agent.compaction import (
@@ -153,8 +153,7 @@ COMPACTED = "compact"
 """How a session begins, as hooks know it, when the lead's conversation was summarized."""
 
 
-@dataclass(frozen=True)
-class _Goal:
+class _Goal(NamedTuple):
     tokens: int
     """Shortening results is enough if it gets down to this."""
     focus: str = ""

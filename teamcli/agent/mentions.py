@@ -28,12 +28,13 @@ MAX_CHARACTERS = 200_000
 """For all files together. A file that might exceed it is not attached."""
 MOST_OF_ONE = 50_000
 
-_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
-_MENTION = re.compile(r"""(?<![^\s(\[{<'",;:])@(?:"([^"\n]+)"|([^\s"'`<>]+))""")
-_PLACE_IN_FILE = re.compile(r"(?::\d+(?:-\d+|:\d+)?|#L?\d+(?:-L?\d+)?)\Z")
-_REST = re.compile(r"^\.\.\. \((?:at least )?(\d+) more\) ", re.MULTILINE)
+# Patterns are strings, which `re` compiles at first use: most lines mention nothing.
+_CODE = r"(?s)```.*?(?:```|\Z)|`[^`\n]*`"
+_MENTION = r"""(?<![^\s(\[{<'",;:])@(?:"([^"\n]+)"|([^\s"'`<>]+))"""
+_PLACE_IN_FILE = r"(?::\d+(?:-\d+|:\d+)?|#L?\d+(?:-L?\d+)?)\Z"
+_REST = r"(?m)^\.\.\. \((?:at least )?(\d+) more\) "
 """The end of a listing or a file that is not shown in full."""
-_PACKAGE = re.compile(r"[a-z0-9][\w.-]*/[a-z0-9][\w-]*(?:@\S+)?")
+_PACKAGE = r"[a-z0-9][\w.-]*/[a-z0-9][\w-]*(?:@\S+)?"
 _PUNCTUATION = ".,;:!?)]}"
 
 
@@ -112,7 +113,7 @@ def attach_mentioned(
 def _summary(kind: str, path: str, content: str) -> str:
     """For the user: `main.py (120 lines)`."""
     shown = content.split("\n")
-    rest = _REST.search(content)
+    rest = re.search(_REST, content)
     more = int(rest[1].replace(",", "")) if rest else 0
     if kind == "directory":
         listed = 0 if content.startswith("(") else len(shown) - bool(rest) + more
@@ -125,14 +126,14 @@ def _mentions(text: str) -> Iterator[re.Match[str]]:
     """Text in backticks is code: what it mentions is not meant."""
     if "@" not in text:
         return
-    code = [found.span() for found in _CODE.finditer(text)]
-    for found in _MENTION.finditer(text):
+    code = [found.span() for found in re.finditer(_CODE, text)]
+    for found in re.finditer(_MENTION, text):
         if not any(start <= found.start() < end for start, end in code):
             yield found
 
 
 def _is_package(word: str, workspace: Workspace) -> bool:
-    return _PACKAGE.fullmatch(word) is not None and not (workspace.root / word.partition("/")[0]).is_dir()
+    return re.fullmatch(_PACKAGE, word) is not None and not (workspace.root / word.partition("/")[0]).is_dir()
 
 
 def _spellings(found: re.Match[str]) -> Iterator[str]:
@@ -143,7 +144,7 @@ def _spellings(found: re.Match[str]) -> Iterator[str]:
         return
     while bare:
         yield bare
-        shorter = _PLACE_IN_FILE.sub("", bare)
+        shorter = re.sub(_PLACE_IN_FILE, "", bare)
         if shorter == bare:
             shorter = bare[:-1] if bare[-1] in _PUNCTUATION else ""
         bare = shorter

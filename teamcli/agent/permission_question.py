@@ -45,6 +45,8 @@ class Answer(NamedTuple):
 
 @dataclass(eq=False)
 class Question:
+    """Whether one call may run. Waits for an answer from another thread."""
+
     agent: str
     tool: str
     display: Display

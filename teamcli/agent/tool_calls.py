@@ -73,8 +73,7 @@ NOT_RUN = ToolOutput(NOT_RUN_CALL, is_error=True)
 CUT_CALL = "Your answer was cut off before this call was complete, so it was not run. Make a shorter call, or several."
 
 
-@dataclass(frozen=True)
-class Toolset:
+class Toolset(NamedTuple):
     """The tools of one agent and what guards them."""
 
     agent: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -356,7 +355,7 @@ class AgentFactory:
         model = self.briefing.teammate_model(member.model, role)
         tools = _subset((*self._existing(TEAMMATE_TOOLS, ALWAYS_THERE), *self._own_tools), member.tools, role)
         system = self.briefing.teammate_system(member, tools, memories[member.role, start], start)
-        context = context._replace(workspace=replace(context.workspace, start=start))
+        context = context._replace(workspace=context.workspace._replace(start=start))
         if mcp is not None and (view := self._mcp_view(place, role, member.tools)):
             mcp.use_view(view)
         return self._setup(team, model, system, tools, self.briefing.with_memory(context, member.role), place, mcp)
@@ -374,7 +373,7 @@ class AgentFactory:
         tools = (*tools, *mcp.tools) if mcp else tools
         bound, gate, show_waiting = bind_tools(tools, context), team.protocols.gate, team.quiescence.show_waiting
         toolset = self.tools.toolset(context.agent, bound, gate, show_waiting, self.runtime.events, place)
-        toolset = replace(toolset, outside=mcp) if mcp else toolset
+        toolset = toolset._replace(outside=mcp) if mcp else toolset
         return AgentSetup(self.models.preamble(model, system, tools), toolset)
 
     def _agent(

@@ -69,7 +69,7 @@ class AgentMcp:
             self._offered = history.offered
             agent.use(
                 replace(agent.preamble, tools=(*without_outside(agent.preamble.tools), *(history.offered or ()))),
-                replace(agent.toolset, tools={**_inside(agent.toolset.tools), **{t.name: t for t in self.tools}}),
+                agent.toolset._replace(tools={**_inside(agent.toolset.tools), **{t.name: t for t in self.tools}}),
             )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -82,7 +81,7 @@ class Briefing:
     @cached_property
     def workspace(self) -> Workspace:
         """What all agents may read."""
-        return replace(self._choices.workspace, skills=self.skills.folders)
+        return self._choices.workspace._replace(skills=self.skills.folders)
 
     def lead_system(self, has_team: bool) -> str:
         begins = LEAD_PROMPT if self._options.system_prompt is None else self._options.system_prompt
@@ -146,7 +145,7 @@ class Briefing:
         """Let file tools reach the role's memory in the user's home."""
         # Not from an untrusted directory: its files could plant notes that appear in every other project.
         memory = users_memory(self._project.home, role) if self._project.trusted.config else None
-        return context._replace(workspace=replace(context.workspace, memory=memory))
+        return context._replace(workspace=context.workspace._replace(memory=memory))
 
     @cached_property
     def _known_roles(self) -> str:

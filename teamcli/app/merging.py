@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,5 +90,5 @@ def _member(state: TeamDir, name: str) -> Member:
         raise UnknownTeammate(f"there is no teammate '{name}'; there are: {', '.join(members) or 'none'}")
     member = members[found]
     if lock_holder(state.lock) is None and member.is_active:  # one that worked was killed with the program
-        return replace(member, status=Status.IDLE)
+        return member._replace(status=Status.IDLE)
     return member

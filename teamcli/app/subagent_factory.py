@@ -112,7 +112,7 @@ class SubAgentFactory:
         if remembers_as:
             context = factory.briefing.with_memory(context, remembers_as)
         context = context._replace(
-            workspace=replace(context.workspace, start=start),
+            workspace=context.workspace._replace(start=start),
             subagents=context.subagents if AGENT.name in plan.usable else None,
         )
 
@@ -124,7 +124,7 @@ class SubAgentFactory:
         show_waiting = lambda agent, what: sub.show_waiting(what)  # noqa: E731 - shorter than its name
         gate = self._gate(plan, sub.root)
         toolset = factory.tools.toolset(sub.id, tools, gate, show_waiting, emit, place, sub.root)
-        toolset = replace(toolset, outside=mcp) if mcp else toolset
+        toolset = toolset._replace(outside=mcp) if mcp else toolset
         log = AppendLog(path, factory.runtime.choices.settings.durable, is_shared=False)
         factory.runtime.watching.opened(sub.id, log.end)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -61,7 +60,7 @@ class Workplaces:
         root = self._directory / member.name  # the roster may not know it yet
         # What a role learns in this project is not part of the checkout: it must outlive it.
         memory = self.shared.workspace.root / TEAM_DIR / "memory"
-        workspace = replace(self.shared.workspace, root=root, extra=(memory,))
+        workspace = self.shared.workspace._replace(root=root, extra=(memory,))
         hook_files = find_hook_files(self._runtime.choices.settings, root)
         return Workplace(workspace, self.open().host(member.name), hook_files)
 

@@ -15,7 +15,6 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
@@ -178,7 +177,7 @@ class TeamSnapshot:
         members = self.team.members
         if self.pid is None:  # working members were killed with it: the next start marks them as interrupted
             members = tuple(
-                replace(each, status=Status.IDLE, interrupted=True, waiting_for="", stuck_since=0.0)
+                each._replace(status=Status.IDLE, interrupted=True, waiting_for="", stuck_since=0.0)
                 if each.status in (Status.WORKING, Status.SPAWNING)
                 else each
                 for each in members

@@ -23,13 +23,15 @@ NOT_AGREED = "it is new or changed since you agreed to it; teamcli asks at its n
 MAX_BYTES = 256 * 1024
 FENCE = "---"
 _KEY = re.compile(r"""(["']?)([A-Za-z_][\w.-]*)\1\s*:(?:\s+(.*))?""")
+# Patterns for what few files contain are strings, which `re` compiles at first use.
 _DOUBLE = r'"(?:[^"\\]|\\.)*"'
 _SINGLE = r"'(?:[^']|'')*'"
-_QUOTED = re.compile(rf"({_DOUBLE}|{_SINGLE})\s*(?:\s#.*)?", re.DOTALL)
+_QUOTED = rf"(?s)({_DOUBLE}|{_SINGLE})\s*(?:\s#.*)?"
 _COMMENT = re.compile(r"(?:^|\s)#.*")
-_INLINE_LIST = re.compile(rf"\[((?:{_DOUBLE}|{_SINGLE}|[^\]\"'])*)\]\s*(?:\s#.*)?")
-_ITEM = re.compile(rf"\s*({_DOUBLE}|{_SINGLE}|[^,\"']*?)\s*(?:,|$)")
-_BLOCK_TEXT = re.compile(r"([|>])[-+0-9]{0,2}\s*(?:#.*)?")
+_INLINE_LIST = rf"\[((?:{_DOUBLE}|{_SINGLE}|[^\]\"'])*)\]\s*(?:\s#.*)?"
+_ITEM = rf"\s*({_DOUBLE}|{_SINGLE}|[^,\"']*?)\s*(?:,|$)"
+_BLOCK_TEXT = r"([|>])[-+0-9]{0,2}\s*(?:#.*)?"
+_BLOCK_MARKS = ("|", ">")
 _NOTHING = ("null", "~")
 _END = re.compile(r"\n---[ \t\r\f\v]*(?=\n|\Z)")
 _WORD = re.compile(r"(?:[^\s,()]|\((?:[^()]|\([^()]*\))*\))+")
@@ -179,7 +181,7 @@ def _entries(lines: list[str]) -> Iterator[RawField]:
 
 
 def _value(entry: RawField) -> Value:
-    if block := _BLOCK_TEXT.fullmatch(entry.rest):
+    if entry.rest[:1] in _BLOCK_MARKS and (block := re.fullmatch(_BLOCK_TEXT, entry.rest)):
         return _block_text(block[1], entry.below)
     below = [text for text in entry.below if not _is_void(text)]
     if _COMMENT.sub("", entry.rest):
@@ -230,13 +232,14 @@ def _items(below: list[str]) -> list[str]:
 
 def _inline_list(text: str) -> tuple[str, ...] | None:
     """None if the text is not a list, but only begins with a bracket."""
-    match = _INLINE_LIST.fullmatch(text)
+    match = re.fullmatch(_INLINE_LIST, text)
     if match is None:
         return None
     items: list[str] = []
     position, inside = 0, match[1].rstrip().removesuffix(",")
+    next_item = re.compile(_ITEM)
     while position < len(inside):
-        item = _ITEM.match(inside, position)
+        item = next_item.match(inside, position)
         if item is None:
             return None
         items.append(_scalar(item[1]))
@@ -245,7 +248,7 @@ def _inline_list(text: str) -> tuple[str, ...] | None:
 
 
 def _scalar(text: str, lines: Iterable[str] = ()) -> str:
-    if text[:1] in ("'", '"') and (quoted := _QUOTED.fullmatch(text)):
+    if text[:1] in ("'", '"') and (quoted := re.fullmatch(_QUOTED, text)):
         return _unquoted(quoted[1])
     plain = _folded(_COMMENT.sub("", line) for line in (lines or (text,))).strip()
     # With a colon it is not valid YAML, so a `#` after it does not begin a comment either.

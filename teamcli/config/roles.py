@@ -40,7 +40,7 @@ _FIELDS = ("name", "description", "tools", "disallowedTools", "model", "cwd", "i
 _UNUSED_FIELDS = ("permissionMode", "maxTurns", "hooks", "initialPrompt", "effort")
 """Fields of Claude Code that change what an agent does there, and have no effect here."""
 _NAME = re.compile(r"[^\W_][\w .&+,'()-]{0,99}")
-_TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_TOOL = r"[A-Za-z_][A-Za-z0-9_-]*"
 ALL = "*"
 WORKTREE = "worktree"
 """The one kind of `isolation`."""
@@ -210,7 +210,7 @@ def _tool(name: str, unused: Unused) -> str:
     if name in OUR_TOOLS or name.startswith(MCP):
         return our_tool(name)
     # A program that uses the library may have tools of its own, with names such as ours.
-    if name in ABSENT_TOOLS or not _TOOL.fullmatch(name) or name[0].isupper():
+    if name in ABSENT_TOOLS or not re.fullmatch(_TOOL, name) or name[0].isupper():
         unused.add("role tool", name, "there is no such tool here")
         return ""
     return name

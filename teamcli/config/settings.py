@@ -266,13 +266,13 @@ def _list_of(check: Check) -> Check:
     return check_all
 
 
-_HOST = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*", re.IGNORECASE)
+_HOST = r"(?i)(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*"
 
 
 def _network(value: Any, field: str) -> Any:
     wanted = "on, off, or a list of host names such as example.org or *.example.org"
     hosts = value if isinstance(value, list) else [] if value in ("on", "off") else _refuse(field, wanted)
-    if not all(isinstance(host, str) and _HOST.fullmatch(host) for host in hosts):
+    if not all(isinstance(host, str) and re.fullmatch(_HOST, host) for host in hosts):
         _refuse(field, wanted)
     return tuple(host.lower() for host in value) if isinstance(value, list) else value
 

@@ -29,8 +29,10 @@ _STRING_DELTAS = {
 """Kind of delta → its field, and the field of the block that it extends."""
 
 
-@dataclass(slots=True)
+@dataclass(eq=False)
 class _OpenBlock:
+    """A block of the answer that is still arriving."""
+
     start: Block
     pieces: dict[str, list[str]] = field(default_factory=dict)
     is_complete: bool = False

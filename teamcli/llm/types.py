@@ -28,6 +28,8 @@ def encode(value: object) -> bytes:
 
 @dataclass(frozen=True)
 class Message:
+    """What one side has said."""
+
     role: Literal["user", "assistant"]
     content: tuple[Block, ...]
 
@@ -125,8 +127,10 @@ class Request(NamedTuple):
         return {**self.preamble.body, "messages": [message.to_dict() for message in self.messages]}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Usage:
+    """The tokens that a call has used, or several together."""
+
     input_tokens: int = 0
     output_tokens: int = 0
     cache_creation_input_tokens: int = 0

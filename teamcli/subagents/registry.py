@@ -110,6 +110,6 @@ class SubAgentRegistry:
             return
         agent = sub.built.agent
         if self._earlier is None:
-            self._earlier = replace(agent, toolset=replace(agent.toolset, agent=EARLIER))
+            self._earlier = replace(agent, toolset=agent.toolset._replace(agent=EARLIER))
         else:
             self._earlier.meter.absorb(agent.meter)

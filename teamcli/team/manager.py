@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -390,7 +389,7 @@ class TeammateManager:
             used=earlier.used if earlier else {},
         )
         where = self._factory.prepare(member, cancel)
-        member = replace(member, unconfined=NOT_ENFORCED in where)
+        member = member._replace(unconfined=NOT_ENFORCED in where)
         teammate = self._factory.build_teammate(self, member, request.prompt, request.by_user)
         if earlier is None:
             self.roster.add(member)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +104,7 @@ class Roster:
             if known := self.find(member.name):
                 raise TeamError(f"there is a teammate '{known.name}' already")
             self.requests.drop_here(member.name)
-            member = self._put(replace(member, since=member.since or self._clock()))
+            member = self._put(member._replace(since=member.since or self._clock()))
         self._table.announce()
         return member
 
@@ -121,8 +120,8 @@ class Roster:
             self.requests.void_here(member.name)
             kept = {each: getattr(earlier, each) for each in ("name", "budget", "used", "unknown")}
             status = member.status if member.status is Status.IDLE else moved.status
-            fresh = replace(member, status=status, incarnation=moved.incarnation, **kept)
-            member = self._put(replace(fresh, since=member.since or moved.since))
+            fresh = member._replace(status=status, incarnation=moved.incarnation, **kept)
+            member = self._put(fresh._replace(since=member.since or moved.since))
         self._table.announce()
         return member
 
@@ -174,7 +173,7 @@ class Roster:
             raise ValueError("use transition to change a status; a name never changes")
         with self._table.lock:
             member = self.get(name)
-            updated = replace(member, **fields)
+            updated = member._replace(**fields)
             if updated == member:
                 return member
             is_counting = fields.keys() <= COUNTERS
@@ -196,7 +195,7 @@ class Roster:
             is_known = member.cost_usd is not None and cost_usd is not None
             cost = (member.cost_usd or 0.0) + (cost_usd or 0.0) if is_known else None
             used = member.used if used is None else used
-            counted = replace(member, turns=member.turns + turns, cost_usd=cost, used=used)
+            counted = member._replace(turns=member.turns + turns, cost_usd=cost, used=used)
             self._put(counted, is_counting=True)
         if self._table.counters_are_due:
             self._table.follow()
@@ -207,7 +206,7 @@ class Roster:
         Only those that this process runs."""
         with self._table.lock:
             self._table.put_all(
-                replace(member, waiting_for=waits_for)
+                member._replace(waiting_for=waits_for)
                 for member in self.members()
                 if member.waiting_for != (waits_for := self._waits_for(member.name)) and is_here(member)
             )
@@ -227,7 +226,7 @@ class Roster:
         with self._table.saved():
             member = self.get(name)
             request = self.requests.open_plan(member.name, member.incarnation, plan)
-            self._put(replace(member, plan_approved=False, waiting_for=PLAN_REVIEW))
+            self._put(member._replace(plan_approved=False, waiting_for=PLAN_REVIEW))
         self._table.announce()
         return request
 
@@ -240,7 +239,7 @@ class Roster:
             request = self.requests.answer(request_id, by, approve, feedback)
             if request.kind is not Kind.PLAN:
                 raise TeamError(f"{request.id} is not a plan but a {request.kind} request")
-            self._put(replace(self.get(request.teammate), plan_approved=approve, waiting_for=""))
+            self._put(self.get(request.teammate)._replace(plan_approved=approve, waiting_for=""))
         self._table.announce()
         return request
 
@@ -294,7 +293,7 @@ class Roster:
             case Status.SPAWNING:
                 usual |= {"incarnation": member.incarnation + 1, "plan_approved": False, "error": ""}
                 usual |= {"turns": 0, "cost_usd": 0.0}
-        return replace(member, status=to, **{**usual, **fields})
+        return member._replace(status=to, **{**usual, **fields})
 
     def _waits_for(self, name: str) -> str:
         return PLAN_REVIEW if self.requests.standing(name, Kind.PLAN) else ""
@@ -306,7 +305,7 @@ class Roster:
         # One that had its own checkout must not come back in the shared directory.
         has_checkout = (transcripts.parent / "worktrees" / f"{name}.json").exists()
         rebuilt = Member(name, UNKNOWN_ROLE, Status.IDLE, incarnation=1 + earlier, worktree=has_checkout)
-        return replace(rebuilt, interrupted=True, since=self._clock())
+        return rebuilt._replace(interrupted=True, since=self._clock())
 
     def _put(self, member: Member, is_counting: bool = False) -> Member:
         return self._table.put_all([member], is_counting)[0]

@@ -9,7 +9,6 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import cached_property
 from operator import attrgetter
@@ -45,10 +44,10 @@ TRANSITIONS: Mapping[Status, frozenset[Status]] = {
 }
 
 
-@dataclass(frozen=True)
-class Member:
-    """One teammate as the roster knows it."""
+_NOTHING: Mapping[str, Any] = {}
 
+
+class _Fields(NamedTuple):
     name: str
     role: str
     status: Status = Status.SPAWNING
@@ -89,12 +88,16 @@ class Member:
     """None if the price of its model is not known."""
     limit: str = ""
     """The limit that it has reached, if it is paused because of that."""
-    budget: Mapping[str, Any] = field(default_factory=dict)
+    budget: Mapping[str, Any] = _NOTHING
     """The bounds that the user has set for it; null for no bound."""
-    used: Mapping[str, Any] = field(default_factory=dict)
+    used: Mapping[str, Any] = _NOTHING
     """What this teammate and its sub-agents have used, over all incarnations."""
-    unknown: Mapping[str, Any] = field(default_factory=dict)
+    unknown: Mapping[str, Any] = _NOTHING
     """Fields that this version does not know, kept as they are."""
+
+
+class Member(_Fields):
+    """One teammate as the roster knows it. A class of its own, because a named tuple cannot cache a property."""
 
     @property
     def branch(self) -> str:
@@ -109,7 +112,7 @@ class Member:
 
     def changed_from(self, before: Member) -> set[str]:
         """The names of the fields that differ."""
-        return {each.name for each in fields(Member) if getattr(before, each.name) != getattr(self, each.name)}
+        return {name for name in self._fields if getattr(before, name) != getattr(self, name)}
 
     def to_dict(self) -> dict[str, Any]:
         known = dict(zip(_ALWAYS_WRITTEN, _known_values(self), strict=True))

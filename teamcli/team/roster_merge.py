@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import TypeVar
 
 from teamcli.team.requests import Request
@@ -35,7 +34,7 @@ def merged_member(base: Member, ours: Member, theirs: Member) -> Member:
     changed = ours.changed_from(base)
     if ours.status is not theirs.status and ours.status not in TRANSITIONS[theirs.status]:
         changed -= _WITH_STATUS
-    return replace(theirs, **{name: getattr(ours, name) for name in changed})
+    return theirs._replace(**{name: getattr(ours, name) for name in changed})
 
 
 def merged_request(base: Request, ours: Request, theirs: Request) -> Request:

@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from teamcli.errors import StateError
@@ -91,7 +90,7 @@ class RosterTable:
         for member in members:
             before = table.get(member.name.casefold())
             if before and member.waiting_for != before.waiting_for:
-                member = replace(member, waiting_since=self._clock() if member.waiting_for else 0.0)
+                member = member._replace(waiting_since=self._clock() if member.waiting_for else 0.0)
             table[member.name.casefold()] = member
             put.append(member)
             self._revision += 1
@@ -271,4 +270,4 @@ def _taken_back(
 
 
 def _without_change(was: Member, became: Member, now: Member) -> Member:
-    return replace(now, **{name: getattr(was, name) for name in became.changed_from(was)})
+    return now._replace(**{name: getattr(was, name) for name in became.changed_from(was)})

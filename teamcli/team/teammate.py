@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from teamcli.agent.conversation import text_block
@@ -285,7 +284,7 @@ class Teammate(AgentThread):
             if self._turn is not None or self.member.status is not Status.IDLE:
                 raise ToolError(f"'{self.name}' is currently working")
             terms, self._next_terms = {**self._next_terms, **terms}, {}
-            setup = self._setup.set_up(replace(self.member, **terms))
+            setup = self._setup.set_up(self.member._replace(**terms))
             work = self._next_work(by_user)
             self.agent.conversation.add_user([text_block(prompt)], marks={WORK: work.to_mark()})
             self._latest = LatestWork(work, is_open=True)
@@ -306,7 +305,7 @@ class Teammate(AgentThread):
     def _take_next_terms(self) -> None:
         if self._next_terms:
             terms, self._next_terms = self._next_terms, {}
-            self.agent.use(*self._setup.set_up(replace(self.member, **terms)))
+            self.agent.use(*self._setup.set_up(self.member._replace(**terms)))
             self._roster.update(self.name, **terms)
 
     def report_again(self) -> None:

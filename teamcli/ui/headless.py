@@ -111,7 +111,7 @@ def expand(session: Session, prompt: str, run_command: RunCommand) -> str | Futu
     Raises: TeamcliError
     """
     name = prompt[1:].split(maxsplit=1)[0] if prompt.startswith("/") and prompt[1:].strip() else ""
-    if not re.fullmatch(r"[A-Za-z?][\w:.-]*", name) or Path(f"/{name}").exists():
+    if not name or not re.fullmatch(r"[A-Za-z?][\w:.-]*", name) or Path(f"/{name}").exists():
         return prompt
     return run_command(session, prompt)
 

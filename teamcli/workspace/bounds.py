@@ -8,8 +8,8 @@ run a program.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from teamcli.errors import ToolError
 
@@ -23,8 +23,7 @@ CHECKOUTS = "worktrees"
 """In `.team/`: each member that works isolated has its own directory there."""
 
 
-@dataclass(frozen=True)
-class Workspace:
+class Workspace(NamedTuple):
     root: Path
     """The directory the user started in, resolved."""
     extra: tuple[Path, ...] = ()

@@ -11,7 +11,6 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 UNKNOWN = ""
@@ -27,10 +26,10 @@ def digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-@dataclass
 class _PathLock:
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    users: int = 0
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.users = 0
 
 
 class PathLocks:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -224,7 +223,7 @@ class TestTheGate:
         place.gate = "echo working"
 
         def wake(text: str) -> None:
-            place.member = replace(place.member, since=2.0)
+            place.member = place.member._replace(since=2.0)
 
         place.said = type("Waking", (list,), {"append": staticmethod(wake)})()
         assert "has worked during the merge" in place.refused()
@@ -281,7 +280,7 @@ class TestConflicts:
         assert "CONFLICT (rename/rename)" in place.mail[0].content
 
     def test_a_member_that_is_shut_down_gets_no_mail(self, place: Place) -> None:
-        place.member = replace(place.member, status=Status.SHUTDOWN)
+        place.member = place.member._replace(status=Status.SHUTDOWN)
         place.commit(place.alice, README__md="theirs\n")
         place.commit(place.root, README__md="mine\n")
         place.refused()
@@ -298,13 +297,13 @@ class TestRefusals:
 
     def test_a_member_without_a_worktree(self, place: Place) -> None:
         place.checkouts.discard("alice")
-        place.member = replace(place.member, worktree=False)
+        place.member = place.member._replace(worktree=False)
         assert place.refused() == "'alice' works in the main directory, where its changes are"
 
     @pytest.mark.parametrize("status", [Status.WORKING, Status.SPAWNING])
     def test_a_member_that_is_working(self, place: Place, status: Status) -> None:
         place.commit(place.alice, theirs="x\n")
-        place.member = replace(place.member, status=status)
+        place.member = place.member._replace(status=status)
         assert "'alice' is currently working" in place.refused()
 
     def test_a_detached_head(self, place: Place) -> None:
