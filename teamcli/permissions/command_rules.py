@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from teamcli.permissions.form import Form
 from teamcli.permissions.shell.commands import LineReading
-from teamcli.permissions.shell.forms import never_covered
+from teamcli.permissions.shell.forms import is_named_by, never_covered
 from teamcli.permissions.shell.loose import FoundCommand, Word
 from teamcli.permissions.shell.scanner import names
 from teamcli.permissions.shell.strict import Command, NotUnderstood, read_line
@@ -40,7 +40,9 @@ def covers(rule: Rule, command: Command) -> bool:
     if rule.form not in OPEN_ENDED:
         return rule.form is Form.PATTERN and commands_of(rule.pattern) == (command,)
     pattern = _prefix(rule.pattern.replace("*", _STAR) if rule.form is Form.WILDCARD else rule.pattern)
-    if pattern is None or not set(pattern.assignments) <= set(command.assignments) or never_covered(command.words):
+    if pattern is None or not set(pattern.assignments) <= set(command.assignments):
+        return False
+    if never_covered(command.words) and not is_named_by(_beginnings(pattern)):
         return False
     if rule.form is Form.PREFIX:
         return command.words[: len(pattern.words)] == pattern.words
@@ -57,8 +59,13 @@ def why_not_covering(form: Form, pattern: str) -> str:
     if beginning is None:
         return "it is not the beginning of one plain command"
     literal = list(takewhile(lambda word: _STAR not in word, beginning.words))
-    reason = never_covered(literal) if literal else ""
+    reason = never_covered(literal) if literal and not is_named_by(_beginnings(beginning)) else ""
     return f"{reason}, so each such command needs a question" if reason else ""
+
+
+def _beginnings(pattern: Command) -> list[str]:
+    """What is certain of each word."""
+    return [word.partition(_STAR)[0] for word in pattern.words]
 
 
 def _match_words(pattern: Command, words: Sequence[str]) -> bool:

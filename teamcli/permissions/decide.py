@@ -33,7 +33,7 @@ from teamcli.permissions.rules import (
 )
 from teamcli.permissions.shell.commands import read_commands
 from teamcli.permissions.shell.files_read import files_read
-from teamcli.permissions.shell.forms import never_covered
+from teamcli.permissions.shell.forms import SHELLS, never_covered
 from teamcli.permissions.shell.scanner import names
 from teamcli.permissions.shell.steps import Step, steps
 from teamcli.permissions.shell.strict import Command, NotUnderstood, read_line
@@ -245,7 +245,9 @@ class _CommandLine:
         if "/" in name and not name.startswith("/") and not step.is_at_start:
             return None  # after a `cd`, `./build` may be a different program
         covering = [rule for rule in self._rules() if covers(rule, step.command)]
-        # so is `cd elsewhere && sh build`, though a rule for exactly `sh build` exists
+        # so is `cd elsewhere && sh build`, though a rule for `sh build` exists
+        if name.rsplit("/", 1)[-1] in SHELLS and not step.is_at_start:
+            return None
         is_other = not step.is_at_start and (bool(step.command.writes) or bool(never_covered(step.command.words)))
         return next((rule for rule in covering if rule.form in OPEN_ENDED or not is_other), None)
 

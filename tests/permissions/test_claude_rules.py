@@ -53,6 +53,12 @@ COMMANDS = [
     ("Bash(npm * --save *)", ["npm install --save", "npm install --save x"], ["npm install --saved"]),
     ("Bash(python3 *.py)", ["python3 a.py", "python3 -m x b.py"], ["python3 a.pyc"]),
     ("Bash(npm it's)", [], ["npm its"]),
+    ("Bash(npx:*)", ["npx tsc", "npx -y x --fix a"], ["npm x"]),
+    ("Bash(npx tsc:*)", ["npx tsc", "npx tsc --noEmit"], ["npx tsx", "npx"]),
+    ("Bash(npx rul*)", ["npx rule", "npx rulo init"], ["npx other"]),
+    ("Bash(uv run pytest *)", ["uv run pytest -x"], ["uv run python a.py", "uv pip install x"]),
+    ("Bash(bash scripts/test.sh:*)", ["bash scripts/test.sh -v"], ["bash scripts/other.sh", "bash -c ls"]),
+    ("Bash(sh scripts/*.sh)", ["sh scripts/a.sh"], ["sh other.sh", "sh -c scripts/a"]),
 ]
 
 
@@ -280,19 +286,36 @@ def test_a_rule_for_a_tool_that_is_not_here_is_accepted(rule: str) -> None:
     assert [each.form for each in parse_rules(rule, TOOLS)] == [Form.NEVER]
 
 
+def test_a_rule_for_a_script_covers_it_only_where_the_line_starts() -> None:
+    assert runs(policy(allow="Bash(bash run.sh *)"), "cd elsewhere && bash run.sh") is Verdict.ASK
+
+
+def test_a_condition_of_find_is_not_taken_for_a_command() -> None:
+    rules = policy(deny="Bash(rm:*)", mode=Mode.BYPASS_PERMISSIONS)
+    lines = {
+        "find . -name '*.py' -exec grep x {} +": Verdict.ALLOW,
+        "find . -name '*.py' -exec rm {} +": Verdict.DENY,
+        "find $X -name '*.py' -exec grep x {} +": Verdict.DENY,
+    }
+    assert {line: runs(rules, line) for line in lines} == lines
+
+
 @pytest.mark.parametrize(
     ("rule", "reason"),
     [
         ("WebFetch", "there is no WebFetch here"),
         ("Write(a)", "Claude Code matches no path with Write; write Edit(…)"),
         ("Glob(a)", "Claude Code matches no path with Glob; write Read(…)"),
-        ("Bash(npx:*)", "`npx` runs other programs, so each such command needs a question"),
-        ("Bash(uv run *)", "`uv` runs other programs, so each such command needs a question"),
+        ("Bash(env:*)", "`env` runs other programs, so each such command needs a question"),
+        ("Bash(bash *)", "`bash` runs other programs, so each such command needs a question"),
+        ("Bash(bash -c *)", "`bash` runs other programs, so each such command needs a question"),
         ("Bash(for:*)", "it is not the beginning of one plain command"),
         ("Bash(echo $X)", "no rule allows a line that is not understood completely"),
         ("Bash(npm *)", ""),
         ("Bash(git * main)", ""),
         ("Bash(npx tsc)", ""),
+        ("Bash(npx:*)", ""),
+        ("Bash(bash run.sh *)", ""),
         ("Bash", ""),
         ("Edit(a)", ""),
     ],

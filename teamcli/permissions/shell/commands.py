@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import takewhile
 
-from teamcli.permissions.shell.forms import BUILTINS, CONDITIONAL, RUNNERS, SHELLS, never_covered
+from teamcli.permissions.shell.forms import BUILTINS, CONDITIONAL, FIND_ACTIONS, RUNNERS, SHELLS, never_covered
 from teamcli.permissions.shell.loose import FoundCommand, Tree, Unread, Word, read_tree
 from teamcli.permissions.shell.scanner import names
 from teamcli.permissions.shell.strict import MAX_LENGTH, NotUnderstood, read_line
@@ -91,7 +92,7 @@ class LineReading:
         if words and words[0].source:
             self._doubt(f"`{words[0].source}` is known only when it runs", is_guess)
         if words and never_covered([word.value for word in words]):
-            self._look_behind(words, tree, depth, is_guess)
+            self._look_behind(_from_action(words), tree, depth, is_guess)
 
     def _look_behind(self, words: tuple[Word, ...], tree: Tree, depth: int, is_guess: bool) -> None:
         """The program runs another one, which begins at one of its words or is the text of one."""
@@ -176,6 +177,14 @@ def _is_passed_over(before: Word, word: Word) -> bool:
     is_value = is_value or _name(before) in _NEEDS_VALUE
     is_runner = _name(word) in RUNNERS | BUILTINS | CONDITIONAL
     return is_value or is_runner or _PASSED_OVER.match(word.value) is not None
+
+
+def _from_action(words: tuple[Word, ...]) -> tuple[Word, ...]:
+    """Of `find`, what follows its literal conditions: `-name "*.py"` is not a command."""
+    if _name(words[0]) not in ("find", "gfind"):
+        return words
+    conditions = takewhile(lambda word: not word.source and word.value not in FIND_ACTIONS, words[1:])
+    return (words[0], *words[1 + len(list(conditions)) :])
 
 
 def _is_directory(before: Word, word: Word) -> bool:

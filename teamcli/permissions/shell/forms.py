@@ -12,15 +12,21 @@ from collections.abc import Callable, Sequence
 from teamcli.permissions.shell.scanner import names
 
 SHELLS = names("sh bash dash ksh mksh ash rbash zsh fish csh tcsh nu xonsh pwsh elvish")
-RUNNERS = SHELLS | names(
-    "env xargs parallel nice ionice nohup timeout gtimeout time stdbuf setsid command exec coproc flock taskset "
-    "chrt setarch linux32 linux64 i386 x86_64 uname26 prlimit unshare nsenter chroot runuser sudo doas su pkexec "
-    "systemd-run strace ltrace busybox toybox fakeroot xvfb-run caffeinate unbuffer torsocks setpriv numactl "
-    "cgexec firejail proot bwrap valgrind gdb lldb perf rlwrap dbus-run-session dbus-launch hyperfine entr watch "
-    "script at batch crontab uv uvx poetry pipenv pdm rye npx bunx pipx chpst softlimit s6-setuidgid catchsegv "
-    "faketime eatmydata daemonize start-stop-daemon runcon sg trickle proxychains proxychains4 tsocks gosu "
-    "setuidgid dumb-init tini rr expect tmux screen xterm ssh-agent choom capsh ed ex vi vim nvim view emacs "
-    "emacsclient ld.so ld-linux.so.2 ld-linux-x86-64.so.2 ld-linux-aarch64.so.1"
+PACKAGE_RUNNERS = names("uv uvx poetry pipenv pdm rye npx bunx pipx")
+"""Programs that run what a package brings. A rule that names one of these means to allow that, as with `npm`."""
+RUNNERS = (
+    SHELLS
+    | PACKAGE_RUNNERS
+    | names(
+        "env xargs parallel nice ionice nohup timeout gtimeout time stdbuf setsid command exec coproc flock taskset "
+        "chrt setarch linux32 linux64 i386 x86_64 uname26 prlimit unshare nsenter chroot runuser sudo doas su pkexec "
+        "systemd-run strace ltrace busybox toybox fakeroot xvfb-run caffeinate unbuffer torsocks setpriv numactl "
+        "cgexec firejail proot bwrap valgrind gdb lldb perf rlwrap dbus-run-session dbus-launch hyperfine entr watch "
+        "script at batch crontab chpst softlimit s6-setuidgid catchsegv "
+        "faketime eatmydata daemonize start-stop-daemon runcon sg trickle proxychains proxychains4 tsocks gosu "
+        "setuidgid dumb-init tini rr expect tmux screen xterm ssh-agent choom capsh ed ex vi vim nvim view emacs "
+        "emacsclient ld.so ld-linux.so.2 ld-linux-x86-64.so.2 ld-linux-aarch64.so.1"
+    )
 )
 """Programs that run the program that their words name."""
 BUILTINS = names(
@@ -76,7 +82,7 @@ _GIT_RUNNERS = names(
 )
 _GIT_SUBCOMMAND = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 """`git a/b` runs the file `git-a/b`; those with two hyphens are parts of git that run what they are given."""
-_FIND_ACTIONS = names("-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls")
+FIND_ACTIONS = names("-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls")
 _SED_OPTIONS = re.compile(r"-[nErsuzi]+|--(quiet|silent|regexp-extended|null-data|separate|debug|posix|sandbox)")
 _SED_ADDRESS = r"(?:\d+|\$|/(?:[^/\\\n]|\\[^\n])*/I?)"
 _SED_TEXT = r"(?:(?!\1)[^\\\n]|\\[^\n])*"
@@ -104,6 +110,12 @@ def never_covered(words: Sequence[str]) -> str:
     return f"`{name} {risky}` runs or evaluates something else" if risky else ""
 
 
+def is_named_by(prefix: Sequence[str]) -> bool:
+    """Whether a rule with these first words says what is run: `npx tsc`, or a shell with the name of a script."""
+    name, rest = prefix[0].rsplit("/", 1)[-1], prefix[1:]
+    return name in PACKAGE_RUNNERS or (name in SHELLS and bool(rest) and re.match(r"[\w./]", rest[0]) is not None)
+
+
 def _risky_option(arguments: Sequence[str], options: str) -> str:
     """An argument that is one of these options: also shortened, with a value, or in a bundle of letters."""
     listed = options.split()
@@ -118,7 +130,7 @@ def _risky_option(arguments: Sequence[str], options: str) -> str:
 
 
 def _find(arguments: Sequence[str]) -> str:
-    action = next((argument for argument in arguments if argument in _FIND_ACTIONS), "")
+    action = next((argument for argument in arguments if argument in FIND_ACTIONS), "")
     return f"`find {action}` runs programs or writes files" if action else ""
 
 
