@@ -128,11 +128,12 @@ def _run(hook: HookCommand, group: HookGroup, ports: Ports, event: HookEvent, ca
 
 
 def _payload(event: HookEvent, transcripts: ClaudeTranscripts | None, is_claudes: bool) -> bytes:
-    if transcripts is not None:
-        payload = their_payload(event, *transcripts.paths_for(event))
-    else:
-        payload = their_payload(event) if is_claudes else our_payload(event)
-    return json.dumps(redact_value(payload)).encode()
+    if not is_claudes:
+        return json.dumps(redact_value(our_payload(event))).encode()
+    payload = their_payload(event, *(transcripts.paths_for(event) if transcripts else ()))
+    # As JavaScript writes it: guards without jq search for `"command":"git push`, and for letters beyond ASCII.
+    text = json.dumps(redact_value(payload), ensure_ascii=False, separators=(",", ":"))
+    return text.encode(errors="backslashreplace")
 
 
 def _claudes_seconds(event: str, configured: float | None) -> float:

@@ -186,6 +186,18 @@ GUARDS = {
         before("edit_file", path="a.py", old_text="a", new_text="b"),
         "locked",
     ),
+    "searches the text of its input": Guard(
+        'grep -q \'"command":"git push\' && { echo unpushable >&2; exit 2; }; exit 0',
+        before("bash", command="git push origin"),
+        before("bash", command="git pull"),
+        "unpushable",
+    ),
+    "cuts the path out of the text": Guard(
+        """f=$(sed -n 's/.*"file_path":"\\([^"]*\\)".*/\\1/p'); [[ $f == */größe.sql ]] && exit 2; exit 0""",
+        before("write_file", path="größe.sql", content="x"),
+        before("write_file", path="a.sql", content="größe.sql"),
+        "A PreToolUse hook blocks this.",
+    ),
     "stops everything": Guard(
         'grep -q forbidden && echo \'{"continue": false, "stopReason": "ask Ada"}\'; exit 0',
         before("bash", command="forbidden"),
@@ -290,6 +302,10 @@ def test_input_that_is_not_an_object_breaks_nothing(hooked: Hooked) -> None:
         payload(hooked, HookEvent("PostToolBatch", "lead", {"tool_calls": [odd]}))["tool_calls"][0]["tool_input"] == {}
     )
     assert payload(hooked, HookEvent("PreToolUse", "lead", odd, "bash"))["tool_input"] == {}
+
+
+def test_text_that_is_not_valid_unicode_breaks_nothing(hooked: Hooked) -> None:
+    assert payload(hooked, before("bash", command="echo \udc80"))["tool_input"]["command"] == "echo \udc80"
 
 
 def test_the_environment_is_the_one_that_scripts_expect(hooked: Hooked) -> None:
