@@ -55,6 +55,10 @@ class Background:
         finally:
             with self._lock:
                 self._running -= 1
+        self.keep(hook, event, result)
+
+    def keep(self, hook: RegisteredHook, event: HookEvent, result: HookResult) -> None:
+        """What a hook said after nothing waited for it any longer: wakes the agent, or waits for its next event."""
         said = "\n".join(filter(None, (result.objection, result.context)))
         if hook.wakes and result.objection is not None and self._wake(event.agent, hook_note(event.name, said)):
             return

@@ -24,7 +24,7 @@ from teamcli.exec.command_output import BoundedText
 from teamcli.exec.session_lines import SessionLines
 from teamcli.hooks.environment import Start, shell_text
 from teamcli.hooks.matching import matcher_of
-from teamcli.hooks.output import Ran, read_output
+from teamcli.hooks.output import HookOutput, Ran, read_output
 from teamcli.hooks.payload import file_of, our_payload, their_payload
 from teamcli.hooks.runner import RegisteredHook, timeout_of
 from teamcli.text.redaction import redact_value
@@ -75,6 +75,7 @@ def _registered(event: str, group: HookGroup, hook: HookCommand, ports: Ports) -
         json.dumps([hook.command, hook.raw.get("args"), group.plugin]) if is_claudes else "",
         hook.raw.get("async") is True or hook.raw.get("asyncRewake") is True,
         hook.raw.get("asyncRewake") is True,
+        partial(_call, hook, group, ports) if is_claudes else None,
     )
 
 
@@ -85,10 +86,17 @@ def _accepts(hook: HookCommand, ports: Ports, event: HookEvent) -> bool:
     return not isinstance(rule, str) or not rule or ports.is_about(rule, event)
 
 
-def _call(hook: HookCommand, group: HookGroup, ports: Ports, event: HookEvent, cancel: CancelScope) -> HookResult:
+def _call(
+    hook: HookCommand,
+    group: HookGroup,
+    ports: Ports,
+    event: HookEvent,
+    cancel: CancelScope,
+    release: Callable[[], None] = lambda: None,
+) -> HookResult:
     """Raises: ToolError, OSError, ValueError, Cancelled."""
     try:
-        ran = _run(hook, group, ports, event, cancel)
+        ran = _run(hook, group, ports, event, cancel, release)
         result = read_output(ran, event, lambda text: ports.emit(Notice(event.agent, text)))
     except (ToolError, OSError, ValueError) as e:
         if hook.raw.get("onFailure") == "block":
@@ -97,10 +105,17 @@ def _call(hook: HookCommand, group: HookGroup, ports: Ports, event: HookEvent, c
     return ports.long_output.shortened(result) if ports.long_output else result
 
 
-def _run(hook: HookCommand, group: HookGroup, ports: Ports, event: HookEvent, cancel: CancelScope) -> Ran:
+def _run(
+    hook: HookCommand,
+    group: HookGroup,
+    ports: Ports,
+    event: HookEvent,
+    cancel: CancelScope,
+    release: Callable[[], None],
+) -> Ran:
     """Raises: ToolError, OSError, Cancelled."""
     cancel.check()
-    out, errors = BoundedText(JSON_LIMIT), BoundedText(OUTPUT_LIMIT)
+    out, errors = HookOutput(JSON_LIMIT, release), BoundedText(OUTPUT_LIMIT)
     is_claudes = bool(group.source)
     lines = ports.lines if event.name == SESSION_START else None
     start = Start(
@@ -124,7 +139,7 @@ def _run(hook: HookCommand, group: HookGroup, ports: Ports, event: HookEvent, ca
         raise ToolError("it took too long and was stopped")
     if lines:
         lines.read(Path(start.env_file))
-    return Ran(ended.exit_code, str(out).strip(), str(errors).strip())
+    return Ran(ended.exit_code, out.text, str(errors).strip())
 
 
 def _payload(event: HookEvent, transcripts: ClaudeTranscripts | None, is_claudes: bool) -> bytes:

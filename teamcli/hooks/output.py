@@ -20,6 +20,7 @@ from teamcli.agent.hooks import (
     HookResult,
 )
 from teamcli.errors import ToolError
+from teamcli.exec.command_output import BoundedText
 from teamcli.exec.running_command import describe_exit
 from teamcli.hooks.payload import changed_input
 
@@ -41,6 +42,37 @@ class Ran(NamedTuple):
     exit_code: int
     out: str
     errors: str
+
+
+class HookOutput:
+    """What a hook prints. With `{"async": true}` as its first line, it says that nothing needs to wait for it."""
+
+    def __init__(self, limit: int, release: Callable[[], None]) -> None:
+        self._printed = BoundedText(limit)
+        self._release = release
+        self._is_open = True
+        """Whether the first line may still be incomplete."""
+        self._read_from = 0
+
+    @property
+    def text(self) -> str:
+        return str(self._printed)[self._read_from :].strip()
+
+    def add(self, text: str) -> None:
+        self._printed.add(text)
+        if self._is_open and "\n" in text:
+            self._is_open = False
+            first = str(self._printed).partition("\n")[0]
+            if _says_async(first):
+                self._read_from = len(first)
+                self._release()
+
+
+def _says_async(line: str) -> bool:
+    try:
+        return line.startswith("{") and _parsed(line).get("async") is True
+    except ValueError:
+        return False
 
 
 def read_output(ran: Ran, event: HookEvent, tell: Tell) -> HookResult:

@@ -1,8 +1,9 @@
-"""Runs the hooks of an event one after the other and combines their results."""
+"""Runs the hooks of an event and combines their results: ours one after the other, then Claude Code's all at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from teamcli.agent.events import Emit, Notice, Severity
@@ -20,6 +21,7 @@ from teamcli.cancel import CancelScope
 from teamcli.claude_code.hook_words import failure_word
 from teamcli.claude_code.tool_responses import failure_of
 from teamcli.errors import ToolError
+from teamcli.hooks.together import run_together
 
 if TYPE_CHECKING:
     from teamcli.hooks.background import Background
@@ -49,6 +51,8 @@ class RegisteredHook(NamedTuple):
     """Nothing waits for it."""
     wakes: bool = False
     """If it objects when nothing waits for it, its agent continues with that."""
+    call_with_others: Callable[[HookEvent, CancelScope, Callable[[], None]], HookResult] | None = None
+    """For a hook that runs at the same time as others. It calls the last argument if nothing needs to wait for it."""
 
 
 class HookRunner:
@@ -76,23 +80,40 @@ class HookRunner:
         event = _completed(event, self._facts(event.agent))
         if event.name == POST_TOOL_USE_FAILURE and "error" not in event.fields:
             return NO_RESULT
-        fields = dict(event.fields)
         result = NO_RESULT
         if self._background is not None and event.name in _TAKES_LATE_CONTEXT:
             result = HookResult(context=self._background.take_context(event.agent))
+        together: list[RegisteredHook] = []
         for hook in self._matching(event):
-            if result.changed_input is not None:  # each hook sees the input as the one before it left it
-                fields["tool_input"] = result.changed_input
-            now = event._replace(fields=dict(fields))
+            now = _with_input(event, result.changed_input)
             if hook.is_async and self._background is not None:
                 self._background.start(self._call, hook, now)
+            elif hook.call_with_others is not None:
+                together.append(hook)
             else:
                 result = combine(result, self._call(hook, now, cancel))
-        return result
+        return self._run_together(together, event, result, cancel) if together else result
 
-    def _call(self, hook: RegisteredHook, event: HookEvent, cancel: CancelScope) -> HookResult:
+    def _run_together(
+        self, hooks: Sequence[RegisteredHook], event: HookEvent, result: HookResult, cancel: CancelScope
+    ) -> HookResult:
+        """Raises: Cancelled."""
+
+        def keep(position: int, late: HookResult) -> None:
+            if self._background is not None:
+                self._background.keep(hooks[position], event, late)
+
+        now = _with_input(event, result.changed_input)
+        works = [partial(self._call, hook, now, cancel) for hook in hooks]
+        return reduce(combine, run_together(works, keep), result)
+
+    def _call(
+        self, hook: RegisteredHook, event: HookEvent, cancel: CancelScope, release: Callable[[], None] | None = None
+    ) -> HookResult:
         """Raises: Cancelled."""
         try:
+            if release is not None and hook.call_with_others is not None:
+                return hook.call_with_others(event, cancel, release)
             return hook.call(event, cancel)
         except (ToolError, OSError, ValueError) as e:
             text = f"The {event.name} hook `{hook.name}` failed and is ignored: {e}"
@@ -108,6 +129,12 @@ class HookRunner:
                 if hook.identity:
                     seen.add(hook.identity)
                 yield hook
+
+
+def _with_input(event: HookEvent, changed: Mapping[str, Any] | None) -> HookEvent:
+    """A hook sees the input of a call as the hooks before it left it."""
+    fields = dict(event.fields)
+    return event._replace(fields=fields if changed is None else {**fields, "tool_input": changed})
 
 
 def _completed(event: HookEvent, facts: Mapping[str, Any]) -> HookEvent:

@@ -19,6 +19,7 @@ from teamcli.agent.hooks import HookEvent, HookResult
 from teamcli.agent.tool import Display, PreparedCall
 from teamcli.cancel import CancelScope
 from teamcli.config.settings import HookCommand, HookGroup
+from teamcli.errors import Cancelled
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.session_lines import SessionLines
 from teamcli.hooks.background import Background, Wake
@@ -426,7 +427,34 @@ def test_identical_hooks_run_once(hooked: Hooked) -> None:
     same = {"command": "echo x >> heard"}
     other = {"command": "echo y >> heard"}
     hooked.runner("PreToolUse", same, other, same).run(before("bash", command="true"), hooked.cancel)
-    assert (hooked.root / "heard").read_text() == "x\ny\n"
+    assert sorted((hooked.root / "heard").read_text().split()) == ["x", "y"]
+
+
+def test_hooks_of_one_event_run_at_the_same_time(hooked: Hooked) -> None:
+    """Each waits until the other has started, so one after the other they would never end."""
+    pair = [
+        f"touch {own}; until [ -e {other} ]; do sleep 0.01; done; echo {own} >&2; exit 2" for own, other in ("ab", "ba")
+    ]
+    runner = hooked.runner("PreToolUse", *({"command": command} for command in pair))
+    assert runner.run(before("bash", command="make"), hooked.cancel).objection == "a\nb"
+
+
+def test_each_of_them_sees_the_call_as_it_was(hooked: Hooked) -> None:
+    change = specific(updatedInput={"command": "changed"})
+    runner = hooked.runner("PreToolUse", {"command": change}, {"command": "cat > told.json"})
+    assert runner.run(before("bash", command="make"), hooked.cancel).changed_input == {"command": "changed"}
+    assert json.loads((hooked.root / "told.json").read_text())["tool_input"]["command"] == "make"
+
+
+def test_a_cancelled_event_ends_all_of_its_hooks(hooked: Hooked) -> None:
+    pair = [{"command": f"touch {name}; sleep 600"} for name in "ab"]
+    thread = threading.Thread(
+        target=lambda: (wait_until(lambda: all((hooked.root / name).exists() for name in "ab")), hooked.cancel.cancel())
+    )
+    thread.start()
+    with pytest.raises(Cancelled):
+        hooked.runner("Stop", *pair).run(HookEvent("Stop", "lead"), hooked.cancel)
+    thread.join()
 
 
 def test_a_failed_call_is_a_failure_and_not_a_result(hooked: Hooked) -> None:
@@ -577,6 +605,18 @@ def test_an_async_hook_delays_nothing_and_its_context_arrives_later(hooked: Hook
     assert runner.run(HookEvent("UserPromptSubmit", "lead"), hooked.cancel).context == "tests are green"
     assert not runner.wants("UserPromptSubmit")
     hooked.cancel.cancel()
+
+
+def test_a_hook_that_says_so_is_not_waited_for(hooked: Hooked) -> None:
+    context = specific(additionalContext="late news")
+    command = f"echo '{{\"async\": true}}'; until [ -e go ]; do sleep 0.01; done; {context}; touch said"
+    runner = hooked.runner("PostToolUse", {"command": command})
+    event = after("bash", "hi", command="echo hi")
+    assert runner.run(event, hooked.cancel) == HookResult()
+    (hooked.root / "go").touch()
+    wait_until(lambda: (hooked.root / "said").exists())
+    wait_until(lambda: runner.wants("UserPromptSubmit"))
+    assert runner.run(HookEvent("UserPromptSubmit", "lead", {"prompt": "x"}), hooked.cancel).context == "late news"
 
 
 def test_an_async_hook_that_hangs_ends_with_the_program(hooked: Hooked) -> None:
