@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from teamcli.claude_code.flags import mode_of
 from teamcli.claude_code.names import INHERIT
 from teamcli.claude_code.unused import Unused
 from teamcli.config.environment import is_kept_back
@@ -27,7 +28,7 @@ FOLDER = ".claude"
 PROJECT, LOCAL = f"{FOLDER}/settings.json", f"{FOLDER}/settings.local.json"
 USER = "~/.claude/settings.json"
 _RULES = ("allow", "ask", "deny")
-_MODES = {**{mode.value: mode.value for mode in Mode}, "manual": Mode.DEFAULT.value}
+_MODES = frozenset(Mode)
 _RELIED_ON = ("agent", "apiKeyHelper", "outputStyle", "sandbox", "statusLine")
 """Settings that change what a user sees there, and have no effect here."""
 
@@ -162,8 +163,8 @@ class _Reader:
             if kind in value:
                 permissions[kind] = self._texts(value[kind], f"permissions.{kind}", shown)
         mode = value.get("defaultMode", "")
-        if isinstance(mode, str) and mode in _MODES:
-            permissions["mode"] = _MODES[mode]
+        if isinstance(mode, str) and mode_of(mode) in _MODES:
+            permissions["mode"] = mode_of(mode)
         elif mode:
             self.unused.add("setting", f"permissions.defaultMode {mode}", "there is no such mode here")
         if value.get("disableBypassPermissionsMode"):

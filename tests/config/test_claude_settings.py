@@ -48,6 +48,8 @@ def test_a_directory_without_them_has_nothing(tmp_path: Path) -> None:
         ),
         ({"permissions": {"defaultMode": "acceptEdits"}}, {"permissions": {"mode": "acceptEdits"}}),
         ({"permissions": {"defaultMode": "manual"}}, {"permissions": {"mode": "default"}}),
+        ({"permissions": {"defaultMode": "dontAsk"}}, {"permissions": {"mode": "default"}}),
+        ({"permissions": {"defaultMode": "auto"}}, {"permissions": {"mode": "default"}}),
         (
             {"permissions": {"additionalDirectories": ["../x"]}},
             {"permissions": {}, "additional_directories": ["../x"]},
@@ -122,7 +124,10 @@ def test_the_rest_of_a_file_with_a_bad_entry_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("theirs", "detail"),
     [
-        ({"permissions": {"defaultMode": "dontAsk"}}, "setting permissions.defaultMode dontAsk: there is no such mode"),
+        (
+            {"permissions": {"defaultMode": "delegate"}},
+            "setting permissions.defaultMode delegate: there is no such mode",
+        ),
         ({"hooks": {"Stop": [{"hooks": [{"type": "http", "url": "x"}]}]}}, "hook Stop of type http"),
         ({"hooks": {"Setup": [{"hooks": [{"type": "command", "command": "x"}]}]}}, "hook Setup `x`: there is no such"),
         ({"hooks": {"Stop": [{"matcher": "(", "hooks": []}]}}, "hook Stop (: its matcher"),
