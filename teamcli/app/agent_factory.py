@@ -27,8 +27,9 @@ from teamcli.app.runtime import Runtime
 from teamcli.app.team_file import CHANGING_TOOLS, can_change
 from teamcli.app.workplaces import Workplace, Workplaces
 from teamcli.cancel import CancelScope
-from teamcli.config.roles import Role
+from teamcli.config.roles import Role, turns_of
 from teamcli.errors import StateError, ToolError
+from teamcli.permissions.policy import Mode
 from teamcli.storage.files import Json, read_lines
 from teamcli.team.lead import Lead
 from teamcli.team.mailbox import IDS, Mailbox
@@ -162,10 +163,10 @@ class TeammateResources:
 class AgentFactory:
     """Builds the lead and teammates. They differ only in name, prompt, tools, model and what they remember."""
 
-    def __init__(self, runtime: Runtime, owns_process: bool = True) -> None:
+    def __init__(self, runtime: Runtime, briefing: Briefing, owns_process: bool = True) -> None:
         self.runtime = runtime
         self.models = Models(runtime.choices)
-        self.briefing = Briefing(runtime.choices, runtime.project, runtime.options)
+        self.briefing = briefing
         self.places = Workplaces(runtime, self.briefing.workspace, owns_process)
         self.tools = AgentTools(runtime)
         self.subagents = LazySubAgents(self)
@@ -215,7 +216,7 @@ class AgentFactory:
             member.budget,
             used_from(member.used).at_least(used_in(rows)),  # the roster may lag behind what was recorded
             runtime.options.max_turns,
-            settings.limits.teammate_turns,
+            turns_of(self.briefing.roles.match(member.role), settings.limits.teammate_turns),
             work_turns=calls_in_latest_work(rows),
             on_wait=partial(team.quiescence.show_waiting, member.name),
         )
@@ -358,7 +359,9 @@ class AgentFactory:
         context = context._replace(workspace=context.workspace._replace(start=start))
         if mcp is not None and (view := self._mcp_view(place, role, member.tools)):
             mcp.use_view(view)
-        return self._setup(team, model, system, tools, self.briefing.with_memory(context, member.role), place, mcp)
+        mode = role.mode if role else Mode.DEFAULT
+        context = self.briefing.with_memory(context, member.role)
+        return self._setup(team, model, system, tools, context, place, mcp, mode)
 
     def _setup(
         self,
@@ -369,10 +372,11 @@ class AgentFactory:
         context: AgentContext,
         place: Workplace,
         mcp: AgentMcp | None,
+        mode: Mode = Mode.DEFAULT,
     ) -> AgentSetup:
         tools = (*tools, *mcp.tools) if mcp else tools
         bound, gate, show_waiting = bind_tools(tools, context), team.protocols.gate, team.quiescence.show_waiting
-        toolset = self.tools.toolset(context.agent, bound, gate, show_waiting, self.runtime.events, place)
+        toolset = self.tools.toolset(context.agent, bound, gate, show_waiting, self.runtime.events, place, mode=mode)
         toolset = toolset._replace(outside=mcp) if mcp else toolset
         return AgentSetup(self.models.preamble(model, system, tools), toolset)
 

@@ -18,7 +18,7 @@ from teamcli.app.workplaces import Workplace
 from teamcli.config.memory import is_memory
 from teamcli.errors import StateError
 from teamcli.exec.commands import Commands, Report
-from teamcli.permissions.policy import Decision
+from teamcli.permissions.policy import Decision, Mode
 from teamcli.team.message import LEAD
 from teamcli.tools.base.context import AgentContext, SubAgentPort, TeamPort
 from teamcli.workspace.known_files import KnownFiles, PathLocks
@@ -60,9 +60,10 @@ class AgentTools:
         emit: Emit,
         place: Workplace,
         works_for: str = "",
+        mode: Mode = Mode.DEFAULT,
     ) -> Toolset:
         """`gate` refuses calls whatever the rules say; `show_waiting` is called when an agent waits for the user.
-        `works_for` is the agent whose sub-agent this is."""
+        `works_for` is the agent whose sub-agent this is. `mode` is that of its role."""
         runtime = self._runtime
 
         def wait_for_answer(agent: str, what: str) -> None:
@@ -71,7 +72,7 @@ class AgentTools:
 
         policy = runtime.live_policy
         permissions = Permissions(
-            partial(self._decide, place, (works_for or name) == LEAD),
+            partial(self._decide, place, (works_for or name) == LEAD, mode),
             runtime.ask,
             policy.always_allow,
             gate,
@@ -86,12 +87,14 @@ class AgentTools:
             commands.close()
 
     def _decide(
-        self, place: Workplace, is_leads: bool, tool: str, access: Access, given: Mapping[str, Any]
+        self, place: Workplace, is_leads: bool, mode: Mode, tool: str, access: Access, given: Mapping[str, Any]
     ) -> Decision:
         from teamcli.permissions.decide import decide  # late: the first request does without it
 
         live = self._runtime.live_policy
         policy = (live.with_grants if is_leads else live.policy)._replace(hook_files=place.hook_files)
+        if policy.mode is Mode.DEFAULT:  # whatever the user has chosen for the session wins over a role
+            policy = policy._replace(mode=mode)
         # Whether there is a sandbox is asked only if it matters: it may have to start first.
         if self._runtime.choices.settings.sandbox_allows_bash and isinstance(access, Executes):
             policy = policy._replace(commands_are_confined=not place.host.why_unconfined())

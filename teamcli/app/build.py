@@ -24,6 +24,7 @@ from teamcli.agent.events import (
 from teamcli.agent.permission_question import Ask, nobody_to_ask
 from teamcli.agent.transcript import read_marks
 from teamcli.app.agent_factory import AgentFactory
+from teamcli.app.briefing import Briefing
 from teamcli.app.choices import Choices, choose, read_rules
 from teamcli.app.command_reports import report_hook
 from teamcli.app.hooks import HookOpener, Running
@@ -190,6 +191,8 @@ def assemble(
 
     Raises: ConfigError
     """
+    briefing = Briefing(choices, state.project, options)
+    choices = choices.with_hooks_of(briefing.roles.found.values(), state.project.directory)
     dir, project, settings, engine = state.dir, state.project, choices.settings, state.engine
     events, cancel = EventBus(), CancelScope()
     record = RunRecord(Changes(), notes)
@@ -277,7 +280,7 @@ def assemble(
         mcp,
         prelude,
     )
-    factory = AgentFactory(runtime, owns_process)
+    factory = AgentFactory(runtime, briefing, owns_process)
     events.subscribe(partial(_get_ready, factory), CallStarted)
     team_file = _bring_up(runtime, factory, notes)
     parts = _team_parts(runtime, agents, factory, team_file)

@@ -14,6 +14,8 @@ from teamcli.config.claude_settings import ClaudeSettings, read_given_settings
 from teamcli.config.environment import MODEL
 from teamcli.config.options import Options
 from teamcli.config.project import Project
+from teamcli.config.role_hooks import with_role_hooks
+from teamcli.config.roles import Role
 from teamcli.config.settings import Settings, load_settings
 from teamcli.errors import ConfigError
 from teamcli.llm.credentials import ClientChoice, Endpoint, find_endpoint
@@ -51,6 +53,14 @@ class Choices(NamedTuple):
     effort: str = ""
     """How much the model may think; empty for its default."""
     fallback_models: tuple[str, ...] = ()
+
+    def with_hooks_of(self, roles: Collection[Role], root: Path) -> Choices:
+        """Add the hooks that roles bring."""
+        if not any(role.hooks for role in roles):
+            return self
+        settings = self.settings._replace(hooks=with_role_hooks(self.settings.hooks, roles))
+        policy = self.policy._replace(hook_files=find_hook_files(settings, root))
+        return self._replace(settings=settings, policy=policy)
 
 
 def choose(options: Options, project: Project, embedding: Embedding, notes: list[str]) -> Choices:

@@ -19,10 +19,11 @@ from teamcli.agent.tool import Access
 from teamcli.app.briefing import WORKS_IN
 from teamcli.app.workplaces import Workplace
 from teamcli.claude_code.names import our_role
-from teamcli.config.roles import Role
+from teamcli.config.roles import Role, turns_of
 from teamcli.errors import ToolError
 from teamcli.llm.pricing import meant_model
 from teamcli.llm.types import Block, Message, Preamble
+from teamcli.permissions.policy import Mode
 from teamcli.storage.files import VERSION, AppendLog
 from teamcli.subagents.ledger import Ledger
 from teamcli.subagents.manager import SubAgentManager
@@ -123,7 +124,8 @@ class SubAgentFactory:
         tools = bind_tools(plan.tools, context)
         show_waiting = lambda agent, what: sub.show_waiting(what)  # noqa: E731 - shorter than its name
         gate = self._gate(plan, sub.root)
-        toolset = factory.tools.toolset(sub.id, tools, gate, show_waiting, emit, place, sub.root)
+        mode = role.mode if role else Mode.DEFAULT
+        toolset = factory.tools.toolset(sub.id, tools, gate, show_waiting, emit, place, sub.root, mode)
         toolset = toolset._replace(outside=mcp) if mcp else toolset
         log = AppendLog(path, factory.runtime.choices.settings.durable, is_shared=False)
         factory.runtime.watching.opened(sub.id, log.end)
@@ -142,7 +144,7 @@ class SubAgentFactory:
                 sub.id,
                 parent.name,
                 factory.runtime.options.max_turns,
-                factory.runtime.choices.settings.subagents.turns,
+                turns_of(role, factory.runtime.choices.settings.subagents.turns),
                 is_waited_for=not sub.is_detached,
                 on_wait=lambda what: sub.show_phase(f"waiting for {what}" if what else "thinking"),
             ),

@@ -249,13 +249,14 @@ def _inline_list(text: str) -> tuple[str, ...] | None:
 
 def _scalar(text: str, lines: Iterable[str] = ()) -> str:
     if text[:1] in ("'", '"') and (quoted := re.fullmatch(_QUOTED, text)):
-        return _unquoted(quoted[1])
+        return unquoted(quoted[1])
     plain = _folded(_COMMENT.sub("", line) for line in (lines or (text,))).strip()
     # With a colon it is not valid YAML, so a `#` after it does not begin a comment either.
     return "" if plain in _NOTHING else text if re.search(r":\s", plain) else plain
 
 
-def _unquoted(text: str) -> str:
+def unquoted(text: str) -> str:
+    """A text without the quotes around it."""
     if text[0] == "'":
         return text[1:-1].replace("''", "'")
     try:

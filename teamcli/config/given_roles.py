@@ -6,7 +6,9 @@ import json
 from typing import Any
 
 from teamcli.claude_code.names import INHERIT, our_tool
-from teamcli.config.roles import WORKTREE, Role
+from teamcli.claude_code.unused import Unused
+from teamcli.config.role_hooks import role_hooks
+from teamcli.config.roles import WORKTREE, Role, read_mode, read_turns
 from teamcli.errors import ConfigError
 from teamcli.text.escaping import one_line
 
@@ -39,6 +41,9 @@ def _role(name: str, raw: Any) -> Role:
         _names(raw.get("disallowedTools")) or (),
         "" if model == INHERIT else model,
         is_isolated=raw.get("isolation") == WORKTREE,
+        max_turns=read_turns(str(raw.get("maxTurns", ""))),
+        mode=read_mode(str(raw.get("permissionMode") or ""), Unused()),
+        hooks=role_hooks(raw.get("hooks"), name, "--agents", Unused()),
     )
 
 

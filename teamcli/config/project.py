@@ -346,7 +346,9 @@ class Project:
         if fresh:
             id = setting_digest((group,), [file.digest for file in fresh])
             state = "changed" if any(file.name in agreed for file in files) else "new"
-            title = f"{files[0].source.kind} in {one_line(group)}, {state}"
+            has_hooks = any(file.source.kind == "role" and b"\nhooks:" in (file.content or b"") for file in fresh)
+            more = ", with hooks, which run commands on their own" if has_hooks else ""
+            title = f"{files[0].source.kind} in {one_line(group)}, {state}{more}"
             details = tuple(
                 f"{one_line(file.name.removeprefix(f'{group}/'))} ({'changed' if file.name in agreed else 'new'})"
                 for file in fresh

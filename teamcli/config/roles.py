@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from teamcli.claude_code.flags import mode_of
 from teamcli.claude_code.names import ABSENT_TOOLS, INHERIT, MCP, OUR_TOOLS, our_tool
 from teamcli.claude_code.unused import Unused
 from teamcli.config.claude_folders import claude_dirs
@@ -28,16 +29,21 @@ from teamcli.config.front_matter import (
     read_document,
     words_of,
 )
+from teamcli.config.options import Mode
+from teamcli.config.role_hooks import FIELD as HOOKS
+from teamcli.config.role_hooks import read_role_hooks
 from teamcli.config.role_servers import FIELD as MCP_SERVERS
 from teamcli.config.role_servers import read_role_servers
+from teamcli.config.settings import HookGroup
 from teamcli.storage.files import cannot
 from teamcli.workspace.bounds import TEAM_DIR
 
 BUILTIN_ROLES = Path(__file__).with_name("builtin_roles")
 MAX_FILES, MAX_DIRECTORIES = 2000, 1000
 """Of one folder."""
-_FIELDS = ("name", "description", "tools", "disallowedTools", "model", "cwd", "isolation", "skills")
-_UNUSED_FIELDS = ("permissionMode", "maxTurns", "hooks", "initialPrompt", "effort")
+_MODE, _TURNS = "permissionMode", "maxTurns"
+_FIELDS = ("name", "description", "tools", "disallowedTools", "model", "cwd", "isolation", "skills", _MODE, _TURNS)
+_UNUSED_FIELDS = ("initialPrompt", "effort")
 """Fields of Claude Code that change what an agent does there, and have no effect here."""
 _NAME = re.compile(r"[^\W_][\w .&+,'()-]{0,99}")
 _TOOL = r"[A-Za-z_][A-Za-z0-9_-]*"
@@ -63,6 +69,12 @@ class Role(NamedTuple):
     """Those that it knows from the start."""
     mcp_servers: Mapping[str, Any] = MappingProxyType({})
     """MCP servers that only agents with this role see, by name."""
+    max_turns: int = 0
+    """How many model calls it may make for one piece of work; 0 for the team's limit."""
+    mode: Mode = Mode.DEFAULT
+    """The permission mode of its agents, while that of the session is `default`."""
+    hooks: Mapping[str, tuple[HookGroup, ...]] = MappingProxyType({})
+    """Hooks that run for its agents only, by event."""
 
 
 class Roles(NamedTuple):
@@ -140,12 +152,13 @@ def read_role(
     if not _NAME.fullmatch(name):
         raise ValueError(f"{_at(matter, 'name')}{name!r:.80} is not a valid name: use letters, digits, '_' and '-'")
     unused = Unused() if unused is None else unused
-    for field in _UNUSED_FIELDS:
+    is_plugins = bool(folder and folder.plugin)
+    for field in (*_UNUSED_FIELDS, *((_MODE, HOOKS) if is_plugins else ())):
         if field in matter.line_of:
             unused.add("role field", field, f"in {path}")
     model = _text(matter, "model")
     return Role(
-        f"{folder.plugin}:{name}" if folder and folder.plugin else name,
+        f"{folder.plugin}:{name}" if folder and is_plugins else name,
         _text(matter, "description"),
         matter.body,
         _tools(matter, "tools", unused),
@@ -155,7 +168,28 @@ def read_role(
         _text(matter, "isolation") == WORKTREE,
         words_of(matter.fields.get("skills", "")),
         _servers(text, path, unused) if MCP_SERVERS in matter.line_of else {},
+        read_turns(_text(matter, _TURNS)),
+        Mode.DEFAULT if is_plugins else read_mode(_text(matter, _MODE), unused),
+        {} if is_plugins or HOOKS not in matter.line_of else read_role_hooks(text, name, str(path), unused),
     )
+
+
+def turns_of(role: Role | None, limit: int) -> int:
+    """How many model calls an agent may make for one piece of work, if `limit` is what all may."""
+    return min(role.max_turns, limit) if role and role.max_turns else limit
+
+
+def read_turns(written: str) -> int:
+    """`maxTurns`; 0 if it says nothing."""
+    return int(written) if written.isascii() and written.isdecimal() and len(written) < 9 else 0
+
+
+def read_mode(written: str, unused: Unused) -> Mode:
+    """`permissionMode` in our words."""
+    mode = mode_of(written)
+    if written and mode not in list(Mode):
+        unused.add("role field", f"{_MODE} {written}", "there is no such mode here")
+    return Mode(mode) if mode in list(Mode) else Mode.DEFAULT
 
 
 def _servers(text: str, path: Path, unused: Unused) -> Mapping[str, Any]:

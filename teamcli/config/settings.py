@@ -101,6 +101,8 @@ class HookGroup(NamedTuple):
     """The settings file of Claude Code that it is from; empty if it is from one of ours."""
     plugin: str = ""
     """The folder of the plugin that it comes with, if it does."""
+    role: str = ""
+    """The role for whose agents it runs; empty for all agents."""
 
 
 class WorktreeSettings(NamedTuple):

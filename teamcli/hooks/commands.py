@@ -71,7 +71,7 @@ def _registered(event: str, group: HookGroup, hook: HookCommand, ports: Ports) -
         matcher_of(event, group.matcher, is_claudes),
         hook.command,
         partial(_call, hook, group, ports),
-        partial(_accepts, hook, ports) if is_claudes else lambda event: True,
+        partial(_accepts, hook, group.role, ports) if is_claudes else lambda event: True,
         json.dumps([hook.command, hook.raw.get("args"), group.plugin]) if is_claudes else "",
         hook.raw.get("async") is True or hook.raw.get("asyncRewake") is True,
         hook.raw.get("asyncRewake") is True,
@@ -79,7 +79,9 @@ def _registered(event: str, group: HookGroup, hook: HookCommand, ports: Ports) -
     )
 
 
-def _accepts(hook: HookCommand, ports: Ports, event: HookEvent) -> bool:
+def _accepts(hook: HookCommand, role: str, ports: Ports, event: HookEvent) -> bool:
+    if role and str(event.fields.get("agent_type", "")).casefold() != role.casefold():
+        return False
     if event.name == POST_TOOL_USE and has_failed(event.subject, event.fields):
         return False  # there, another event says so
     rule = hook.raw.get("if")

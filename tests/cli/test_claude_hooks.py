@@ -233,6 +233,32 @@ def test_sub_agents_start_and_stop_by_their_type(program: Program) -> None:
     assert not (program.directory / "wrong").exists()
 
 
+def test_a_roles_hooks_mode_and_turns_apply_to_its_agents_only(program: Program) -> None:
+    agents = program.directory / ".claude/agents"
+    agents.mkdir(parents=True)
+    (agents / "reader.md").write_text(
+        "---\nname: reader\ndescription: x\npermissionMode: acceptEdits\nmaxTurns: 2\nhooks:\n  PreToolUse:\n"
+        "    - matcher: Bash\n      hooks:\n        - type: command\n          command: ./guard.sh\n---\nRead."
+    )
+    (program.directory / "guard.sh").write_text("#!/bin/sh\necho read only >&2; exit 2\n")
+    (program.directory / "guard.sh").chmod(0o755)
+    both = [tool("bash", command="echo hi"), tool("write_file", path="a.txt", content="x")]
+    changes = tool("write_file", path="guard.sh", content="x")
+    script = TeamScript(
+        lead=[answer(*both), tool("agent", prompt="go", subagent_type="reader"), text("end")],
+        **{"sa-1": [answer(*both), changes, text("ok")]},
+    )
+    assert "role in .claude/agents/reader.md, new, with hooks" in program.run("doctor").out
+    with program.against(script):
+        program.run("-p", "x", "--trust", "--allowedTools", "Bash(echo:*)")
+    leads, theirs = (tool_results(script.requests[name][1]) for name in ("lead", "sa-1"))
+    assert [bool(each.get("is_error")) for each in leads] == [False, True]
+    assert [bool(each.get("is_error")) for each in theirs] == [True, False]
+    assert result_text(theirs[0]) == "read only"
+    assert "stopped at its limit of model calls" in result_text(tool_results(script.requests["lead"][2])[-1])
+    assert (program.directory / "guard.sh").read_text().startswith("#!")  # changing what a hook runs asks
+
+
 def test_a_teammate_that_turns_idle_is_named(program: Program) -> None:
     hooks(program, TeammateIdle=[("", "cat > told.json")])
     script = TeamScript(

@@ -8,6 +8,7 @@ import pytest
 
 from teamcli.claude_code.unused import Unused
 from teamcli.config.front_matter import MAX_BYTES, Folder, Nested, parse
+from teamcli.config.options import Mode
 from teamcli.config.project_files import find_files
 from teamcli.config.roles import BUILTIN_ROLES, Role, Roles, load_roles, read_role, role_dirs
 
@@ -149,14 +150,76 @@ def test_tools_of_claude_code_are_translated(tmp_path: Path, written: str, meant
 
 
 def test_what_of_a_role_is_not_used_is_noted(tmp_path: Path) -> None:
-    front = "name: x\ntools: Read, WebFetch\ndisallowedTools: WebFetch\npermissionMode: plan\ncolor: red\nmemory: user"
+    front = "name: x\ntools: Read, WebFetch\ndisallowedTools: WebFetch\neffort: high\ncolor: red\nmemory: user"
     role_file(tmp_path, "x", front)
     unused = Unused()
     roles = load_roles([Folder(tmp_path, is_claudes=True)], unused)
     assert roles.problems == []
     assert "1 role tool (WebFetch)" in unused.line
-    assert "1 role field (permissionMode)" in unused.line
+    assert "1 role field (effort)" in unused.line
     assert "color" not in unused.line
+
+
+@pytest.mark.parametrize(
+    ("front", "mode", "turns"),
+    [
+        ("permissionMode: acceptEdits\nmaxTurns: 5", Mode.ACCEPT_EDITS, 5),
+        ("permissionMode: dontAsk\nmaxTurns: many", Mode.DEFAULT, 0),
+        ("permissionMode: unheard-of", Mode.DEFAULT, 0),
+        ("", Mode.DEFAULT, 0),
+    ],
+)
+def test_a_role_may_have_a_mode_and_a_number_of_turns(tmp_path: Path, front: str, mode: Mode, turns: int) -> None:
+    role = read_role(role_file(tmp_path, "x", f"name: x\n{front}"))
+    assert role
+    assert (role.mode, role.max_turns) == (mode, turns)
+
+
+HOOKS = """\
+name: x
+hooks:
+  PreToolUse:
+    - matcher: "Bash"
+      hooks:
+        - type: command
+          command: "check \\"it\\""
+          timeout: 5
+  Stop:
+  - hooks:
+    - type: command
+      command: |
+        if true; then
+          echo end
+        fi
+"""
+
+
+def test_a_role_may_have_hooks(tmp_path: Path) -> None:
+    role = read_role(role_file(tmp_path, "x", HOOKS))
+    assert role
+    assert {event: groups[0].role for event, groups in role.hooks.items()} == dict.fromkeys(
+        ("PreToolUse", "SubagentStop", "TeammateIdle"), "x"
+    )
+    (group,) = role.hooks["PreToolUse"]
+    assert (group.matcher, group.hooks[0].command, group.hooks[0].timeout) == ("Bash", 'check "it"', 5)
+    assert role.hooks["TeammateIdle"][0].hooks[0].command == "if true; then\n  echo end\nfi"
+
+
+@pytest.mark.parametrize("front", ["hooks: x", "hooks:\n  Stop: x", "hooks:\n    a: 1\n  b: 2", "hooks: [1]"])
+def test_hooks_of_a_role_that_cannot_be_read_break_nothing(tmp_path: Path, front: str) -> None:
+    unused = Unused()
+    role = read_role(role_file(tmp_path, "x", f"name: x\n{front}"), unused=unused)
+    assert role
+    assert role.hooks == {}
+
+
+def test_a_plugins_role_has_neither_hooks_nor_a_mode(tmp_path: Path) -> None:
+    unused = Unused()
+    folder = Folder(tmp_path, is_claudes=True, plugin="p")
+    role = read_role(role_file(tmp_path, "x", f"{HOOKS}permissionMode: plan"), folder, unused)
+    assert role
+    assert (role.hooks, role.mode) == ({}, Mode.DEFAULT)
+    assert "2 role fields (permissionMode, hooks)" in unused.line
 
 
 @pytest.mark.parametrize("name", ["code.reviewer", "Frontend Developer", "prüfer", "c++ pro", "a_b-c"])
