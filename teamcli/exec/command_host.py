@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -78,6 +79,9 @@ class CommandHost:
         self._attended = {"SHELL": self._shell} | visible
         self._environment = _UNATTENDED | self._attended
         self._starter = HostStarter(self._environment, make_sandbox, is_required)
+        self._can_be_confined = make_sandbox is not None
+        self._is_required = is_required
+        self._separate: list[CommandHost] = []
         self._on_unconfined = on_unconfined
         self._should_report = make_sandbox is not None and not is_required
         self._lock = threading.Lock()
@@ -106,6 +110,25 @@ class CommandHost:
         """Run later commands in a new sandbox: the workspace was replaced, maybe by one with the same inode number."""
         with self._lock:
             self._retire_process()
+
+    def separate(self, environment: Mapping[str, str], named: Iterable[Path]) -> CommandHost:
+        """A host for one program, which neither sees the processes of this one nor is seen by them.
+
+        It has a sandbox of its own, in which it can also read what is `named`, and ends with this one.
+        """
+        if self._owns_process:
+            _hide_secrets(self._environment)
+        host = CommandHost(
+            environment,
+            owns_process=False,
+            make_sandbox=partial(self._separate_sandbox, tuple(named)) if self._can_be_confined else None,
+            is_required=self._is_required,
+            programs=self.programs,
+            on_unconfined=self._tell_unconfined,
+        )
+        with self._lock:
+            self._separate = [*(each for each in self._separate if not each._is_closed), host]
+        return host
 
     def why_unconfined(self) -> str:
         """Why commands run without a sandbox; empty if they do not. Waits until that is known."""
@@ -139,17 +162,17 @@ class CommandHost:
         self,
         argv: Sequence[str],
         cwd: Path,
-        variables: Mapping[str, str | None],
+        variables: Mapping[str, str],
         given: BinaryIO,
         output: BinaryIO,
     ) -> RunningCommand:
         """Start a program that answers on `output` what it reads from `given`; the caller must `follow` its errors.
 
-        `variables` are added to those that commands see, or removed if None. It gets 2 seconds to end by itself.
+        `variables` are added to those that commands see. It gets 2 seconds to end by itself.
 
         Raises: ToolError
         """
-        assignments = [name if value is None else f"{name}={value}" for name, value in variables.items()]
+        assignments = [f"{name}={value}" for name, value in variables.items()]
         # The shell finds the program in the PATH that it will have, and reports one that is missing.
         command = (str(cwd), self._shell, "-c", 'exec "$0" "$@"', *argv)
         fields = (str(len(assignments)), *assignments, *command)
@@ -202,6 +225,13 @@ class CommandHost:
     def close(self) -> None:
         """End every command, and wait until all are dead."""
         with self._lock:
+            closing = [threading.Thread(target=host.close, name="host close") for host in self._separate]
+            self._separate = []
+        for thread in closing:
+            thread.start()
+        for thread in closing:
+            thread.join()
+        with self._lock:
             self._is_closed = True
             for supervisor in self._busy:
                 with contextlib.suppress(OSError):  # lost: `follow` has noticed, or will
@@ -225,11 +255,19 @@ class CommandHost:
         """Call this without the lock: the callback may wait for a thread that is about to start a command."""
         if not self._should_report:  # for good; other threads hold the lock while they fork
             return
+        if self._starter.why_unconfined:
+            self._tell_unconfined(self._starter.why_unconfined)
+
+    def _tell_unconfined(self, why: str) -> None:
         with self._lock:
-            should_report = self._should_report and bool(self._starter.why_unconfined)
-            self._should_report &= not should_report
+            should_report, self._should_report = self._should_report, False
         if should_report:
-            self._on_unconfined(self._starter.why_unconfined)
+            self._on_unconfined(why)
+
+    def _separate_sandbox(self, named: tuple[Path, ...]) -> Sandbox:
+        """Raises: NoSandbox, ToolError, OSError"""
+        with self._lock:
+            return self._starter.sandbox().separate(named)
 
     def _hand_over(self, request: tuple[bytes, ...], descriptors: list[int]) -> SupervisorHandle:
         tries_left = _MAX_IDLE_SUPERVISORS + 1

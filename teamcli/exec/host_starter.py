@@ -45,11 +45,21 @@ class HostStarter:
     def is_decided(self) -> bool:
         return bool(self._was_sandboxed or self.why_unconfined or self.why_refused)
 
+    def sandbox(self) -> Sandbox:
+        """The sandbox that commands get.
+
+        Raises: NoSandbox, ToolError, OSError
+        """
+        if self._make_sandbox is None or self.why_unconfined:
+            raise NoSandbox(self.why_unconfined)
+        self._sandbox = self._sandbox or self._make_sandbox()
+        return self._sandbox
+
     def start(self) -> HostProcess:
         """Raises: ToolError, OSError"""
         if self._make_sandbox is not None and not self.why_unconfined:
             try:
-                return self._start_sandboxed(self._make_sandbox)
+                return self._start_sandboxed()
             except NoSandbox as e:
                 self.why_unconfined = str(e)
             except (ToolError, OSError) as e:  # the next command tries again: the reason may be gone
@@ -76,9 +86,9 @@ class HostStarter:
             self._sandbox.close()
             self._sandbox = None
 
-    def _start_sandboxed(self, make_sandbox: Callable[[], Sandbox]) -> HostProcess:
+    def _start_sandboxed(self) -> HostProcess:
         """Raises: NoSandbox, ToolError, OSError"""
-        sandbox = self._sandbox = self._sandbox or make_sandbox()
+        sandbox = self.sandbox()
         try:
             process = self._start_as_planned(sandbox)
         except (ToolError, OSError) as e:

@@ -12,14 +12,13 @@ _KEYS = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTHORIZATION|COOKIE", re
 _PASSWORD_IN_URL = re.compile(r"://[^/@\s]*:[^/@\s]+@")
 
 
-def server_variables(seen_by_commands: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str | None]:
-    """What differs from the variables of commands: no key and no password, except those given to this server."""
-    kept_back = {
-        name: None
-        for name, value in seen_by_commands.items()
-        if _KEYS.search(name) or (_PASSWORD_IN_URL.search(value) and not name.lower().endswith("_proxy"))
+def without_keys(variables: Mapping[str, str]) -> dict[str, str]:
+    """No key and no password, except in the addresses of proxies."""
+    return {
+        name: value
+        for name, value in variables.items()
+        if not _KEYS.search(name) and (name.lower().endswith("_proxy") or not _PASSWORD_IN_URL.search(value))
     }
-    return {**kept_back, **given}
 
 
 def secrets_of(config: ServerConfig) -> frozenset[str]:

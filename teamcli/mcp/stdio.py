@@ -1,7 +1,8 @@
 """The stdio transport: a server that runs as a command does, with one JSON message per line.
 
-It runs under a supervisor (see `exec.command_host`), in the sandbox of that host, and so ends with teamcli, however
-that dies. One thread reads its answers, another its errors.
+It runs under a supervisor (see `exec.command_host`) and so ends with teamcli, however that dies. It has a sandbox of
+its own, because in that of commands or of other servers it would find their keys in /proc. One thread reads its
+answers, another its errors.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from teamcli.exec.command_host import CommandHost
 from teamcli.exec.running_command import RunningCommand, describe_exit
 from teamcli.mcp.messages import LARGEST_MESSAGE, decode, encode
 from teamcli.mcp.peer import Receiver
-from teamcli.mcp.secrets import server_variables
+from teamcli.mcp.secrets import without_keys
 from teamcli.mcp.server import Json, ServerConfig
 
 logger = logging.getLogger(__name__)
@@ -35,32 +36,40 @@ _CHUNK = 65_536
 
 
 def open_stdio(config: ServerConfig, host: CommandHost, root: Path, receiver: Receiver) -> StdioTransport:
-    """Start the server in `root`, unless its configuration names another directory.
+    """Start the server in `root`, unless its configuration names another directory. `host` is that of commands.
 
     Raises: McpError
     """
     with contextlib.ExitStack() as undo:
+        own = host.separate(without_keys(host.environment), named_paths(config, root))
+        undo.callback(own.close)
         (given, write_to), (read_from, output) = os.pipe(), os.pipe()
         undo.callback(os.close, write_to)
         undo.callback(os.close, read_from)
         try:
             with os.fdopen(given, "rb", 0) as theirs, os.fdopen(output, "wb", 0) as answers:
-                running = host.start_server(
-                    (config.command, *config.args),
-                    root / config.cwd,
-                    server_variables(host.environment, config.env),
-                    theirs,
-                    answers,
-                )
+                command, directory = (config.command, *config.args), root / config.cwd
+                running = own.start_server(command, directory, config.env, theirs, answers)
         except ToolError as e:
             raise McpError(f"MCP server {config.name} cannot be started: {e}") from e
         undo.pop_all()
-    return StdioTransport(config.name, running, write_to, read_from, receiver)
+    return StdioTransport(config.name, own, running, write_to, read_from, receiver)
+
+
+def named_paths(config: ServerConfig, root: Path) -> list[Path]:
+    """What its configuration names and is there: the script that it runs, for example."""
+    directory = root / config.cwd
+    words = (word.rpartition("=")[2] for word in (config.command, *config.args) if "/" in word or "." in word)
+    return [path for path in (directory, *map(directory.joinpath, words)) if os.path.exists(path)]  # noqa: PTH110 - for any text
 
 
 class StdioTransport:
-    def __init__(self, name: str, running: RunningCommand, write_to: int, read_from: int, receiver: Receiver) -> None:
+    def __init__(
+        self, name: str, host: CommandHost, running: RunningCommand, write_to: int, read_from: int, receiver: Receiver
+    ) -> None:
+        """`host` runs nothing else."""
         self._name = name
+        self._host = host
         self._running = running
         self._receiver = receiver
         self._errors = _Tail(_KEPT_ERRORS)
@@ -99,6 +108,7 @@ class StdioTransport:
             self._end = str(e)
         self._is_dead.set()
         self._writer.close()
+        self._host.close()
         # What it wrote last may still be in the pipe; only if the pipe never ends, the end is reported from here.
         if not self._has_reported.wait(_DEATH_PATIENCE_SECONDS):
             self._report_end()

@@ -7,6 +7,7 @@ Calls are tools with the names of the functions below.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -173,9 +174,18 @@ def read(arguments: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
         return text(json.dumps(str(e)))
 
 
+def variables_of_others(arguments: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
+    """Of all processes that it can see."""
+    found = b""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            found += (process / "environ").read_bytes()
+    return text(json.dumps(found.decode("utf-8", "replace")))
+
+
 TOOLS = (
     *(echo, environment, where, crash, hang, late, steps, form, link, asks),
-    *(refuse, fails, noise, flood, huge, deep, odd, history, change, touch, read),
+    *(refuse, fails, noise, flood, huge, deep, odd, history, change, touch, read, variables_of_others),
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -21,7 +22,8 @@ from teamcli.exec.sandbox.plan import SandboxSettings
 from teamcli.exec.sandbox.sandbox import Sandbox
 from teamcli.mcp.client import Client
 from teamcli.mcp.elicitation import default_content
-from teamcli.mcp.server import Answer, Progress, PromptArgument, Question, Timeouts
+from teamcli.mcp.server import Answer, Progress, PromptArgument, Question, ServerConfig, Timeouts
+from teamcli.mcp.stdio import named_paths
 from tests.mcp.servers import FAKE, SECONDS, Recorder, call, connect, json_of, make_host, text_of
 from tests.redteam.conftest import need_sandbox
 from tests.support.program import ROOT
@@ -291,24 +293,87 @@ def test_after_close_nothing_is_started() -> None:
         assert client.status.state == "closed"
 
 
-def test_in_the_sandbox_it_reads_its_own_folder_and_writes_only_in_the_workspace(
-    tmp_path: Path, clean_environment: Path
-) -> None:
+@pytest.fixture
+def confined(tmp_path: Path, clean_environment: Path) -> Iterator[CommandHost]:
+    """What runs commands in the sandbox of `tmp_path / "work"`, with a key that commands see."""
     need_sandbox()
-    root = tmp_path / "work"
-    root.mkdir()
-    (clean_environment / ".ssh").mkdir()
-    (clean_environment / ".ssh/id").write_text("secret")
-    settings = SandboxSettings((root,), clean_environment)
-    host = CommandHost(os.environ, (), False, lambda: Sandbox(settings), True)
-    try:
-        with connect(root=root, host=host) as client:
-            outside, secret = tmp_path / "outside", clean_environment / ".ssh/id"
-            assert json_of(call(client, "touch", path=str(root / "inside"))) == "written"
-            assert "Read-only" in json_of(call(client, "touch", path="/usr/touched"))
-            assert "secret" not in json_of(call(client, "read", path=str(secret)))
-            call(client, "touch", path=str(outside))
-            assert not outside.exists()  # it has a /tmp of its own
-            assert "Usage: fake_server.py" in json_of(call(client, "read", path=FAKE))
-    finally:
-        host.close()
+    settings = SandboxSettings((tmp_path / "work",), clean_environment)
+    (tmp_path / "work").mkdir()
+    host = CommandHost({**os.environ, "GITHUB_TOKEN": "of-commands"}, (), False, lambda: Sandbox(settings), True)
+    yield host
+    host.close()
+
+
+def test_in_the_sandbox_it_reads_its_own_folder_and_writes_only_in_the_workspace(
+    tmp_path: Path, clean_environment: Path, confined: CommandHost
+) -> None:
+    root, outside, secret = tmp_path / "work", tmp_path / "outside", clean_environment / ".ssh/id"
+    secret.parent.mkdir()
+    secret.write_text("secret")
+    with connect(root=root, host=confined) as client:
+        assert json_of(call(client, "touch", path=str(root / "inside"))) == "written"
+        assert "Read-only" in json_of(call(client, "touch", path="/usr/touched"))
+        assert "secret" not in json_of(call(client, "read", path=str(secret)))
+        call(client, "touch", path=str(outside))
+        assert not outside.exists()  # it has a /tmp of its own
+        assert "Usage: fake_server.py" in json_of(call(client, "read", path=FAKE))
+
+
+def test_in_the_sandbox_commands_and_other_servers_do_not_see_its_keys_nor_it_theirs(
+    tmp_path: Path, confined: CommandHost
+) -> None:
+    root, started = tmp_path / "work", threading.Event()
+    command = confined.start("echo started; sleep 600", root)
+    following = threading.Thread(target=command.follow, args=(lambda text: started.set(), lambda text: None))
+    following.start()
+    assert started.wait(SECONDS)
+    look = "cat /proc/*/environ 2> /dev/null || true"
+    with (
+        connect(root=root, host=confined, env={"A_KEY": "of-one"}) as one,
+        connect(root=root, host=confined, env={"A_KEY": "of-another"}) as other,
+    ):
+        call(other, "echo")
+        seen = json_of(call(one, "variables_of_others"))
+        pieces: list[str] = []
+        confined.start(look, root).follow(pieces.append, lambda text: None)
+    command.stop()
+    following.join(SECONDS)
+    assert "of-one" in seen
+    assert "of-another" not in seen
+    assert "of-commands" not in seen
+    assert "of-commands" in "".join(pieces)
+    assert "of-one" not in "".join(pieces)
+
+
+@pytest.mark.parametrize(
+    ("word", "cwd", "seen"),
+    [
+        ("{}/own/server.py", "", {"own/data"}),
+        ("{}/own/bin/server.py", "", {"own/data"}),
+        ("{}/own", "", {"own/data"}),
+        ("{}/links/link.py", "", {"own/data"}),
+        ("--script={}/own/server.py", "", {"own/data"}),
+        ("server.py", "{}/own", {"own/data"}),
+        ("{}/busy/server.py", "", {"busy/server.py"}),
+        ("{}/busy", "", set()),
+        ("{}/gone/server.py", "", set()),
+        ("x" * 5_000 + "/", "", set()),
+    ],
+)
+def test_in_the_sandbox_it_sees_of_a_temp_directory_only_what_its_configuration_names(
+    tmp_path: Path, confined: CommandHost, word: str, cwd: str, seen: set[str]
+) -> None:
+    names = ("own/data", "busy/server.py", "busy/data", "other/data")
+    for name in (*names, "own/server.py", "own/bin/server.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links/link.py").symlink_to("../own/server.py")
+    config = ServerConfig("x", "true", (word.format(tmp_path),), cwd=cwd.format(tmp_path))
+    pieces: list[str] = []
+    with socket.socket(socket.AF_UNIX) as service:
+        service.bind(str(tmp_path / "busy/socket"))
+        own = confined.separate(os.environ, named_paths(config, tmp_path / "work"))
+        own.start(f"find {tmp_path} -type f", tmp_path / "work").follow(pieces.append, lambda text: None)
+    found = "".join(pieces).splitlines()
+    assert {name for name in names if str(tmp_path / name) in found} == seen

@@ -86,6 +86,16 @@ def directories_in(path: Path) -> list[Path]:
     return [Path(text) for text in _look_into(str(path), ())[0]]
 
 
+def has_socket(directory: Path) -> bool:
+    """Whether services may listen in it. A directory that cannot be read counts as one."""
+    try:
+        with os.scandir(directory) as entries:
+            return any(stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode) for entry in entries)
+    except OSError as e:
+        raise_if_exhausted(e)
+        return True
+
+
 def search(top: Path, names: Collection[str], most: int) -> Iterator[Path]:
     """Everything with one of these names in `top` and at most this many directories below, outer ones first.
 

@@ -11,7 +11,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,10 +22,12 @@ from teamcli.exec.sandbox.paths import (
     Identity,
     directories_in,
     exists,
+    has_socket,
     identity_of,
     is_above_any,
     is_below_any,
     is_directory,
+    is_file,
     is_in_any,
     is_link,
     listed_paths,
@@ -175,9 +177,16 @@ class SandboxPlan(NamedTuple):
 
 
 def make_plan(
-    settings: SandboxSettings, private: PrivateDirs, environment: Mapping[str, str], guards: Guards
+    settings: SandboxSettings,
+    private: PrivateDirs,
+    environment: Mapping[str, str],
+    guards: Guards,
+    named: Iterable[Path] = (),
 ) -> SandboxPlan:
-    """Changes nothing. Later options cover earlier ones, so what is closed comes last."""
+    """Changes nothing. Later options cover earlier ones, so what is closed comes last.
+
+    Files and directories that are `named` are visible even in temp directories.
+    """
     writable = settings.all_writable()
     caches, variables = _caches(settings, private, environment)
     hidden = {Path(place) for place in caches[2::3]}
@@ -196,7 +205,7 @@ def make_plan(
         *("--dev", "/dev", "--proc", "/proc"),
         *_each("--ro-bind", kernel, twice=True),
         *_hidden_sockets(settings.has_network, environment),
-        *_temp(settings.home, private, environment, writable),
+        *_temp(settings.home, private, environment, writable, named),
         *_each("--tmpfs", (path for path in closed if is_above_any(path, writable))),
         *_each("--ro-bind", main, twice=True),
         *_each("--bind-try", tops, twice=True),
@@ -251,7 +260,13 @@ def _hidden_sockets(has_network: bool, environment: Mapping[str, str]) -> Iterat
     yield from _each("--ro-bind-try", (path for path in kept if is_below_any(path, hidden)), twice=True)
 
 
-def _temp(home: Path, private: PrivateDirs, environment: Mapping[str, str], writable: Iterable[Path]) -> Iterator[str]:
+def _temp(
+    home: Path,
+    private: PrivateDirs,
+    environment: Mapping[str, str],
+    writable: Iterable[Path],
+    named: Iterable[Path],
+) -> Iterator[str]:
     """Private temp directories, in which the home directory and programs, including our own, stay visible."""
     temps = {name: real_path(Path(name)) for name in _TEMPS}
     for name, place in temps.items():
@@ -259,13 +274,29 @@ def _temp(home: Path, private: PrivateDirs, environment: Mapping[str, str], writ
             yield from ("--bind", str(private.temp / name.strip("/").replace("/", "-")), str(place))
     programs = (Path(sys.prefix), Path(sys.base_prefix), Path(serve.__file__).parent)
     needed = {*programs, *_search_path(environment), real_path(home)}
+    needed |= {place for path in named for place in _places_of(path, temps.values())}
     yield from _each("--ro-bind-try", sorted(path for path in needed if is_below_any(path, temps.values())), twice=True)
 
 
+def _places_of(named: Path, temps: Collection[Path]) -> Iterator[Path]:
+    """The directory of a file, because programs need what is next to them; only the file if others use it, too."""
+    for path in {real_path(named.parent) / named.name, real_path(named)}:
+        directory = path if is_directory(path) and not is_link(path) else _with_neighbors(path.parent)
+        if is_below_any(directory, temps) and not has_socket(directory):
+            yield directory
+        elif is_file(path):
+            yield path
+
+
 def _search_path(environment: Mapping[str, str]) -> list[Path]:
-    """Where programs are. For `…/bin` its parent, because programs need the directories next to it."""
+    """Where programs are."""
     places = [Path(text) for text in environment.get("PATH", "").split(os.pathsep) if text.startswith("/")]
-    return [path.parent if path.name == "bin" else path for path in places]
+    return list(map(_with_neighbors, places))
+
+
+def _with_neighbors(directory: Path) -> Path:
+    """For `…/bin` its parent, because programs need the directories next to it."""
+    return directory.parent if directory.name == "bin" else directory
 
 
 def _guarded(settings: SandboxSettings, guards: Guards, writable: list[Path], hidden: Iterable[Path]) -> list[Path]:

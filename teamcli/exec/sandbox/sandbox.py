@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import fcntl
 import hashlib
 import os
@@ -53,25 +54,27 @@ class Sandbox:
         links = {path: target for path in states if (target := link_target(path)) is not None}
         self._links = {**self._repositories.links, **links}
         self._note = ""
+        self._named: tuple[Path, ...] = ()
         _remove_leftovers()
-        with contextlib.ExitStack() as undo:
-            # Until it is locked, its name keeps other programs from removing it as a leftover.
-            made = Path(tempfile.mkdtemp(prefix=_UNLOCKED))
-            temp = made.with_name(_PREFIX + made.name.removeprefix(_UNLOCKED))
-            undo.callback(_remove, temp)
-            undo.callback(_remove, made)
-            self._lock = os.open(made / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            undo.callback(os.close, self._lock)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
-            self._private = _make_private(made.rename(temp), settings)
-            undo.pop_all()
+        self._lock, self._private = _lock_private(settings)
+
+    def separate(self, named: Iterable[Path]) -> Sandbox:
+        """Another one with the same rules and its own temp directories. Commands in it can also read what is `named`.
+
+        Raises: OSError
+        """
+        # What was there when the program started still decides: commands may have changed it since.
+        other = copy.copy(self)
+        other._named = tuple(named)
+        other._lock, other._private = _lock_private(self.settings)
+        return other
 
     def plan(self, environment: Mapping[str, str]) -> SandboxPlan:
         """Raises: OSError, ToolError"""
         make_mount_points(self.settings, self._private, environment, self._repositories.directories)
         guards = self._repositories.guards()
         self._note = guards.note
-        return make_plan(self.settings, self._private, environment, guards)
+        return make_plan(self.settings, self._private, environment, guards, self._named)
 
     def trial(self, environment: Mapping[str, str]) -> SandboxPlan:
         """The simplest sandbox, to see whether any can be made here."""
@@ -130,6 +133,22 @@ def explain(output: str, settings: SandboxSettings, note: str = "") -> str:
     if not settings.has_network and re.search(_NO_NETWORK, output, re.IGNORECASE):
         return "the user has closed the network to commands with `sandbox_network`"
     return ""
+
+
+def _lock_private(settings: SandboxSettings) -> tuple[int, PrivateDirs]:
+    """Raises: OSError"""
+    with contextlib.ExitStack() as undo:
+        # Until it is locked, its name keeps other programs from removing it as a leftover.
+        made = Path(tempfile.mkdtemp(prefix=_UNLOCKED))
+        temp = made.with_name(_PREFIX + made.name.removeprefix(_UNLOCKED))
+        undo.callback(_remove, temp)
+        undo.callback(_remove, made)
+        lock = os.open(made / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        undo.callback(os.close, lock)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        private = _make_private(made.rename(temp), settings)
+        undo.pop_all()
+    return lock, private
 
 
 def _make_private(temp: Path, settings: SandboxSettings) -> PrivateDirs:

@@ -56,13 +56,8 @@ class Supervisor:
     def _serve(self, fields: list[bytes], descriptors: list[int]) -> bool:
         """False if this supervisor cannot run another command."""
         count = int(fields[0])
-        environment = self._environment.copy()
-        for name, is_set, value in (field.partition(b"=") for field in fields[1 : 1 + count]):
-            if is_set:
-                environment[name] = value
-            else:
-                environment.pop(name, None)
-        return self._run(environment, fields[1 + count :], descriptors, SERVER_GRACE_SECONDS)
+        given = {name: value for name, _, value in (field.partition(b"=") for field in fields[1 : 1 + count])}
+        return self._run(self._environment | given, fields[1 + count :], descriptors, SERVER_GRACE_SECONDS)
 
     def _run(
         self,

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 RUN, SERVE, STOP, ENDED, FAILED, FORK, FORKED, BURY, BURIED, LISTENS, LOOK, SEEN = (
     b"run",  # cwd, program and arguments; descriptors: output, and maybe input and errors → ENDED or FAILED
-    b"serve",  # number of variables, the variables (without `=`: unset), then as RUN; ended with more patience
+    b"serve",  # number of variables, the variables, then as RUN; ended with more patience
     b"stop",  # end the running command
     b"ended",  # exit code, whether something was left running, ids that could not be ended, whether there were too many
     b"failed",  # error number: it was not started; for a command also its cwd
