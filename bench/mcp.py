@@ -19,7 +19,7 @@ from bench.client_run import TEAMCLI, fresh_directory, run_client
 from bench.prompt import time_to_prompt
 from teamcli.cancel import CancelScope
 from teamcli.exec.command_host import CommandHost
-from teamcli.mcp.client import Client
+from teamcli.mcp.client import McpClient
 from teamcli.mcp.pool import LISTING_SECONDS
 from teamcli.mcp.server import ServerConfig
 from teamcli.mcp.stdio import open_stdio
@@ -80,7 +80,7 @@ def compare(calls: int) -> tuple[float, float]:
 def measure_client(calls: int) -> float:
     config = ServerConfig("echo", _COMMAND[0], _COMMAND[1:])
     host = CommandHost(os.environ)
-    client = Client(config, lambda receiver: open_stdio(config, host, Path("/"), receiver), Path("/"))
+    client = McpClient(config, lambda receiver: open_stdio(config, host, Path("/"), receiver), Path("/"))
     try:
         client.start(CancelScope())
         return _median_ms(calls, lambda: client.call("echo", {"text": _TEXT}, CancelScope()))

@@ -25,7 +25,7 @@ from teamcli.mcp.kept_lists import KeptLists
 from teamcli.mcp.managed import Connect, ManagedServer
 from teamcli.mcp.pool import Pool
 from teamcli.mcp.secrets import secrets_of
-from teamcli.mcp.server import Answer, Ask, Connection, Kind, Question, ServerConfig
+from teamcli.mcp.server import Ask, Elicitation, ElicitationAnswer, Kind, ServerConfig, ServerConnection
 from teamcli.session.mcp import McpAccess
 from teamcli.storage.files import LARGEST_DOCUMENT, read_regular
 from teamcli.text.redaction import register_secrets
@@ -75,9 +75,9 @@ def expanded(configured: Configured, directory: Path, variables: Mapping[str, st
     return config
 
 
-def _decline(question: Question, cancel: CancelScope) -> Answer:
+def _decline(question: Elicitation, cancel: CancelScope) -> ElicitationAnswer:
     """Nobody is there to answer, but servers may ask."""
-    return Answer("decline")
+    return ElicitationAnswer("decline")
 
 
 class McpServers:
@@ -173,19 +173,19 @@ class McpServers:
         host = place.host if configured.is_confined else self._users_host
         root = place.workspace.root
 
-        def connect(on_change: Callable[[Kind], None]) -> Connection:
+        def connect(on_change: Callable[[Kind], None]) -> ServerConnection:
             # Late: the first request waits for none of it if the tools are known.
-            from teamcli.mcp.client import Client
+            from teamcli.mcp.client import McpClient
             from teamcli.mcp.http import HttpTransport, NoAuthorizer
             from teamcli.mcp.stdio import open_stdio
 
             if not config.url:
-                return Client(
+                return McpClient(
                     config, lambda receiver: open_stdio(config, host, root, receiver), root, self._ask, on_change
                 )
             has_token = any(name.lower() == "authorization" for name in config.headers)
             authorizer = NoAuthorizer() if has_token else self.login(config.name)
-            return Client(
+            return McpClient(
                 config, lambda receiver: HttpTransport(config, receiver, authorizer), root, self._ask, on_change
             )
 

@@ -22,8 +22,7 @@ from teamcli.ui import headless
 if TYPE_CHECKING:
     from teamcli.app.structured_output import StructuredOutput
     from teamcli.cancel import CancelScope
-    from teamcli.mcp.server import Answer as ServerAnswer
-    from teamcli.mcp.server import Question as ServerQuestion
+    from teamcli.mcp.server import Elicitation, ElicitationAnswer
 
 
 def run_headless(options: Options) -> int:
@@ -66,7 +65,7 @@ def _run_at_terminal(options: Options) -> int:
         project = project.trust() if ask_trust(project.directory, shown) else project.refuse()
     questions = QuestionQueue()
 
-    def ask_for_server(question: ServerQuestion, cancel: CancelScope) -> ServerAnswer:
+    def ask_for_server(question: Elicitation, cancel: CancelScope) -> ElicitationAnswer:
         from teamcli.ui.terminal.elicitation import ask_user  # late: few servers ask anything
 
         return ask_user(questions, question, cancel)

@@ -16,14 +16,13 @@ from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, LoginNeeded, McpError
 from teamcli.mcp import offers
 from teamcli.mcp.changes import ChangeNotifier
-from teamcli.mcp.conversation import Conversation
+from teamcli.mcp.conversation import McpConversation
 from teamcli.mcp.messages import HEADER_MISMATCH, METHOD_NOT_FOUND, RpcError
 from teamcli.mcp.param_headers import InvalidHeader, ParamHeader, find_param_headers, param_values
-from teamcli.mcp.peer import AnswerBroken, Clock, ConversationLost, OpenTransport
+from teamcli.mcp.peer import AnswerBroken, Clock, ConversationLost, McpRequest, OpenTransport
 from teamcli.mcp.secrets import secrets_of
 from teamcli.mcp.server import (
     Ask,
-    Connection,
     Era,
     Json,
     Kind,
@@ -33,6 +32,7 @@ from teamcli.mcp.server import (
     ResourceContent,
     ResourceInfo,
     ServerConfig,
+    ServerConnection,
     ServerStatus,
     TemplateInfo,
     ToolInfo,
@@ -51,8 +51,8 @@ _MARGIN_SECONDS = 1.0
 T = TypeVar("T")
 
 
-class Client:
-    """Implements `server.Connection`."""
+class McpClient:
+    """Implements `server.ServerConnection`."""
 
     def __init__(
         self,
@@ -78,9 +78,9 @@ class Client:
         self._lock = threading.Lock()
         self._scope = CancelScope()
         self._status = ServerStatus()
-        self._conversation: Conversation | None = None
+        self._conversation: McpConversation | None = None
         self._was_ready = False
-        self._starting: Future[Conversation] | None = None
+        self._starting: Future[McpConversation] | None = None
         self._param_headers: Mapping[str, tuple[ParamHeader, ...]] = {}
         self._started_at: deque[float] = deque(maxlen=_MOST_STARTS)
         self._era: Era = "modern" if config.url else "legacy"
@@ -147,9 +147,9 @@ class Client:
             conversation.close()
 
     def _ask_for(self, method: str, params: Json, cancel: CancelScope) -> Json:
-        clock = Clock(self.config.timeouts.list_seconds)
+        request = McpRequest(method, params, Clock(self.config.timeouts.list_seconds))
         try:
-            return self._in_conversation(lambda each: each.request_in_rounds(method, params, clock, cancel), cancel)
+            return self._in_conversation(lambda each: each.request_in_rounds(request, cancel), cancel)
         except RpcError as e:
             raise self._refused(method, e) from e
 
@@ -158,12 +158,9 @@ class Client:
         clock = Clock(timeouts.call_seconds, timeouts.longest_call_seconds)
         params = {"name": tool, "arguments": dict(arguments)}
         headers = param_values(self._param_headers.get(tool, ()), arguments)
+        request = McpRequest("tools/call", params, clock, progress, headers)
         return offers.parse_tool_result(
-            self._in_conversation(
-                lambda each: each.request_in_rounds("tools/call", params, clock, cancel, progress, headers),
-                cancel,
-                only_reads=False,
-            )
+            self._in_conversation(lambda each: each.request_in_rounds(request, cancel), cancel, only_reads=False)
         )
 
     def _with_valid_headers(self, tools: tuple[ToolInfo, ...]) -> tuple[ToolInfo, ...]:
@@ -180,7 +177,7 @@ class Client:
     def _list(
         self, kind: Kind, method: str, key: str, parse: Callable[[Json], T | None], cancel: CancelScope
     ) -> tuple[T, ...]:
-        def read(conversation: Conversation) -> tuple[T, ...]:
+        def read(conversation: McpConversation) -> tuple[T, ...]:
             capabilities = conversation.hello.capabilities
             if capabilities and kind not in capabilities:
                 return ()
@@ -195,7 +192,7 @@ class Client:
 
     def _pages(
         self,
-        conversation: Conversation,
+        conversation: McpConversation,
         method: str,
         key: str,
         parse: Callable[[Json], T | None],
@@ -207,7 +204,7 @@ class Client:
         deadline = time.monotonic() + self.config.timeouts.list_seconds
         for _ in range(offers.MOST_PAGES):
             clock = Clock(max(0.0, deadline - time.monotonic()))
-            result = conversation.request(method, params, clock, cancel)
+            result = conversation.request(McpRequest(method, params, clock), cancel)
             entries = result.get(key)
             for each in offers.parse_all(entries if isinstance(entries, list) else (), parse):
                 found.setdefault(each[0], each)  # type: ignore[index]
@@ -224,7 +221,7 @@ class Client:
             f"MCP server {self.config.name} refused {method} (error {error.code})", str(error)[:_LONGEST_DETAIL]
         )
 
-    def _in_conversation(self, ask: Callable[[Conversation], T], cancel: CancelScope, only_reads: bool = True) -> T:
+    def _in_conversation(self, ask: Callable[[McpConversation], T], cancel: CancelScope, only_reads: bool = True) -> T:
         """Over HTTP sessions expire and connections break. Only what has not been done, or only reads, is repeated.
 
         Raises: RpcError, McpError, Cancelled
@@ -239,7 +236,7 @@ class Client:
             self._fail(e)
             raise
 
-    def _connected(self, cancel: CancelScope) -> Conversation:
+    def _connected(self, cancel: CancelScope) -> McpConversation:
         """Raises: McpError, Cancelled"""
         cancel.check()
         with self._lock:
@@ -257,7 +254,7 @@ class Client:
             ).start()
         return self._wait_for(starting, cancel)
 
-    def _wait_for(self, starting: Future[Conversation], cancel: CancelScope) -> Conversation:
+    def _wait_for(self, starting: Future[McpConversation], cancel: CancelScope) -> McpConversation:
         """A waiter that is cancelled does not stop the start, for which others may wait."""
         ready: queue.SimpleQueue[bool] = queue.SimpleQueue()
         starting.add_done_callback(lambda _: ready.put(True))
@@ -273,7 +270,7 @@ class Client:
             raise type(error)(str(error), error.detail) from error
         return starting.result()
 
-    def _begin(self) -> Future[Conversation]:
+    def _begin(self) -> Future[McpConversation]:
         """With the lock held. Raises: McpError"""
         now = time.monotonic()
         if len(self._started_at) == _MOST_STARTS and now - self._started_at[0] < _STARTS_WITHIN_SECONDS:
@@ -287,7 +284,7 @@ class Client:
         starting = self._starting = Future()
         return starting
 
-    def _start_into(self, starting: Future[Conversation]) -> None:
+    def _start_into(self, starting: Future[McpConversation]) -> None:
         conversation = None
         try:
             conversation = self._open()
@@ -307,8 +304,8 @@ class Client:
         if conversation is not None:
             conversation.close()
 
-    def _open(self) -> Conversation:
-        made: list[Conversation] = []
+    def _open(self) -> McpConversation:
+        made: list[McpConversation] = []
 
         def on_lost(error: McpError) -> None:
             with self._lock:
@@ -320,13 +317,13 @@ class Client:
                     self._started_at.clear()
             self._on_status(self._status)
 
-        conversation = Conversation(
+        conversation = McpConversation(
             self.config, self._root, self._ask, self._changes.note, on_lost, self._open_transport
         )
         made.append(conversation)
         return conversation
 
-    def _become_ready(self, conversation: Conversation) -> None:
+    def _become_ready(self, conversation: McpConversation) -> None:
         """Raises: McpError, Cancelled"""
         with self._lock:
             if self._status.state == "closed":
@@ -351,7 +348,7 @@ class Client:
         self._on_status(self._status)
 
 
-def close_all(connections: Iterable[Connection]) -> None:
+def close_all(connections: Iterable[ServerConnection]) -> None:
     """Close all at the same time: a stubborn server takes 4 seconds."""
     threads = [threading.Thread(target=each.close, name=f"mcp close {each.config.name}") for each in connections]
     for thread in threads:

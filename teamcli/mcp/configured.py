@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from teamcli.mcp.server import OAuthSettings, ServerConfig, Timeouts
+from teamcli.mcp.server import OAuthSettings, ServerConfig, ServerTimeouts
 from teamcli.text.escaping import one_line
 
 LONGEST_NAME = 48
@@ -133,15 +133,17 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, str | int | float) and not isinstance(value, bool) and "\0" not in str(value)
 
 
-def _timeouts(entry: Mapping[str, Any]) -> Timeouts:
+def _timeouts(entry: Mapping[str, Any]) -> ServerTimeouts:
     """`timeout` is in milliseconds, as elsewhere."""
     value = entry.get("timeout")
     if value is None:
-        return Timeouts()
+        return ServerTimeouts()
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e9:
         raise ValueError("timeout: should be a number of milliseconds above 0")
     seconds = value / 1000
-    return Timeouts(call_seconds=seconds, longest_call_seconds=max(seconds, Timeouts().longest_call_seconds))
+    return ServerTimeouts(
+        call_seconds=seconds, longest_call_seconds=max(seconds, ServerTimeouts().longest_call_seconds)
+    )
 
 
 def _oauth(entry: Mapping[str, Any]) -> OAuthSettings:

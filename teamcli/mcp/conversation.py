@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from teamcli.cancel import CancelScope
@@ -16,21 +15,20 @@ from teamcli.errors import Cancelled, McpError
 from teamcli.mcp.elicitation import MOST_QUESTIONS, MOST_ROUNDS, encode_answer, parse_question
 from teamcli.mcp.handshake import Hello, greet, modern_meta
 from teamcli.mcp.messages import METHOD_NOT_FOUND, URL_ELICITATION_REQUIRED, RpcError
-from teamcli.mcp.peer import LISTEN, AnswerBroken, Clock, OpenTransport, Peer
-from teamcli.mcp.server import Ask, Era, Json, Kind, OnProgress, ServerConfig, decline
+from teamcli.mcp.peer import LISTEN, AnswerBroken, Clock, McpRequest, OpenTransport, Peer
+from teamcli.mcp.server import Ask, Era, Json, Kind, ServerConfig, decline
 
 logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 300.0
 """Before subscribing again."""
-_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _RETRY_SECONDS = 0.5
 """Before asking again, if the server wants that without having a question."""
 _KINDS: tuple[Kind, ...] = ("tools", "prompts", "resources")
 _CHANGES: Mapping[str, Kind] = {f"notifications/{kind}/list_changed": kind for kind in _KINDS}
 
 
-class Conversation:
+class McpConversation:
     def __init__(
         self,
         config: ServerConfig,
@@ -61,29 +59,13 @@ class Conversation:
         if self.hello.era == "modern" and self._changing_kinds():
             threading.Thread(target=self._listen, name=f"mcp changes {self._name}", daemon=True).start()
 
-    def request(
-        self,
-        method: str,
-        params: Json,
-        clock: Clock,
-        cancel: CancelScope,
-        progress: OnProgress | None = None,
-        headers: Mapping[str, str] = _NO_HEADERS,
-    ) -> Json:
+    def request(self, request: McpRequest, cancel: CancelScope) -> Json:
         """Raises: RpcError, McpError, Cancelled"""
         if self.hello.era == "modern":
-            params = {**params, "_meta": modern_meta(self._can_ask)}
-        return self._peer.request(method, params, clock, cancel, progress, headers)
+            request = request._replace(params={**request.params, "_meta": modern_meta(self._can_ask)})
+        return self._peer.request(request, cancel)
 
-    def request_in_rounds(
-        self,
-        method: str,
-        params: Json,
-        clock: Clock,
-        cancel: CancelScope,
-        progress: OnProgress | None = None,
-        headers: Mapping[str, str] = _NO_HEADERS,
-    ) -> Json:
+    def request_in_rounds(self, request: McpRequest, cancel: CancelScope) -> Json:
         """The same, with all questions that the server has about it answered.
 
         Raises: RpcError, McpError, Cancelled
@@ -91,7 +73,7 @@ class Conversation:
         answers: Json = {}
         for _ in range(MOST_ROUNDS):
             try:
-                result = self.request(method, {**params, **answers}, clock, cancel, progress, headers)
+                result = self.request(request._replace(params={**request.params, **answers}), cancel)
             except RpcError as e:
                 if e.code != URL_ELICITATION_REQUIRED or not self._visit_all(e.data, cancel):
                     raise
@@ -100,7 +82,7 @@ class Conversation:
             if kind == "complete":
                 return result
             if kind != "input_required":
-                raise McpError(f"MCP server {self._name} answered {method} with a result of an unknown type")
+                raise McpError(f"MCP server {self._name} answered {request.method} with a result of an unknown type")
             answers = self._answer_all(result, cancel)
         raise McpError(f"MCP server {self._name} asked more than {MOST_ROUNDS} times about one call; it was given up")
 
@@ -132,7 +114,7 @@ class Conversation:
         while not self._scope.cancelled:
             began = time.monotonic()
             try:
-                self.request(LISTEN, params, Clock(math.inf), self._scope)
+                self.request(McpRequest(LISTEN, params, Clock(math.inf)), self._scope)
             except AnswerBroken as e:
                 logger.debug("%s", e)
             except (RpcError, McpError, Cancelled) as e:  # it cannot do that, or is gone

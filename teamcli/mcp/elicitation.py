@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from teamcli.mcp.messages import RpcError
-from teamcli.mcp.server import Answer, Json, Question
+from teamcli.mcp.server import Elicitation, ElicitationAnswer, Json
 
 MOST_ROUNDS = 10
 """How often one call may come back with questions."""
@@ -17,21 +17,21 @@ _LONGEST_MESSAGE = 10_000
 _LONGEST_URL = 4_000
 
 
-def parse_question(server: str, params: Json) -> Question:
+def parse_question(server: str, params: Json) -> Elicitation:
     """Raises: RpcError, for one that cannot be shown"""
     message, mode, url = params.get("message"), params.get("mode", "form"), params.get("url")
     text = message[:_LONGEST_MESSAGE] if isinstance(message, str) else ""
     if mode == "url":
         if not isinstance(url, str) or not url.startswith(("https://", "http://")) or len(url) > _LONGEST_URL:
             raise RpcError(_INVALID_PARAMS, "url: should be a web address")
-        return Question(server, text, url=url)
+        return Elicitation(server, text, url=url)
     schema = params.get("requestedSchema")
     if mode != "form" or not isinstance(schema, dict):
         raise RpcError(_INVALID_PARAMS, "only the modes form, with a requestedSchema, and url are supported")
-    return Question(server, text, schema)
+    return Elicitation(server, text, schema)
 
 
-def encode_answer(question: Question, answer: Answer) -> Json:
+def encode_answer(question: Elicitation, answer: ElicitationAnswer) -> Json:
     if answer.action == "accept" and not question.url:
         return {"action": "accept", "content": dict(answer.content)}
     return {"action": answer.action}

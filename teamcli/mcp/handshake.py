@@ -16,7 +16,7 @@ from teamcli import __version__
 from teamcli.cancel import CancelScope
 from teamcli.errors import McpError
 from teamcli.mcp.messages import UNSUPPORTED_VERSION, RpcError
-from teamcli.mcp.peer import Clock, Peer
+from teamcli.mcp.peer import Clock, McpRequest, Peer
 from teamcli.mcp.server import Era, Json, ServerStatus
 
 MODERN_VERSION = "2026-07-28"
@@ -96,7 +96,7 @@ def _initialize(peer: Peer, name: str, can_ask: bool, clock: Clock, cancel: Canc
         "capabilities": capabilities(can_ask),
         "clientInfo": _CLIENT,
     }
-    result = peer.request("initialize", params, clock, cancel)
+    result = peer.request(McpRequest("initialize", params, clock), cancel)
     version = result.get("protocolVersion")
     if version not in LEGACY_VERSIONS:
         raise RpcError(0, f"it offers version {str(version)[:50]!r}")
@@ -105,7 +105,7 @@ def _initialize(peer: Peer, name: str, can_ask: bool, clock: Clock, cancel: Canc
 
 
 def _discover(peer: Peer, name: str, can_ask: bool, clock: Clock, cancel: CancelScope) -> Hello:
-    result = peer.request("server/discover", {"_meta": modern_meta(can_ask)}, clock, cancel)
+    result = peer.request(McpRequest("server/discover", {"_meta": modern_meta(can_ask)}, clock), cancel)
     versions = result.get("supportedVersions")
     if not isinstance(versions, list) or MODERN_VERSION not in versions:
         raise RpcError(0, f"it offers versions {str(versions)[:200]}")

@@ -17,8 +17,7 @@ from urllib.parse import urljoin
 from teamcli import __version__
 from teamcli.cancel import CancelScope
 from teamcli.errors import ConfigError, LoginNeeded, McpError
-from teamcli.llm.connection import Connection, Connections
-from teamcli.llm.connection import Timeouts as ConnectionTimeouts
+from teamcli.llm.connection import Connection, Connections, Timeouts
 from teamcli.mcp.handshake import MODERN_VERSION, version_in
 from teamcli.mcp.http_response import (
     EVENT_STREAM,
@@ -84,7 +83,7 @@ class HttpTransport:
         self._headers = dict(config.headers)
         self._receiver = receiver
         self._authorizer = authorizer
-        timeouts = ConnectionTimeouts(_CONNECT_SECONDS, config.timeouts.longest_call_seconds)
+        timeouts = Timeouts(_CONNECT_SECONDS, config.timeouts.longest_call_seconds)
         self._connections = Connections(lambda: Connection(config.url, timeouts))
         self._scope = CancelScope()
         self._lock = threading.Lock()
@@ -145,7 +144,7 @@ class HttpTransport:
     def _run_request(self, message: Json, headers: Mapping[str, str], scope: CancelScope) -> None:
         id = message["id"]
         try:
-            request = _Request(message, self)
+            request = _OpenRequest(message, self)
             self._exchange("POST", message, headers, scope, request.take)
             request.resume(scope)
         except ConversationLost as e:
@@ -334,7 +333,7 @@ class HttpTransport:
         return self._name
 
 
-class _Request:
+class _OpenRequest:
     """One request, until its answer has been delivered."""
 
     def __init__(self, message: Json, transport: HttpTransport) -> None:

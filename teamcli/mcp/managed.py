@@ -12,12 +12,12 @@ from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, McpError, StateError
 from teamcli.mcp.configured import Configured
 from teamcli.mcp.kept_lists import KeptLists, Lists
-from teamcli.mcp.server import Connection, Kind, PromptInfo, ResourceInfo, ServerStatus, ToolInfo
+from teamcli.mcp.server import Kind, PromptInfo, ResourceInfo, ServerConnection, ServerStatus, ToolInfo
 from teamcli.mcp.tool_names import tool_names
 
 logger = logging.getLogger(__name__)
 
-Connect = Callable[[Callable[[Kind], None]], Connection]
+Connect = Callable[[Callable[[Kind], None]], ServerConnection]
 """Makes the connection, which gets the function to call when a list has changed."""
 
 
@@ -42,7 +42,7 @@ class ManagedServer:
         self._scope = CancelScope()
         self._lock = threading.Lock()
         self._is_listing = False
-        self._connection: Connection | None = None
+        self._connection: ServerConnection | None = None
         self._failure = ""
         self.is_enabled = is_enabled
         """The user can switch it off and on."""
@@ -63,7 +63,7 @@ class ManagedServer:
         return connection.status
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> ServerConnection:
         """Raises: McpError, if it is switched off; Cancelled, if it is closed"""
         if not self.is_enabled:
             raise McpError(

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, McpError
 from teamcli.mcp.messages import INTERNAL_ERROR, RpcError, kind_of, result_of
-from teamcli.mcp.server import Json, OnProgress, Progress
+from teamcli.mcp.server import CallProgress, Json, OnProgress
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class ConversationLost(McpError):
     """Raised when the server has forgotten the conversation. What was asked has not been done: ask again."""
 
 
-class Transport(Protocol):
+class McpTransport(Protocol):
     def send(self, message: Json, headers: Mapping[str, str]) -> None:
         """Send a message, without waiting for the server. `headers` matter to HTTP only.
 
@@ -75,7 +75,7 @@ class Receiver(Protocol):
         ...
 
 
-OpenTransport = Callable[[Receiver], Transport]
+OpenTransport = Callable[[Receiver], McpTransport]
 """Raises: McpError"""
 
 
@@ -104,6 +104,17 @@ class Clock(NamedTuple):
     longest_seconds: float = math.inf
 
 
+class McpRequest(NamedTuple):
+    """One request to a server."""
+
+    method: str
+    params: Json
+    clock: Clock
+    progress: OnProgress | None = None
+    """Whom to report progress to."""
+    headers: Mapping[str, str] = _NO_HEADERS
+
+
 _Event = tuple[Literal["answer", "failed", "progress", "cancelled", "asking", "asked"], Any]
 
 
@@ -128,19 +139,11 @@ class Peer:
     def is_lost(self) -> bool:
         return self._lost is not None
 
-    def request(
-        self,
-        method: str,
-        params: Json,
-        clock: Clock,
-        cancel: CancelScope,
-        progress: OnProgress | None = None,
-        headers: Mapping[str, str] = _NO_HEADERS,
-    ) -> Json:
+    def request(self, request: McpRequest, cancel: CancelScope) -> Json:
         """Raises: RpcError, McpError, Cancelled"""
         events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
-        id = self._register(events)
-        if progress is not None:
+        id, method, params = self._register(events), request.method, request.params
+        if request.progress is not None:
             params = {**params, "_meta": {**params.get("_meta", {}), "progressToken": id}}
         is_answered = False
         try:
@@ -148,8 +151,8 @@ class Peer:
                 cancel.check()
                 if method == LISTEN:
                     self._listening = id
-                self._transport.send({"jsonrpc": "2.0", "id": id, "method": method, "params": params}, headers)
-                message = self._wait(events, clock, method, cancel, progress)
+                self._transport.send({"jsonrpc": "2.0", "id": id, "method": method, "params": params}, request.headers)
+                message = self._wait(events, request, cancel)
             is_answered = True
             return result_of(message)
         finally:
@@ -207,22 +210,15 @@ class Peer:
                 events.put(("asking", None))
             return id
 
-    def _wait(
-        self,
-        events: queue.SimpleQueue[_Event],
-        clock: Clock,
-        method: str,
-        cancel: CancelScope,
-        progress: OnProgress | None,
-    ) -> Json:
-        deadlines = _Deadlines(clock)
+    def _wait(self, events: queue.SimpleQueue[_Event], request: McpRequest, cancel: CancelScope) -> Json:
+        deadlines = _Deadlines(request.clock)
         while True:
             try:
                 kind, value = events.get(timeout=deadlines.seconds_left())
             except queue.Empty:
                 raise McpError(
-                    f"MCP server {self._name} has not answered {method} within {deadlines.exceeded:.3g} seconds; "
-                    "try again, or give it more time in its configuration"
+                    f"MCP server {self._name} has not answered {request.method} within {deadlines.exceeded:.3g} "
+                    "seconds; try again, or give it more time in its configuration"
                 ) from None
             if kind == "answer":
                 assert isinstance(value, dict)
@@ -232,8 +228,8 @@ class Peer:
             if kind == "cancelled":
                 raise Cancelled(cancel.reason)
             deadlines.note(kind)
-            if kind == "progress" and progress is not None:
-                progress(value)
+            if kind == "progress" and request.progress is not None:
+                request.progress(value)
 
     def _abandon(self, id: int, method: str, cancel: CancelScope) -> None:
         if self._lost is not None:
@@ -348,9 +344,9 @@ def _copy(error: McpError) -> McpError:
     return type(error)(str(error), error.detail)
 
 
-def _progress(params: Json) -> Progress:
+def _progress(params: Json) -> CallProgress:
     progress, total, message = params.get("progress"), params.get("total"), params.get("message")
-    return Progress(
+    return CallProgress(
         progress if isinstance(progress, int | float) else 0,
         total if isinstance(total, int | float) else None,
         message[:1000] if isinstance(message, str) else "",

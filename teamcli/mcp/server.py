@@ -19,7 +19,7 @@ Era = Literal["", "legacy", "modern"]
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
-class Timeouts(NamedTuple):
+class ServerTimeouts(NamedTuple):
     start_seconds: float = 30.0
     """Until the server is ready. `npx` may have to download it first."""
     list_seconds: float = 30.0
@@ -51,7 +51,7 @@ class ServerConfig(NamedTuple):
     """Where it runs; empty for the workspace."""
     url: str = ""
     headers: Mapping[str, str] = _EMPTY
-    timeouts: Timeouts = Timeouts()
+    timeouts: ServerTimeouts = ServerTimeouts()
     oauth: OAuthSettings = OAuthSettings()
 
 
@@ -135,13 +135,13 @@ class ResourceContent(NamedTuple):
     """Base64, if it is not text."""
 
 
-class Progress(NamedTuple):
+class CallProgress(NamedTuple):
     progress: float
     total: float | None = None
     message: str = ""
 
 
-class Question(NamedTuple):
+class Elicitation(NamedTuple):
     """What a server asks the user (elicitation)."""
 
     server: str
@@ -152,24 +152,24 @@ class Question(NamedTuple):
     """If set, the user should open this address; there is no form. Never fetch it."""
 
 
-class Answer(NamedTuple):
+class ElicitationAnswer(NamedTuple):
     action: Literal["accept", "decline", "cancel"]
     content: Mapping[str, Any] = MappingProxyType({})
     """Of an accepted form."""
 
 
-Ask = Callable[[Question, CancelScope], Answer]
+Ask = Callable[[Elicitation, CancelScope], ElicitationAnswer]
 """Asks the user and waits. Called in a thread that nothing else waits for; the scope ends when the question is void."""
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[CallProgress], None]
 """Called in the thread that waits for the call."""
 
 
-def decline(question: Question, cancel: CancelScope) -> Answer:
+def decline(question: Elicitation, cancel: CancelScope) -> ElicitationAnswer:
     """The answer if no user is there."""
-    return Answer("decline")
+    return ElicitationAnswer("decline")
 
 
-class Connection(Protocol):
+class ServerConnection(Protocol):
     """One server. Safe for any number of threads.
 
     Every method except `status` and `close` starts the server if it does not run, and raises Cancelled soon after its

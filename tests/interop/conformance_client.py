@@ -15,18 +15,18 @@ from typing import Any
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import LoginNeeded, McpError
-from teamcli.mcp.client import Client
+from teamcli.mcp.client import McpClient
 from teamcli.mcp.elicitation import default_content
 from teamcli.mcp.http import HttpTransport
 from teamcli.mcp.oauth import OAuthLogin
-from teamcli.mcp.server import Answer, OAuthSettings, Question, ServerConfig
+from teamcli.mcp.server import Elicitation, ElicitationAnswer, OAuthSettings, ServerConfig
 
 _MOST_LOGINS = 3
 _SAMPLES = {"string": "x", "integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
 
 
-def accept(question: Question, cancel: CancelScope) -> Answer:
-    return Answer("accept", {"confirmed": True, **default_content(question.schema)})
+def accept(question: Elicitation, cancel: CancelScope) -> ElicitationAnswer:
+    return ElicitationAnswer("accept", {"confirmed": True, **default_content(question.schema)})
 
 
 def visit(address: str) -> None:
@@ -44,7 +44,7 @@ def sample_arguments(schema: Any) -> dict[str, Any]:
     return {name: _SAMPLES.get(field.get("type"), "x") for name, field in fields.items() if isinstance(field, dict)}
 
 
-def use(client: Client, calls: list[dict[str, Any]]) -> None:
+def use(client: McpClient, calls: list[dict[str, Any]]) -> None:
     cancel = CancelScope()
     tools = client.tools(cancel)
     calls = calls or [{"name": tool.name, "arguments": sample_arguments(tool.input_schema)} for tool in tools]
@@ -58,7 +58,7 @@ def use(client: Client, calls: list[dict[str, Any]]) -> None:
         print(resource, client.read_resource(resource.uri, cancel))
 
 
-def use_and_log_in(client: Client, login: OAuthLogin, calls: list[dict[str, Any]]) -> None:
+def use_and_log_in(client: McpClient, login: OAuthLogin, calls: list[dict[str, Any]]) -> None:
     for tries_left in reversed(range(_MOST_LOGINS)):
         try:
             return use(client, calls)
@@ -76,7 +76,7 @@ def main() -> None:
     config = ServerConfig("conformance", url=sys.argv[-1], oauth=oauth)
     with tempfile.TemporaryDirectory() as directory:
         login = OAuthLogin(config, Path(directory))
-        client = Client(config, lambda receiver: HttpTransport(config, receiver, login), Path("/"), accept)
+        client = McpClient(config, lambda receiver: HttpTransport(config, receiver, login), Path("/"), accept)
         try:
             use_and_log_in(client, login, context.get("toolCalls", []))
         except McpError as e:

@@ -18,9 +18,9 @@ from teamcli.errors import Cancelled
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.sandbox.plan import SandboxSettings
 from teamcli.exec.sandbox.sandbox import Sandbox
-from teamcli.mcp.client import Client
+from teamcli.mcp.client import McpClient
 from teamcli.mcp.http import HttpTransport, NoAuthorizer
-from teamcli.mcp.server import Progress, ServerConfig
+from teamcli.mcp.server import CallProgress, ServerConfig
 from tests.interop.installed import PYTHON_SERVERS, SERVERS, install_npm, install_python
 from tests.mcp.servers import PATIENT, Recorder, call, connect, text_of
 from tests.support.waiting import wait_until
@@ -62,7 +62,7 @@ class TestEverything:
     @pytest.fixture(params=["stdio", "http"])
     def client(
         self, request: pytest.FixtureRequest, node_servers: Path, host: CommandHost, root: Path, recorder: Recorder
-    ) -> Iterator[Client]:
+    ) -> Iterator[McpClient]:
         program = str(node_servers / "mcp-server-everything")
         if request.param == "stdio":
             connecting = connect("stdio", command=program, root=root, host=host, recorder=recorder, ask=recorder.accept)
@@ -71,33 +71,33 @@ class TestEverything:
         with connecting as client:
             yield client
 
-    def test_its_tools_prompts_resources_and_templates_are_listed(self, client: Client) -> None:
+    def test_its_tools_prompts_resources_and_templates_are_listed(self, client: McpClient) -> None:
         cancel = CancelScope()
         counts = [len(list_all(cancel)) for list_all in (client.tools, client.prompts, client.resources)]
         assert counts == [15, 4, 7]
         assert len(client.templates(cancel)) == 2
 
-    def test_a_call_a_prompt_and_a_resource_are_answered(self, client: Client) -> None:
+    def test_a_call_a_prompt_and_a_resource_are_answered(self, client: McpClient) -> None:
         assert text_of(call(client, "get-sum", a=1, b=2)) == "The sum of 1 and 2 is 3."
         (message,) = client.get_prompt("args-prompt", {"city": "Bern"}, CancelScope()).messages
         assert "Bern" in message.content["text"]
         uri = client.resources(CancelScope())[0].uri
         assert client.read_resource(uri, CancelScope())[0].text
 
-    def test_an_image_and_structured_content_arrive(self, client: Client) -> None:
+    def test_an_image_and_structured_content_arrive(self, client: McpClient) -> None:
         kinds = [block["type"] for block in call(client, "get-tiny-image").content]
         assert "image" in kinds
         assert call(client, "get-structured-content", location="New York").structured
 
-    def test_its_question_is_answered(self, client: Client) -> None:
+    def test_its_question_is_answered(self, client: McpClient) -> None:
         assert "- Name: alice" in text_of(call(client, "trigger-elicitation-request"))
 
-    def test_progress_arrives_in_order(self, client: Client) -> None:
-        reports: list[Progress] = []
+    def test_progress_arrives_in_order(self, client: McpClient) -> None:
+        reports: list[CallProgress] = []
         client.call("trigger-long-running-operation", {"duration": 1, "steps": 4}, CancelScope(), reports.append)
         assert [report.progress for report in reports] == [1, 2, 3, 4]
 
-    def test_a_cancelled_call_returns_at_once_and_others_still_work(self, client: Client) -> None:
+    def test_a_cancelled_call_returns_at_once_and_others_still_work(self, client: McpClient) -> None:
         cancel = CancelScope()
         client.start(cancel)
         threading.Timer(0.3, cancel.cancel).start()
@@ -105,13 +105,13 @@ class TestEverything:
             client.call("trigger-long-running-operation", {"duration": 60, "steps": 60}, cancel)
         assert text_of(call(client, "echo", message="x")) == "Echo: x"
 
-    def test_bad_arguments_and_unknown_tools_are_error_results(self, client: Client) -> None:
+    def test_bad_arguments_and_unknown_tools_are_error_results(self, client: McpClient) -> None:
         assert call(client, "get-sum", a="x").is_error
         assert call(client, "no-such-tool").is_error
 
 
 @contextmanager
-def over_http(program: str, recorder: Recorder) -> Iterator[Client]:
+def over_http(program: str, recorder: Recorder) -> Iterator[McpClient]:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -122,7 +122,7 @@ def over_http(program: str, recorder: Recorder) -> Iterator[Client]:
         try:
             wait_until(lambda: listens(port))
             config = ServerConfig("everything", url=f"http://127.0.0.1:{port}/mcp", timeouts=PATIENT)
-            client = Client(
+            client = McpClient(
                 config, lambda receiver: HttpTransport(config, receiver, NoAuthorizer()), Path("/"), recorder.accept
             )
             yield client

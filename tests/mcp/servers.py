@@ -13,8 +13,18 @@ from typing import Any
 
 from teamcli.cancel import CancelScope
 from teamcli.exec.command_host import CommandHost
-from teamcli.mcp.client import Client
-from teamcli.mcp.server import Answer, Ask, Kind, Question, ServerConfig, ServerStatus, Timeouts, ToolResult, decline
+from teamcli.mcp.client import McpClient
+from teamcli.mcp.server import (
+    Ask,
+    Elicitation,
+    ElicitationAnswer,
+    Kind,
+    ServerConfig,
+    ServerStatus,
+    ServerTimeouts,
+    ToolResult,
+    decline,
+)
 from teamcli.mcp.stdio import open_stdio
 
 
@@ -31,7 +41,7 @@ def _visible(script: Path) -> str:
 FAKE = _visible(Path(__file__).with_name("fake_server.py"))
 SECONDS = 60.0
 """Generous: nothing here depends on speed."""
-PATIENT = Timeouts(SECONDS, SECONDS, SECONDS, 2 * SECONDS)
+PATIENT = ServerTimeouts(SECONDS, SECONDS, SECONDS, 2 * SECONDS)
 
 
 class Recorder:
@@ -41,7 +51,7 @@ class Recorder:
         self._changed = threading.Condition()
         self.changes: list[Kind] = []
         self.statuses: list[ServerStatus] = []
-        self.questions: list[Question] = []
+        self.questions: list[Elicitation] = []
 
     def on_change(self, kind: Kind) -> None:
         with self._changed:
@@ -57,9 +67,9 @@ class Recorder:
         with self._changed:
             return self._changed.wait_for(condition, SECONDS)
 
-    def accept(self, question: Question, cancel: CancelScope) -> Answer:
+    def accept(self, question: Elicitation, cancel: CancelScope) -> ElicitationAnswer:
         self.questions.append(question)
-        return Answer("accept", {"name": "alice"})
+        return ElicitationAnswer("accept", {"name": "alice"})
 
 
 @contextmanager
@@ -79,16 +89,16 @@ def connect(
     host: CommandHost | None = None,
     ask: Ask = decline,
     recorder: Recorder | None = None,
-    timeouts: Timeouts = PATIENT,
+    timeouts: ServerTimeouts = PATIENT,
     command: str = sys.executable,
     env: Mapping[str, str] | None = None,
-) -> Iterator[Client]:
+) -> Iterator[McpClient]:
     """A connection to a fake server with these behaviors. It is started by its first use."""
     recorder = recorder or Recorder()
     arguments = ("-I", "-S", FAKE, *behaviors) if command == sys.executable else behaviors
     config = ServerConfig("fake", command, arguments, env or {}, timeouts=timeouts)
     with make_host() as own:
-        client = Client(
+        client = McpClient(
             config,
             lambda receiver: open_stdio(config, host or own, root, receiver),
             root,
@@ -102,7 +112,7 @@ def connect(
             client.close()
 
 
-def call(client: Client, tool: str, **arguments: Any) -> ToolResult:
+def call(client: McpClient, tool: str, **arguments: Any) -> ToolResult:
     return client.call(tool, arguments, CancelScope())
 
 

@@ -13,10 +13,10 @@ import pytest
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, LoginNeeded, McpError
-from teamcli.mcp.client import Client
+from teamcli.mcp.client import McpClient
 from teamcli.mcp.http import Authorizer, HttpTransport, NoAuthorizer
 from teamcli.mcp.param_headers import InvalidHeader, encode_value, find_param_headers, param_values
-from teamcli.mcp.server import Progress, ServerConfig
+from teamcli.mcp.server import CallProgress, ServerConfig
 from tests.mcp.fake_http import FakeHttp, serving
 from tests.mcp.servers import PATIENT, Recorder, call, text_of
 from tests.support.waiting import wait_until
@@ -34,10 +34,10 @@ def connected(
     authorizer: Authorizer | None = None,
     recorder: Recorder | None = None,
     headers: dict[str, str] | None = None,
-) -> Iterator[Client]:
+) -> Iterator[McpClient]:
     recorder = recorder or Recorder()
     config = ServerConfig("web", url=fake.url, headers=headers or {}, timeouts=PATIENT)
-    client = Client(
+    client = McpClient(
         config,
         lambda receiver: HttpTransport(config, receiver, authorizer or NoAuthorizer()),
         Path("/"),
@@ -120,10 +120,10 @@ def test_a_stream_that_cannot_be_resumed_fails_the_call(era: str, id: str) -> No
 
 
 def test_progress_comes_with_the_stream() -> None:
-    reports: list[Progress] = []
+    reports: list[CallProgress] = []
     with serving(is_stream=True) as fake, connected(fake) as client:
         client.call("echo", {}, CancelScope(), reports.append)
-    assert reports == [Progress(1)]
+    assert reports == [CallProgress(1)]
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])

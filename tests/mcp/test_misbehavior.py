@@ -14,10 +14,10 @@ import pytest
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, McpError
 from teamcli.mcp.client import close_all
-from teamcli.mcp.server import Progress, Timeouts
+from teamcli.mcp.server import CallProgress, ServerTimeouts
 from tests.mcp.servers import SECONDS, Recorder, call, connect, json_of, text_of
 
-SOON = Timeouts(0.5, 0.5, 0.5, 2.0)
+SOON = ServerTimeouts(0.5, 0.5, 0.5, 2.0)
 
 
 def test_a_program_that_is_not_there_is_named_with_what_the_shell_said() -> None:
@@ -115,7 +115,7 @@ def test_a_server_that_keeps_crashing_is_not_started_in_a_loop() -> None:
 
 
 def test_a_call_without_an_answer_times_out_and_the_server_goes_on() -> None:
-    with connect(timeouts=Timeouts(SECONDS, SECONDS, 0.5, SECONDS)) as client:
+    with connect(timeouts=ServerTimeouts(SECONDS, SECONDS, 0.5, SECONDS)) as client:
         with pytest.raises(McpError, match=r"not answered tools/call within 0\.5 seconds"):
             call(client, "hang")
         assert text_of(call(client, "echo", text="x")) == "x"
@@ -123,7 +123,7 @@ def test_a_call_without_an_answer_times_out_and_the_server_goes_on() -> None:
 
 
 def test_progress_keeps_a_call_alive_beyond_the_silence_that_is_allowed() -> None:
-    with connect(timeouts=Timeouts(SECONDS, SECONDS, 2.0, SECONDS)) as client:
+    with connect(timeouts=ServerTimeouts(SECONDS, SECONDS, 2.0, SECONDS)) as client:
         began = time.monotonic()
         assert text_of(call(client, "steps", count=5, seconds=0.5)) == "done"
         assert time.monotonic() - began > 2.0
@@ -131,14 +131,14 @@ def test_progress_keeps_a_call_alive_beyond_the_silence_that_is_allowed() -> Non
 
 def test_progress_cannot_keep_a_call_alive_for_ever() -> None:
     with (
-        connect(timeouts=Timeouts(SECONDS, SECONDS, 1.0, 1.5)) as client,
+        connect(timeouts=ServerTimeouts(SECONDS, SECONDS, 1.0, 1.5)) as client,
         pytest.raises(McpError, match=r"within 1\.5 seconds"),
     ):
         call(client, "steps", count=1000, seconds=0.1)
 
 
 def test_a_flood_of_notifications_pings_and_progress_does_no_harm() -> None:
-    reports: list[Progress] = []
+    reports: list[CallProgress] = []
     with connect() as client:
         result = client.call("flood", {"count": 3000}, CancelScope(), reports.append)
     assert text_of(result) == "done"

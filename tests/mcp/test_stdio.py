@@ -20,9 +20,16 @@ from teamcli.errors import Cancelled, McpError
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.sandbox.plan import SandboxSettings
 from teamcli.exec.sandbox.sandbox import Sandbox
-from teamcli.mcp.client import Client
+from teamcli.mcp.client import McpClient
 from teamcli.mcp.elicitation import default_content
-from teamcli.mcp.server import Answer, Progress, PromptArgument, Question, ServerConfig, Timeouts
+from teamcli.mcp.server import (
+    CallProgress,
+    Elicitation,
+    ElicitationAnswer,
+    PromptArgument,
+    ServerConfig,
+    ServerTimeouts,
+)
 from teamcli.mcp.stdio import named_paths
 from tests.mcp.servers import FAKE, SECONDS, Recorder, call, connect, json_of, make_host, text_of
 from tests.redteam.conftest import need_sandbox
@@ -38,7 +45,7 @@ def era(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def client(era: str) -> Iterator[Client]:
+def client(era: str) -> Iterator[McpClient]:
     """One server for all tests that leave it as it was."""
     recorder = Recorder()
     with connect(era, ask=recorder.accept, recorder=recorder) as client:
@@ -52,59 +59,59 @@ def is_dead(pid: int) -> bool:
         return True
 
 
-def test_its_status_says_what_it_is(client: Client, era: str) -> None:
+def test_its_status_says_what_it_is(client: McpClient, era: str) -> None:
     client.start(CancelScope())
     status = client.status
     assert (status.state, status.era, status.error) == ("ready", era, "")
     assert (status.server_name, status.server_version, status.instructions) == ("fake", "1", "Be kind.")
 
 
-def test_its_tools_are_listed_without_those_that_make_no_sense(client: Client) -> None:
+def test_its_tools_are_listed_without_those_that_make_no_sense(client: McpClient) -> None:
     names = [tool.name for tool in client.tools(CancelScope())]
     assert names[0] == "echo"
     assert len(names) == len(set(names))
 
 
-def test_a_tool_comes_with_description_and_schema(client: Client) -> None:
+def test_a_tool_comes_with_description_and_schema(client: McpClient) -> None:
     tool = client.tools(CancelScope())[0]
     assert (tool.description, tool.input_schema) == ("Does echo", {"type": "object"})
 
 
-def test_a_call_returns_what_the_tool_said(client: Client) -> None:
+def test_a_call_returns_what_the_tool_said(client: McpClient) -> None:
     assert text_of(call(client, "echo", text="héllo\nworld")) == "héllo\nworld"
 
 
-def test_an_error_of_the_tool_is_a_result(client: Client) -> None:
+def test_an_error_of_the_tool_is_a_result(client: McpClient) -> None:
     result = call(client, "fails")
     assert (text_of(result), result.is_error) == ("it broke", True)
 
 
-def test_a_refused_call_is_an_error_result(client: Client) -> None:
+def test_a_refused_call_is_an_error_result(client: McpClient) -> None:
     result = call(client, "refuse")
     assert (text_of(result), result.is_error) == ("no such thing (error -32602)", True)
 
 
-def test_prompts_and_their_texts_are_read(client: Client) -> None:
+def test_prompts_and_their_texts_are_read(client: McpClient) -> None:
     (prompt,) = client.prompts(CancelScope())
     assert (prompt.name, prompt.arguments) == ("review", (PromptArgument("file", "", True),))
     (message,) = client.get_prompt("review", {"file": "a.py"}, CancelScope()).messages
     assert json.loads(message.content["text"])["arguments"] == {"file": "a.py"}
 
 
-def test_resources_and_templates_are_read(client: Client) -> None:
+def test_resources_and_templates_are_read(client: McpClient) -> None:
     assert [(each.uri, each.size) for each in client.resources(CancelScope())] == [("file:///a", 3)]
     assert [each.uri_template for each in client.templates(CancelScope())] == ["file:///{x}"]
     text, blob = client.read_resource("file:///a", CancelScope())
     assert (text.uri, text.text, blob.blob) == ("file:///a", "abc", "AA==")
 
 
-def test_progress_is_reported_in_order(client: Client) -> None:
-    reports: list[Progress] = []
+def test_progress_is_reported_in_order(client: McpClient) -> None:
+    reports: list[CallProgress] = []
     client.call("steps", {"count": 3}, CancelScope(), reports.append)
-    assert reports == [Progress(number, 3, "step") for number in (1, 2, 3)]
+    assert reports == [CallProgress(number, 3, "step") for number in (1, 2, 3)]
 
 
-def test_a_question_of_the_server_reaches_the_user_and_the_answer_the_server(client: Client, era: str) -> None:
+def test_a_question_of_the_server_reaches_the_user_and_the_answer_the_server(client: McpClient, era: str) -> None:
     answer = json_of(call(client, "form"))
     assert answer["result"] == {"action": "accept", "content": {"name": "alice"}}
     assert answer.get("state") == ("opaque" if era == "modern" else None)
@@ -114,7 +121,7 @@ def test_a_call_that_needs_a_visit_first_is_repeated_after_it(era: str) -> None:
     recorder = Recorder()
     with connect(era, ask=recorder.accept) as client:
         assert text_of(call(client, "link")) == "linked"
-    assert recorder.questions == [Question("fake", "Visit", url="https://example.com/x")]
+    assert recorder.questions == [Elicitation("fake", "Visit", url="https://example.com/x")]
 
 
 @pytest.mark.parametrize(
@@ -127,12 +134,12 @@ def test_a_call_that_needs_a_visit_first_is_repeated_after_it(era: str) -> None:
 )
 @pytest.mark.parametrize("id", [0, 1, "a"])
 def test_requests_of_the_server_are_answered_whatever_their_id(
-    client: Client, method: str, answer: object, id: object
+    client: McpClient, method: str, answer: object, id: object
 ) -> None:
     assert json_of(call(client, "asks", id=id, method=method)) == {"jsonrpc": "2.0", "id": id, **answer}  # type: ignore[dict-item]
 
 
-def test_eight_threads_call_at_once_and_each_gets_its_own_answer(client: Client) -> None:
+def test_eight_threads_call_at_once_and_each_gets_its_own_answer(client: McpClient) -> None:
     def ask(number: int) -> bool:
         return text_of(call(client, "echo", text=f"{number}" * 50)) == f"{number}" * 50
 
@@ -143,12 +150,12 @@ def test_eight_threads_call_at_once_and_each_gets_its_own_answer(client: Client)
 def test_a_question_stops_the_clock_of_the_call() -> None:
     release = threading.Event()
 
-    def ask(question: Question, cancel: CancelScope) -> Answer:
+    def ask(question: Elicitation, cancel: CancelScope) -> ElicitationAnswer:
         release.wait(SECONDS)
-        return Answer("accept", default_content(question.schema))
+        return ElicitationAnswer("accept", default_content(question.schema))
 
     # The call would time out long before the person answers.
-    with connect(ask=ask, timeouts=Timeouts(SECONDS, SECONDS, 0.3, 0.3)) as client:
+    with connect(ask=ask, timeouts=ServerTimeouts(SECONDS, SECONDS, 0.3, 0.3)) as client:
         timer = threading.Timer(1.0, release.set)
         timer.start()
         assert json_of(call(client, "form"))["result"] == {"action": "accept", "content": {"name": "bo"}}
@@ -212,7 +219,7 @@ def test_pages_are_followed() -> None:
         assert [tool.name for tool in client.tools(CancelScope())] == [f"t{number}" for number in range(7)]
 
 
-def test_a_cancelled_call_returns_at_once_and_the_server_is_notified(client: Client) -> None:
+def test_a_cancelled_call_returns_at_once_and_the_server_is_notified(client: McpClient) -> None:
     cancel = CancelScope()
     threading.Timer(0.1, cancel.cancel, ("stopped by the user",)).start()
     with pytest.raises(Cancelled, match="stopped by the user"):
@@ -221,7 +228,7 @@ def test_a_cancelled_call_returns_at_once_and_the_server_is_notified(client: Cli
     assert notices[-1]["params"]["reason"] == "stopped by the user"
 
 
-def test_the_late_answer_to_a_cancelled_call_disturbs_nothing(client: Client) -> None:
+def test_the_late_answer_to_a_cancelled_call_disturbs_nothing(client: McpClient) -> None:
     cancel = CancelScope()
     cancel.cancel()
     with pytest.raises(Cancelled):

@@ -9,7 +9,7 @@ import pytest
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, UsageError
-from teamcli.mcp.server import Answer, Question
+from teamcli.mcp.server import Elicitation, ElicitationAnswer
 from teamcli.ui.terminal.elicitation import ServerQuestion, choices, read_value
 from tests.cli.test_mcp import fake, mcp_json, result, use
 from tests.support.fake_api import text, tool
@@ -102,8 +102,8 @@ FORM = {
 }
 
 
-def filled_in(*answers: str, schema: dict[str, Any] = FORM, url: str = "") -> Answer:
-    asked = ServerQuestion(Question("s", "Why?\x1b[2J", {} if url else schema, url))
+def filled_in(*answers: str, schema: dict[str, Any] = FORM, url: str = "") -> ElicitationAnswer:
+    asked = ServerQuestion(Elicitation("s", "Why?\x1b[2J", {} if url else schema, url))
     for each in answers:
         asked.take(each)
     assert not asked.is_open
@@ -112,23 +112,23 @@ def filled_in(*answers: str, schema: dict[str, Any] = FORM, url: str = "") -> An
 
 def test_a_form_is_answered_field_by_field() -> None:
     given = filled_in("y", "bob", ".", "2", "yes")
-    assert given == Answer("accept", {"name": "bob", "size": 3, "kind": "b", "sure": True})
+    assert given == ElicitationAnswer("accept", {"name": "bob", "size": 3, "kind": "b", "sure": True})
 
 
 def test_fields_that_are_not_needed_can_be_left_empty() -> None:
-    assert filled_in("y", '"q"', "7", ".", ".") == Answer("accept", {"name": "q", "size": 7})
+    assert filled_in("y", '"q"', "7", ".", ".") == ElicitationAnswer("accept", {"name": "q", "size": 7})
 
 
 @pytest.mark.parametrize("answer", ["n", "no"])
 def test_a_question_can_be_declined(answer: str) -> None:
-    assert filled_in(answer) == Answer("decline")
+    assert filled_in(answer) == ElicitationAnswer("decline")
 
 
 def test_an_address_shows_its_host_and_is_not_fetched() -> None:
-    asked = ServerQuestion(Question("s", "Visit", url="https://user@evil.example:8443/login?good.example"))
+    asked = ServerQuestion(Elicitation("s", "Visit", url="https://user@evil.example:8443/login?good.example"))
     words = ["".join(part for part, _ in line) for line in asked.body()]
     assert "  It wants you to open a page at evil.example" in words
-    assert filled_in("y", url="https://example.com") == Answer("accept", {})
+    assert filled_in("y", url="https://example.com") == ElicitationAnswer("accept", {})
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_several_choices_are_separated_by_commas() -> None:
 
 
 def test_needed_fields_cannot_be_skipped() -> None:
-    asked = ServerQuestion(Question("s", "?", FORM))
+    asked = ServerQuestion(Elicitation("s", "?", FORM))
     asked.take("y")
     with pytest.raises(UsageError, match="name is needed"):
         asked.take(".")
@@ -155,7 +155,7 @@ def test_needed_fields_cannot_be_skipped() -> None:
 
 def test_words_of_the_server_cannot_control_the_terminal() -> None:
     hostile = {"properties": {"\x1b[31mx": {"title": "\x1b]0;t\x07", "enum": ["\x1b[2J"], "default": "\x1b"}}}
-    asked = ServerQuestion(Question("s", "\x1b[2J", hostile))
+    asked = ServerQuestion(Elicitation("s", "\x1b[2J", hostile))
     shown = [*asked.body()]
     asked.take("y")
     shown += asked.body()
@@ -166,7 +166,7 @@ def test_words_of_the_server_cannot_control_the_terminal() -> None:
 def test_a_question_that_is_void_is_closed() -> None:
     scope = CancelScope()
     scope.cancel("gone")
-    asked = ServerQuestion(Question("s", "?", FORM))
+    asked = ServerQuestion(Elicitation("s", "?", FORM))
     with pytest.raises(Cancelled):
         asked.wait(scope)
     assert not asked.is_open

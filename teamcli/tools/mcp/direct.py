@@ -12,7 +12,7 @@ from teamcli.cancel import CancelScope
 from teamcli.errors import McpError, ToolError
 from teamcli.llm.types import ToolSpec
 from teamcli.mcp.results import error_text, tool_text
-from teamcli.mcp.server import Progress
+from teamcli.mcp.server import CallProgress
 from teamcli.mcp.tool_names import server_of
 from teamcli.text.escaping import one_line
 from teamcli.tools.mcp.view import View
@@ -60,6 +60,6 @@ def show_call(name: str, given: Mapping[str, Any]) -> Display:
     return Display(title, text=f"MCP server {server}, tool {tool}\n{json.dumps(given, ensure_ascii=False, indent=2)}")
 
 
-def _progress_line(progress: Progress) -> str:
+def _progress_line(progress: CallProgress) -> str:
     of = f"/{progress.total:g}" if progress.total else ""
     return one_line(f"{progress.progress:g}{of} {progress.message}", 200) + "\n"

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, UsageError
-from teamcli.mcp.server import Answer, Question
+from teamcli.mcp.server import Elicitation, ElicitationAnswer
 from teamcli.text.escaping import escape_controls, one_line
 from teamcli.ui.render.style import BOLD, DIM, YELLOW, Line
 from teamcli.ui.terminal.questions import NO, YES, QuestionQueue
@@ -19,7 +19,7 @@ DEFAULT = "."
 _MOST_FIELDS = 50
 
 
-def ask_user(questions: QuestionQueue, question: Question, cancel: CancelScope) -> Answer:
+def ask_user(questions: QuestionQueue, question: Elicitation, cancel: CancelScope) -> ElicitationAnswer:
     """Raises: Cancelled"""
     asked = ServerQuestion(question)
     questions.add(asked)
@@ -30,13 +30,13 @@ def ask_user(questions: QuestionQueue, question: Question, cancel: CancelScope) 
 class ServerQuestion:
     """First whether to answer at all, then each field. Nothing is sent before the last one."""
 
-    question: Question
+    question: Elicitation
     _position: int = field(default=-1, init=False)
     _values: dict[str, Any] = field(default_factory=dict, init=False)
-    _answer: Answer | None = field(default=None, init=False)
+    _answer: ElicitationAnswer | None = field(default=None, init=False)
     _is_over: threading.Event = field(default_factory=threading.Event, init=False)
 
-    def wait(self, cancel: CancelScope) -> Answer:
+    def wait(self, cancel: CancelScope) -> ElicitationAnswer:
         """Raises: Cancelled"""
         with cancel.on_cancel(self._is_over.set):
             self._is_over.wait()
@@ -105,7 +105,7 @@ class ServerQuestion:
 
     def _begin(self, answer: str) -> str | None:
         if answer in NO:
-            return self._end(Answer("decline"), "Declined")
+            return self._end(ElicitationAnswer("decline"), "Declined")
         if answer not in YES:
             return None
         return self._next()
@@ -114,9 +114,9 @@ class ServerQuestion:
         self._position += 1
         if self._position < len(self._fields):
             return ""
-        return self._end(Answer("accept", self._values), "Answered")
+        return self._end(ElicitationAnswer("accept", self._values), "Answered")
 
-    def _end(self, answer: Answer, did: str) -> str:
+    def _end(self, answer: ElicitationAnswer, did: str) -> str:
         self._answer = answer
         self._is_over.set()
         return f"{did}: {one_line(self.question.message, 60)}"
