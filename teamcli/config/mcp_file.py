@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -20,7 +21,7 @@ def read_mcp_file(directory: Path) -> tuple[dict[str, Json], tuple[str, ...]]:
     except (FileNotFoundError, NotADirectoryError):
         return {}, ()
     except OSError as e:
-        reason = e.strerror or str(e)
+        reason = "it is a symbolic link" if e.errno == errno.ELOOP else e.strerror or str(e)
     except (ValueError, RecursionError) as e:
         reason = str(e)
     return {}, (one_line(f"{MCP_FILE} is not used: {reason}", 300),)

@@ -204,7 +204,13 @@ class McpClient:
         deadline = time.monotonic() + self.config.timeouts.list_seconds
         for _ in range(offers.MOST_PAGES):
             clock = Clock(max(0.0, deadline - time.monotonic()))
-            result = conversation.request(McpRequest(method, params, clock), cancel)
+            try:
+                result = conversation.request(McpRequest(method, params, clock), cancel)
+            except McpError as e:
+                if time.monotonic() < deadline:
+                    raise
+                seconds = self.config.timeouts.list_seconds
+                raise McpError(f"MCP server {self.config.name} has not listed its {key} within {seconds:g} s") from e
             entries = result.get(key)
             for each in offers.parse_all(entries if isinstance(entries, list) else (), parse):
                 found.setdefault(each[0], each)  # type: ignore[index]
@@ -267,7 +273,8 @@ class McpClient:
             raise Cancelled(cancel.reason)
         error = starting.exception()
         if isinstance(error, McpError):  # each waiter raises its own
-            raise type(error)(str(error), error.detail) from error
+            kind = McpError if isinstance(error, AnswerBroken) else type(error)  # a start is not repeated
+            raise kind(str(error), error.detail) from error
         return starting.result()
 
     def _begin(self) -> Future[McpConversation]:
@@ -276,7 +283,7 @@ class McpClient:
         if len(self._started_at) == _MOST_STARTS and now - self._started_at[0] < _STARTS_WITHIN_SECONDS:
             raise McpError(
                 f"MCP server {self.config.name} failed {_MOST_STARTS} times within a minute and is not started again "
-                "yet; look at its error output, or reconnect it with /mcp",
+                f"yet; fix it, or reconnect it with /mcp ({self._status.error})",
                 self._status.error_detail,
             )
         self._started_at.append(now)

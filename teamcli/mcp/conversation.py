@@ -14,8 +14,8 @@ from teamcli.cancel import CancelScope
 from teamcli.errors import Cancelled, McpError
 from teamcli.mcp.elicitation import MOST_QUESTIONS, MOST_ROUNDS, encode_answer, parse_question
 from teamcli.mcp.handshake import Hello, greet, modern_meta
-from teamcli.mcp.messages import METHOD_NOT_FOUND, URL_ELICITATION_REQUIRED, RpcError
-from teamcli.mcp.peer import LISTEN, AnswerBroken, Clock, McpRequest, OpenTransport, Peer
+from teamcli.mcp.messages import INTERNAL_ERROR, METHOD_NOT_FOUND, URL_ELICITATION_REQUIRED, RpcError
+from teamcli.mcp.peer import ABANDONED, LISTEN, AnswerBroken, Clock, McpRequest, OpenTransport, Peer
 from teamcli.mcp.server import Ask, Era, Json, Kind, ServerConfig, decline
 
 logger = logging.getLogger(__name__)
@@ -45,6 +45,9 @@ class McpConversation:
         self._can_ask = ask is not decline
         self._on_change = on_change
         self._on_lost = on_lost
+        self._lock = threading.Lock()
+        self._asked = 0
+        """Questions of a legacy server since the last call."""
         self._scope = CancelScope()
         self.hello = Hello("", "")
         self._peer = Peer(config.name, self, open_transport)
@@ -70,6 +73,8 @@ class McpConversation:
 
         Raises: RpcError, McpError, Cancelled
         """
+        with self._lock:
+            self._asked = 0
         answers: Json = {}
         for _ in range(MOST_ROUNDS):
             try:
@@ -96,7 +101,7 @@ class McpConversation:
         if method == "roots/list":
             return {"roots": [{"uri": self._root.as_uri(), "name": self._root.name}]}
         if method == "elicitation/create" and self._can_ask:
-            return self._answer_one(params, cancel)
+            return self._answer_in_call(params, cancel)
         raise RpcError(METHOD_NOT_FOUND, "Method not found")
 
     def on_notification(self, method: str, params: Json) -> None:
@@ -131,6 +136,22 @@ class McpConversation:
         capabilities = self.hello.capabilities
         offered: dict[Kind, Any] = {kind: capabilities.get(kind) for kind in _KINDS}
         return [kind for kind, offer in offered.items() if isinstance(offer, dict) and offer.get("listChanged") is True]
+
+    def _answer_in_call(self, params: Json, cancel: CancelScope) -> Json:
+        """Answer a legacy server, which may ask at any time.
+
+        Raises: RpcError, Cancelled
+        """
+        with self._lock:
+            self._asked += 1
+            if self._asked > MOST_ROUNDS * MOST_QUESTIONS:
+                raise RpcError(INTERNAL_ERROR, "too many questions")
+        try:
+            return self._answer_one(params, cancel)
+        except Cancelled:
+            if cancel.reason != ABANDONED:
+                raise
+            return {"action": "cancel"}
 
     def _answer_one(self, params: Json, cancel: CancelScope) -> Json:
         question = parse_question(self._name, params)

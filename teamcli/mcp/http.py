@@ -149,6 +149,7 @@ class HttpTransport:
             request.resume(scope)
         except ConversationLost as e:
             self._receiver.lose(e)
+            self.close()  # another transport follows
         except McpError as e:
             self._receiver.fail(id, e)
         finally:
@@ -312,17 +313,18 @@ class HttpTransport:
             self._version = version
             self._session = session if len(session) < 1000 else ""
 
-    def check_session(self, response: httpx2.Response, is_start: bool) -> None:
+    def check_session(self, status: int, said: str) -> None:
         """Raises: ConversationLost, if the server has forgotten the session"""
-        if self._session and not is_start and response.status_code in (400, 404):
+        if self._session and status in (400, 404):
             self._session = ""
-            raise ConversationLost(f"MCP server {self._name} has ended the session", detail(response))
+            raise ConversationLost(f"MCP server {self._name} has ended the session", said)
 
     def _check_notice(self, response: httpx2.Response) -> None:
         """Raises: McpError"""
         if response.status_code >= 400:
-            self.check_session(response, is_start=False)
-            raise McpError(f"MCP server {self._name} refused a message ({response.status_code})", detail(response))
+            said = detail(response)
+            self.check_session(response.status_code, said)
+            raise McpError(f"MCP server {self._name} refused a message ({response.status_code})", said)
 
     @property
     def receiver(self) -> Receiver:
@@ -354,7 +356,14 @@ class _OpenRequest:
                 self._note_start(response, message)
                 self._deliver(message)
         else:
-            answer = decode(read_body(response))
+            data = read_body(response)
+            answer = decode(data)
+            if answer is None and data.strip():
+                raise McpError(
+                    f"MCP server {self._transport.name} answered {self._method} with something that is not MCP; "
+                    "check its address",
+                    text_of(data),
+                )
             if answer is not None and kind_of(answer) == "response":
                 self._note_start(response, answer)
                 self._deliver({**answer, "id": self._id})
@@ -383,10 +392,12 @@ class _OpenRequest:
 
     def _refuse(self, response: httpx2.Response) -> None:
         """An error in the body, or the status itself, is the answer."""
-        self._transport.check_session(response, is_start=self._method == "initialize")
         data = read_body(response)
-        answer = decode(data)
-        error = answer.get("error") if answer is not None else None
+        answer = decode(data) or {}
+        error = answer.get("error")
+        is_about_this = isinstance(error, dict) and answer.get("id") == self._id
+        if self._method != "initialize" and not is_about_this:
+            self._transport.check_session(response.status_code, text_of(data))
         if response.status_code >= 500 and not isinstance(error, dict):
             raise McpError(
                 f"MCP server {self._transport.name} answers with status {response.status_code}", text_of(data)

@@ -30,6 +30,8 @@ _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 LISTEN = "subscriptions/listen"
+ABANDONED = "abandoned"
+"""Why a question is void: nobody waits for the call anymore that it was about."""
 
 
 class AnswerBroken(McpError):
@@ -240,6 +242,10 @@ class Peer:
         is_first = method == "initialize"
         notice = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
         self._transport.abandon(id, None if is_first else notice)
+        with self._lock:  # the questions of a legacy server do not say which call they are about
+            void = [] if self._waiting else list(self._open_requests.values())
+        for scope in void:
+            scope.cancel(ABANDONED)
 
     def _deliver(self, id: Any, event: _Event) -> None:
         with self._lock:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from teamcli.cancel import CancelScope
-from teamcli.errors import McpError, UsageError
+from teamcli.errors import LoginNeeded, UsageError
 from teamcli.mcp.managed import ManagedServer
 from teamcli.mcp.pool import Pool
 from teamcli.mcp.results import prompt_text
@@ -48,7 +48,7 @@ class McpAccess:
             raise UsageError(f"the MCP server {name} is a program on this machine, which needs no login")
         try:
             server = self.reconnect(name, cancel)  # it says what it wants
-        except McpError:
+        except LoginNeeded:
             self._login(name).login(open_browser, cancel)
             server = self.reconnect(name, cancel)
         return server

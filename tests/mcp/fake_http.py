@@ -31,6 +31,8 @@ class FakeHttp:
         self.redirect = ""
         self.status = 0
         """Of every POST, if set."""
+        self.page = b""
+        """The answer to every POST, if set."""
         self.breaks_after: str | None = None
         """The stream of a call ends after an event with this id, and the answer comes with the next GET."""
         self.breaks_once = ""
@@ -113,6 +115,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(307, location=fake.redirect)
         elif fake.token and self.headers.get("authorization") != f"Bearer {fake.token}":
             self._reply(401, {"error": "x"}, **{"www-authenticate": fake.challenge})
+        elif fake.page:
+            self._send(200, fake.page, {"content-type": "text/html"})
         elif fake.status:
             self._reply(fake.status, {"why": "out of order"})
         elif fake.era == "legacy" and not is_start and self.headers.get("mcp-session-id") != fake.session:
@@ -156,8 +160,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _reply(self, status: int, body: Any = None, **headers: str) -> None:
         data = b"" if body is None else json.dumps(body).encode()
+        self._send(status, data, {"content-type": "application/json", **headers})
+
+    def _send(self, status: int, data: bytes, headers: dict[str, str]) -> None:
         self.send_response(status)
-        for name, value in {"content-type": "application/json", **headers}.items():
+        for name, value in headers.items():
             self.send_header(name, value)
         self.send_header("content-length", str(len(data)))
         self.end_headers()

@@ -1,7 +1,7 @@
 """A small MCP server on stdio, in either era, with every way to misbehave. Usage: fake_server.py [BEHAVIOR ...]
 
 Behaviors of the start: modern, silent, garbage, closes, dies:TEXT, rejects, old-version, first-id-zero, stubborn.
-Of lists: few, many:N, hostile, pages:N, endless, storm:N, huge:BYTES, deep, no-tools.
+Of lists: few, many:N, hostile, pages:N, pause:SECONDS (before each page), endless, storm:N, huge:BYTES, deep, no-tools.
 Calls are tools with the names of the functions below.
 """
 
@@ -89,7 +89,10 @@ def form(arguments: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
     schema = {"type": "object", "properties": {"name": {"type": "string", "default": "bo"}}}
     params = {"mode": "form", "message": "Name?", "requestedSchema": schema, **arguments.get("params", {})}
     if "modern" not in BEHAVIORS:
-        return text(json.dumps(ask(0, "elicitation/create", params)))
+        answer = ask(0, "elicitation/create", params)
+        while arguments.get("forever") and "error" not in answer:
+            answer = ask(0, "elicitation/create", params)
+        return text(json.dumps(answer))
     responses = message["params"].get("inputResponses")
     if responses and not arguments.get("forever"):
         return text(json.dumps({"result": responses["k"], "state": message["params"].get("requestState")}))
@@ -220,6 +223,7 @@ def list_tools(params: dict[str, Any]) -> dict[str, Any]:
         number = int(params.get("cursor", 0))
         return {"tools": [tool(f"t{number}-{each}") for each in range(100)], "nextCursor": str(number + 1)}
     if pages := int(BEHAVIORS.get("pages") or 0):
+        time.sleep(float(BEHAVIORS.get("pause") or 0))
         number = int(params.get("cursor", 0))
         more = {"nextCursor": str(number + 1)} if number + 1 < pages else {}
         return {"tools": [tool(f"t{number}")], **more}

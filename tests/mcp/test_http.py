@@ -158,6 +158,21 @@ def test_a_server_without_a_stream_of_events_is_not_asked_again() -> None:
         assert len(fake.seen("GET")) == 1
 
 
+def test_an_error_about_one_request_does_not_end_the_session() -> None:
+    with serving() as fake, connected(fake) as client:
+        with pytest.raises(McpError, match="refused resources/read"):
+            client.read_resource("file:///x", CancelScope())
+        assert len(fake.seen("initialize")) == 1
+
+
+def test_an_answer_that_is_not_mcp_is_named_however_often_it_comes() -> None:
+    with serving(page=b"<html>Welcome</html>") as fake, connected(fake) as client:
+        for _ in range(4):
+            with pytest.raises(McpError, match="answered server/discover with something that is not MCP"):
+                client.tools(CancelScope())
+        assert client.status.error_detail == "<html>Welcome</html>"
+
+
 @pytest.mark.parametrize("status", [500, 503])
 def test_a_server_error_is_named_with_its_status(status: int) -> None:
     with (

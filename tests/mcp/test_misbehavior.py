@@ -242,3 +242,11 @@ def test_many_threads_start_one_server_once() -> None:
     with connect() as client, ThreadPoolExecutor(8) as pool:
         pids = {json_of(each)["pid"] for each in pool.map(lambda _: call(client, "where"), range(8))}
     assert len(pids) == 1
+
+
+def test_a_list_that_takes_too_long_is_an_error_that_says_so() -> None:
+    with (
+        connect("pages:100", "pause:0.2", timeouts=SOON) as client,
+        pytest.raises(McpError, match=r"has not listed its tools within 0\.5 s"),
+    ):
+        client.tools(CancelScope())

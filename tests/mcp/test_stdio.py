@@ -180,6 +180,33 @@ def test_a_server_that_asks_for_ever_is_given_up() -> None:
     assert len(recorder.questions) == 10
 
 
+def test_a_legacy_server_that_asks_for_ever_is_refused() -> None:
+    recorder = Recorder()
+    with connect(ask=recorder.accept) as client:
+        refusal = json_of(call(client, "form", forever=True))["error"]["message"]
+    assert refusal == "too many questions"
+    assert len(recorder.questions) == 100
+
+
+def test_a_question_about_a_cancelled_call_is_withdrawn() -> None:
+    asked, scope = threading.Event(), CancelScope()
+
+    def ask(question: Elicitation, cancel: CancelScope) -> ElicitationAnswer:
+        asked.set()
+        cancel.wait(SECONDS)
+        raise Cancelled(cancel.reason)
+
+    def interrupt() -> None:
+        asked.wait(SECONDS)
+        scope.cancel()
+
+    with connect(ask=ask) as client:
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(Cancelled):
+            client.call("form", {}, scope)
+        wait_until(lambda: '"result": {"action": "cancel"}' in text_of(call(client, "history")))
+
+
 @pytest.mark.parametrize("params", [{"mode": "url", "url": "file:///etc/passwd"}, {"mode": "dance"}])
 def test_a_question_that_cannot_be_shown_is_refused(params: dict[str, str]) -> None:
     with connect(ask=Recorder().accept) as client:
