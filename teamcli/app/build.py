@@ -34,7 +34,7 @@ from teamcli.app.lazy_board import LazyBoard
 from teamcli.app.lazy_mcp import LazyMcp
 from teamcli.app.merging import open_merging
 from teamcli.app.runtime import Runtime
-from teamcli.app.state import OpenState, StateGuard, StateOpener, open_roster
+from teamcli.app.state import LeadState, OpenState, StateGuard, StateOpener, open_roster
 from teamcli.app.team_file import ProjectTeamFile, load_team_file, start_over
 from teamcli.app.watch_channel import WatchChannel
 from teamcli.cancel import CancelScope
@@ -103,13 +103,15 @@ def open_session(
     choices = choose(options, project, embedding or NOTHING_EMBEDDED, notes)
     owns_process = embedding is None or embedding.owns_process
     with ExitStack() as resources:
-        state = StateOpener(options, project, notes, resources).open(choices, owns_process)
+        opener = StateOpener(options, project, notes, resources)
+        state = opener.open(choices, owns_process)
+        lead_state = opener.open_lead(state, choices.model)
 
         def session_id() -> str:
             return session.conversation.id if assembly.agents.lead else ""
 
         assembly = assemble(options, choices, state, ask, notes, resources, session_id, ask_for_server, owns_process)
-        session = _open_lead(options, state, assembly, notes, resources)
+        session = _open_lead(options, state, lead_state, assembly, notes, resources)
     if owns_process:
         gc.freeze()  # what is loaded now stays for good: the collector need not look at it again
         gc.enable()
@@ -117,15 +119,20 @@ def open_session(
 
 
 def _open_lead(
-    options: Options, state: OpenState, assembly: Assembly, notes: list[str], resources: ExitStack
+    options: Options,
+    state: OpenState,
+    opened: LeadState,
+    assembly: Assembly,
+    notes: list[str],
+    resources: ExitStack,
 ) -> Session:
     runtime, factory, team = assembly.runtime, assembly.factory, assembly.team
     project, settings, root = state.project, runtime.choices.settings, runtime.choices.workspace.root
-    lead, known_files = factory.build_lead(team, state.log, state.history, read_marks(state.dir.lead_transcript))
+    lead, known_files = factory.build_lead(team, opened.log, opened.history, read_marks(state.dir.lead_transcript))
     assembly.agents.add_lead(lead)
     notes += [*factory.briefing.notes, *filter(None, [project.claude.unused.line])]
     close_calls = partial(factory.close_calls, team)
-    conversation = LeadConversation(lead, state.session_id, state.log, known_files, root, close_calls)
+    conversation = LeadConversation(lead, opened.session_id, opened.log, known_files, root, close_calls)
     plugins = project.plugins().folders("commands")
     folders = command_dirs(project.directory, project.home, project.agreement.covers, plugins)
     custom_commands = CustomCommands(project.sources.among(folders, plugins), root)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,18 +33,25 @@ if TYPE_CHECKING:
     from teamcli.storage.log import Log
 
 
+STORE_VARIABLE = "TEAMCLI_STORE"
+
+
 class OpenState(NamedTuple):
     """The state on disk, opened."""
 
     dir: TeamDir
     lock: LeadLock | None
     engine: Engine
-    log: Log
-    """The lead's transcript."""
-    session_id: str
-    history: History
     project: Project
     """As it is after this directory was claimed."""
+
+
+class LeadState(NamedTuple):
+    """The lead's conversation, opened."""
+
+    log: Log
+    session_id: str
+    history: History
 
 
 class StateOpener:
@@ -59,6 +67,8 @@ class StateOpener:
 
     def open(self, choices: Choices, owns_process: bool) -> OpenState:
         """Raises: ConfigError, StateError, UsageError."""
+        if not self._options.no_team and (url := store_of(self._options, choices)):
+            return self._open_store(url, owns_process)
         dir, lock = self._team_dir()
         if not dir.is_private:
             known = self._project.notes
@@ -74,13 +84,26 @@ class StateOpener:
         if owns_process:
             log_to(dir.logs, self._options.debug)
         engine = FileEngine(dir, self._project.home, choices.settings.durable)
-        log = engine.open_log(LEAD)
+        return OpenState(dir, lock, engine, self._project)
+
+    def _open_store(self, url: str, owns_process: bool) -> OpenState:
+        from teamcli.app.store_state import open_store  # late: it needs the extra `postgres`
+
+        self._project = self._project.claim()
+        state = open_store(self._options, self._project, url, self._resources, has_lead=True)
+        if owns_process:
+            log_to(state.dir.logs, self._options.debug)
+        return state
+
+    def open_lead(self, state: OpenState, model: str) -> LeadState:
+        """Raises: StateError, UsageError."""
+        transcript = state.dir.lead_transcript
+        log = state.engine.open_log(LEAD)
         self._resources.callback(log.close)
-        session_id, history = self._session_to_resume(dir.lead_transcript)
+        session_id, history = self._session_to_resume(transcript)
         if log.torn:
             self._notes.append("A line that a crash had left unfinished was cut from the transcript.")
-        session_id = self._begin(log, choices.model, session_id, dir.lead_transcript)
-        return OpenState(dir, lock, engine, log, session_id, history, self._project)
+        return LeadState(log, self._begin(log, model, session_id, transcript), history)
 
     def _begin(self, log: Log, model: str, resumed: str | None, transcript: Path) -> str:
         """Raises: UsageError, StateError."""
@@ -118,6 +141,16 @@ class StateOpener:
             return None, History()
         session = find_session(sessions, wanted) if wanted else sessions[0]
         return session.id, History.read(session_rows(transcript, session.id))
+
+
+def store_of(options: Options, choices: Choices) -> str:
+    """The URL of the store; empty if the state is in files, as it usually is."""
+    if not (options.store or os.environ.get(STORE_VARIABLE) or choices.settings.store):
+        return ""
+    from teamcli.config.trust import home_dir
+    from teamcli.store.location import find_store
+
+    return find_store(options.store, os.environ, home_dir())
 
 
 def open_roster(dir: TeamDir, engine: Engine, emit: Emit, shutdown_seconds: float, notes: list[str]) -> Roster:

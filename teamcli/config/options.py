@@ -85,6 +85,12 @@ class Options(NamedTuple):
     plugin_dirs: tuple[Path, ...] = ()
     bare: bool = False
     """Without hooks, skills, commands, roles, plugins and instructions."""
+    store: str = ""
+    """The database that the state of the team is in."""
+    team: str = ""
+    """Which team of it."""
+    host: str = ""
+    """What this machine is called there."""
     without_effect: tuple[str, ...] = ()
     """Flags of Claude Code that were given and mean nothing here."""
 

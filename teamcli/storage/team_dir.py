@@ -30,6 +30,18 @@ GITIGNORE = """\
 """
 LOCK_TRIES, LOCK_SECONDS = 10, 0.02
 _TOKEN_LENGTH = 100
+_SHARED = (
+    "worktrees",
+    "merge_lock",
+    "merge_journals",
+    "team_toml",
+    "settings",
+    "local_settings",
+    "logs",
+    "hooks",
+    "owner_token",
+)
+"""What all hosts that work in one directory share."""
 _STATE = ("config.json", "inbox", "transcripts", "events.jsonl", "tasks", "worktrees")
 
 
@@ -75,6 +87,14 @@ class TeamDir:
             if is_checkout and (checkout == current or not (current / TEAM_DIR).exists()):
                 return cls(checkout.parent.parent)
         return cls.of(current)
+
+    @classmethod
+    def mirror(cls, directory: Path, host: str) -> TeamDir:
+        """The state of a team in a database, as one host has it. What is not state is that of the directory."""
+        own, mirror = cls.of(directory), cls(directory / TEAM_DIR / "hosts" / host)
+        for name in _SHARED:
+            setattr(mirror, name, getattr(own, name))
+        return mirror
 
     @classmethod
     def temporary(cls) -> TeamDir:

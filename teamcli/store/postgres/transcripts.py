@@ -6,6 +6,7 @@ with it, as the line of a file does.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from psycopg import Cursor
 from teamcli.errors import LeaseLost
 from teamcli.store.postgres.mirrored_log import MirroredLog
 from teamcli.store.postgres.team_rows import Fence, Team
+from teamcli.team.inbox_state import Position
+from teamcli.team.mailbox import POSITION
 
 _INSERT = """
     with held as (
@@ -101,3 +104,23 @@ def read_transcript(
     if len(good) < len(rows):
         warn(f"rows of the conversation of '{agent}' are left out, since they are not signed with the team's key")
     return good, rows[-1][0] + 1 if rows else 0
+
+
+def read_position(team: Team, agent: str) -> int:
+    """How far an agent has read its inbox, as its conversation records it.
+
+    Raises: StateError
+    """
+
+    def read(cursor: Cursor[Any]) -> str | None:
+        cursor.execute(
+            'select entry from transcript where team = %s and agent = %s and entry like \'%%"marks":{%%"inbox":{%%\''
+            " order by incarnation desc, seq desc limit 1",
+            (team.id, agent),
+        )
+        row = cursor.fetchone()
+        return str(row[0]) if row else None
+
+    entry = team.database.run(read)
+    marks = json.loads(entry).get("marks") if entry else None
+    return Position.from_mark(marks.get(POSITION)).offset if isinstance(marks, dict) else 0

@@ -1,0 +1,148 @@
+"""A host of a team in a database while it runs: it listens, renews its lease, takes members, and obeys orders."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+
+from teamcli.app.lazy_board import LazyBoard
+from teamcli.app.store_engine import StoreEngine
+from teamcli.cancel import CancelScope
+from teamcli.errors import TeamcliError
+from teamcli.store.postgres.bus import PostgresBus
+from teamcli.store.postgres.database import Listener
+from teamcli.store.postgres.leases import HostRow, Renewal, read_hosts
+from teamcli.team.hosting import Hosting
+from teamcli.team.inbox_state import Position
+from teamcli.team.manager import TeammateManager
+from teamcli.team.message import Message
+
+CLOSING_SECONDS = 2.0
+logger = logging.getLogger(__name__)
+
+
+class HostLife:
+    def __init__(
+        self,
+        engine: StoreEngine,
+        bus: PostgresBus,
+        team: TeammateManager,
+        board: LazyBoard,
+        cancel: CancelScope,
+        on_question: Callable[[str], None] = lambda id: None,
+    ) -> None:
+        """`on_question` gets the id of a question that was asked or answered, or an empty text: look at all."""
+        self._engine = engine
+        self._bus = bus
+        self._team = team
+        self._board = board
+        self._cancel = cancel
+        self._on_question = on_question
+        self._leases = _Leases(engine, bus)
+        self.hosting = Hosting(team, self._leases, cancel, engine.options.has_lead)
+        every = engine.options.lease_seconds / 6
+        self._renewal = Renewal(engine.host, cancel, self.hosting.lost, self.hosting.look, self._replaced, every)
+        self._listener = Listener(engine.options.url, self._on_topic, self._look_again)
+        self._ordered: SimpleQueue[str | None] = SimpleQueue()
+        """Names of members whose hosts got an order; None ends the thread."""
+        self._obeying = threading.Thread(target=self._obey_all, name="orders", daemon=True)
+
+    def start(self) -> None:
+        self._bus.subscribe_orders(self._ordered.put)
+        for thread in (self._obeying, self._listener, self._renewal, self.hosting):
+            thread.start()
+
+    def close(self) -> None:
+        """After `cancel` was cancelled."""
+        self._ordered.put(None)
+        self._listener.close(CLOSING_SECONDS)
+        self._renewal.join(CLOSING_SECONDS)
+
+    def _on_topic(self, topic: str) -> None:
+        team, _, what = topic.partition("/")
+        if team != str(self._engine.team.id):
+            return
+        kind, _, name = what.partition("/")
+        self._try(
+            {
+                "inbox": lambda: self._bus.changed(name),
+                "member": self._roster_changed,
+                "request": self._roster_changed,
+                "task": self._board.look,
+                "host": self.hosting.look,
+                "question": lambda: self._on_question(name),
+            }.get(kind, lambda: None)
+        )
+
+    def _look_again(self) -> None:
+        for look in (self._bus.look_again, self._roster_changed, self._board.look, lambda: self._on_question("")):
+            self._try(look)
+
+    def _roster_changed(self) -> None:
+        self._team.roster.refresh()
+        with self._engine.changed:
+            self._engine.changed.notify_all()
+        self._team.quiescence.teammate_idle()  # those of other hosts may be, too
+        self.hosting.look()
+
+    def _try(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except TeamcliError as e:  # the next notification, or the next look, tries again
+            if not self._cancel.cancelled:
+                logger.warning("what other hosts have changed could not be read: %s", e)
+
+    def _obey_all(self) -> None:
+        while (name := self._ordered.get()) is not None:
+            try:
+                self._obey(name)
+            except TeamcliError as e:
+                logger.warning("an order to %s could not be obeyed: %s", name, e)
+            except Exception:  # boundary: without this thread no order would ever be obeyed
+                logger.exception("an order to %s could not be obeyed", name)
+
+    def _obey(self, name: str) -> None:
+        for order in self._leases.new_orders(name):
+            self.hosting.obey(name, str(order.fields.get("order")), order.content)
+
+    def _replaced(self, why: str) -> None:
+        self._cancel.cancel(why)
+
+
+class _Leases:
+    """A `LeasePort`. Orders to an earlier host of a member are not for this one."""
+
+    def __init__(self, engine: StoreEngine, bus: PostgresBus) -> None:
+        self._host = engine.host
+        self._team = engine.team
+        self._bus = bus
+        self._orders_read: dict[str, Position] = {}
+        self.name = engine.host.name
+        self.slots = engine.host.slots
+
+    def take(self, agent: str) -> bool:
+        after = self._bus.skip_orders(agent)
+        if not self._host.take(agent):
+            return False
+        self._orders_read[agent] = after
+        return True
+
+    def give_up(self, agent: str) -> None:
+        self._orders_read.pop(agent, None)
+        self._host.give_up(agent)
+
+    def holders(self) -> dict[str, str]:
+        return self._host.holders()
+
+    def hosts(self) -> Sequence[HostRow]:
+        return read_hosts(self._team)
+
+    def new_orders(self, agent: str) -> Sequence[Message]:
+        """For a member that this host runs, since it does, or since the last call."""
+        if (position := self._orders_read.get(agent)) is None:
+            return ()
+        batch = self._bus.orders_after(agent, position)
+        self._orders_read[agent] = batch.position
+        return batch.messages

@@ -1,0 +1,135 @@
+"""A team in PostgreSQL, and this process as one of its hosts. Loaded only if a store is configured."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from teamcli.app.engine import archive_transcript
+from teamcli.cancel import CancelScope
+from teamcli.errors import ConfigError, LeaseLost
+from teamcli.storage.files import make_private_dir
+from teamcli.storage.log import Log
+from teamcli.storage.team_dir import TeamDir
+from teamcli.store.postgres.bus import PostgresBus
+from teamcli.store.postgres.database import Database
+from teamcli.store.postgres.events import EventRows
+from teamcli.store.postgres.leases import LEASE_SECONDS, Host
+from teamcli.store.postgres.roster import RosterRows
+from teamcli.store.postgres.tasks import TaskRows
+from teamcli.store.postgres.team_rows import Fence
+from teamcli.store.postgres.teams import open_team
+from teamcli.store.postgres.transcripts import TranscriptRows, read_position
+from teamcli.team.inbox_state import Position
+from teamcli.team.message import LEAD, Message, MessageType, new_id
+from teamcli.team.message_bus import MessageBus
+from teamcli.team.remote_teammate import Order, OtherHosts
+from teamcli.team.roster import Roster
+from teamcli.team.roster_file import Member
+
+logger = logging.getLogger(__name__)
+
+
+class HostOptions(NamedTuple):
+    """Which team this process is a host of, and how."""
+
+    url: str
+    root: str
+    """The first commit of the repository."""
+    team: str
+    """Its name; empty for the default one."""
+    name: str
+    """Of this host."""
+    slots: int
+    has_lead: bool
+    lease_seconds: float = LEASE_SECONDS
+
+
+class StoreEngine:
+    """An `Engine`. It holds the lease of this host, and of the lead if that is here."""
+
+    def __init__(self, options: HostOptions, dir: TeamDir, resources: ExitStack) -> None:
+        """Connect, and join the hosts of the team. `dir` is the mirror of this host.
+
+        Raises: ConfigError, StateError, UsageError
+        """
+        self.options = options
+        self._dir = dir
+        self._warn: Callable[[str], None] = logger.warning
+        self.scope = CancelScope()
+        """Ends waiting for the database."""
+        # At the start, a database that cannot be reached is an error. Later, everyone waits for it.
+        first = Database(options.url, self.scope, waits=False)
+        team = open_team(options.url, options.root, options.team, options.has_lead, first)
+        first.close()
+        database = Database(options.url, self.scope, self._report)
+        resources.callback(database.close)
+        self.team = team._replace(database=database)
+        self.fence = Fence(self.team)
+        self.host = Host(self.team, options.name, options.slots, self.fence, options.lease_seconds)
+        self.host.join()
+        resources.callback(self.host.leave)
+        if options.has_lead and not self.host.take(LEAD):
+            holder = self.host.holders().get(LEAD, "another host")
+            raise ConfigError(f"the lead of this team runs on '{holder}'; leave it there, or choose --team NAME")
+        self.changed = threading.Condition()
+        """Notified when another host has changed the roster."""
+
+    def open_log(self, agent: str, incarnation: int = 0) -> Log:
+        path = self._dir.transcripts / f"{agent}.jsonl"
+        if self.fence.epoch(agent) is None and not self.host.take(agent):
+            raise LeaseLost(f"'{agent}' runs on '{self.host.holders().get(agent, 'another host')}'")
+        return TranscriptRows(self.team, self.fence, agent, incarnation, path, self._report)
+
+    def archive_log(self, agent: str) -> None:
+        archive_transcript(self._dir.transcripts / f"{agent}.jsonl")
+
+    def open_timeline(self) -> Log:
+        return EventRows(self.team, self.host.name, self._dir.events)
+
+    def roster_store(self) -> RosterRows:
+        return RosterRows(self.team, self.fence, self._dir.config, self._report)
+
+    def open_bus(self, warn: Callable[[str], None], on_look: Callable[[], None]) -> PostgresBus:
+        self._warn = warn
+        make_private_dir(self._dir.inbox)
+        return PostgresBus(self.team, self.fence, self._dir.inbox, on_quarantine=warn)
+
+    def _report(self, text: str) -> None:
+        self._warn(text)
+
+    def task_storage(self, warn: Callable[[str], None]) -> TaskRows:
+        return TaskRows(self.team, self.fence, warn)
+
+    def has_tasks(self) -> bool:
+        return True
+
+    def is_here(self, member: Member) -> bool:
+        return self.fence.epoch(member.name) is not None or (self.options.has_lead and not member.host)
+
+    def others(self, roster: Roster, bus: MessageBus) -> OtherHosts:
+        assert isinstance(bus, PostgresBus)
+        return OtherHosts(roster, _Orders(self, bus), self.is_here)
+
+
+class _Orders:
+    """A `HostPort`."""
+
+    def __init__(self, engine: StoreEngine, bus: PostgresBus) -> None:
+        self._engine = engine
+        self._bus = bus
+
+    def order(self, name: str, order: Order, text: str = "") -> None:
+        fields = {"order": str(order)}
+        self._bus.send_order(Message(MessageType.MESSAGE, LEAD, name, text, time.time(), new_id(), fields))
+
+    def has_unread(self, name: str) -> bool:
+        return self._bus.has_unread(name, Position(read_position(self._engine.team, name)))
+
+    def wait(self, is_done: Callable[[], bool], timeout_seconds: float) -> bool:
+        with self._engine.changed:
+            return self._engine.changed.wait_for(is_done, timeout_seconds)
