@@ -40,8 +40,8 @@ def encode_line(value: Json) -> bytes:
     return _as_json(value).encode("utf-8", "replace") + b"\n"
 
 
-def write_atomic(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
-    """Replace `path` by `data` in one step, durably.
+def write_atomic(path: Path, data: bytes, mode: int = PRIVATE_FILE, durable: bool = True) -> None:
+    """Replace `path` by `data` in one step, and wait until that would survive a power cut, unless it is a mere copy.
 
     Raises: StateError
     """
@@ -51,14 +51,15 @@ def write_atomic(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
             try:
                 if mode != PRIVATE_FILE:  # which it already has
                     os.fchmod(fd, mode)
-                write_whole(fd, data, durable=True)
+                write_whole(fd, data, durable)
             finally:
                 os.close(fd)
             temporary.replace(path)
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
-    sync_directory(path.parent)
+    if durable:
+        sync_directory(path.parent)
 
 
 def _make_temporary(path: Path) -> tuple[int, Path]:

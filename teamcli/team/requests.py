@@ -192,7 +192,7 @@ class Requests:
         with self._change():
             request = self.get(request_id)
             _check_who(request, by)
-            _check_state(request, self._has_lapsed(request))
+            check_open(request, self._has_lapsed(request))
             _check_incarnation(request, incarnation)
             state = State.APPROVED if approve else State.REJECTED
             return self._put(request._replace(state=state, answered_by=by, feedback=feedback))
@@ -205,7 +205,8 @@ class Requests:
         if not any(map(self._has_lapsed, self.all())):
             return []
         with self._change():
-            return self._close(filter(self._has_lapsed, self.all()), State.LAPSED)
+            lapsed = self._close(filter(self._has_lapsed, self.all()), State.LAPSED)
+        return [request for request in lapsed if self._all.get(request.id) is request]  # else another host was faster
 
     def seconds_left(self, request: Request) -> float:
         return max(0.0, self._due.get(request.id, math.inf) - self._ticks())
@@ -257,7 +258,8 @@ def _check_who(request: Request, by: str) -> None:
         raise TeamError(f"{request.id} is addressed to '{request.teammate}'; only it may answer, not '{by}'")
 
 
-def _check_state(request: Request, has_lapsed: bool) -> None:
+def check_open(request: Request, has_lapsed: bool = False) -> None:
+    """Raises: TeamError, if it has been answered or is void."""
     if request.state is State.VOID:
         raise TeamError(f"{request.id} is void: '{request.teammate}' was shut down, spawned again or sent a newer plan")
     if request.state is State.LAPSED or has_lapsed:

@@ -8,7 +8,7 @@ from going idle. The problem is reported, and the next write includes the change
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -263,12 +263,13 @@ class Roster:
             for name in missing
         ]
 
-    def refresh(self) -> None:
-        """Take over what other processes have changed, where the store lets them.
+    def refresh(self, topics: Collection[str] = ()) -> None:
+        """Take over what other processes have changed, where the store lets them. With topics, such as `member/alice`
+        or `request/req-1`, only these are looked at.
 
         Raises: StateError
         """
-        self._table.refresh()
+        self._table.refresh(topics)
 
     def put_back(self) -> None:
         """Write the file again after it was deleted."""

@@ -27,8 +27,9 @@ class RosterStore(Protocol):
         Raises: StateError
         """
 
-    def fresh(self, known: TeamConfig) -> TeamConfig | None:
-        """What other processes have made of what this one knows; None if they have changed nothing.
+    def fresh(self, known: TeamConfig, topics: Collection[str] = ()) -> TeamConfig | None:
+        """What other processes have made of what this one knows; None if they have changed nothing. With topics, such
+        as `member/alice`, only these are looked at.
 
         Raises: StateError
         """
@@ -63,7 +64,7 @@ class RosterFile:
             self.problem = f"{self._path} was damaged ({'; '.join(team.problems)}); it is kept as {aside.name}"
         return team
 
-    def fresh(self, known: TeamConfig) -> TeamConfig | None:
+    def fresh(self, known: TeamConfig, topics: Collection[str] = ()) -> TeamConfig | None:
         return None
 
     def save(self, before: TeamConfig, after: TeamConfig, must: Collection[str]) -> TeamConfig:

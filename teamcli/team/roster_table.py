@@ -173,19 +173,19 @@ class RosterTable:
         if problem and is_news:
             self._on_problem(f"{problem}; the team keeps working, and the file is updated as soon as it can be written")
 
-    def refresh(self) -> None:
-        """Take over and announce what other processes have changed.
+    def refresh(self, topics: Collection[str] = ()) -> None:
+        """Take over and announce what other processes have changed; with topics, as of the store, only of these.
 
         Raises: StateError
         """
         with self._writing:
-            self._take_news()
+            self._take_news(topics)
         self.announce()
 
-    def _take_news(self) -> None:
+    def _take_news(self, topics: Collection[str] = ()) -> None:
         """The caller holds `_writing`."""
         known = self._stored
-        if not self._closed and (theirs := self._store.fresh(known)) is not None:
+        if not self._closed and (theirs := self._store.fresh(known, topics)) is not None:
             self._stored = theirs
             self._take_over(known, theirs)
 

@@ -97,4 +97,4 @@ def _bring_up_to_date(path: Path, lines: bytes) -> None:
     except (OSError, ValueError):  # there is none, or not one of ours
         known = None
     if known != lines:
-        write_atomic(path, lines)
+        write_atomic(path, lines, durable=False)
