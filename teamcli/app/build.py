@@ -326,9 +326,10 @@ def _team_parts(
     quiescence = Quiescence(agents, roster, factory.subagents, runtime.options.headless)
     tasks = TeamTasks(runtime.board, roster, agents, outbox, quiescence)
     protocols = Protocols(roster, agents, outbox, left_mail, quiescence, runtime.cancel, tasks)
+    placement = runtime.engine.placement(roster, runtime.bus)
     merging = partial(open_merging, runtime, agents, outbox, factory.places)
     return TeamParts(
-        roster, agents, outbox, left_mail, quiescence, protocols, tasks, team_file, factory.places, merging
+        roster, agents, outbox, left_mail, quiescence, protocols, tasks, team_file, factory.places, placement, merging
     )
 
 

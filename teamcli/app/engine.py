@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from teamcli.errors import ToolError
 from teamcli.storage.files import PRIVATE_DIR, AppendLog, make_private_dir
 from teamcli.storage.team_dir import TeamDir
+from teamcli.team.manager import ANY_HOST, PlacementPort
 from teamcli.team.message_bus import FileBus, MessageBus
 from teamcli.team.roster_file import Member
 from teamcli.team.roster_store import RosterFile, RosterStore
@@ -44,6 +46,8 @@ class Engine(Protocol):
 
     def is_here(self, member: Member) -> bool:
         """Whether it is for this process to run this member."""
+
+    def placement(self, roster: Roster, bus: MessageBus) -> PlacementPort: ...
 
     def others(self, roster: Roster, bus: MessageBus) -> OtherHosts | None:
         """The members that other processes run; None if there can be none."""
@@ -85,8 +89,26 @@ class FileEngine:
     def is_here(self, member: Member) -> bool:
         return True
 
+    def placement(self, roster: Roster, bus: MessageBus) -> PlacementPort:
+        return _AllHere()
+
     def others(self, roster: Roster, bus: MessageBus) -> OtherHosts | None:
         return None
+
+
+class _AllHere:
+    """A `PlacementPort`."""
+
+    def is_here(self, member: Member) -> bool:
+        return True
+
+    def choose(self, host: str, planned: str) -> str:
+        if host not in ("", ANY_HOST):
+            raise ToolError(f"host: there is no host '{host}': without a store, all members run here")
+        return ""
+
+    def begin(self, name: str) -> None:
+        raise AssertionError("no other host runs a member")
 
 
 def archive_transcript(path: Path) -> None:

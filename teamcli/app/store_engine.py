@@ -10,21 +10,23 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from teamcli.app.engine import archive_transcript
+from teamcli.app.team_file import start_over
 from teamcli.cancel import CancelScope
-from teamcli.errors import ConfigError, LeaseLost
+from teamcli.errors import ConfigError, LeaseLost, ToolError
 from teamcli.storage.files import make_private_dir
 from teamcli.storage.log import Log
 from teamcli.storage.team_dir import TeamDir
 from teamcli.store.postgres.bus import PostgresBus
 from teamcli.store.postgres.database import Database
 from teamcli.store.postgres.events import EventRows
-from teamcli.store.postgres.leases import LEASE_SECONDS, Host
+from teamcli.store.postgres.leases import LEASE_SECONDS, Host, read_hosts
 from teamcli.store.postgres.roster import RosterRows
 from teamcli.store.postgres.tasks import TaskRows
 from teamcli.store.postgres.team_rows import Fence
 from teamcli.store.postgres.teams import open_team
 from teamcli.store.postgres.transcripts import TranscriptRows, read_position
 from teamcli.team.inbox_state import Position
+from teamcli.team.manager import ANY_HOST, PlacementPort
 from teamcli.team.message import LEAD, Message, MessageType, new_id
 from teamcli.team.message_bus import MessageBus
 from teamcli.team.remote_teammate import Order, OtherHosts
@@ -92,7 +94,7 @@ class StoreEngine:
         return EventRows(self.team, self.host.name, self._dir.events)
 
     def roster_store(self) -> RosterRows:
-        return RosterRows(self.team, self.fence, self._dir.config, self._report)
+        return RosterRows(self.team, self.fence, self._dir.config)
 
     def open_bus(self, warn: Callable[[str], None], on_look: Callable[[], None]) -> PostgresBus:
         self._warn = warn
@@ -111,9 +113,37 @@ class StoreEngine:
     def is_here(self, member: Member) -> bool:
         return self.fence.epoch(member.name) is not None or (self.options.has_lead and not member.host)
 
+    def placement(self, roster: Roster, bus: MessageBus) -> PlacementPort:
+        return _Placement(self, roster, bus)
+
     def others(self, roster: Roster, bus: MessageBus) -> OtherHosts:
         assert isinstance(bus, PostgresBus)
         return OtherHosts(roster, _Orders(self, bus), self.is_here)
+
+
+class _Placement:
+    """A `PlacementPort`."""
+
+    def __init__(self, engine: StoreEngine, roster: Roster, bus: MessageBus) -> None:
+        self._engine = engine
+        self._roster = roster
+        self._bus = bus
+
+    def is_here(self, member: Member) -> bool:
+        return self._engine.is_here(member)
+
+    def choose(self, host: str, planned: str) -> str:
+        host = host or planned
+        if host == planned or host in ("", ANY_HOST, self._engine.host.name):
+            return host
+        alive = [each.name for each in read_hosts(self._engine.team) if each.is_alive]
+        if host not in alive:
+            raise ToolError(f"host: there is no host '{host}'; there are: {', '.join([*alive, ANY_HOST])}")
+        return host
+
+    def begin(self, name: str) -> None:
+        start_over(self._engine, self._roster, self._bus, name)
+        self._engine.host.give_up(name)  # for whichever host it is for
 
 
 class _Orders:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -52,6 +53,7 @@ class ValueKind(NamedTuple):
     accepts: Callable[[Any], bool]
 
 
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TEXT = ValueKind("a text", lambda value: isinstance(value, str))
 _SOME_TEXT = ValueKind("a text that is not empty", lambda value: isinstance(value, str) and bool(value.strip()))
 _FLAG = ValueKind("true or false", lambda value: isinstance(value, bool))
@@ -69,7 +71,7 @@ _MEMBER_KINDS: Mapping[str, ValueKind] = {
     "budget_usd": ValueKind(
         "an amount of dollars above 0", lambda value: type(value) in (int, float) and 0 < value < math.inf
     ),
-    "host": ValueKind('"any"', lambda value: value == "any"),
+    "host": ValueKind('the name of a host, or "any"', lambda value: bool(_HOST.fullmatch(str(value)))),
     "prompt": _TEXT,
 }
 _TEAM_KINDS: Mapping[str, ValueKind] = {

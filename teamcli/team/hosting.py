@@ -18,7 +18,6 @@ from teamcli.team.message import LEAD
 from teamcli.team.remote_teammate import Order
 from teamcli.team.roster import Member, Status
 
-ANY = "any"
 DRAIN_SECONDS = 60.0
 """How long a host that leaves waits for the next step of its members."""
 CLOSING_SECONDS = 2.0

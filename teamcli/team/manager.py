@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from teamcli.worktrees.checkouts import Checkouts
 
 LEAVING_SECONDS = 1.5
+ANY_HOST = "any"
 MOST_DESCRIBED = 300
 """How many members a description names."""
 
@@ -88,6 +89,26 @@ class CheckoutSource(Protocol):
         """The member is gone. Returns what is to say about its checkout; empty if it has none."""
 
 
+class PlacementPort(Protocol):
+    """Which host runs which member. In files, this process runs all."""
+
+    def is_here(self, member: Member) -> bool:
+        """Whether it is for this process to run it."""
+
+    def choose(self, host: str, planned: str) -> str:
+        """Where a new member starts: the name of a host, `any`, or empty for this process. `planned` is what the team
+        file says, and may name a host that is not there yet.
+
+        Raises: ToolError, if there is no such host
+        """
+
+    def begin(self, name: str) -> None:
+        """Give a new member that another host runs an empty conversation.
+
+        Raises: StateError
+        """
+
+
 class TeamParts(NamedTuple):
     """What the team, its protocols and those who wait for it share."""
 
@@ -100,6 +121,7 @@ class TeamParts(NamedTuple):
     tasks: TeamTasks
     file: TeamFilePort
     checkouts: CheckoutSource
+    placement: PlacementPort
     open_merging: Callable[[], Merging]
     """Called when the first merge is wanted."""
 
@@ -117,6 +139,7 @@ class TeammateManager:
         self._open_merging = parts.open_merging
         self._left_mail = parts.left_mail
         self._file = parts.file
+        self._placement = parts.placement
         self._factory = factory
         self._max_members = max_members
         self._spawning = threading.RLock()
@@ -303,7 +326,7 @@ class TeammateManager:
         """Bring back every member. Those with unread mail act at once; interrupted and paused ones wait."""
         self.protocols.repeat_plan_answers()
         self.tasks.restore()
-        active = [member for member in self.roster.members() if member.is_active]
+        active = [each for each in self.roster.members() if each.is_active and self._placement.is_here(each)]
         if self._max_members is not None:
             self._leave_out(active[self._max_members :])
         for member in active[: self._max_members]:
@@ -353,7 +376,7 @@ class TeammateManager:
         deadline = time.monotonic() + LEAVING_SECONDS
         self.agents.join(deadline)
         self.protocols.join(deadline)
-        self.roster.mark_interrupted()
+        self.roster.mark_interrupted(self._placement.is_here)
         self.roster.close()
         self.outbox.bus.close()
 
@@ -371,6 +394,7 @@ class TeammateManager:
     def _hire(self, request: SpawnRequest, earlier: Member | None, cancel: CancelScope | None) -> str:
         """A new member, or a new incarnation of one that was shut down. Returns where it works, if not here."""
         planned = self._file.find(request.name)
+        host = self._placement.choose(request.host, planned.host if planned else "")
         request = self._factory.check(request)
         member = Member(
             request.name,
@@ -380,14 +404,17 @@ class TeammateManager:
             model=request.model,
             tools=request.tools,
             plan=request.plan,
-            worktree=request.worktree,
+            worktree=request.worktree or bool(host),
             claims=request.claims,
+            host=host,
             cwd=planned.cwd if planned else "",
             prompt=planned.prompt if planned else "",
             since=time.time(),
             budget=earlier.budget if earlier else {},
             used=earlier.used if earlier else {},
         )
+        if host:
+            return self._hire_elsewhere(request, member, earlier)
         where = self._factory.prepare(member, cancel)
         member = member._replace(unconfined=NOT_ENFORCED in where)
         teammate = self._factory.build_teammate(self, member, request.prompt, request.by_user)
@@ -399,6 +426,18 @@ class TeammateManager:
         self._start(teammate)
         teammate.resume()
         return where
+
+    def _hire_elsewhere(self, request: SpawnRequest, member: Member, earlier: Member | None) -> str:
+        """A host takes it as soon as it is in the roster. Its work waits in its inbox before that."""
+        self._placement.begin(member.name)
+        self._send_work(request, {})
+        member = member._replace(status=Status.IDLE)
+        if earlier is None:
+            self.roster.add(member)
+        else:
+            self.tasks.left(earlier.name)
+            self.roster.reincarnate(member)
+        return f"on {'any host' if member.host == ANY_HOST else f'the host {member.host}'}"
 
     def _start(self, teammate: Teammate) -> None:
         self._left_mail.forget(teammate.name)
@@ -440,7 +479,8 @@ def _stays_paused(name: str, why: LimitReached) -> str:
 
 def describe_member(member: Member) -> str:
     """One line of the roster, as models and people read it."""
-    marks = [member.branch] if member.branch else []
+    marks = [f"on {one_fact(member.runs_on or member.host)}"] if member.host else []
+    marks += [member.branch] if member.branch else []
     marks += [mark for mark in ("interrupted", "paused") if getattr(member, mark)]
     marks += [f"waiting for {one_fact(member.waiting_for)}"] if member.waiting_for else []
     marks += ["stuck"] if member.stuck_since else []

@@ -22,12 +22,13 @@ class SpawnTeammateInput(NamedTuple):
     plan: Annotated[bool, "It cannot write before you approve its plan"] = False
     worktree: Annotated[bool, "It works in its own checkout, on the branch team/NAME"] = False
     claims: Annotated[bool, "When idle, it takes free tasks from the board"] = False
+    host: Annotated[str, "Of a team on several machines: a host's name, or any"] = ""
 
 
 def run(args: SpawnTeammateInput, team: TeamPort, _agent: str, call: CallContext) -> ToolOutput:
     tools = tuple(args.tools) or None  # models write an empty list for "all"
-    request = SpawnRequest(args.name, args.role, args.prompt, args.model, tools, args.plan, args.worktree, args.claims)
-    return ToolOutput(team.spawn(request, call.cancel))
+    terms = (args.model, tools, args.plan, args.worktree, args.claims, args.host)
+    return ToolOutput(team.spawn(SpawnRequest(args.name, args.role, args.prompt, *terms), call.cancel))
 
 
 def show(args: SpawnTeammateInput) -> Display:
@@ -37,6 +38,7 @@ def show(args: SpawnTeammateInput) -> Display:
     conditions += ["plan first"] if args.plan else []
     conditions += ["in a worktree"] if args.worktree else []
     conditions += ["claims tasks"] if args.claims else []
+    conditions += [f"on {args.host}"] if args.host else []
     return Display(title, text=f"{', '.join([title, *conditions])}: {args.prompt}")
 
 

@@ -79,7 +79,7 @@ def test_an_empty_file_is_an_empty_team() -> None:
         (f"{ALICE}budget_usd = inf\n", 4, "budget_usd"),
         (f"{ALICE}budget_usd = nan\n", 4, "budget_usd"),
         (f"{ALICE}budget_usd = true\n", 4, "budget_usd"),
-        (f'{ALICE}host = "server1"\n', 4, "host"),
+        (f'{ALICE}host = "../server"\n', 4, "host"),
         (f"{ALICE}model = 3\n", 4, "model"),
         (f"{ALICE}cwd = 3\n", 4, "cwd"),
         (f"{ALICE}prompt = 3\n", 4, "prompt"),
@@ -127,7 +127,7 @@ planned = st.builds(
     plan=st.booleans(),
     tools=st.none() | st.lists(texts, max_size=3).map(tuple),
     cwd=texts,
-    host=st.sampled_from(["", "any"]),
+    host=st.sampled_from(["", "any", "build-1.local"]),
     budget_usd=st.none() | st.floats(min_value=0.001, max_value=1e30),
     prompt=texts,
 )

@@ -30,6 +30,8 @@ class SpawnRequest(NamedTuple):
     """It works in its own checkout of the repository."""
     claims: bool = False
     """It takes free tasks from the board by itself while it is idle."""
+    host: str = ""
+    """Where it starts, of a team on several machines: the name of a host, or `any`."""
     by_user: bool = False
     """Its result is shown to the user, and does not wake the lead."""
 
