@@ -35,8 +35,8 @@ class TaskStorage(Mapping[int, Task]):
         raises. It may be called twice: then what it wrote first does not count."""
 
     @abstractmethod
-    def read_ahead(self) -> None:
-        """Before the first change: read what can be read without keeping others waiting."""
+    def may_have_free(self) -> bool:
+        """Before a claim: read what can be read without keeping others waiting. False if nobody needs to look."""
 
     @abstractmethod
     def has_news(self) -> bool:

@@ -87,9 +87,8 @@ class StoredBoard:
         return self._report(BoardChange(actor, before, task)) if task != before else task
 
     def claim_next(self, owner: str, but: frozenset[int] = frozenset()) -> Task | None:
-        if not self._storage.exists:
+        if not self._storage.may_have_free():
             return None
-        self._storage.read_ahead()
         change = self._make(owner, lambda: self._claim(owner, but))
         return self._report(change) if change is not None else None
 

@@ -55,13 +55,23 @@ def read_task(path: Path, id: int, signature: Signature) -> StoredTask | None:
     Raises: Damaged; StateError for a file that a newer version wrote, or that cannot be read now
     """
     try:
-        raw = json.loads(_read(path).decode())
+        data = _read(path)
     except FileNotFoundError:
         return None
     except OSError as e:
         if e.errno in _UNREADABLE:
             raise Damaged("a symbolic link" if e.errno == errno.ELOOP else "not readable") from e
         raise StateError(cannot("read", path, e)) from e
+    return parse_task(data, id, path, signature)
+
+
+def parse_task(data: bytes, id: int, path: Path, signature: Signature = (0, 0, 0, 0)) -> StoredTask:
+    """The task in a document; `path` names it in messages.
+
+    Raises: Damaged; StateError for one that a newer version wrote
+    """
+    try:
+        raw = json.loads(data.decode())
     except (ValueError, RecursionError) as e:
         raise Damaged(str(e)) from e
     if not isinstance(raw, dict):

@@ -105,10 +105,13 @@ class TaskFiles(TaskStorage):
                 if known and known.task.is_free and (task := self.get(id)) and task.is_free:
                     yield task
 
-    def read_ahead(self) -> None:
-        """Read all files before the first use of the lock, so that nobody waits for that."""
+    def may_have_free(self) -> bool:
+        """Reads all files before the first use of the lock, so that nobody waits for that."""
+        if not self.exists:
+            return False
         if self._current_at < 0:
             self.all()
+        return True
 
     def none_free_below(self, id: int) -> None:
         """Spare the next claim, of whichever process, to look at the tasks before this one. Under the lock."""

@@ -111,6 +111,11 @@ class Database:
         """
         return self._run(lambda connection: connection.execute(query.encode(), values).fetchall(), topics)
 
+    def notify(self, topic: str) -> None:
+        """Wake those who listen for a topic, after a transaction that only sometimes changes something."""
+        with self._lock:
+            self._notify(topic)
+
     def close(self) -> None:
         with self._lock:
             self._drop()

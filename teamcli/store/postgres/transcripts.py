@@ -7,7 +7,7 @@ with it, as the line of a file does.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ _INSERT = """
     insert into transcript (team, agent, incarnation, seq, epoch, entry, sig)
     select %(team)s, %(agent)s, %(incarnation)s, line.seq, %(epoch)s, line.entry, line.sig
     from held, unnest(%(seqs)s::bigint[], %(entries)s::text[], %(sigs)s::text[]) as line (seq, entry, sig)
-    on conflict do nothing
+    on conflict do nothing returning seq
 """
 
 
@@ -54,28 +54,31 @@ class TranscriptRows(MirroredLog):
         super().__init__(path, "".join(f"{entry}\n" for entry in entries).encode())
 
     def _insert(self, entries: Sequence[str]) -> None:
-        seqs = list(range(self._next, self._next + len(entries)))
-        self._team.database.run(lambda cursor: self._insert_at(cursor, seqs, entries))
-        self._next += len(entries)
-
-    def _insert_at(self, cursor: Cursor[Any], seqs: Sequence[int], entries: Sequence[str]) -> None:
         holder, epoch = self._fence.holder(self._agent)
-        key = {"team": self._team.id, "agent": self._agent, "incarnation": self._incarnation, "seqs": list(seqs)}
-        signed = [
-            self._team.sign("transcript", self._agent, self._incarnation, seq, epoch, entry)
+        seqs = list(range(self._next, self._next + len(entries)))
+        key = {"team": self._team.id, "agent": self._agent, "incarnation": self._incarnation, "seqs": seqs}
+        lines = [
+            (entry, self._team.sign("transcript", self._agent, self._incarnation, seq, epoch, entry))
             for seq, entry in zip(seqs, entries, strict=True)
         ]
-        cursor.execute(_INSERT, {**key, "holder": holder, "epoch": epoch, "entries": list(entries), "sigs": signed})
-        if cursor.rowcount == len(entries):
-            return
+        texts = {"entries": [entry for entry, _ in lines], "sigs": [sig for _, sig in lines]}
+        inserted = self._team.database.fetch(_INSERT, {**key, **texts, "holder": holder, "epoch": epoch})
+        if len(inserted) < len(lines):
+            self._team.database.run(lambda cursor: self._settle(cursor, holder, key, lines))
+        self._next += len(entries)
+
+    def _settle(self, cursor: Cursor[Any], holder: str, key: Mapping[str, Any], lines: list[tuple[str, str]]) -> None:
+        """If the lease is held, the numbers are taken: by this process, if the answer to a commit was lost.
+
+        Raises: LeaseLost
+        """
         self._fence.check(cursor, holder)
-        # The lease is held, so these numbers are taken: by this process, if the answer to a commit was lost.
         cursor.execute(
             "select entry, sig from transcript where team = %(team)s and agent = %(agent)s"
             " and incarnation = %(incarnation)s and seq = any(%(seqs)s) order by seq",
             key,
         )
-        if cursor.fetchall() != list(zip(entries, signed, strict=True)):
+        if cursor.fetchall() != lines:
             raise LeaseLost(f"the conversation of '{self._agent}' was continued elsewhere")
 
 
