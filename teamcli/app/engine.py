@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Protocol
 from teamcli.errors import ToolError
 from teamcli.storage.files import PRIVATE_DIR, AppendLog, make_private_dir
 from teamcli.storage.team_dir import TeamDir
-from teamcli.team.manager import ANY_HOST, PlacementPort
+from teamcli.team.manager import ANY_HOST, PlacementPort, TeammateManager
 from teamcli.team.message_bus import FileBus, MessageBus
 from teamcli.team.roster_file import Member
 from teamcli.team.roster_store import RosterFile, RosterStore
 from teamcli.team.signing import load_key
 
 if TYPE_CHECKING:
+    from teamcli.app.host_life import HostLife
+    from teamcli.app.lazy_board import LazyBoard
+    from teamcli.cancel import CancelScope
     from teamcli.storage.log import Log
     from teamcli.tasks.storage import TaskStorage
     from teamcli.team.remote_teammate import OtherHosts
@@ -48,6 +51,11 @@ class Engine(Protocol):
         """Whether it is for this process to run this member."""
 
     def placement(self, roster: Roster, bus: MessageBus) -> PlacementPort: ...
+
+    def host_life(
+        self, team: TeammateManager, bus: MessageBus, board: LazyBoard, cancel: CancelScope
+    ) -> HostLife | None:
+        """What runs beside the team; None if nothing does."""
 
     def others(self, roster: Roster, bus: MessageBus) -> OtherHosts | None:
         """The members that other processes run; None if there can be none."""
@@ -91,6 +99,11 @@ class FileEngine:
 
     def placement(self, roster: Roster, bus: MessageBus) -> PlacementPort:
         return _AllHere()
+
+    def host_life(
+        self, team: TeammateManager, bus: MessageBus, board: LazyBoard, cancel: CancelScope
+    ) -> HostLife | None:
+        return None
 
     def others(self, roster: Roster, bus: MessageBus) -> OtherHosts | None:
         return None

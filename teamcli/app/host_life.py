@@ -20,6 +20,8 @@ from teamcli.team.manager import TeammateManager
 from teamcli.team.message import Message
 
 CLOSING_SECONDS = 2.0
+LEAVING_SECONDS = 5.0
+LOOK_SECONDS = 0.25
 logger = logging.getLogger(__name__)
 
 
@@ -31,14 +33,17 @@ class HostLife:
         team: TeammateManager,
         board: LazyBoard,
         cancel: CancelScope,
+        on_look: Callable[[], None],
         on_question: Callable[[str], None] = lambda id: None,
     ) -> None:
-        """`on_question` gets the id of a question that was asked or answered, or an empty text: look at all."""
+        """`on_look` is called a few times a second on the host of the lead. `on_question` gets the id of a question
+        that was asked or answered, or an empty text: look at all."""
         self._engine = engine
         self._bus = bus
         self._team = team
         self._board = board
         self._cancel = cancel
+        self._on_look = on_look
         self._on_question = on_question
         self._leases = _Leases(engine, bus)
         self.hosting = Hosting(team, self._leases, cancel, engine.options.has_lead)
@@ -48,10 +53,11 @@ class HostLife:
         self._ordered: SimpleQueue[str | None] = SimpleQueue()
         """Names of members whose hosts got an order; None ends the thread."""
         self._obeying = threading.Thread(target=self._obey_all, name="orders", daemon=True)
+        self._ticking = threading.Thread(target=self._tick, name="host", daemon=True)
 
     def start(self) -> None:
         self._bus.subscribe_orders(self._ordered.put)
-        for thread in (self._obeying, self._listener, self._renewal, self.hosting):
+        for thread in (self._obeying, self._ticking, self._listener, self._renewal, self.hosting):
             thread.start()
 
     def close(self) -> None:
@@ -59,6 +65,14 @@ class HostLife:
         self._ordered.put(None)
         self._listener.close(CLOSING_SECONDS)
         self._renewal.join(CLOSING_SECONDS)
+
+    def _tick(self) -> None:
+        seconds = LOOK_SECONDS if self._engine.options.has_lead else None
+        while not self._cancel.wait(seconds):
+            self._on_look()
+        # Leaving must not wait for a database that is away.
+        self._engine.scope.wait(LEAVING_SECONDS)
+        self._engine.scope.cancel("teamcli is exiting")
 
     def _on_topic(self, topic: str) -> None:
         team, _, what = topic.partition("/")
@@ -68,8 +82,8 @@ class HostLife:
         self._try(
             {
                 "inbox": lambda: self._bus.changed(name),
-                "member": self._roster_changed,
-                "request": self._roster_changed,
+                "member": lambda: self._roster_changed(what),
+                "request": lambda: self._roster_changed(what),
                 "task": self._board.look,
                 "host": self.hosting.look,
                 "question": lambda: self._on_question(name),
@@ -80,8 +94,8 @@ class HostLife:
         for look in (self._bus.look_again, self._roster_changed, self._board.look, lambda: self._on_question("")):
             self._try(look)
 
-    def _roster_changed(self) -> None:
-        self._team.roster.refresh()
+    def _roster_changed(self, *topics: str) -> None:
+        self._team.roster.refresh(topics)
         with self._engine.changed:
             self._engine.changed.notify_all()
         self._team.quiescence.teammate_idle()  # those of other hosts may be, too

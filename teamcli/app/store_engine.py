@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from teamcli.app.engine import archive_transcript
 from teamcli.app.team_file import start_over
@@ -26,12 +26,16 @@ from teamcli.store.postgres.team_rows import Fence
 from teamcli.store.postgres.teams import open_team
 from teamcli.store.postgres.transcripts import TranscriptRows, read_position
 from teamcli.team.inbox_state import Position
-from teamcli.team.manager import ANY_HOST, PlacementPort
+from teamcli.team.manager import ANY_HOST, PlacementPort, TeammateManager
 from teamcli.team.message import LEAD, Message, MessageType, new_id
 from teamcli.team.message_bus import MessageBus
 from teamcli.team.remote_teammate import Order, OtherHosts
 from teamcli.team.roster import Roster
 from teamcli.team.roster_file import Member
+
+if TYPE_CHECKING:
+    from teamcli.app.host_life import HostLife
+    from teamcli.app.lazy_board import LazyBoard
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +66,7 @@ class StoreEngine:
         self.options = options
         self._dir = dir
         self._warn: Callable[[str], None] = logger.warning
+        self._on_look: Callable[[], None] = lambda: None
         self.scope = CancelScope()
         """Ends waiting for the database."""
         # At the start, a database that cannot be reached is an error. Later, everyone waits for it.
@@ -97,7 +102,7 @@ class StoreEngine:
         return RosterRows(self.team, self.fence, self._dir.config)
 
     def open_bus(self, warn: Callable[[str], None], on_look: Callable[[], None]) -> PostgresBus:
-        self._warn = warn
+        self._warn, self._on_look = warn, on_look
         make_private_dir(self._dir.inbox)
         return PostgresBus(self.team, self.fence, self._dir.inbox, on_quarantine=warn)
 
@@ -115,6 +120,12 @@ class StoreEngine:
 
     def placement(self, roster: Roster, bus: MessageBus) -> PlacementPort:
         return _Placement(self, roster, bus)
+
+    def host_life(self, team: TeammateManager, bus: MessageBus, board: LazyBoard, cancel: CancelScope) -> HostLife:
+        from teamcli.app.host_life import HostLife  # it needs this module
+
+        assert isinstance(bus, PostgresBus)
+        return HostLife(self, bus, team, board, cancel, self._on_look)
 
     def others(self, roster: Roster, bus: MessageBus) -> OtherHosts:
         assert isinstance(bus, PostgresBus)

@@ -208,6 +208,24 @@ def _mcp(argv: Sequence[str]) -> int:
             return mcp.run_list()
 
 
+def _worker(argv: Sequence[str]) -> int:
+    parser = _subparser("worker", "Run members of a team in a database on this machine, in this clone.")
+    parser.add_argument("--store", default="", metavar="URL", help="the team's PostgreSQL database (or TEAMCLI_STORE)")
+    parser.add_argument("--team", default="", metavar="NAME", help="which team of the store (default: default)")
+    parser.add_argument("--name", default="", metavar="HOST", help="what this host is called (default: the machine)")
+    parser.add_argument(
+        "--slots", type=_at_least_one, default=8, metavar="N", help="run at most N members (default: 8)"
+    )
+    parser.add_argument("--trust", action="store_true", help="trust the configuration in this directory")
+    parser.add_argument("--offline", action="store_true", help="use the embedded model, whatever is configured")
+    parser.add_argument("--debug", action="store_true", help="write a detailed log to .team/logs/")
+    given = _parse(parser, argv)
+    from teamcli.app.worker import run_worker
+
+    names = ("store", "team", "trust", "offline", "debug")
+    return run_worker(Options(host=given.name, **{name: getattr(given, name) for name in names}), given.slots)
+
+
 def _demo(argv: Sequence[str]) -> int:
     # Without --cwd: the demo works in a directory that it creates.
     parser = _Parser(
@@ -255,6 +273,7 @@ SUBCOMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "tasks": _tasks,
     "merge": _merge,
     "mcp": _mcp,
+    "worker": _worker,
     "sessions": _sessions,
     "demo": _demo,
     "doctor": _doctor,
@@ -339,6 +358,9 @@ def _agent_parser() -> _Parser:
     several("--mcp-config", metavar="FILE", help="use the MCP servers in FILE, or in JSON text")
     add("--strict-mcp-config", action="store_true", help="use no other MCP servers")
     add("--no-team", action="store_true", help="one agent, no team tools, no state in .team/")
+    add("--store", default="", metavar="URL", help="keep the team in this PostgreSQL database")
+    add("--team", default="", metavar="NAME", help="which team of the store (default: default)")
+    add("--host", default="", metavar="NAME", help="what this machine is called in the team (default: its name)")
     add("--cwd", type=Path, metavar="DIR", help="work in DIR")
     add("--verbose", action="store_true", help="show more: with -p each step on stderr, else as /verbose does")
     add("--debug", action="store_true", help="write a detailed log to .team/logs/")

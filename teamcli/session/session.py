@@ -126,6 +126,15 @@ class SubAgentSource(Protocol):
         """
 
 
+class HostPort(Protocol):
+    """What runs beside a team in a database."""
+
+    def start(self) -> None: ...
+
+    def close(self) -> None:
+        """After the session's scope was cancelled."""
+
+
 @dataclass
 class Session:
     """Everything about a running team. Built by `app`, and closed by what runs it."""
@@ -151,6 +160,8 @@ class Session:
     """Closes what was opened for this session, in the reverse order."""
     mcp: McpAccess | None = None
     """None if no MCP server is configured."""
+    host: HostPort | None = None
+    """This process as a host of a team on several machines; None for a team in files."""
 
     def __post_init__(self) -> None:
         self.events.subscribe(self._line_blocked, TurnEnded)
@@ -176,6 +187,8 @@ class Session:
         self._finish_merge()
         self.lead.start()
         self.team.start(resume_all)
+        if self.host is not None:
+            self.host.start()
 
     def submit(self, text: str, piped: str = "") -> Future[TurnEnded]:
         """A line from the user, with what was piped in: the lead's next turn, or part of the current one."""
@@ -334,6 +347,8 @@ class Session:
         if self.subagents:
             self.subagents.close()
         self.team.close()
+        if self.host is not None:
+            self.host.close()
         self.conversation.run_end_hooks("exit")
         if self.mcp is not None:
             self.mcp.close()  # before their host, so that they can end by themselves

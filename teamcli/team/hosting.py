@@ -70,6 +70,8 @@ class Hosting:
         """`has_lead`: the lead is here, and with it all members that were asked for no host."""
         self._team = team
         self._leases = leases
+        self.name = leases.name
+        """Of this host."""
         self._cancel = cancel
         self._has_lead = has_lead
         self._is_leaving = False

@@ -1,0 +1,77 @@
+"""`teamcli worker`: runs members of a team in a database, without a lead."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from signal import SIGHUP, SIGINT, SIGTERM
+
+from teamcli.agent.events import Event, Notice, StatusChanged
+from teamcli.agent.permission_question import nobody_to_ask
+from teamcli.app.build import assemble
+from teamcli.app.choices import choose
+from teamcli.app.host_program import NOTHING_EMBEDDED
+from teamcli.app.state import store_of
+from teamcli.app.store_state import open_store
+from teamcli.config.options import ExitStatus, Options
+from teamcli.config.project import inspect_project
+from teamcli.errors import UsageError
+from teamcli.storage.logs import log_to
+from teamcli.text.escaping import escape_controls
+from teamcli.ui.signals import SignalReceived, signals_raise
+
+
+def run_worker(options: Options, slots: int) -> int:
+    """Runs until it is told to leave; returns the exit code.
+
+    Raises: ConfigError, StateError, UsageError
+    """
+    project = inspect_project(Path.cwd())
+    project = project.trust() if project.pending and options.trust else project
+    notes: list[str] = []
+    choices = choose(options, project, NOTHING_EMBEDDED, notes)
+    url = store_of(options, choices)
+    if not url:
+        raise UsageError("a worker needs the team's database: use --store URL, or set TEAMCLI_STORE")
+    with ExitStack() as resources:
+        state = open_store(options, project.claim(), url, resources, has_lead=False, slots=slots)
+        log_to(state.dir.logs, options.debug)
+        team = assemble(options, choices, state, nobody_to_ask, notes, resources, session_id=str)
+        life = state.engine.host_life(team.team, team.runtime.bus, team.runtime.board, team.runtime.cancel)
+        assert life is not None
+        for note in notes:
+            _print(note)
+        team.runtime.events.subscribe(_show, StatusChanged, Notice)
+        cancel = team.runtime.cancel
+        with signals_raise(SIGINT, SIGTERM, SIGHUP):
+            try:
+                team.team.start(resume_all=False)
+                life.start()
+                _print(
+                    f"Host '{life.hosting.name}' is ready for up to {slots} members. Ctrl-C hands them over and ends."
+                )
+                cancel.wait()
+                code: int = ExitStatus.FAILED
+                _print(f"This host stops: {cancel.reason}")
+            except SignalReceived as e:
+                code = ExitStatus.DONE if e.signal_name == "SIGTERM" else e.exit_code
+                _print("Handing over the members of this host ...")
+                life.hosting.drain()
+            finally:
+                cancel.cancel("teamcli is leaving")
+                team.team.close()
+                life.close()
+        return code
+
+
+def _show(event: Event) -> None:
+    if isinstance(event, StatusChanged):
+        what = event.details.get("error") or event.details.get("waiting_for") or ""
+        _print(f"{event.agent}: {event.status}{f' ({what})' if what else ''}")
+    elif isinstance(event, Notice):
+        _print(f"{event.agent}: {event.text}")
+
+
+def _print(text: str) -> None:
+    print(escape_controls(text), file=sys.stderr, flush=True)
