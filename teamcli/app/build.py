@@ -35,7 +35,7 @@ from teamcli.app.lazy_mcp import LazyMcp
 from teamcli.app.merging import open_merging
 from teamcli.app.runtime import Runtime
 from teamcli.app.state import LeadState, OpenState, StateGuard, StateOpener, open_roster
-from teamcli.app.team_file import ProjectTeamFile, load_team_file, start_over
+from teamcli.app.team_file import ProjectTeamFile, begin_planned, load_team_file
 from teamcli.app.watch_channel import WatchChannel
 from teamcli.cancel import CancelScope
 from teamcli.config.custom_commands import CustomCommands, command_dirs
@@ -312,7 +312,7 @@ def _bring_up(runtime: Runtime, factory: AgentFactory, notes: list[str]) -> Proj
         own_tools = choices.embedding.tools
         file = load_team_file(runtime.project, choices.workspace, own_tools, factory.check_planned)
     if file is not None:
-        begin = partial(start_over, runtime.engine, runtime.roster, runtime.bus)
+        begin = partial(begin_planned, runtime.engine, runtime.roster, runtime.bus)
         done = bring_up(runtime.roster, file, begin, brings_back=False)
         joined = [name for name, did in done if did == JOINED]
         notes += [f"Joined from {TEAM_FILE}: {', '.join(joined)}."] if joined else []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from teamcli.app.engine import Engine
 from teamcli.config.project import Project
@@ -107,6 +107,16 @@ class ProjectTeamFile:
 
 def _by_name(file: TeamFile | None) -> dict[str, PlannedMember]:
     return {member.name.casefold(): member for member in file.members} if file else {}
+
+
+def begin_planned(engine: Engine, roster: Roster, bus: MessageBus, planned: PlannedMember) -> Mapping[str, Any]:
+    """Give a member of the team file an empty conversation. Returns where it works, if another host may run it."""
+    placement = engine.placement(roster, bus)
+    if host := placement.choose("", planned.host):
+        placement.begin(planned.name)
+        return {"host": host, "worktree": True}
+    start_over(engine, roster, bus, planned.name)
+    return {}
 
 
 def start_over(engine: Engine, roster: Roster, bus: MessageBus, name: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from teamcli.app.engine import FileEngine
 from teamcli.app.state import open_roster
-from teamcli.app.team_file import load_team_file, start_over
+from teamcli.app.team_file import begin_planned, load_team_file
 from teamcli.config.options import ExitStatus
 from teamcli.config.project import Project, inspect_project
 from teamcli.config.project_files import TEAM_FILE
@@ -67,5 +67,5 @@ def _bring_up(project: Project, resources: ExitStack) -> list[str]:
     resources.callback(roster.close)
     bus = engine.open_bus(notes.append, on_look=lambda: None)
     resources.callback(bus.close)
-    done = bring_up(roster, file, partial(start_over, engine, roster, bus), brings_back=True)
+    done = bring_up(roster, file, partial(begin_planned, engine, roster, bus), brings_back=True)
     return [*notes, *(f"{name}: {did}" for name, did in done)] if done else [*notes, f"{TEAM_FILE} has no members"]

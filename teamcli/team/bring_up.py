@@ -16,32 +16,32 @@ UNCHANGED, JOINED = "unchanged", "joined"
 
 
 def bring_up(
-    roster: Roster, file: TeamFile, start_over: Callable[[str], None], brings_back: bool
+    roster: Roster, file: TeamFile, begin: Callable[[PlannedMember], Mapping[str, Any]], brings_back: bool
 ) -> list[tuple[str, str]]:
-    """Returns each member's name with what was done. `start_over` gives a name an empty conversation and inbox;
-    `brings_back`: members that were shut down return.
+    """Returns each member's name with what was done. `begin` gives a member an empty conversation and inbox, and says
+    where it runs; `brings_back`: members that were shut down return.
 
     Raises: StateError
     """
     if file.name:
         roster.rename(file.name)
-    return [_bring_up_member(roster, planned, start_over, brings_back) for planned in file.members]
+    return [_bring_up_member(roster, planned, begin, brings_back) for planned in file.members]
 
 
 def _bring_up_member(
-    roster: Roster, planned: PlannedMember, start_over: Callable[[str], None], brings_back: bool
+    roster: Roster, planned: PlannedMember, begin: Callable[[PlannedMember], Mapping[str, Any]], brings_back: bool
 ) -> tuple[str, str]:
     known = roster.find(planned.name)
     name, did = (known.name if known else planned.name), UNCHANGED
     if known is None:
-        start_over(name)
-        roster.add(Member(name, status=Status.IDLE, **standing_terms(planned)))
+        place = begin(planned)
+        roster.add(Member(name, status=Status.IDLE, **{**standing_terms(planned), **place}))
         did = JOINED
     elif not known.is_active and not brings_back:
         return name, "shut down"
     elif not known.is_active:
-        start_over(name)
-        roster.reincarnate(Member(name, status=Status.IDLE, **standing_terms(planned)))
+        place = begin(planned._replace(name=name))
+        roster.reincarnate(Member(name, status=Status.IDLE, **{**standing_terms(planned), **place}))
         did = "brought back"
     elif changed := changed_terms(known, planned):
         did = f"takes the new {', '.join(changed)} with its next piece of work"

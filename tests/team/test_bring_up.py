@@ -21,7 +21,7 @@ def roster(tmp_path: Path) -> Roster:
 
 
 def bring(roster: Roster, *members: PlannedMember, name: str = "", brings_back: bool = False) -> dict[str, str]:
-    return dict(bring_up(roster, TeamFile(name, members), lambda name: None, brings_back))
+    return dict(bring_up(roster, TeamFile(name, members), lambda planned: {}, brings_back))
 
 
 def add(roster: Roster, **fields: Any) -> Member:
@@ -38,7 +38,12 @@ def test_a_missing_member_joins_idle_with_all_its_terms(roster: Roster) -> None:
 
 def test_it_starts_over_before_it_is_in_the_roster(roster: Roster) -> None:
     known: list[tuple[str, Member | None]] = []
-    bring_up(roster, TeamFile("", (ALICE,)), lambda name: known.append((name, roster.find(name))), False)
+
+    def begin(planned: PlannedMember) -> dict[str, object]:
+        known.append((planned.name, roster.find(planned.name)))
+        return {}
+
+    bring_up(roster, TeamFile("", (ALICE,)), begin, False)
     assert known == [("alice", None)]
 
 
