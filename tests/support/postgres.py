@@ -236,9 +236,8 @@ def empty_postgres_url(postgres_server: Server) -> Iterator[str]:
         admin.execute(f"drop database {name} with (force)")
 
 
-@pytest.fixture
-def own_postgres() -> Iterator[Server]:
-    """A server for this test only, which it may stop and start. It costs a second. `url("migrated")` has the tables."""
+@pytest.fixture(scope="session")
+def _worker_server() -> Iterator[Server]:
     _skip_without()
     with tempfile.TemporaryDirectory(prefix="teamcli-pg-", dir="/tmp") as place:
         server = Server(Path(place))
@@ -247,6 +246,17 @@ def own_postgres() -> Iterator[Server]:
         _prepare(server)
         yield server
         server.stop(signal.SIGQUIT)
+
+
+@pytest.fixture
+def own_postgres(_worker_server: Server) -> Server:
+    """A server that the test may stop and start. `url("migrated")` has the tables, and no team."""
+    import psycopg
+
+    _worker_server.restart()
+    with psycopg.connect(_worker_server.url("migrated"), autocommit=True) as connection:
+        connection.execute("delete from team")
+    return _worker_server
 
 
 def open_test_team(url: str, name: str = "", key: bytes = b"", waits: bool = True) -> Any:

@@ -56,6 +56,7 @@ _REFUSED = {
     "certificate": "check sslmode and sslrootcert in the URL",
 }
 """Why waiting for the database cannot help, and what can."""
+_INVALID = "the URL of the database is not valid: write postgresql://USER@HOST/DATABASE"
 _REMEDIES = {
     "42P01": "its tables are missing: teamcli store migrate",
     "42703": "its tables are of another version: teamcli store migrate",
@@ -131,7 +132,7 @@ class Database:
     def _repeat(self, act: Callable[[psycopg.Connection[Any]], T]) -> T:
         """With the lock held, also in the pauses: if many threads wait, only one of them tries."""
         pause, conflicts = FIRST_PAUSE_SECONDS, 0
-        is_old = self._connection is not None
+        has_reconnected = False
         while True:
             try:
                 result = self._try(act)
@@ -143,8 +144,8 @@ class Database:
                     conflicts += 1
                 elif not self._is_outage(e):
                     raise StateError(f"the database refuses: {_words(e)}") from e
-                elif is_old:  # it was lost at some time, which says nothing about now
-                    is_old = False
+                elif self._connection is not None and not has_reconnected:
+                    has_reconnected = True  # a lost connection alone is no outage: a new one may work
                     self._drop()
                 else:
                     self._note_outage(e)
@@ -287,12 +288,14 @@ def connect(url: str) -> psycopg.Connection[Any]:
     try:
         given = conninfo_to_dict(url)
     except psycopg.ProgrammingError:  # whose text may quote a password
-        raise StateError("the URL of the database is not valid: write postgresql://USER@HOST/DATABASE") from None
+        raise StateError(_INVALID) from None
     given["options"] = f"{_SETTINGS} {given.get('options') or ''}".strip()
     try:
         return psycopg.connect(autocommit=True, **{**_DEFAULTS, **given})
     except psycopg.OperationalError as e:
         text = _words(e)
+        if re.search(r"invalid \S+ value", text):
+            raise StateError(_INVALID) from None
         if remedy := next((remedy for pattern, remedy in _REFUSED.items() if re.search(pattern, text)), None):
             raise StateError(f"the database refuses the connection: {text}; {remedy}") from e
         raise

@@ -115,7 +115,7 @@ class Host:
         held = self._team.database.run(act)
         lost = [agent for agent in held_before if held is None or agent not in held]
         for agent in lost:
-            self._fence.drop(agent)
+            self._fence.lose(agent)
         if held is None:
             raise StateError(f"another process is the host '{self.name}' now")
         return lost

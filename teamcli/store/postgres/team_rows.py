@@ -14,6 +14,8 @@ from teamcli.store.postgres.database import Database
 from teamcli.team.message import LEAD
 
 _SIGNATURE_BYTES = 20
+_LOST = 0
+"""An epoch that no lease has."""
 
 
 class Team(NamedTuple):
@@ -48,13 +50,19 @@ class Fence:
         self._epochs[agent] = epoch
 
     def drop(self, agent: str) -> None:
+        """The agent has ended here."""
         self._epochs.pop(agent, None)
+
+    def lose(self, agent: str) -> None:
+        """Another host has taken it over. Its threads may still run here, and must not write anything."""
+        self._epochs[agent] = _LOST
 
     @property
     def agents(self) -> list[str]:
-        return list(self._epochs)
+        return [name for name, epoch in list(self._epochs.items()) if epoch != _LOST]
 
     def epoch(self, agent: str) -> int | None:
+        """The epoch that a write for this agent must check; None if it need not, because it never ran here."""
         return self._epochs.get(agent)
 
     def holder(self, agent: str) -> tuple[str, int]:
