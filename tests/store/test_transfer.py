@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from teamcli.tasks.file_board import FileBoard
 
 from teamcli.agent.transcript import read_marks
 from teamcli.errors import StateError, UsageError
@@ -19,6 +18,7 @@ from teamcli.storage.files import AppendLog
 from teamcli.storage.team_dir import LeadLock, TeamDir
 from teamcli.store.exporting import export_team
 from teamcli.store.importing import Import
+from teamcli.tasks.file_board import FileBoard
 from teamcli.team.inbox_state import Position
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import Message, MessageType, new_id
