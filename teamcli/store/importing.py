@@ -22,8 +22,8 @@ from teamcli.store.mirror import SUBAGENTS, Mirror, config_file, lock_file, read
 from teamcli.tasks.task_file import Damaged, StoredTask, number_of, read_task
 from teamcli.team.archive import Archives
 from teamcli.team.inbox_file import Inbox
-from teamcli.team.inbox_state import InboxState
-from teamcli.team.message import LEAD, is_address
+from teamcli.team.inbox_state import InboxState, Position
+from teamcli.team.message import LEAD, is_address, is_subagent
 from teamcli.team.message_line import LineCodec
 from teamcli.team.roster_file import TeamConfig, read_file, read_team
 from teamcli.team.signing import KEY_BYTES, key_of, read_token
@@ -151,7 +151,8 @@ class Import:
                 found.append(_Conversation(name, incarnation, path))
         for path in _logs(self._source.subagent_transcripts):
             if is_team_file(f"transcripts/subagents/{path.name}"):
-                found.append(_Conversation(SUBAGENTS + path.stem, 0, path))
+                name = path.stem if is_subagent(path.stem) else SUBAGENTS + path.stem
+                found.append(_Conversation(name, 0, path))
         for each in found:
             self._put_conversation(cursor, each)
         for name, archived in numbers.items():
@@ -182,8 +183,9 @@ class Import:
     def _put_inbox(self, cursor: Cursor[Any], name: str, path: Path | None, archive: dict[int, Path]) -> None:
         state_path = self._source.inbox / f"{name}.state.json"
         state = InboxState(state_path)
-        base = self._base(name, path, state)
-        places: dict[str, Any] = {}
+        position = read_position(self._source.transcripts / f"{name}.jsonl")
+        base = _base(path, position, state)
+        places: dict[str, Any] = {"base": base, "position": position.to_mark()}
         cursor.execute(
             "insert into inbox (team, name, tail, incarnation) values (%s, %s, 0, %s)",
             (self._team.id, name, state.incarnation),
@@ -196,22 +198,8 @@ class Import:
             start = end
         tail = self._put_mail(cursor, name, path, f"inbox/{name}", base, ids) if path else base
         cursor.execute("update inbox set tail = %s where team = %s and name = %s", (tail, self._team.id, name))
-        if base or places:
-            self._documents.put(cursor, ARCHIVES + name, json.dumps({**places, "base": base}))
+        self._documents.put(cursor, ARCHIVES + name, json.dumps(places))
         self._put_state(cursor, name, state_path, state.incarnation)
-
-    def _base(self, name: str, path: Path | None, state: InboxState) -> int:
-        """Where the file begins in the database: a reader continues at its position, which may not be one of this
-        file, because it was archived, deleted or changed since."""
-        position = read_position(self._source.transcripts / f"{name}.jsonl")
-        if path is None:
-            return position.offset if position.generation < state.generation else 0
-        inbox = Inbox(path, durable=False)
-        try:
-            start = inbox.locate(position, state)
-        finally:
-            inbox.close()
-        return max(0, position.offset - start.offset) if start else 0
 
     def _put_mail(self, cursor: Cursor[Any], name: str, path: Path, key: str, start: int, ids: set[str]) -> int:
         """Returns the position after the last line."""
@@ -363,6 +351,19 @@ def _incarnations(paths: dict[int, Path], current: int) -> Iterator[tuple[int, i
     for place, (number, path) in enumerate(sorted(paths.items())):
         is_incarnation = number < _LAST_INCARNATION and number != current and max(paths) < _LAST_INCARNATION
         yield number, number if is_incarnation else current - len(paths) + place, path
+
+
+def _base(path: Path | None, position: Position, state: InboxState) -> int:
+    """Where the file begins in the database. Its reader continues at its position, which may not be one of this file,
+    because that was archived, deleted or changed since."""
+    if path is None:
+        return position.offset if position.generation < state.generation else 0
+    inbox = Inbox(path, durable=False)
+    try:
+        start = inbox.locate(position, state)
+    finally:
+        inbox.close()
+    return max(0, position.offset - start.offset) if start else 0
 
 
 def _is_addressed(path: Path) -> bool:

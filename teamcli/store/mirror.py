@@ -34,7 +34,7 @@ from teamcli.tasks.task_file import LARGEST_ID
 from teamcli.team.inbox_file import is_valid_in
 from teamcli.team.inbox_state import Position
 from teamcli.team.mailbox import POSITION
-from teamcli.team.message import LEAD, is_address
+from teamcli.team.message import LEAD, is_address, is_subagent
 from teamcli.team.requests import Request
 from teamcli.team.roster_file import TEAM_NAME, Member, TeamConfig
 
@@ -133,13 +133,14 @@ class Mirror:
                 for number in filter(str.isdigit, places if is_whole else ()):
                     path = self._dir.inbox / "archive" / f"{name}.{number}.jsonl"
                     self._bring_mail(name, path, f"inbox/{name}/{number}", *places[number])
-                self._bring_inbox(name, incarnation, states.get(name), int(places.get("base", 0)), is_whole)
+                self._bring_inbox(name, incarnation, states.get(name), places, is_whole)
 
-    def _bring_inbox(self, name: str, incarnation: int, state: Json | None, base: int, is_whole: bool) -> None:
+    def _bring_inbox(self, name: str, incarnation: int, state: Json | None, places: Json, is_whole: bool) -> None:
         path = self._dir.inbox / f"{name}.jsonl"
         position = read_position(self._dir.transcripts / f"{name}.jsonl")
-        is_imported = is_whole and bool(position.check or not position.offset)
-        # Unless nobody has read on since the import, all offsets must be true: blank lines take the place of what is
+        is_imported = is_whole and places.get("position") == position.to_mark()
+        base = int(places.get("base", 0))
+        # If somebody has read mail since the import, all offsets must be true: blank lines take the place of what is
         # not there.
         if path not in self._written and base and not is_imported:
             self._append(path, b"\n" * min(base, _LARGEST_GAP))
@@ -236,6 +237,7 @@ class Mirror:
 
     def _place(self, agent: str, incarnation: int, current: int | None, archived: Json) -> Path | None:
         """The file of a conversation. One that another has followed moves to the archive."""
+        agent = SUBAGENTS + agent if is_subagent(agent) else agent
         name = agent.removeprefix(SUBAGENTS)
         if not (name == LEAD or is_address(name) or is_team_file(f"transcripts/subagents/{name}.jsonl")):
             self._note("transcript")
@@ -245,13 +247,13 @@ class Mirror:
         else:
             number = archived.get(str(incarnation), incarnation)
             path = self._dir.transcripts / "archive" / f"{name}.{int(number)}.jsonl"
-        before = self._places.get((agent, incarnation), path)
+        before = self._places.get((name, incarnation), path)
         if before != path and before in self._written:
             _make_directory(path)
             with as_state_error("rename", before):
                 before.rename(path)
             self._written[path] = self._written.pop(before)
-        self._places[agent, incarnation] = path
+        self._places[name, incarnation] = path
         return path
 
     def _events(self, host: str) -> Iterator[tuple[float, str, int, str]]:
