@@ -17,8 +17,10 @@ from teamcli.errors import StateError
 from teamcli.storage.files import PRIVATE_DIR, as_state_error, read_json, read_regular, sync_directory, write_atomic
 from teamcli.storage.team_dir import LeadLock, TeamDir
 from teamcli.store.documents import ARCHIVES, LINES, STATE, TOKEN, TRANSCRIPTS, Documents, is_team_file
+from teamcli.store.file_forms import config_file, lock_file, read_position, state_file, task_file
 from teamcli.store.line_text import NumberedLine, Oddities, is_torn, lines_of, text_of
-from teamcli.store.mirror import SUBAGENTS, Mirror, config_file, lock_file, read_position, state_file, task_file
+from teamcli.store.mirror import SUBAGENTS
+from teamcli.store.team_reader import TeamReader
 from teamcli.tasks.task_file import Damaged, StoredTask, number_of, read_task
 from teamcli.team.archive import Archives
 from teamcli.team.inbox_file import Inbox
@@ -133,7 +135,7 @@ class Import:
                 f"insert into {table} (team, {key}, version, doc, sig) values (%s, %s, 1, %s, %s)",
                 [(self._team.id, name, doc, self._team.sign(table, name, 1, doc)) for name, doc in rows],
             )
-        rebuilt = config_file(Mirror(self._team, self._source).read_roster(cursor))
+        rebuilt = config_file(TeamReader(self._team).read_roster(cursor))
         self._documents.put_original(cursor, "config.json", rebuilt, data)
         self._taken.add(path)
         return roster
@@ -248,14 +250,15 @@ class Import:
         data = _content(lock) if lock.exists() else None
         numbers = (data or b"").split()
         last = max(last, int(numbers[0]) if numbers and numbers[0].isdigit() and len(numbers[0]) < 19 else 0)
-        cursor.execute("update team set last_task = %s where id = %s", (last, self._team.id))
+        cursor.execute("update team set last_task = %s, task_changes = 1 where id = %s", (last, self._team.id))
         self._documents.put_original(cursor, "tasks/.lock", lock_file(last) if last else None, data)
         self._taken.add(lock)
 
     def _put_task(self, cursor: Cursor[Any], path: Path, stored: StoredTask) -> None:
         task, doc = stored.task, json.dumps(stored.to_json())
         cursor.execute(
-            "insert into task (team, id, version, status, owner, doc, sig) values (%s, %s, 1, %s, %s, %s, %s)",
+            "insert into task (team, id, version, change, status, owner, doc, sig)"
+            " values (%s, %s, 1, 1, %s, %s, %s, %s)",
             (self._team.id, task.id, task.status.value, task.owner, doc, self._team.sign("task", task.id, 1, doc)),
         )
         self._documents.put_original(cursor, f"tasks/{path.name}", task_file(doc), _content(path))

@@ -18,7 +18,8 @@ from teamcli.storage.files import AppendLog
 from teamcli.storage.team_dir import LeadLock, TeamDir
 from teamcli.store.exporting import export_team
 from teamcli.store.importing import Import
-from teamcli.tasks.file_board import FileBoard
+from teamcli.tasks.stored_board import StoredBoard
+from teamcli.tasks.task_files import TaskFiles
 from teamcli.team.inbox_state import Position
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import Message, MessageType, new_id
@@ -93,7 +94,7 @@ def make_team(root: Path) -> TeamDir:
     (directory.transcripts / "archive" / "alice.1763481234000000000.jsonl").write_text('{"kind":"joined"}\n')
     directory.lead_transcript.write_text('{"v":1,"kind":"session","id":"s","ts":1.0,"model":"m"}\n')
     directory.config.write_bytes(TeamConfig(members=(Member("alice", "coder", Status.IDLE, incarnation=2),)).encode())
-    board = FileBoard(directory.tasks, lambda: ["alice"])
+    board = StoredBoard(TaskFiles(directory.tasks, print), lambda: ["alice"])
     board.create("user", "first")
     board.create("user", "second", blocked_by=[1])
     directory.events.write_text('{"ts":2.0,"agent":"lead","event":"x"}\n{"ts":1.0,"agent":"lead","event":"y"}\n')

@@ -1,0 +1,196 @@
+"""Reads a team's rows. Those that are not signed with the team's key are left out, and reported once per table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from teamcli.errors import TeamError
+from teamcli.store.documents import ARCHIVES, ORIGINAL, STATE, TRANSCRIPTS, Documents
+from teamcli.store.line_text import Oddities, decode_object
+from teamcli.tasks.task_file import LARGEST_ID
+from teamcli.team.requests import Request
+from teamcli.team.roster_file import TEAM_NAME, Member, TeamConfig
+
+if TYPE_CHECKING:
+    from psycopg import Cursor
+
+    from teamcli.store.postgres.team_rows import Team
+
+BATCH = 500
+# As `select distinct` would, without reading all rows.
+_HOSTS = """
+with recursive found (host) as (
+    (select min(host) from event where team = %(team)s)
+    union all
+    select (select min(host) from event where team = %(team)s and host > found.host) from found
+    where found.host is not null
+)
+select host from found where host is not null
+"""
+_NEW_LINES = """
+select known.agent, known.incarnation, line.*
+from unnest(%(agents)s::text[], %(incarnations)s::integer[], %(nexts)s::bigint[]) as known (agent, incarnation, next)
+cross join lateral (
+    select seq, epoch, entry, sig from transcript
+    where team = %(team)s and agent = known.agent and incarnation = known.incarnation and seq >= known.next
+    order by seq limit %(limit)s
+) line
+order by known.agent, known.incarnation, line.seq
+"""
+
+
+class InboxRow(NamedTuple):
+    name: str
+    tail: int
+    incarnation: int
+
+
+class Line(NamedTuple):
+    """One line of a conversation."""
+
+    agent: str
+    incarnation: int
+    seq: int
+    entry: str
+    is_signed: bool
+
+
+class TeamReader:
+    """Each method is one transaction. All raise StateError."""
+
+    def __init__(self, team: Team, has_key: bool = True, warn: Callable[[str], None] = lambda text: None) -> None:
+        """Without the team's key, nothing can be verified, and all rows count."""
+        self._team = team
+        self._has_key = has_key
+        self._warn = warn
+        self._documents = Documents(team, has_key)
+        self._warned: set[str] = set()
+
+    def roster(self) -> TeamConfig:
+        return self._team.database.run(self.read_roster)
+
+    def read_roster(self, cursor: Cursor[Any]) -> TeamConfig:
+        """In a transaction of the caller."""
+        cursor.execute("select doc from team where id = %s", (self._team.id,))
+        row = cursor.fetchone()
+        rest = decode_object(row[0]) if row else {}
+        members = self._parsed(cursor, "member", "name", Member.from_dict)
+        requests = self._parsed(cursor, "request", "id", Request.from_dict)
+        name = rest.pop("team_name", TEAM_NAME)
+        return TeamConfig(name, members, requests, rest)
+
+    def _parsed(self, cursor: Cursor[Any], table: str, key: str, parse: Callable[[object], Any]) -> tuple[Any, ...]:
+        cursor.execute(f"select {key}, version, doc, sig from {table} where team = %s order by place", (self._team.id,))
+        found = []
+        for name, version, doc, sig in cursor.fetchall():
+            try:
+                if self._is_signed(table, sig, name, version, doc):
+                    found.append(parse(decode_object(doc)))
+            except (ValueError, TeamError):
+                self.note_bad(table)
+        return tuple(found)
+
+    def tasks(self) -> tuple[list[tuple[int, int, str]], int]:
+        """Number, version and document of each, and the highest number ever used."""
+        rows = self._fetch("select id, version, doc, sig from task where team = %(team)s order by id")
+        good = [
+            (id, version, doc)
+            for id, version, doc, sig in rows
+            if 0 < id <= LARGEST_ID and self._is_signed("task", sig, id, version, doc)
+        ]
+        return good, self._fetch("select last_task from team where id = %(team)s")[0][0]
+
+    def inboxes(self) -> list[InboxRow]:
+        rows = self._fetch("select name, tail, incarnation from inbox where team = %(team)s order by name")
+        return [InboxRow(*row) for row in rows]
+
+    def mail(self, name: str, start: int, end: int) -> list[tuple[int, str]]:
+        """The next lines of an inbox with their positions, between two of them."""
+        return self._fetch(
+            "select pos, body from message where team = %(team)s and inbox = %(name)s"
+            " and pos >= %(start)s and pos < %(end)s order by pos limit %(limit)s",
+            name=name,
+            start=start,
+            end=end,
+            limit=BATCH,
+        )
+
+    def conversations(self) -> list[tuple[str, int]]:
+        """Agents with their incarnations, in their order."""
+        return self._fetch("select distinct agent, incarnation from transcript where team = %(team)s order by 1, 2")
+
+    def lines(self, after: Sequence[tuple[str, int, int]]) -> list[Line]:
+        """The next lines of conversations: of each agent and incarnation, those from a number on."""
+        agents, incarnations, nexts = (list(column) for column in zip(*after, strict=True)) if after else ([], [], [])
+        limit = max(20, BATCH // (len(after) or 1))
+        rows = self._fetch(_NEW_LINES, agents=agents, incarnations=incarnations, nexts=nexts, limit=limit)
+        return [self._line(*row) for row in rows]
+
+    def marked_lines(self, agent: str, incarnation: int) -> list[str]:
+        """The lines of a conversation that may have marks."""
+        rows = self._fetch(
+            "select seq, epoch, entry, sig from transcript where team = %(team)s and agent = %(agent)s"
+            " and incarnation = %(incarnation)s and position('\"marks\"' in entry) > 0 order by seq",
+            agent=agent,
+            incarnation=incarnation,
+        )
+        lines = (self._line(agent, incarnation, *row) for row in rows)
+        return [line.entry for line in lines if line.is_signed]
+
+    def event_hosts(self) -> list[str]:
+        """The hosts that have written to the timeline."""
+        return [host for (host,) in self._fetch(_HOSTS)]
+
+    def events(self, host: str, start: int) -> list[tuple[int, str]]:
+        return self._fetch(
+            "select seq, entry from event where team = %(team)s and host = %(host)s and seq >= %(start)s"
+            " order by seq limit %(limit)s",
+            host=host,
+            start=start,
+            limit=BATCH,
+        )
+
+    def oddities(self) -> dict[str, Oddities]:
+        return self._team.database.run(self._documents.oddities)
+
+    def originals(self) -> dict[str, Any]:
+        return self._objects(ORIGINAL)
+
+    def inbox_states(self) -> dict[str, Any]:
+        return self._objects(STATE)
+
+    def inbox_places(self) -> dict[str, Any]:
+        """Where the files of an imported inbox begin and end."""
+        return self._objects(ARCHIVES)
+
+    def archived_conversations(self) -> dict[str, Any]:
+        return self._objects(TRANSCRIPTS)
+
+    def files(self) -> list[tuple[str, bytes]]:
+        return self._team.database.run(lambda cursor: list(self._documents.files(cursor)))
+
+    def note_bad(self, table: str) -> None:
+        if table not in self._warned:
+            self._warned.add(table)
+            self._warn(f"rows of the table '{table}' are left out: they are damaged, or not signed with the team's key")
+
+    def _objects(self, kind: str) -> dict[str, Any]:
+        return self._team.database.run(lambda cursor: self._documents.objects(cursor, kind))
+
+    def _fetch(self, query: str, **values: Any) -> list[Any]:
+        def read(cursor: Cursor[Any]) -> list[Any]:
+            cursor.execute(query, {"team": self._team.id, **values})
+            return cursor.fetchall()
+
+        return self._team.database.run(read)
+
+    def _line(self, agent: str, incarnation: int, seq: int, epoch: int, entry: str, sig: str) -> Line:
+        is_signed = self._is_signed("transcript", sig, agent, incarnation, seq, epoch, entry)
+        return Line(agent, incarnation, seq, entry, is_signed)
+
+    def _is_signed(self, table: str, signature: str, *parts: str | int) -> bool:
+        is_signed = not self._has_key or self._team.is_signed(signature, table, *parts)
+        if not is_signed:
+            self.note_bad(table)
+        return is_signed
