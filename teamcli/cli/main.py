@@ -89,12 +89,13 @@ def _sessions(argv: Sequence[str]) -> int:
 
 
 def _team(argv: Sequence[str]) -> int:
-    parser = _subparser("team", "Show this directory's team, running or not. Changes nothing.")
+    parser = _looking("team", "Show this directory's team, running or not. Changes nothing.")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = _parse(parser, argv)
-    from teamcli.cli.team import show_team
+    from teamcli.cli.team import open_snapshot, show_team
 
-    return show_team(arguments.json)
+    with open_snapshot(arguments.store, arguments.team) as snapshot:
+        return show_team(snapshot, arguments.json)
 
 
 def _up(argv: Sequence[str]) -> int:
@@ -107,42 +108,43 @@ def _up(argv: Sequence[str]) -> int:
 
 
 def _inbox(argv: Sequence[str]) -> int:
-    parser = _subparser("inbox", "Show an agent's messages, read and unread. Consumes nothing.")
+    parser = _looking("inbox", "Show an agent's messages, read and unread. Consumes nothing.")
     parser.add_argument("name", nargs="?", default="", metavar="NAME", help="whose inbox (default: lead)")
     parser.add_argument("--unread", action="store_true", help="only unread messages")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     arguments = _parse(parser, argv)
-    from teamcli.cli.team import show_inbox
+    from teamcli.cli.team import open_snapshot, show_inbox
 
-    return show_inbox(arguments.name, arguments.unread, arguments.json)
+    with open_snapshot(arguments.store, arguments.team) as snapshot:
+        return show_inbox(snapshot, arguments.name, arguments.unread, arguments.json)
 
 
 def _send(argv: Sequence[str]) -> int:
-    parser = _subparser(
-        "send", "Send a message to an agent. A running team reacts at once; otherwise the message waits."
-    )
+    parser = _looking("send", "Send a message to an agent. A running team reacts at once; otherwise the message waits.")
     parser.add_argument("name", metavar="NAME", help="a teammate, or lead")
     parser.add_argument("text", nargs="+", metavar="TEXT", help="the message")
     arguments = _parse(parser, argv)
-    from teamcli.cli.team import send
+    from teamcli.cli.team import open_snapshot, send
 
-    return send(arguments.name, " ".join(arguments.text))
+    with open_snapshot(arguments.store, arguments.team) as snapshot:
+        return send(snapshot, arguments.name, " ".join(arguments.text))
 
 
 def _log(argv: Sequence[str]) -> int:
-    parser = _subparser("log", "Show the timeline: what each agent did, said and cost.")
+    parser = _looking("log", "Show the timeline: what each agent did, said and cost.")
     parser.add_argument("-f", "--follow", action="store_true", help="keep printing new events, until Ctrl-C")
     parser.add_argument("-n", type=_at_least_one, metavar="N", help="start with the last N events (default: all)")
     parser.add_argument("--agent", default="", metavar="NAME", help="only what NAME does, and its messages")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     arguments = _parse(parser, argv)
-    from teamcli.cli.team import show_log
+    from teamcli.cli.team import open_snapshot, show_log
 
-    return show_log(arguments.follow, arguments.agent, arguments.n, arguments.json)
+    with open_snapshot(arguments.store, arguments.team, arguments.follow) as snapshot:
+        return show_log(snapshot, arguments.follow, arguments.agent, arguments.n, arguments.json)
 
 
 def _watch(argv: Sequence[str]) -> int:
-    parser = _subparser("watch", "Watch an agent at work, or all of them, until Ctrl-C. Changes nothing.")
+    parser = _looking("watch", "Watch an agent at work, or all of them, until Ctrl-C. Changes nothing.")
     parser.add_argument("name", nargs="?", default="", metavar="NAME", help="a teammate, or lead (default: everyone)")
     parser.add_argument("--verbose", action="store_true", help="also show thoughts and the output of calls")
     parser.add_argument("--json", action="store_true", help="print one JSON object per event")
@@ -152,21 +154,25 @@ def _watch(argv: Sequence[str]) -> int:
         from teamcli.cli.tmux import open_panes
 
         return open_panes(arguments.name, arguments.verbose)
+    from teamcli.cli.team import open_snapshot
     from teamcli.cli.watch import run_watch
 
-    return run_watch(arguments.name, arguments.verbose, arguments.json)
+    with open_snapshot(arguments.store, arguments.team, follows=True) as snapshot:
+        return run_watch(snapshot, arguments.name, arguments.verbose, arguments.json)
 
 
 def _tasks(argv: Sequence[str]) -> int:
-    parser = _subparser("tasks", "Show the task board, add a task (add TEXT) or complete one (done N).")
+    parser = _looking("tasks", "Show the task board, add a task (add TEXT) or complete one (done N).")
     parser.add_argument("words", nargs="*", metavar="N | add TEXT | done N", help="which task, or what to do")
     parser.add_argument("--owner", default="", metavar="NAME", help="with add: who gets the task")
     parser.add_argument("--blocked-by", default="", metavar="N,…", help="with add: the tasks that must be done first")
     parser.add_argument("--json", action="store_true", help="print an array of the tasks as their files hold them")
     arguments = _parse(parser, argv)
     from teamcli.cli.tasks import run_tasks
+    from teamcli.cli.team import open_snapshot
 
-    return run_tasks(arguments.words, arguments.owner, arguments.blocked_by, arguments.json)
+    with open_snapshot(arguments.store, arguments.team) as snapshot:
+        return run_tasks(snapshot, arguments.words, arguments.owner, arguments.blocked_by, arguments.json)
 
 
 def _merge(argv: Sequence[str]) -> int:
@@ -226,6 +232,20 @@ def _worker(argv: Sequence[str]) -> int:
     return run_worker(Options(host=given.name, **{name: getattr(given, name) for name in names}), given.slots)
 
 
+def _store(argv: Sequence[str]) -> int:
+    parser = _looking("store", "The database behind teams: create its tables, list, delete, export or import teams.")
+    verbs = ("migrate", "teams", "export", "import", "delete", "roles")
+    parser.add_argument("verb", choices=verbs, help="what to do; roles prints SQL for roles with few rights")
+    parser.add_argument("directory", nargs="?", metavar="DIR", help="with export and import: where (default: ./.team)")
+    parser.add_argument("--force", action="store_true", help="with export: move a team aside that is there")
+    parser.add_argument("--yes", action="store_true", help="with delete: do not ask")
+    parser.add_argument("--json", action="store_true", help="with teams: print one JSON object per line")
+    arguments = _parse(parser, argv)
+    from teamcli.cli.store import run_store
+
+    return run_store(arguments)
+
+
 def _demo(argv: Sequence[str]) -> int:
     # Without --cwd: the demo works in a directory that it creates.
     parser = _Parser(
@@ -242,6 +262,14 @@ def _demo(argv: Sequence[str]) -> int:
 def _subparser(name: str, description: str) -> _Parser:
     parser = _Parser(prog=f"teamcli {name}", description=description, allow_abbrev=False)
     parser.add_argument("--cwd", type=Path, metavar="DIR", help="use this directory")
+    return parser
+
+
+def _looking(name: str, description: str) -> _Parser:
+    """For commands that also work on a team in a database."""
+    parser = _subparser(name, description)
+    parser.add_argument("--store", metavar="URL", help="the database of the team (default: TEAMCLI_STORE)")
+    parser.add_argument("--team", default="", metavar="NAME", help="which team of the database")
     return parser
 
 
@@ -274,6 +302,7 @@ SUBCOMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "merge": _merge,
     "mcp": _mcp,
     "worker": _worker,
+    "store": _store,
     "sessions": _sessions,
     "demo": _demo,
     "doctor": _doctor,

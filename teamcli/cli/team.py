@@ -13,11 +13,12 @@ import stat
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
+from typing import TYPE_CHECKING
 
 from teamcli.agent.transcript import read_marks
 from teamcli.cli.tables import print_table
@@ -28,28 +29,33 @@ from teamcli.config.environment import secret_values
 from teamcli.config.options import ExitStatus
 from teamcli.config.trust import home_dir
 from teamcli.errors import StateError, UsageError
-from teamcli.storage.files import Json
+from teamcli.storage.files import AppendLog, Json
 from teamcli.storage.team_dir import TeamDir, lock_holder
+from teamcli.store.location import find_store
 from teamcli.subagents.ledger import read_waiting
 from teamcli.team.mailbox import Mailbox
 from teamcli.team.message import LEAD, USER, WAITED, Message, MessageType, find_name, is_address, new_id
 from teamcli.team.message_bus import FileBus
-from teamcli.team.roster import Status, read_team
+from teamcli.team.roster import Member, Status, read_team
 from teamcli.team.signing import KEY_BYTES, load_key
 from teamcli.text.escaping import escape_controls, has_color
 from teamcli.text.redaction import register_secrets
 from teamcli.ui.signals import SignalReceived, signals_raise
 
+if TYPE_CHECKING:
+    from teamcli.session.watch_source import Pause, Source
+    from teamcli.storage.log import Log
+    from teamcli.tasks.storage import TaskStorage
+
 FOLLOW_SECONDS = 0.2
 DIM, MAGENTA, RED, PLAIN = "\x1b[2m", "\x1b[35m", "\x1b[31m", "\x1b[0m"
 
 
-def show_team(as_json: bool) -> int:
+def show_team(snapshot: TeamSnapshot, as_json: bool) -> int:
     """Print the roster; returns the exit code."""
-    snapshot = TeamSnapshot.here()
     overview = snapshot.overview()
     if as_json:
-        team = {"team_name": snapshot.team.name, "running": snapshot.pid is not None, "pid": snapshot.pid}
+        team = {"team_name": snapshot.team.name, "running": snapshot.is_running, "pid": snapshot.pid}
         _print_json({**team, **overview.to_json()})
     else:
         print(escape_controls(snapshot.describe()))
@@ -59,9 +65,8 @@ def show_team(as_json: bool) -> int:
     return ExitStatus.USAGE if snapshot.damage else ExitStatus.DONE
 
 
-def show_inbox(name: str, only_unread: bool, as_json: bool) -> int:
+def show_inbox(snapshot: TeamSnapshot, name: str, only_unread: bool, as_json: bool) -> int:
     """Print an inbox; returns the exit code."""
-    snapshot = TeamSnapshot.here()
     exact = snapshot.owner_of_inbox(name or LEAD)
     mails = [mail for mail in snapshot.mail(exact) if not (only_unread and mail.is_read)]
     if as_json:
@@ -74,31 +79,25 @@ def show_inbox(name: str, only_unread: bool, as_json: bool) -> int:
     return ExitStatus.DONE
 
 
-def send(name: str, text: str) -> int:
+def send(snapshot: TeamSnapshot, name: str, text: str) -> int:
     """Append a message from the user to an inbox; returns the exit code."""
-    snapshot = TeamSnapshot.here()
     if not snapshot.directory.root.is_dir():
         raise UsageError(f"there is no team in {Path.cwd()}: start teamcli here first, or name a directory with --cwd")
     if not text.strip():
         raise UsageError("the message is empty (try teamcli send --help)")
     exact = snapshot.recipient(name)
-    bus = FileBus(snapshot.directory.inbox, load_key(home_dir()))
-    try:
-        # At the next start, older unread mail of interrupted members is held back. This message is not.
-        fields = {} if snapshot.pid is not None else {WAITED: True}
-        bus.send(Message(MessageType.MESSAGE, USER, exact, text, time.time(), new_id(), fields))
-    finally:
-        bus.close()
-    waits = "" if snapshot.pid is not None else "; teamcli is not running here, so the message waits until it starts"
+    # At the next start, older unread mail of interrupted members is held back. This message is not.
+    fields = {} if snapshot.is_running else {WAITED: True}
+    snapshot.send(Message(MessageType.MESSAGE, USER, exact, text, time.time(), new_id(), fields))
+    waits = "" if snapshot.is_running else "; teamcli is not running here, so the message waits until it starts"
     print(f"Sent message to {exact}{waits}")
     return ExitStatus.DONE
 
 
-def show_log(follow: bool, agent: str, last: int | None, as_json: bool) -> int:
+def show_log(snapshot: TeamSnapshot, follow: bool, agent: str, last: int | None, as_json: bool) -> int:
     """Print the timeline, and follow it if asked to; returns the exit code."""
-    snapshot = TeamSnapshot.here()
     printer = _Printer(agent, as_json)
-    events = TimelineReader(snapshot.directory.events)
+    events = TimelineReader(snapshot.timeline())
     with signals_raise(SIGINT, SIGTERM, SIGHUP), closing(events):
         try:
             rows = filter(printer.wants, events.read())
@@ -107,6 +106,7 @@ def show_log(follow: bool, agent: str, last: int | None, as_json: bool) -> int:
                 snapshot.check_agent(agent, may_come=follow)
             while follow:
                 _pause()
+                snapshot.timeline()
                 printer.print(filter(printer.wants, events.read()))
         except SignalReceived as e:
             return e.exit_code
@@ -173,21 +173,57 @@ class TeamSnapshot:
                 raise StateError(f"{path} is a symbolic link; remove it")
         return cls(directory)
 
+    @property
+    def is_running(self) -> bool:
+        return self.pid is not None
+
+    def runs(self, member: Member) -> bool:
+        """Whether the process of a member is alive."""
+        return self.is_running
+
+    def timeline(self) -> Path:
+        """The file of the timeline, with what has happened until now."""
+        return self.directory.events
+
+    def task_storage(self, only_reads: bool = False) -> TaskStorage:
+        """The tasks of the board."""
+        from teamcli.tasks.task_files import TaskFiles  # late, as below: only some commands need them
+
+        return TaskFiles(self.directory.tasks, warn, only_reads)
+
+    def timeline_log(self) -> Log:
+        """What records events. The caller closes it."""
+        return AppendLog(self.directory.events, durable=False)
+
+    def source(self, agent: str, pause: Pause) -> Source:
+        """What one agent does, or everyone."""
+        from teamcli.session.watch_source import TeamSource
+
+        return TeamSource(self.directory, agent, pause)
+
+    def send(self, message: Message) -> None:
+        """Raises: TeamcliError"""
+        bus = FileBus(self.directory.inbox, load_key(home_dir()))
+        try:
+            bus.send(message)
+        finally:
+            bus.close()
+
     def overview(self) -> Overview:
-        members = self.team.members
-        if self.pid is None:  # working members were killed with it: the next start marks them as interrupted
-            members = tuple(
-                each._replace(status=Status.IDLE, interrupted=True, waiting_for="", stuck_since=0.0)
-                if each.status in (Status.WORKING, Status.SPAWNING)
-                else each
-                for each in members
-            )
+        # Working members were killed with their process: the next start marks them as interrupted.
+        members = tuple(
+            each._replace(status=Status.IDLE, interrupted=True, waiting_for="", stuck_since=0.0)
+            if each.status in (Status.WORKING, Status.SPAWNING) and not self.runs(each)
+            else each
+            for each in self.team.members
+        )
         standing = tuple(request for request in self.team.requests if request.is_open)
         unread = {name: count_unread(self.mail(name)) for name in (LEAD, *(member.name for member in members))}
         waiting = read_waiting(self.directory.subagents) if self.pid is not None else ()
         return Overview(self._lead(), members, standing, unread, waiting, self.team.name)
 
     def describe(self) -> str:
+        """In a sentence, whether it is running and where."""
         where = self.directory.root.parent
         if self.pid is not None:
             return f"teamcli is running in {where} (process {self.pid})."
@@ -262,6 +298,25 @@ class TeamSnapshot:
         if turn is None or turn.at < started:
             return LeadState("idle", started)
         return LeadState("working" if turn.is_under_way else "idle", turn.at)
+
+
+@contextmanager
+def open_snapshot(store: str | None, name: str, follows: bool = False) -> Iterator[TeamSnapshot]:
+    """The team of this directory; if a store is configured, the one in that database. With `follows`, it waits for a
+    database that is away.
+
+    Raises: UsageError, ConfigError
+    """
+    url = find_store(store, os.environ, home_dir())
+    if not url:
+        if name:
+            raise UsageError("--team chooses a team in a database: name that with --store URL")
+        yield TeamSnapshot.here()
+        return
+    from teamcli.cli.stored_team import opened_team  # late: it loads what a team in files never needs
+
+    with opened_team(url, name, follows) as snapshot:
+        yield snapshot
 
 
 def warn(text: str) -> None:

@@ -12,7 +12,7 @@ from signal import SIGHUP, SIGINT, SIGTERM
 from teamcli.cli.team import TeamSnapshot, warn
 from teamcli.session.follower import Follower
 from teamcli.session.watch_client import Missed, Snapshots, WatchClient
-from teamcli.session.watch_source import Remark, TeamSource
+from teamcli.session.watch_source import Remark, Source
 from teamcli.ui.signals import SignalReceived, signals_raise
 from teamcli.ui.watch_view import JsonWatchView, PlainWatchView, TerminalWatchView, WatchView
 
@@ -21,23 +21,22 @@ LOOK_SECONDS = 0.2
 TOO_SLOW = "This watcher was too slow, and continues from what is recorded."
 
 
-def run_watch(name: str, is_verbose: bool, as_json: bool) -> int:
+def run_watch(team: TeamSnapshot, name: str, is_verbose: bool, as_json: bool) -> int:
     """Watch until a signal ends it; returns the exit code.
 
     Raises: UsageError, StateError
     """
-    team = TeamSnapshot.here()
     agent = team.watched(name) if name else ""
     view = _view(agent, team, is_verbose, as_json)
     with signals_raise(SIGINT, SIGTERM, SIGHUP):
         try:
-            return _watch(TeamSource(team.directory, agent, _pausing()), Follower(agent), view)
+            return _watch(team.source(agent, _pausing()), Follower(agent), view)
         except SignalReceived as e:
             view.finish()
             return e.exit_code
 
 
-def _watch(source: TeamSource, follower: Follower, view: WatchView) -> int:
+def _watch(source: Source, follower: Follower, view: WatchView) -> int:
     for item in source.items():
         match item:
             case Snapshots():

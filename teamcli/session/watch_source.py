@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from teamcli.agent.events import Event
 from teamcli.session.watch_client import Missed, Snapshots, WatchClient
@@ -27,6 +27,16 @@ class Remark(NamedTuple):
 Item = Event | Snapshots | Missed | Remark
 Pause = Callable[[WatchClient | None], None]
 """Waits until the client has something to read; without one, a moment."""
+
+
+class Source(Protocol):
+    """What a watcher shows."""
+
+    def items(self) -> Iterator[Item]:
+        """For ever: snapshots, then the events that follow them.
+
+        Raises: StateError
+        """
 
 
 class TeamSource:
@@ -87,9 +97,14 @@ class TeamSource:
             self._pause(None)
 
     def _recorded(self) -> Iterator[Snapshot]:
-        for name in [self._agent] if self._agent else team_names(self._state):
-            path = self._state.transcripts / f"{name}.jsonl"
-            yield Snapshot(name, path, *file_identity(path))
+        return recorded(self._state, self._agent)
+
+
+def recorded(state: TeamDir, agent: str) -> Iterator[Snapshot]:
+    """What an agent has recorded, or everyone."""
+    for name in [agent] if agent else team_names(state):
+        path = state.transcripts / f"{name}.jsonl"
+        yield Snapshot(name, path, *file_identity(path))
 
 
 def team_names(state: TeamDir) -> list[str]:

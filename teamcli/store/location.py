@@ -9,9 +9,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import shutil
-import socket
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -76,7 +73,23 @@ def root_commit(directory: Path) -> str:
     return min(_git(directory, "rev-list", "--max-parents=0", "HEAD").split())
 
 
+def root_or_nothing(directory: Path, name: str) -> str:
+    """The same; empty outside of a repository, if a team is named.
+
+    Raises: ConfigError
+    """
+    try:
+        return root_commit(directory)
+    except ConfigError:
+        if not name:
+            raise
+        return ""
+
+
 def _git(directory: Path, *arguments: str) -> str:
+    import shutil  # only here: most runs need none of them
+    import subprocess
+
     program = shutil.which("git")
     if program is None or Path(program).resolve().is_relative_to(directory.resolve()):
         raise ConfigError("a team in a database is known by its git repository, and git was not found: install it")
@@ -140,7 +153,7 @@ def make_key(home: Path, uid: str) -> bytes:
 
 
 def this_host() -> str:
-    return socket.gethostname()
+    return os.uname().nodename
 
 
 def _check_url(url: str, source: str) -> None:

@@ -164,6 +164,13 @@ class Mirror:
                 del lines[:-1]  # one is left, since only the last one can be torn
         self._write_lines(self._dir.events, lines, oddities)
 
+    def last_events(self, host: str) -> Iterator[Json | None]:
+        """The newest events of a host, the last one first.
+
+        Raises: StateError
+        """
+        return (decode_line(entry.encode()) for entry in self._rows.last_events(host))
+
     def marks_of(self, name: str) -> Marks:
         """The marks of a conversation, also if only its rows are there.
 

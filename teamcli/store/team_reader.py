@@ -151,6 +151,15 @@ class TeamReader:
             limit=BATCH,
         )
 
+    def last_events(self, host: str) -> list[str]:
+        """The newest ones, the last one first."""
+        rows = self._fetch(
+            "select entry from event where team = %(team)s and host = %(host)s order by seq desc limit %(limit)s",
+            host=host,
+            limit=BATCH,
+        )
+        return [entry for (entry,) in rows]
+
     def oddities(self) -> dict[str, Oddities]:
         return self._team.database.run(self._documents.oddities)
 

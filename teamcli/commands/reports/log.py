@@ -163,10 +163,14 @@ def last_lead_turn(path: Path) -> LeadTurn | None:
     with file:
         # The timeline may be huge, and the last turn is near its end.
         file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-        rows = map(decode_line, reversed(file.read().splitlines()))
-        for row in rows:
-            if row and row.get("agent") == LEAD and row.get("event") in ("turn_started", "turn_ended"):
-                return LeadTurn(row["event"] == "turn_started", _number(row, "ts"))
+        return lead_turn_in(map(decode_line, reversed(file.read().splitlines())))
+
+
+def lead_turn_in(newest_first: Iterable[Json | None]) -> LeadTurn | None:
+    """The lead's last turn, if these lines have it."""
+    for row in newest_first:
+        if row and row.get("agent") == LEAD and row.get("event") in ("turn_started", "turn_ended"):
+            return LeadTurn(row["event"] == "turn_started", _number(row, "ts"))
     return None
 
 

@@ -10,6 +10,7 @@ from teamcli.team.message import LEAD
 from teamcli.team.requests import Kind, Request
 from teamcli.team.roster import Member, Status
 from teamcli.team.roster_file import TEAM_NAME
+from teamcli.text.counting import counted
 from teamcli.text.escaping import one_line
 from teamcli.text.table import Cell, Column, Style, Table
 
@@ -45,6 +46,15 @@ class LeadState(NamedTuple):
     """The limit at which it stopped."""
 
 
+class HostState(NamedTuple):
+    """A host of a team in a database."""
+
+    name: str
+    is_alive: bool
+    members: int
+    """How many it runs."""
+
+
 class Overview(NamedTuple):
     lead: LeadState
     members: tuple[Member, ...]
@@ -54,16 +64,22 @@ class Overview(NamedTuple):
     subagents: tuple[Waiting, ...] = ()
     """Those that wait for the user."""
     team_name: str = TEAM_NAME
+    hosts: Mapping[str, str] | None = None
+    """By agent, the living host that runs it, or nothing. None if the team is on this machine alone."""
+    host_states: tuple[HostState, ...] = ()
 
     def to_json(self) -> Json:
         lead = self.lead
         state = {name: getattr(lead, name) for name in ("status", "since", "turns", "cost_usd")}
-        return {
+        report = {
             "lead": {**state, "unread": self.unread.get(LEAD, 0)},
             "members": [{**member.to_dict(), "unread": self.unread.get(member.name, 0)} for member in self.members],
             "requests": [request.to_dict() for request in self.requests],
             "subagents": [each._asdict() for each in self.subagents],
         }
+        if self.hosts is None:
+            return report
+        return {**report, "hosts": [each._asdict() for each in self.host_states], "running_on": dict(self.hosts)}
 
     def to_table(self, now: float) -> Table:
         rows = (self._lead_row(now), *(self._member_row(member, now) for member in self.members))
@@ -77,7 +93,13 @@ class Overview(NamedTuple):
         if any(request.kind is Kind.PLAN for request in self.requests):
             notes.append(HOW_TO_ANSWER)
         title = "" if self.team_name == TEAM_NAME else f"Team: {one_line(self.team_name, NOTE_LIMIT)}"
-        return Table(title, COLUMNS, rows, tuple(notes))
+        if self.hosts is None:
+            return Table(title, COLUMNS, rows, tuple(notes))
+        notes += map(_host_line, self.host_states)
+        names = [LEAD, *(member.name for member in self.members)]
+        hosts = [one_line(self.hosts.get(name, ""), 32) for name in names]
+        with_hosts = [(row[0], host, *row[1:]) for host, row in zip(hosts, rows, strict=True)]
+        return Table(title, (COLUMNS[0], Column("HOST"), *COLUMNS[1:]), tuple(with_hosts), tuple(notes))
 
     def _lead_row(self, now: float) -> tuple[str | Cell, ...]:
         lead = self.lead
@@ -144,6 +166,11 @@ def _notes(member: Member, now: float) -> Iterator[str]:
     # A limit is also recorded as an error, and is shown above.
     if member.error and member.error != member.limit:
         yield f"error: {member.error}"
+
+
+def _host_line(host: HostState) -> str:
+    state = f"runs {counted(host.members, 'member')}" if host.is_alive else "not running"
+    return f"Host {one_line(host.name, 64)}: {state}"
 
 
 def _request_line(request: Request, now: float) -> str:

@@ -74,13 +74,24 @@ def view_team(database: Database, root: str, name: str) -> ViewedTeam:
     Raises: StateError, UsageError
     """
     database.run(check_version)
-    record = choose(database.run(lambda cursor: records(cursor, root, name)), root, name)
+    record = find_team(database, root, name)
     home = home_dir()
     key = find_key(home, record.uid)
     problem = "" if key else missing_key(home, record.uid, record.created_on)
     # Without the key nothing can be verified, and with a random one nothing that it signs counts anywhere.
     team = Team(database, record.id, record.uid, key or secrets.token_bytes(KEY_BYTES))
     return ViewedTeam(team, record, key is not None, problem)
+
+
+def find_team(database: Database, root: str, name: str) -> TeamRecord:
+    """A team of a repository, or, with a name, the only one of that name anywhere.
+
+    Raises: StateError, UsageError
+    """
+    found = database.run(lambda cursor: records(cursor, root, name))
+    if not found and name:
+        root, found = "", database.run(lambda cursor: records(cursor, "", name))
+    return choose(found, root, name)
 
 
 def choose(found: list[TeamRecord], root: str, name: str) -> TeamRecord:
