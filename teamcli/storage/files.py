@@ -12,7 +12,7 @@ import fcntl
 import json
 import math
 import os
-import secrets
+import random
 import stat
 import threading
 from collections.abc import Callable, Iterator
@@ -33,6 +33,8 @@ LARGEST_LINE = 64_000_000
 _TAIL_CHUNK = 64 * 1024
 _FURTHER_CHUNK = 4 * 1024 * 1024
 _as_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_names = random.Random()
+"""For temporary files. Not the shared generator, which a program may seed."""
 
 
 def encode_line(value: Json) -> bytes:
@@ -77,9 +79,11 @@ def make_temporary(path: Path) -> tuple[int, Path]:
 
     Raises: OSError
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.open(temporary, flags, PRIVATE_FILE), temporary
+    while True:
+        temporary = path.with_name(f".{path.name}.{_names.getrandbits(32):08x}")
+        with contextlib.suppress(FileExistsError):  # a fork of this program makes the same names
+            return os.open(temporary, flags, PRIVATE_FILE), temporary
 
 
 def open_private(path: Path, flags: int) -> int:

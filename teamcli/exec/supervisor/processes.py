@@ -87,9 +87,7 @@ class Children:
             poll.register(also, select.POLLIN)
         ready = [descriptor for descriptor, _ in poll.poll(None if seconds is None else max(0.0, seconds) * 1000)]
         if self._woken in ready:
-            with contextlib.suppress(BlockingIOError):
-                while os.read(self._woken, 4096):
-                    pass
+            os.read(self._woken, 4096)  # what may be left only ends the next pause early
         return also is not None and also.fileno() in ready
 
     def _signal_all(self, number: int) -> bool:
