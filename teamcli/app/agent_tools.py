@@ -15,6 +15,7 @@ from teamcli.agent.tool import Access, AnyTool, Executes
 from teamcli.agent.tool_calls import Toolset
 from teamcli.app.runtime import Runtime
 from teamcli.app.workplaces import Workplace
+from teamcli.config.instructions import InstructionsBelow
 from teamcli.config.memory import is_memory
 from teamcli.errors import StateError
 from teamcli.exec.commands import Commands, Report
@@ -49,7 +50,16 @@ class AgentTools:
         known_files = KnownFiles(self._locks, history.seen_files)
         changed = partial(self._file_changed, name)
         may_see, tasks = partial(self._may_see, place.workspace.root), self._runtime.board.tools
-        return AgentContext(place.workspace, commands, known_files, name, team, may_see, changed, subagents, tasks)
+        instructions_for = self._instructions_below(place.workspace.root, may_see)
+        return AgentContext(
+            place.workspace, commands, known_files, name, team, may_see, changed, subagents, tasks, instructions_for
+        )
+
+    def _instructions_below(self, root: Path, may_see: Callable[[Path], bool]) -> Callable[[Path], str]:
+        project = self._runtime.project
+        if not project.sources.project:
+            return lambda file: ""
+        return InstructionsBelow(root, project.claude.excludes, may_see).new_for
 
     def toolset(
         self,

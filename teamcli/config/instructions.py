@@ -3,13 +3,15 @@ to them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from teamcli.config.claude_memory import LOCAL, Place, Reader, places_above
 from teamcli.config.claude_settings import FOLDER
 from teamcli.errors import ConfigError
+from teamcli.text.tags import one_fact, tagged
 
 INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md")
 
@@ -50,6 +52,39 @@ def _read_claudes(reader: Reader, place: Place) -> None:
         reader.read(place, name)
     reader.read_rules(place)
     reader.read(place, LOCAL)
+
+
+class InstructionsBelow:
+    """Those of directories below the workspace, which an agent gets when it first reads a file there. One for each
+    agent. Safe for threads."""
+
+    def __init__(self, workspace: Path, excludes: Iterable[str], may_see: Callable[[Path], bool]) -> None:
+        self._workspace = workspace
+        self._excludes = tuple(excludes)
+        self._may_see = may_see
+        self._lock = threading.Lock()
+        self._known: set[Path] = {workspace}
+
+    def new_for(self, file: Path) -> str:
+        """What the agent has not read yet and concerns this file, in frames; empty if there is nothing."""
+        with self._lock:
+            new = [each for each in reversed(file.parents) if self._is_new(each)]
+            self._known |= set(new)
+        return "\n".join(tagged("note", text) for each in new for text in self._texts(each, file))
+
+    def _is_new(self, directory: Path) -> bool:
+        return directory not in self._known and directory.is_relative_to(self._workspace)
+
+    def _texts(self, directory: Path, file: Path) -> Iterator[str]:
+        shown = f"{directory.relative_to(self._workspace).as_posix()}/"
+        for name in (INSTRUCTION_FILES[1], LOCAL):
+            path = directory / name
+            if path == file or not path.is_file() or not self._may_see(path):
+                continue
+            reader = Reader(self._excludes)
+            reader.read(Place(directory, shown, self._workspace), name)
+            for source, text in reader.found:
+                yield f"Instructions for files in {one_fact(shown)}, from {one_fact(source)}:\n{text}"
 
 
 def add_instruction(workspace: Path, line: str) -> str:

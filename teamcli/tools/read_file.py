@@ -49,7 +49,8 @@ def run(args: ReadFileInput, context: AgentContext, call: CallContext) -> ToolOu
         page.feed(utf8.end())
     # The digest covers the whole file, even if only a page is shown: write_file compares all of it.
     seen = context.known_files.remember(path, content_digest.hexdigest())
-    return ToolOutput(_render(page, utf8.encoding, shown), seen_files=seen)
+    text = _render(page, utf8.encoding, shown)
+    return ToolOutput("\n".join(filter(None, (text, context.instructions_for(path)))), seen_files=seen)
 
 
 def _head(file: BinaryIO, shown: str) -> bytes:

@@ -198,6 +198,16 @@ def test_settings_without_a_meaning_here_are_not_mentioned(program: Program) -> 
     assert "nothing of Claude Code's settings is ignored" in program.run("doctor").out
 
 
+def test_instructions_below_arrive_with_the_first_file_that_is_read_there(program: Program) -> None:
+    for name, content in (("app/CLAUDE.md", "Use tabs here."), ("app/a.py", "1"), ("app/b.py", "2")):
+        write(program.directory / name, content)
+    calls = [tool("read_file", path=f"app/{name}.py") for name in "ab"]
+    with program.against([*calls, "done"]) as api:
+        program.run("-p", "go")
+    assert ["Use tabs here." in json.dumps(request["messages"][-1]) for request in api.requests] == [False, True, False]
+    assert "Use tabs here." not in json.dumps(api.requests[0]["system"])
+
+
 def test_sub_agents_teammates_and_the_prompt_know_aliases(program: Program) -> None:
     write(program.home / ".teamcli/agents/quick.md", "---\nname: quick\ndescription: x\nmodel: haiku\n---\nBe quick.")
     calls = [

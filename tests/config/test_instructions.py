@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from teamcli.config.claude_memory import LIMIT, is_users
-from teamcli.config.instructions import find_instructions
+from teamcli.config.instructions import InstructionsBelow, find_instructions
 
 
 @pytest.fixture
@@ -115,6 +115,36 @@ def test_settings_can_exclude_files(project: Path) -> None:
     found = find_instructions(project, (), ["**/project/CLAUDE.md"]).found
     assert ("CLAUDE.local.md", "yes") in found
     assert ("CLAUDE.md", "no") not in found
+
+
+class TestBelow:
+    def test_a_directory_is_read_once_and_the_outer_one_first(self, project: Path) -> None:
+        write(project, {"CLAUDE.md": "top", "a/CLAUDE.md": "outer", "a/b/CLAUDE.local.md": "inner", "a/b/c/x.py": ""})
+        below = InstructionsBelow(project, (), lambda path: True)
+        assert below.new_for(project / "a/b/c/x.py") == (
+            "<note>\nInstructions for files in a/, from a/CLAUDE.md:\nouter\n</note>\n"
+            "<note>\nInstructions for files in a/b/, from a/b/CLAUDE.local.md:\ninner\n</note>"
+        )
+        assert below.new_for(project / "a/y.py") == ""
+
+    def test_a_file_is_not_repeated_to_one_who_reads_it(self, project: Path) -> None:
+        write(project, {"a/CLAUDE.md": "outer"})
+        assert InstructionsBelow(project, (), lambda path: True).new_for(project / "a/CLAUDE.md") == ""
+
+    @pytest.mark.parametrize(
+        ("excludes", "may_see"), [(["**/a/CLAUDE.md"], True), ([], False)], ids=["excluded", "not to be seen"]
+    )
+    def test_what_the_settings_close_is_left_out(self, project: Path, excludes: list[str], may_see: bool) -> None:
+        write(project, {"a/CLAUDE.md": "outer"})
+        assert InstructionsBelow(project, excludes, lambda path: may_see).new_for(project / "a/x") == ""
+
+    def test_a_link_leads_nowhere_outside(self, project: Path) -> None:
+        write(project.parent, {"secret.md": "hunter2"})
+        write(project, {"a/x": ""})
+        (project / "a/CLAUDE.md").symlink_to(project.parent / "secret.md")
+        below = InstructionsBelow(project, (), lambda path: True)
+        assert below.new_for(project / "a/x") == ""
+        assert below.new_for(project.parent / "elsewhere/x") == ""
 
 
 def test_a_long_file_is_cut(project: Path) -> None:

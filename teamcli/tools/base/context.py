@@ -143,6 +143,8 @@ class AgentContext(NamedTuple):
     """Called when the first one is wanted; None for an agent that cannot have any."""
     tasks: Callable[[], TaskPort] | None = None
     """Called when the board is wanted; None for an agent without one."""
+    instructions_for: Callable[[Path], str] = lambda file: ""
+    """What else an agent that reads this file should know; empty if it knows that already."""
 
 
 class CallContext(NamedTuple):
