@@ -92,8 +92,8 @@ class HookOpener:
         transcripts = ClaudeTranscripts(self._dir.hooks, session)
         self._events.subscribe(transcripts, *ClaudeTranscripts.KINDS)
         self._resources.callback(transcripts.close)
-        lines = SessionLines(self._dir.hooks)
-        return Ports(self._host, root, self._events, transcripts, long_output, lines, partial(_is_about, root))
+        lines, data = SessionLines(self._dir.hooks), self._dir.hooks / "plugins"
+        return Ports(self._host, root, self._events, transcripts, long_output, lines, partial(_is_about, root), data)
 
     def _notify(self, hooks: Hooks) -> None:
         if not hooks.wants(NOTIFICATION):

@@ -18,7 +18,7 @@ from teamcli.agent.hooks import POST_TOOL_USE, SESSION_END, SESSION_START, USER_
 from teamcli.cancel import CancelScope
 from teamcli.claude_code.tool_responses import has_failed
 from teamcli.config.settings import HookCommand, HookGroup
-from teamcli.errors import ToolError
+from teamcli.errors import StateError, ToolError
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.command_output import BoundedText
 from teamcli.exec.session_lines import SessionLines
@@ -27,6 +27,7 @@ from teamcli.hooks.matching import matcher_of
 from teamcli.hooks.output import HookOutput, Ran, read_output
 from teamcli.hooks.payload import file_of, our_payload, their_payload
 from teamcli.hooks.runner import RegisteredHook, timeout_of
+from teamcli.storage.files import make_private_dir
 from teamcli.text.redaction import redact_value
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ class Ports(NamedTuple):
     """What hooks want to run before each command."""
     is_about: Callable[[str, HookEvent], bool] = lambda rule, event: True
     """Whether a permission rule is about a call."""
+    plugin_data: Path | None = None
+    """Below it, each plugin has a folder for its files."""
 
 
 def command_hooks(groups: Mapping[str, Iterable[HookGroup]], ports: Ports) -> Iterator[RegisteredHook]:
@@ -96,11 +99,11 @@ def _call(
     cancel: CancelScope,
     release: Callable[[], None] = lambda: None,
 ) -> HookResult:
-    """Raises: ToolError, OSError, ValueError, Cancelled."""
+    """Raises: ToolError, StateError, OSError, ValueError, Cancelled."""
     try:
         ran = _run(hook, group, ports, event, cancel, release)
         result = read_output(ran, event, lambda text: ports.emit(Notice(event.agent, text)))
-    except (ToolError, OSError, ValueError) as e:
+    except (ToolError, StateError, OSError, ValueError) as e:
         if hook.raw.get("onFailure") == "block":
             return HookResult(f"The hook `{hook.command}` failed, and then this is blocked: {e}")
         raise
@@ -115,7 +118,7 @@ def _run(
     cancel: CancelScope,
     release: Callable[[], None],
 ) -> Ran:
-    """Raises: ToolError, OSError, Cancelled."""
+    """Raises: ToolError, StateError, OSError, Cancelled."""
     cancel.check()
     out, errors = HookOutput(JSON_LIMIT, release), BoundedText(OUTPUT_LIMIT)
     is_claudes = bool(group.source)
@@ -126,6 +129,7 @@ def _run(
         file_of(event),
         str(lines.new_file()) if lines else "",
         group.plugin,
+        str(_plugin_data(group.plugin, ports)) if group.plugin and ports.plugin_data else "",
     )
     # A file, not a pipe: a hook that never reads its input must not block us.
     with tempfile.TemporaryFile() as stdin:
@@ -142,6 +146,13 @@ def _run(
     if lines:
         lines.read(Path(start.env_file))
     return Ran(ended.exit_code, out.text, str(errors).strip())
+
+
+def _plugin_data(plugin: str, ports: Ports) -> Path:
+    """Raises: StateError."""
+    folder = (ports.plugin_data or ports.root) / Path(plugin).name
+    make_private_dir(folder)
+    return folder
 
 
 def _payload(event: HookEvent, transcripts: ClaudeTranscripts | None, is_claudes: bool) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Mapping
@@ -25,6 +26,8 @@ class Start(NamedTuple):
     """Where a hook may write lines that run before each command."""
     plugin: str = ""
     """The folder of the plugin that the hook comes with."""
+    plugin_data: str = ""
+    """Where a plugin may keep files."""
 
     def variables(self, is_claudes: bool) -> Mapping[str, str]:
         """Scripts that were written for Claude Code read these, some of them undocumented."""
@@ -36,6 +39,8 @@ class Start(NamedTuple):
             "CLAUDE_TOOL_INPUT_FILE_PATH": self.file,
             "CLAUDE_ENV_FILE": self.env_file,
             PLUGIN_ROOT: self.plugin,
+            PLUGIN_DATA: self.plugin_data,
+            "CLAUDE_PID": str(os.getpid()),
             # Claude Code itself refuses to start inside a session of its own, as this says.
             "CLAUDECODE": "1" if is_claudes else "",
         }

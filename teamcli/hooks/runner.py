@@ -20,7 +20,7 @@ from teamcli.agent.hooks import (
 from teamcli.cancel import CancelScope
 from teamcli.claude_code.hook_words import failure_word
 from teamcli.claude_code.tool_responses import failure_of
-from teamcli.errors import ToolError
+from teamcli.errors import StateError, ToolError
 from teamcli.hooks.together import run_together
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class RegisteredHook(NamedTuple):
     name: str
     """For the user, if it fails."""
     call: Callable[[HookEvent, CancelScope], HookResult]
-    """Raises: ToolError, OSError, ValueError, which count as failures; Cancelled."""
+    """Raises: ToolError, StateError, OSError, ValueError, which count as failures; Cancelled."""
     accepts: Callable[[HookEvent], bool] = lambda event: True
     """Whether it concerns an event that its matcher matches."""
     identity: str = ""
@@ -115,7 +115,7 @@ class HookRunner:
             if release is not None and hook.call_with_others is not None:
                 return hook.call_with_others(event, cancel, release)
             return hook.call(event, cancel)
-        except (ToolError, OSError, ValueError) as e:
+        except (ToolError, StateError, OSError, ValueError) as e:
             text = f"The {event.name} hook `{hook.name}` failed and is ignored: {e}"
             self._emit(Notice(event.agent, text[:_NOTICE_LIMIT], Severity.WARNING))
             return NO_RESULT

@@ -335,11 +335,13 @@ def test_paths_in_the_command_are_replaced_even_in_single_quotes_and_in_argument
 
 
 def test_a_plugins_hook_finds_its_folder(hooked: Hooked) -> None:
-    group = HookGroup((HookCommand('echo "${CLAUDE_PLUGIN_ROOT}" > plugin'),), "", SOURCE, "/plugins/p")
-    hooks = command_hooks({"PreToolUse": (group,)}, hooked.ports)
+    command = 'echo "${CLAUDE_PLUGIN_ROOT}" > plugin; touch "$CLAUDE_PLUGIN_DATA/kept"'
+    group = HookGroup((HookCommand(command),), "", SOURCE, "/plugins/p")
+    hooks = command_hooks({"PreToolUse": (group,)}, hooked.ports._replace(plugin_data=hooked.root / "data"))
     runner = HookRunner(hooks, hooked._note, lambda agent: {"cwd": str(hooked.root)})
     runner.run(before("bash", command="true"), hooked.cancel)
     assert (hooked.root / "plugin").read_text() == "/plugins/p\n"
+    assert (hooked.root / "data/p/kept").exists()
 
 
 # Which hooks run
