@@ -200,7 +200,7 @@ def assemble(
     Raises: ConfigError
     """
     briefing = Briefing(choices, state.project, options)
-    choices = choices.with_hooks_of(briefing.roles.found.values(), state.project.directory)
+    choices = choices.with_hooks_of(briefing.roles.found.values(), state.project)
     dir, project, settings, engine = state.dir, state.project, choices.settings, state.engine
     events, cancel = EventBus(), CancelScope()
     record = RunRecord(Changes(), notes)

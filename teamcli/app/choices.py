@@ -16,7 +16,7 @@ from teamcli.config.options import Options
 from teamcli.config.project import Project
 from teamcli.config.role_hooks import with_role_hooks
 from teamcli.config.roles import Role
-from teamcli.config.settings import Settings, load_settings
+from teamcli.config.settings import HookGroup, Settings, load_settings
 from teamcli.errors import ConfigError
 from teamcli.llm.credentials import ClientChoice, Endpoint, find_endpoint
 from teamcli.llm.pricing import DEFAULT_MODEL, cost, meant_model
@@ -54,12 +54,12 @@ class Choices(NamedTuple):
     """How much the model may think; empty for its default."""
     fallback_models: tuple[str, ...] = ()
 
-    def with_hooks_of(self, roles: Collection[Role], root: Path) -> Choices:
+    def with_hooks_of(self, roles: Collection[Role], project: Project) -> Choices:
         """Add the hooks that roles bring."""
-        if not any(role.hooks for role in roles):
+        if project.claude.disables_hooks or not any(role.hooks for role in roles):
             return self
         settings = self.settings._replace(hooks=with_role_hooks(self.settings.hooks, roles))
-        policy = self.policy._replace(hook_files=find_hook_files(settings, root))
+        policy = self.policy._replace(hook_files=find_hook_files(settings, project.directory))
         return self._replace(settings=settings, policy=policy)
 
 
@@ -71,6 +71,8 @@ def choose(options: Options, project: Project, embedding: Embedding, notes: list
     settings = read_settings(project, _given_settings(options, project, embedding))
     if options.bare:
         settings = settings._replace(hooks={})
+    elif project.claude.disables_hooks:
+        settings = settings._replace(hooks=_only_ours(settings.hooks))
     if options.without_effect:
         notes.append(f"Flags of Claude Code without an effect here: {', '.join(options.without_effect)}.")
     endpoint = choose_endpoint(options, project, settings) if embedding.llm is None else None
@@ -89,6 +91,11 @@ def choose(options: Options, project: Project, embedding: Embedding, notes: list
     policy = read_policy(options, settings, project, embedding.tools)
     others = tuple(meant_model(name, model) for name in options.fallback_models)
     return Choices(settings, workspace, policy, endpoint, model, price, embedding, options.effort, others)
+
+
+def _only_ours(hooks: Mapping[str, tuple[HookGroup, ...]]) -> Mapping[str, tuple[HookGroup, ...]]:
+    ours = {event: tuple(group for group in groups if not group.source) for event, groups in hooks.items()}
+    return {event: groups for event, groups in ours.items() if groups}
 
 
 def _given_settings(options: Options, project: Project, embedding: Embedding) -> Mapping[str, Any]:

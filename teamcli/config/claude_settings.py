@@ -44,18 +44,37 @@ class ClaudeSettings(NamedTuple):
     unused: Unused
     excludes: tuple[str, ...] = ()
     """Patterns of instruction files that are not read."""
+    disables_hooks: bool = False
+    """The user wants no hooks of Claude Code, wherever they are from."""
 
 
-def read_claude_settings(directory: Path, config_dir: Path) -> ClaudeSettings:
-    """`config_dir` is where Claude Code keeps what belongs to the user."""
+def read_claude_settings(directory: Path, config_dir: Path, repository: Path | None = None) -> ClaudeSettings:
+    """`config_dir` is where Claude Code keeps what belongs to the user. `repository` is the root of the repository, if
+    the directory is below it."""
     reader = _Reader()
     user_file = config_dir / "settings.json"
     user = reader.read(user_file, USER, config_dir)
     project: dict[str, Json] = {}
-    if os.path.lexists(directory / FOLDER) and not _is_same(directory / PROJECT, user_file):
-        project = {name: reader.read(directory / name, name, None, directory) for name in (PROJECT, LOCAL)}
+    if not _is_same(directory / PROJECT, user_file):
+        project = _read_project(reader, directory, repository)
     rules = frozenset(rule for raw in (user, *project.values()) for rule in _rules_in(raw))
-    return ClaudeSettings(user, project, rules, tuple(reader.problems), reader.unused, tuple(reader.excludes))
+    return ClaudeSettings(
+        user, project, rules, tuple(reader.problems), reader.unused, tuple(reader.excludes), USER in reader.disabling
+    )
+
+
+def _read_project(reader: _Reader, directory: Path, repository: Path | None) -> dict[str, Json]:
+    is_above = repository is not None and not os.path.lexists(directory / LOCAL)
+    own = repository if repository is not None and is_above else directory
+    places = {PROJECT: directory, LOCAL: own}
+    if not any(os.path.lexists(place / FOLDER) for place in places.values()):
+        return {}
+    found = {name: reader.read(place / name, name, None, place) for name, place in places.items()}
+    # A project may switch off its own hooks, but not the user's.
+    if reader.disabling & found.keys():
+        for raw in found.values():
+            raw.pop("hooks", None)
+    return found
 
 
 def read_hooks(raw: object, shown: str, unused: Unused) -> Json:
@@ -103,6 +122,8 @@ class _Reader:
         self.problems: list[str] = []
         self.excludes: list[str] = []
         self.unused = Unused() if unused is None else unused
+        self.disabling: set[str] = set()
+        """The files that switch hooks off."""
 
     def read(self, path: Path, shown: str, anchor: Path | None, inside: Path | None = None) -> Json:
         """One file in our words. `anchor` is what `/` means in its rules, if that is not the project."""
@@ -131,6 +152,7 @@ class _Reader:
         if raw.get("claudeMdExcludes"):
             self.excludes += self._texts(raw["claudeMdExcludes"], "claudeMdExcludes", shown)
         if raw.get("disableAllHooks") is True:
+            self.disabling.add(shown)
             translated.pop("hooks", None)
         for name in _RELIED_ON:
             if raw.get(name):

@@ -16,7 +16,7 @@ from teamcli.config.environment import Environment, read_environment
 from teamcli.config.front_matter import Folder
 from teamcli.config.mcp_file import MCP_FILE, read_mcp_file
 from teamcli.config.plugins import Plugins, find_plugins
-from teamcli.config.project_files import FoundFile, brought_state, find_files
+from teamcli.config.project_files import FoundFile, brought_state, find_files, parents_in_repository
 from teamcli.config.project_settings import (
     RESTRICTING,
     Rules,
@@ -124,7 +124,8 @@ class Project:
         self._variables = {**os.environ, **given}
         self.trusted = trusted
         self._files = find_files(directory)
-        claude = read_claude_settings(directory, self._claude_dir)
+        repository = next(iter(parents_in_repository(directory)[-1:]), None)
+        claude = read_claude_settings(directory, self._claude_dir, repository)
         self.claude = claude if sources.user else claude._replace(user={})
         """What applies to Claude Code here."""
         shared, own = (read_settings_file(path) for path in (self.team.settings, self.team.local_settings))

@@ -15,6 +15,11 @@ from teamcli.config.project import inspect_project
 from teamcli.config.settings import HookCommand, load_settings, settings_problem
 
 
+def write_settings(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value))
+
+
 def read(tmp_path: Path, project: Any = None, user: Any = None, local: Any = None) -> ClaudeSettings:
     files = {
         tmp_path / "work" / PROJECT: project,
@@ -23,8 +28,7 @@ def read(tmp_path: Path, project: Any = None, user: Any = None, local: Any = Non
     }
     for path, value in files.items():
         if value is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(value))
+            write_settings(path, value)
     return read_claude_settings(tmp_path / "work", tmp_path / "home/.claude")
 
 
@@ -80,6 +84,30 @@ def test_hooks_of_all_files_run(tmp_path: Path) -> None:
     found = read(tmp_path, project=hooks[0], local=hooks[1]).project
     groups = load_settings(tmp_path / "none", found.values()).hooks["PermissionRequest"]
     assert [hook.command for group in groups for hook in group.hooks] == ["a", "b"]
+
+
+HOOK = {"Stop": [{"hooks": [{"type": "command", "command": "x"}]}]}
+
+
+def test_a_project_switches_off_its_own_hooks_and_not_the_users(tmp_path: Path) -> None:
+    found = read(tmp_path, project={"hooks": HOOK}, local={"disableAllHooks": True}, user={"hooks": HOOK})
+    assert (found.project[PROJECT], found.disables_hooks) == ({}, False)
+    assert found.user["hooks"].keys() == {"Stop"}
+
+
+def test_the_user_switches_off_all_of_them(tmp_path: Path) -> None:
+    assert read(tmp_path, project={"hooks": HOOK}, user={"disableAllHooks": True}).disables_hooks
+
+
+def test_the_local_file_of_the_repository_applies_in_directories_below(tmp_path: Path) -> None:
+    below = tmp_path / "app"
+    write_settings(tmp_path / LOCAL, {"env": {"A": "root"}})
+    write_settings(tmp_path / PROJECT, {"env": {"B": "root"}})
+    below.mkdir()
+    found = read_claude_settings(below, tmp_path / "home", tmp_path).project
+    assert found == {PROJECT: {}, LOCAL: {"env": {"A": "root"}}}
+    write_settings(below / LOCAL, {"env": {"A": "below"}})
+    assert read_claude_settings(below, tmp_path / "home", tmp_path).project[LOCAL] == {"env": {"A": "below"}}
 
 
 def test_in_the_users_file_a_slash_means_its_own_directory(tmp_path: Path) -> None:
