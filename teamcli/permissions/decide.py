@@ -8,7 +8,7 @@ the sandbox is the real boundary.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +33,7 @@ from teamcli.permissions.rules import (
 )
 from teamcli.permissions.shell.commands import read_commands
 from teamcli.permissions.shell.files_read import files_read
-from teamcli.permissions.shell.forms import SHELLS, never_covered
+from teamcli.permissions.shell.forms import SHELLS, never_covered, unwrapped
 from teamcli.permissions.shell.scanner import names
 from teamcli.permissions.shell.steps import Step, steps
 from teamcli.permissions.shell.strict import Command, NotUnderstood, read_line
@@ -241,10 +241,18 @@ class _CommandLine:
         return _allowed(rule) if rule else Decision(Verdict.ALLOW, "`echo`, `true` and `cd` need no rule.")
 
     def _covering(self, step: Step) -> Rule | None:
+        if rule := self._covering_as_written(step, self._rules()):
+            return rule
+        words = tuple(unwrapped(step.command.words))
+        inner = step._replace(command=step.command._replace(words=words))
+        theirs = (rule for rule in self._rules() if rule.written)
+        return None if words == step.command.words else self._covering_as_written(inner, theirs)
+
+    def _covering_as_written(self, step: Step, rules: Iterable[Rule]) -> Rule | None:
         name = step.command.words[0]
         if "/" in name and not name.startswith("/") and not step.is_at_start:
             return None  # after a `cd`, `./build` may be a different program
-        covering = [rule for rule in self._rules() if covers(rule, step.command)]
+        covering = [rule for rule in rules if covers(rule, step.command)]
         # so is `cd elsewhere && sh build`, though a rule for `sh build` exists
         if name.rsplit("/", 1)[-1] in SHELLS and not step.is_at_start:
             return None

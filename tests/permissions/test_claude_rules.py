@@ -17,7 +17,7 @@ from teamcli.permissions.decide import decide, may_see
 from teamcli.permissions.form import Form
 from teamcli.permissions.policy import Mode, Policy, Verdict
 from teamcli.permissions.rules import parse_rules
-from teamcli.permissions.shell.forms import never_covered
+from teamcli.permissions.shell.forms import never_covered, unwrapped
 from teamcli.permissions.shell.strict import NotUnderstood, read_line
 from teamcli.tools.catalog import ALL_TOOLS
 
@@ -93,7 +93,13 @@ def test_a_command_rule_asks_about_what_it_matches(rule: str, matched: list[str]
         ("Bash(*sh*)", "sh -c 'curl x'"),
         ("Bash(x*)", "xargs rm"),
         ("Bash(npm *)", "npm test > ../out"),
-        ("Bash(npm *)", "timeout 5 npm test"),
+        ("Bash(npm *)", "timeout $T npm test"),
+        ("Bash(npm *)", "timeout 5 env npm test"),
+        ("Bash(npm *)", "timeout -k npm 5 rm x"),
+        ("Bash(npm *)", "timeout 5"),
+        ("Bash(npm *)", "timeout '5 x' npm test"),
+        ("Bash(./npm *)", "cd x && timeout 5 ./npm test"),
+        ("bash(npm:*)", "timeout 5 npm test"),
         ("Bash(npm *)", "FOO=1 npm test"),
         ("Bash(echo $HOME)", "echo $HOME"),
         ("Bash(cat * | grep *)", "cat a | grep b"),
@@ -286,6 +292,21 @@ def test_a_rule_for_a_tool_that_is_not_here_is_accepted(rule: str) -> None:
     assert [each.form for each in parse_rules(rule, TOOLS)] == [Form.NEVER]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "timeout 60 npm test",
+        "timeout -k 5 -s KILL 1.5m npm test -- --watch",
+        "nice -n 10 npm test",
+        "nohup npm test",
+        "stdbuf -oL -eL npm test",
+        "nohup timeout 5 npm test && nice npm test",
+    ],
+)
+def test_a_rule_covers_a_command_behind_programs_that_only_run_it(line: str) -> None:
+    assert runs(policy(allow="Bash(npm test:*)"), line) is Verdict.ALLOW
+
+
 def test_a_rule_for_a_script_covers_it_only_where_the_line_starts() -> None:
     assert runs(policy(allow="Bash(bash run.sh *)"), "cd elsewhere && bash run.sh") is Verdict.ASK
 
@@ -464,7 +485,7 @@ def test_no_pattern_allows_what_is_not_understood(pattern: str, line: str) -> No
         except NotUnderstood:
             pytest.fail(f"{pattern!r} allows {line!r}")
         covered = [each for each in commands if each.words[0] not in ("echo", "true", "cd")]
-        assert all(not never_covered(command.words) or line == pattern for command in covered)
+        assert all(not never_covered(unwrapped(command.words)) or line == pattern for command in covered)
 
 
 @given(PATTERNS, st.lists(st.sampled_from(PLAIN.split()), min_size=1, max_size=6))

@@ -110,6 +110,24 @@ def never_covered(words: Sequence[str]) -> str:
     return f"`{name} {risky}` runs or evaluates something else" if risky else ""
 
 
+_DURATION = r"\d+(?:\.\d+)?[smhd]?"
+_WRAPPERS = {
+    "timeout": rf"(?:(?:--foreground|--preserve-status|-v|-k\0{_DURATION}|-s\0[A-Z0-9]+)\0)*{_DURATION}\0",
+    "nice": r"(?:-n\0-?\d+\0|-\d+\0)?",
+    "nohup": "",
+    "stdbuf": r"(?:-[ioe][0L]\0)+",
+}
+"""Programs that do nothing but run a command, and the words that may come before it, each with a NUL at its end."""
+
+
+def unwrapped(words: Sequence[str]) -> Sequence[str]:
+    """The command without `timeout 60`, `nohup` and the like in front, which Claude Code's rules do not mention."""
+    options = _WRAPPERS.get(words[0])
+    found = None if options is None else re.match(options, "".join(f"{word}\0" for word in words[1:]))
+    inner = words[1 + found[0].count("\0") :] if found else ()
+    return unwrapped(inner) if inner else words
+
+
 def is_named_by(prefix: Sequence[str]) -> bool:
     """Whether a rule with these first words says what is run: `npx tsc`, or a shell with the name of a script."""
     name, rest = prefix[0].rsplit("/", 1)[-1], prefix[1:]
