@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from teamcli.app.workplaces import Workplace
 from teamcli.cancel import CancelScope
-from teamcli.config.environment import SECRET_VARIABLES
+from teamcli.config.environment import SECRET_VARIABLES, visible_variables
 from teamcli.config.mcp_file import servers_in
 from teamcli.config.options import Options
 from teamcli.config.project import Project
@@ -151,7 +151,12 @@ class McpServers:
 
     def access(self, place: Workplace) -> McpAccess:
         """What the user sees of them."""
-        return McpAccess(self.pool(place), self.login, self.close)
+        return McpAccess(self.pool(place), self.login, self._open_browser, self.close)
+
+    def _open_browser(self, address: str) -> None:
+        from teamcli.exec.browser import open_in_browser  # late: almost nobody logs in
+
+        open_in_browser(address, self._users_host.programs, visible_variables(os.environ))
 
     def login(self, name: str) -> OAuthLogin:
         from teamcli.mcp.oauth import OAuthLogin  # late: only servers over HTTP need it

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from teamcli.agent.events import Notice
@@ -180,11 +179,8 @@ def _act(session: Session, servers: McpAccess, verb: str, name: str) -> CommandR
         return f"{name} is {verb}d for this run."
     if verb == "reconnect":
         return Job(lambda cancel: _details(servers.reconnect(name, cancel)), f"Connecting to {name} …")
-    return Job(lambda cancel: _details(servers.login(name, partial(_open_browser, session), cancel)), "")
 
+    def show(address: str) -> None:
+        session.events(Notice(LEAD, f"Log in with your browser: {address}"))
 
-def _open_browser(session: Session, url: str) -> None:
-    import webbrowser  # late: almost nobody logs in
-
-    session.events(Notice(LEAD, f"Log in with your browser: {url}"))
-    webbrowser.open(url)
+    return Job(lambda cancel: _details(servers.login(name, show, cancel)), "")

@@ -19,10 +19,17 @@ class Login(Protocol):
 
 
 class McpAccess:
-    def __init__(self, pool: Pool, login: Callable[[str], Login], close: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        login: Callable[[str], Login],
+        open_browser: Callable[[str], object],
+        close: Callable[[], None],
+    ) -> None:
         """`pool` are the servers in the workspace; `close` ends those of members, too."""
         self._pool = pool
         self._login = login
+        self._open_browser = open_browser
         self.close = close
 
     @property
@@ -42,8 +49,16 @@ class McpAccess:
         server.list_all(cancel)
         return server
 
-    def login(self, name: str, open_browser: Callable[[str], None], cancel: CancelScope) -> ManagedServer:
-        """Raises: McpError, Cancelled, UsageError"""
+    def login(self, name: str, show: Callable[[str], None], cancel: CancelScope) -> ManagedServer:
+        """`show` gets the address, which the user may have to open by hand.
+
+        Raises: McpError, Cancelled, UsageError
+        """
+
+        def open_browser(address: str) -> None:
+            show(address)
+            self._open_browser(address)
+
         if not self.find(name).configured.config.url:
             raise UsageError(f"the MCP server {name} is a program on this machine, which needs no login")
         try:

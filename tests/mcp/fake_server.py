@@ -1,6 +1,6 @@
 """A small MCP server on stdio, in either era, with every way to misbehave. Usage: fake_server.py [BEHAVIOR ...]
 
-Behaviors of the start: modern, silent, garbage, closes, dies:TEXT, rejects, old-version, first-id-zero, stubborn.
+Behaviors of the start: modern, silent, garbage, closes, dies:TEXT, rejects, version:X, stubborn, forks.
 Of lists: few, many:N, hostile, pages:N, pause:SECONDS (before each page), endless, storm:N, huge:BYTES, deep, no-tools.
 Calls are tools with the names of the functions below.
 """
@@ -227,7 +227,18 @@ def list_tools(params: dict[str, Any]) -> dict[str, Any]:
         number = int(params.get("cursor", 0))
         more = {"nextCursor": str(number + 1)} if number + 1 < pages else {}
         return {"tools": [tool(f"t{number}")], **more}
-    return {"tools": [*(tool(each.__name__) for each in TOOLS), {"name": ""}, {"name": 5}, "x", None, tool("echo")]}
+    newcomers = [tool("newcomer")] if any("change" in json.dumps(each) for each in seen) else []
+    return {
+        "tools": [
+            *newcomers,
+            *(tool(each.__name__) for each in TOOLS),
+            {"name": ""},
+            {"name": 5},
+            "x",
+            None,
+            tool("echo"),
+        ]
+    }
 
 
 def result_for(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
@@ -281,6 +292,9 @@ def handle(message: dict[str, Any]) -> None:
 def main() -> None:
     if "stubborn" in BEHAVIORS:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if "forks" in BEHAVIORS and os.fork() == 0:
+        os.setsid()
+        time.sleep(600)
     if "dies" in BEHAVIORS:
         sys.exit(BEHAVIORS["dies"])
     if "closes" in BEHAVIORS:
