@@ -172,11 +172,15 @@ def read_policy(
 
 
 def find_hook_files(settings: Settings, root: Path) -> tuple[Path, ...]:
-    if not settings.hooks:
+    """What runs outside the sandbox at the user's word: hooks, and MCP servers that are not confined."""
+    servers = [
+        entry for entry in settings.mcpServers.values() if isinstance(entry, dict) and entry.get("sandbox") is False
+    ]
+    if not settings.hooks and not servers:
         return ()
     from teamcli.hooks.files import hook_files  # late: most starts do without hooks
 
-    return hook_files(settings.hooks, root)
+    return hook_files(settings.hooks, root, servers)
 
 
 def read_rules(

@@ -1,4 +1,4 @@
-"""The project files that hooks run. Hooks run outside the sandbox, so changing one of these files always asks."""
+"""The project files that hooks and unconfined servers run, outside the sandbox. Changing one of them always asks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from teamcli.config.settings import HookCommand, HookGroup
+from teamcli.config.settings import HookGroup
 from teamcli.permissions.shell.forms import RUNNERS
 
 _INTERPRETER = re.compile(r"(python|pypy|node|deno|bun|ruby|perl|php|lua|tsx|ts-node|Rscript|source|\.)[\d.]*")
@@ -18,21 +19,30 @@ _SKIPPED = re.compile(r"[-+]|\d+\w?$|\w+=|run$|exec$")
 _COMMAND_ENDS = re.compile(r"[;|&()<>{}!]+|if|then|else|elif|do|while|until|time")
 
 
-def hook_files(groups: Mapping[str, Iterable[HookGroup]], root: Path) -> tuple[Path, ...]:
-    """Resolved paths. A file that does not exist yet counts: the hook would run it as soon as it does."""
+def hook_files(
+    groups: Mapping[str, Iterable[HookGroup]], root: Path, servers: Iterable[Mapping[str, Any]] = ()
+) -> tuple[Path, ...]:
+    """Resolved paths. A file that does not exist yet counts: the hook would run it as soon as it does.
+
+    `servers` are MCP servers that run outside the sandbox, too.
+    """
     commands = {
-        (_command_line(hook), group.plugin) for each in groups.values() for group in each for hook in group.hooks
+        (_command_line(hook.command, hook.raw), group.plugin)
+        for each in groups.values()
+        for group in each
+        for hook in group.hooks
     }
+    commands |= {(_command_line(str(server.get("command") or ""), server), "") for server in servers}
     found = {path for command, plugin in commands for path in _files_of(_with_plugin(command, plugin), root)}
     return tuple(sorted(found))
 
 
-def _command_line(hook: HookCommand) -> str:
-    arguments = hook.raw.get("args")
+def _command_line(command: str, raw: Mapping[str, Any]) -> str:
+    arguments = raw.get("args")
     if not isinstance(arguments, list):
-        return hook.command
+        return command
     # Not quoted: variables in them are replaced.
-    return " ".join([hook.command, *map(str, arguments)])
+    return " ".join([command, *map(str, arguments)])
 
 
 def _with_plugin(command: str, plugin: str) -> str:

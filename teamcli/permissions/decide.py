@@ -90,7 +90,8 @@ def _refused(policy: Policy, tool: str, access: Access, root: Path, given: Given
 
 def _settled(policy: Policy, tool: str, access: Access, root: Path, given: Given = _NOTHING) -> Decision | None:
     if isinstance(access, Writes) and access.path in policy.hook_files:
-        return Decision(Verdict.ASK, f"A hook runs {access.path.name}: changing it always asks.", is_asked_by_rule=True)
+        why = f"A hook or MCP server runs {access.path.name}: changing it always asks."
+        return Decision(Verdict.ASK, why, is_asked_by_rule=True)
     for rule in policy.ask:
         if _concerns(rule, tool, access, root, given):
             return _asked(rule)

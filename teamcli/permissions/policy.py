@@ -29,7 +29,7 @@ class Policy(NamedTuple):
     commands_are_confined: bool = False
     """Commands run in a sandbox, and the user wants no questions about them."""
     hook_files: tuple[Path, ...] = ()
-    """Files that hooks run, outside the sandbox: changing one asks in every mode."""
+    """Files that hooks and MCP servers run, outside the sandbox: changing one asks in every mode."""
 
 
 class Decision(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.mcp.servers import FAKE
+from tests.redteam.conftest import need_sandbox
 from tests.support.answers import answer, result_text, said_by_user, tool_results
 from tests.support.fake_api import FakeAPI, text, tool
 from tests.support.program import Program
@@ -210,6 +211,21 @@ class TestCalling:
         with program.against([tool("mcp__fake__huge", bytes=1_000_000), text("done")]) as api:
             program.run("-p", "x", *ALLOW)
         assert len(result(api)) < 41_000
+
+    def test_changing_the_script_of_a_server_outside_the_sandbox_always_asks(self, program: Program) -> None:
+        need_sandbox()
+        run = {"command": "python3", "args": ["-u", "${CLAUDE_PROJECT_DIR}/out.py"], "sandbox": False}
+        use(program, outside=run, inside={**run, "args": ["-u", "in.py"], "sandbox": True})
+        writes = [tool("write_file", path=name, content="x") for name in ("out.py", "in.py")]
+        (program.directory / "out.py").write_text("as it was")
+        calls = [tool("read_file", path="out.py"), *writes, tool("bash", command="echo x | tee out.py")]
+        with program.against([answer(*calls), text("done")]) as api:
+            program.run("-p", "x", "--permission-mode", "bypassPermissions")
+        _, first, second, third = map(result_text, tool_results(api.requests[1]))
+        assert "MCP server runs out.py: changing it always asks" in first
+        assert "asks" not in second
+        assert "Read-only file system" in third
+        assert (program.directory / "out.py").read_text() == "as it was"
 
     def test_a_server_never_sees_the_key(self, program: Program) -> None:
         secret = {"A": "${ANTHROPIC_API_KEY:-nothing}", "B": "${HOME}", "C": "given"}

@@ -146,7 +146,7 @@ class TestEverythingHappensThere:
         ran, script = run_team(project, write)
         by_tool, by_command = tool_results(script.requests["alice"][1])
         assert ran.code == 4
-        assert "A hook runs check.sh: changing it always asks" in result_text(by_tool)
+        assert "A hook or MCP server runs check.sh: changing it always asks" in result_text(by_tool)
         assert "check.sh: Read-only file system" in result_text(by_command)
         assert (checkout(project) / "check.sh").read_text() == "exit 0\n"
 
