@@ -385,6 +385,8 @@ def test_in_the_sandbox_commands_and_other_servers_do_not_see_its_keys_nor_it_th
         ("{}/own/server.py", "", {"own/data"}),
         ("{}/own/bin/server.py", "", {"own/data"}),
         ("{}/own", "", {"own/data"}),
+        ("{}/project/dist/server.js", "", {"project/data"}),
+        ("{}/installed/node_modules/.bin/server", "", {"installed/node_modules/needed/data"}),
         ("{}/links/link.py", "", {"own/data"}),
         ("--script={}/own/server.py", "", {"own/data"}),
         ("server.py", "{}/own", {"own/data"}),
@@ -397,12 +399,15 @@ def test_in_the_sandbox_commands_and_other_servers_do_not_see_its_keys_nor_it_th
 def test_in_the_sandbox_it_sees_of_a_temp_directory_only_what_its_configuration_names(
     tmp_path: Path, confined: CommandHost, word: str, cwd: str, seen: set[str]
 ) -> None:
-    names = ("own/data", "busy/server.py", "busy/data", "other/data")
-    for name in (*names, "own/server.py", "own/bin/server.py"):
+    names = ("own/data", "busy/server.py", "busy/data", "other/data", "project/data", "installed/data")
+    names = (*names, "installed/node_modules/needed/data")
+    others = ("own/server.py", "own/bin/server.py", "project/package.json", "project/dist/server.js", "links/x")
+    installed = ("installed/node_modules/s/dist/server.js", "installed/node_modules/s/package.json")
+    for name in (*names, *others, *installed, "installed/node_modules/.bin/x"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    (tmp_path / "links").mkdir()
     (tmp_path / "links/link.py").symlink_to("../own/server.py")
+    (tmp_path / "installed/node_modules/.bin/server").symlink_to("../s/dist/server.js")
     config = ServerConfig("x", "true", (word.format(tmp_path),), cwd=cwd.format(tmp_path))
     pieces: list[str] = []
     with socket.socket(socket.AF_UNIX) as service:

@@ -43,7 +43,9 @@ from teamcli.exec.sandbox.tables import (
     HOLDS_SKILLS,
     HOST_KEYS,
     KEPT_CAPABILITIES,
+    NODE_MODULES,
     OUTSIDE_SOCKETS,
+    PROJECT_FILES,
     SECRET_LOOK,
     SKILLS,
     STARTUP_FILES,
@@ -279,13 +281,22 @@ def _temp(
 
 
 def _places_of(named: Path, temps: Collection[Path]) -> Iterator[Path]:
-    """The directory of a file, because programs need what is next to them; only the file if others use it, too."""
+    """The directory of a program, because it needs what is next to it; only the file if others use that, too."""
     for path in {real_path(named.parent) / named.name, real_path(named)}:
-        directory = path if is_directory(path) and not is_link(path) else _with_neighbors(path.parent)
+        is_a_directory = is_directory(path) and not is_link(path)
+        directory = _project_of(path if is_a_directory else path.parent, temps)
         if is_below_any(directory, temps) and not has_socket(directory):
             yield directory
         elif is_file(path):
             yield path
+
+
+def _project_of(directory: Path, temps: Collection[Path]) -> Path:
+    """What a program in this directory was installed with."""
+    around = [path for path in (directory, *directory.parents) if is_below_any(path, temps)]
+    modules = [path for path in around if path.name == NODE_MODULES]
+    projects = [path for path in around if any(exists(path / name) for name in PROJECT_FILES)]
+    return (modules[-1:] or projects[:1] or [_with_neighbors(directory)])[0]
 
 
 def _search_path(environment: Mapping[str, str]) -> list[Path]:

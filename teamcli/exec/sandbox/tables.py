@@ -109,3 +109,8 @@ CLAUDE_DIR = ".claude"
 """In a project: roles, commands and skills that agents obey, and hooks of another agent."""
 HOLDS_SKILLS, SKILLS = (".teamcli", CLAUDE_DIR), "skills"
 """Closed directories of which one part can be read."""
+NODE_MODULES = "node_modules"
+PROJECT_FILES = _words("""
+    package.json pyproject.toml setup.py requirements.txt pyvenv.cfg Cargo.toml go.mod Gemfile deno.json .git
+""")
+"""Each is at the top of a project, or of what was installed."""
