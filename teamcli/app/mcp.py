@@ -19,7 +19,7 @@ from teamcli.config.roles import Role
 from teamcli.config.settings import Settings
 from teamcli.errors import ConfigError
 from teamcli.exec.command_host import CommandHost
-from teamcli.mcp.configured import Configured, Servers, config_digest
+from teamcli.mcp.configured import Configured, Servers, config_digest, with_variables
 from teamcli.mcp.expand import expand_config
 from teamcli.mcp.kept_lists import KeptLists
 from teamcli.mcp.managed import Connect, ManagedServer
@@ -46,7 +46,7 @@ def find_servers(options: Options, settings: Settings, project: Project) -> Serv
     Raises: ConfigError, for `--mcp-config`
     """
     servers = Servers({}, [])
-    if not options.strict_mcp_config:
+    if not options.strict_mcp_config and not options.bare:
         for name, entry in settings.mcpServers.items():
             servers.add({name: entry}, project.source_of_server(name) or USER_SETTINGS)
         for plugin in project.plugins(options.plugin_dirs).found:
@@ -71,6 +71,7 @@ def expanded(configured: Configured, directory: Path, variables: Mapping[str, st
     # The key for the model is not for servers, whatever their configuration says.
     visible = {name: value for name, value in variables.items() if name not in SECRET_VARIABLES}
     config = expand_config(configured.config, {"CLAUDE_PROJECT_DIR": str(directory), **visible})
+    config = config._replace(timeouts=with_variables(config.timeouts, variables))
     register_secrets(secrets_of(config))
     return config
 

@@ -41,7 +41,7 @@ def add_claude_options(parser: argparse.ArgumentParser) -> None:
     add("--replay-user-messages", action="store_true", help="with stream-json input: repeat each user message")
     add("--permission-prompt-tool", default="", metavar="NAME", help="stdio: ask the program that drives this one")
     several("--plugin-dir", dest="plugin_dirs", type=Path, metavar="DIR", help="load the plugin in DIR")
-    add("--bare", action="store_true", help="no hooks, skills, commands, roles, plugins or instructions")
+    add("--bare", action="store_true", help="no hooks, skills, commands, roles, plugins, MCP servers or instructions")
 
 
 def read_claude_options(given: dict[str, Any]) -> None:

@@ -54,6 +54,9 @@ class Servers(NamedTuple):
                 continue
             if server is not None:
                 self.found[server.name] = server
+                if "headersHelper" in entry:
+                    problem = f"{source}: headersHelper of the MCP server {name} is not used; give it headers"
+                    self.problems.append(one_line(problem, 300))
 
 
 def read_server(name: str, entry: Any, source: str) -> Configured | None:
@@ -133,6 +136,26 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, str | int | float) and not isinstance(value, bool) and "\0" not in str(value)
 
 
+def with_variables(timeouts: ServerTimeouts, variables: Mapping[str, str]) -> ServerTimeouts:
+    """With the time bounds of all servers that the user's environment gives, in milliseconds."""
+    start, call = (_milliseconds(variables.get(name, "")) for name in ("MCP_TIMEOUT", "MCP_TOOL_TIMEOUT"))
+    if start:
+        timeouts = timeouts._replace(start_seconds=start)
+    if call and timeouts.call_seconds == ServerTimeouts().call_seconds:  # not its own
+        timeouts = _calls_within(timeouts, call)
+    return timeouts
+
+
+def _milliseconds(text: str) -> float:
+    """In seconds; 0 if it is not a usable number."""
+    return int(text) / 1000 if text.isdecimal() and len(text) < 10 else 0.0
+
+
+def _calls_within(timeouts: ServerTimeouts, seconds: float) -> ServerTimeouts:
+    longest = max(seconds, timeouts.longest_call_seconds)
+    return timeouts._replace(call_seconds=seconds, longest_call_seconds=longest)
+
+
 def _timeouts(entry: Mapping[str, Any]) -> ServerTimeouts:
     """`timeout` is in milliseconds, as elsewhere."""
     value = entry.get("timeout")
@@ -140,10 +163,7 @@ def _timeouts(entry: Mapping[str, Any]) -> ServerTimeouts:
         return ServerTimeouts()
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e9:
         raise ValueError("timeout: should be a number of milliseconds above 0")
-    seconds = value / 1000
-    return ServerTimeouts(
-        call_seconds=seconds, longest_call_seconds=max(seconds, ServerTimeouts().longest_call_seconds)
-    )
+    return _calls_within(ServerTimeouts(), value / 1000)
 
 
 def _oauth(entry: Mapping[str, Any]) -> OAuthSettings:

@@ -273,11 +273,12 @@ class TestConfiguring:
         (program.directory / "servers.json").write_text(json.dumps({"mcpServers": {"a": fake("few")}}))
         inline = json.dumps({"mcpServers": {"b": fake("few")}})
         options = ("--mcp-config", "servers.json", "--mcp-config", inline)
-        with program.against([text("one"), text("two")]) as api:
+        with program.against([text("one"), text("two"), text("three")]) as api:
             program.run("-p", "x", *options)
             program.run("-p", "x", *options, "--strict-mcp-config")
+            program.run("-p", "x", *options, "--bare")
         servers = [{name.split("__")[1] for name in outside(each) if "__" in name} for each in api.requests]
-        assert servers == [{"own", "a", "b"}, {"a", "b"}]
+        assert servers == [{"own", "a", "b"}, {"a", "b"}, {"a", "b"}]
 
     def test_a_plugin_brings_servers_under_its_name(self, program: Program) -> None:
         plugin = program.directory / ".claude/plugins/shop"
@@ -297,11 +298,13 @@ class TestConfiguring:
             empty={},
             both={"command": "x", "url": "y"},
             old={"type": "sse", "url": "http://x"},
+            helped=fake("few", headersHelper="get-token"),
         )
         with program.against([text("one")]) as api:
             ran = program.run("-p", "x")
         assert "mcp__good__echo" in outside(api.requests[0])
-        assert len([line for line in ran.err.splitlines() if "the MCP server" in line]) == 3
+        assert len([line for line in ran.err.splitlines() if "the MCP server" in line]) == 4
+        assert "headersHelper of the MCP server helped is not used" in ran.err
 
     @pytest.mark.parametrize("content", ["{", "[]", '{"mcpServers": []}', '{"mcpServers": {"x": 5}}', "\0"])
     def test_a_broken_file_stops_nothing(self, program: Program, content: str) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from teamcli.errors import ConfigError
+from teamcli.mcp.configured import with_variables
 from teamcli.mcp.expand import expand_config
 from teamcli.mcp.secrets import secrets_of
-from teamcli.mcp.server import OAuthSettings, ServerConfig
+from teamcli.mcp.server import OAuthSettings, ServerConfig, ServerTimeouts
 
 
 @pytest.mark.parametrize(
@@ -49,3 +50,20 @@ def test_keys_in_a_configuration_are_recognized() -> None:
 def test_a_variable_that_is_not_set_is_named() -> None:
     with pytest.raises(ConfigError, match="MCP server x: the variable MISSING is not set"):
         expand_config(ServerConfig("x", "a", ("${MISSING}",)), {})
+
+
+@pytest.mark.parametrize(
+    ("variables", "start", "call", "longest"),
+    [
+        ({}, 30, 60, 600),
+        ({"MCP_TIMEOUT": "90000", "MCP_TOOL_TIMEOUT": "1500"}, 90, 1.5, 600),
+        ({"MCP_TOOL_TIMEOUT": "100000000"}, 30, 100_000, 100_000),
+        ({"MCP_TIMEOUT": "soon", "MCP_TOOL_TIMEOUT": "-1"}, 30, 60, 600),
+    ],
+)
+def test_variables_bound_starts_and_calls(variables: dict[str, str], start: float, call: float, longest: float) -> None:
+    assert with_variables(ServerTimeouts(), variables) == ServerTimeouts(start, 30, call, longest)
+
+
+def test_the_bound_of_a_server_wins_over_the_variable() -> None:
+    assert with_variables(ServerTimeouts(call_seconds=5), {"MCP_TOOL_TIMEOUT": "1500"}).call_seconds == 5
