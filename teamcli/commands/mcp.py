@@ -41,6 +41,7 @@ COLUMNS = (
 VERBS = (
     Option("reconnect", "start it again"),
     Option("login", "log in with your browser"),
+    Option("logout", "forget the login"),
     Option("disable", "do not use it in this run"),
     Option("enable", "use it again"),
 )
@@ -59,7 +60,7 @@ def mcp(session: Session, arguments: str) -> CommandResult:
     /mcp                  list the servers
     /mcp NAME             show its tools, and what it said if it failed
     /mcp reconnect NAME   start it again, and list its tools again
-    /mcp login NAME       log in with your browser
+    /mcp login NAME       log in with your browser; /mcp logout NAME forgets that
     /mcp disable NAME     do not use it in this run; /mcp enable NAME uses it again
     A server starts when it is first needed. Its prompts are commands: /SERVER:PROMPT. Its resources: @SERVER:URI.
     """
@@ -70,7 +71,7 @@ def mcp(session: Session, arguments: str) -> CommandResult:
         return server_table(session.mcp)
     verb, name = words if len(words) == 2 else ("", words[0])
     if verb not in ("", *(option.value for option in VERBS)) or len(words) > 2:
-        raise UsageError("usage: /mcp [NAME], /mcp reconnect|login|disable|enable NAME")
+        raise UsageError("usage: /mcp [NAME], /mcp reconnect|login|logout|disable|enable NAME")
     session.mcp.find(name)
     return _details(session.mcp.find(name)) if not verb else _act(session, session.mcp, verb, name)
 
@@ -177,6 +178,9 @@ def _act(session: Session, servers: McpAccess, verb: str, name: str) -> CommandR
     if verb in ("disable", "enable"):
         servers.switch(name, verb == "enable")
         return f"{name} is {verb}d for this run."
+    if verb == "logout":
+        servers.log_out(name)
+        return f"The login to {name} is forgotten."
     if verb == "reconnect":
         return Job(lambda cancel: _details(servers.reconnect(name, cancel)), f"Connecting to {name} …")
 

@@ -164,13 +164,14 @@ class ManagedServer:
     def switch(self, is_on: bool) -> None:
         self.is_enabled = is_on
         if not is_on:
-            self._disconnect()
+            self.disconnect()
 
     def close(self) -> None:
         self._scope.cancel("closed")
-        self._disconnect()
+        self.disconnect()
 
-    def _disconnect(self) -> None:
+    def disconnect(self) -> None:
+        """The next use connects again."""
         with self._lock:
             connection, self._connection = self._connection, None
         if connection is not None:

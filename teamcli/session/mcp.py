@@ -17,6 +17,9 @@ class Login(Protocol):
     def login(self, open_browser: Callable[[str], None], cancel: CancelScope) -> None:
         """Raises: McpError, Cancelled"""
 
+    def log_out(self) -> None:
+        """Raises: StateError"""
+
 
 class McpAccess:
     def __init__(
@@ -59,13 +62,27 @@ class McpAccess:
             show(address)
             self._open_browser(address)
 
-        if not self.find(name).configured.config.url:
-            raise UsageError(f"the MCP server {name} is a program on this machine, which needs no login")
+        self._with_address(name)
         try:
             server = self.reconnect(name, cancel)  # it says what it wants
         except LoginNeeded:
             self._login(name).login(open_browser, cancel)
             server = self.reconnect(name, cancel)
+        return server
+
+    def log_out(self, name: str) -> None:
+        """Forget its tokens, and end the connection that uses them.
+
+        Raises: UsageError, StateError
+        """
+        server = self._with_address(name)
+        self._login(name).log_out()
+        server.disconnect()
+
+    def _with_address(self, name: str) -> ManagedServer:
+        """Raises: UsageError"""
+        if not (server := self.find(name)).configured.config.url:
+            raise UsageError(f"the MCP server {name} is a program on this machine, which needs no login")
         return server
 
     def switch(self, name: str, is_on: bool) -> None:

@@ -64,6 +64,8 @@ class TestLoggingIn:
         assert "hello" in result(api, 3)
         (kept,) = (program.home / ".teamcli/mcp").glob("*.json")
         assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+        assert "The login to web is forgotten." in program.run(stdin="/mcp logout web\n").out
+        assert not kept.exists()
 
     def test_a_server_that_cannot_be_reached_is_not_logged_in_to(self, program: Program) -> None:
         self.browser(program)
