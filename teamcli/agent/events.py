@@ -198,6 +198,8 @@ class StatusChanged(NamedTuple):
     agent: str
     status: str
     details: dict[str, Any]
+    is_outside: bool = False
+    """Another host runs it, and has put this on the timeline."""
 
 
 class TaskChanged(NamedTuple):

@@ -88,7 +88,7 @@ class StoreEngine:
 
     def open_log(self, agent: str, incarnation: int = 0) -> Log:
         path = self._dir.transcripts / f"{agent}.jsonl"
-        if self.fence.epoch(agent) is None and not self.host.take(agent):
+        if not self.fence.holds(agent) and not self.host.take(agent):
             raise LeaseLost(f"'{agent}' runs on '{self.host.holders().get(agent, 'another host')}'")
         return TranscriptRows(self.team, self.fence, agent, incarnation, path, self._report)
 
@@ -116,7 +116,7 @@ class StoreEngine:
         return True
 
     def is_here(self, member: Member) -> bool:
-        return self.fence.epoch(member.name) is not None or (self.options.has_lead and not member.host)
+        return self.fence.holds(member.name) or (self.options.has_lead and not member.host)
 
     def placement(self, roster: Roster, bus: MessageBus) -> PlacementPort:
         return _Placement(self, roster, bus)

@@ -16,6 +16,9 @@ T = TypeVar("T")
 class TaskStorage(Mapping[int, Task]):
     """The tasks by number, as they are now. Every method may raise StateError."""
 
+    outsider: str
+    """Who has made the changes that `look` finds: the user, by hand, or nobody knows."""
+
     @property
     @abstractmethod
     def exists(self) -> bool:

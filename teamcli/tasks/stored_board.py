@@ -12,7 +12,7 @@ from typing import TypeVar
 from teamcli.errors import TaskError
 from teamcli.storage.files import Json
 from teamcli.tasks.board import BoardChange, Gate, GateEvent, OnChange, Task, TaskChange, TaskStatus
-from teamcli.tasks.rules import USER, changed_task, claimed, find, new_task, open_blockers, released
+from teamcli.tasks.rules import changed_task, claimed, find, new_task, open_blockers, released
 from teamcli.tasks.storage import TaskStorage
 
 T = TypeVar("T")
@@ -115,10 +115,10 @@ class StoredBoard:
             before, self._seen = self._seen, now
         for id, task in now.items() if not is_first else ():
             if before.get(id) != task:
-                self._on_change(BoardChange(USER, before.get(id), task, is_outside=True))
+                self._on_change(BoardChange(self._storage.outsider, before.get(id), task, is_outside=True))
         # If the whole directory is gone, the tasks are written again.
         for task in [before[id] for id in before.keys() - now.keys()] if self._storage.exists else ():
-            self._on_change(BoardChange(USER, task, task, is_outside=True, is_deleted=True))
+            self._on_change(BoardChange(self._storage.outsider, task, task, is_outside=True, is_deleted=True))
 
     def put_back(self) -> None:
         """Write the tasks again if they were deleted as a whole.

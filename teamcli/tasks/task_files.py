@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeVar
 from teamcli.errors import StateError, TaskError
 from teamcli.storage.files import as_state_error, cannot, make_private_dir, open_private, write_json
 from teamcli.tasks.board import Task, TaskStatus
+from teamcli.tasks.rules import USER
 from teamcli.tasks.storage import TaskStorage
 from teamcli.tasks.task_file import LARGEST_ID, Damaged, Signature, StoredTask, number_of, read_task, signature_of
 
@@ -40,6 +41,8 @@ class Counters(NamedTuple):
 
 
 class TaskFiles(TaskStorage):
+    outsider = USER
+
     def __init__(
         self, directory: Path, warn: Callable[[str], None] = lambda text: None, only_reads: bool = False
     ) -> None:

@@ -175,6 +175,8 @@ class Hosting:
         except LeaseLost:
             logger.info("%s was taken by another host", member.name)
         except TeamcliError as e:
+            if self._cancel.cancelled:
+                return
             self._team.outbox.warn(member.name, f"{member.name} cannot run on '{self._leases.name}': {e}")
             self._team.roster.update(member.name, error=str(e))
             self._leases.give_up(member.name)

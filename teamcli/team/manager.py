@@ -350,7 +350,7 @@ class TeammateManager:
         member = self.roster.get(name)
         self._factory.prepare(member, None)
         teammate = self._factory.build_teammate(self, member, None)
-        if note:
+        if note and teammate.agent.conversation.messages:
             teammate.agent.conversation.add_user([text_block(note)])
         self._start(teammate)
         teammate.report_again()

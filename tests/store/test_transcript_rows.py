@@ -156,15 +156,13 @@ def test_a_host_that_has_given_its_agent_up_writes_nothing(team: Team, path: Pat
     assert rows(team) == []
 
 
-def test_the_lead_writes_for_members_that_run_with_it(team: Team, path: Path) -> None:
+def test_not_even_the_lead_writes_for_a_member_that_it_does_not_run(team: Team, path: Path) -> None:
     from teamcli.store.postgres.transcripts import TranscriptRows
 
     log = TranscriptRows(team, hold_lease(team, "lead"), "alice", 1, path)
-    log.append({"n": 0})
-    hold_lease(team, "lead")
-    with pytest.raises(LeaseLost, match="'lead' runs on another host now"):
-        log.append({"n": 1})
-    assert rows(team) == ['{"n":0}']
+    with pytest.raises(LeaseLost, match="'alice' does not run on this host"):
+        log.append({"n": 0})
+    assert rows(team) == []
 
 
 def test_a_line_whose_commit_was_not_confirmed_is_kept_once(team: Team, opened: Open) -> None:

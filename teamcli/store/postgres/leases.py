@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -119,6 +119,11 @@ class Host:
         if held is None:
             raise StateError(f"another process is the host '{self.name}' now")
         return lost
+
+    def forget(self, agents: Iterable[str]) -> None:
+        """Nothing here runs these any more, which others have taken over."""
+        for agent in agents:
+            self._fence.drop(agent)
 
     def leave(self) -> None:
         """Let others take over at once what this process ran."""
@@ -232,6 +237,7 @@ class Renewal:
                 return
             if lost:
                 self._on_lost(lost)
+                self._host.forget(lost)
             self._on_look()
 
 

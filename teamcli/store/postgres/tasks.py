@@ -39,6 +39,7 @@ class _Known(NamedTuple):
 
 class TaskRows(TaskStorage):
     exists = True
+    outsider = ""
 
     def __init__(self, team: Team, fence: Fence, warn: Callable[[str], None] = lambda text: None) -> None:
         """`warn` reports a row that does not count, once."""

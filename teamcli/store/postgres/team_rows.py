@@ -76,6 +76,18 @@ class Fence:
                 return name, epoch
         raise LeaseLost(f"'{agent}' does not run on this host")
 
+    def own(self, agent: str) -> int:
+        """The epoch of an agent that this process runs.
+
+        Raises: LeaseLost
+        """
+        if (epoch := self._epochs.get(agent)) is None:
+            raise LeaseLost(f"'{agent}' does not run on this host")
+        return epoch
+
+    def holds(self, agent: str) -> bool:
+        return self._epochs.get(agent, _LOST) != _LOST
+
     def check(self, cursor: Cursor[Any], agent: str) -> int:
         """In the transaction of each write for an agent. A takeover waits until that has ended. Returns the epoch;
         0 for an agent that nobody holds a lease for, such as the user.

@@ -21,7 +21,7 @@ from teamcli.team.mailbox import POSITION
 
 _INSERT = """
     with held as (
-        select 1 from lease where team = %(team)s and name = %(holder)s and epoch = %(epoch)s for share
+        select 1 from lease where team = %(team)s and name = %(agent)s and epoch = %(epoch)s for share
     )
     insert into transcript (team, agent, incarnation, seq, epoch, entry, sig)
     select %(team)s, %(agent)s, %(incarnation)s, line.seq, %(epoch)s, line.entry, line.sig
@@ -54,7 +54,7 @@ class TranscriptRows(MirroredLog):
         super().__init__(path, "".join(f"{entry}\n" for entry in entries).encode())
 
     def _insert(self, entries: Sequence[str]) -> None:
-        holder, epoch = self._fence.holder(self._agent)
+        epoch = self._fence.own(self._agent)
         seqs = list(range(self._next, self._next + len(entries)))
         key = {"team": self._team.id, "agent": self._agent, "incarnation": self._incarnation, "seqs": seqs}
         lines = [
@@ -62,17 +62,17 @@ class TranscriptRows(MirroredLog):
             for seq, entry in zip(seqs, entries, strict=True)
         ]
         texts = {"entries": [entry for entry, _ in lines], "sigs": [sig for _, sig in lines]}
-        inserted = self._team.database.fetch(_INSERT, {**key, **texts, "holder": holder, "epoch": epoch})
+        inserted = self._team.database.fetch(_INSERT, {**key, **texts, "epoch": epoch})
         if len(inserted) < len(lines):
-            self._team.database.run(lambda cursor: self._settle(cursor, holder, key, lines))
+            self._team.database.run(lambda cursor: self._settle(cursor, key, lines))
         self._next += len(entries)
 
-    def _settle(self, cursor: Cursor[Any], holder: str, key: Mapping[str, Any], lines: list[tuple[str, str]]) -> None:
+    def _settle(self, cursor: Cursor[Any], key: Mapping[str, Any], lines: list[tuple[str, str]]) -> None:
         """If the lease is held, the numbers are taken: by this process, if the answer to a commit was lost.
 
         Raises: LeaseLost
         """
-        self._fence.check(cursor, holder)
+        self._fence.check(cursor, self._agent)
         cursor.execute(
             "select entry, sig from transcript where team = %(team)s and agent = %(agent)s"
             " and incarnation = %(incarnation)s and seq = any(%(seqs)s) order by seq",
