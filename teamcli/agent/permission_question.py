@@ -72,6 +72,11 @@ class Question:
                 self._answer = answer
         self._answered.set()
 
+    def wait_until_closed(self) -> Answer | None:
+        """Wait until it is answered; None if nobody waits for the answer any more."""
+        self._answered.wait()
+        return self._answer
+
     def wait(self, cancel: CancelScope) -> Answer:
         """Raises: Cancelled."""
         with cancel.on_cancel(self._answered.set):

@@ -280,7 +280,7 @@ def assemble(
         JobList(),
         live_policy,
         budgets,
-        ask,
+        engine.shared_ask(ask),
         hooks,
         record.changes,
         watching,

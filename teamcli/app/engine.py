@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from teamcli.agent.permission_question import Ask
 from teamcli.errors import ToolError
 from teamcli.storage.files import PRIVATE_DIR, AppendLog, make_private_dir
 from teamcli.storage.team_dir import TeamDir
@@ -57,6 +58,9 @@ class Engine(Protocol):
     ) -> HostLife | None:
         """What runs beside the team; None if nothing does."""
 
+    def shared_ask(self, ask: Ask) -> Ask:
+        """How members of this process ask a person, if `ask` puts a question to the user of this process."""
+
     def others(self, roster: Roster, bus: MessageBus) -> OtherHosts | None:
         """The members that other processes run; None if there can be none."""
 
@@ -104,6 +108,9 @@ class FileEngine:
         self, team: TeammateManager, bus: MessageBus, board: LazyBoard, cancel: CancelScope
     ) -> HostLife | None:
         return None
+
+    def shared_ask(self, ask: Ask) -> Ask:
+        return ask
 
     def others(self, roster: Roster, bus: MessageBus) -> OtherHosts | None:
         return None

@@ -34,21 +34,18 @@ class HostLife:
         board: LazyBoard,
         cancel: CancelScope,
         on_look: Callable[[], None],
-        on_question: Callable[[str], None] = lambda id: None,
     ) -> None:
-        """`on_look` is called a few times a second on the host of the lead. `on_question` gets the id of a question
-        that was asked or answered, or an empty text: look at all."""
+        """`on_look` is called a few times a second on the host of the lead."""
         self._engine = engine
         self._bus = bus
         self._team = team
         self._board = board
         self._cancel = cancel
         self._on_look = on_look
-        self._on_question = on_question
         self._leases = _Leases(engine, bus)
         self.hosting = Hosting(team, self._leases, cancel, engine.options.has_lead)
         every = engine.options.lease_seconds / 6
-        self._renewal = Renewal(engine.host, cancel, self.hosting.lost, self.hosting.look, self._replaced, every)
+        self._renewal = Renewal(engine.host, cancel, self.hosting.lost, self._renewed, self._replaced, every)
         self._listener = Listener(engine.options.url, self._on_topic, self._look_again)
         self._ordered: SimpleQueue[str | None] = SimpleQueue()
         """Names of members whose hosts got an order; None ends the thread."""
@@ -86,12 +83,17 @@ class HostLife:
                 "request": lambda: self._roster_changed(what),
                 "task": self._board.look,
                 "host": self.hosting.look,
-                "question": lambda: self._on_question(name),
+                "question": lambda: self._engine.question_changed(name),
             }.get(kind, lambda: None)
         )
 
     def _look_again(self) -> None:
-        for look in (self._bus.look_again, self._roster_changed, self._board.look, lambda: self._on_question("")):
+        for look in (
+            self._bus.look_again,
+            self._roster_changed,
+            self._board.look,
+            lambda: self._engine.question_changed(""),
+        ):
             self._try(look)
 
     def _roster_changed(self, *topics: str) -> None:
@@ -120,6 +122,10 @@ class HostLife:
     def _obey(self, name: str) -> None:
         for order in self._leases.new_orders(name):
             self.hosting.obey(name, str(order.fields.get("order")), order.content)
+
+    def _renewed(self) -> None:
+        self.hosting.look()
+        self._try(lambda: self._engine.question_changed(""))  # the host of one may have died
 
     def _replaced(self, why: str) -> None:
         self._cancel.cancel(why)

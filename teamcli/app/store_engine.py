@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
+from teamcli.agent.permission_question import Ask
 from teamcli.app.engine import archive_transcript
 from teamcli.app.team_file import start_over
 from teamcli.cancel import CancelScope
@@ -20,6 +21,7 @@ from teamcli.store.postgres.bus import PostgresBus
 from teamcli.store.postgres.database import Database
 from teamcli.store.postgres.events import EventRows
 from teamcli.store.postgres.leases import LEASE_SECONDS, Host, read_hosts
+from teamcli.store.postgres.questions import ReceivedQuestions, SentQuestions
 from teamcli.store.postgres.roster import RosterRows
 from teamcli.store.postgres.tasks import TaskRows
 from teamcli.store.postgres.team_rows import Fence
@@ -83,6 +85,8 @@ class StoreEngine:
         if options.has_lead and not self.host.take(LEAD):
             holder = self.host.holders().get(LEAD, "another host")
             raise ConfigError(f"the lead of this team runs on '{holder}'; leave it there, or choose --team NAME")
+        self._sent = SentQuestions(self.team, self.host)
+        self._received: ReceivedQuestions | None = None
         self.changed = threading.Condition()
         """Notified when another host has changed the roster."""
 
@@ -126,6 +130,19 @@ class StoreEngine:
 
         assert isinstance(bus, PostgresBus)
         return HostLife(self, bus, team, board, cancel, self._on_look)
+
+    def shared_ask(self, ask: Ask) -> Ask:
+        if self.options.has_lead:
+            self._received = ReceivedQuestions(self.team, ask)
+            return ask
+        return self._sent.ask
+
+    def question_changed(self, id: str) -> None:
+        """A question was asked, answered or withdrawn; or any, without an id."""
+        if self._received is not None:
+            self._received.changed(id)
+        else:
+            self._sent.changed(id)
 
     def others(self, roster: Roster, bus: MessageBus) -> OtherHosts:
         assert isinstance(bus, PostgresBus)

@@ -87,6 +87,10 @@ class Host:
         return (int(row[0]), str(row[1])) if row else None
 
     @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    @property
     def _values(self) -> dict[str, Any]:
         return {"team": self._team.id, "name": self.name, "ttl": self._seconds, "epoch": self._epoch}
 
