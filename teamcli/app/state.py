@@ -68,7 +68,7 @@ class StateOpener:
     def open(self, choices: Choices, owns_process: bool) -> OpenState:
         """Raises: ConfigError, StateError, UsageError."""
         if not self._options.no_team and (url := store_of(self._options, choices)):
-            return self._open_store(url, owns_process)
+            return self._open_store(url, choices.settings.lease_seconds, owns_process)
         dir, lock = self._team_dir()
         if not dir.is_private:
             known = self._project.notes
@@ -86,11 +86,11 @@ class StateOpener:
         engine = FileEngine(dir, self._project.home, choices.settings.durable)
         return OpenState(dir, lock, engine, self._project)
 
-    def _open_store(self, url: str, owns_process: bool) -> OpenState:
+    def _open_store(self, url: str, lease_seconds: float, owns_process: bool) -> OpenState:
         from teamcli.app.store_state import open_store  # late: it needs the extra `postgres`
 
         self._project = self._project.claim()
-        state = open_store(self._options, self._project, url, self._resources, has_lead=True)
+        state = open_store(self._options, self._project, url, lease_seconds, self._resources, has_lead=True)
         if owns_process:
             log_to(state.dir.logs, self._options.debug)
         return state

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from teamcli.agent.permission_question import Ask
@@ -72,9 +72,8 @@ class StoreEngine:
         self.scope = CancelScope()
         """Ends waiting for the database."""
         # At the start, a database that cannot be reached is an error. Later, everyone waits for it.
-        first = Database(options.url, self.scope, waits=False)
-        team = open_team(options.url, options.root, options.team, options.has_lead, first)
-        first.close()
+        with closing(Database(options.url, self.scope, waits=False)) as first:
+            team = open_team(options.url, options.root, options.team, options.has_lead, first)
         database = Database(options.url, self.scope, self._report)
         resources.callback(database.close)
         self.team = team._replace(database=database)

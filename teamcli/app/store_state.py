@@ -19,7 +19,13 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def open_store(
-    options: Options, project: Project, url: str, resources: ExitStack, has_lead: bool, slots: int = DEFAULT_SLOTS
+    options: Options,
+    project: Project,
+    url: str,
+    lease_seconds: float,
+    resources: ExitStack,
+    has_lead: bool,
+    slots: int = DEFAULT_SLOTS,
 ) -> OpenState:
     """Raises: ConfigError, StateError, UsageError"""
     try:
@@ -33,7 +39,7 @@ def open_store(
     lock = _lock(project.team, dir, name)
     resources.callback(lock.release)
     team = check_team_name(options.team) if options.team else ""
-    host = HostOptions(url, root_commit(directory), team, name, slots, has_lead)
+    host = HostOptions(url, root_commit(directory), team, name, slots, has_lead, lease_seconds)
     return OpenState(dir, lock, StoreEngine(host, dir, resources), project)
 
 

@@ -35,7 +35,9 @@ def run_worker(options: Options, slots: int) -> int:
     if not url:
         raise UsageError("a worker needs the team's database: use --store URL, or set TEAMCLI_STORE")
     with ExitStack() as resources:
-        state = open_store(options, project.claim(), url, resources, has_lead=False, slots=slots)
+        state = open_store(
+            options, project.claim(), url, choices.settings.lease_seconds, resources, has_lead=False, slots=slots
+        )
         log_to(state.dir.logs, options.debug)
         team = assemble(options, choices, state, nobody_to_ask, notes, resources, session_id=str)
         life = state.engine.host_life(team.team, team.runtime.bus, team.runtime.board, team.runtime.cancel)

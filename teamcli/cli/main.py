@@ -224,11 +224,12 @@ def _worker(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--trust", action="store_true", help="trust the configuration in this directory")
     parser.add_argument("--offline", action="store_true", help="use the embedded model, whatever is configured")
+    parser.add_argument("--permission-mode", choices=[mode.value for mode in Mode], type=mode_of, help="as of teamcli")
     parser.add_argument("--debug", action="store_true", help="write a detailed log to .team/logs/")
     given = _parse(parser, argv)
     from teamcli.app.worker import run_worker
 
-    names = ("store", "team", "trust", "offline", "debug")
+    names = ("store", "team", "trust", "offline", "permission_mode", "debug")
     return run_worker(Options(host=given.name, **{name: getattr(given, name) for name in names}), given.slots)
 
 

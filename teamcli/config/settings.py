@@ -199,6 +199,8 @@ class Settings(NamedTuple):
     """Names of MCP servers that are not used."""
     store: str | None = None
     """The database that holds the teams' state instead of files. Only from the user's own settings."""
+    lease_seconds: float = 30.0
+    """How long other hosts wait before they take over the members of a host that has died."""
     durable: bool = True
     """Wait for the disk at each step, so that not even a power cut loses anything."""
 
@@ -363,6 +365,7 @@ _check = _made_of(
     ),
     max_concurrent_calls=_or_nothing(_COUNT),
     stuck_after_seconds=_SECONDS,
+    lease_seconds=_SECONDS,
     prices=_each(_made_of(Price, ("input", "output"), input=_DOLLARS, output=_DOLLARS)),
     hooks=_each(_list_of(_HOOK_GROUP)),
     worktree=_made_of(WorktreeSettings, setup=_or_nothing(_text), gate=_or_nothing(_text)),

@@ -1,0 +1,119 @@
+"""Several machines with one team: clones of one repository, a lead and workers as real processes, one database."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.support.program import Program, Ran
+from tests.support.waiting import DEADLINE_SECONDS, wait_until
+from tests.worktrees.conftest import git
+
+MAKE_TEAM = """
+import sys
+from pathlib import Path
+from teamcli.store.location import root_commit
+from teamcli.store.postgres.teams import open_team
+open_team(sys.argv[1], root_commit(Path.cwd()), "", create=True).database.close()
+"""
+BYPASS = ("--permission-mode", "bypassPermissions")
+
+
+class Worker:
+    """`teamcli worker` in its own clone."""
+
+    def __init__(self, process: subprocess.Popen[bytes], name: str) -> None:
+        self.name = name
+        self.process = process
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr:
+            for line in self.process.stderr:
+                self.lines.append(line.decode().rstrip())
+
+    def join(self) -> None:
+        """After its end."""
+        self._reader.join(DEADLINE_SECONDS)
+
+    def says(self, words: str) -> bool:
+        return any(words in line for line in self.lines)
+
+    def wait_for(self, words: str) -> None:
+        wait_until(lambda: self.says(words) or self.process.poll() is not None)
+        assert self.says(words), self.lines
+
+    def kill(self, how: signal.Signals = signal.SIGKILL) -> int:
+        self.process.send_signal(how)
+        return self.process.wait(DEADLINE_SECONDS)
+
+
+class Machines:
+    def __init__(self, base: Path, url: str, lease_seconds: float = 30.0) -> None:
+        self.base = base
+        self.url = url
+        self.remote = base / "remote.git"
+        home = base / "home"
+        home.mkdir()
+        (home / ".gitconfig").write_text("[user]\n\tname = Test\n\temail = test@example.org\n")
+        git(base, "init", "--quiet", "--bare", str(self.remote))
+        self.lead = self._clone("lead", home)
+        self.lead.settings(sandbox="off", lease_seconds=lease_seconds)
+        directory = self.lead.directory
+        (directory / "start.txt").write_text("start\n")
+        git(directory, "add", ".")
+        git(directory, "commit", "--quiet", "-m", "start")
+        git(directory, "push", "--quiet", "origin", "HEAD")
+        self._workers: list[Worker] = []
+        subprocess.run([sys.executable, "-c", MAKE_TEAM, url], cwd=directory, env=self.lead.env(), check=True)
+
+    def _clone(self, name: str, home: Path) -> Program:
+        git(self.base, "clone", "--quiet", str(self.remote), name)
+        return Program(self.base / name, home, variables={"TEAMCLI_STORE": self.url})
+
+    def run(self, *arguments: str) -> Ran:
+        """The lead, with -p."""
+        return self.lead.run("-p", *arguments, *BYPASS)
+
+    def worker(self, name: str, *arguments: str, permissions: tuple[str, ...] = BYPASS) -> Worker:
+        place = self.base / name
+        program = Program(place, self.lead.home, self.lead.url, variables=self.lead.variables)
+        if not place.exists():
+            self._clone(name, self.lead.home)
+        line = ("worker", "--name", name, *permissions, *arguments)
+        worker = Worker(program.start(*line, stdout=subprocess.DEVNULL), name)
+        self._workers.append(worker)
+        worker.wait_for("is ready for")
+        return worker
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        import psycopg
+
+        with psycopg.connect(self.url) as connection:
+            return connection.execute(query.encode()).fetchall()
+
+    def close(self) -> None:
+        for worker in self._workers:
+            if worker.process.poll() is None:
+                worker.kill()
+        for worker in self._workers:
+            worker.join()
+            assert not worker.says("Traceback"), worker.lines
+
+
+@contextmanager
+def machines_in(base: Path, url: str, lease_seconds: float = 30.0) -> Iterator[Machines]:
+    machines = Machines(base, url, lease_seconds)
+    try:
+        yield machines
+    finally:
+        machines.close()
