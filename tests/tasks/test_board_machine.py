@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from teamcli.errors import TaskError
 from teamcli.tasks.board import BoardChange, Task, TaskChange, TaskStatus
 from teamcli.tasks.stored_board import StoredBoard
-from teamcli.tasks.task_files import TaskFiles
+from tests.tasks.engines import FileTasks, RowTasks, Tasks
 
 SOAK = bool(os.environ.get("TEAMCLI_SOAK"))
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # where syncing costs nothing
@@ -49,8 +49,7 @@ class Entry:
 class BoardMachine(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
-        self.directory = tempfile.TemporaryDirectory(prefix="board-machine-", dir=MEMORY)
-        self.path = Path(self.directory.name) / "tasks"
+        self.open()
         self.changes: list[BoardChange] = []
         self.warnings: list[str] = []
         # Two boards on one directory, as two processes have them: what one has read must not mislead the other.
@@ -62,8 +61,17 @@ class BoardMachine(RuleBasedStateMachine):
         for _ in range(6):
             self.create(0, "lead", set(), "")
 
+    def open(self) -> None:
+        self.directory = tempfile.TemporaryDirectory(prefix="board-machine-", dir=MEMORY)
+        self.path = Path(self.directory.name) / "tasks"
+        self.tasks: Tasks = FileTasks(self.path)
+
     def new_board(self) -> StoredBoard:
-        return StoredBoard(TaskFiles(self.path, self.warnings.append), lambda: OWNERS, self.changes.append)
+        return StoredBoard(self.tasks.storage(self.warnings.append), lambda: OWNERS, self.changes.append)
+
+    def statuses(self) -> dict[int, str]:
+        """As they are stored."""
+        return {id: json.loads((self.path / f"{id}.json").read_bytes())["status"] for id in self.model}
 
     def teardown(self) -> None:
         self.directory.cleanup()
@@ -243,16 +251,13 @@ class BoardMachine(RuleBasedStateMachine):
         self.boards[which] = self.new_board()
 
     @invariant()
-    def the_files_agree_with_the_model(self) -> None:
+    def what_is_stored_agrees_with_the_model(self) -> None:
         expected = {
             id: (e.status, e.owner or None, tuple(sorted(e.blocked_by)), e.assigned) for id, e in self.model.items()
         }
         # Looked at through a third one: the two keep what they have read, which may be old.
         assert {task.id: _state(task) for task in self.new_board().tasks()} == expected
-        stored = {id: json.loads((self.path / f"{id}.json").read_bytes()) for id in self.model}
-        assert {id: document["status"] for id, document in stored.items()} == {
-            id: entry.status for id, entry in self.model.items()
-        }
+        assert self.statuses() == {id: entry.status for id, entry in self.model.items()}
 
     @invariant()
     def every_change_and_every_damage_is_reported_once(self) -> None:
@@ -272,3 +277,31 @@ class TestBoardMachine(BoardMachine.TestCase):  # type: ignore[misc]  # made by 
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
     )
+
+
+class RowBoardMachine(BoardMachine):
+    url = ""
+
+    def open(self) -> None:
+        self.rows = RowTasks(self.url)
+        self.tasks = self.rows
+
+    def statuses(self) -> dict[int, str]:
+        sql = "select id, status from task where team = %s"
+        return dict(self.rows.team.database.run(lambda cursor: cursor.execute(sql, (self.rows.team.id,)).fetchall()))
+
+    def teardown(self) -> None:
+        self.rows.close()
+
+    def lose_a_file(self, which: int, id: int, is_deleted: bool) -> None:
+        """Not a rule here: there are no files."""
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600 if SOAK else 120)
+class TestRowBoardMachine(RowBoardMachine.TestCase):  # type: ignore[misc]  # made by hypothesis at run time
+    settings = settings(TestBoardMachine.settings, max_examples=500 if SOAK else 10)
+
+    @pytest.fixture(autouse=True)
+    def _database(self, postgres_url: str) -> None:
+        RowBoardMachine.url = postgres_url

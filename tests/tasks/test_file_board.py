@@ -1,4 +1,7 @@
-"""The board's files: what they hold, and what happens to damaged, strange and hostile ones."""
+"""The board and its files: what they hold, and what happens to damaged, strange and hostile ones.
+
+What does not belong to files is tested with a database, too.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import fcntl
 import json
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ from teamcli.tasks.board import BoardChange, GateEvent, Task, TaskChange, TaskSt
 from teamcli.tasks.stored_board import StoredBoard
 from teamcli.tasks.task_files import TaskFiles
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
+from tests.tasks.engines import FileTasks, RowTasks, Tasks, tasks_in
 
 PENDING, IN_PROGRESS, COMPLETED, CANCELLED = TaskStatus
 NAMES = ("lead", "alice", "bob")
@@ -24,15 +29,15 @@ NAMES = ("lead", "alice", "bob")
 class Outcome:
     """A board, and what it reported."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, tasks: Tasks) -> None:
+        self.tasks = tasks
+        self.directory = tasks.directory if isinstance(tasks, FileTasks) else Path()
         self.changes: list[BoardChange] = []
         self.warnings: list[str] = []
         self.refusal = ""
         self.gated: list[tuple[GateEvent, Task, str]] = []
-        self.board = StoredBoard(
-            TaskFiles(directory, self.warnings.append), lambda: NAMES, self.changes.append, self.gate, lambda: 5.0
-        )
+        self.storage = tasks.storage(self.warnings.append)
+        self.board = StoredBoard(self.storage, lambda: NAMES, self.changes.append, self.gate, lambda: 5.0)
 
     def gate(self, event: GateEvent, task: Task, actor: str) -> str:
         self.gated.append((event, task, actor))
@@ -44,6 +49,15 @@ class Outcome:
     def edit(self, id: int, /, **fields: Any) -> None:
         (self.directory / f"{id}.json").write_text(json.dumps({**self.read(id), **fields}))
 
+    def another(self) -> Outcome:
+        """As another process sees it."""
+        return Outcome(self.tasks)
+
+    def look(self, is_first: bool = False) -> None:
+        if isinstance(self.tasks, RowTasks):
+            self.storage.notice()  # type: ignore[attr-defined]  # as the listener does
+        self.board.look(is_first)
+
     def fill(self, count: int) -> None:
         for _ in range(count):
             self.board.create("lead", "work")
@@ -51,7 +65,14 @@ class Outcome:
 
 @pytest.fixture
 def out(tmp_path: Path) -> Outcome:
-    return Outcome(tmp_path / "tasks")
+    return Outcome(FileTasks(tmp_path / "tasks"))
+
+
+@pytest.fixture(params=["files", "postgres"])
+def each(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Outcome]:
+    """A board of each engine."""
+    with tasks_in(request.param, tmp_path / "tasks", request) as tasks:
+        yield Outcome(tasks)
 
 
 def test_a_task_is_a_file_that_anyone_can_read(out: Outcome) -> None:
@@ -83,9 +104,9 @@ def test_looking_at_a_board_creates_nothing(out: Outcome) -> None:
     assert not out.directory.exists()
 
 
-def test_tasks_are_sorted_as_numbers(out: Outcome) -> None:
-    out.fill(11)
-    assert [task.id for task in out.board.tasks()] == list(range(1, 12))
+def test_tasks_are_sorted_as_numbers(each: Outcome) -> None:
+    each.fill(11)
+    assert [task.id for task in each.board.tasks()] == list(range(1, 12))
 
 
 @pytest.mark.parametrize("damage", [b"{", b"[]", b"\xff\xfe", b"", b"[" * 100_000, b"x" * 2_000_001])
@@ -93,7 +114,7 @@ def test_a_damaged_file_is_set_aside_and_reported_once_and_the_rest_works(out: O
     out.fill(3)
     (out.directory / "2.json").write_bytes(damage)
     assert [task.id for task in out.board.tasks()] == [1, 3]
-    assert [task.id for task in Outcome(out.directory).board.tasks()] == [1, 3]
+    assert [task.id for task in out.another().board.tasks()] == [1, 3]
     assert (out.directory / "2.bad.json").read_bytes() == damage
     assert [text.split(";")[-1] for text in out.warnings] == [" it is now 2.bad.json"]
 
@@ -164,7 +185,7 @@ def test_a_file_that_is_not_a_file_neither_hangs_nor_leads_out(out: Outcome, tmp
 def test_a_board_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tasks").symlink_to(tmp_path)
     with pytest.raises(StateError, match="is a symbolic link; remove it"):
-        Outcome(tmp_path / "tasks").board.create("user", "x")
+        Outcome(FileTasks(tmp_path / "tasks")).board.create("user", "x")
 
 
 def test_a_second_damaged_file_of_one_number_replaces_nothing(out: Outcome) -> None:
@@ -196,9 +217,9 @@ def test_a_task_in_progress_of_nobody_is_free(out: Outcome) -> None:
     assert out.board.get(1).is_free
 
 
-def test_broken_text_is_kept_and_can_be_read_again(out: Outcome) -> None:
-    out.board.create("user", "half \ud800 a pair")
-    assert Outcome(out.directory).board.get(1).subject == "half \ud800 a pair"
+def test_broken_text_is_kept_and_can_be_read_again(each: Outcome) -> None:
+    each.board.create("user", "half \ud800 a pair")
+    assert each.another().board.get(1).subject == "half \ud800 a pair"
 
 
 def test_a_number_is_never_used_again(out: Outcome) -> None:
@@ -206,7 +227,7 @@ def test_a_number_is_never_used_again(out: Outcome) -> None:
     (out.directory / "3.json").write_text("damaged")
     assert out.board.create("lead", "x").id == 4
     (out.directory / "4.json").unlink()
-    assert Outcome(out.directory).board.create("lead", "x").id == 5
+    assert out.another().board.create("lead", "x").id == 5
 
 
 def test_a_number_is_not_used_again_if_the_lock_file_is_lost(out: Outcome) -> None:
@@ -217,10 +238,10 @@ def test_a_number_is_not_used_again_if_the_lock_file_is_lost(out: Outcome) -> No
     assert out.board.create("lead", "x").id == 4
 
 
-def test_a_refused_task_takes_no_number(out: Outcome) -> None:
+def test_a_refused_task_takes_no_number(each: Outcome) -> None:
     with pytest.raises(TaskError):
-        out.board.create("lead", " ")
-    assert out.board.create("lead", "x").id == 1
+        each.board.create("lead", " ")
+    assert each.board.create("lead", "x").id == 1
 
 
 def test_a_full_board_says_so(out: Outcome) -> None:
@@ -238,30 +259,30 @@ def test_other_files_in_the_directory_are_left_alone(out: Outcome) -> None:
     assert out.warnings == []
 
 
-def test_the_lowest_free_task_is_claimed(out: Outcome) -> None:
-    out.fill(12)
-    out.board.update("lead", 1, TaskChange(owner="alice"))
-    out.board.update("lead", 2, TaskChange(blocked_by=(1,)))
-    claimed = [out.board.claim_next("bob", but=frozenset({3})) for _ in range(10)]
+def test_the_lowest_free_task_is_claimed(each: Outcome) -> None:
+    each.fill(12)
+    each.board.update("lead", 1, TaskChange(owner="alice"))
+    each.board.update("lead", 2, TaskChange(blocked_by=(1,)))
+    claimed = [each.board.claim_next("bob", but=frozenset({3})) for _ in range(10)]
     assert [task and task.id for task in claimed] == [*range(4, 13), None]
 
 
-def test_a_task_that_another_process_has_freed_is_the_lowest_again(out: Outcome) -> None:
-    out.fill(3)
-    other = Outcome(out.directory).board
-    assert (out.board.claim_next("alice"), other.claim_next("bob")) == (out.board.get(1), out.board.get(2))
+def test_a_task_that_another_process_has_freed_is_the_lowest_again(each: Outcome) -> None:
+    each.fill(3)
+    other = each.another().board
+    assert (each.board.claim_next("alice"), other.claim_next("bob")) == (each.board.get(1), each.board.get(2))
     other.update("user", 1, TaskChange(status=PENDING))
-    assert out.board.claim_next("alice") == other.get(1)
+    assert each.board.claim_next("alice") == other.get(1)
 
 
-def test_a_finished_blocker_frees_a_task_for_another_process(out: Outcome) -> None:
-    out.fill(1)
-    out.board.create("lead", "next", blocked_by=[1])
-    other = Outcome(out.directory).board
+def test_a_finished_blocker_frees_a_task_for_another_process(each: Outcome) -> None:
+    each.fill(1)
+    each.board.create("lead", "next", blocked_by=[1])
+    other = each.another().board
     assert (other.claim_next("bob") or Task(0, "")).id == 1
-    assert out.board.claim_next("alice") is None
+    assert each.board.claim_next("alice") is None
     other.update("bob", 1, TaskChange(status=COMPLETED))
-    assert (out.board.claim_next("alice") or Task(0, "")).id == 2
+    assert (each.board.claim_next("alice") or Task(0, "")).id == 2
 
 
 def test_a_file_edited_by_hand_counts_at_once(out: Outcome) -> None:
@@ -271,19 +292,19 @@ def test_a_file_edited_by_hand_counts_at_once(out: Outcome) -> None:
         out.board.update("alice", 1, TaskChange(status=IN_PROGRESS))
 
 
-def test_release_frees_what_its_owner_has_not_finished_and_nothing_else(out: Outcome) -> None:
-    out.fill(4)
+def test_release_frees_what_its_owner_has_not_finished_and_nothing_else(each: Outcome) -> None:
+    each.fill(4)
     for id, owner in ((1, "alice"), (2, "alice"), (3, "alice"), (4, "bob")):
-        out.board.update("lead", id, TaskChange(owner=owner))
-    out.board.update("alice", 1, TaskChange(status=IN_PROGRESS))
-    out.board.update("alice", 2, TaskChange(status=COMPLETED))
-    Outcome(out.directory).board.update("lead", 3, TaskChange(owner="bob"))
-    assert [task.id for task in out.board.release("alice")] == [1]
-    assert [task.owner for task in out.board.tasks()] == [None, "alice", "bob", "bob"]
+        each.board.update("lead", id, TaskChange(owner=owner))
+    each.board.update("alice", 1, TaskChange(status=IN_PROGRESS))
+    each.board.update("alice", 2, TaskChange(status=COMPLETED))
+    each.another().board.update("lead", 3, TaskChange(owner="bob"))
+    assert [task.id for task in each.board.release("alice")] == [1]
+    assert [task.owner for task in each.board.tasks()] == [None, "alice", "bob", "bob"]
 
 
-def test_every_change_is_reported_with_what_it_was(out: Outcome) -> None:
-    out.board.create("lead", "x")
+def test_every_change_is_reported_with_what_it_was(each: Outcome) -> None:
+    each.board.create("lead", "x")
     for actor, change in (
         ("lead", TaskChange(subject="y")),
         ("lead", TaskChange(owner="alice")),
@@ -295,8 +316,8 @@ def test_every_change_is_reported_with_what_it_was(out: Outcome) -> None:
         ("lead", TaskChange(status=PENDING)),
         ("lead", TaskChange(status=CANCELLED)),
     ):
-        out.board.update(actor, 1, change)
-    assert [f"{change.actor} {change.what}" for change in out.changes] == [
+        each.board.update(actor, 1, change)
+    assert [f"{change.actor} {change.what}" for change in each.changes] == [
         "lead created",
         "lead changed",
         "lead assigned",
@@ -309,18 +330,18 @@ def test_every_change_is_reported_with_what_it_was(out: Outcome) -> None:
     ]
 
 
-def test_a_look_reports_what_other_processes_have_changed_and_only_that(out: Outcome) -> None:
-    out.fill(2)
-    other = Outcome(out.directory).board
-    out.board.look(is_first=True)
-    out.changes.clear()
-    out.board.create("lead", "ours")
+def test_a_look_reports_what_other_processes_have_changed_and_only_that(each: Outcome) -> None:
+    each.fill(2)
+    other = each.another().board
+    each.look(is_first=True)
+    each.changes.clear()
+    each.board.create("lead", "ours")
     other.create("user", "theirs")
     other.update("user", 1, TaskChange(status=COMPLETED))
-    out.board.tasks()
-    out.board.look()
-    out.board.look()
-    assert [(each.what, each.after.id, each.is_outside) for each in out.changes] == [
+    each.board.tasks()
+    each.look()
+    each.look()
+    assert [(each.what, each.after.id, each.is_outside) for each in each.changes] == [
         ("created", 3, False),
         ("completed", 1, True),
         ("created", 4, True),
@@ -356,42 +377,42 @@ def test_a_look_notices_a_file_that_is_deleted(out: Outcome) -> None:
     assert [(each.what, each.after.id, each.is_outside) for each in out.changes] == [("deleted", 1, True)]
 
 
-def test_a_look_notices_the_first_task_of_another_process(out: Outcome) -> None:
-    out.board.look()
-    Outcome(out.directory).board.create("user", "first")
-    out.board.look()
-    assert [change.what for change in out.changes] == ["created"]
+def test_a_look_notices_the_first_task_of_another_process(each: Outcome) -> None:
+    each.look()
+    each.another().board.create("user", "first")
+    each.look()
+    assert [change.what for change in each.changes] == ["created"]
 
 
-def test_a_gate_refuses_a_new_task(out: Outcome) -> None:
-    out.refusal = "name a test"
+def test_a_gate_refuses_a_new_task(each: Outcome) -> None:
+    each.refusal = "name a test"
     with pytest.raises(TaskError, match=r"^name a test$"):
-        out.board.create("alice", "x")
-    assert (out.board.tasks(), out.changes) == ((), [])
-    assert [(event, task.id, actor) for event, task, actor in out.gated] == [(GateEvent.CREATED, 1, "alice")]
-    out.refusal = ""
-    assert out.board.create("alice", "with a test").id == 1
+        each.board.create("alice", "x")
+    assert (each.board.tasks(), each.changes) == ((), [])
+    assert [(event, task.id, actor) for event, task, actor in each.gated] == [(GateEvent.CREATED, 1, "alice")]
+    each.refusal = ""
+    assert each.board.create("alice", "with a test").id == 1
 
 
-def test_a_gate_refuses_a_completion_and_is_asked_about_nothing_else(out: Outcome) -> None:
-    out.fill(1)
-    out.refusal = "run the tests"
-    out.board.update("alice", 1, TaskChange(status=IN_PROGRESS))
+def test_a_gate_refuses_a_completion_and_is_asked_about_nothing_else(each: Outcome) -> None:
+    each.fill(1)
+    each.refusal = "run the tests"
+    each.board.update("alice", 1, TaskChange(status=IN_PROGRESS))
     with pytest.raises(TaskError, match=r"^run the tests$"):
-        out.board.update("alice", 1, TaskChange(status=COMPLETED))
-    assert out.board.get(1).status is IN_PROGRESS
-    assert [event for event, _, _ in out.gated] == [GateEvent.CREATED, GateEvent.COMPLETED]
+        each.board.update("alice", 1, TaskChange(status=COMPLETED))
+    assert each.board.get(1).status is IN_PROGRESS
+    assert [event for event, _, _ in each.gated] == [GateEvent.CREATED, GateEvent.COMPLETED]
 
 
-def test_a_gate_runs_without_the_lock_and_what_it_passed_is_checked_again(tmp_path: Path) -> None:
-    other = StoredBoard(TaskFiles(tmp_path), lambda: NAMES)
+def test_a_gate_runs_without_the_lock_and_what_it_passed_is_checked_again(each: Outcome) -> None:
+    other = each.another().board
 
     def gate(event: GateEvent, task: Task, actor: str) -> str:
         if event is GateEvent.COMPLETED:
             other.update("lead", task.id, TaskChange(owner="bob"))
         return ""
 
-    board = StoredBoard(TaskFiles(tmp_path), lambda: NAMES, gate=gate)
+    board = StoredBoard(each.tasks.storage(), lambda: NAMES, gate=gate)
     board.create("alice", "x", owner="alice")
     with pytest.raises(TaskError, match=r"^task 1 belongs to bob$"):
         board.update("alice", 1, TaskChange(status=COMPLETED))
@@ -427,12 +448,12 @@ def locks() -> list[str]:
     return [line.replace(":", " ") for line in Path("/proc/locks").read_text().splitlines()]
 
 
-def test_of_many_threads_one_claims_each_task(out: Outcome) -> None:
-    out.fill(40)
+def test_of_many_threads_one_claims_each_task(each: Outcome) -> None:
+    each.fill(40)
     claimed: list[int] = []
 
     def work(name: str) -> None:
-        while (task := out.board.claim_next(name)) is not None:
+        while (task := each.board.claim_next(name)) is not None:
             claimed.append(task.id)
 
     threads = [threading.Thread(target=work, args=(f"a{number}",)) for number in range(8)]
