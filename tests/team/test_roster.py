@@ -20,6 +20,7 @@ from teamcli.team.requests import Kind, State
 from teamcli.team.roster import Roster
 from teamcli.team.roster_file import TRANSITIONS, Member, Status, read_team
 from teamcli.team.roster_store import RosterFile
+from tests.team.roster_stores import Stores, stores_in
 
 SPAWNING, WORKING, IDLE, SHUTDOWN = Status.SPAWNING, Status.WORKING, Status.IDLE, Status.SHUTDOWN
 LEGAL = {
@@ -40,8 +41,20 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "config.json"
 
 
+@pytest.fixture(params=["files", "postgres"])
+def store(request: pytest.FixtureRequest, path: Path) -> Iterator[Stores]:
+    """Of each engine. In a database, the file is a copy."""
+    with stores_in(request.param, path, request) as stores:
+        yield stores
+
+
 @pytest.fixture
-def roster(path: Path) -> Roster:
+def roster(store: Stores) -> Roster:
+    return Roster(store())
+
+
+@pytest.fixture
+def file_roster(path: Path) -> Roster:
     return Roster(RosterFile(path))
 
 
@@ -81,10 +94,10 @@ def test_an_added_teammate_is_in_the_file_at_once_with_the_documented_fields(ros
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_what_was_written_is_read_back_the_same(roster: Roster, path: Path) -> None:
+def test_what_was_written_is_read_back_the_same(roster: Roster, path: Path, store: Stores) -> None:
     roster.add(Member("alice", "coder – „Ünï“ \n x", tools=(), cost_usd=None, error="no\ttabs", turns=3))
     roster.add(Member("bob", "tester", tools=None, plan=True, plan_approved=True, cost_usd=1.5))
-    assert Roster(RosterFile(path)).members() == roster.members() == read_team(path).members
+    assert Roster(store()).members() == roster.members() == read_team(path).members
 
 
 def test_a_role_with_broken_unicode_does_not_damage_the_file(roster: Roster, path: Path) -> None:
@@ -150,8 +163,8 @@ def test_only_the_transitions_of_the_table_are_made(roster: Roster, path: Path, 
         assert on_disk(path)["alice"]["status"] == was.value
 
 
-def test_starting_to_work_clears_error_interruption_and_pause(path: Path) -> None:
-    roster = Roster(RosterFile(path), clock=lambda: 77.0)
+def test_starting_to_work_clears_error_interruption_and_pause(store: Stores) -> None:
+    roster = Roster(store(), clock=lambda: 77.0)
     roster.add(member_in(IDLE))
     worker = roster.transition("alice", WORKING)
     assert (worker.error, worker.interrupted, worker.paused, worker.waiting_for, worker.since) == (
@@ -240,7 +253,7 @@ def test_each_change_is_reported_in_order_after_it_is_written(path: Path) -> Non
     assert told == [(status, status) for status in expected]
 
 
-def test_a_callback_may_change_the_roster_and_hold_locks_that_other_threads_want(path: Path) -> None:
+def test_a_callback_may_change_the_roster_and_hold_locks_that_other_threads_want(store: Stores) -> None:
     lock = threading.RLock()
     told: list[tuple[str, Status]] = []
 
@@ -250,7 +263,7 @@ def test_a_callback_may_change_the_roster_and_hold_locks_that_other_threads_want
         if member.status is SPAWNING and not member.waiting_for:
             roster.transition(member.name, WORKING)
 
-    roster = Roster(RosterFile(path), on_change)
+    roster = Roster(store(), on_change)
     names = [f"m{number}" for number in range(6)]
 
     def live(name: str) -> None:
@@ -267,9 +280,9 @@ def test_a_callback_may_change_the_roster_and_hold_locks_that_other_threads_want
         assert statuses == sorted(statuses)  # "spawning" before "working"
 
 
-def test_changes_of_many_threads_are_reported_in_their_order(path: Path) -> None:
+def test_changes_of_many_threads_are_reported_in_their_order(path: Path, store: Stores) -> None:
     told: list[Member] = []
-    roster = Roster(RosterFile(path), told.append)
+    roster = Roster(store(), told.append)
     roster.add(Member("alice", "coder", IDLE))
 
     def toggle() -> None:
@@ -290,8 +303,8 @@ def test_changes_of_many_threads_are_reported_in_their_order(path: Path) -> None
 # Many at once
 
 
-def test_no_update_of_many_threads_is_lost(path: Path) -> None:
-    roster = Roster(RosterFile(path), counter_seconds=0)
+def test_no_update_of_many_threads_is_lost(path: Path, store: Stores) -> None:
+    roster = Roster(store(), counter_seconds=0)
     for number in range(8):
         roster.add(Member(f"m{number}", "coder"))
 
@@ -346,8 +359,8 @@ def test_a_reader_in_another_process_sees_only_complete_files(path: Path) -> Non
     assert versions >= 20
 
 
-def test_readers_in_the_process_never_wait_and_see_complete_members(path: Path) -> None:
-    roster = Roster(RosterFile(path))
+def test_readers_in_the_process_never_wait_and_see_complete_members(path: Path, store: Stores) -> None:
+    roster = Roster(store())
     roster.add(Member("alice", "coder", IDLE))
     reads = 0
 
@@ -370,8 +383,8 @@ def test_readers_in_the_process_never_wait_and_see_complete_members(path: Path) 
 # Counters
 
 
-def test_counters_are_written_at_intervals_and_with_the_next_status(path: Path) -> None:
-    roster = Roster(RosterFile(path), counter_seconds=NEVER)
+def test_counters_are_written_at_intervals_and_with_the_next_status(path: Path, store: Stores) -> None:
+    roster = Roster(store(), counter_seconds=NEVER)
     roster.add(Member("alice", "coder"))
     for _ in range(5):
         roster.count("alice", turns=1, cost_usd=0.5)
@@ -382,15 +395,15 @@ def test_counters_are_written_at_intervals_and_with_the_next_status(path: Path) 
     assert (on_disk(path)["alice"]["turns"], on_disk(path)["alice"]["cost_usd"]) == (7, 2.5)
 
 
-def test_counters_are_written_when_their_interval_is_over(path: Path) -> None:
-    roster = Roster(RosterFile(path), counter_seconds=0)
+def test_counters_are_written_when_their_interval_is_over(path: Path, store: Stores) -> None:
+    roster = Roster(store(), counter_seconds=0)
     roster.add(Member("alice", "coder"))
     roster.count("alice", turns=1)
     assert on_disk(path)["alice"]["turns"] == 1
 
 
-def test_close_writes_the_rest_and_later_changes_leave_the_file_to_its_next_owner(path: Path) -> None:
-    roster = Roster(RosterFile(path), counter_seconds=NEVER)
+def test_close_writes_the_rest_and_later_changes_leave_the_file_to_its_next_owner(path: Path, store: Stores) -> None:
+    roster = Roster(store(), counter_seconds=NEVER)
     roster.add(Member("alice", "coder", WORKING))
     roster.count("alice", turns=3)
     roster.close()
@@ -412,16 +425,16 @@ def test_an_unknown_price_makes_the_cost_unknown(roster: Roster) -> None:
 # Requests in the same file
 
 
-def test_requests_are_stored_in_the_file_and_loaded_with_it(roster: Roster, path: Path) -> None:
+def test_requests_are_stored_in_the_file_and_loaded_with_it(roster: Roster, path: Path, store: Stores) -> None:
     roster.add(Member("alice", "coder", WORKING))
     shutdown = roster.requests.open_shutdown("alice", 1, "lead", "enough")
     plan = roster.submit_plan("alice", "the plan")
     assert [request["id"] for request in json.loads(path.read_bytes())["requests"]] == [shutdown.id, plan.id]
-    again = Roster(RosterFile(path))
+    again = Roster(store())
     assert again.requests.all() == (shutdown, plan) == read_team(path).requests
     again.requests.answer(shutdown.id, "alice", True, incarnation=1)
     with pytest.raises(TeamError, match="was already approved"):
-        Roster(RosterFile(path)).requests.answer(shutdown.id, "alice", True, incarnation=1)
+        Roster(store()).requests.answer(shutdown.id, "alice", True, incarnation=1)
 
 
 def test_a_plan_and_its_gate_change_together(roster: Roster, path: Path) -> None:
@@ -470,13 +483,15 @@ def test_shutdown_and_respawn_void_all_open_requests(roster: Roster, path: Path,
 # Starting again
 
 
-def test_at_start_teammates_that_were_working_are_idle_and_interrupted(roster: Roster, path: Path) -> None:
+def test_at_start_teammates_that_were_working_are_idle_and_interrupted(
+    roster: Roster, path: Path, store: Stores
+) -> None:
     for status in Status:
         roster.add(Member(status.value, "coder", status, waiting_for="permission: bash", error="e", paused=True))
     roster.add(Member("planner", "coder", WORKING))
     roster.submit_plan("planner", "plan")
 
-    again = Roster(RosterFile(path), clock=lambda: 55.0)
+    again = Roster(store(), clock=lambda: 55.0)
     interrupted = again.mark_interrupted()
 
     assert [member.name for member in interrupted] == ["spawning", "working", "planner"]
@@ -703,29 +718,31 @@ def blocked(path: Path) -> Iterator[Callable[[bool], None]]:
     yield block
 
 
-def test_a_change_that_cannot_be_written_is_undone(roster: Roster, path: Path, blocked: Callable[[bool], None]) -> None:
-    roster.add(Member("alice", "coder", WORKING, plan=True))
-    roster.add(Member("gone", "coder", SHUTDOWN))
-    plan = roster.submit_plan("alice", "plan")
-    before = roster.members(), roster.requests.all()
+def test_a_change_that_cannot_be_written_is_undone(
+    file_roster: Roster, path: Path, blocked: Callable[[bool], None]
+) -> None:
+    file_roster.add(Member("alice", "coder", WORKING, plan=True))
+    file_roster.add(Member("gone", "coder", SHUTDOWN))
+    plan = file_roster.submit_plan("alice", "plan")
+    before = file_roster.members(), file_roster.requests.all()
     blocked(True)
     for attempt in (
-        lambda: roster.add(Member("bob", "coder")),
-        lambda: roster.forget("gone"),
-        lambda: roster.reincarnate(Member("gone", "coder")),
-        lambda: roster.submit_plan("alice", "another"),
-        lambda: roster.review_plan(plan.id, "lead", True),
-        lambda: roster.requests.answer(plan.id, "lead", True),
-        lambda: roster.requests.open_shutdown("alice", 1, "lead"),
-        lambda: roster.requests.void("alice"),
+        lambda: file_roster.add(Member("bob", "coder")),
+        lambda: file_roster.forget("gone"),
+        lambda: file_roster.reincarnate(Member("gone", "coder")),
+        lambda: file_roster.submit_plan("alice", "another"),
+        lambda: file_roster.review_plan(plan.id, "lead", True),
+        lambda: file_roster.requests.answer(plan.id, "lead", True),
+        lambda: file_roster.requests.open_shutdown("alice", 1, "lead"),
+        lambda: file_roster.requests.void("alice"),
     ):
         with pytest.raises(StateError, match=r"cannot write .*config\.json"):
             attempt()
-        assert (roster.members(), roster.requests.all()) == before
+        assert (file_roster.members(), file_roster.requests.all()) == before
     blocked(False)
     assert [file.name for file in path.parent.iterdir()] == ["config.json"]
-    assert roster.review_plan(plan.id, "lead", True).state is State.APPROVED
-    assert read_team(path).members == roster.members()
+    assert file_roster.review_plan(plan.id, "lead", True).state is State.APPROVED
+    assert read_team(path).members == file_roster.members()
 
 
 def test_a_status_changes_although_the_disk_is_full_and_is_written_later(
@@ -768,11 +785,11 @@ def test_a_refused_change_is_not_reported(path: Path, blocked: Callable[[bool], 
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes anywhere")
-def test_the_error_for_a_read_only_directory_names_it(roster: Roster, path: Path) -> None:
+def test_the_error_for_a_read_only_directory_names_it(file_roster: Roster, path: Path) -> None:
     path.parent.chmod(0o500)
     try:
         with pytest.raises(StateError, match=r"cannot write .*config\.json: Permission denied"):
-            roster.add(Member("alice", "coder"))
+            file_roster.add(Member("alice", "coder"))
     finally:
         path.parent.chmod(0o700)
 

@@ -51,7 +51,8 @@ class RosterRows:
         self._versions = {MEMBERS: {}, REQUESTS: {}}
         self._doc = "{}"
         team = self.fresh(TeamConfig()) or TeamConfig()
-        self._copy(team)
+        if team.members or team.requests or self._path.exists():
+            self._copy(team)
         return team
 
     def fresh(self, known: TeamConfig, topics: Collection[str] = ()) -> TeamConfig | None:
