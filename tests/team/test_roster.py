@@ -236,10 +236,10 @@ def test_of_two_threads_that_wake_a_teammate_at_once_one_succeeds(roster: Roster
 # Being told
 
 
-def test_each_change_is_reported_in_order_after_it_is_written(path: Path) -> None:
+def test_each_change_is_reported_in_order_after_it_is_written(path: Path, store: Stores) -> None:
     told: list[tuple[str, str]] = []
     roster = Roster(
-        RosterFile(path), on_change=lambda member: told.append((member.status, on_disk(path)[member.name]["status"]))
+        store(), on_change=lambda member: told.append((member.status, on_disk(path)[member.name]["status"]))
     )
     roster.add(Member("alice", "coder"))
     for to in (WORKING, IDLE, SHUTDOWN):
