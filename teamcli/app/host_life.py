@@ -81,7 +81,7 @@ class HostLife:
                 "inbox": lambda: self._bus.changed(name),
                 "member": lambda: self._roster_changed(what),
                 "request": lambda: self._roster_changed(what),
-                "task": self._board.look,
+                "task": self._board.look_again,
                 "host": self.hosting.look,
                 "question": lambda: self._engine.question_changed(name),
             }.get(kind, lambda: None)
@@ -91,7 +91,7 @@ class HostLife:
         for look in (
             self._bus.look_again,
             self._roster_changed,
-            self._board.look,
+            self._board.look_again,
             lambda: self._engine.question_changed(""),
         ):
             self._try(look)

@@ -65,6 +65,11 @@ class LazyBoard:
                 self._warned = str(e)
                 self._warn(f"The task board cannot be read: {e}")
 
+    def look_again(self) -> None:
+        """Another host has changed something."""
+        self.open().notice()
+        self.look()
+
     def put_back(self) -> None:
         """Raises: StateError"""
         if self._board is not None:

@@ -41,6 +41,9 @@ class TaskStorage(Mapping[int, Task]):
     def may_have_free(self) -> bool:
         """Before a claim: read what can be read without keeping others waiting. False if nobody needs to look."""
 
+    def notice(self) -> None:
+        """Another process says that it has changed something; from any thread."""
+
     @abstractmethod
     def has_news(self) -> bool:
         """Whether others may have changed something since the last call. Cheap."""

@@ -103,6 +103,10 @@ class StoredBoard:
             return ()
         return tuple(map(self._report, self._make(owner, lambda: self._release(owner, id))))
 
+    def notice(self) -> None:
+        """Another process says that it has changed something: the next look must not be skipped."""
+        self._storage.notice()
+
     def look(self, is_first: bool = False) -> None:
         """Report what other processes have changed since the last look. The first look reports nothing.
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from teamcli.app.lazy_board import LazyBoard
 from teamcli.errors import LeaseLost, TaskError
 from teamcli.tasks.board import BoardChange, TaskChange, TaskStatus
 from teamcli.tasks.stored_board import StoredBoard
@@ -177,6 +179,19 @@ def test_only_a_change_wakes_those_who_listen(rows: RowTasks, board: StoredBoard
             if topics[-1] == "end":
                 break
     assert topics == [f"{rows.team.id}/task"] * 2 + ["end"]
+
+
+def test_a_session_reports_what_other_hosts_have_changed_once_it_is_told(rows: RowTasks, board: StoredBoard) -> None:
+    changes: list[BoardChange] = []
+    engine: Any = SimpleNamespace(task_storage=rows.storage, has_tasks=lambda: True)
+    session = LazyBoard(engine, lambda: NAMES, changes.append, print, lambda *_: "", str)
+    session.look()
+    board.create("lead", "work")
+    session.look()
+    assert changes == []
+    session.look_again()
+    session.look_again()
+    assert [(change.what, change.is_outside) for change in changes] == [("created", True)]
 
 
 def test_a_look_without_a_notice_asks_the_database_nothing(rows: RowTasks, board: StoredBoard) -> None:

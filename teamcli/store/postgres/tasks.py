@@ -130,7 +130,6 @@ class TaskRows(TaskStorage):
             return bool(self._free)
 
     def notice(self) -> None:
-        """Others may have changed something; from any thread."""
         self._is_noticed = True
 
     def has_news(self) -> bool:
