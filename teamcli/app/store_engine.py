@@ -102,7 +102,7 @@ class StoreEngine:
         return EventRows(self.team, self.host.name, self._dir.events)
 
     def roster_store(self) -> RosterRows:
-        return RosterRows(self.team, self.fence, self._dir.config)
+        return RosterRows(self.team, self.fence, self._dir.config, self._report)
 
     def open_bus(self, warn: Callable[[str], None], on_look: Callable[[], None]) -> PostgresBus:
         self._warn, self._on_look = warn, on_look

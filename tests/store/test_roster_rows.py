@@ -45,12 +45,18 @@ def make(team: Team, lead: Fence, tmp_path: Path, postgres_url: str) -> Iterator
     made: list[Roster] = []
     databases: list[Database] = []
 
-    def make_one(fence: Fence | None = None, team: Team = team, is_apart: bool = False, **ports: Any) -> Roster:
+    def make_one(
+        fence: Fence | None = None,
+        team: Team = team,
+        is_apart: bool = False,
+        warn: Callable[[str], None] = lambda text: None,
+        **ports: Any,
+    ) -> Roster:
         if is_apart:
             databases.append(Database(postgres_url, CancelScope()))
             team = team._replace(database=databases[-1])
         ports = {"counter_seconds": 0, **ports}
-        made.append(Roster(RosterRows(team, fence or lead, tmp_path / f"{len(made)}.json"), **ports))
+        made.append(Roster(RosterRows(team, fence or lead, tmp_path / f"{len(made)}.json", warn), **ports))
         return made[-1]
 
     yield make_one
@@ -331,7 +337,12 @@ def test_a_member_that_the_team_did_not_write_is_left_out(make: MakeRoster, team
     for name in ("alice", "bob"):
         roster.add(Member(name, "coder", IDLE))
     execute(team, sql)
-    assert make().names() == ("bob",)
+    warnings: list[str] = []
+    again = make(warn=warnings.append)
+    again.refresh()
+    assert again.names() == ("bob",)
+    assert len(warnings) == 1
+    assert warnings[0].endswith("does not count: it is not signed with the team's key")
 
 
 def test_a_row_that_was_spoiled_is_written_again_by_those_who_know_better(make: MakeRoster, team: Team) -> None:
@@ -342,6 +353,13 @@ def test_a_row_that_was_spoiled_is_written_again_by_those_who_know_better(make: 
     roster.transition("alice", WORKING)
     assert make().members() == roster.members()
     assert roster.get("alice").status is WORKING
+
+
+@pytest.mark.parametrize("doc", ["nonsense", "[]", '{"team_name": 5}'])
+def test_a_team_whose_own_row_was_spoiled_still_has_its_members(make: MakeRoster, team: Team, doc: str) -> None:
+    make().add(Member("alice", "coder"))
+    execute(team, f"update team set doc = '{doc}' where id = %s")
+    assert make().names() == ("alice",)
 
 
 def test_a_team_with_another_key_has_no_members(make: MakeRoster, team: Team) -> None:

@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from psycopg import Cursor
 
-from teamcli.errors import StateError
-from teamcli.storage.files import write_atomic
-from teamcli.store.postgres.roster_rows import MEMBERS, REQUESTS, Found, RowTable, Saving, T
+from teamcli.errors import LeaseLost, StateError
+from teamcli.storage.files import decode_line, write_atomic
+from teamcli.store.postgres.roster_rows import MEMBERS, REQUESTS, Change, Found, RowTable, Saving, T
 from teamcli.store.postgres.team_rows import Fence, Team
+from teamcli.team.message import LEAD
 from teamcli.team.requests import Request
 from teamcli.team.roster_file import TEAM_NAME, Member, TeamConfig
 from teamcli.team.roster_merge import merged
@@ -28,6 +29,13 @@ COPY_SECONDS = 0.2
 MOST_TOPICS = 16
 """Of one change; after more, everyone looks at all."""
 ALL = "member/*"
+_VERSIONS = """
+    select 'member', name, version from member where team = %(team)s
+    union all select 'request', id, version from request where team = %(team)s
+    union all select 'team', doc, 0 from team where id = %(team)s
+"""
+_Changes = dict[RowTable[Any], dict[str, Change[Any]]]
+_Saved = tuple[dict[str, Found[Member]], dict[str, Found[Request]]]
 logger = logging.getLogger(__name__)
 
 
@@ -37,11 +45,13 @@ class RosterRows:
     name = "the roster in the database"
     problem = ""
 
-    def __init__(self, team: Team, fence: Fence, path: Path) -> None:
-        """`path` is that of a `config.json` that is kept as a copy."""
+    def __init__(self, team: Team, fence: Fence, path: Path, warn: Callable[[str], None] = lambda text: None) -> None:
+        """`path` is that of a `config.json` that is kept as a copy. `warn` reports a row that does not count, once."""
         self._team = team
         self._fence = fence
         self._path = path
+        self._warn = warn
+        self._warned: set[str] = set()
         self._versions: dict[RowTable[Any], dict[str, int]] = {MEMBERS: {}, REQUESTS: {}}
         """Of all rows that were looked at, also of those that do not count."""
         self._doc = "{}"
@@ -56,8 +66,9 @@ class RosterRows:
         return team
 
     def fresh(self, known: TeamConfig, topics: Collection[str] = ()) -> TeamConfig | None:
-        keys = None if not topics or ALL in topics else topics
-        members, requests, doc = self._team.database.run(lambda cursor: self._look(cursor, keys))
+        names, doc = self._changed() if not topics or ALL in topics else (topics, self._doc)
+        members = MEMBERS.look(self._team, self._versions[MEMBERS], _keys(MEMBERS, names))
+        requests = REQUESTS.look(self._team, self._versions[REQUESTS], _keys(REQUESTS, names))
         if not members and not requests and doc == self._doc:
             return None
         team = known._replace(
@@ -66,33 +77,55 @@ class RosterRows:
         )
         if doc != self._doc:
             self._doc = doc
-            rest = json.loads(doc)
-            team = team._replace(name=rest.pop("team_name", TEAM_NAME), unknown=rest)
+            rest = decode_line(doc.encode()) or {}
+            team = team._replace(name=str(rest.pop("team_name", TEAM_NAME)), unknown=rest)
         if time.monotonic() > self._copied_at + COPY_SECONDS:
             self._copy(team)
         return team
 
     def save(self, before: TeamConfig, after: TeamConfig, must: Collection[str]) -> TeamConfig:
-        members = MEMBERS.changes(before.members, after.members)
-        requests = REQUESTS.changes(before.requests, after.requests)
-        rest = {"team_name": after.name, **after.unknown} if _rest(before) != _rest(after) else None
-        topics = [f"member/{key}" for key in members] + [f"request/{key}" for key in requests]
-        if members or requests or rest is not None:
-
-            def act(cursor: Cursor[Any]) -> tuple[dict[str, Found[Member]], dict[str, Found[Request]]]:
-                if rest is not None:
-                    self._save_rest(cursor, json.dumps(rest, ensure_ascii=False))
-                saving = Saving(cursor, self._team, self._fence, must)
-                return (
-                    saving.write(MEMBERS, members, self._versions[MEMBERS]),
-                    saving.write(REQUESTS, requests, self._versions[REQUESTS]),
-                )
-
-            shown = topics if len(topics) <= MOST_TOPICS else [ALL]
-            found = self._team.database.run(act, *map(self._team.topic, shown))
+        changes: _Changes = {
+            MEMBERS: MEMBERS.changes(before.members, after.members),
+            REQUESTS: REQUESTS.changes(before.requests, after.requests),
+        }
+        doc = json.dumps({"team_name": after.name, **after.unknown}) if _rest(before) != _rest(after) else self._doc
+        topics = [f"{table.name}/{key}" for table, changed in changes.items() for key in changed]
+        topics = [self._team.topic(topic) for topic in (topics if len(topics) <= MOST_TOPICS else [ALL])]
+        if topics or doc != self._doc:
+            found = self._save_one(changes, doc, topics)
+            if found is None:
+                found = self._team.database.run(lambda cursor: self._save_all(cursor, changes, doc, must), *topics)
+            self._doc = doc
             after = self._merged_after(after, *found)
         self._copy(after)
         return after
+
+    def _save_one(self, changes: _Changes, doc: str, topics: list[str]) -> _Saved | None:
+        """The usual case, in one statement: a single row changes, which nobody else has changed. None if it is not."""
+        if len(topics) != 1 or doc != self._doc:
+            return None
+        [(table, (key, change))] = [(table, item) for table, changed in changes.items() for item in changed.items()]
+        wanted, version = change.wanted, self._versions[table].get(key, 0)
+        if wanted is None:
+            return None
+        try:
+            lease = self._fence.holder(table.about(wanted))
+        except LeaseLost:
+            return None
+        if not self._team.database.fetch(*table.replacing(self._team, lease, key, version, wanted), *topics):
+            return None
+        found = {key: Found(version + 1, wanted)}
+        return (found, {}) if table is MEMBERS else ({}, found)
+
+    def _save_all(self, cursor: Cursor[Any], changes: _Changes, doc: str, must: Collection[str]) -> _Saved:
+        if doc != self._doc:
+            self._fence.check(cursor, self._fence.holder(LEAD)[0])
+            cursor.execute("update team set doc = %s where id = %s", (doc, self._team.id))
+        saving = Saving(cursor, self._team, self._fence, must)
+        return (
+            saving.write(MEMBERS, changes[MEMBERS], self._versions[MEMBERS]),
+            saving.write(REQUESTS, changes[REQUESTS], self._versions[REQUESTS]),
+        )
 
     def merged(self, base: TeamConfig, ours: TeamConfig, theirs: TeamConfig) -> TeamConfig:
         return merged(base, ours, theirs)
@@ -110,14 +143,14 @@ class RosterRows:
             return after
         return after._replace(members=members, requests=requests)
 
-    def _look(self, cursor: Cursor[Any], topics: Collection[str] | None) -> tuple[Any, Any, str]:
-        members = MEMBERS.look(cursor, self._team, self._versions[MEMBERS], topics)
-        requests = REQUESTS.look(cursor, self._team, self._versions[REQUESTS], topics)
-        if topics is not None:
-            return members, requests, self._doc
-        cursor.execute("select doc from team where id = %s", (self._team.id,))
-        row = cursor.fetchone()
-        return members, requests, str(row[0]) if row else self._doc
+    def _changed(self) -> tuple[list[str], str]:
+        """The topics of all rows of which this process does not know the version, and the rest of the document."""
+        rows = self._team.database.fetch(_VERSIONS, {"team": self._team.id})
+        there = {(table, key): version for table, key, version in rows}
+        doc = next((str(key) for table, key, _ in rows if table == "team"), self._doc)
+        known = {(table.name, key): version for table, rows in self._versions.items() for key, version in rows.items()}
+        differing = [each for each in there.keys() | known.keys() if there.get(each) != known.get(each)]
+        return [f"{table}/{key}" for table, key in differing if table != "team"], doc
 
     def _taken(self, table: RowTable[T], known: Iterable[T], found: Mapping[str, Found[T]]) -> tuple[T, ...]:
         """What is known with what was found in the database. A row that is not signed changes nothing."""
@@ -131,11 +164,12 @@ class RosterRows:
                 entries.pop(key, None)
             if entry is not None:
                 entries[key] = entry
+            elif version and (text := f"{table.name} '{key:.40}'") not in self._warned:
+                self._warned.add(text)
+                self._warn(
+                    f"the row of the {text} in the database does not count: it is not signed with the team's key"
+                )
         return tuple(entries.values())
-
-    def _save_rest(self, cursor: Cursor[Any], doc: str) -> None:
-        self._fence.check(cursor, self._fence.holder("lead")[0])
-        cursor.execute("update team set doc = %s where id = %s", (doc, self._team.id))
 
     def _copy(self, team: TeamConfig) -> None:
         self._copied_at = time.monotonic()
@@ -147,6 +181,11 @@ class RosterRows:
 
 def _rest(team: TeamConfig) -> tuple[Any, ...]:
     return team.name, team.unknown
+
+
+def _keys(table: RowTable[Any], topics: Iterable[str]) -> set[str]:
+    beginning = f"{table.name}/"
+    return {topic.removeprefix(beginning) for topic in topics if topic.startswith(beginning)}
 
 
 def _is_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:

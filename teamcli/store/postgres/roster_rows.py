@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -17,7 +16,6 @@ from teamcli.team.roster_merge import merged_member, merged_request, request_key
 
 T = TypeVar("T")
 _HELD = "with held as (select 1 from lease where team = %(team)s and name = %(holder)s and epoch = %(epoch)s for share)"
-logger = logging.getLogger(__name__)
 
 
 class Change(NamedTuple, Generic[T]):
@@ -74,43 +72,60 @@ class RowTable(Generic[T]):
         }
         return changed | {key: Change(entry, None) for key, entry in was.items() if key not in wanted}
 
-    def look(
-        self, cursor: Cursor[Any], team: Team, known: Mapping[str, int], topics: Collection[str] | None
-    ) -> dict[str, Found[T]]:
-        """The rows of other versions than the known ones, in their order: all, or those of the topics."""
-        beginning = f"{self.name}/"
-        if topics is None:
-            cursor.execute(f"select {self.key}, version from {self.name} where team = %s", (team.id,))
-            versions = dict(cursor.fetchall())
-            keys = {key for key, version in versions.items() if known.get(key) != version} | (known.keys() - versions)
-        else:
-            keys = {topic.removeprefix(beginning) for topic in topics if topic.startswith(beginning)}
-        found = self._read(cursor, team, keys) if keys else {}
+    def look(self, team: Team, known: Mapping[str, int], keys: Collection[str]) -> dict[str, Found[T]]:
+        """Those of these rows that are not of the known versions, in their order.
+
+        Raises: StateError
+        """
+        values = {"team": team.id, "keys": list(keys)}
+        found = self._found(team, team.database.fetch(self._select, values) if keys else ())
         gone = {key: Found[T](0, None) for key in keys if key in known and key not in found}
         return {key: row for key, row in found.items() if known.get(key) != row.version} | gone
 
-    def read(self, cursor: Cursor[Any], team: Team, key: str) -> Found[T]:
-        """The row, locked."""
-        return self._read(cursor, team, [key], "for update").get(key) or Found(0, None)
+    def lock(self, cursor: Cursor[Any], team: Team, key: str) -> Found[T]:
+        cursor.execute(f"{self._select} for update".encode(), {"team": team.id, "keys": [key]})
+        return self._found(team, cursor.fetchall()).get(key) or Found(0, None)
 
-    def _read(self, cursor: Cursor[Any], team: Team, keys: Collection[str], lock: str = "") -> dict[str, Found[T]]:
-        cursor.execute(
-            f"select {self.key}, version, doc, sig from {self.name}"
-            f" where team = %s and {self.key} = any(%s) order by place {lock}",
-            (team.id, list(keys)),
-        )
-        return {
-            key: Found(version, self._entry(team, key, version, doc, sig), doc) for key, version, doc, sig in cursor
+    def replacing(
+        self, team: Team, lease: tuple[str, int], key: str, version: int, wanted: T | None
+    ) -> tuple[str, dict[str, Any]]:
+        """A statement, with its values, that replaces this version of a row if the lease is held. Then it returns 1."""
+        doc = "" if wanted is None else self.doc(wanted)
+        values: dict[str, Any] = {"team": team.id, "key": key, "version": version}
+        values |= {
+            "holder": lease[0],
+            "epoch": lease[1],
+            "doc": doc,
+            "sig": team.sign(self.name, key, version + 1, doc),
         }
+        where = f"where t.team = %(team)s and t.{self.key} = %(key)s and t.version = %(version)s"
+        if wanted is None:
+            act = f"delete from {self.name} t using held {where}"
+        elif version:
+            act = f"update {self.name} t set version = t.version + 1, doc = %(doc)s, sig = %(sig)s from held {where}"
+        else:
+            act = (
+                f"insert into {self.name} (team, {self.key}, doc, sig)"
+                " select %(team)s, %(key)s, %(doc)s, %(sig)s from held on conflict do nothing"
+            )
+        return f"{_HELD} {act} returning 1", values
+
+    @property
+    def _select(self) -> str:
+        return (
+            f"select {self.key}, version, doc, sig from {self.name}"
+            f" where team = %(team)s and {self.key} = any(%(keys)s) order by place"
+        )
+
+    def _found(self, team: Team, rows: Iterable[tuple[Any, ...]]) -> dict[str, Found[T]]:
+        return {key: Found(version, self._entry(team, key, version, doc, sig), doc) for key, version, doc, sig in rows}
 
     def _entry(self, team: Team, key: str, version: int, doc: str, sig: str) -> T | None:
         if not team.is_signed(sig, self.name, key, version, doc):
-            logger.warning("the %s '%.40s' in the database is not signed with the team's key", self.name, key)
             return None
         try:
             return self._parse(json.loads(doc))
-        except (ValueError, RecursionError, TeamError) as e:
-            logger.warning("the %s '%.40s' in the database cannot be used: %s", self.name, key, e)
+        except (ValueError, RecursionError, TeamError):
             return None
 
 
@@ -145,14 +160,14 @@ class Saving:
         except LeaseLost:
             if is_must:
                 raise
-            return table.read(self._cursor, self._team, key)
+            return table.lock(self._cursor, self._team, key)
         return self._settle(table, key, change, (holder, epoch), is_must)
 
     def _settle(
         self, table: RowTable[T], key: str, change: Change[T], lease: tuple[str, int], is_must: bool
     ) -> Found[T]:
         """Another process has changed the row; or this one, if the answer to its commit was lost."""
-        found, wanted = table.read(self._cursor, self._team, key), change.wanted
+        found, wanted = table.lock(self._cursor, self._team, key), change.wanted
         is_unknown = not found.version if change.was is not None else found.entry is None
         if is_unknown and (wanted is None or not is_must):
             return found
@@ -174,21 +189,8 @@ class Saving:
         return Found(found.version + 1, wanted) if wanted is not None else Found(0, None)
 
     def _try(self, table: RowTable[T], key: str, wanted: T | None, version: int, lease: tuple[str, int]) -> bool:
-        """Replace this version of a row. Whether it was there, and the lease is held."""
-        doc = "" if wanted is None else table.doc(wanted)
-        values = {"team": self._team.id, "key": key, "version": version, "holder": lease[0], "epoch": lease[1]}
-        values |= {"doc": doc, "sig": self._team.sign(table.name, key, version + 1, doc)}
-        where = f"where t.team = %(team)s and t.{table.key} = %(key)s and t.version = %(version)s"
-        if wanted is None:
-            sql = f"delete from {table.name} t using held {where}"
-        elif version:
-            sql = f"update {table.name} t set version = t.version + 1, doc = %(doc)s, sig = %(sig)s from held {where}"
-        else:
-            sql = (
-                f"insert into {table.name} (team, {table.key}, doc, sig)"
-                " select %(team)s, %(key)s, %(doc)s, %(sig)s from held on conflict do nothing"
-            )
-        self._cursor.execute(f"{_HELD} {sql}", values)
+        sql, values = table.replacing(self._team, lease, key, version, wanted)
+        self._cursor.execute(sql.encode(), values)
         return self._cursor.rowcount == 1
 
 
