@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from teamcli.agent.conversation import Conversation, History, open_calls, repair, text_block
 from teamcli.llm.types import Block, Message, Reply, Usage
-from teamcli.storage.files import AppendLog, read_lines
+from teamcli.storage.files import read_lines
+from tests.support.logs import ENGINES, OpenLog, transcripts_in
 
 
 def use(call_id: str) -> Block:
@@ -23,9 +26,16 @@ def reply(*content: Block) -> Reply:
     return Reply(content, "end_turn", Usage(3, 2), "m")
 
 
-def reopen(path: Path) -> Conversation:
+@pytest.fixture(params=ENGINES)
+def opened(request: pytest.FixtureRequest) -> Iterator[OpenLog]:
+    with transcripts_in(request.param, request) as open_log:
+        yield open_log
+
+
+def reopen(path: Path, opened: OpenLog) -> Conversation:
+    log = opened(path)
     rows = (row for _, row in read_lines(path) if row)
-    conversation = Conversation(AppendLog(path), History.read(rows))
+    conversation = Conversation(log, History.read(rows))
     conversation.close_open_calls()
     return conversation
 
@@ -42,41 +52,41 @@ def assert_valid(messages: list[Message]) -> None:
             assert all(block["type"] == "tool_result" for block in message.content[: len(calls)])
 
 
-def test_what_was_recorded_is_restored(tmp_path: Path) -> None:
+def test_what_was_recorded_is_restored(tmp_path: Path, opened: OpenLog) -> None:
     path = tmp_path / "lead.jsonl"
-    conversation = Conversation(AppendLog(path))
+    conversation = Conversation(opened(path))
     conversation.add_user([text_block("hi")])
     conversation.add_reply(reply(text_block("hello"), use("a")), 0.5)
     conversation.add_user([result("a")], {"x.py": "digest"})
-    restored = reopen(path)
+    restored = reopen(path, opened)
     assert list(restored.messages) == list(conversation.messages)
     assert restored.history.seen_files == {"x.py": "digest"}
 
 
-def test_calls_that_a_crash_left_open_are_closed_once(tmp_path: Path) -> None:
+def test_calls_that_a_crash_left_open_are_closed_once(tmp_path: Path, opened: OpenLog) -> None:
     path = tmp_path / "lead.jsonl"
-    conversation = Conversation(AppendLog(path))
+    conversation = Conversation(opened(path))
     conversation.add_user([text_block("hi")])
     conversation.add_reply(reply(use("a"), use("b")), None)
     for _ in range(2):
-        restored = reopen(path)
+        restored = reopen(path, opened)
         assert_valid(list(restored.messages))
         assert [block["is_error"] for block in restored.messages[-1].content] == [True, True]
 
 
-def test_neighbors_of_one_role_are_joined_and_empty_answers_are_not_kept(tmp_path: Path) -> None:
-    conversation = Conversation(AppendLog(tmp_path / "lead.jsonl"))
+def test_neighbors_of_one_role_are_joined_and_empty_answers_are_not_kept(tmp_path: Path, opened: OpenLog) -> None:
+    conversation = Conversation(opened(tmp_path / "lead.jsonl"))
     conversation.add_user([text_block("one")])
     conversation.add_reply(reply(), None)
     conversation.add_user([text_block("two")])
     assert [message.to_dict() for message in conversation.messages] == [
         {"role": "user", "content": [text_block("one"), text_block("two")]}
     ]
-    assert list(reopen(tmp_path / "lead.jsonl").messages) == list(conversation.messages)
+    assert list(reopen(tmp_path / "lead.jsonl", opened).messages) == list(conversation.messages)
 
 
-def test_a_prompt_after_unanswered_calls_closes_them(tmp_path: Path) -> None:
-    conversation = Conversation(AppendLog(tmp_path / "lead.jsonl"))
+def test_a_prompt_after_unanswered_calls_closes_them(tmp_path: Path, opened: OpenLog) -> None:
+    conversation = Conversation(opened(tmp_path / "lead.jsonl"))
     conversation.add_user([text_block("hi")])
     conversation.add_reply(reply(use("a")), None)
     conversation.add_user([text_block("go on")])
