@@ -26,6 +26,7 @@ from teamcli.permissions.access import Executes
 from teamcli.permissions.decide import decide
 from teamcli.permissions.policy import Verdict
 from teamcli.storage.team_dir import TeamDir, lock_holder
+from teamcli.store.location import find_store
 from teamcli.team.roster_file import read_team
 from teamcli.text.counting import counted
 from teamcli.text.escaping import escape_controls, one_line
@@ -40,10 +41,10 @@ class Doubt(str):
     """A finding that may or may not be a problem: a model can fail once and work the next time."""
 
 
-def run_doctor() -> int:
+def run_doctor(store: str | None, team: str) -> int:
     """Print a line for each check; returns the exit code."""
     try:
-        checks = _Checks(inspect_project(Path.cwd()))
+        checks = _Checks(inspect_project(Path.cwd()), store, team)
     except TeamcliError as e:
         return _print("directory", e)
     code: int = ExitStatus.DONE
@@ -83,8 +84,10 @@ def _print(name: str, finding: str | TeamcliError) -> int:
 class _Checks:
     """Each check returns what it found, or raises an error that says how to fix it."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, store: str | None, team_name: str) -> None:
         self._project = project
+        self._store = store
+        self._team_name = team_name
 
     def all(self) -> dict[str, Callable[[], str]]:
         return {
@@ -102,7 +105,15 @@ class _Checks:
             "search": self._check_search,
             "terminal": self._check_terminal,
             ".team": self._check_team,
+            **({"store": self._check_store} if self._has_store else {}),
         }
+
+    @property
+    def _has_store(self) -> bool:
+        try:
+            return bool(find_store(self._store, os.environ, self._project.home))
+        except TeamcliError:  # the check itself reports it
+            return True
 
     @cached_property
     def _settings(self) -> Settings:
@@ -224,6 +235,13 @@ class _Checks:
         pid = lock_holder(team.lock)
         running = f"; teamcli is running here (process {pid})" if pid is not None else ""
         return f"{counted(len(list_sessions(team.lead_transcript)), 'session')}{running}{_orphans(team)}"
+
+    def _check_store(self) -> str:
+        url = find_store(self._store, os.environ, self._project.home)
+        from teamcli.cli.store_check import check_store  # late: it loads what a team in files never needs
+
+        fine, problem = check_store(url, self._team_name)
+        return Doubt(f"{fine}; {problem}") if problem else fine
 
 
 def _orphans(team: TeamDir) -> str:

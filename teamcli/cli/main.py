@@ -70,7 +70,7 @@ def _enter(directory: Path | None) -> None:
 
 
 def _doctor(argv: Sequence[str]) -> int:
-    parser = _subparser("doctor", "Check key, endpoint, model, terminal and .team/, and say how to fix what is wrong.")
+    parser = _looking("doctor", "Check key, endpoint, model, terminal and .team/, and say how to fix what is wrong.")
     parser.add_argument(
         "--explain",
         metavar="COMMAND",
@@ -80,7 +80,7 @@ def _doctor(argv: Sequence[str]) -> int:
     # Late, as in the other subcommands: `--help` and usage errors load nothing, and each loads only its own needs.
     from teamcli.cli.doctor import explain, run_doctor
 
-    return run_doctor() if arguments.explain is None else explain(arguments.explain)
+    return run_doctor(arguments.store, arguments.team) if arguments.explain is None else explain(arguments.explain)
 
 
 def _sessions(argv: Sequence[str]) -> int:

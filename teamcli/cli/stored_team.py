@@ -43,6 +43,8 @@ COMMAND_LINE = "command line"
 
 
 class StoredTeam(TeamSnapshot):
+    not_running = "the team is not running"
+
     def __init__(self, viewed: ViewedTeam, url: str, directory: TeamDir) -> None:
         """The team's files appear in `directory` when they are needed.
 

@@ -50,7 +50,7 @@ def add_task(snapshot: TeamSnapshot, text: str, owner: str, blocked_by: str) -> 
     blockers = [task_number(word.strip()) for word in blocked_by.split(",") if word.strip()]
     task = _board(snapshot).create(USER, text, blocked_by=blockers, owner=owner or None)
     waits = task.owner and task.owner != USER and not snapshot.is_running
-    later = f"; teamcli is not running here, so {task.owner} gets it when it starts" if waits else ""
+    later = f"; {snapshot.not_running}, so {task.owner} gets it when it starts" if waits else ""
     _say(f"Added task {task.id}{f' for {task.owner}' if task.owner else ''}", task, later)
     return ExitStatus.DONE
 

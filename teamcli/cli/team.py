@@ -89,7 +89,7 @@ def send(snapshot: TeamSnapshot, name: str, text: str) -> int:
     # At the next start, older unread mail of interrupted members is held back. This message is not.
     fields = {} if snapshot.is_running else {WAITED: True}
     snapshot.send(Message(MessageType.MESSAGE, USER, exact, text, time.time(), new_id(), fields))
-    waits = "" if snapshot.is_running else "; teamcli is not running here, so the message waits until it starts"
+    waits = "" if snapshot.is_running else f"; {snapshot.not_running}, so the message waits until it starts"
     print(f"Sent message to {exact}{waits}")
     return ExitStatus.DONE
 
@@ -172,6 +172,8 @@ class TeamSnapshot:
             if path.is_symlink():  # it could point anywhere, and `send` would write there
                 raise StateError(f"{path} is a symbolic link; remove it")
         return cls(directory)
+
+    not_running = "teamcli is not running here"
 
     @property
     def is_running(self) -> bool:

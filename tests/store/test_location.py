@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -20,22 +19,10 @@ from teamcli.store.location import (
     shown_url,
 )
 from teamcli.text.redaction import MASK, redact
+from tests.support.file_team import git, repository
 
 URL = "postgresql://team@db.example/teams"
 UID = "0123456789abcdef0123456789abcdef"
-
-
-def git(directory: Path, *words: str) -> str:
-    identity = ["-c", "user.name=T", "-c", "user.email=t@example.org"]
-    done = subprocess.run(["git", "-C", str(directory), *identity, *words], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
-def repository(directory: Path, message: str = "start") -> Path:
-    directory.mkdir(exist_ok=True)
-    git(directory, "init", "-q", "-b", "main")
-    git(directory, "commit", "-q", "--allow-empty", "-m", message)
-    return directory
 
 
 def test_the_command_line_wins_over_the_environment_and_that_over_the_settings(tmp_path: Path) -> None:

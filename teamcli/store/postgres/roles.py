@@ -25,7 +25,7 @@ grant insert, update on all tables in schema public to teamcli_worker;
 grant delete on {deleted} to teamcli_worker;
 revoke insert, update on meta from teamcli_worker;
 """
-DELETED = ("member", "request", "task", "question")
+DELETED = ("member", "request")
 """The tables whose rows a team removes in its work. Messages, conversations and leases are never deleted."""
 
 

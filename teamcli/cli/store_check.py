@@ -1,0 +1,60 @@
+"""What `teamcli doctor` finds out about the store: whether it answers, encryption, the team and its key."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from teamcli.cancel import CancelScope
+from teamcli.errors import ConfigError, StateError
+from teamcli.store.location import root_commit, shown_url
+from teamcli.store.postgres.database import Database
+from teamcli.store.postgres.schema import check_version
+from teamcli.store.postgres.teams import records, view_team
+
+if TYPE_CHECKING:
+    from psycopg import Cursor
+
+# A connection without an address is one on this machine.
+_IS_OPEN = """
+select not coalesce(s.ssl, false) and inet_client_addr() is not null and not inet_client_addr() <<= '127.0.0.0/8'
+from (select 1) as one left join pg_stat_ssl s on s.pid = pg_backend_pid()
+"""
+
+
+def check_store(url: str, name: str) -> tuple[str, str]:
+    """What is fine, and what may be a problem.
+
+    Raises: ConfigError, UsageError
+    """
+    database = Database(url, CancelScope(), waits=False)
+    try:
+        began = time.monotonic()
+        database.run(check_version)
+        milliseconds = 1000 * (time.monotonic() - began)
+        fine = f"{shown_url(url)} answers after {milliseconds:.0f} ms; {_check_team(database, name)}"
+        is_open = database.run(_is_open)
+    finally:
+        database.close()
+    problem = "the connection is not encrypted: add ?sslmode=verify-full&sslrootcert=system to the URL"
+    return fine, problem if is_open else ""
+
+
+def _is_open(cursor: Cursor[Any]) -> bool:
+    cursor.execute(_IS_OPEN)
+    row = cursor.fetchone()
+    return bool(row and row[0])
+
+
+def _check_team(database: Database, name: str) -> str:
+    try:
+        root = root_commit(Path.cwd())
+    except ConfigError as e:
+        return f"no team belongs to this directory ({e})"
+    if not database.run(lambda cursor: records(cursor, root, name)):
+        return "the team of this repository is created at the first start"
+    viewed = view_team(database, root, name)
+    if not viewed.has_key:
+        raise StateError(viewed.problem)
+    return f"the team '{viewed.record.name}' and its key are there"

@@ -1,0 +1,287 @@
+"""`teamcli store`, and looking at a team in a database from any directory."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from teamcli.cli.main import SUBCOMMANDS
+from teamcli.errors import TeamcliError
+from teamcli.storage.team_dir import TeamDir
+from teamcli.store.location import root_commit
+from teamcli.store.postgres.events import EventRows
+from teamcli.store.postgres.leases import Host
+from teamcli.store.postgres.team_rows import Fence, Team
+from teamcli.store.postgres.teams import open_team
+from teamcli.store.postgres.transcripts import TranscriptRows
+from tests.support.file_team import KEY, make_team, repository
+from tests.support.postgres import PASSWORD
+from tests.support.program import Program
+from tests.support.waiting import wait_until
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command in this process. Returns what it prints; for an error, the sentence."""
+
+    def run(name: str, *words: str) -> str:
+        capsys.readouterr()
+        try:
+            SUBCOMMANDS[name](words)
+        except TeamcliError as e:
+            return f"teamcli: {e}"
+        printed = capsys.readouterr()
+        return printed.out + printed.err
+
+    return run
+
+
+@pytest.fixture
+def here(tmp_path: Path, clean_environment: Path, monkeypatch: pytest.MonkeyPatch, postgres_url: str) -> Path:
+    """A repository with a team in files, and a database that the environment names."""
+    (clean_environment / ".teamcli").mkdir(0o700)
+    (clean_environment / ".teamcli" / "key").write_bytes(KEY)
+    directory = repository(tmp_path / "work")
+    make_team(directory / ".team")
+    monkeypatch.chdir(directory)
+    monkeypatch.setenv("TEAMCLI_STORE", postgres_url)
+    return directory
+
+
+@pytest.fixture
+def stored(here: Path, run: Run) -> Path:
+    """The same, imported."""
+    assert "Imported" in run("store", "import")
+    return here
+
+
+def opened(url: str, directory: Path) -> Team:
+    return open_team(url, root_commit(directory), "", create=False)
+
+
+def test_an_empty_database_is_migrated_once(empty_postgres_url: str, run: Run) -> None:
+    first, second = (run("store", "migrate", "--store", empty_postgres_url) for _ in range(2))
+    assert first.endswith(": migrated from version 0 to 1.\n")
+    assert second.endswith(" is up to date (version 1).\n")
+
+
+@pytest.mark.parametrize("words", [("store", "teams"), ("team",), ("store", "export")])
+def test_a_database_without_tables_is_reported_with_the_remedy(
+    empty_postgres_url: str, here: Path, run: Run, words: tuple[str, ...]
+) -> None:
+    assert "teamcli store migrate" in run(*words, "--store", empty_postgres_url)
+
+
+def test_a_team_is_listed_with_its_repository_members_and_messages(stored: Path, run: Run) -> None:
+    (line,) = run("store", "teams", "--json").splitlines()
+    listed = json.loads(line)
+    wanted = {"name": "default", "root": root_commit(stored), "members": 1, "messages": 7, "hosts": []}
+    assert {name: listed[name] for name in wanted} == wanted
+
+
+def test_the_team_looks_the_same_in_the_database_as_in_files(here: Path, run: Run, monkeypatch: Any) -> None:
+    looks = [("inbox", "--json"), ("inbox", "alice", "--json"), ("log", "--json"), ("tasks", "--json")]
+    with monkeypatch.context() as without:
+        without.delenv("TEAMCLI_STORE")
+        before = [run(*look) for look in looks]
+    run("store", "import")
+    assert [run(*look) for look in looks] == before
+
+
+def test_a_team_is_found_by_its_name_from_any_directory(
+    stored: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "alice" in run("team", "--team", "default")
+
+
+def test_outside_of_a_repository_a_team_must_be_named(
+    stored: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "first commit of its git repository" in run("team")
+
+
+def test_of_several_teams_of_a_repository_one_must_be_named(stored: Path, run: Run) -> None:
+    make_team(stored / ".team")
+    run("store", "import", "--team", "second")
+    assert "several teams" in run("team")
+    assert "default, second; choose one with --team NAME" in run("team")
+
+
+def test_a_team_must_be_in_a_database_to_be_named(here: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TEAMCLI_STORE")
+    assert "--store URL" in run("team", "--team", "x")
+
+
+def test_looking_leaves_nothing_behind(stored: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    for look in (("team",), ("inbox",), ("log",), ("tasks",)):
+        run(*look)
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_a_message_is_signed_with_the_key_of_the_team(stored: Path, run: Run) -> None:
+    assert "waits until it starts" in run("send", "alice", "hello", "there")
+    last = json.loads(run("inbox", "alice", "--json").splitlines()[-1])
+    assert (last["content"], last["foreign"], last["read"]) == ("hello there", False, False)
+
+
+def without_key(home: Path) -> bytes:
+    (path,) = (home / ".teamcli" / "teams").glob("*.key")
+    key = path.read_bytes()
+    path.unlink()
+    return key
+
+
+def test_without_the_key_a_message_counts_as_one_from_outside(stored: Path, run: Run, clean_environment: Path) -> None:
+    key = without_key(clean_environment)
+    printed = run("send", "alice", "hello")
+    (clean_environment / ".teamcli" / "teams").joinpath(_name(printed)).write_bytes(key)
+    assert json.loads(run("inbox", "alice", "--json").splitlines()[-1])["foreign"]
+
+
+def _name(printed: str) -> str:
+    """The file of the key that a message asks for."""
+    return next(word for word in printed.replace("/", " ").split() if word.endswith(".key"))
+
+
+def test_without_the_key_mail_is_shown_with_a_warning_that_nothing_is_verified(
+    stored: Path, run: Run, clean_environment: Path
+) -> None:
+    without_key(clean_environment)
+    printed = run("inbox")
+    assert "done" in printed
+    assert f"from {os.uname().nodename} (scp " in printed
+
+
+def test_without_the_key_nothing_is_exported(stored: Path, run: Run, clean_environment: Path) -> None:
+    without_key(clean_environment)
+    assert "does not have the key of the team: copy " in run("store", "export")
+    assert not TeamDir(stored / ".team").has_state
+
+
+def test_hosts_are_shown_with_what_they_run_and_whether_they_are_alive(
+    stored: Path, run: Run, postgres_url: str
+) -> None:
+    team = opened(postgres_url, stored)
+    host, gone = (Host(team, name, 4, Fence(team)) for name in ("build-1", "build-2"))
+    host.join()
+    gone.join()
+    assert host.take("alice")
+    gone.leave()
+    printed = run("team")
+    team.database.close()
+    assert "alice  build-1" in printed
+    assert ["Host build-1: runs 1 member" in printed, "Host build-2: not running" in printed] == [True, True]
+
+
+def test_a_running_team_is_not_deleted(stored: Path, run: Run, postgres_url: str) -> None:
+    team = opened(postgres_url, stored)
+    Host(team, "build-1", 4, Fence(team)).join()
+    printed = run("store", "delete", "--yes")
+    team.database.close()
+    assert "is running on build-1: stop teamcli there" in printed
+    assert "alice" in run("team")
+
+
+def test_a_team_is_deleted_only_after_a_question(stored: Path, run: Run) -> None:
+    assert "nothing was deleted" in run("store", "delete")
+    assert run("store", "delete", "--yes") == "Deleted the team 'default'.\n"
+    assert "has no team" in run("team")
+
+
+def test_what_is_exported_is_known_as_the_users_own(stored: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("store", "export") == f"Exported to {stored}/.team.\n"
+    monkeypatch.delenv("TEAMCLI_STORE")
+    assert "alice" in run("team")
+    assert TeamDir(stored / ".team").read_owner_token()
+
+
+def test_a_directory_without_a_team_is_not_imported(here: Path, run: Run, tmp_path: Path) -> None:
+    assert "has no team to import" in run("store", "import", str(tmp_path / "nothing"))
+
+
+@pytest.mark.parametrize("verb", ["teams", "export", "import", "delete", "migrate"])
+def test_a_command_without_a_database_says_how_to_name_one(
+    here: Path, run: Run, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    monkeypatch.delenv("TEAMCLI_STORE")
+    assert "--store postgresql://" in run("store", verb)
+
+
+def test_a_project_cannot_choose_the_database(here: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TEAMCLI_STORE")
+    (here / ".team" / "settings.json").write_text(json.dumps({"store": "postgresql://example.org/x"}))
+    assert "name the database" in run("store", "teams")
+
+
+def test_a_wrong_password_is_never_printed(program: Program, postgres_url: str) -> None:
+    url = postgres_url.replace("postgres@", f"guarded:{PASSWORD.replace(' ', '%20')}-wrong@")
+    repository(program.directory)
+    ran = program.run("team", "--store", url)
+    assert (ran.code, PASSWORD in ran.err, "check the user and the password" in ran.err) == (2, False, True)
+
+
+def test_the_doctor_checks_the_database_the_team_and_its_key(stored: Path, run: Run, clean_environment: Path) -> None:
+    (line,) = [line for line in run("doctor").splitlines() if "  store  " in line]
+    assert line.startswith("ok ")
+    without_key(clean_environment)
+    (line,) = [line for line in run("doctor").splitlines() if "  store  " in line]
+    assert line.startswith("BAD")
+
+
+def test_without_a_store_the_doctor_says_nothing_about_one(
+    here: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TEAMCLI_STORE")
+    assert "  store  " not in run("doctor")
+
+
+def followed(program: Program, *words: str) -> Any:
+    """A command that prints until it is ended, as lines."""
+    return program.start(*words, stderr=None)
+
+
+@pytest.mark.parametrize("words", [("log", "--follow"), ("watch", "alice")])
+def test_a_follower_shows_what_other_machines_do(
+    stored: Path, postgres_url: str, clean_environment: Path, words: tuple[str, ...]
+) -> None:
+    program = Program(stored, clean_environment, variables={"TEAMCLI_STORE": postgres_url})
+    team = opened(postgres_url, stored)
+    fence = Fence(team)
+    host = Host(team, "build-1", 4, fence)
+    host.join()
+    assert host.take("alice")
+    timeline = EventRows(team, "build-1", stored / "events")
+    conversation = TranscriptRows(team, fence, "alice", 2, stored / "alice")
+    process = followed(program, *words)
+    os.set_blocking(process.stdout.fileno(), False)
+    printed = b""
+
+    def shows(text: bytes) -> bool:
+        nonlocal printed
+        printed += process.stdout.read() or b""
+        return text in printed
+
+    try:
+        for text in ("first words", "second words"):
+            timeline.append({"ts": 5.0, "agent": "alice", "event": "notice", "text": text})
+            conversation.append({"kind": "assistant", "ts": 5.0, "content": [{"type": "text", "text": text}]})
+            wait_until(lambda text=text: shows(text.encode()))  # type: ignore[misc]
+    finally:
+        process.terminate()
+        process.wait(30)
+        process.stdout.close()
+        timeline.close()
+        conversation.close()
+        team.database.close()
+    assert printed.count(b"first words") == 1
