@@ -15,7 +15,7 @@ from teamcli.commands.reports.inbox import Mail, look_into
 from teamcli.commands.reports.log import lead_turn_in
 from teamcli.commands.reports.team import HostState, LeadState, Overview
 from teamcli.config.environment import secret_values
-from teamcli.errors import UsageError
+from teamcli.errors import StateError
 from teamcli.session.watch_client import Snapshots
 from teamcli.session.watch_source import Item, Pause, Source, recorded
 from teamcli.storage.log import Log
@@ -26,6 +26,7 @@ from teamcli.store.postgres.bus import PostgresBus
 from teamcli.store.postgres.database import Database
 from teamcli.store.postgres.events import EventRows
 from teamcli.store.postgres.leases import Host, read_hosts
+from teamcli.store.postgres.tasks import TaskRows
 from teamcli.store.postgres.team_rows import Fence
 from teamcli.store.postgres.teams import ViewedTeam, view_team
 from teamcli.tasks.storage import TaskStorage
@@ -99,10 +100,12 @@ class StoredTeam(TeamSnapshot):
         return EventRows(self._team, COMMAND_LINE, self.directory.root / "recorded.jsonl")
 
     def task_storage(self, only_reads: bool = False) -> TaskStorage:
-        if not only_reads:
-            raise UsageError("tasks of a team in a database are changed at its prompt")
-        self._mirror.bring_tasks()
-        return TaskFiles(self.directory.tasks, warn, only_reads=True)
+        if only_reads:
+            self._mirror.bring_tasks()
+            return TaskFiles(self.directory.tasks, warn, only_reads=True)
+        if not self._viewed.has_key:
+            raise StateError(self._viewed.problem)
+        return TaskRows(self._team, Fence(self._team), warn)
 
     def source(self, agent: str, pause: Pause) -> Source:
         return StoredSource(self._mirror, self.directory, agent, pause)

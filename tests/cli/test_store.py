@@ -135,6 +135,18 @@ def test_a_message_is_signed_with_the_key_of_the_team(stored: Path, run: Run) ->
     assert (last["content"], last["foreign"], last["read"]) == ("hello there", False, False)
 
 
+def test_tasks_are_added_and_completed_in_the_database(stored: Path, run: Run) -> None:
+    assert run("tasks", "add", "write", "docs") == "Added task 3: write docs\n"
+    assert run("tasks", "done", "1") == "Task 1 is completed: first\n"
+    statuses = {task["id"]: task["status"] for task in json.loads(run("tasks", "--json"))}
+    assert statuses == {1: "completed", 2: "pending", 3: "pending"}
+
+
+def test_changes_of_tasks_are_in_the_timeline(stored: Path, run: Run) -> None:
+    run("tasks", "add", "write", "docs")
+    assert "task 3 created: write docs" in run("log", "-n", "1")
+
+
 def without_key(home: Path) -> bytes:
     (path,) = (home / ".teamcli" / "teams").glob("*.key")
     key = path.read_bytes()

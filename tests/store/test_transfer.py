@@ -17,7 +17,14 @@ from teamcli.errors import StateError, UsageError
 from teamcli.storage.team_dir import LeadLock, TeamDir
 from teamcli.store.exporting import export_team
 from teamcli.store.importing import Import
+from teamcli.store.mirror import Mirror
+from teamcli.store.postgres.bus import PostgresBus
+from teamcli.store.postgres.events import EventRows
+from teamcli.store.postgres.leases import Host
+from teamcli.store.postgres.team_rows import Fence
+from teamcli.store.postgres.transcripts import TranscriptRows
 from teamcli.team.mailbox import Mailbox
+from teamcli.team.message import Message, MessageType, new_id
 from teamcli.team.message_bus import FileBus
 from tests.support.file_team import KEY, make_team
 from tests.support.postgres import open_test_team
@@ -287,3 +294,104 @@ def test_names_of_agents_in_the_database_lead_nowhere(team: Any, tmp_path: Path)
     team.database.run(put)
     export_team(team, TeamDir(tmp_path / "in" / ".team"), KEY)
     assert not [path for path in tmp_path.rglob("*") if "outside" in path.name]
+
+
+def in_database(team: Any, directory: Path) -> tuple[PostgresBus, Mirror]:
+    mirror = Mirror(team, TeamDir(directory))
+    mirror.bring_roster()
+    return PostgresBus(team, Fence(team), directory), mirror
+
+
+def test_an_agent_has_the_same_unread_mail_in_the_database_as_in_files(team: Any, tmp_path: Path) -> None:
+    source = make_team(tmp_path / "one" / ".team")
+    before = {name: [text for text, is_read in mail if not is_read] for name, mail in read_back(source).items()}
+    Import(team, source, KEY).run()
+    bus, mirror = in_database(team, tmp_path / "mirror")
+    mailboxes = {name: Mailbox(bus, name, mirror.marks_of(name)) for name in before}
+    assert {name: [message.content for message in box.look()] for name, box in mailboxes.items()} == before
+
+
+def test_mail_that_was_sent_before_the_import_is_not_sent_again(team: Any, tmp_path: Path) -> None:
+    source = make_team(tmp_path / "one" / ".team")
+    archived = (source.inbox / "archive" / "alice.1.jsonl").read_bytes().splitlines()
+    lines = [*archived, *(source.inbox / "alice.jsonl").read_bytes().splitlines()]
+    Import(team, source, KEY).run()
+    bus, _ = in_database(team, tmp_path / "mirror")
+    again = [Message(MessageType.MESSAGE, "x", "alice", "again", 1.0, json.loads(line)["id"]) for line in lines]
+    assert [bus.send_once(message) for message in again] == [False] * 4
+
+
+def test_what_was_read_and_sent_in_the_database_is_so_in_exported_files(team: Any, tmp_path: Path) -> None:
+    Import(team, make_team(tmp_path / "one" / ".team"), KEY).run()
+    bus, mirror = in_database(team, tmp_path / "mirror")
+    for text in ("one", "two"):
+        bus.send(Message(MessageType.MESSAGE, "lead", "alice", text, 4.0, new_id()))
+    fence = Fence(team)
+    host = Host(team, "here", 1, fence)
+    host.join()
+    assert host.take("alice")
+    log = TranscriptRows(team, fence, "alice", 2, tmp_path / "alice.jsonl")
+    log.append(
+        {"kind": "user", "content": "y", "marks": dict(Mailbox(bus, "alice", mirror.marks_of("alice")).take().marks)}
+    )
+    log.close()
+    bus.send(Message(MessageType.MESSAGE, "lead", "alice", "three", 5.0, new_id()))
+    target = TeamDir(tmp_path / "two" / ".team")
+    export_team(team, target, KEY)
+    assert read_back(target)["alice"] == [("more", True), ("one", True), ("two", True), ("three", False)]
+
+
+def test_a_mirror_brings_only_what_is_new_and_ends_with_the_same_files(team: Any, tmp_path: Path) -> None:
+    Import(team, make_team(tmp_path / "one" / ".team"), KEY).run()
+    mirror = Mirror(team, TeamDir(tmp_path / "mirror"))
+    bus, _ = in_database(team, tmp_path / "other")
+    mirror.bring_all()
+    bus.send(Message(MessageType.MESSAGE, "lead", "bob", "new", 4.0, new_id()))
+    events = EventRows(team, "here", tmp_path / "events")
+    events.append({"ts": 9.0, "event": "new"})
+    events.close()
+    mirror.bring_all()
+    fresh = Mirror(team, TeamDir(tmp_path / "fresh"))
+    fresh.bring_all()
+    assert contents(TeamDir(tmp_path / "mirror")) == contents(TeamDir(tmp_path / "fresh"))
+
+
+def test_events_of_several_hosts_are_exported_in_the_order_of_their_time(team: Any, tmp_path: Path) -> None:
+    for host, times in {"a": (1.0, 4.0, 3.0), "b": (2.0, 5.0)}.items():
+        log = EventRows(team, host, tmp_path / host)
+        log.append(*({"ts": ts, "host": host} for ts in times))
+        log.close()
+    target = TeamDir(tmp_path / "two" / ".team")
+    export_team(team, target, KEY)
+    found = [json.loads(line) for line in target.events.read_text().splitlines()]
+    assert [(each["host"], each["ts"]) for each in found] == [
+        ("a", 1.0),
+        ("b", 2.0),
+        ("a", 4.0),
+        ("a", 3.0),
+        ("b", 5.0),
+    ]
+
+
+def test_a_conversation_that_was_begun_anew_moves_to_the_archive_of_a_mirror(team: Any, tmp_path: Path) -> None:
+    source = make_team(tmp_path / "one" / ".team")
+    first = (source.transcripts / "alice.jsonl").read_bytes()
+    Import(team, source, KEY).run()
+    directory = TeamDir(tmp_path / "mirror")
+    mirror = Mirror(team, directory)
+    mirror.bring_all()
+    member = mirror.roster.members[0]._replace(incarnation=3)
+
+    def begin_anew(cursor: Any) -> None:
+        doc, entry = member.encoded, '{"kind":"joined"}'
+        cursor.execute("update member set doc = %s, sig = %s", (doc, team.sign("member", "alice", 1, doc)))
+        cursor.execute(
+            "insert into transcript (team, agent, incarnation, seq, epoch, entry, sig)"
+            " values (%s, 'alice', 3, 0, 0, %s, %s)",
+            (team.id, entry, team.sign("transcript", "alice", 3, 0, 0, entry)),
+        )
+
+    team.database.run(begin_anew)
+    mirror.bring_all()
+    assert (directory.transcripts / "archive" / "alice.2.jsonl").read_bytes() == first
+    assert (directory.transcripts / "alice.jsonl").read_text() == '{"kind":"joined"}\n'
