@@ -98,7 +98,7 @@ def test_blocks_for_other_servers_use_only_variables_and_options_that_teamcli_ha
     blocks = [block for page in ROOT.glob("docs/*.md") for block in SH_BLOCK.findall(page.read_text(encoding="utf-8"))]
     assert blocks
     exported = {name for block in blocks for name in re.findall(r"^export (\w+)=", block, re.MULTILINE)}
-    assert exported <= {"ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY", "MODEL_ID"}
+    assert exported <= {"ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY", "MODEL_ID", "TEAMCLI_STORE"}
     for line in re.findall(r"^teamcli(?: (.*))?$", "\n".join(blocks), re.MULTILINE):
         options = set(re.findall(r"--[\w-]+", line.partition("#")[0]))
         assert options <= {option for action in _agent_parser()._actions for option in action.option_strings}

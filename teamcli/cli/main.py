@@ -153,7 +153,7 @@ def _watch(argv: Sequence[str]) -> int:
     if arguments.tmux:
         from teamcli.cli.tmux import open_panes
 
-        return open_panes(arguments.name, arguments.verbose)
+        return open_panes(arguments.name, arguments.verbose, arguments.store)
     from teamcli.cli.team import open_snapshot
     from teamcli.cli.watch import run_watch
 

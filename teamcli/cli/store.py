@@ -27,7 +27,15 @@ from teamcli.store.postgres.database import Database
 from teamcli.store.postgres.roles import role_script
 from teamcli.store.postgres.schema import check_version, migrate
 from teamcli.store.postgres.team_rows import Team
-from teamcli.store.postgres.teams import TeamRecord, TeamSummary, delete_team, find_team, open_team, summaries
+from teamcli.store.postgres.teams import (
+    TeamRecord,
+    TeamSummary,
+    delete_team,
+    find_team,
+    live_hosts,
+    open_team,
+    summaries,
+)
 from teamcli.team.signing import load_key
 from teamcli.text.counting import counted
 from teamcli.text.escaping import escape_controls, one_line
@@ -152,6 +160,8 @@ def _export(database: Database, url: str, arguments: Namespace) -> None:
     database.run(check_version)
     target = _directory(arguments)
     team = _team(database, url, arguments)
+    if hosts := database.run(lambda cursor: live_hosts(cursor, team.id)):
+        warn(f"the team is running on {', '.join(hosts)}: what it does meanwhile is not in the export")
     with _progress("Exporting") as progress:
         aside = export_team(team, target, load_key(home_dir()), arguments.force, progress, warn)
     if target.root.name == TEAM_DIR:

@@ -11,8 +11,10 @@ from pathlib import Path
 
 from teamcli.cli.team import TeamSnapshot
 from teamcli.config.options import ExitStatus
+from teamcli.config.trust import home_dir
 from teamcli.errors import ConfigError, UsageError
 from teamcli.exec.programs import Programs
+from teamcli.store.location import find_store
 
 OUTSIDE = "--tmux opens panes in the tmux window that it runs in: start tmux, and run it there"
 NOBODY = "No teammates yet. Ask the lead to hire some."
@@ -21,13 +23,15 @@ PROGRAM = Path(__file__).resolve().parent.parent.parent
 _COMMAND_SECONDS = 10.0
 
 
-def open_panes(name: str, is_verbose: bool) -> int:
+def open_panes(name: str, is_verbose: bool, store: str | None) -> int:
     """Open the panes; returns the exit code.
 
     Raises: UsageError outside of tmux, ConfigError if tmux fails
     """
     if not os.environ.get("TMUX"):
         raise UsageError(OUTSIDE)
+    if find_store(store, os.environ, home_dir()):  # a pane would need the URL, which other users could see
+        raise UsageError("--tmux is for a team in files: open panes by hand, with teamcli watch NAME in each")
     team = TeamSnapshot.here()
     names = [team.watched(name)] if name else [member.name for member in team.team.members if member.is_active]
     if not names:

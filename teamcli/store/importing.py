@@ -9,7 +9,6 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,7 +40,7 @@ MOVED = ("config.json", "inbox", "transcripts", "events.jsonl", "tasks", "subage
 IMPORTED_HOST = ""
 """The host of events that were imported. No real host has such a name."""
 _TABLES = ("member", "request", "inbox", "transcript", "task", "event")
-_BATCH = 200
+_BATCH, _BATCH_CHARACTERS = 200, 4_000_000
 _ARCHIVED = re.compile(r"(?P<name>.+)\.(?P<number>[0-9]{1,20})\.jsonl")
 _LAST_INCARNATION = 1_000_000
 """A higher number in the name of an archived conversation is a time."""
@@ -318,8 +317,16 @@ def move_aside(root: Path, paths: Iterable[Path], name: str) -> Path:
 
 
 def _insert(cursor: Cursor[Any], into: str, rows: Iterable[tuple[Any, ...]]) -> None:
-    remaining = iter(rows)
-    while some := list(islice(remaining, _BATCH)):
+    """In pieces: a statement has ten seconds, and a file may be larger than the memory."""
+    some: list[tuple[Any, ...]] = []
+    size = 0
+    for row in rows:
+        some.append(row)
+        size += sum(len(value) for value in row if isinstance(value, str))
+        if len(some) == _BATCH or size > _BATCH_CHARACTERS:
+            cursor.executemany(f"insert into {into}", some)
+            some, size = [], 0
+    if some:
         cursor.executemany(f"insert into {into}", some)
 
 

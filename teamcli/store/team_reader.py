@@ -1,4 +1,7 @@
-"""Reads a team's rows. Those that are not signed with the team's key are left out, and reported once per table."""
+"""Reads a team's rows. Those that are not signed with the team's key are left out, and reported once per table.
+
+Anyone with the right to write could insert a row of a gigabyte. No line is that long, so such rows are not even read.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from teamcli.errors import TeamError
+from teamcli.storage.files import LARGEST_LINE
 from teamcli.store.documents import ARCHIVES, ORIGINAL, STATE, TRANSCRIPTS, Documents
 from teamcli.store.line_text import Oddities, decode_object
 from teamcli.tasks.task_file import LARGEST_ID
@@ -34,6 +38,7 @@ from unnest(%(agents)s::text[], %(incarnations)s::integer[], %(nexts)s::bigint[]
 cross join lateral (
     select seq, epoch, entry, sig from transcript
     where team = %(team)s and agent = known.agent and incarnation = known.incarnation and seq >= known.next
+    and octet_length(entry) < %(most)s
     order by seq limit %(limit)s
 ) line
 order by known.agent, known.incarnation, line.seq
@@ -109,7 +114,8 @@ class TeamReader:
         """The next lines of an inbox with their positions, between two of them."""
         return self._fetch(
             "select pos, body from message where team = %(team)s and inbox = %(name)s"
-            " and pos >= %(start)s and pos < %(end)s order by pos limit %(limit)s",
+            " and pos >= %(start)s and pos < %(end)s and octet_length(body) < %(most)s order by pos limit %(limit)s",
+            most=LARGEST_LINE,
             name=name,
             start=start,
             end=end,
@@ -124,7 +130,8 @@ class TeamReader:
         """The next lines of conversations: of each agent and incarnation, those from a number on."""
         agents, incarnations, nexts = (list(column) for column in zip(*after, strict=True)) if after else ([], [], [])
         limit = max(20, BATCH // (len(after) or 1))
-        rows = self._fetch(_NEW_LINES, agents=agents, incarnations=incarnations, nexts=nexts, limit=limit)
+        values = {"agents": agents, "incarnations": incarnations, "nexts": nexts}
+        rows = self._fetch(_NEW_LINES, **values, limit=limit, most=LARGEST_LINE)
         return [self._line(*row) for row in rows]
 
     def marked_lines(self, agent: str, incarnation: int) -> list[str]:
@@ -145,7 +152,8 @@ class TeamReader:
     def events(self, host: str, start: int) -> list[tuple[int, str]]:
         return self._fetch(
             "select seq, entry from event where team = %(team)s and host = %(host)s and seq >= %(start)s"
-            " order by seq limit %(limit)s",
+            " and octet_length(entry) < %(most)s order by seq limit %(limit)s",
+            most=LARGEST_LINE,
             host=host,
             start=start,
             limit=BATCH,
