@@ -126,18 +126,22 @@ class TeammateResources:
         max_wakes: int | None,
         set_up: Callable[[Member], AgentSetup],
         checkouts: Checkouts | None,
+        travels: Workplaces | None = None,
     ) -> None:
-        """`checkouts` only if it works in one of them."""
+        """`checkouts` only if it works in one of them. `travels` only if other hosts may run it, too."""
         self.max_wakes = max_wakes
         self.set_up = set_up
         self._agent = agent
         self._context = context
         self._checkouts = checkouts
+        self._travels = travels
 
     def begin_work(self, cancel: CancelScope) -> bool:
         if self._checkouts is None:
             return True
         said = self._checkouts.repair(self._agent.name, cancel)
+        if self._travels and not said:
+            said = self._travels.catch_up(self._agent.name, cancel)
         why = self._checkouts.host(self._agent.name).why_unconfined()
         if said:
             said = f"{said} This is {NOT_ENFORCED}: {why}." if why else said
@@ -148,8 +152,9 @@ class TeammateResources:
         if self._checkouts is None:
             return ""
         try:
+            pushed = self._travels.share(self._agent.name) if self._travels else ""
             self._checkouts.bring(self._agent.name)
-            return f"[{self._checkouts.status(self._agent.name)}]"
+            return f"[{self._checkouts.status(self._agent.name)}{f', {pushed}' if pushed else ''}]"
         except (ToolError, StateError) as e:
             return f"[The commits of {self._agent.name} are not in the main repository: {e}]"
 
@@ -235,7 +240,8 @@ class AgentFactory:
             mailbox.rotate()
             self.close_calls(team, agent)
         checkouts = self.places.open() if member.worktree else None
-        resources = TeammateResources(agent, context, settings.limits.wakes, set_up, checkouts)
+        travels = self.places if member.host else None
+        resources = TeammateResources(agent, context, settings.limits.wakes, set_up, checkouts, travels)
         scope = runtime.cancel.child()
         return Teammate(agent, mailbox, scope, place.workspace, team, resources, latest)
 
@@ -243,7 +249,7 @@ class AgentFactory:
         if not member.worktree:
             return ""
         checkouts = self.places.open()
-        where = checkouts.prepare(member.name, cancel)
+        where = self.places.follow(member, cancel) if member.host else checkouts.prepare(member.name, cancel)
         why = checkouts.host(member.name).why_unconfined()
         return f"{where} ({NOT_ENFORCED}: {why})" if why else where
 

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 class Engine(Protocol):
     """What a team needs of its state. All methods raise StateError."""
 
+    @property
+    def host_name(self) -> str:
+        """Of this process among the hosts of the team; empty if there can be no others."""
+
     def open_log(self, agent: str, incarnation: int = 0) -> Log:
         """The transcript of the lead or a teammate."""
 
@@ -67,6 +71,8 @@ class Engine(Protocol):
 
 class FileEngine:
     """One process runs all members, and only it writes."""
+
+    host_name = ""
 
     def __init__(self, dir: TeamDir, home: Path, durable: bool) -> None:
         self._dir = dir

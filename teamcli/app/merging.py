@@ -11,8 +11,9 @@ from teamcli.app.choices import find_hook_files, read_settings
 from teamcli.app.hosts import open_host, open_member_host
 from teamcli.app.runtime import Runtime
 from teamcli.app.workplaces import Workplaces
+from teamcli.cancel import CancelScope
 from teamcli.config.project import inspect_project
-from teamcli.errors import UnknownTeammate, UsageError
+from teamcli.errors import MergeBlocked, MergeRefused, UnknownTeammate, UsageError
 from teamcli.exec.command_host import CommandHost
 from teamcli.session.timeline import Timeline
 from teamcli.storage.files import AppendLog
@@ -43,7 +44,38 @@ def open_merging(runtime: Runtime, agents: RunningAgents, outbox: Outbox, places
     gate = runtime.choices.settings.worktree.gate or ""
     is_trusted = not runtime.project.has_pending_setting("worktree", "gate")
     merger = Merger(places.open(), runtime.state, gate, places.shared.hook_files, is_trusted)
-    return Merging(merger, find, outbox.post, runtime.events)
+    travel = None if not runtime.engine.host_name else Travel(runtime, places)
+    return Merging(merger, find, outbox.post, runtime.events, travel)
+
+
+class Travel:
+    """A `TravelPort`: the work of members that other hosts run comes and goes by the shared remote."""
+
+    def __init__(self, runtime: Runtime, places: Workplaces) -> None:
+        self._runtime = runtime
+        self._places = places
+
+    def fetch(self, member: Member, cancel: CancelScope | None = None) -> None:
+        if not member.host or self._runtime.engine.is_here(member):
+            return
+        remote = self._places.remote()
+        if why := remote.why_not():
+            raise MergeRefused(f"the work of '{member.name}' cannot be fetched: {why}")
+        if not (commit := remote.fetch(f"team/{member.name}", cancel)):
+            raise MergeRefused(f"'{member.name}' has pushed nothing yet")
+        self._places.open().follow(member.name, commit, False, cancel)
+
+    def send(self, member: Member, blocked: MergeBlocked | None) -> str:
+        if not member.host or self._runtime.engine.is_here(member):
+            return blocked.advice if blocked else ""
+        remote, checkouts = self._places.remote(), self._places.open()
+        if blocked is None:
+            remote.push(f"team/{member.name}")
+            return ""
+        checkouts.git(member.name).run("reset", "--hard", "--quiet", checkouts.main.commit(f"team/{member.name}"))
+        target = remote.publish(f"team-target/{member.name}")
+        merging = f"Merge {target} into your branch with `git merge {target}`, resolve what is in conflict, and commit."
+        return f"Your work was not merged: {blocked}. {merging}"
 
 
 @contextmanager

@@ -89,6 +89,10 @@ class StoreEngine:
         self.changed = threading.Condition()
         """Notified when another host has changed the roster."""
 
+    @property
+    def host_name(self) -> str:
+        return self.host.name
+
     def open_log(self, agent: str, incarnation: int = 0) -> Log:
         path = self._dir.transcripts / f"{agent}.jsonl"
         if not self.fence.holds(agent) and not self.host.take(agent):

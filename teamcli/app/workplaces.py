@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from teamcli.app.choices import find_hook_files
-from teamcli.app.hosts import open_member_host
+from teamcli.app.hosts import open_member_host, plain_host
 from teamcli.app.runtime import Runtime
+from teamcli.cancel import CancelScope
+from teamcli.errors import GitError, StateError, ToolError
 from teamcli.exec.command_host import CommandHost
 from teamcli.team.message import LEAD
 from teamcli.team.roster import Member
@@ -17,6 +19,7 @@ from teamcli.workspace.bounds import TEAM_DIR, Workspace
 
 if TYPE_CHECKING:
     from teamcli.worktrees.checkouts import Checkouts
+    from teamcli.worktrees.shared_remote import SharedRemote
 
 
 class Workplace(NamedTuple):
@@ -36,6 +39,7 @@ class Workplaces:
         self._owns_process = owns_process
         self._directory = runtime.state.worktrees.resolve()
         self._checkouts: Checkouts | None = None
+        self._users_host: CommandHost | None = None
         self._lock = threading.Lock()
 
     def open(self) -> Checkouts:
@@ -49,6 +53,60 @@ class Workplaces:
                 setup = self._runtime.choices.settings.worktree.setup or ""
                 self._checkouts = Checkouts(git, self._directory, self._open_host, setup)
         return self._checkouts
+
+    def remote(self) -> SharedRemote:
+        """Where the branches of members travel, of a team on several hosts."""
+        from teamcli.worktrees.shared_remote import SharedRemote, SharingGit
+
+        with self._lock:
+            if self._users_host is None:
+                runtime = self._runtime
+                self._users_host = plain_host(runtime.choices.settings, runtime.host.programs, self._owns_process)
+        return SharedRemote(SharingGit(self._users_host, self.shared.workspace.root))
+
+    def follow(self, member: Member, cancel: CancelScope | None = None) -> str:
+        """Bring the checkout of a member that other hosts may have run to what they have pushed. What only this host
+        has is kept, if it has run the member last. Returns what to say.
+
+        Raises: ToolError, StateError, Cancelled
+        """
+        remote, checkouts = self.remote(), self.open()
+        if why := remote.why_not():
+            return f"{checkouts.prepare(member.name, cancel)} ({why}, so its work stays on this host)"
+        commit = remote.fetch(f"team/{member.name}", cancel)
+        if not commit and checkouts.find(member.name) is not None:
+            return checkouts.prepare(member.name, cancel)
+        keeps = member.runs_on == self._runtime.engine.host_name
+        return checkouts.follow(member.name, commit or remote.default_start(), keeps, cancel)
+
+    def catch_up(self, member: str, cancel: CancelScope) -> str:
+        """Before a piece of work of a member that this host runs: the lead may have merged its branch, and pushed it.
+        Returns what to say; often nothing.
+
+        Raises: ToolError, StateError, Cancelled
+        """
+        remote = self.remote()
+        if remote.why_not():
+            return ""
+        try:
+            commit = remote.fetch(f"team/{member}", cancel)
+        except GitError as e:
+            return f"{member} works with what this host has: {e}."
+        said = self.open().follow(member, commit, True, cancel) if commit else ""
+        return f"{member} works {said}." if said else ""
+
+    def share(self, member: str) -> str:
+        """Push the branch of a member. Returns what to say about it."""
+        remote = self.remote()
+        if remote.why_not():
+            return ""
+        try:
+            self.open().commit_all(member)
+            self.open().bring(member)
+            remote.push(f"team/{member}")
+        except (ToolError, StateError) as e:
+            return f"not pushed: {e}"
+        return "pushed"
 
     def end(self, member: str) -> str:
         """The member is gone. Returns what is to say about its checkout; empty if it has none."""
@@ -77,6 +135,8 @@ class Workplaces:
     def close(self) -> None:
         if self._checkouts is not None:
             self._checkouts.close_all()
+        if self._users_host is not None:
+            self._users_host.close()
 
     def _open_host(self, checkout: Path, variables: Mapping[str, str]) -> CommandHost:
         runtime, settings = self._runtime, self._runtime.choices.settings

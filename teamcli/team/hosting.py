@@ -190,8 +190,8 @@ class Hosting:
         earlier = member.runs_on
         has_moved = earlier not in ("", self._leases.name)
         note = MOVED.format(host=self._leases.name, earlier=earlier) if has_moved else ""
-        self._team.roster.update(name, runs_on=self._leases.name, error="")
         teammate = self._team.take_over(name, note)
+        self._team.roster.update(name, runs_on=self._leases.name, error="")
         if member.status in (Status.WORKING, Status.SPAWNING):
             teammate.resume()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from teamcli.agent.events import Emit, MergeEnded
 from teamcli.agent.tool import Progress
@@ -14,6 +15,16 @@ from teamcli.team.roster_file import Member, Status
 from teamcli.worktrees.merge import Merged, Merger
 
 
+class TravelPort(Protocol):
+    """How the work of members on other hosts comes here, and goes back. Both raise MergeRefused and GitError."""
+
+    def fetch(self, member: Member, cancel: CancelScope | None = None) -> None:
+        """Bring what it has pushed into its checkout here."""
+
+    def send(self, member: Member, blocked: MergeBlocked | None) -> str:
+        """Push what was merged; or, for a merge that failed, what it needs. Returns what it should read then."""
+
+
 class Merging:
     def __init__(
         self,
@@ -21,8 +32,10 @@ class Merging:
         find: Callable[[str], Member],
         post: Callable[[Message], None],
         emit: Emit,
+        travel: TravelPort | None = None,
     ) -> None:
         """`find` returns a member, up to date, or raises UnknownTeammate. `post` sends a message."""
+        self._travel = travel
         self._merger = merger
         self._find = find
         self._post = post
@@ -30,7 +43,10 @@ class Merging:
 
     def preview(self, name: str) -> str:
         try:
-            return self._merger.preview(self._member(name).name)
+            member = self._member(name)
+            if self._travel:
+                self._travel.fetch(member)
+            return self._merger.preview(member.name)
         except TeamcliError:  # the merge itself says what is wrong
             return ""
 
@@ -59,15 +75,20 @@ class Merging:
             return "" if now.since == member.since else f"'{now.name}' has worked during the merge; merge again"
 
         by_user = asker == USER
+        if self._travel:
+            self._travel.fetch(member, cancel)
         try:
             merged = self._merger.merge(member.name, message, cancel, progress, why_busy)
         except MergeBlocked as e:
             self._emit(MergeEnded(member.name, e.target, e.outcome, str(e), files=e.files, by_user=by_user))
             if member.is_active:
-                self._post(Message(MessageType.MESSAGE, asker, member.name, e.advice, time.time(), new_id()))
+                advice = self._travel.send(member, e) if self._travel else e.advice
+                self._post(Message(MessageType.MESSAGE, asker, member.name, advice, time.time(), new_id()))
                 raise MergeRefused(f"{e}\n'{member.name}' was asked to fix it, and reports when it is done.") from e
             raise
         if merged.commit:
+            if self._travel:
+                self._travel.send(member, None)
             facts = merged.commits, merged.files
             self._emit(MergeEnded(member.name, merged.target, "merged", merged.text, *facts, by_user))
         return merged

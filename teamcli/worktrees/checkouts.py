@@ -119,6 +119,52 @@ class Checkouts:
         self.repair(checkout.member, cancel)
         return f"in {checkout.shown}, made again, on {checkout.branch}"
 
+    def follow(self, member: str, commit: str, keeps: bool, cancel: CancelScope | None = None) -> str:
+        """Bring a member's checkout to a commit of its branch that another host has pushed. If it `keeps` what is only
+        here, a checkout that has gone another way stays as it is. Returns what to say about it; often nothing.
+
+        Raises: ToolError, StateError, Cancelled
+        """
+        checkout = Checkout(member, self.directory / member)
+        notes = Notes.read(checkout)
+        if notes is None:
+            self._check_free(checkout)
+            fresh = Notes(commit, self._slot(checkout), commit)
+            self._make(checkout, Main.read(self.main), fresh, cancel or CancelScope())
+            return f"in {checkout.shown} on {checkout.branch}"
+        if checkout.exists and notes.is_ready:
+            git, tip, has_more = self.git(member), self._tip(checkout), bool(self.uncommitted(member))
+            if tip == commit and not has_more:
+                return ""
+            if git.succeeds("merge-base", "--is-ancestor", tip, commit) and not has_more:
+                git.run("reset", "--hard", "--quiet", commit, seconds=600)
+                self._take(checkout, notes, commit)
+                return f"in {checkout.shown}, brought up to date, on {checkout.branch}"
+            if keeps:
+                return ""
+        _remove_files(checkout)
+        self._take(checkout, notes, commit)
+        self._make(checkout, Main.read(self.main), notes._replace(tip=commit), cancel or CancelScope())
+        return f"in {checkout.shown}, made again from what was pushed, on {checkout.branch}"
+
+    def commit_all(self, member: str) -> None:
+        """Commit what is uncommitted, so that it can travel.
+
+        Raises: GitError
+        """
+        git = self.git(member)
+        git.run("add", "--all")
+        if not git.succeeds("diff", "--cached", "--quiet", "--no-ext-diff"):
+            git.run("commit", "--quiet", "--no-verify", f"--message=Work of {member}")
+
+    def _take(self, checkout: Checkout, notes: Notes, commit: str) -> None:
+        """The branch in the main repository is at this commit now."""
+        known = self.main.commit(checkout.ref)
+        if known != commit:
+            self._refuse_checked_out(checkout)
+            self._move_branch(checkout, checkout.ref, commit, known or "0" * len(commit))
+        notes._replace(tip=commit).write(checkout)
+
     def repair(self, member: str, cancel: CancelScope | None = None) -> str:
         """Before a piece of work. Makes a checkout that is not there yet, or was deleted by hand; says so then.
 

@@ -62,6 +62,7 @@ class Git:
         """Unless it `may_climb`, a repository that contains `directory` is not taken for its own."""
         self.host = host
         self.directory = directory
+        self._options = _OPTIONS
         self._variables = _VARIABLES
         if not may_climb:
             self._variables = {**_VARIABLES, "GIT_CEILING_DIRECTORIES": str(directory.parent)}
@@ -150,7 +151,7 @@ class Git:
             raise GitError("git is not installed, or only in a place where agents can write", has_run=False)
         assigned = " ".join(f"{name}={shlex.quote(value)}" for name, value in {**self._variables, **env}.items())
         unset = f"unset {' '.join(name for name in _UNSET if name not in env)}"
-        return f"{unset}; {assigned} exec {shlex.join((git, *_OPTIONS, *arguments))}"
+        return f"{unset}; {assigned} exec {shlex.join((git, *self._options, *arguments))}"
 
     def _follow(
         self,

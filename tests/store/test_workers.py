@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.store.machines import Machines, machines_in
 from tests.support.answers import text, tool
 from tests.support.team_script import TeamScript
 from tests.support.waiting import wait_until
+from tests.worktrees.conftest import git
 
 
 @pytest.fixture
@@ -89,3 +91,76 @@ def test_a_worker_that_is_told_to_leave_hands_its_members_over(machines: Machine
     assert out.decode().strip() == "it is built", err
     # The call was finished on the first host, and its result went along.
     assert "exit code 0" in str(script.requests["alice"][-1]["messages"]) or len(script.requests["alice"]) == 2
+
+
+def test_work_on_another_host_is_pushed_and_the_lead_merges_it(machines: Machines) -> None:
+    script = TeamScript(
+        lead=[spawn("write it", host="box"), text("asked"), tool("merge_teammate", name="alice"), text("merged")],
+        alice=[tool("write_file", path="new.txt", content="from afar\n"), text("written")],
+    )
+    with machines.lead.against(script):
+        machines.worker("box")
+        ran = machines.run("have it written")
+    assert ran.out.strip() == "merged", ran.err
+    assert "Merged team/alice into" in str(script.requests["lead"][3]["messages"][-1])
+    assert (machines.lead.directory / "new.txt").read_text() == "from afar\n"
+    assert "1 commit ahead, 1 file changed, nothing uncommitted, pushed" in str(script.requests["lead"][2]["messages"])
+    assert "team/alice" in git(machines.remote, "branch", "--list", "team/alice")
+
+
+def test_a_member_continues_from_what_was_pushed_and_merged(machines: Machines) -> None:
+    script = TeamScript(
+        lead=[
+            spawn("write it", host="box"),
+            text("asked"),
+            tool("merge_teammate", name="alice"),
+            spawn("once more"),
+            text("asked again"),
+            tool("merge_teammate", name="alice"),
+            text("merged"),
+        ],
+        alice=[
+            tool("write_file", path="new.txt", content="one\n"),
+            text("written"),
+            tool("bash", command="cat new.txt; echo two >> new.txt"),
+            text("again"),
+        ],
+    )
+    with machines.lead.against(script):
+        machines.worker("box")
+        ran = machines.run("have it written")
+    assert ran.out.strip() == "merged", ran.err
+    assert (machines.lead.directory / "new.txt").read_text() == "one\ntwo\n"
+
+
+def test_a_conflict_is_resolved_on_the_host_of_the_member(machines: Machines) -> None:
+    script = TeamScript(
+        lead=[
+            spawn("change start.txt", host="box"),
+            text("asked"),
+            tool("bash", command="echo lead > start.txt; git commit -qam lead"),
+            tool("merge_teammate", name="alice"),
+            text("conflict"),
+            tool("merge_teammate", name="alice"),
+            text("merged"),
+        ],
+        alice=[
+            tool("bash", command="echo alice > start.txt"),
+            text("changed"),
+            lambda request: tool("bash", command=f"git merge {commit_in(request)}; {RESOLVE}"),
+            text("resolved"),
+        ],
+    )
+    with machines.lead.against(script):
+        machines.worker("box")
+        ran = machines.run("have it changed")
+    assert ran.out.strip() == "merged", (ran.err, script.requests["lead"][-1]["messages"][-3:])
+    assert (machines.lead.directory / "start.txt").read_text() == "both\n"
+
+
+RESOLVE = "echo both > start.txt; git add --all; git commit --quiet --message resolved"
+
+
+def commit_in(request: dict[str, Any]) -> str:
+    found = re.findall(r"git merge ([0-9a-f]{40})", str(request["messages"]))
+    return str(found[-1])
