@@ -47,7 +47,7 @@ HEARTBEAT_SECONDS = 1.0
 GIVES_A_SUMMARY = ("end_turn", "stop_sequence", "max_tokens")
 
 
-@dataclass
+@dataclass(eq=False)
 class ContextWindow:
     """How much an agent's model can read, and what compaction must know about the agent."""
 

@@ -246,7 +246,7 @@ def no_price(usage: Usage, model: str) -> None:
     pass
 
 
-@dataclass
+@dataclass(eq=False)
 class Meter:
     """What one agent has used in this run, and how far it may go. Counted only by the agent's own thread."""
 

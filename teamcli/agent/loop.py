@@ -76,7 +76,7 @@ def nothing_came(noted: Mapping[str, Any]) -> Delivery:
     return Delivery()
 
 
-@dataclass
+@dataclass(eq=False)
 class Agent:
     """Everything that the loop needs from an agent."""
 
@@ -164,7 +164,7 @@ def run_turn(agent: Agent, prompt: Delivery, cancel: CancelScope, incoming: Inco
     return ended
 
 
-@dataclass
+@dataclass(eq=False)
 class _Turn:
     """What a turn remembers from one model call to the next."""
 

@@ -331,7 +331,7 @@ class Results(NamedTuple):
         return cls([call.result() for call in calls], seen, marks, "\n".join(reasons) if reasons else None)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Call:
     """One tool call on its way through the pipeline."""
 

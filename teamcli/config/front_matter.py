@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -33,6 +34,8 @@ _ITEM = rf"\s*({_DOUBLE}|{_SINGLE}|[^,\"']*?)\s*(?:,|$)"
 _BLOCK_TEXT = r"([|>])[-+0-9]{0,2}\s*(?:#.*)?"
 _BLOCK_MARKS = ("|", ">")
 _NOTHING = ("null", "~")
+_SPECIAL = re.compile(r"""[#:]|^[|>\[{"']""")
+"""What a text on one line may contain that means more than itself."""
 _END = re.compile(r"\n---[ \t\r\f\v]*(?=\n|\Z)")
 _WORD = re.compile(r"(?:[^\s,()]|\((?:[^()]|\([^()]*\))*\))+")
 
@@ -89,8 +92,9 @@ def read_document(path: Path, folder: Folder | None = None, known: bytes | None 
     Raises: ValueError, with the reason why the file cannot be used
     """
     data = _content(path, folder) if known is None or len(known) > MAX_BYTES else known
+    data = data.removeprefix(BOM_UTF8)
     try:
-        return data.decode("utf-8-sig").replace("\r\n", "\n")
+        return data.decode().replace("\r\n", "\n")
     except UnicodeDecodeError as e:
         line = data[: e.start].count(b"\n") + 1
         raise ValueError(f"line {line}: it is not UTF-8") from e
@@ -181,6 +185,9 @@ def _entries(lines: list[str]) -> Iterator[RawField]:
 
 
 def _value(entry: RawField) -> Value:
+    rest = entry.rest
+    if rest and not entry.below and rest not in _NOTHING and not _SPECIAL.search(rest):  # as most are, and it is fast
+        return rest
     if entry.rest[:1] in _BLOCK_MARKS and (block := re.fullmatch(_BLOCK_TEXT, entry.rest)):
         return _block_text(block[1], entry.below)
     below = [text for text in entry.below if not _is_void(text)]

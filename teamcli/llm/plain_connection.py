@@ -13,7 +13,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from teamcli.errors import ConfigError
@@ -44,7 +44,10 @@ class PlainConnection:
     def __init__(self, url: str, headers: Mapping[str, str], timeouts: Timeouts) -> None:
         """Raises: ConfigError"""
         target = urlsplit(url)
-        self._address = target.hostname or "", target.port or (443 if target.scheme == "https" else 80)
+        host = target.hostname or ""
+        # Bytes need no codec for international names, which takes a while to load.
+        self._host = host.encode() if host.isascii() else host
+        self._port = target.port or (443 if target.scheme == "https" else 80)
         self._head = _head_of_request(target.path, {"host": target.netloc, **headers})
         self._timeouts = timeouts
         self._context = ssl_context() if target.scheme == "https" else None
@@ -115,12 +118,13 @@ class PlainConnection:
         self._hang_up()
         opened = None
         try:
-            opened = self._watch(socket.create_connection(self._address, self._timeouts.connect_seconds))
+            address: Any = (self._host, self._port)  # the type of `create_connection` knows only text
+            opened = self._watch(socket.create_connection(address, self._timeouts.connect_seconds))
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._context is not None:
                 # The handshake is separate, so that `shut_down` can already interrupt it.
                 opened = self._watch(
-                    self._context.wrap_socket(opened, server_hostname=self._address[0], do_handshake_on_connect=False)
+                    self._context.wrap_socket(opened, server_hostname=self._host, do_handshake_on_connect=False)
                 )
                 opened.do_handshake()
             opened.settimeout(self._timeouts.read_seconds)

@@ -95,7 +95,7 @@ class Hosts(NamedTuple):
     jobs: JobList
 
 
-@dataclass
+@dataclass(eq=False)
 class RunRecord:
     """What this run has to report."""
 
@@ -135,7 +135,7 @@ class HostPort(Protocol):
         """After the session's scope was cancelled."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Session:
     """Everything about a running team. Built by `app`, and closed by what runs it."""
 

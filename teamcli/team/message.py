@@ -6,7 +6,6 @@ import hashlib
 import re
 import secrets
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -130,6 +129,8 @@ def _text(value: object) -> str:
 
 
 def _time(timestamp: float) -> str:
+    from datetime import UTC, datetime  # late: the first request has no mail to wait for it
+
     try:
         return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (ValueError, OverflowError, OSError):  # a foreign line may contain any number
