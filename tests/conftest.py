@@ -10,12 +10,14 @@ import signal
 import socket
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-from tests.support.program import Program
+from tests.support.forks import ForkedProgram, Forks
+from tests.support.program import MakeProgram, Program
 from tests.support.tmux import Tmux
 
 pytest_plugins = ["tests.support.postgres"]
@@ -87,6 +89,18 @@ def program(tmp_path: Path, clean_environment: Path) -> Program:
     directory = tmp_path / "work"
     directory.mkdir()
     return Program(directory, clean_environment)
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    with Forks() as forks:
+        yield forks
+
+
+@pytest.fixture(scope="session")
+def forked(forks: Forks) -> MakeProgram:
+    """Makes programs whose runs to the end are forks. What they `start` is a new Python."""
+    return partial(ForkedProgram, forks=forks)
 
 
 @pytest.fixture

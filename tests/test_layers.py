@@ -8,6 +8,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import teamcli
@@ -77,6 +78,20 @@ def test_nothing_imports_from_a_layer_above_its_own() -> None:
         if name != "teamcli.__version__" and RANK[name.split(".")[1]] > RANK[layer_of(path)]
     ]
     assert upwards == []
+
+
+def test_modules_load_in_any_order() -> None:
+    """No module needs itself while it loads. Runs that are forks would not notice: all is loaded before."""
+    names = {_name_of(path): path for path in modules()}
+    needed = {
+        name: {each for each, is_inside, typing_only in imports(path) if each in names and not is_inside | typing_only}
+        for name, path in names.items()
+    }
+    assert len(list(TopologicalSorter(needed).static_order())) == len(names)
+
+
+def _name_of(path: Path) -> str:
+    return ".".join(("teamcli", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
 
 
 def test_libraries_stay_in_their_layer_and_load_late() -> None:

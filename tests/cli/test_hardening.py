@@ -18,6 +18,12 @@ from tests.support.program import Program
 BYPASS = ("--permission-mode", "bypassPermissions")
 
 
+@pytest.fixture
+def program(program: Program) -> Program:
+    """Always a new Python: some of these faults were those of a start."""
+    return Program(program.directory, program.home)
+
+
 @pytest.mark.parametrize("name", ["lead.lock", "transcripts/lead.jsonl", "events.jsonl", "transcripts", "logs"])
 def test_a_cloned_repository_cannot_point_our_files_elsewhere(program: Program, tmp_path: Path, name: str) -> None:
     victim = tmp_path / "victim"

@@ -15,7 +15,7 @@ from teamcli.tasks.task_files import TaskFiles
 from teamcli.tasks.tool_port import BoardTools
 from tests.support.fake_api import text, tool
 from tests.support.prepared import Prepared
-from tests.support.program import Program
+from tests.support.program import MakeProgram, Program
 from tests.support.running import Running
 from tests.support.screen import Screen
 from tests.support.team_script import TeamScript
@@ -119,12 +119,12 @@ def stored_text(directory: Path, id: int) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def prepared(tmp_path_factory: pytest.TempPathFactory, forked: MakeProgram) -> Prepared:
     def prepare(program: Program) -> None:
         assert program.run(*BYPASS, stdin="spawn alice as coder: run true\n/wait\n").code == 0
         assert program.run("tasks", "add", "Build", "it").out == "Added task 1: Build it\n"
 
-    return Prepared(tmp_path_factory.mktemp("tasks"), prepare)
+    return Prepared(tmp_path_factory.mktemp("tasks"), prepare, forked)
 
 
 @pytest.fixture

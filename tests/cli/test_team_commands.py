@@ -13,7 +13,7 @@ import pexpect
 import pytest
 
 from tests.support.prepared import Prepared
-from tests.support.program import PATIENCE_SECONDS, Program
+from tests.support.program import PATIENCE_SECONDS, MakeProgram, Program
 from tests.support.running import Running
 from tests.support.waiting import wait_until
 
@@ -34,7 +34,7 @@ LOOKS = (
 
 
 @pytest.fixture(scope="session")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def prepared(tmp_path_factory: pytest.TempPathFactory, forked: MakeProgram) -> Prepared:
     lines = (
         "spawn bob as writer: read a.txt\nspawn alice as coder: write notes.txt: hello then tell bob: read notes.txt"
     )
@@ -42,7 +42,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     def prepare(program: Program) -> None:
         assert program.run(*BYPASS, stdin=lines + "\n").code == 0
 
-    return Prepared(tmp_path_factory.mktemp("team"), prepare)
+    return Prepared(tmp_path_factory.mktemp("team"), prepare, forked)
 
 
 @pytest.fixture

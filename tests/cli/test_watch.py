@@ -19,7 +19,7 @@ from teamcli import Session
 from teamcli.session.watch_client import WatchClient
 from teamcli.storage.team_dir import TeamDir
 from tests.support.fake_api import answer, stall_after, text, thinking, tool
-from tests.support.program import PATIENCE_SECONDS, Program
+from tests.support.program import PATIENCE_SECONDS, MakeProgram, Program
 from tests.support.running import Running
 from tests.support.screen import Screen
 from tests.support.team_script import TeamScript
@@ -35,9 +35,9 @@ def watched_team(*of_alice: Any) -> TeamScript:
 
 
 @pytest.fixture(scope="module")
-def hired(tmp_path_factory: pytest.TempPathFactory) -> Program:
+def hired(tmp_path_factory: pytest.TempPathFactory, forked: MakeProgram) -> Program:
     """A directory with two members that have worked, and no lead. Watchers change nothing there."""
-    program = Program(tmp_path_factory.mktemp("hired"), tmp_path_factory.mktemp("home"))
+    program = forked(tmp_path_factory.mktemp("hired"), tmp_path_factory.mktemp("home"))
     hire(program, "alice", "one")
     hire(program, "bob", "two")
     return program

@@ -12,7 +12,7 @@ import pytest
 from tests.redteam.conftest import need_sandbox
 from tests.support.answers import answer, result_text, said_by_user, tool_results
 from tests.support.fake_api import text, tool
-from tests.support.program import Program, Ran
+from tests.support.program import MakeProgram, Program, Ran
 from tests.support.team_script import TeamScript
 from tests.support.waiting import wait_until
 from tests.worktrees.conftest import git
@@ -47,13 +47,15 @@ def run_team(program: Program, *work: Any, then: tuple[str, ...] = ()) -> tuple[
 
 
 @pytest.fixture(scope="module")
-def worked(repository_to_copy: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Program, TeamScript]:
+def worked(
+    repository_to_copy: Path, tmp_path_factory: pytest.TempPathFactory, forked: MakeProgram
+) -> tuple[Program, TeamScript]:
     """Alice has committed one file and left others; tests that only look share this."""
     need_sandbox()
     place = tmp_path_factory.mktemp("worked")
     (place / "home").mkdir()
     (place / "work").mkdir()
-    program = in_repository(Program(place / "work", place / "home"), repository_to_copy)
+    program = in_repository(forked(place / "work", place / "home"), repository_to_copy)
     return program, run_team(program, COMMIT, tool("bash", command="echo more >> README.md; echo y > untracked"))[1]
 
 

@@ -6,18 +6,19 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.program import Program
+from tests.support.program import MakeProgram, Program
 
 
 class Prepared:
     """The paths stay the same, because trust is bound to a path."""
 
-    def __init__(self, base: Path, prepare: Callable[[Program], object]) -> None:
+    def __init__(self, base: Path, prepare: Callable[[Program], object], make_program: MakeProgram = Program) -> None:
+        self._make_program = make_program
         self._places = base / "work", base / "home"
         self._kept = base / "kept"
         for place in self._places:
             place.mkdir()
-        prepare(Program(*self._places))
+        prepare(make_program(*self._places))
         for place in self._places:
             shutil.copytree(place, self._kept / place.name)
 
@@ -25,4 +26,4 @@ class Prepared:
         for place in self._places:
             shutil.rmtree(place)
             shutil.copytree(self._kept / place.name, place)
-        return Program(*self._places)
+        return self._make_program(*self._places)

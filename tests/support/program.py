@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,3 +102,6 @@ class Program:
 
     def lines(self, path: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.directory / path).read_text().splitlines()]
+
+
+MakeProgram = Callable[[Path, Path], Program]

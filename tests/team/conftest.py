@@ -1,4 +1,4 @@
-"""A bus in files, as each test of it starts one; and the engines for the promises that all of them keep."""
+"""A bus in files, as each test of it starts one; the engines for the promises that all of them keep; a fast program."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ from pathlib import Path
 import pytest
 
 from teamcli.team.message_bus import FileBus
+from tests.support.program import MakeProgram, Program
 from tests.team.engines import ENGINES, Engine, FileEngine, PostgresEngine
 from tests.team.file_bus import MakeBus
 from tests.team.letters import KEY
+
+
+@pytest.fixture
+def program(program: Program, forked: MakeProgram) -> Program:
+    return forked(program.directory, program.home)
 
 
 @pytest.fixture

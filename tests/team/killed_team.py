@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.support.faults.forks import Forks
 from tests.support.faults.injection import OPERATIONS
+from tests.support.forks import Forks
 from tests.support.program import Program
 from tests.team.test_team import BYPASS
 

@@ -11,14 +11,13 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.fake_api import FakeAPI, answer, text, tool
-from tests.support.faults.forks import Forks
+from tests.support.forks import Forks
 from tests.support.team_script import agent_of
 from tests.team.killed_team import KilledTeam
 from tests.team.letters import SOAK, append, outside
@@ -109,12 +108,6 @@ def chosen(sites: Counter[tuple[str, str]]) -> list[dict[str, Any]]:
             case = cases.pop() if cases else {"number": chance.randint(1, sites[operation, file]), "how": "after"}
             found.append({"operation": operation, "file": file, **case})
     return found[:CASES] if SOAK else chance.sample(found, CASES)
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    with Forks() as forks:
-        yield forks
 
 
 @pytest.mark.soak

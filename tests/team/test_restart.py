@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.fake_api import answer, said_by_user, text, tool, tool_results
 from tests.support.prepared import Prepared
-from tests.support.program import Program
+from tests.support.program import MakeProgram, Program
 from tests.support.team_script import After, TeamScript, agent_of
 from tests.support.waiting import wait_until
 from tests.team.test_team import BYPASS, inbox, members, run, spawn, told
@@ -32,8 +32,8 @@ def first_run(program: Program) -> None:
 
 
 @pytest.fixture(scope="session")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    return Prepared(tmp_path_factory.mktemp("rested"), first_run)
+def prepared(tmp_path_factory: pytest.TempPathFactory, forked: MakeProgram) -> Prepared:
+    return Prepared(tmp_path_factory.mktemp("rested"), first_run, forked)
 
 
 @pytest.fixture

@@ -10,14 +10,13 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.fake_api import FakeAPI, answer, text, tool
-from tests.support.faults.forks import Forks
+from tests.support.forks import Forks
 from tests.support.team_script import agent_of
 from tests.team.killed_team import KilledTeam
 from tests.team.letters import SOAK
@@ -93,12 +92,6 @@ def chosen(sites: Counter[tuple[str, str]]) -> list[dict[str, Any]]:
         which = chance.randint(1, sites[site])
         cases.append({"operation": operation, "file": file, "number": which, "how": chance.choice(HOW)})
     return cases
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    with Forks() as forks:
-        yield forks
 
 
 @pytest.mark.soak

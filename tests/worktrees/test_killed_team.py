@@ -22,8 +22,8 @@ import pytest
 
 from tests.redteam.conftest import need_sandbox
 from tests.support.fake_api import FakeAPI, text, tool
-from tests.support.faults.forks import Forks
 from tests.support.faults.injection import OPERATIONS, START
+from tests.support.forks import Forks
 from tests.support.program import Program
 from tests.support.team_script import agent_of
 from tests.worktrees.conftest import git
@@ -144,12 +144,6 @@ def area(operation: str, file: str) -> str:
     if file.startswith("tasks/"):
         return "board"
     return "merge" if file.startswith(("worktrees/", "merge", ".merge")) else "other"
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    with Forks() as forks:
-        yield forks
 
 
 @pytest.mark.soak
