@@ -30,6 +30,8 @@ for number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
+gc.disable()  # until all tests are collected
+
 _LOOPBACK = ("127.", "::1", "localhost")
 
 
@@ -114,5 +116,5 @@ def tmux(tmp_path: Path) -> Iterator[Tmux]:
 
 def pytest_collection_finish() -> None:
     """Thousands of tests and their modules stay until the end: the garbage collector need not look at them again."""
-    gc.collect()
     gc.freeze()
+    gc.enable()

@@ -20,7 +20,11 @@ from tests.mcp.fake_oauth import FakeOAuth, protecting
 from tests.mcp.servers import call, text_of
 from tests.mcp.test_http import connected
 
-pytest.importorskip("mcp")
+
+@pytest.fixture(autouse=True, scope="module")
+def needed_package() -> None:
+    """Not at the top, where all workers would load it to collect this module."""
+    pytest.importorskip("mcp")
 
 
 @pytest.fixture

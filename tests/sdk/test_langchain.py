@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
 from langchain_core.exceptions import ContextOverflowError
@@ -26,7 +26,6 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool, InjectedToolCallId, ToolException
 from langchain_core.tools import tool as langchain_tool
-from langchain_openai import ChatOpenAI
 from pydantic import BaseModel, SecretStr
 
 from teamcli import ConfigError, Outcome, Usage, errors, events, langchain_model, tool
@@ -35,6 +34,9 @@ from tests.sdk.models import call, results, said, scripted
 from tests.support.fake_completions import Answer, Refusal, deltas, fake_completions
 from tests.support.program import ROOT
 from tests.support.waiting import DEADLINE_SECONDS, wait_until
+
+if TYPE_CHECKING:
+    from langchain_openai import ChatOpenAI
 
 BYPASS = {"permission_mode": "bypassPermissions"}
 Speak = Callable[[list[BaseMessage], dict[str, Any]], Iterable[AIMessageChunk]]
@@ -458,6 +460,8 @@ class TestOpenAI:
 
     def chat(self, url: str, **more: Any) -> ChatOpenAI:
         given = {"model": "gpt-test", "base_url": url, "api_key": SecretStr("sk-test-0123456789"), "max_retries": 0}
+        from langchain_openai import ChatOpenAI  # not where all workers collect this module: it takes half a second
+
         return ChatOpenAI(**{**given, "stream_usage": True, **more})
 
     def test_a_real_chat_model_works_on_a_task_with_tools_mail_and_a_history(self, opened: Open, place: Path) -> None:
