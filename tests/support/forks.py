@@ -8,17 +8,20 @@ started (`/proc/PID/environ`), needs a `Program`.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import importlib
 import json
 import os
 import pkgutil
 import runpy
+import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import termios
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -30,8 +33,8 @@ from tests.support.program import PATIENCE_SECONDS, ROOT, Program, Ran
 
 _READ_BY_PYTHON = ("PYTHON", "LANG", "LC_", "LD_", "TZ", "COVERAGE")
 """Variables that count when an interpreter starts."""
-_LEFT_OUT = ("teamcli.ui.terminal", "teamcli.store.postgres")
-"""Parts with large libraries that few runs need; those load them as always."""
+_LEFT_OUT = ("teamcli.store.postgres",)
+"""Parts with libraries that few runs need; those load them as always."""
 
 
 class Forks:
@@ -69,7 +72,7 @@ class Forks:
         outputs = program.home / "out", program.home / "err"
         with Path(os.devnull).open() as nothing, outputs[0].open("w") as out, outputs[1].open("w") as err:
             streams = [stream.fileno() for stream in (nothing, out, err)]
-            code = self.start(program.directory, program.env(), arguments, streams, fault)()
+            code = self.start(program.directory, program.env(), arguments, streams, fault=fault).wait()
         return Ran(code, *(path.read_text(errors="replace") for path in outputs))
 
     def start(
@@ -78,32 +81,43 @@ class Forks:
         environment: Mapping[str, str],
         arguments: Sequence[str],
         streams: Sequence[int],
+        is_terminal: bool = False,
         fault: dict[str, Any] | None = None,
-    ) -> Ending:
-        """Start with these file descriptors as its standard streams."""
-        run = {"directory": str(directory), "environment": dict(environment), "arguments": arguments}
+    ) -> Fork:
+        """Start with these file descriptors as its standard streams, of a terminal that becomes its own or not."""
+        run = {
+            "directory": str(directory),
+            "environment": dict(environment),
+            "arguments": arguments,
+            "is_terminal": is_terminal,
+            "fault": fault and json.dumps(fault),
+        }
         ours, theirs = socket.socketpair()
         with theirs, tempfile.TemporaryFile("w+") as file:  # a message in a socket would have a limit
-            json.dump({**run, "fault": fault and json.dumps(fault)}, file)
+            json.dump(run, file)
             file.seek(0)
             socket.send_fds(self._channel, [b"."], [*streams, file.fileno(), theirs.fileno()])
-        return Ending(ours)
+        return Fork(ours)
 
 
-@dataclass(frozen=True)
-class Ending:
-    """Call it to wait for the end of a run; it returns the exit code, negative for a signal."""
+class Fork:
+    """A run that was started."""
 
-    _channel: socket.socket
+    def __init__(self, channel: socket.socket) -> None:
+        channel.settimeout(PATIENCE_SECONDS)
+        self._channel = channel
+        self.pid = int.from_bytes(channel.recv(4))
 
-    def __call__(self) -> int:
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; `None` while it runs."""
+        return self.wait() if select.select([self._channel], [], [], 0)[0] else None
+
+    def wait(self) -> int:
         with self._channel:
-            self._channel.settimeout(PATIENCE_SECONDS)
-            pid = int.from_bytes(self._channel.recv(4))
             try:
                 return int.from_bytes(self._channel.recv(4), signed=True)
             except TimeoutError:
-                os.kill(pid, signal.SIGKILL)
+                os.kill(self.pid, signal.SIGKILL)
                 raise
 
 
@@ -120,14 +134,14 @@ class ForkedProgram(Program):
         data = stdin.encode() if isinstance(stdin, str) else stdin
         given, to_give = (os.open(os.devnull, os.O_RDONLY), None) if data is None else os.pipe()
         outputs, written = zip(os.pipe(), os.pipe(), strict=True)
-        end = self.forks.start(self.directory, environment, arguments, [given, *written])
+        fork = self.forks.start(self.directory, environment, arguments, [given, *written])
         for fd in (given, *written):
             os.close(fd)
         with ThreadPoolExecutor(3) as pool:
             if to_give is not None:
                 pool.submit(_write, to_give, data)
             texts = [pool.submit(_read, fd) for fd in outputs]  # to the end: nobody else may keep them open
-            ran = Ran(end(), *(each.result() for each in texts))
+            ran = Ran(fork.wait(), *(each.result() for each in texts))
         assert "Traceback" not in ran.err, ran.err
         return ran
 
@@ -149,36 +163,40 @@ def _python_variables(environment: Mapping[str, str]) -> dict[str, str]:
 def _serve(channel: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """Returns in each process that is to be a run: what to run, and its standard streams."""
     _load_all()
-    while True:
-        message, fds, _, _ = socket.recv_fds(channel, 1, 5)
-        if not message:
-            channel.close()
-            sys.exit()
-        if os.fork() == 0:
-            channel.close()
+    woken, waker = socket.socketpair()
+    waker.setblocking(False)
+    signal.set_wakeup_fd(waker.fileno())
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    runs: dict[int, socket.socket] = {}
+    with channel, woken, waker:
+        while True:
+            if woken in select.select([channel, woken], [], [])[0]:
+                woken.recv(1000)
+                _report_ended(runs)
+                continue
+            message, fds, _, _ = socket.recv_fds(channel, 1, 5)
+            if not message:
+                sys.exit()
             *streams, run, ending = fds
-            if not _keep(streams, ending):
+            pid = os.fork()
+            if pid == 0:
+                for each in runs.values():
+                    each.close()
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 with open(run) as file:  # noqa: PTH123
                     return json.load(file), streams
-        for fd in fds:
-            os.close(fd)
-        with contextlib.suppress(ChildProcessError):  # no more of them
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+            for fd in (*streams, run):
+                os.close(fd)
+            runs[pid] = socket.socket(fileno=ending)
+            runs[pid].send(pid.to_bytes(4))
 
 
-def _keep(streams: list[int], ending: int) -> bool:
-    """Fork, and report the end of the child. False in the child."""
-    pid = os.fork()
-    if pid == 0:
-        os.close(ending)
-        return False
-    for fd in streams:
-        os.close(fd)
-    os.write(ending, pid.to_bytes(4))
-    _, status = os.waitpid(pid, 0)
-    os.write(ending, os.waitstatus_to_exitcode(status).to_bytes(4, signed=True))
-    os._exit(0)
+def _report_ended(runs: dict[int, socket.socket]) -> None:
+    while runs and (ended := os.waitpid(-1, os.WNOHANG))[0]:
+        pid, status = ended
+        with runs.pop(pid) as ending, contextlib.suppress(BrokenPipeError):  # the test ended earlier
+            ending.send(os.waitstatus_to_exitcode(status).to_bytes(4, signed=True))
 
 
 def _load_all() -> None:
@@ -195,7 +213,11 @@ def _run(run: dict[str, Any], streams: list[int]) -> None:
     """As `python -m teamcli` does. Never returns."""
     for number, fd in enumerate(streams):
         os.dup2(fd, number)
-        os.close(fd)
+    os.closerange(3, 1000)
+    if run["is_terminal"]:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    _open_streams()
     os.environ.clear()
     os.environ.update(run["environment"])
     os.chdir(run["directory"])
@@ -206,6 +228,16 @@ def _run(run: dict[str, Any], streams: list[int]) -> None:
     sys.argv[1:] = run["arguments"]
     sys.path[0] = run["directory"]
     runpy.run_module("teamcli", run_name="__main__", alter_sys=True)
+
+
+def _open_streams() -> None:
+    """Those of this process know whether the old ones were terminals, and could seek."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        old = getattr(sys, name)
+        buffering = 1 if name == "stderr" else -1
+        new = open(number, mode, buffering, old.encoding, old.errors, closefd=False)  # noqa: SIM115
+        setattr(sys, name, new)
+        setattr(sys, f"__{name}__", new)
 
 
 if __name__ == "__main__":

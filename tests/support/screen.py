@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from signal import SIGKILL
 from types import TracebackType
 
 import pexpect
 import pyte
 
+from tests.support.forked_terminal import ForkedTerminal
+from tests.support.forks import ForkedProgram
 from tests.support.program import Program
 
 DEADLINE_SECONDS = 30.0
@@ -30,22 +32,14 @@ class Screen:
         command: Sequence[str] | None = None,
     ) -> None:
         """Start `teamcli` with `arguments`, or `command`."""
-        first, *rest = command or program.command(arguments)
         env = {"TERM": "xterm-256color", "LANG": "C.UTF-8", **program.env()}
         env["LANG"] = "C.UTF-8"
         self._screen = pyte.HistoryScreen(columns, lines, history=10_000)
         self._stream = pyte.Stream(self._screen)
-        self.process = pexpect.spawn(
-            first,
-            rest,
-            cwd=str(program.directory),
-            env=env,
-            dimensions=(lines, columns),
-            encoding="utf-8",
-            echo=False,
-        )
-        self.process.delaybeforesend = None
-        self.process.ptyproc.delayafterclose = 0  # close() is called only after the process has ended
+        if isinstance(program, ForkedProgram) and command is None and program.forks.can_run(env):
+            self.process = ForkedTerminal(program, arguments, env, (lines, columns))
+        else:
+            self.process = _spawn(command or program.command(arguments), program, env, (lines, columns))
         self._held_back = ""
         self._text: str | None = ""
         self.raw = ""
@@ -138,3 +132,14 @@ class Screen:
         self._text = None
         for _ in range(data.count(WHERE_IS_THE_CURSOR)):  # a real terminal answers
             self.process.send(f"\x1b[{self._screen.cursor.y + 1};{self._screen.cursor.x + 1}R")
+
+
+def _spawn(
+    command: Sequence[str], program: Program, env: Mapping[str, str], dimensions: tuple[int, int]
+) -> pexpect.spawn[str]:
+    first, *rest = command
+    place = {"cwd": str(program.directory), "env": env, "dimensions": dimensions}
+    process = pexpect.spawn(first, rest, encoding="utf-8", echo=False, **place)
+    process.delaybeforesend = None
+    process.ptyproc.delayafterclose = 0  # close() is called only after the process has ended
+    return process

@@ -45,7 +45,7 @@ class Tmux:
         return self.run("capture-pane", "-J", "-p", "-S-").replace(" \n", "\n")
 
     def wait_for(self, text: str) -> None:
-        wait_until(lambda: text in self.copied())
+        wait_until(lambda: text in self.copied(), every_seconds=0.05)  # each time a process starts
 
     def rows(self) -> list[str]:
         """What a person sees, without the scrollback."""

@@ -8,8 +8,10 @@ from collections.abc import Callable
 DEADLINE_SECONDS = 30.0
 
 
-def wait_until(condition: Callable[[], object], deadline_seconds: float = DEADLINE_SECONDS) -> None:
+def wait_until(
+    condition: Callable[[], object], deadline_seconds: float = DEADLINE_SECONDS, every_seconds: float = 0.01
+) -> None:
     end = time.monotonic() + deadline_seconds
     while not condition():
         assert time.monotonic() < end, "the condition did not become true"
-        time.sleep(0.01)
+        time.sleep(every_seconds)

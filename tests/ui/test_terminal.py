@@ -20,6 +20,12 @@ from tests.support.waiting import wait_until
 PROMPT = "team >>"
 
 
+@pytest.fixture
+def program(program: Program) -> Program:
+    """Always a new Python: here the prompt waits for what loads, as it does for a user."""
+    return Program(program.directory, program.home)
+
+
 def test_a_newcomer_gets_a_prompt_that_works(program: Program) -> None:
     with Screen(program) as screen:
         screen.wait_for(PROMPT)

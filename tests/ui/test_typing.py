@@ -256,6 +256,7 @@ def test_all_output_of_a_shell_command_is_shown(program: Program) -> None:
 
 
 def test_a_line_typed_before_the_prompt_appears_is_served(program: Program) -> None:
+    program = Program(program.directory, program.home)  # a new Python, for which there is time to type
     with Screen(program) as screen:
         screen.type("/cost\r")
         screen.wait_for("COST")

@@ -13,7 +13,7 @@ from tests.support.fake_api import answer, drip, stall_after, stall_before_heade
 from tests.support.program import Program
 from tests.support.running import Running
 from tests.support.screen import BEGIN_FRAME, END_FRAME, Screen
-from tests.support.team_script import TeamScript
+from tests.support.team_script import After, TeamScript
 from tests.support.waiting import wait_until
 
 PROMPT = "team >>"
@@ -57,7 +57,9 @@ def test_a_member_is_watched_while_another_asks_and_the_lead_streams(program: Pr
             *[lambda request: text("noted")] * 3,
         ],
         alice=[
-            answer(text("I look first."), tool("send_message", to="bob", content="hello bob")),
+            After(
+                2, answer(text("I look first."), tool("send_message", to="bob", content="hello bob"))
+            ),  # bob is there
             answer(text(steps("alice", 40), pieces=200), stall_after(EVENTS_BEFORE_TEXT + 20)),
             lambda request: text("faster"),
         ],
