@@ -18,12 +18,6 @@ from tests.support.program import Program
 BYPASS = ("--permission-mode", "bypassPermissions")
 
 
-@pytest.fixture
-def program(program: Program) -> Program:
-    """Always a new Python: some of these faults were those of a start."""
-    return Program(program.directory, program.home)
-
-
 @pytest.mark.parametrize("name", ["lead.lock", "transcripts/lead.jsonl", "events.jsonl", "transcripts", "logs"])
 def test_a_cloned_repository_cannot_point_our_files_elsewhere(program: Program, tmp_path: Path, name: str) -> None:
     victim = tmp_path / "victim"
@@ -56,6 +50,7 @@ def test_what_a_path_means_is_judged_when_the_call_runs(program: Program) -> Non
 
 
 def test_commands_do_not_find_the_key_in_proc(program: Program) -> None:
+    program = Program(program.directory, program.home)  # a new Python: a fork has the variables of another process
     key = f"test-key-{uuid.uuid4().hex}"  # its own: all processes of the machine are looked at
     most = key[:-4]  # all of it would be masked in what the model says
     look = f'for p in /proc/[0-9]*/environ; do tr "\\0" "\\n" < $p 2>/dev/null; done | grep -c "{most}"'
@@ -236,7 +231,7 @@ def test_standard_input_that_cannot_be_read_counts_as_empty(program: Program, st
 def test_a_directory_and_a_prompt_that_are_not_valid_text_work(program: Program, tmp_path: Path) -> None:
     strange = Path(os.fsdecode(bytes(tmp_path / "caf") + b"\xe9"))
     strange.mkdir()
-    program.directory = strange
+    program = Program(strange, program.home)  # a new Python, which reads its arguments itself
     with program.against([text("one"), text("two")]) as api:
         assert program.run("-p", os.fsdecode(b"say \xe9")).out == "one\n"
         assert program.run("-p", "-c", "again").out == "two\n"

@@ -13,13 +13,18 @@ from teamcli.permissions.decide import decide
 from teamcli.permissions.policy import Policy
 from tests.redteam.marker import attempt, make_marker, marks
 from tests.support.fake_api import answer, text, tool
-from tests.support.program import Program
+from tests.support.program import MakeProgram, Program
 from tests.support.screen import Screen
 from tests.support.team_script import TeamScript
 from tests.support.waiting import wait_until
 
 PROMPT = "team >>"
 SHIFT_TAB = "\x1b[Z"
+
+
+@pytest.fixture
+def program(program: Program, forked: MakeProgram) -> Program:
+    return forked(program.directory, program.home)
 
 
 def local_rules(program: Program) -> list[str]:

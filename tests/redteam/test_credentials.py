@@ -12,7 +12,7 @@ import teamcli
 from teamcli.config.environment import choose
 from teamcli.errors import ConfigError
 from tests.support.fake_api import FakeAPI, text
-from tests.support.program import Program
+from tests.support.program import MakeProgram, Program
 
 KEY, TOKEN, ENDPOINT, HEADERS = (
     "ANTHROPIC_API_KEY",
@@ -52,6 +52,11 @@ TABLE = {
 }
 URL = {"E": "https://mine", "e": "https://theirs"}
 ALL_COMBINATIONS = ["".join(each) for each in chain.from_iterable(combinations("EKekt", n) for n in range(6))]
+
+
+@pytest.fixture
+def program(program: Program, forked: MakeProgram) -> Program:
+    return forked(program.directory, program.home)
 
 
 @pytest.mark.parametrize("case", ALL_COMBINATIONS)
