@@ -19,7 +19,7 @@ from pathlib import Path
 from teamcli.errors import McpError, ToolError
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.running_command import RunningCommand, describe_exit
-from teamcli.mcp.messages import LARGEST_MESSAGE, decode, encode
+from teamcli.mcp.messages import LARGEST_MESSAGE, decode, encode, kind_of
 from teamcli.mcp.peer import Receiver
 from teamcli.mcp.secrets import without_keys
 from teamcli.mcp.server import Json, ServerConfig
@@ -32,6 +32,10 @@ _DEATH_PATIENCE_SECONDS = 5.0
 _KEPT_ERRORS = 4_000
 """Characters of the error output that explain a crash."""
 _LARGEST_BACKLOG = 64_000_000
+_MOST_UNASKED = 128_000_000
+"""Bytes between two answers. A server that writes more would keep a processor busy for ever."""
+_COST_OF_A_LINE = 256
+"""Reading a short line takes about as long as so many bytes of a longer one."""
 _CHUNK = 65_536
 
 
@@ -118,24 +122,35 @@ class StdioTransport:
         logger.debug("MCP server %s: %s", self._name, text.rstrip("\n"))
 
     def _read(self, read_from: int) -> None:
+        what = ""
         try:
-            for line in _lines(read_from):
-                if line is None:
-                    error = f"MCP server {self._name} sent a message of more than {LARGEST_MESSAGE:,} bytes"
-                    self._receiver.fail_all(McpError(f"{error}, which was dropped; ask it for less"))
-                elif (message := decode(line)) is not None:
-                    self._receiver.receive(message)
-                elif line.strip():
-                    logger.debug("MCP server %s: not a message: %r", self._name, line[:200])
+            unasked = 0
+            for line, size in _lines(read_from):
+                unasked = 0 if self._take(line) else unasked + size + _COST_OF_A_LINE
+                if unasked > _MOST_UNASKED:
+                    what = "was ended, because it wrote too much without an answer"
+                    break
         finally:
             os.close(read_from)
             # Usually it ends a moment after its output. Without its output it is useless, so it is not left running.
-            if self._is_dead.wait(0.5):
+            if not what and self._is_dead.wait(0.5):
                 self._report_end()
             else:
                 self._running.stop()
                 self._is_dead.wait(_DEATH_PATIENCE_SECONDS)
-                self._report("has closed its output")
+                self._report(what or "has closed its output")
+
+    def _take(self, line: bytes | None) -> bool:
+        """Whether it is an answer. None is a line that is too long."""
+        if line is None:
+            error = f"MCP server {self._name} sent a message of more than {LARGEST_MESSAGE:,} bytes"
+            self._receiver.fail_all(McpError(f"{error}, which was dropped; ask it for less"))
+        elif (message := decode(line)) is not None:
+            self._receiver.receive(message)
+            return kind_of(message) == "response"
+        elif line.strip():
+            logger.debug("MCP server %s: not a message: %r", self._name, line[:200])
+        return False
 
     def _report_end(self) -> None:
         self._report(f"has ended ({self._end})")
@@ -224,18 +239,20 @@ class _Tail:
         self.text = (self.text + text)[-self._limit :]
 
 
-def _lines(read_from: int) -> Iterator[bytes | None]:
-    """The lines that a server writes; None for one that is too long."""
+def _lines(read_from: int) -> Iterator[tuple[bytes | None, int]]:
+    """The lines that a server writes, with their sizes: None for one that is too long, nothing for the rest of that."""
     parts: list[bytes] = []
     size = 0
     is_too_long = False
     while data := os.read(read_from, _CHUNK):
         *ended, rest = data.split(b"\n")
         for piece in ended:
-            yield None if is_too_long else b"".join((*parts, piece))
+            if not is_too_long:
+                yield b"".join((*parts, piece)), size + len(piece)
             parts, size, is_too_long = [], 0, False
         size += len(rest)
         if size > LARGEST_MESSAGE:
-            parts, is_too_long = [], True
-        elif rest:
+            yield b"" if is_too_long else None, size
+            parts, size, is_too_long = [], 0, True
+        elif rest and not is_too_long:
             parts.append(rest)

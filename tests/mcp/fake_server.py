@@ -137,6 +137,14 @@ def flood(arguments: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
     return text("done")
 
 
+def pour(arguments: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
+    """Writes for ever."""
+    with contextlib.suppress(BrokenPipeError):
+        while True:
+            os.write(1, arguments["text"].encode() * 10_000)
+    os._exit(1)
+
+
 def huge(arguments: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
     return text("x" * arguments["bytes"])
 
@@ -188,7 +196,7 @@ def variables_of_others(arguments: dict[str, Any], message: dict[str, Any]) -> d
 
 TOOLS = (
     *(echo, environment, where, crash, hang, late, steps, form, link, asks),
-    *(refuse, fails, noise, flood, huge, deep, odd, history, change, touch, read, variables_of_others),
+    *(refuse, fails, noise, flood, pour, huge, deep, odd, history, change, touch, read, variables_of_others),
 )
 
 

@@ -147,7 +147,7 @@ def test_a_flood_of_notifications_pings_and_progress_does_no_harm() -> None:
 def test_a_message_that_is_too_large_fails_its_call_and_nothing_else() -> None:
     with connect() as client:
         with pytest.raises(McpError, match="more than 16,000,000 bytes"):
-            call(client, "huge", bytes=17_000_000)
+            call(client, "huge", bytes=36_000_000)
         assert text_of(call(client, "echo", text="x")) == "x"
 
 
@@ -250,3 +250,15 @@ def test_a_list_that_takes_too_long_is_an_error_that_says_so() -> None:
         pytest.raises(McpError, match=r"has not listed its tools within 0\.5 s"),
     ):
         client.tools(CancelScope())
+
+
+@pytest.mark.parametrize("text", ["x", "x\n", '{"method":"notifications/message"}\n'])
+def test_a_server_that_writes_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr("teamcli.mcp.stdio._MOST_UNASKED", 1_000_000)
+    monkeypatch.setattr("teamcli.mcp.stdio.LARGEST_MESSAGE", 300_000)
+    recorder = Recorder()
+    with connect(recorder=recorder) as client:
+        with pytest.raises(McpError):
+            call(client, "pour", text=text)
+        assert recorder.wait_until(lambda: "without an answer" in recorder.statuses[-1].error)
+        assert text_of(call(client, "echo", text="again")) == "again"
