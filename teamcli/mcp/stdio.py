@@ -80,6 +80,8 @@ class StdioTransport:
         self._writer = _Writer(name, write_to)
         self._end = ""
         """How the process ended."""
+        self._hint = ""
+        """What the sandbox has to do with that."""
         self._is_dead = threading.Event()
         self._has_reported = threading.Event()
         self._start_thread("errors", self._follow)
@@ -110,6 +112,7 @@ class StdioTransport:
             self._end = describe_exit(ended.exit_code)
         except ToolError as e:
             self._end = str(e)
+        self._hint = self._host.explain(self._errors.text)
         self._is_dead.set()
         self._writer.close()
         self._host.close()
@@ -153,7 +156,7 @@ class StdioTransport:
         return False
 
     def _report_end(self) -> None:
-        self._report(f"has ended ({self._end})")
+        self._report(f"has ended ({self._end})" + (f"; {self._hint}" if self._hint else ""))
 
     def _report(self, what: str) -> None:
         self._has_reported.set()

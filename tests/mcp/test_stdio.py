@@ -30,7 +30,7 @@ from teamcli.mcp.server import (
     ServerConfig,
     ServerTimeouts,
 )
-from teamcli.mcp.stdio import named_paths
+from teamcli.mcp.stdio import named_paths, open_stdio
 from tests.mcp.servers import FAKE, SECONDS, Recorder, call, connect, json_of, make_host, text_of
 from tests.redteam.conftest import need_sandbox
 from tests.support.program import ROOT
@@ -351,6 +351,27 @@ def test_in_the_sandbox_it_reads_its_own_folder_and_writes_only_in_the_workspace
         call(client, "touch", path=str(outside))
         assert not outside.exists()  # it has a /tmp of its own
         assert "Usage: fake_server.py" in json_of(call(client, "read", path=FAKE))
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (".claude/server.py", "server.py is in a directory that the sandbox closes"),
+        ("open('/usr/x', 'w')", "the sandbox lets commands write in the workspace"),
+    ],
+)
+def test_in_the_sandbox_the_end_of_a_server_is_explained(
+    tmp_path: Path, clean_environment: Path, confined: CommandHost, script: str, said: str
+) -> None:
+    (clean_environment / ".claude").mkdir()
+    (clean_environment / ".claude/server.py").touch()
+    arguments = ("-c", script) if "open" in script else (str(clean_environment / script),)
+    config = ServerConfig("x", "/usr/bin/env", ("python3", *arguments))
+    root = tmp_path / "work"
+    client = McpClient(config, lambda receiver: open_stdio(config, confined, root, receiver), root)
+    with pytest.raises(McpError, match=said):
+        client.tools(CancelScope())
+    client.close()
 
 
 def test_in_the_sandbox_commands_and_other_servers_do_not_see_its_keys_nor_it_theirs(

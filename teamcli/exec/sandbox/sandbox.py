@@ -18,9 +18,9 @@ from teamcli.errors import ToolError
 from teamcli.exec.programs import Programs
 from teamcli.exec.sandbox import NoSandbox
 from teamcli.exec.sandbox.git import Repositories, put_back, set_aside
-from teamcli.exec.sandbox.paths import exists, is_directory, is_link, link_target
+from teamcli.exec.sandbox.paths import exists, is_directory, is_in_any, is_link, link_target, real_path
 from teamcli.exec.sandbox.plan import PrivateDirs, SandboxPlan, SandboxSettings, make_plan, make_trial
-from teamcli.exec.sandbox.tables import CACHES, CLAUDE_DIR, SKILLS
+from teamcli.exec.sandbox.tables import CACHES, CLAUDE_DIR, CLOSED_IN_HOME, SKILLS
 from teamcli.storage.files import PRIVATE_DIR
 from teamcli.workspace.bounds import TEAM_DIR, USER_DIR
 
@@ -89,6 +89,10 @@ class Sandbox:
                 set_aside(path for path in self._repositories.intruders() if path not in opened)
 
     def explain(self, output: str) -> str:
+        closed = [self.settings.home / name for name in CLOSED_IN_HOME]
+        hidden = [path for path in self._named if is_in_any(real_path(path), closed) and str(path) in output]
+        if hidden:
+            return f"{hidden[0]} is in a directory that the sandbox closes; move it, or run it outside the sandbox"
         return explain(output, self.settings, self._note)
 
     def close(self) -> None:
