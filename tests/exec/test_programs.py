@@ -90,6 +90,7 @@ def test_only_these_modules_start_processes() -> None:
     assert found == {
         "cli/tmux.py",
         "exec/at_terminal.py",
+        "exec/browser.py",
         "exec/host_process.py",
         "exec/supervisor/processes.py",
         "exec/supervisor/serve.py",
