@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from threading import Semaphore
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from teamcli.agent.hooks import NO_HOOKS, NOTIFICATION, HookEvent, Hooks
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from teamcli.hooks.commands import Ports
     from teamcli.hooks.runner import RegisteredHook
     from teamcli.llm.types import Message
+
+
+MOST_LINGERING = 32
+"""Hooks that have ended and left programs running."""
 
 
 class OpenHooks(NamedTuple):
@@ -93,7 +98,17 @@ class HookOpener:
         self._events.subscribe(transcripts, *ClaudeTranscripts.KINDS)
         self._resources.callback(transcripts.close)
         lines, data = SessionLines(self._dir.hooks), self._dir.hooks / "plugins"
-        return Ports(self._host, root, self._events, transcripts, long_output, lines, partial(_is_about, root), data)
+        return Ports(
+            self._host,
+            root,
+            self._events,
+            transcripts,
+            long_output,
+            lines,
+            partial(_is_about, root),
+            data,
+            Semaphore(MOST_LINGERING),
+        )
 
     def _notify(self, hooks: Hooks) -> None:
         if not hooks.wants(NOTIFICATION):

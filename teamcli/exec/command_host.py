@@ -145,17 +145,30 @@ class CommandHost:
         return self._starter.explain(output)
 
     def start(
-        self, command: str, cwd: Path, given: BinaryIO | None = None, output: BinaryIO | None = None
+        self,
+        command: str,
+        cwd: Path,
+        given: BinaryIO | None = None,
+        output: BinaryIO | None = None,
+        lingers: bool = False,
     ) -> RunningCommand:
         """Start `command` in a shell; the caller must `follow` it.
 
         With a file `given` as its standard input, its error output is kept apart from its output. If that goes to the
-        file `output`, unchanged, the errors are what is followed.
+        file `output`, unchanged, the errors are what is followed. If it `lingers`, what it leaves running is not ended
+        before it is stopped or this host is closed.
 
         Raises: ToolError
         """
         check_command(command)
-        request = (wire.RUN, os.fsencode(cwd), os.fsencode(self._shell), b"-c", b"--", command.encode())
+        request = (
+            wire.LINGER if lingers else wire.RUN,
+            os.fsencode(cwd),
+            os.fsencode(self._shell),
+            b"-c",
+            b"--",
+            command.encode(),
+        )
         return self._start(request, given, output)
 
     def start_server(

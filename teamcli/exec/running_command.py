@@ -12,7 +12,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from teamcli.errors import ToolError
@@ -93,10 +93,12 @@ class RunningCommand:
         timeout_seconds: float = math.inf,
         pace: int = WATCHED_CHARACTERS,
         on_error: OnText = lambda text: None,
+        on_exit: Callable[[int], None] = lambda exit_code: None,
     ) -> Ended:
         """Wait until it is over. `on_text` gets all output at once, `progress` what a person may want to watch.
 
-        `on_error` gets the errors, if they are kept apart.
+        `on_error` gets the errors, if they are kept apart. `on_exit` is called if the command has ended and what it
+        left running lingers: there is no more output then, and no time limit.
 
         Raises: ToolError
         """
@@ -112,7 +114,7 @@ class RunningCommand:
             # Redacted here, before anything is cut, because half a key cannot be recognized.
             takers = (redact_pieces(take), redact_pieces(on_error))
             pipes = [_OutputPipe(each, *taker) for each, taker in zip(self._outputs, takers, strict=False)]
-            ended = self._wait(pipes, watched, time.monotonic() + timeout_seconds)
+            ended = self._wait(pipes, watched, time.monotonic() + timeout_seconds, on_exit)
             reusable = not ended.survivors and not ended.were_too_many and not self._is_given_up
             return ended
         finally:
@@ -124,7 +126,9 @@ class RunningCommand:
                 os.close(descriptor)
             self._finish(reusable)
 
-    def _wait(self, pipes: Sequence[_OutputPipe], watched: PacedProgress, deadline: float) -> Ended:
+    def _wait(
+        self, pipes: Sequence[_OutputPipe], watched: PacedProgress, deadline: float, on_exit: Callable[[int], None]
+    ) -> Ended:
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         for pipe in pipes:
@@ -138,19 +142,26 @@ class RunningCommand:
                 if pipe.descriptor in ready and not pipe.read(_CHUNK):
                     poll.unregister(pipe.descriptor)
             if self._sock.fileno() in ready:
-                break
+                frame = wire.receive_frame(self._sock)
+                _finish_all(pipes)
+                if frame is None or frame[0][0] != wire.EXITED:
+                    break
+                deadline = math.inf
+                on_exit(int(frame[0][1]))
             if not timed_out and time.monotonic() >= deadline:
                 timed_out = True
                 self.stop()
             watched.flush_if_due()
-        frame = wire.receive_frame(self._sock)
-        for pipe in pipes:
-            pipe.read(_LARGEST_PIPE)  # not to its end: another process may hold a descriptor of it
-            pipe.finish()
         watched.flush()
         if frame is None and self._is_given_up:
             return Ended(-signal.SIGKILL, False, (), timed_out)
         return _ended(frame, timed_out)
+
+
+def _finish_all(pipes: Iterable[_OutputPipe]) -> None:
+    for pipe in pipes:
+        pipe.read(_LARGEST_PIPE)  # not to its end: another process may hold a descriptor of it
+        pipe.finish()
 
 
 class _OutputPipe:
@@ -178,8 +189,10 @@ class _OutputPipe:
         return not self._is_at_end
 
     def finish(self) -> None:
+        """Pass on the rest. What is read later is dropped."""
         self._feed(self._decoder.decode(b"", final=True))
         self._end()
+        self._feed, self._end = lambda text: None, lambda: None
 
 
 def _ended(frame: wire.Frame | None, timed_out: bool) -> Ended:

@@ -8,25 +8,36 @@ from __future__ import annotations
 
 import json
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from teamcli.agent.events import Emit, Notice
-from teamcli.agent.hooks import POST_TOOL_USE, SESSION_END, SESSION_START, USER_PROMPT_SUBMIT, HookEvent, HookResult
+from teamcli.agent.hooks import (
+    NO_RESULT,
+    POST_TOOL_USE,
+    SESSION_END,
+    SESSION_START,
+    USER_PROMPT_SUBMIT,
+    HookEvent,
+    HookResult,
+)
 from teamcli.cancel import CancelScope
 from teamcli.claude_code.tool_responses import has_failed
 from teamcli.config.settings import HookCommand, HookGroup
 from teamcli.errors import StateError, ToolError
 from teamcli.exec.command_host import CommandHost
 from teamcli.exec.command_output import BoundedText
+from teamcli.exec.running_command import Ended, RunningCommand
 from teamcli.exec.session_lines import SessionLines
 from teamcli.hooks.environment import Start, shell_text
 from teamcli.hooks.matching import matcher_of
 from teamcli.hooks.output import HookOutput, Ran, read_output
 from teamcli.hooks.payload import file_of, our_payload, their_payload
 from teamcli.hooks.runner import RegisteredHook, timeout_of
+from teamcli.hooks.together import Release
 from teamcli.storage.files import make_private_dir
 from teamcli.text.redaction import redact_value
 
@@ -57,6 +68,8 @@ class Ports(NamedTuple):
     """Whether a permission rule is about a call."""
     plugin_data: Path | None = None
     """Below it, each plugin has a folder for its files."""
+    lingering: threading.Semaphore | None = None
+    """Taken by each hook that has ended and left programs running; None if none may."""
 
 
 def command_hooks(groups: Mapping[str, Iterable[HookGroup]], ports: Ports) -> Iterator[RegisteredHook]:
@@ -97,55 +110,98 @@ def _call(
     ports: Ports,
     event: HookEvent,
     cancel: CancelScope,
-    release: Callable[[], None] = lambda: None,
+    release: Release | None = None,
 ) -> HookResult:
     """Raises: ToolError, StateError, OSError, ValueError, Cancelled."""
     try:
-        ran = _run(hook, group, ports, event, cancel, release)
-        result = read_output(ran, event, lambda text: ports.emit(Notice(event.agent, text)))
+        return _Run(hook, group, ports, event, release).to_its_end(cancel)
     except (ToolError, StateError, OSError, ValueError) as e:
         if hook.raw.get("onFailure") == "block":
             return HookResult(f"The hook `{hook.command}` failed, and then this is blocked: {e}")
         raise
-    return ports.long_output.shortened(result) if ports.long_output else result
 
 
-def _run(
-    hook: HookCommand,
-    group: HookGroup,
-    ports: Ports,
-    event: HookEvent,
-    cancel: CancelScope,
-    release: Callable[[], None],
-) -> Ran:
-    """Raises: ToolError, StateError, OSError, Cancelled."""
-    cancel.check()
-    out, errors = HookOutput(JSON_LIMIT, release), BoundedText(OUTPUT_LIMIT)
-    is_claudes = bool(group.source)
-    lines = ports.lines if event.name == SESSION_START else None
-    start = Start(
-        str(ports.root),
-        str(event.fields.get("session_id", "")),
-        file_of(event),
-        str(lines.new_file()) if lines else "",
-        group.plugin,
-        str(_plugin_data(group.plugin, ports)) if group.plugin and ports.plugin_data else "",
-    )
-    # A file, not a pipe: a hook that never reads its input must not block us.
-    with tempfile.TemporaryFile() as stdin:
-        stdin.write(_payload(event, ports.transcripts if is_claudes else None, is_claudes))
-        stdin.seek(0)
-        command = shell_text(hook, start, is_claudes)
-        running = ports.host.start(command, Path(str(event.fields.get("cwd", ports.root))), stdin)
-    seconds = _claudes_seconds(event.name, hook.timeout) if is_claudes else timeout_of(event.name, hook.timeout)
-    with cancel.on_cancel(running.stop):
-        ended = running.follow(out.add, lambda text: None, seconds, on_error=errors.add)
-    cancel.check()
-    if ended.timed_out:
-        raise ToolError("it took too long and was stopped")
-    if lines:
-        lines.read(Path(start.env_file))
-    return Ran(ended.exit_code, out.text, str(errors).strip())
+class _Run:
+    """One run of a hook. `release` is called when nothing needs to wait for it, although it has not ended."""
+
+    def __init__(
+        self, hook: HookCommand, group: HookGroup, ports: Ports, event: HookEvent, release: Release | None
+    ) -> None:
+        self._hook = hook
+        self._group = group
+        self._ports = ports
+        self._event = event
+        self._release = release or (lambda result: None)
+        self._may_linger = release is not None and ports.lingering is not None
+        self._is_lingering = False
+        self._out = HookOutput(JSON_LIMIT, lambda: self._release(NO_RESULT))
+        self._errors = BoundedText(OUTPUT_LIMIT)
+        self._lines = ports.lines if event.name == SESSION_START else None
+        self._env_file = str(self._lines.new_file()) if self._lines else ""
+
+    def to_its_end(self, cancel: CancelScope) -> HookResult:
+        """Raises: ToolError, StateError, OSError, ValueError, Cancelled."""
+        cancel.check()
+        running = self._start()
+        try:
+            with cancel.on_cancel(running.stop):
+                ended = self._follow(running)
+        except ToolError:  # the program ends, and with it what the hook has left running
+            if not self._is_lingering:
+                raise
+        if self._is_lingering and self._ports.lingering is not None:
+            self._ports.lingering.release()
+            return NO_RESULT  # what it had to say is known
+        cancel.check()
+        if ended.timed_out:
+            raise ToolError("it took too long and was stopped")
+        return self._result(ended.exit_code)
+
+    def _follow(self, running: RunningCommand) -> Ended:
+        event, timeout = self._event.name, self._hook.timeout
+        seconds = _claudes_seconds(event, timeout) if self._group.source else timeout_of(event, timeout)
+        on_exit = partial(self._linger, running)
+        return running.follow(self._out.add, lambda text: None, seconds, on_error=self._errors.add, on_exit=on_exit)
+
+    def _start(self) -> RunningCommand:
+        group, ports, event = self._group, self._ports, self._event
+        is_claudes = bool(group.source)
+        start = Start(
+            str(ports.root),
+            str(event.fields.get("session_id", "")),
+            file_of(event),
+            self._env_file,
+            group.plugin,
+            str(_plugin_data(group.plugin, ports)) if group.plugin and ports.plugin_data else "",
+        )
+        # A file, not a pipe: a hook that never reads its input must not block us.
+        with tempfile.TemporaryFile() as stdin:
+            stdin.write(_payload(event, ports.transcripts if is_claudes else None, is_claudes))
+            stdin.seek(0)
+            command, cwd = shell_text(self._hook, start, is_claudes), Path(str(event.fields.get("cwd", ports.root)))
+            return ports.host.start(command, cwd, stdin, lingers=self._may_linger)
+
+    def _linger(self, running: RunningCommand, exit_code: int) -> None:
+        """The hook has ended, and a program that it has started in the background has not."""
+        if self._ports.lingering is None or not self._ports.lingering.acquire(blocking=False):
+            running.stop()
+            return
+        self._is_lingering = True
+        try:
+            self._release(self._result(exit_code))
+        except (ToolError, OSError, ValueError):  # a failure is reported when all has ended
+            self._is_lingering = False
+            self._ports.lingering.release()
+            running.stop()
+
+    def _result(self, exit_code: int) -> HookResult:
+        """Raises: ToolError, OSError, ValueError."""
+        if self._lines:
+            lines, self._lines = self._lines, None
+            lines.read(Path(self._env_file))
+        ran, ports = Ran(exit_code, self._out.text, str(self._errors).strip()), self._ports
+        result = read_output(ran, self._event, lambda text: ports.emit(Notice(self._event.agent, text)))
+        return ports.long_output.shortened(result) if ports.long_output else result
 
 
 def _plugin_data(plugin: str, ports: Ports) -> Path:

@@ -21,7 +21,7 @@ from teamcli.cancel import CancelScope
 from teamcli.claude_code.hook_words import failure_word
 from teamcli.claude_code.tool_responses import failure_of
 from teamcli.errors import StateError, ToolError
-from teamcli.hooks.together import run_together
+from teamcli.hooks.together import Release, run_together
 
 if TYPE_CHECKING:
     from teamcli.hooks.background import Background
@@ -51,8 +51,9 @@ class RegisteredHook(NamedTuple):
     """Nothing waits for it."""
     wakes: bool = False
     """If it objects when nothing waits for it, its agent continues with that."""
-    call_with_others: Callable[[HookEvent, CancelScope, Callable[[], None]], HookResult] | None = None
-    """For a hook that runs at the same time as others. It calls the last argument if nothing needs to wait for it."""
+    call_with_others: Callable[[HookEvent, CancelScope, Release], HookResult] | None = None
+    """For a hook that runs at the same time as others. It calls the last argument, with what it has to say so far, if
+    nothing needs to wait for it."""
 
 
 class HookRunner:
@@ -108,7 +109,7 @@ class HookRunner:
         return reduce(combine, run_together(works, keep), result)
 
     def _call(
-        self, hook: RegisteredHook, event: HookEvent, cancel: CancelScope, release: Callable[[], None] | None = None
+        self, hook: RegisteredHook, event: HookEvent, cancel: CancelScope, release: Release | None = None
     ) -> HookResult:
         """Raises: Cancelled."""
         try:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
 
-from teamcli.agent.hooks import NO_RESULT, HookResult
+from teamcli.agent.hooks import HookResult
 
-Work = Callable[[Callable[[], None]], HookResult]
+Release = Callable[[HookResult], None]
+Work = Callable[[Release], HookResult]
 """Runs a hook. It may call its argument, and nothing waits for it from then on."""
 OnLate = Callable[[HookResult], None]
 
@@ -35,7 +36,7 @@ def _start(work: Work, on_late: OnLate) -> Future[HookResult]:
 
 def _run(work: Work, on_late: OnLate, done: Future[HookResult]) -> None:
     try:
-        result = work(lambda: done.set_result(NO_RESULT))
+        result = work(lambda now: None if done.done() else done.set_result(now))
     except BaseException as e:  # noqa: BLE001 - raised again in the thread that waits, if there is one
         if not done.done():
             done.set_exception(e)

@@ -57,7 +57,17 @@ class Hooked:
             long_output=LongOutput(root / "hooks"),
             lines=self.lines,
             is_about=lambda rule, event: is_about(rule, event, root),
+            lingering=threading.Semaphore(1),
         )
+
+    @property
+    def free(self) -> int:
+        """How many hooks may still leave something running."""
+        assert self.ports.lingering
+        if not self.ports.lingering.acquire(blocking=False):
+            return 0
+        self.ports.lingering.release()
+        return 1
 
     def _note(self, event: Any) -> None:
         assert isinstance(event, Notice)
@@ -619,6 +629,31 @@ def test_a_hook_that_says_so_is_not_waited_for(hooked: Hooked) -> None:
     wait_until(lambda: (hooked.root / "said").exists())
     wait_until(lambda: runner.wants("UserPromptSubmit"))
     assert runner.run(HookEvent("UserPromptSubmit", "lead", {"prompt": "x"}), hooked.cancel).context == "late news"
+
+
+def test_what_a_hook_leaves_running_goes_on_without_it(hooked: Hooked) -> None:
+    os.mkfifo(hooked.root / "go")
+    command = "(cat go >/dev/null; touch done) >/dev/null 2>&1 & echo blocked >&2; exit 2"
+    assert hooked.run(command, before("bash", command="make")).objection == "blocked"
+    (hooked.root / "go").write_text("now")
+    wait_until((hooked.root / "done").exists)
+    wait_until(lambda: hooked.free == 1)
+
+
+def test_it_ends_with_the_program_and_there_are_not_too_many(hooked: Hooked) -> None:
+    command = "sh -c 'echo $$ >> ids; exec sleep 600' >/dev/null 2>&1 & until [ -s ids ]; do :; done"
+    hooked.run(command, before("bash", command="make"))
+    assert hooked.free == 0
+    hooked.run("sleep 600 & exit 0", before("bash", command="make"))  # ended, because one lingers already
+    (id,) = (hooked.root / "ids").read_text().split()
+    hooked.cancel.cancel()
+    wait_until(lambda: not Path(f"/proc/{id}").exists())
+    assert hooked.notices == []
+
+
+def test_what_a_hook_that_fails_leaves_running_is_ended(hooked: Hooked) -> None:
+    hooked.run("(sleep 600; touch done) >/dev/null 2>&1 & exit 1", before("bash", command="make"))
+    assert (len(hooked.notices), hooked.free) == (1, 1)
 
 
 def test_an_async_hook_that_hangs_ends_with_the_program(hooked: Hooked) -> None:

@@ -50,6 +50,8 @@ class Supervisor:
             fields, descriptors = frame
             if fields[0] == wire.RUN and not self._run(self._environment, fields[1:], descriptors):
                 return
+            if fields[0] == wire.LINGER and not self._run(self._environment, fields[1:], descriptors, lingers=True):
+                return
             if fields[0] == wire.SERVE and not self._serve(fields[1:], descriptors):
                 return
 
@@ -65,6 +67,7 @@ class Supervisor:
         command: list[bytes],
         descriptors: list[int],
         grace_seconds: float = TERM_GRACE_SECONDS,
+        lingers: bool = False,
     ) -> bool:
         """False if this supervisor cannot run another command."""
         cwd, *argv = command
@@ -80,7 +83,7 @@ class Supervisor:
                 os.close(descriptor)
         self._children.watch(self._shell)
         self._count = ProcessCount(self._shell)
-        left_running, survivors = self._see_it_end(grace_seconds)
+        left_running, survivors = self._see_it_end(grace_seconds, lingers)
         os.chdir("/")  # a directory that no process uses can be removed or unmounted
         exit_code = -signal.SIGKILL if self._exit_code is None else self._exit_code
         too_many = "too many" if self._count.is_too_high else ""
@@ -113,9 +116,12 @@ class Supervisor:
             setsigdef=_DEFAULT_IN_COMMANDS,
         )
 
-    def _see_it_end(self, grace_seconds: float) -> tuple[bool, list[int]]:
+    def _see_it_end(self, grace_seconds: float, lingers: bool) -> tuple[bool, list[int]]:
         """Whether something was left running, and what could not be ended."""
         stopped = not self._watch(self._has_exited) or not self._watch(self._is_childless, LEFTOVER_GRACE_SECONDS)
+        if lingers and not stopped and not self._is_childless():
+            wire.send_frame(self._sock, wire.EXITED, str(self._exit_code).encode())
+            stopped = not self._watch(self._is_childless)
         if self._is_childless():
             return False, []
         survivors = [] if self._count.is_unknown else self._children.end(grace_seconds)

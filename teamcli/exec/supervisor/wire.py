@@ -6,10 +6,12 @@ import os
 import socket
 from collections.abc import Iterable
 
-RUN, SERVE, STOP, ENDED, FAILED, FORK, FORKED, BURY, BURIED, LISTENS, LOOK, SEEN = (
+RUN, SERVE, LINGER, STOP, EXITED, ENDED, FAILED, FORK, FORKED, BURY, BURIED, LISTENS, LOOK, SEEN = (
     b"run",  # cwd, program and arguments; descriptors: output, and maybe input and errors → ENDED or FAILED
     b"serve",  # number of variables, the variables, then as RUN; ended with more patience
+    b"linger",  # as RUN, but what it leaves running is not ended: first EXITED, and ENDED when nothing is left
     b"stop",  # end the running command
+    b"exited",  # exit code: the shell has ended, and something that it started has not
     b"ended",  # exit code, whether something was left running, ids that could not be ended, whether there were too many
     b"failed",  # error number: it was not started; for a command also its cwd
     b"fork",  # with a socket: start a supervisor at its other end → FORKED or FAILED
